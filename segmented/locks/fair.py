@@ -48,7 +48,7 @@ from segmented.locks.claim import Claim
 from segmented.locks.durations import DEFAULT_WAIT, checked_timeout
 from segmented.locks.handle import AsyncFencedHandle, FencedHandle, acquire_plan
 from segmented.plans import run_async, run_sync
-from segmented.protocol import AcquireFair, FairTimes, ReleaseFair, RenewFair
+from segmented.protocol.fair.operations import AcquireFair, FairTimes, ReleaseFair, RenewFair
 
 if TYPE_CHECKING:
     from segmented.locks.lease import AsyncLease, Lease

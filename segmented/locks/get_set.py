@@ -36,7 +36,7 @@ from segmented.locks.handle import DEFAULT_TTL, Acquiring
 from segmented.locks.lease_manners import EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.plans import Now, Plan, Within, pause, perform, run_async, run_sync
 from segmented.plans.store_kinds import checked_async, checked_sync
-from segmented.protocol import DeleteValue, GetSet, GetValue, SetNx
+from segmented.protocol.get_set.operations import DeleteValue, GetSet, GetValue, SetNx
 
 if TYPE_CHECKING:
     from collections.abc import Callable

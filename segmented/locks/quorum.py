@@ -31,7 +31,7 @@ from segmented.keys import lock_keys
 from segmented.locks.claim import Claim, new_holder_id
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncHandle, Found, SyncHandle
 from segmented.locks.lease import AsyncHeldLease, HeldLease
-from segmented.protocol import AcquireVote, ReleaseVote, RenewVote
+from segmented.protocol.vote.operations import AcquireVote, ReleaseVote, RenewVote
 from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
 
 

@@ -28,7 +28,7 @@ from segmented.locks.claim import Claim, new_holder_id
 from segmented.locks.durations import DEFAULT_WAIT, checked_timeout
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle, acquire_plan
 from segmented.plans import run_async, run_sync
-from segmented.protocol import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
+from segmented.protocol.read_write.operations import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
 
 if TYPE_CHECKING:
     from segmented.locks.lease import AsyncLease, Lease

@@ -34,7 +34,7 @@ from segmented.keys import reentrant_keys
 from segmented.locks.claim import Claim
 from segmented.locks.durations import DEFAULT_WAIT, checked_name
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle
-from segmented.protocol import AcquireReentrant, ReleaseReentrant, RenewReentrant
+from segmented.protocol.reentrant.operations import AcquireReentrant, ReleaseReentrant, RenewReentrant
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -23,7 +23,7 @@ from segmented.keys import lock_keys
 from segmented.locks.claim import Claim, new_holder_id
 from segmented.locks.durations import is_whole
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle
-from segmented.protocol import AcquirePermit, ReleasePermit, RenewPermit
+from segmented.protocol.semaphore.operations import AcquirePermit, ReleasePermit, RenewPermit
 
 if TYPE_CHECKING:
     from segmented.plans.drivers import AsyncStore, Store

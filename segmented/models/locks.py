@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-LockKind = Literal["lock", "reentrant", "fair", "read_write", "semaphore", "quorum", "get_set"]
 HolderMode = Literal["exclusive", "read", "write", "permit"]
 HOLDER_ID_SHOWN: Final = 8
 """Number of characters of a holder id that are shown: the full id proves ownership."""
@@ -166,7 +165,8 @@ class LockState:
     """A lock that is not free, read in one step."""
 
     name: str
-    kind: LockKind
+    kind: str
+    """The name of its kind: one of `segmented lock show`."""
     holders: tuple[LockHolder, ...]
     """Sorted by the end of their leases. Empty while `is_delayed`; incomplete if there are very many."""
     holder_count: int
@@ -189,7 +189,7 @@ class LockState:
 class Revoked:
     """Every lease on the name has ended."""
 
-    kind: LockKind
+    kind: str
     fencing_token: int | None
     """The last one issued: the next holder gets a higher one."""
 

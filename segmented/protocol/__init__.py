@@ -5,7 +5,7 @@ The type parameter is the answer. A store executes an operation in one step (`Re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from segmented.imports import from_modules, late
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         ScanIds,
         TrimLedger,
     )
-    from segmented.protocol.base import Effect, Operation
     from segmented.protocol.cache.operations import ForgetCached, ReadCached, ReadOrAcquire, WriteCached
     from segmented.protocol.carts.operations import (
         DecideCart,
@@ -225,9 +224,23 @@ __all__ = [
     "WriteDirectory",
 ]
 
+AnswerT_co = TypeVar("AnswerT_co", covariant=True)
+
+
+class Effect(Generic[AnswerT_co]):
+    """A request of a plan to its driver; the answer comes back at the `yield`."""
+
+    __slots__ = ()
+
+
+class Operation(Effect[AnswerT_co]):
+    """An effect that a store executes in one step."""
+
+    __slots__ = ()
+
+
 LATE: Final = from_modules(
     {
-        "segmented.protocol.base": "Effect Operation",
         "segmented.protocol.cache.operations": "ForgetCached ReadCached ReadOrAcquire WriteCached",
         "segmented.protocol.carts.operations": (
             "DecideCart FinishCart InspectCarts ListCarts ListDueCarts OpenCart PinOrder ReadCart ScanCarts ScanPinned"

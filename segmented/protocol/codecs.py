@@ -19,7 +19,7 @@ WIRES: Final = {
     "pool": ("pool.wire", "pool.orders_wire"),
     "shards": ("shards.wire", "operator.wire"),
 }
-"""Modules with a concept's codecs, for concepts that have more than `wire`."""
+"""Modules with a concept's codecs, for concepts that have more than `operations` or `wire`."""
 
 
 class Codecs(dict[type["Operation[Any]"], "Codec"]):
@@ -34,9 +34,9 @@ class Codecs(dict[type["Operation[Any]"], "Codec"]):
 
     def load(self, concept: str) -> None:
         """Import the codecs of a concept's operations."""
-        for name in WIRES.get(concept, (f"{concept}.wire",)):
+        for name in WIRES.get(concept, (f"{concept}.operations", f"{concept}.wire")):
             if find_spec(PREFIX + name) is not None:
-                self.update(import_module(PREFIX + name).CODECS)
+                self.update(getattr(import_module(PREFIX + name), "CODECS", {}))
 
     def load_all(self) -> None:
         """Import all codecs."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from segmented.clock import Clock
-    from segmented.models.locks import LockKind, LockState
+    from segmented.models.locks import LockState
     from segmented.protocol import Operation
 
     Bodies = Mapping[type[Operation[Any]], Callable[[Any], object]]
@@ -52,12 +52,25 @@ class KindModel(Model, Protocol):
 class Kind:
     """One kind of lock."""
 
-    name: LockKind
+    name: str
     """The kind's name in `segmented lock show` and in the scripts."""
+    handle: str
+    """The class in `segmented.locks`; the class for asyncio has `Async` before its name."""
+    holders: str
+    """The holders that it admits, for the page of all kinds."""
     model: Callable[[Clock, Callable[[str], None]], KindModel]
     """Creates a model, which calls its second argument with each channel that gets a message."""
     takes: tuple[type[Operation[Any]], ...]
     """The operations that take a name; it must not belong to another kind. Each has a `name`."""
+    has_token: bool = True
+    """Whether a lease has a fencing token."""
+    counts_waiters: bool = False
+    """Whether `segmented lock show` knows how many wait."""
+
+    @property
+    def folder(self) -> str:
+        """The folder of its operations, scripts and model."""
+        return "/".join(self.takes[0].__module__.split(".")[:-1]) + "/"
 
 
 @cache

@@ -1,7 +1,7 @@
 """Commands and replies on the wire, independent of RESP2, RESP3 and `decode_responses`.
 
 The Lua files are in the folders of their concepts. Lines like `-- uses shared/pool.lua` after the first line include
-a shared part before the rest.
+a shared part before the rest; `-- uses */kind.lua` includes the part of each kind of lock.
 
 A `Dialect` says which commands a server has for compare-and-delete and compare-and-set. It is detected once per
 connection.
@@ -26,9 +26,12 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from importlib import resources
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from segmented.models.locks import Lost, Released, Renewed
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 pack_command: Callable[[Any], bytes] | None = None
 Reply = Any
@@ -192,9 +195,20 @@ def load_script(name: str) -> Script:
     shebang, rest = lines[0], lines[1:]
     shared: list[str] = []
     while rest[0].startswith("-- uses "):
-        shared += (top / rest.pop(0).removeprefix("-- uses ")).read_text(encoding="utf-8").splitlines()
+        for part in _parts(rest.pop(0).removeprefix("-- uses ")):
+            shared += part.read_text(encoding="utf-8").splitlines()
     text = "\n".join([shebang, *shared, *rest]) + "\n"
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+def _parts(name: str) -> list[Traversable]:
+    """Return the part of this name; for `*/name` each folder's, in the order of the folders."""
+    top = resources.files("segmented.protocol")
+    folder, _, file = name.partition("/")
+    if folder != "*":
+        return [top / folder / file]
+    places = (each / file for each in sorted(top.iterdir(), key=lambda each: each.name))
+    return [place for place in places if place.is_file()]
 
 
 class Dialect(Enum):

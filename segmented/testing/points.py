@@ -5,9 +5,8 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Final
 
-from segmented import protocol
 from segmented.errors import InvalidInput
-from segmented.protocol import Operation
+from segmented.protocol.codecs import CODECS
 
 POPPED: Final = "popped"
 """A message has left its queue, and is not yet among the unacknowledged ones."""
@@ -20,9 +19,8 @@ SIDES: Final = ("before", "after")
 
 def operation_names() -> tuple[str, ...]:
     """Return the names of all operations on a store."""
-    named = {name: getattr(protocol, name) for name in protocol.__all__}
-    kinds = {name: kind for name, kind in named.items() if isinstance(kind, type)}
-    return tuple(sorted(name for name, kind in kinds.items() if issubclass(kind, Operation) and kind is not Operation))
+    CODECS.load_all()
+    return tuple(sorted(operation.__name__ for operation in CODECS))
 
 
 def known_points() -> tuple[str, ...]:

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from tests.fixtures.stores import Flavour
 
 SCRIPTS = sorted(
-    path.stem for path in (ROOT / "segmented" / "protocol").glob("*/*.lua") if path.parent.name != "shared"
+    path.stem
+    for path in (ROOT / "segmented" / "protocol").glob("*/*.lua")
+    if path.parent.name != "shared" and path.stem != "kind"
 )
 
 

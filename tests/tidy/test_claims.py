@@ -20,6 +20,7 @@ HELD_WHOLE: Final = {
     "explanation/lock-comparison.md": f"tidy/test_lock_comparison.py::{RENDERED}",
     "reference/celery-dedup-compared.md": f"tidy/test_dedup_comparison.py::{RENDERED}",
     "reference/command-line.md": "unit/test_cli_main.py::test_the_reference_page_is_what_the_help_says",
+    "reference/lock-kinds.md": "unit/test_lock_kinds.py::test_the_reference_page_is_what_the_records_say",
     "reference/python.md": "unit/test_python_reference.py::test_the_page_is_what_the_docstrings_say",
     "reference/worker-settings.md": "unit/test_worker_settings.py::test_the_reference_page_is_what_the_settings_say",
 }

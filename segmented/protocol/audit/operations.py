@@ -15,7 +15,7 @@ from segmented.models.audits import (
     Sound,
     Trimmed,
 )
-from segmented.protocol.base import Operation
+from segmented.protocol import Operation
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from segmented.models import Cart, CartRecord, InspectedCart, LineRefusal, OrderState, UnfinishedCarts
-from segmented.protocol.base import Operation
+from segmented.protocol import Operation
 
 if TYPE_CHECKING:
     from segmented.models.audits import ScannedCarts

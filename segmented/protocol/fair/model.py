@@ -6,17 +6,16 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from segmented import protocol as op
 from segmented.keys import fair_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.models.locks import HOLDER_ID_SHOWN, LockHolder, LockState
+from segmented.protocol.fair.operations import AcquireFair, ReleaseFair, RenewFair
 from segmented.protocol.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from segmented.clock import Clock
-    from segmented.protocol import AcquireFair, ReleaseFair, RenewFair
     from segmented.protocol.kinds import Bodies
 
 
@@ -111,9 +110,9 @@ class FairModel:
     def bodies(self) -> Bodies:
         """Return the method that performs each operation."""
         return {
-            op.AcquireFair: self.acquire,
-            op.RenewFair: self.renew,
-            op.ReleaseFair: self.release,
+            AcquireFair: self.acquire,
+            RenewFair: self.renew,
+            ReleaseFair: self.release,
         }
 
     def holds(self, name: str) -> bool:
@@ -218,4 +217,11 @@ class FairModel:
         return minder
 
 
-KIND: Final = Kind("fair", FairModel, takes=(op.AcquireFair,))
+KIND: Final = Kind(
+    "fair",
+    "FairLock",
+    "one at a time, first come, first served",
+    FairModel,
+    takes=(AcquireFair,),
+    counts_waiters=True,
+)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from segmented import protocol as op
 from segmented.models.locks import HOLDER_ID_SHOWN, LockHolder, LockState
+from segmented.protocol.get_set.operations import DeleteValue, GetSet, GetValue, SetNx
 from segmented.protocol.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from segmented.protocol import DeleteValue, GetSet, GetValue, SetNx
     from segmented.protocol.kinds import Bodies
 
 
@@ -25,10 +24,10 @@ class GetSetModel:
     def bodies(self) -> Bodies:
         """Return the method that performs each operation."""
         return {
-            op.SetNx: self.set_nx,
-            op.GetValue: self.get,
-            op.GetSet: self.get_set,
-            op.DeleteValue: self.delete,
+            SetNx: self.set_nx,
+            GetValue: self.get,
+            GetSet: self.get_set,
+            DeleteValue: self.delete,
         }
 
     def holds(self, name: str) -> bool:
@@ -72,4 +71,11 @@ class GetSetModel:
         return self._values.pop(operation.name, None) is not None
 
 
-KIND: Final = Kind("get_set", lambda _, __: GetSetModel(), takes=(op.SetNx,))
+KIND: Final = Kind(
+    "get_set",
+    "GetSetLock",
+    "one at a time, if all clocks agree: the historical algorithm, for study",
+    lambda _, __: GetSetModel(),
+    takes=(SetNx,),
+    has_token=False,
+)

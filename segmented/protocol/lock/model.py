@@ -146,4 +146,4 @@ class LockModel:
         return Released()
 
 
-KIND: Final = Kind("lock", LockModel, takes=(op.AcquireLock, op.ReadOrAcquire))
+KIND: Final = Kind("lock", "Lock", "one at a time", LockModel, takes=(op.AcquireLock, op.ReadOrAcquire))

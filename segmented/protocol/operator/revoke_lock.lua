@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
 -- uses shared/operator.lua
+-- uses */kind.lua
 -- End every lease on a name of any kind and any lock-delay, and wake the waiters. It writes no `releaser`, so that the old
 -- holders' renewals and releases get "lost". Safe to run twice: a repeat with the same revoke_id gets the same answer and
 -- leaves newer leases alone.
@@ -7,7 +8,6 @@
 -- answers  {"revoked", kind, token or ""}   {"wrong_kind"} if the key is not a lock   {"free"}
 local revoke_id, fence_ttl_ms = ARGV[1], tonumber(ARGV[2])
 local WOKEN_MAX = 16 -- waiters of a fair lock that are woken: the first in the queue gets it, whichever asks first
-local LOOKED_AT_MAX = 1000
 
 local id, was, its_token = string.match(redis.call('HGET', FENCE, 'revoked') or '', '^(%S+) (%S+) (%d*)$')
 if id == revoke_id then
@@ -20,23 +20,33 @@ elseif not kind then
   return { 'wrong_kind' }
 end
 local token = last_token(kind)
-local queue = redis.call('ZRANGE', QUEUE, 0, LOOKED_AT_MAX - 1)
 
-redis.call('DEL', LOCK, READERS, ENTRIES)
-redis.call('HSET', FENCE, 'revoked', revoke_id .. ' ' .. kind .. ' ' .. token)
+-- what earlier locks of other kinds have left under the name goes, too, and their waiters are woken
+local keys, turns = { LOCK }, {}
+for _, each in ipairs(KINDS) do
+  for _, key in ipairs(each.companions or {}) do
+    keys[#keys + 1] = key
+  end
+  for _, turn in ipairs(each.turns and each.turns() or {}) do
+    turns[#turns + 1] = turn
+  end
+end
+
+redis.call('DEL', unpack(keys))
+redis.call('HSET', FENCE, 'revoked', revoke_id .. ' ' .. kind.name .. ' ' .. token)
 if redis.call('PTTL', FENCE) < fence_ttl_ms then
   redis.call('PEXPIRE', FENCE, ARGV[2])
 end
 
 redis.call('PUBLISH', FREED, 'freed')
-if kind == 'read_write' then
-  redis.call('PUBLISH', OPENED, 'freed')
+if kind.opened then
+  redis.call('PUBLISH', kind.opened, 'freed')
 end
 local woken = 0
-for _, waiter in ipairs(queue) do -- a dead waiter is not reached
-  woken = woken + redis.call('PUBLISH', TURN .. ':' .. waiter, 'turn')
+for _, turn in ipairs(turns) do -- a dead waiter is not reached
+  woken = woken + redis.call('PUBLISH', turn, 'turn')
   if woken >= WOKEN_MAX then
     break
   end
 end
-return { 'revoked', kind, token }
+return { 'revoked', kind.name, token }

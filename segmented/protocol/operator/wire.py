@@ -12,7 +12,7 @@ from redis.crc import key_slot
 from segmented.errors import WrongKind
 from segmented.keys import lock_name, lock_pattern, operator_keys
 from segmented.models.dedup import NamespacesPage
-from segmented.models.locks import HOLDER_ID_SHOWN, HolderMode, LockHolder, LockKind, LockState, NamesPage, Revoked
+from segmented.models.locks import HOLDER_ID_SHOWN, HolderMode, LockHolder, LockState, NamesPage, Revoked
 from segmented.once_keys import once_namespace, once_pattern
 from segmented.protocol import ListLocks, ListMasters, ListNamespaces, RevokeLock, ShowLock, SlotRanges
 from segmented.protocol.lock.wire import FENCE_IDLE_MS
@@ -44,7 +44,7 @@ def _decode_show(operation: ShowLock, reply: Reply) -> LockState | None:
     rest = parts[HEADS:]
     return LockState(
         name=operation.name,
-        kind=cast("LockKind", kind),
+        kind=kind,
         holders=tuple(_holder(rest[start : start + PARTS]) for start in range(0, len(rest), PARTS)),
         holder_count=int(holder_count),
         free_in_ms=optional_number(free_in_ms),
@@ -71,7 +71,7 @@ def _decode_revoke(operation: RevokeLock, reply: Reply) -> Revoked | None:
     if text(reply[0]) == "free":
         return None
     _check_kind(operation.name, text(reply[0]))
-    return Revoked(cast("LockKind", text(reply[1])), optional_number(reply[2]))
+    return Revoked(text(reply[1]), optional_number(reply[2]))
 
 
 def _check_kind(name: str, said: str) -> None:

@@ -6,18 +6,17 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from segmented import protocol as op
 from segmented.keys import read_write_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.models.locks import HOLDER_ID_SHOWN, LockHolder, LockState
 from segmented.protocol.kinds import Kind
+from segmented.protocol.read_write.operations import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from segmented.clock import Clock
     from segmented.models.locks import HolderMode
-    from segmented.protocol import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
     from segmented.protocol.kinds import Bodies
 
 
@@ -50,10 +49,10 @@ class ReadWriteModel:
     def bodies(self) -> Bodies:
         """Return the method that performs each operation."""
         return {
-            op.AcquireRead: self.read,
-            op.AcquireWrite: self.write,
-            op.RenewReadWrite: self.renew,
-            op.ReleaseReadWrite: self.release,
+            AcquireRead: self.read,
+            AcquireWrite: self.write,
+            RenewReadWrite: self.renew,
+            ReleaseReadWrite: self.release,
         }
 
     def holds(self, name: str) -> bool:
@@ -158,4 +157,11 @@ def _ms(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-KIND: Final = Kind("read_write", ReadWriteModel, takes=(op.AcquireRead, op.AcquireWrite))
+KIND: Final = Kind(
+    "read_write",
+    "ReadWriteLock",
+    "many readers, or one writer",
+    ReadWriteModel,
+    takes=(AcquireRead, AcquireWrite),
+    counts_waiters=True,
+)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from segmented import protocol as op
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.models.locks import LockHolder, LockState
 from segmented.protocol.kinds import Kind
+from segmented.protocol.reentrant.operations import AcquireReentrant, ReleaseReentrant, RenewReentrant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from segmented.clock import Clock
-    from segmented.protocol import AcquireReentrant, ReleaseReentrant, RenewReentrant
     from segmented.protocol.kinds import Bodies
 
 
@@ -39,9 +38,9 @@ class ReentrantModel:
     def bodies(self) -> Bodies:
         """Return the method that performs each operation."""
         return {
-            op.AcquireReentrant: self.acquire,
-            op.RenewReentrant: self.renew,
-            op.ReleaseReentrant: self.release,
+            AcquireReentrant: self.acquire,
+            RenewReentrant: self.renew,
+            ReleaseReentrant: self.release,
         }
 
     def holds(self, name: str) -> bool:
@@ -112,4 +111,10 @@ class ReentrantModel:
         return Released()
 
 
-KIND: Final = Kind("reentrant", ReentrantModel, takes=(op.AcquireReentrant,))
+KIND: Final = Kind(
+    "reentrant",
+    "ReentrantLock",
+    "one owner at a time, which may acquire it again",
+    ReentrantModel,
+    takes=(AcquireReentrant,),
+)

@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from segmented import protocol as op
 from segmented.errors import PermitsMismatch
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.models.locks import HOLDER_ID_SHOWN, LockHolder, LockState
 from segmented.protocol.kinds import Kind
+from segmented.protocol.semaphore.operations import AcquirePermit, ReleasePermit, RenewPermit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from segmented.clock import Clock
-    from segmented.protocol import AcquirePermit, ReleasePermit, RenewPermit
     from segmented.protocol.kinds import Bodies
 
 
@@ -41,9 +40,9 @@ class SemaphoreModel:
     def bodies(self) -> Bodies:
         """Return the method that performs each operation."""
         return {
-            op.AcquirePermit: self.acquire,
-            op.RenewPermit: self.renew,
-            op.ReleasePermit: self.release,
+            AcquirePermit: self.acquire,
+            RenewPermit: self.renew,
+            ReleasePermit: self.release,
         }
 
     def holds(self, name: str) -> bool:
@@ -112,4 +111,4 @@ def _ms_until_next(entry: _Entry, now: float) -> int:
     return round((min(entry.ends.values()) - now) * 1000)
 
 
-KIND: Final = Kind("semaphore", SemaphoreModel, takes=(op.AcquirePermit,))
+KIND: Final = Kind("semaphore", "Semaphore", "up to N at a time", SemaphoreModel, takes=(AcquirePermit,))

@@ -1,11 +1,19 @@
-"""Operations on semaphores."""
+"""Operations on semaphores, and how each is sent."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
+from segmented.errors import PermitsMismatch
+from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
-from segmented.protocol.base import Operation
+from segmented.protocol import Operation
+from segmented.protocol.lock.wire import FENCE_IDLE_MS
+from segmented.protocol.wire import Call, Codec, released_or_lost, renewed_or_lost, script_call, text, unsure_if_lost
+
+if TYPE_CHECKING:
+    from segmented.protocol.wire import Reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +44,38 @@ class ReleasePermit(Operation[Released | Lost]):
 
     name: str
     holder_id: str
+
+
+# --- over the wire ---
+
+
+def _encode_acquire(operation: AcquirePermit) -> Call:
+    keys = lock_keys(operation.name).listed()
+    fence_ttl_ms = FENCE_IDLE_MS + operation.ttl_ms
+    return script_call("acquire_permit", keys, operation.holder_id, operation.ttl_ms, fence_ttl_ms, operation.permits)
+
+
+def _decode_acquire(operation: AcquirePermit, reply: Reply) -> Acquired | Held:
+    match text(reply[0]):
+        case "mismatch":
+            raise PermitsMismatch(operation.name, int(reply[1]), operation.permits)
+        case "held":
+            return Held(int(reply[1]))
+    return Acquired(int(reply[1]), operation.ttl_ms, replay=text(reply[2]) == "1", next_in_ms=int(reply[3]))
+
+
+def _encode_renew(operation: RenewPermit) -> Call:
+    keys = lock_keys(operation.name).listed()
+    fence_ttl_ms = FENCE_IDLE_MS + operation.ttl_ms
+    return script_call("renew_permit", keys, operation.holder_id, operation.ttl_ms, fence_ttl_ms)
+
+
+def _encode_release(operation: ReleasePermit) -> Call:
+    return script_call("release_permit", lock_keys(operation.name).listed(), operation.holder_id)
+
+
+CODECS: Final = {
+    AcquirePermit: Codec(_encode_acquire, _decode_acquire),
+    RenewPermit: Codec(_encode_renew, renewed_or_lost),
+    ReleasePermit: Codec(_encode_release, released_or_lost, doubt=unsure_if_lost),
+}

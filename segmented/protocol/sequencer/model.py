@@ -38,7 +38,7 @@ class SequencerModel:
         state = self._show(ShowLock(operation.name, 1))
         if state is None or state.is_delayed:
             return Standing(None, is_good=False)
-        if state.kind == "semaphore":
+        if any(holder.mode == "permit" for holder in state.holders):
             message = f"lock {operation.name!r} has no single current generation"
             raise WrongKind(message)
         mode = "shared" if any(holder.mode == "read" for holder in state.holders) else "exclusive"

@@ -1,12 +1,8 @@
--- Shared by the operator's scripts, which do not know the name's kind of lock.
--- KEYS  1 lock (string, hash or zset: the type tells the kind)
+-- Shared by the operator's scripts, which do not know the name's kind of lock. The `kind.lua` of each kind follows.
+-- KEYS  1 lock (string, hash or zset)
 --       2 fence (hash: token, kind, delay, permits, revoked)   3 freed (channel)
---       4 readers (zset: holder id -> end in ms)   5 writers (zset: waiting holder id -> end in ms)
---       6 opened (channel of readers)   7 entries (set)   8 queue (zset: holder id -> arrival number)
---       9 waiters (hash: holder id -> its place)   10 present (zset: holder id -> server ms)
---       11 turn (prefix: <turn>:<holder id> is the channel of a waiter)
-local LOCK, FENCE, FREED, READERS, WRITERS, OPENED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local ENTRIES, QUEUE, WAITERS, PRESENT, TURN = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+--       4 and the next ones belong to single kinds, whose files name them
+local LOCK, FENCE, FREED = KEYS[1], KEYS[2], KEYS[3]
 
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -17,31 +13,61 @@ end
 
 local AFTER_NOW = '(' .. digits(now_ms)
 
--- Return the kind; nothing for a free name, false for a key that is not a lock.
+-- Each kind:
+--   name             as in its record
+--   type             of its main key
+--   is_its_key()     whether a key of this type is this kind's; without it, the fence says so in its field `kind`
+--   is_free()        whether its key has no holder left; without it, every key has one
+--   has_token        whether the fence keeps the last token of this kind
+--   show(view)       add the holders (`add`, `add_all`), and set the view's permits, waiters or is_delayed
+--   generation()     the token and the mode of the holder; false if each holder has a token of its own; without it, the
+--                    last token, and exclusive
+--   has_listeners    whether waiters subscribe to `freed`
+--   opened           another channel to which waiters of this kind subscribe
+--   companions       other keys that a revoke deletes
+--   turns()          the waiters' own channels, those of the first waiters first
+local KINDS = {}
+local PLAIN -- the kind of a string that nobody else claims, such as the key of another client
+
+-- Return the kind; nil for a free name, false for a key that is not a lock.
 local function kind_of_lock()
   local key_type = redis.call('TYPE', LOCK).ok
   if key_type == 'none' then
     return nil
-  elseif key_type == 'zset' then
-    return redis.call('ZCOUNT', LOCK, AFTER_NOW, '+inf') > 0 and 'semaphore' or nil
-  elseif key_type == 'string' then
-    if string.match(redis.call('GET', LOCK), '^%d+%.%d%d%d%d%d%d$') then
-      return 'get_set'
-    end
-    local noted = redis.call('HGET', FENCE, 'kind')
-    return (noted == 'fair' or noted == 'quorum') and noted or 'lock'
-  elseif key_type == 'hash' then
-    if redis.call('HEXISTS', LOCK, 'mode') == 1 then
-      return 'read_write'
-    end
-    return string.match(redis.call('HKEYS', LOCK)[1], '^owner:') and 'reentrant'
-        or false
   end
-  return false
+  for _, kind in ipairs(KINDS) do
+    if kind.type == key_type and kind.is_its_key and kind.is_its_key() then
+      if kind.is_free and kind.is_free() then
+        return nil
+      end
+      return kind
+    end
+  end
+  for _, kind in ipairs(KINDS) do
+    if kind.type == key_type and not kind.is_its_key and redis.call('HGET', FENCE, 'kind') == kind.name then
+      return kind
+    end
+  end
+  return key_type == 'string' and PLAIN
 end
 
 -- Return the last token granted; "" for kinds without one.
 local function last_token(kind)
-  local token = kind ~= 'quorum' and kind ~= 'get_set' and redis.call('HGET', FENCE, 'token')
-  return token or ''
+  return kind.has_token and redis.call('HGET', FENCE, 'token') or ''
+end
+
+local function add(view, holder_id, mode, remaining_ms, owner, count)
+  local start = string.gsub(string.sub(holder_id, 1, view.shown), '[^ -~]', '?')
+  for _, value in ipairs({ start, mode, digits(remaining_ms), owner or '', count or '1' }) do
+    view.holders[#view.holders + 1] = value
+  end
+end
+
+-- Add the live members of a sorted set, the earliest end first.
+local function add_all(view, key, mode)
+  view.holder_count = redis.call('ZCOUNT', key, AFTER_NOW, '+inf')
+  local found = redis.call('ZRANGE', key, AFTER_NOW, '+inf', 'BYSCORE', 'LIMIT', 0, view.holders_max, 'WITHSCORES')
+  for index = 1, #found, 2 do
+    add(view, found[index], mode, tonumber(found[index + 1]) - now_ms)
+  end
 end

@@ -6,21 +6,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from segmented import protocol as op
 from segmented.keys import lock_keys
 from segmented.models import Acquired, HeldBy, Lost, Reestablished, Released, Renewed, ServerIdentity
 from segmented.models.locks import HOLDER_ID_SHOWN, LockHolder, LockState
 from segmented.protocol.kinds import Kind
-from segmented.protocol.vote.operations import ROUND_MAX, ROUND_REESTABLISHED
+from segmented.protocol.vote.operations import (
+    NO_TOKEN,
+    ROUND_MAX,
+    ROUND_REESTABLISHED,
+    AcquireVote,
+    IdentifyServer,
+    ReleaseVote,
+    RenewVote,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from segmented.clock import Clock
-    from segmented.protocol import AcquireVote, IdentifyServer, ReleaseVote, RenewVote
     from segmented.protocol.kinds import Bodies
-
-NO_TOKEN: Final = 0
 
 
 @dataclass(slots=True)
@@ -44,10 +48,10 @@ class VoteModel:
     def bodies(self) -> Bodies:
         """Return the method that performs each operation."""
         return {
-            op.AcquireVote: self.acquire,
-            op.RenewVote: self.renew,
-            op.ReleaseVote: self.release,
-            op.IdentifyServer: self.identify,
+            AcquireVote: self.acquire,
+            RenewVote: self.renew,
+            ReleaseVote: self.release,
+            IdentifyServer: self.identify,
         }
 
     def holds(self, name: str) -> bool:
@@ -116,4 +120,11 @@ class VoteModel:
         return self._identity
 
 
-KIND: Final = Kind("quorum", VoteModel, takes=(op.AcquireVote,))
+KIND: Final = Kind(
+    "quorum",
+    "QuorumLock",
+    "one at a time, by the votes of a majority of independent servers",
+    VoteModel,
+    takes=(AcquireVote,),
+    has_token=False,
+)

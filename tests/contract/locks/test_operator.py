@@ -14,7 +14,8 @@ from segmented.keys import lock_keys, lock_name, operator_keys
 from segmented.locks.fair import TIMES
 from segmented.locks.operator import list_plan
 from segmented.models.locks import LockHolder, LockState, Revoked
-from tests.contract.locks.operator_kinds import HOLDER, KINDS, LONG_MS, OTHER, Kind, each_kind, held, revoked, shown
+from tests.contract.locks.kinds import LONG_MS, Use
+from tests.contract.locks.operator_kinds import HOLDER, KINDS, OTHER, each_kind, held, revoked, shown
 from tests.contract.parking import has_come_to_rest, wait_until
 
 if TYPE_CHECKING:
@@ -43,36 +44,35 @@ def test_a_free_lock_shows_nothing(side: Side) -> None:
 
 
 @each_kind
-def test_a_lock_of_any_kind_shows_its_holder(side: Side, kind: Kind) -> None:
+def test_a_lock_of_any_kind_shows_its_holder(side: Side, kind: Use) -> None:
     name = side.name()
     acquired = side.execute(kind.acquire(name, HOLDER))
-    is_owner = kind.kind == "reentrant"
     holder = LockHolder(
-        "" if is_owner else HOLDER[:8],
-        kind.mode,  # type: ignore[arg-type]  # one of the literals
+        "" if kind.names_owner else HOLDER[:8],
+        kind.mode,
         None,
-        owner=f"owner {HOLDER}" if is_owner else None,
+        owner=f"owner {HOLDER}" if kind.names_owner else None,
     )
     assert timeless(held(side, name)) == LockState(
         name=name,
-        kind=kind.kind,  # type: ignore[arg-type]  # as above
+        kind=kind.kind,
         holders=(holder,),
         holder_count=1,
         free_in_ms=None,
-        fencing_token=acquired.fencing_token if kind.has_token else None,
-        permits=1 if kind.kind == "semaphore" else None,
-        waiters=0 if kind.kind in {"fair", "read_write"} else None,
+        fencing_token=acquired.fencing_token if kind.record.has_token else None,
+        permits=1 if kind.mode == "permit" else None,
+        waiters=0 if kind.record.counts_waiters else None,
     )
     side.execute(kind.release(name, HOLDER))
     assert shown(side, name) is None
 
 
 @each_kind
-def test_nothing_shown_could_release_the_lock(side: Side, kind: Kind) -> None:
+def test_nothing_shown_could_release_the_lock(side: Side, kind: Use) -> None:
     name = side.name()
     secret = f"{HOLDER[:8]}-and-what-stays-hidden"
     side.execute(kind.acquire(name, HOLDER[:8] + "-and-what-stays-hidden"))
-    if kind.kind != "reentrant":  # there the owner is a name
+    if not kind.names_owner:
         assert secret not in repr(held(side, name))
 
 
@@ -216,7 +216,7 @@ def test_what_cannot_be_listed_is_refused(side: Side, match: str, names_max: Any
 
 
 @each_kind
-def test_a_lapsed_lock_is_free_for_the_operator_too(side: Side, kind: Kind) -> None:
+def test_a_lapsed_lock_is_free_for_the_operator_too(side: Side, kind: Use) -> None:
     name = side.name()
     acquire = replace(kind.acquire(name, HOLDER), ttl_ms=20)  # type: ignore[type-var]  # a frozen dataclass
     side.execute(acquire)

@@ -24,7 +24,8 @@ from segmented.locks import (
 )
 from segmented.models import Acquired, Lost, Released
 from segmented.models.locks import Revoked
-from tests.contract.locks.operator_kinds import HOLDER, LONG_MS, OTHER, Kind, each_kind, held, revoked, shown
+from tests.contract.locks.kinds import LONG_MS, Use
+from tests.contract.locks.operator_kinds import HOLDER, OTHER, each_kind, held, revoked, shown
 from tests.contract.parking import has_come_to_rest, wait_until
 
 if TYPE_CHECKING:
@@ -39,18 +40,18 @@ def test_revoking_a_free_lock_is_nothing(side: Side) -> None:
 
 
 @each_kind
-def test_a10_after_a_revoke_another_holds_and_the_old_holder_is_told(side: Side, kind: Kind) -> None:
+def test_a10_after_a_revoke_another_holds_and_the_old_holder_is_told(side: Side, kind: Use) -> None:
     name = side.name()
     first = side.execute(kind.acquire(name, HOLDER))
-    token = first.fencing_token if kind.has_token else None
-    assert revoked(side, name) == Revoked(kind.kind, token)  # type: ignore[arg-type]  # one of the literals
+    token = first.fencing_token if kind.record.has_token else None
+    assert revoked(side, name) == Revoked(kind.kind, token)
     assert shown(side, name) is None
     assert isinstance(side.execute(kind.renew(name, HOLDER)), Lost)
 
     second = side.execute(kind.acquire(name, OTHER))
     assert isinstance(second, Acquired)
     assert not second.replay
-    assert second.fencing_token > first.fencing_token or not kind.has_token
+    assert second.fencing_token > first.fencing_token or not kind.record.has_token
     assert isinstance(side.execute(kind.release(name, HOLDER)), Lost)
     assert isinstance(side.execute(kind.renew(name, HOLDER)), Lost)
     assert held(side, name).holder_count == 1
@@ -80,7 +81,7 @@ def test_a_revoke_ends_a_lock_delay(side: Side) -> None:
 
 
 @each_kind
-def test_a_revoke_that_is_sent_twice_ends_nothing_that_began_since(side: Side, kind: Kind) -> None:
+def test_a_revoke_that_is_sent_twice_ends_nothing_that_began_since(side: Side, kind: Use) -> None:
     name = side.name()
     side.execute(kind.acquire(name, HOLDER))
     first = side.execute(op.RevokeLock(name, "once"))
@@ -95,7 +96,7 @@ def test_a_revoke_that_is_sent_twice_ends_nothing_that_began_since(side: Side, k
 
 
 @each_kind
-def test_every_key_that_a_revoke_leaves_has_an_end(redis_side: Side, kind: Kind) -> None:
+def test_every_key_that_a_revoke_leaves_has_an_end(redis_side: Side, kind: Use) -> None:
     name = redis_side.name()
     redis_side.execute(kind.acquire(name, HOLDER))
     revoked(redis_side, name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pkgutil
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,9 +13,11 @@ from segmented import protocol as op
 from segmented.keys import OUTBOXES, lock_keys, message_keys, shard_keys
 from segmented.models import Acquired, Held, Order, Renewed
 from segmented.protocol.codecs import CODECS
+from segmented.protocol.kinds import lock_kinds
 from segmented.protocol.wire import load_script, text
 from segmented.stores.redis import RedisStore
 from tests.contract.conftest import SCRIPTS
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,8 +42,16 @@ def keys_of(store: RedisStore) -> set[str]:
     return {text(key) for key in store.client.keys("*")}
 
 
-def test_there_are_eighty_two_scripts() -> None:
-    assert len(SCRIPTS) == 82
+def test_there_are_sixty_scripts_and_those_of_the_kinds_of_lock() -> None:
+    folders = [ROOT / kind.folder for kind in lock_kinds()]
+    of_kinds = {path.stem for folder in folders for path in folder.glob("*.lua")} - {"kind"}
+    assert len(set(SCRIPTS) - of_kinds) == 60
+
+
+def test_every_script_of_a_kind_of_lock_is_sent_by_its_folder() -> None:
+    for folder in (ROOT / kind.folder for kind in lock_kinds()):
+        sent = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
+        assert {path.stem for path in folder.glob("*.lua") if f'"{path.stem}"' not in sent} == {"kind"}
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -54,7 +66,9 @@ def test_a_script_starts_with_its_flags(name: str) -> None:
 
 
 def test_every_operation_has_a_codec() -> None:
-    named = [getattr(op, name) for name in op.__all__]
+    folders = {module.name for module in pkgutil.iter_modules(op.__path__) if module.ispkg} - {"zookeeper"}
+    modules = [op, *(import_module(f"{op.__name__}.{folder}.operations") for folder in folders)]
+    named = [getattr(module, name) for module in modules for name in dir(module)]
     known = {kind for kind in named if isinstance(kind, type) and issubclass(kind, op.Operation)}
     CODECS.load_all()
     assert set(CODECS) == known - {op.Operation}

@@ -13,8 +13,8 @@ from bench.peers.adapters.redis_py_asyncio import RedisPyAsyncLock
 from segmented.locks.lockable_decorator import lockable
 from segmented.locks.reentrant import AsyncReentrantLock, thread_owner
 from tests.contract.locks.contenders.elsewhere import SqlRows, Transaction
-from tests.contract.locks.contenders.kinds import KINDS
 from tests.contract.locks.contenders.ours import OursAsync, OursSync
+from tests.contract.locks.kinds import handles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from bench.peers.contender import Client, Contender, Handle, Hold, Maybe
 
-KIND: Final = {kind.title: kind for kind in KINDS}
+KIND: Final = {kind.title: kind for kind in handles()}
 LIFE: Final = 60
 AN_INSTANT: Final = 0.001
 

@@ -18,14 +18,14 @@ from segmented.locks.lockable_decorator import lockable
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
 from segmented.stores.redis import AsyncRedisStore, RedisStore
-from tests.contract.locks.contenders.kinds import KINDS
+from tests.contract.locks.kinds import handles
 from tests.contract.parking import has_come_to_rest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from bench.peers.contender import Body, Client, Handle, Hold, Maybe
-    from tests.contract.locks.contenders.kinds import Kind
+    from tests.contract.locks.kinds import Handles
 
 WAIT_INSIDE: Final = 5.0
 CONNECTIONS: Final = 64
@@ -39,7 +39,7 @@ class Ours(Contender):
     refused = (InvalidInput,)
     listening = b"SUBSCRIBE"
 
-    def __init__(self, kind: Kind, store: str, protocol: int = 3, *, is_text: bool = False) -> None:
+    def __init__(self, kind: Handles, store: str, protocol: int = 3, *, is_text: bool = False) -> None:
         """Be one kind of lock on one kind of store."""
         self.kind, self.store = kind, store
         self.offers = kind.offers | ({"wire"} if store == "redis" else frozenset())
@@ -189,7 +189,7 @@ class OursAsync(Ours):
 
     is_async = True
 
-    def __init__(self, kind: Kind, store: str, protocol: int = 3, *, is_text: bool = False) -> None:
+    def __init__(self, kind: Handles, store: str, protocol: int = 3, *, is_text: bool = False) -> None:
         """Be one kind of lock on one kind of store; its calls can be cancelled."""
         super().__init__(kind, store, protocol, is_text=is_text)
         self.offers |= {"cancelling"}
@@ -266,12 +266,12 @@ class OursAsync(Ours):
 def _all() -> dict[str, Callable[[], Ours]]:
     found: dict[str, Callable[[], Ours]] = {}
 
-    def add(kind: Kind, made: type[Ours], store: str, protocol: int = 3, *, is_text: bool = False) -> None:
+    def add(kind: Handles, made: type[Ours], store: str, protocol: int = 3, *, is_text: bool = False) -> None:
         colour = "asyncio" if made.is_async else "threads"
         dialect = f"-resp{protocol}{'-text' if is_text else ''}" if store == "redis" else ""
         found[f"{kind.title}-{colour}-{store}{dialect}"] = lambda: made(kind, store, protocol, is_text=is_text)
 
-    for kind in KINDS:
+    for kind in handles():
         for store in kind.stores:
             add(kind, OursSync, store, 2)
             add(kind, OursAsync, store, 3, is_text=True)
