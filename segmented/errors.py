@@ -237,6 +237,33 @@ class ChangeDiverged(StockError):
         self.change = change
 
 
+class PoolFrozen(StockError):
+    """The stock's server has lost acknowledged changes of the pool, so it answers no order until it is mended.
+
+    Reads and the audit go on. A gated pool is rebuilt from its order database, another one is thawed by an operator.
+    """
+
+    def __init__(self, sku: str, *, found: tuple[int, int], seen: tuple[int, int]) -> None:
+        """Create the error with the pool, and the epoch and sequence number that are there and that were seen."""
+        super().__init__(
+            f"pool {sku!r} is frozen: it lost acknowledged changes. It is at change {found[1]} of epoch {found[0]}, "
+            f"and change {seen[1]} of epoch {seen[0]} was seen. With an order database run "
+            f"'segmented pool rebuild', without one 'segmented pool thaw'"
+        )
+        self.sku = sku
+        self.found = found
+        self.seen = seen
+
+
+class PoolNotFrozen(StockError):
+    """The pool sells, so there is nothing to rebuild or to thaw."""
+
+    def __init__(self, sku: str) -> None:
+        """Create the error with the pool's sku."""
+        super().__init__(f"pool {sku!r} is not frozen: it sells, and there is nothing to rebuild or to thaw")
+        self.sku = sku
+
+
 class PoolVanished(StockError):
     """The pool was open and its keys are gone: it is not opened again in the same epoch."""
 
@@ -244,7 +271,8 @@ class PoolVanished(StockError):
         """Create the error with the pool and the epoch in which it was open."""
         super().__init__(
             f"pool {sku!r} was open in epoch {epoch} and is not on the stock's server: name the server it was opened "
-            "on or bring its data back, else reopen what is not sold in a new epoch (segmented.orders.reopen_gated)"
+            "on or bring its data back, else open what is not sold in a new epoch (segmented.orders.reopen_gated does "
+            "so from an order database)"
         )
         self.sku = sku
         self.epoch = epoch

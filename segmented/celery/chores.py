@@ -13,10 +13,10 @@ from segmented.celery.connections import connections
 from segmented.celery.current import settings
 from segmented.celery.envelopes import TASK
 from segmented.celery.publishing import publisher, queue_of, waiting
-from segmented.errors import PoolMissing, SegmentedError, StoreUnavailable
+from segmented.errors import PoolFrozen, PoolMissing, SegmentedError, StoreUnavailable
 from segmented.locks import Lock
 from segmented.models.shards import SHARD_MARK
-from segmented.orders import expire_voided
+from segmented.orders import expire_voided, rebuild
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stock.outbox import SweepTerms, sweep as sweep_outbox
 
@@ -75,6 +75,8 @@ def _swept(app: Celery, sku: str, terms: SweepTerms, fencing_token: int) -> dict
         report = sweep_outbox(store.execute, sku, publisher(app), terms=terms, fencing_token=fencing_token)
     except PoolMissing:
         return {}  # it was deleted, and its outbox with it
+    except PoolFrozen as error:
+        return _rebuilt(error)
     except StoreUnavailable as error:
         log.warning("the outbox of %r was not swept: %s", sku, error)
         return {}
@@ -86,6 +88,18 @@ def _swept(app: Celery, sku: str, terms: SweepTerms, fencing_token: int) -> dict
         return {}
     log.info("%d orders of %r were published again in %d envelopes", report.published, sku, report.envelopes)
     return {"published": report.published, "envelopes": report.envelopes, "buried": len(report.buried)}
+
+
+def _rebuilt(frozen: PoolFrozen) -> dict[str, int]:
+    """Rebuild a pool that lost changes, if the settings say so and an order database decides its orders."""
+    shared = connections()
+    pool = Pool(shared.store, frozen.sku)
+    if not settings().rebuild_frozen or not pool.is_gated():
+        log.error("%s", frozen)
+        return {}
+    thawed = rebuild(pool, shared.gate)
+    log.warning("pool %r was rebuilt in epoch %d: %d sold", frozen.sku, thawed.state.epoch, thawed.state.confirmed)
+    return {"rebuilt": 1}
 
 
 @shared_task(bind=True, name="segmented.expire", **DELIVERY)
@@ -120,6 +134,9 @@ def audit(self: Task[Any, Any]) -> dict[str, int]:
     def one(pool: Pool | ShardedPool) -> int:
         report = pool.audit()
         wrong = report.drift_count + report.refused_wrongly + report.oversold
+        if report.state.frozen is not None:
+            log.error("pool %r is frozen: change %d of epoch %d is lost", pool.sku, *reversed(report.state.frozen))
+            wrong += 1
         if wrong:
             log.error(
                 "pool %r: %d differences, %d oversold, %d refused wrongly",

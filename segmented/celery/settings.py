@@ -131,6 +131,9 @@ class WorkerSettings(BaseSettings):
     """Interval of releasing expired holds, seconds; 0: never."""
     relay_every: Every = 10.0
     """Interval of completing transfers between shards, seconds; 0: never."""
+    rebuild_frozen: bool = False
+    """Rebuild a gated pool that lost changes at the next sweep, from the order database and without an operator;
+    otherwise it stays frozen until `segmented pool rebuild`."""
     audit_every: Every = 600.0
     """Interval of auditing every pool, seconds; 0: never."""
     skus: Annotated[tuple[str, ...], NoDecode] = ()

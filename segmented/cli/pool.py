@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from segmented.cli import pool_books, pool_changes
+from segmented.cli import pool_books, pool_changes, pool_recovery
 from segmented.cli.output import (
     DEFAULT_URL,
     STDOUT,
@@ -268,6 +268,12 @@ pool.command()(pool_books.repair)
 
 
 pool.command()(pool_books.export)
+
+
+pool.command()(pool_recovery.rebuild)
+
+
+pool.command()(pool_recovery.thaw)
 
 
 def _is_wanted(state: PoolState) -> bool:

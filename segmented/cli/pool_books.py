@@ -28,7 +28,7 @@ from segmented.cli.output import (
 from segmented.cli.pool_shards import away_line, drift_lines, ledgers, place, placed
 from segmented.cli.pool_view import as_json
 from segmented.ledger_lines import parts_text
-from segmented.models import LedgerEntry
+from segmented.models import LedgerEntry, PoolState
 from segmented.stock import AuditReport, Repair, ShardedAuditReport, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
 from segmented.whole_files import whole_file
@@ -149,6 +149,17 @@ def _repair_shards(pool: ShardedPool, json_file: Path | None, *, is_asked: bool)
         raise typer.Exit(EXIT_DRIFT)
 
 
+def frozen_lines(state: PoolState) -> Iterator[str]:
+    """Say of a frozen pool, or of each frozen shard, what was seen and what is left."""
+    for one in getattr(state, "shards", (state,)):
+        if one.frozen is not None:
+            epoch, sequence = one.frozen
+            yield (
+                f"frozen: {shown(one.sku)} is at change {one.sequence} of epoch {one.epoch}, and change {sequence} of "
+                f"epoch {epoch} was acknowledged: what is between them is lost"
+            )
+
+
 def _report_json(report: AuditReport | ShardedAuditReport) -> dict[str, Any]:
     more: dict[str, Any] = {}
     if isinstance(report, ShardedAuditReport):
@@ -177,6 +188,8 @@ def _print_report(report: AuditReport | ShardedAuditReport) -> None:
             typer.echo(shown(str(each)))
         if report.drift_count > len(report.drift):
             typer.echo(f"and {report.drift_count - len(report.drift)} more")
+    for line in frozen_lines(state):
+        typer.echo(line)
     for why in report.unread:
         typer.echo(shown(f"not judged: {why}"))
     rows = [

@@ -33,6 +33,8 @@ FOLDED_HEADS: Final = ("segments", "units", "least", "most", "empty")
 
 def condition(state: PoolState) -> str:
     """Return whether the pool sells, in a few words."""
+    if state.frozen is not None:
+        return f"frozen, change {state.frozen[1]} of epoch {state.frozen[0]} is lost"
     if state.is_closed:
         return "closed"
     if isinstance(state, ShardedState) and any(shard.is_closed for shard in state.shards):

@@ -78,12 +78,14 @@ if TYPE_CHECKING:
     from segmented.models.pools import (
         AlreadyOpen,
         EntryKind,
+        Frozen,
         LedgerEntry,
         Opened,
         PoolClosed,
         PoolState,
         Resized,
         Restocked,
+        Thawed,
         TooFew,
         Transfer,
     )
@@ -127,6 +129,7 @@ __all__ = [
     "Differing",
     "EntryKind",
     "Forgotten",
+    "Frozen",
     "Granted",
     "Held",
     "HeldBy",
@@ -166,6 +169,7 @@ __all__ = [
     "Standing",
     "Superseded",
     "Taken",
+    "Thawed",
     "TooFew",
     "Transfer",
     "Trimmed",
@@ -200,7 +204,8 @@ LATE: Final = from_modules(
             "Superseded Taken"
         ),
         "segmented.models.pools": (
-            "AlreadyOpen EntryKind LedgerEntry Opened PoolClosed PoolState Resized Restocked TooFew Transfer"
+            "AlreadyOpen EntryKind Frozen LedgerEntry Opened PoolClosed PoolState Resized Restocked Thawed TooFew "
+            "Transfer"
         ),
         "segmented.models.shards": (
             "Received SHARD_COUNT_MAX Shard ShardDirectory ShardFound ShardedState checked_pool_name"

@@ -58,6 +58,10 @@ class PoolState:
     """Id of the ledger's last entry if another program added it after `sequence`, which stops the pool; otherwise
     empty.
     """
+    frozen: tuple[int, int] | None = None
+    """Epoch and sequence number that were seen of a pool that lost them: it answers no order. None: it sells."""
+    lost: int = 0
+    """Units that count as confirmed since a thaw although the pool has no orders for them."""
     transfers: tuple[Transfer, ...] = ()
     """A shard's notes of its transfers; not included in the shorter state in answers to changes."""
 
@@ -117,6 +121,23 @@ class PoolClosed:
     replay: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """The pool is frozen: it is at change `found`, and `seen` was acknowledged. Both are epoch and sequence number."""
+
+    sku: str
+    found: tuple[int, int]
+    seen: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Thawed:
+    """The pool sells again, in a later epoch; as a replay, it already did."""
+
+    state: PoolState
+    replay: bool
+
+
 EntryKind = Literal[
     "opened",
     "reserved",
@@ -133,6 +154,7 @@ EntryKind = Literal[
     "closed",
     "repaired",
     "checkpoint",
+    "thawed",
 ]
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from segmented.orders.envelopes import EnvelopeReport, take_envelope
     from segmented.orders.gate import Gate
     from segmented.orders.opening import open_gated, reopen_gated
+    from segmented.orders.rebuilding import rebuild
     from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
     from segmented.orders.standing import Claim
     from segmented.orders.work_terms import TryLater, WorkTerms
@@ -27,6 +28,7 @@ __all__ = [
     "expire_voided",
     "finish_reserved",
     "open_gated",
+    "rebuild",
     "reopen_gated",
     "resize_gated",
     "restock_gated",
@@ -42,6 +44,7 @@ LATE: Final = from_modules(
         "segmented.orders.envelopes": "EnvelopeReport take_envelope",
         "segmented.orders.gate": "Gate",
         "segmented.orders.opening": "open_gated reopen_gated",
+        "segmented.orders.rebuilding": "rebuild",
         "segmented.orders.sale": "cancel_order expire_voided finish_reserved take_order",
         "segmented.orders.standing": "Claim",
         "segmented.orders.work_terms": "TryLater WorkTerms",

@@ -210,6 +210,7 @@ class _Envelope:
             milliseconds(terms.hold, "hold"),
             milliseconds(terms.work, "work"),
             terms.begun_max,
+            self._pool.tokens_above,
         )
         plan = take_plan(operation, shard_keys(self._pool.sku).freed, terms.segment_wait)
         taken, asked_at = run_sync(plan, self._pool.store)
@@ -313,6 +314,7 @@ class _Envelope:
     def _tell(self, gate: Gate, order: BegunOrder, answer: answers.ConfirmAnswer | SegmentedError) -> None:
         order_id = order.order.order_id
         if isinstance(answer, answers.Superseded):
+            self._pool.note_token(answer.fence)
             self._fail(order, TryLater("a later holder of its segment reached the database first", seconds=RETRY_FIRST))
             return
         try:

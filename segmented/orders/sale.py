@@ -6,10 +6,19 @@ a process dies between any two steps, the next delivery finishes the order with 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
-from segmented.errors import OrderMismatch, PoolDiverged, PoolNotGated, SegmentedError
+from segmented.errors import (
+    GrantSuperseded,
+    InvalidInput,
+    OrderMismatch,
+    PoolDiverged,
+    PoolFrozen,
+    PoolNotGated,
+    SegmentedError,
+)
 from segmented.models import Order, Reserved, Settled
 from segmented.orders import answers
 from segmented.plans import run_sync
@@ -25,7 +34,7 @@ if TYPE_CHECKING:
     from segmented.stock import Pool
 
 SUPERSEDED_MAX: Final = 10
-"""Maximum number of consecutive grants overtaken by a later one; each costs at least one expired lease."""
+"""Maximum number of consecutive grants overtaken by a later one."""
 
 
 def take_order(
@@ -37,14 +46,19 @@ def take_order(
     keep_refusal: bool = False,
     partial: bool = False,
     body: Callable[[Grant], None] | None = None,
+    repeat_body: bool = False,
 ) -> Settled | Refusal:
     """Grant a segment, run `body` and store the order under its lock, confirm. Safe to repeat, also concurrently.
 
-    With `partial` the order takes fewer units if fewer are left; the grant that `body` gets has the quantity. `body`
-    runs again if a later grant overtook this one after its lease had expired: up to 10 times in a call. If `body`
+    With `partial` the order takes fewer units if fewer are left; the grant that `body` gets has the quantity. If `body`
     raises, the order is voided in the database, its units are returned, and the error propagates. If the database
     cannot be reached, the units stay reserved: the next call for this order gets them. Raises OrderMismatch for an id
     that either side knows with other content; units that this call took are returned.
+
+    If a later grant of the segment reached the database first, the segment is freed at once and granted again with a
+    higher token. `body` has run by then, so this raises GrantSuperseded with the units still reserved, and the caller
+    decides; with `repeat_body`, or without a body, the call goes on by itself, up to 10 times. Raises PoolFrozen if the
+    database shows that the pool lost changes.
     """
     _require_gated(pool)
     before = _decided_before(pool, gate, order, pool.epoch())
@@ -76,6 +90,10 @@ def take_order(
             raise
         if not isinstance(decided, answers.Superseded):
             return tell_pool(pool, gate, order, decided, epoch=grant.epoch, holder_id=grant.holder_id)
+        pool.note_token(decided.fence)
+        pool.store.execute(op.ReleaseGrant(pool.sku, order.order_id, grant.holder_id))
+        if body is not None and not repeat_body:
+            raise GrantSuperseded(order.order_id, decided.fence)
     raise PoolDiverged(pool.sku, order.order_id, f"{SUPERSEDED_MAX} grants in a row were superseded")
 
 
@@ -169,7 +187,7 @@ def tell_pool(
     epoch: int,
     holder_id: str | None = None,
 ) -> Settled:
-    """Apply the database's decision to the pool. Raises PoolDiverged if the two contradict each other."""
+    """Apply the database's decision to the pool. Raises PoolFrozen if the pool lost changes, else PoolDiverged."""
     if decided == answers.Confirmed(replay=True):
         before = _decided_before(pool, gate, order, pool.epoch(at_least=epoch))
         if before is not None:  # this pool was opened without its units: those taken now are returned
@@ -180,15 +198,25 @@ def tell_pool(
             return _settled(pool, order, pool.confirm(order.order_id, holder_id=holder_id), expected="confirmed")
         case answers.Voided():
             return _settled(pool, order, pool.cancel(order.order_id, voided=True))
-        case answers.SoldOut(total, sold):
+        case answers.SoldOut(total, sold):  # the pool has units that were sold: they must never be granted again
             detail = f"the pool granted units, but {sold} of {total} are sold"
-        case answers.EpochChanged(epoch):
-            detail = f"the database is in epoch {epoch}"
+            _freeze(pool, epoch)
+        case answers.EpochChanged(later):
+            detail = f"the database is in epoch {later}"
+            if later > epoch:
+                _freeze(pool, epoch)
         case answers.Missing():
             detail = "the database has no row for its segment"
         case _:
             detail = f"unexpected answer {decided}"
     raise PoolDiverged(pool.sku, order.order_id, detail)
+
+
+def _freeze(pool: Pool, epoch: int) -> None:
+    """Freeze the pool and raise PoolFrozen, unless it is in another epoch by now."""
+    with suppress(InvalidInput):
+        frozen = pool.store.execute(op.FreezePool(pool.sku, epoch))
+        raise PoolFrozen(pool.sku, found=frozen.found, seen=frozen.seen)
 
 
 def _settled(pool: Pool, order: Order, answer: object, *, expected: str | None = None) -> Settled:

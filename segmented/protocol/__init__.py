@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         SettleRun,
     )
     from segmented.protocol.fair.operations import AcquireFair, FairTimes, ReleaseFair, RenewFair
+    from segmented.protocol.freezing.operations import FreezePool, ScanHolds, ThawPool
     from segmented.protocol.get_set.operations import DeleteValue, GetSet, GetValue, SetNx
     from segmented.protocol.lock.operations import AcquireLock, AdoptLock, ReleaseLock, RenameHolder, RenewLock
     from segmented.protocol.operator.operations import ListLocks, RevokeLock, ShowLock
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
         ReadLedger,
         ReadOrders,
         ReadPool,
+        ReleaseGrant,
         RenewGrant,
         Reserve,
         ReserveMany,
@@ -141,6 +143,7 @@ __all__ = [
     "FinishRunWithEffect",
     "ForgetCached",
     "FreeKey",
+    "FreezePool",
     "GetSet",
     "GetValue",
     "Grant",
@@ -184,6 +187,7 @@ __all__ = [
     "ReapKey",
     "ReceiveUnits",
     "ReleaseFair",
+    "ReleaseGrant",
     "ReleaseLock",
     "ReleasePermit",
     "ReleaseReadWrite",
@@ -207,6 +211,7 @@ __all__ = [
     "RevokeLock",
     "ScanCarts",
     "ScanChanges",
+    "ScanHolds",
     "ScanIds",
     "ScanOrders",
     "ScanPinned",
@@ -218,6 +223,7 @@ __all__ = [
     "SlotRanges",
     "SweepOutbox",
     "TakeOrders",
+    "ThawPool",
     "TrimLedger",
     "Withdraw",
     "WriteCached",
@@ -250,6 +256,7 @@ LATE: Final = from_modules(
             "ListNamespaces ReadRecord ReapKey RenewRun SettleRun"
         ),
         "segmented.protocol.fair.operations": "AcquireFair FairTimes ReleaseFair RenewFair",
+        "segmented.protocol.freezing.operations": "FreezePool ScanHolds ThawPool",
         "segmented.protocol.get_set.operations": "DeleteValue GetSet GetValue SetNx",
         "segmented.protocol.lock.operations": "AcquireLock AdoptLock ReleaseLock RenameHolder RenewLock",
         "segmented.protocol.operator.operations": "ListLocks RevokeLock ShowLock",
@@ -263,7 +270,7 @@ LATE: Final = from_modules(
         ),
         "segmented.protocol.pool.operations": (
             "BATCH_MAX Cancel ClosePool Confirm Expire ExpireDue Grant ListDue OpenPool ReadLedger ReadOrders "
-            "ReadPool RenewGrant Reserve ReserveMany Resize Restock ScanOrders SettleMany Withdraw"
+            "ReadPool ReleaseGrant RenewGrant Reserve ReserveMany Resize Restock ScanOrders SettleMany Withdraw"
         ),
         "segmented.protocol.vote.operations": "AcquireVote IdentifyServer ReleaseVote RenewVote",
         "segmented.protocol.read_write.operations": "AcquireRead AcquireWrite ReleaseReadWrite RenewReadWrite",

@@ -11,6 +11,7 @@ from segmented.errors import WrongKind
 from segmented.protocol.cache.model import CacheModel
 from segmented.protocol.carts.model import CartModel
 from segmented.protocol.dedup.model import DedupModel
+from segmented.protocol.freezing.model import FreezingModel
 from segmented.protocol.kinds import lock_kinds
 from segmented.protocol.lock.model import KIND as LOCK
 from segmented.protocol.operator.model import OperatorModel
@@ -39,6 +40,7 @@ class MemoryModel:
         self._taking = {operation: kind for kind in self._models for operation in kind.takes}
         operator = OperatorModel(*self._models.values())
         pools = OutboxModel(clock, publish)
+        self._freezing = FreezingModel(pools, publish)
         parts: tuple[Model, ...] = (
             *self._models.values(),
             CacheModel(clock, cast("LockModel", self._models[LOCK]), publish),
@@ -47,6 +49,7 @@ class MemoryModel:
             pools,
             CartModel(clock, pools.found),
             ShardModel(pools),
+            self._freezing,
             DedupModel(clock, publish),
         )
         self._bodies = {operation: body for part in parts for operation, body in part.bodies().items()}
@@ -54,6 +57,7 @@ class MemoryModel:
     def execute(self, operation: op.Operation[AnswerT]) -> AnswerT:
         """Perform one operation."""
         self._check_kind(operation)
+        self._freezing.check(operation)
         return cast("AnswerT", self._bodies[type(operation)](operation))
 
     def take_freed(self) -> list[str]:

@@ -1,7 +1,7 @@
 """Commands and replies on the wire, independent of RESP2, RESP3 and `decode_responses`.
 
-The Lua files are in the folders of their concepts. Lines like `-- uses shared/pool.lua` after the first line include
-a shared part before the rest; `-- uses */kind.lua` includes the part of each kind of lock.
+The Lua files are in the folders of their concepts. Lines like `-- uses shared/pool.lua` at the top include a shared
+part before the rest; `-- uses */kind.lua` includes the part of each kind of lock.
 
 A `Dialect` says which commands a server has for compare-and-delete and compare-and-set. It is detected once per
 connection.
@@ -32,6 +32,8 @@ from segmented.models.locks import Lost, Released, Renewed
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
+
+    from segmented.protocol.seen import Sight
 
 pack_command: Callable[[Any], bytes] | None = None
 Reply = Any
@@ -174,6 +176,8 @@ class Codec:
     """For a possible release: returns the waiters' channel and the holder id that its message carries."""
     doubt: Callable[[Any], Any] | None = None
     """Reads the answer to a repeat after a lost reply: the first attempt may have taken effect."""
+    sight: Callable[[Reply, Any], Sight | None] | None = None
+    """Takes the reply and the answer; returns what they tell of the name's progress (`segmented.protocol.seen`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +187,12 @@ class Script:
     name: str
     text: str
     sha: str
+    takes_seen: bool = False
+    """Whether its last argument is what the caller's process has seen (`segmented.protocol.seen`)."""
+
+
+TAKEN: Final = "table.remove(ARGV)"
+"""How a script takes its last argument, what was seen."""
 
 
 @cache
@@ -191,19 +201,21 @@ def load_script(name: str) -> Script:
     top = resources.files("segmented.protocol")
     places = (folder / f"{name}.lua" for folder in top.iterdir())
     found = next((place for place in places if place.is_file()), top / f"{name}.lua")
-    lines = found.read_text(encoding="utf-8").splitlines()
-    shebang, rest = lines[0], lines[1:]
+    shebang, *rest = found.read_text(encoding="utf-8").splitlines()
+    text = "\n".join([shebang, *_with_shared(top, rest)]) + "\n"
+    return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), TAKEN in text)
+
+
+def _with_shared(top: Traversable, lines: list[str]) -> list[str]:
     shared: list[str] = []
-    while rest[0].startswith("-- uses "):
-        for part in _parts(rest.pop(0).removeprefix("-- uses ")):
-            shared += part.read_text(encoding="utf-8").splitlines()
-    text = "\n".join([shebang, *shared, *rest]) + "\n"
-    return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+    while lines[0].startswith("-- uses "):
+        for part in _parts(top, lines.pop(0).removeprefix("-- uses ")):
+            shared += _with_shared(top, part.read_text(encoding="utf-8").splitlines())
+    return shared + lines
 
 
-def _parts(name: str) -> list[Traversable]:
+def _parts(top: Traversable, name: str) -> list[Traversable]:
     """Return the part of this name; for `*/name` each folder's, in the order of the folders."""
-    top = resources.files("segmented.protocol")
     folder, _, file = name.partition("/")
     if folder != "*":
         return [top / folder / file]

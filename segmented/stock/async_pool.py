@@ -16,7 +16,7 @@ from segmented.stock.coalescing import Coalescing
 from segmented.stock.ledger import first_page_plan, next_page, trim_plan
 from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
-from segmented.stock.plans import due_plan, expire_plan, renew_plan, resolve_plan, settle_many_plan
+from segmented.stock.plans import due_plan, expire_plan, renew_plan, resolve_plan, settle_many_plan, thaw_plan
 from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_verdicts
 from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, reserve_many_marked, returning
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         Resized,
         Restocked,
         Taken,
+        Thawed,
         TooFew,
         Trimmed,
     )
@@ -287,6 +288,13 @@ class AsyncPool:
         """Refuse all new orders. Reserved orders can still be confirmed, cancelled, or expire."""
         return await self.store.execute(op.ClosePool(self.sku))
 
+    async def thaw(self, *, sold: int) -> Thawed:
+        """Let a frozen pool without an order database sell again, in a new epoch, with `sold` units sold.
+
+        See `Pool.thaw`.
+        """
+        return await run_async(thaw_plan(self._settings.thaw(sold)), self.store)
+
     async def audit(self) -> AuditReport:
         """Recompute all numbers from the ledger and compare them; safe while the pool sells."""
         return (await run_async(audit_plan(self.sku), self.store))[0]
@@ -316,6 +324,15 @@ class AsyncPool:
         and cannot find a wrong refusal. Orders keep their records. Raises PoolDrifted when the totals do not add up.
         """
         return await run_async(trim_plan(self._settings.trim(keep)), self.store)
+
+    @property
+    def tokens_above(self) -> int:
+        """The highest token that a resource is known to have accepted; grants get higher ones."""
+        return self._settings.above
+
+    def note_token(self, token: int) -> None:
+        """Grant only tokens above this one from now on: a resource has accepted it."""
+        self._settings.above = max(self._settings.above, token)
 
     async def renew(self, grant: GrantState) -> None:
         """Extend a grant's lease and hold. Raises LeaseLost when it is too late."""

@@ -81,7 +81,7 @@ def orders_drift(state: PoolState, fold: LedgerFold) -> Plan[list[Drift]]:
     counted = _older(older, fold)
     for customer_id, units in counted.bought.items():
         fold.add_bought(customer_id, units)
-    return [*drift, *_older_drift(counted, fold)]
+    return [*drift, *_older_drift(counted, fold, state.lost)]
 
 
 def _compare(inspected: Inspected, expected: FoldedOrder, fold: LedgerFold, later: dict[str, int]) -> Drift | None:
@@ -155,10 +155,10 @@ def _older(records: dict[str, OrderRecord], fold: LedgerFold) -> Older:
     return older
 
 
-def _older_drift(older: Older, fold: LedgerFold) -> Iterator[Drift]:
+def _older_drift(older: Older, fold: LedgerFold, lost: int) -> Iterator[Drift]:
     if fold.base is None:
         return
-    counts = ((older.reserved, fold.base.reserved), (older.confirmed, fold.base.confirmed))
+    counts = ((older.reserved, fold.base.reserved), (older.confirmed + lost, fold.base.confirmed))
     for name, (found, expected) in zip(OLDER_NAMES, counts, strict=True):
         if found != expected:
             detail = (

@@ -72,5 +72,5 @@ class AuditReport:
 
     @property
     def is_clean(self) -> bool:
-        """Return whether all numbers follow from the ledger, nothing is oversold and no order was refused wrongly."""
-        return not (self.drift_count or self.refused_wrongly or self.oversold)
+        """Return whether all numbers follow from a complete ledger, none is oversold, and no refusal was wrong."""
+        return not (self.drift_count or self.refused_wrongly or self.oversold or self.state.frozen)

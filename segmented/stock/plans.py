@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final, Literal
 
 from segmented import protocol as op
-from segmented.errors import StockError, StoreError
+from segmented.errors import PoolNotFrozen, StockError, StoreError
 from segmented.keys import shard_keys
 from segmented.models import Busy, Granted, Lost, Renewed, Settled
 from segmented.plans import Now, Plan, pause, perform, wait_for
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from segmented.errors import SegmentedError
-    from segmented.models import OrderRecord, Refusal, Taken
+    from segmented.models import OrderRecord, Refusal, Taken, Thawed
 
 DUE_BATCH: Final = 100
 """Expired holds processed in one step, so that other requests are served in between."""
@@ -123,6 +123,16 @@ def expire_plan(sku: str, limit: int) -> Plan[tuple[Settled, ...]]:
         if not settled:  # live leases protect the due orders
             break
     return tuple(expired)
+
+
+def thaw_plan(operation: op.ThawPool) -> Plan[Thawed]:
+    """Thaw a frozen pool in the epoch after the last one that was seen."""
+    state = yield from perform(op.ReadPool(operation.sku))
+    if state.frozen is None:
+        raise PoolNotFrozen(operation.sku)
+    thawed = yield from perform(replace(operation, epoch=max(state.epoch, state.frozen[0]) + 1))
+    assert thawed is not None  # noqa: S101  # the last call of a thaw answers so
+    return thawed
 
 
 def due_plan(sku: str, limit: int) -> Plan[list[OrderRecord]]:

@@ -15,7 +15,14 @@ from segmented.stock.grant import GrantState
 from segmented.stock.ledger import first_page_plan, next_page, trim_plan
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
-from segmented.stock.plans import due_plan, expire_plan, renew_plan, resolve_plan, settle_many_plan
+from segmented.stock.plans import (
+    due_plan,
+    expire_plan,
+    renew_plan,
+    resolve_plan,
+    settle_many_plan,
+    thaw_plan,
+)
 from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_verdicts
 from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, reserve_many_marked, reserve_marked, returning
@@ -36,6 +43,7 @@ if TYPE_CHECKING:
         Resized,
         Restocked,
         Taken,
+        Thawed,
         TooFew,
         Trimmed,
     )
@@ -272,6 +280,16 @@ class Pool:
         """Refuse all new orders. Reserved orders can still be confirmed, cancelled, or expire."""
         return self.store.execute(op.ClosePool(self.sku))
 
+    def thaw(self, *, sold: int) -> Thawed:
+        """Let a frozen pool without an order database sell again, in a new epoch, with `sold` units sold.
+
+        You say how many are sold, from what your customers have: the server has lost it. Units that are still reserved
+        stay so, and all others are free. The ledger begins anew with these numbers and names both states. Raises
+        PoolNotFrozen for a pool that sells, PoolGated for one whose order database knows what is sold (`rebuild`), and
+        InvalidInput if more would be sold and reserved than were ever stocked.
+        """
+        return run_sync(thaw_plan(self._settings.thaw(sold)), self.store)
+
     def audit(self) -> AuditReport:
         """Recompute all numbers from the ledger and compare them; safe while the pool sells."""
         return run_sync(audit_plan(self.sku), self.store)[0]
@@ -300,6 +318,15 @@ class Pool:
         and cannot find a wrong refusal. Orders keep their records. Raises PoolDrifted when the totals do not add up.
         """
         return run_sync(trim_plan(self._settings.trim(keep)), self.store)
+
+    @property
+    def tokens_above(self) -> int:
+        """The highest token that a resource is known to have accepted; grants get higher ones."""
+        return self._settings.above
+
+    def note_token(self, token: int) -> None:
+        """Grant only tokens above this one from now on: a resource has accepted it."""
+        self._settings.above = max(self._settings.above, token)
 
     def renew(self, grant: GrantState) -> None:
         """Extend a grant's lease and hold. Raises LeaseLost when it is too late."""

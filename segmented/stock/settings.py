@@ -47,6 +47,8 @@ class PoolSettings:
         self.sku = sku
         self.ttl_ms = milliseconds(ttl, "ttl")
         self.hold_ms = milliseconds(hold, "hold")
+        self.above = 0
+        """Grants get tokens above this one, which a resource has accepted."""
         if self.hold_ms < self.ttl_ms:
             message = f"hold of {hold:g} s is shorter than ttl of {ttl:g} s: the units would expire under a live lease"
             raise InvalidInput(message)
@@ -84,6 +86,11 @@ class PoolSettings:
         self._check_number(units, "units to withdraw", 1, STOCK_MAX)
         return op.Withdraw(self.sku, withdraw_id, units)
 
+    def thaw(self, sold: int) -> op.ThawPool:
+        """Check the number of sold units; the epoch is still to be set."""
+        self._check_number(sold, "number of sold units", 0, STOCK_MAX)
+        return op.ThawPool(self.sku, 0, sold)
+
     def resize(self, segments: int) -> op.Resize:
         """Check the segment count."""
         self._check_number(segments, "segment count", 1, SEGMENT_COUNT_MAX)
@@ -104,7 +111,7 @@ class PoolSettings:
         else:
             check_id(holder_id, "holder id")
             own = f"{holder_id}/{order.order_id}"
-        return op.Grant(self.sku, order, own, self.ttl_ms, self.hold_ms, keep_refusal, partial)
+        return op.Grant(self.sku, order, own, self.ttl_ms, self.hold_ms, keep_refusal, partial, self.above)
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool) -> op.ReserveMany:
         """Check that all items are orders, before any is reserved."""

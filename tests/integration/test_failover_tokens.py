@@ -20,7 +20,7 @@ def cut_off(pair: ReplicaPair) -> None:
     pair.replica.ask("REPLICAOF", "NO", "ONE")
 
 
-def test_after_a_failover_that_lost_grants_a_pool_gives_their_tokens_again(private_replica_pair: ReplicaPair) -> None:
+def test_after_a_failover_that_lost_grants_a_pool_gives_larger_tokens(private_replica_pair: ReplicaPair) -> None:
     pair = private_replica_pair
     with RedisStore.from_url(pair.url) as before:
         pool = Pool(before, "mug")
@@ -34,7 +34,7 @@ def test_after_a_failover_that_lost_grants_a_pool_gives_their_tokens_again(priva
         found = Pool(after, "mug").grant("o-2", timeout=0)
     assert isinstance(lost, Grant)
     assert isinstance(found, Grant)
-    assert found.fencing_token == lost.fencing_token == 2**32 + 1
+    assert found.fencing_token > lost.fencing_token
 
 
 def test_a_lock_whose_promoted_server_has_a_clock_that_is_behind_gives_a_smaller_token(

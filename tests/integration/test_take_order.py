@@ -62,7 +62,7 @@ def overtaken(gate: Gate, times: int) -> tuple[Pool, Callable[[Grant], None], li
 
 def test_an_order_whose_grant_a_later_one_overtook_is_granted_again_and_sold_once(gate: Gate) -> None:
     pool, body, tokens = overtaken(gate, 1)
-    settled = take_order(pool, gate, Order("a", 2), timeout=0, body=body)
+    settled = take_order(pool, gate, Order("a", 2), timeout=0, body=body, repeat_body=True)
     assert isinstance(settled, Settled)
     assert (settled.state, settled.replay, len(tokens)) == ("confirmed", False, 2)
     assert settled.fencing_token == tokens[1] > tokens[0] + 1
@@ -73,7 +73,7 @@ def test_an_order_whose_grant_a_later_one_overtook_is_granted_again_and_sold_onc
 def test_after_ten_grants_that_were_overtaken_an_order_gives_up_and_keeps_its_units(gate: Gate) -> None:
     pool, body, tokens = overtaken(gate, 10)
     with pytest.raises(PoolDiverged, match="10 grants in a row were superseded"):
-        take_order(pool, gate, Order("a", 2), timeout=0, body=body)
+        take_order(pool, gate, Order("a", 2), timeout=0, body=body, repeat_body=True)
     assert len(tokens) == 10
     assert (pool.state().confirmed, pool.state().reserved, gate.totals("cup").sold) == (10, 2, 10)
 

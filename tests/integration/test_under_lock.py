@@ -63,7 +63,7 @@ def test_under_lock_workers_take_units_each_under_a_segments_lock_and_token_of_i
             worker.join(20)
         assert (pool.state().confirmed, held_segments(store, "mug")) == (4, [])
     assert len({segment for segment, _ in seen.values()}) == 2
-    assert {token for _, token in seen.values()} == {2**32 + 1, 2**32 + 2}
+    assert len({token for _, token in seen.values()} - {None}) == 2
 
 
 def test_under_lock_is_short_for_deciding_in_the_worker() -> None:

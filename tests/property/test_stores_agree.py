@@ -2,13 +2,13 @@
 
 Both see the same operations. Between any two of them pass 3 ms, on the server for real and in the model by its clock,
 so that what lapses, and the order in which segments became free, is the same for both. Fields that tell times are left
-out.
+out. Fencing tokens are times too: each store's are counted in the order in which they first appeared, and have to grow.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from itertools import count
 from typing import Any, Final, Literal
@@ -38,6 +38,8 @@ STEP_SECONDS: Final = 0.003
 """More than a millisecond, in which one server may count a lease as lapsed that the other still counts as living."""
 LAPSED_AT_ONCE: Final = 1
 LONG_MS: Final = 600_000
+TOKENS_FROM: Final = 1_000
+"""Fencing tokens below it are made up by a test."""
 SETTINGS: Final = settings(
     max_examples=20,
     stateful_step_count=40,
@@ -48,6 +50,8 @@ SETTINGS: Final = settings(
 ORDERS = st.sampled_from(["a", "b", "c", "d", "e", "f", "ü {%}", "a"])
 QUANTITIES = st.sampled_from([1, 1, 2, 3, 7])
 CHANGES = st.sampled_from(["r1", "r2", "r3"])
+FENCE_PART: Final = 8
+"""Where the fencing token is in a record's text."""
 CUSTOMERS = st.sampled_from([None, None, "ann"])
 HOLDERS = st.sampled_from(["h1", "h2"])
 LIVES = st.sampled_from([LAPSED_AT_ONCE, LONG_MS])
@@ -105,6 +109,40 @@ def outcome(store: MemoryStore | RedisStore, operation: op.Operation[Any]) -> ob
         return type(error), str(error)
 
 
+@dataclass
+class Tokens:
+    """The fencing tokens of one store, in the order in which they first appeared."""
+
+    known: list[int] = field(default_factory=list)
+
+    def numbered(self, answer: Any) -> Any:  # noqa: ANN401  # any answer, and what is in it
+        """Return an answer with the number of each token in its place."""
+        match answer:
+            case tuple():
+                return tuple(self.numbered(one) for one in answer)
+            case Inspected(raw=str() as raw):
+                return replace(answer, raw=self._numbered_text(raw))
+            case Submitted():
+                return replace(answer, record=self.numbered(answer.record))
+        if is_dataclass(answer) and not isinstance(answer, type) and getattr(answer, "fencing_token", None):
+            return replace(answer, fencing_token=self._number_of(answer.fencing_token))  # type: ignore[attr-defined]  # it has one
+        return answer
+
+    def _numbered_text(self, raw: str) -> str:
+        parts = raw.split("\t")
+        if len(parts) > FENCE_PART and parts[FENCE_PART].isdigit():
+            parts[FENCE_PART] = str(self._number_of(int(parts[FENCE_PART])))
+        return "\t".join(parts)
+
+    def _number_of(self, token: int) -> int:
+        if token < TOKENS_FROM:
+            return token
+        if token not in self.known:
+            assert token > max(self.known, default=0)
+            self.known.append(token)
+        return TOKENS_FROM + self.known.index(token)
+
+
 class Agreement(RuleBasedStateMachine):
     """The model and the real store, asked the same."""
 
@@ -114,11 +152,21 @@ class Agreement(RuleBasedStateMachine):
         self.clock = ManualClock()
         self.memory = MemoryStore(clock=self.clock)
         self.name = f"agreed-{next(_names)}"
+        self.known = {self.memory: Tokens(), self.redis: Tokens()}
         self.steps = 0
 
+    def outcome(self, store: MemoryStore | RedisStore, operation: op.Operation[Any]) -> object:
+        """Return the answer with its tokens numbered, or which error it was with what it says."""
+        return self.known[store].numbered(outcome(store, operation))
+
     def agree_on(self, operation: op.Operation[Any]) -> None:
-        expected = outcome(self.memory, operation)
-        found = outcome(self.redis, operation)
+        """Ask both the same."""
+        self.agree_on_each(operation, operation)
+
+    def agree_on_each(self, operation: op.Operation[Any], redis_operation: op.Operation[Any]) -> None:
+        """Ask each about its own texts."""
+        expected = self.outcome(self.memory, operation)
+        found = self.outcome(self.redis, redis_operation)
         assert found == expected, operation
         self.steps += 1
         time.sleep(STEP_SECONDS)
@@ -274,19 +322,24 @@ class PoolsAgree(Agreement):
 
     @rule(order_id=ORDERS, wanted=st.sampled_from([None, "c\t1\t0\t1", "r\t2\t0\t1\t0:1,1:1\tann\t3"]))
     def spoil_a_record_and_mend_it(self, order_id: str, wanted: str | None) -> None:
-        raw = self.memory.execute(op.InspectOrders(self.name, (order_id,)))[0].raw
+        look = op.InspectOrders(self.name, (order_id,))
+        raw, redis_raw = (store.execute(look)[0].raw for store in (self.memory, self.redis))
         until = None if raw is None else self.memory.execute(op.ReadOrders(self.name, (order_id,)))[0]
         if until is not None and until.state == "reserved":
             return  # its hold would begin anew at another millisecond
-        for seen, then in ((raw, wanted), (wanted, raw), (raw, wanted), (wanted, raw)):
+        for is_back in (False, True, False, True):
+            pairs = [(wanted, found) if is_back else (found, wanted) for found in (raw, redis_raw)]
             at = self.memory.execute(op.ReadPool(self.name)).sequence
-            self.agree_on(op.MendRecord(self.name, "order", order_id, at - 1, seen, then, LONG_MS))
-            self.agree_on(op.MendRecord(self.name, "order", order_id, at, seen, then, LONG_MS))
-            self.agree_on(op.InspectOrders(self.name, (order_id,)))
+            for sequence in (at - 1, at):
+                mends = [
+                    op.MendRecord(self.name, "order", order_id, sequence, seen, then, LONG_MS) for seen, then in pairs
+                ]
+                self.agree_on_each(*mends)
+            self.agree_on(look)
 
     @invariant()
     def their_states_are_equal(self) -> None:
-        assert outcome(self.redis, op.ReadPool(self.name)) == outcome(self.memory, op.ReadPool(self.name))
+        assert self.outcome(self.redis, op.ReadPool(self.name)) == self.outcome(self.memory, op.ReadPool(self.name))
 
     def teardown(self) -> None:
         """Compare all they have, and audit both."""

@@ -21,7 +21,6 @@ from tests.property.test_stores_agree import (
     QUANTITIES,
     SETTINGS,
     PoolsAgree,
-    outcome,
     timeless,
 )
 
@@ -78,7 +77,7 @@ class SubmittedAgree(PoolsAgree):
     @invariant()
     def they_know_the_same_of_every_order(self) -> None:
         operation = op.ReadSubmitted(self.name, ALL)
-        assert outcome(self.redis, operation) == outcome(self.memory, operation)
+        assert self.outcome(self.redis, operation) == self.outcome(self.memory, operation)
 
 
 def test_submitted_orders_on_redis_are_answered_as_by_the_model(valkey_url: str) -> None:

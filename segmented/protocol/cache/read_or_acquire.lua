@@ -1,4 +1,5 @@
 #!lua
+-- uses shared/seen.lua
 -- Read a cached value, or take the lock to load it. Safe to run twice: a repeat by the same holder gets the same answer,
 -- or releases the lock if a value has been written since.
 -- KEYS     1 lock (string with PX: holder id)   2 fence (hash with PX: token, releaser, kept)   3 freed (channel)
@@ -43,7 +44,7 @@ end
 
 -- 4. free: the token grows like that of the plain lock, whose fence this is
 local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local token = string.format('%.0f', math.max(tonumber(last or '0') + 1, now_us))
+local token = string.format('%.0f', next_token(tonumber(last or '0'), now_us))
 redis.call('HSET', fence, 'token', token, 'kind', 'lock')
 redis.call('HSETNX', fence, 'kept', token)
 redis.call('PEXPIRE', fence, ARGV[3])

@@ -5,7 +5,7 @@
 -- answers  {"missing"}   the pool is not open
 --          {"unknown"}   no such order
 --          {"order", state}   "r": pinned; any other: it was decided before
-if redis.call('EXISTS', META) == 0 then
+if not read_pool() then
   return { 'missing' }
 end
 local record = read_order(ARGV[1])

@@ -1,4 +1,5 @@
 #!lua
+-- uses shared/seen.lua
 -- Take a named lock. Safe to run twice: a repeat by the same holder renews the lease and keeps its token.
 -- KEYS     1 lock (string with PX: holder id)   2 fence (hash with PX: token, kind, holder, releaser, delay)
 --          3 freed (channel, unused)
@@ -32,8 +33,7 @@ if last then
   return 'acquired ' .. last .. ' 1'
 end
 
--- 3. free. The token exceeds the last one and is not behind the server's clock in microseconds, so that it grows even if
---    the last one is unknown: after a failover to a replica that missed some, or an expired fence.
+-- 3. free
 local found = redis.pcall('HGET', fence, 'token')
 if type(found) == 'table' then -- the key has another type
   redis.call('DEL', lock)
@@ -41,7 +41,7 @@ if type(found) == 'table' then -- the key has another type
 end
 local time = redis.call('TIME')
 local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local token = string.format('%.0f', math.max(tonumber(found or '0') + 1, now_us))
+local token = string.format('%.0f', next_token(tonumber(found or '0'), now_us))
 if delay_ms == '0' then
   redis.call('HSET', fence, 'token', token, 'kind', 'lock')
 else

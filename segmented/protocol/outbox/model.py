@@ -20,7 +20,6 @@ from segmented.protocol.outbox.model_upkeep import OutboxUpkeep
 from segmented.protocol.pool.model import customer_missing
 from segmented.protocol.pool.model_books import Room
 from segmented.protocol.pool.model_records import (
-    FENCE_BITS,
     Entry,
     ModelPool,
     entry_of,
@@ -176,8 +175,7 @@ class OutboxModel(OutboxUpkeep):
             envelope.has_looked = True
             envelope.segment = self._free_segment(pool)
             if envelope.segment is not None:
-                pool.fence += 1
-                envelope.fencing_token = (pool.epoch << FENCE_BITS) + pool.fence
+                envelope.fencing_token = self.next_fence(pool, envelope.asked.above)
                 lapses_at = self._now_ms() + envelope.asked.ttl_ms
                 pool.locks[envelope.segment] = (envelope.asked.holder_id, lapses_at)
                 pool.note_free_at(envelope.segment, lapses_at)

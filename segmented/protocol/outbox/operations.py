@@ -41,6 +41,8 @@ class TakeOrders(Operation[TakenOrders]):
     work_ms: int
     """Time after which another worker may begin."""
     begun_max: int
+    above: int = 0
+    """The order database has accepted this token: take a higher one."""
 
 
 @dataclass(frozen=True, slots=True)

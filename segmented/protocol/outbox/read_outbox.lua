@@ -4,7 +4,7 @@
 -- Count the orders that wait in the outbox.
 -- ARGV     none
 -- answers  {"missing"}   {"outbox", orders, due (how many of them are), dead orders, ms since the first became due}
-if not read_pool() then
+if not read_numbers() then
   return { 'missing' }
 end
 local first = redis.call('ZRANGE', OUTBOX, 0, 0, 'WITHSCORES')

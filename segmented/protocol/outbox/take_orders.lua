@@ -8,7 +8,8 @@
 -- fewer others. Each order is the worker's for work_ms, and a repeat after a lost reply gets the same answer.
 -- ARGV     1 holder_id (of this message's worker)   2 ttl_ms   3 hold_ms (of orders that leave the outbox)
 --          4 work_ms (after which the outbox may publish them again, and another worker may begin)
---          5 begun_max   6 on: order ids, at most 1,000, each once
+--          5 begun_max   6 above (a token that the database has accepted: the new one is higher)
+--          7 on: order ids, at most 1,000, each once
 -- answers  {"missing"}   the pool is not open
 --          {"taken", epoch, sequence, free_in_ms, lines}   one line per order, separated by newlines, with tabs inside:
 --            settled, state, quantity, segment, fence, sequence   decided before, or refused now
@@ -19,7 +20,7 @@
 --            busy, free_in_ms      no segment is free, or (0) more holds are due than one step gives back
 --            drifted      the units of the segments do not add up to the total: written to from outside
 --            work, quantity, segment, parts, customer, asked, fence, sequence, begun
-local holder_id, ttl_ms, begun_max = ARGV[1], ARGV[2], tonumber(ARGV[5])
+local holder_id, ttl_ms, begun_max, above = ARGV[1], ARGV[2], tonumber(ARGV[5]), tonumber(ARGV[6])
 local hold_until, work_until_ms = digits(now_ms + tonumber(ARGV[3])), now_ms + tonumber(ARGV[4])
 local work_until = digits(work_until_ms)
 local WITH_OTHERS = { [0] = MANY, 10 } -- maximum orders in a message, by how often one of them was begun; then 1
@@ -28,8 +29,8 @@ if not pool then
   return { 'missing' }
 end
 local ids = {}
-for index = 6, #ARGV do
-  ids[index - 5] = ARGV[index]
+for index = 7, #ARGV do
+  ids[index - 6] = ARGV[index]
 end
 local raws, entries = redis.call('HMGET', ORDERS, unpack(ids)), redis.call('HMGET', ENTRIES, unpack(ids))
 local waiting = redis.call('ZMSCORE', OUTBOX, unpack(ids))
@@ -49,8 +50,7 @@ local function has_segment()
     segment = take_free_segment(pool, holder_id, ttl_ms)
     if segment then
       holders[segment] = holder_id
-      pool.fence = pool.fence + 1
-      fence = digits(tonumber(pool.epoch) * 4294967296 + pool.fence)
+      fence = next_fence(pool, above)
       note_free_at(pool, segment, now_ms + tonumber(ttl_ms))
     end
   end

@@ -34,6 +34,7 @@ from segmented.protocol.wire import Call, Codec, optional_number, plain_call, re
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from segmented.protocol.seen import Sight
     from segmented.protocol.wire import Reply
 
 MESSAGES_MAX: Final = 1_000
@@ -81,7 +82,14 @@ def _queued(sku: str, order: Order, line: str, epoch: int) -> Queued | Reserved 
 
 
 def _encode_take(operation: op.TakeOrders) -> Call:
-    head = (operation.holder_id, operation.ttl_ms, operation.hold_ms, operation.work_ms, operation.begun_max)
+    head = (
+        operation.holder_id,
+        operation.ttl_ms,
+        operation.hold_ms,
+        operation.work_ms,
+        operation.begun_max,
+        operation.above,
+    )
     return script_call("take_orders", keys_of(operation.sku), *head, *operation.order_ids)
 
 
@@ -302,9 +310,14 @@ def _pairs(found: Reply) -> Sequence[tuple[Reply, Reply]]:
     return list(found.items()) if isinstance(found, dict) else list(zip(found[::2], found[1::2], strict=True))
 
 
+def _sight_of_taken(reply: Reply, answer: TakenOrders) -> Sight:
+    tokens = [order.fencing_token or 0 for order in answer.orders if isinstance(order, BegunOrder)]
+    return int(reply[1]), int(reply[2]), max(tokens, default=0)
+
+
 CODECS: Final = {
     op.QueueOrders: Codec(_encode_queue, _decode_queue),
-    op.TakeOrders: Codec(_encode_take, _decode_take),
+    op.TakeOrders: Codec(_encode_take, _decode_take, sight=_sight_of_taken),
     op.RenewWork: Codec(_encode_renew, _decode_renew),
     op.PutOff: Codec(_encode_put_off, _decode_put_off),
     op.SweepOutbox: Codec(_encode_sweep, _decode_sweep),

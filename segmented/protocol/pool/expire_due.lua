@@ -3,7 +3,8 @@
 -- Expire due holds, longest ago first, a bounded number in one step. A hold with a live lease is left alone.
 -- ARGV     1 limit, at most 1,000
 -- answers  {"missing"}   {"gated"}   the order database of this pool must decide first
---          {"expired", sequence, more ("1": more are due), lines}   one line per order: order_id, quantity, segment, fence
+--          {"expired", sequence, more ("1": more are due), lines, epoch}   one line per order: order_id, quantity, segment,
+--          fence
 local pool = read_pool()
 if not pool then
   return { 'missing' }
@@ -20,4 +21,4 @@ end
 if #ids > 0 then
   write_pool(pool)
 end
-return { 'expired', digits(pool.sequence), is_more_due and '1' or '0', table.concat(lines, '\n') }
+return { 'expired', digits(pool.sequence), is_more_due and '1' or '0', table.concat(lines, '\n'), pool.epoch }

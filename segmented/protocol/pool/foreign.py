@@ -55,7 +55,7 @@ def pool_state(sku: str, reply: Reply) -> PoolState:
     units = {readable(flat[index]): whole(flat[index + 1]) for index in range(0, len(flat), 2)}
     more, transfers = (*reply[len(NAMES) + 2 :], None, None)[:2]
     if more:
-        found |= {"fence": whole(more[1]), "cursor": whole(more[2])}
+        found |= {"fence": whole(more[1]), "cursor": whole(more[2]), "lost": whole(more[4])}
     between = _transfers(transfers or ())
     unreadable = [name for name, value in found.items() if value is None]
     unreadable += [f"segment {name}" for name, value in units.items() if value is None or whole(name) is None]
@@ -81,6 +81,8 @@ def pool_state(sku: str, reply: Reply) -> PoolState:
         is_closed=bool(number["closed"]),
         unreadable=tuple(unreadable),
         ledger_end=_end_beyond(readable(more[0]), number["epoch"], number["sequence"]) if more else "",
+        frozen=_seen(readable(more[3])) if more else None,
+        lost=number.get("lost", 0),
         transfers=tuple(sorted(transfer for transfer in between.values() if transfer is not None)),
     )
 
@@ -95,6 +97,11 @@ def _transfers(flat: Sequence[Reply]) -> dict[str, Transfer | None]:
             Transfer(about[1], int(about[2]), int(numbers[1]), int(numbers[2])) if about and numbers else None  # type: ignore[arg-type]  # one of the three kinds
         )
     return found
+
+
+def _seen(said: str) -> tuple[int, int] | None:
+    epoch, _, sequence = said.partition("-")
+    return (int(epoch), int(sequence)) if epoch.isdecimal() and sequence.isdecimal() else None
 
 
 def _end_beyond(last_id: str, epoch: int, sequence: int) -> str:

@@ -4,6 +4,7 @@
 -- Take units and the lock of a free segment in one step.
 -- ARGV     1 order_id   2 quantity   3 customer_id ("" for none)   4 partial ("1": take what is left)
 --          5 holder_id   6 ttl_ms   7 hold_ms   8 keep_refusal ("1": store "refused" as the order's final state)
+--          9 above (a token that a resource has accepted: the new one is higher)
 -- answers  {"missing"}    the pool is not open
 --          {line}         as reserve.lua has them: mismatch, settled, closed, nobody, limit, sold_out, busy, drifted
 --          {"sold_out", available, reserved, sequence, "1"}   refused before, and kept
@@ -13,6 +14,7 @@
 local id, quantity, customer, is_partial, holder_id =
   ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] == '1', ARGV[5]
 local ttl_ms, hold_ms, keeps_refusal = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1'
+local above = tonumber(ARGV[9])
 local hold_until = digits(now_ms + hold_ms)
 local pool = read_pool()
 if not pool then
@@ -42,6 +44,13 @@ if record then
     local holder = redis.call('GET', lock)
     if holder == holder_id and record.holder == holder_id then
       -- the same lease, its time restarted, because the caller counts it from this request
+      if tonumber(record.fence) <= above then
+        record.fence = next_fence(pool, above)
+        append(pool, 'granted', line_of(id, record))
+        record.sequence = pool.sequence
+        redis.call('HSET', ORDERS, id, packed(record))
+        write_pool(pool)
+      end
       redis.call('PEXPIRE', lock, ttl_ms)
       note_free_at(pool, record.segment, now_ms + ttl_ms)
       redis.call('ZADD', HOLDS, 'GT', hold_until, id)
@@ -83,8 +92,7 @@ if not segment then
 end
 
 -- 4. units, from this segment first
-pool.fence = pool.fence + 1
-local fence = digits(tonumber(pool.epoch) * 4294967296 + pool.fence)
+local fence = next_fence(pool, above)
 local replay = record and '1' or '0'
 if record then
   local parts = record.parts == '' and digits(record.segment) .. ':' .. digits(record.quantity) or record.parts

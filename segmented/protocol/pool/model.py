@@ -15,6 +15,7 @@ from segmented.models import (
     Lost,
     Order,
     OrderRecord,
+    Released,
     Renewed,
     Reserved,
     Settled,
@@ -26,7 +27,6 @@ from segmented.models.submitted import SUBMITTED_UNTIL_MS
 from segmented.protocol.audit.model import PoolAudits
 from segmented.protocol.pool.model_books import PoolBooks, Room
 from segmented.protocol.pool.model_records import (
-    FENCE_BITS,
     ModelPool,
     as_of_now,
     entry_of,
@@ -55,6 +55,7 @@ class PoolModel(PoolBooks):
             op.ReserveMany: self.reserve_many,
             op.Grant: self.grant,
             op.RenewGrant: self.renew,
+            op.ReleaseGrant: self.release_grant,
             op.Confirm: self.confirm,
             op.Cancel: self.cancel,
             op.Expire: self.expire,
@@ -159,7 +160,6 @@ class PoolModel(PoolBooks):
             return Busy(order.order_id, pool.sequence, self._free_in_ms(pool))
         # 4. units, from this segment first
         now_ms = self._now_ms()
-        pool.fence += 1
         pool.locks[segment] = (operation.holder_id, now_ms + operation.ttl_ms)
         pool.note_free_at(segment, now_ms + operation.ttl_ms)
         again = record
@@ -169,7 +169,7 @@ class PoolModel(PoolBooks):
             again,
             segment=segment,
             holder_id=operation.holder_id,
-            fencing_token=(pool.epoch << FENCE_BITS) + pool.fence,
+            fencing_token=self.next_fence(pool, operation.above),
         )
         self._hold(pool, leased, operation.hold_ms)
         sequence = self.append(pool, "reserved" if record is None else "granted", [entry_of(leased)])
@@ -184,6 +184,14 @@ class PoolModel(PoolBooks):
             return Lost()
         self._renew(pool, record, operation.ttl_ms, operation.hold_ms)
         return Renewed(operation.ttl_ms)
+
+    def release_grant(self, operation: op.ReleaseGrant) -> Released | Lost:
+        """Free a grant's segment; the units stay reserved."""
+        pool, record = self._found(operation.sku, operation.order_id)
+        if record.holder_id != operation.holder_id or not self._lease(pool, record):
+            return Lost()
+        self._free(pool, record)
+        return Released()
 
     def _allowed(
         self, pool: ModelPool, order: Order, room: Room, *, partial: bool
@@ -261,6 +269,10 @@ class PoolModel(PoolBooks):
             return None
         if record.holder_id != operation.holder_id:
             return Busy(record.order_id, pool.sequence, lease[1] - self._now_ms(), is_in_hand=True)
+        if (record.fencing_token or 0) <= operation.above:
+            record = replace(record, fencing_token=self.next_fence(pool, operation.above))
+            record = replace(record, sequence=self.append(pool, "granted", [entry_of(record)]))
+            pool.orders[record.order_id] = record
         self._renew(pool, record, operation.ttl_ms, operation.hold_ms)
         return self._granted(pool, record, replay=True)
 

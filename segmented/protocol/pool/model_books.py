@@ -280,6 +280,11 @@ class PoolBooks:
         """Add the changes of one step to the ledger, and return their sequence number."""
         return pool.append(kind, int(self._clock.now() * 1_000_000), entries)
 
+    def next_fence(self, pool: ModelPool, above: int) -> int:
+        """Return the token of a new grant: above the last one and `above`, and not behind the clock in microseconds."""
+        pool.fence = max(pool.fence + 1, above + 1, int(self._clock.now() * 1_000_000))
+        return pool.fence
+
     def _lease(self, pool: ModelPool, record: OrderRecord) -> tuple[str, int] | None:
         lease = pool.locks.get(record.segment)
         if lease is None or lease[0] != record.holder_id or lease[1] <= self._now_ms():

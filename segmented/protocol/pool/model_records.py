@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 AnswerT = TypeVar("AnswerT")
 
-FENCE_BITS = 32
 INCREASING = frozenset({"cancelled", "expired", "restocked", "received"})
 """Kinds of change after which more units may be free."""
 
@@ -55,6 +54,10 @@ class ModelPool:
     stock: list[int]
     customer_limit: int | None = None
     is_closed: bool = False
+    frozen: tuple[int, int] | None = None
+    """Epoch and sequence number that were seen, if the pool is frozen."""
+    lost: int = 0
+    """Units that count as confirmed since a thaw although the pool has no orders for them."""
     restocked: int = 0
     withdrawn: int = 0
     sent_to: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -200,6 +203,8 @@ class ModelPool:
             received=self.received,
             customer_limit=self.customer_limit,
             is_closed=self.is_closed,
+            frozen=self.frozen,
+            lost=self.lost,
             transfers=transfers,
         )
 

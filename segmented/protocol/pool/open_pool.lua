@@ -6,11 +6,17 @@
 -- ARGV     1 stock   2 segment_count   3 gated ("1" or "0")   4 epoch   5 customer_limit (0: none)
 -- answers  {"already_open", state}   {"opened", state}   state as read_pool answers it
 --          {"remains"}   some keys exist but not meta
+--          {"vanished", epoch}   the caller's process has seen it open in this epoch or a later one, and it is gone
 --          {"in_shards"}   the sku is sold in shards
 local stock, segment_count = tonumber(ARGV[1]), tonumber(ARGV[2])
 
-if read_pool() then
+local found = read_numbers()
+if found then
+  check_seen(found)
   return { 'already_open', pool_state() }
+end
+if tonumber(seen_epoch) >= tonumber(ARGV[4]) then
+  return { 'vanished', seen_epoch }
 end
 if redis.call('EXISTS', KEYS[17]) == 1 then
   return { 'in_shards' }

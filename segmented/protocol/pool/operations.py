@@ -18,6 +18,7 @@ from segmented.models import (
     PoolClosed,
     PoolState,
     Refusal,
+    Released,
     Renewed,
     Resized,
     Restocked,
@@ -90,6 +91,8 @@ class Grant(Operation[Granted | Refusal]):
     """Store "refused" as the order's final state, so that a repeat gets that answer."""
     partial: bool = False
     """Take the remaining units if fewer are left than requested."""
+    above: int = 0
+    """A resource has accepted this token: grant a higher one, also for a lease that the holder has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,15 @@ class RenewGrant(Operation[Renewed | Lost]):
     holder_id: str
     ttl_ms: int
     hold_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseGrant(Operation[Released | Lost]):
+    """Free the segment of a grant before its lease ends; the units stay reserved for the order."""
+
+    sku: str
+    order_id: str
+    holder_id: str
 
 
 @dataclass(frozen=True, slots=True)

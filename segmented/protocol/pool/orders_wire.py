@@ -25,6 +25,8 @@ from segmented.models import (
     Order,
     OrderState,
     Part,
+    Refusal,
+    Released,
     Renewed,
     Reserved,
     Settled,
@@ -38,6 +40,7 @@ from segmented.protocol.wire import Call, Codec, optional_number, script_call, t
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from segmented.protocol.seen import Sight
     from segmented.protocol.wire import Reply
 
 
@@ -183,7 +186,7 @@ def _encode_grant(operation: op.Grant) -> Call:
     order = operation.order
     wanted = (order.order_id, order.quantity, order.customer_id or "", "1" if operation.partial else "0")
     lease = (operation.holder_id, operation.ttl_ms, operation.hold_ms, "1" if operation.keep_refusal else "0")
-    return script_call("grant", keys_of(operation.sku), *wanted, *lease)
+    return script_call("grant", keys_of(operation.sku), *wanted, *lease, operation.above)
 
 
 def _decode_grant(operation: op.Grant, reply: Reply) -> Granted | SoldOut | Busy | Settled | Closed | LimitReached:
@@ -222,6 +225,14 @@ def _encode_renew(operation: op.RenewGrant) -> Call:
 def _decode_renew(operation: op.RenewGrant, reply: Reply) -> Renewed | Lost:
     renewed = kind_of(operation.sku, reply, operation.order_id) == "renewed"
     return Renewed(operation.ttl_ms) if renewed else Lost()
+
+
+def _encode_release(operation: op.ReleaseGrant) -> Call:
+    return script_call("release_grant", keys_of(operation.sku), operation.order_id, operation.holder_id)
+
+
+def _decode_release(operation: op.ReleaseGrant, reply: Reply) -> Released | Lost:
+    return Released() if kind_of(operation.sku, reply, operation.order_id) == "released" else Lost()
 
 
 # --- deciding ---
@@ -306,7 +317,7 @@ def _decode_cancel(operation: op.Cancel, reply: Reply) -> Settled | Superseded:
     return _one(operation.sku, "cancelled", operation.order_id, reply)  # type: ignore[return-value]  # the script has no other answer
 
 
-def _wakes(operation: op.Confirm | op.Cancel) -> tuple[str, str] | None:
+def _wakes(operation: op.Confirm | op.Cancel | op.ReleaseGrant) -> tuple[str, str] | None:
     """Return the channel to wake and the holder id, if given: its segment is freed if it still has it."""
     if operation.holder_id is None:
         return None
@@ -336,14 +347,34 @@ def _decode_expire_due(operation: op.ExpireDue, reply: Reply) -> tuple[tuple[Set
     return tuple(settled), text(reply[2]) == "1"
 
 
+# --- what an answer tells of the pool's progress ---
+
+
+def _sight_of_reserved(reply: Reply, _: object) -> Sight:
+    return int(reply[1]), int(reply[2]), 0
+
+
+def _sight_of_grant(_: Reply, answer: Granted | Refusal) -> Sight | None:
+    return (answer.epoch, answer.sequence, answer.fencing_token) if isinstance(answer, Granted) else None
+
+
+def _sight_of_ended(reply: Reply, _: object) -> Sight:
+    return int(reply[3]), int(reply[1]), 0
+
+
+def _sight_of_expired(reply: Reply, _: object) -> Sight:
+    return int(reply[4]), int(reply[1]), 0
+
+
 CODECS: Final = {
-    op.Reserve: Codec(_encode_reserve, _decode_reserve),
-    op.ReserveMany: Codec(_encode_reserve_many, _decode_reserve_many),
-    op.Grant: Codec(_encode_grant, _decode_grant),
+    op.Reserve: Codec(_encode_reserve, _decode_reserve, sight=_sight_of_reserved),
+    op.ReserveMany: Codec(_encode_reserve_many, _decode_reserve_many, sight=_sight_of_reserved),
+    op.Grant: Codec(_encode_grant, _decode_grant, sight=_sight_of_grant),
     op.RenewGrant: Codec(_encode_renew, _decode_renew),
-    op.Confirm: Codec(_encode_confirm, _decode_confirm, wakes=_wakes),
-    op.Cancel: Codec(_encode_cancel, _decode_cancel, wakes=_wakes),
-    op.Expire: Codec(_encode_expire, _decode_expire),
-    op.SettleMany: Codec(_encode_settle, _decode_settle),
-    op.ExpireDue: Codec(_encode_expire_due, _decode_expire_due),
+    op.ReleaseGrant: Codec(_encode_release, _decode_release, wakes=_wakes),
+    op.Confirm: Codec(_encode_confirm, _decode_confirm, wakes=_wakes, sight=_sight_of_ended),
+    op.Cancel: Codec(_encode_cancel, _decode_cancel, wakes=_wakes, sight=_sight_of_ended),
+    op.Expire: Codec(_encode_expire, _decode_expire, sight=_sight_of_ended),
+    op.SettleMany: Codec(_encode_settle, _decode_settle, sight=_sight_of_ended),
+    op.ExpireDue: Codec(_encode_expire_due, _decode_expire_due, sight=_sight_of_expired),
 }

@@ -3,7 +3,7 @@
 -- Add units to a pool, or remove free ones, once for each change id, while it sells.
 -- ARGV     1 change_id   2 kind ("restocked" or "withdrawn")   3 units
 -- answers  {"missing"}   {"mismatch"}   the id was used for another change
---          {"done", units, sequence, available, replay}
+--          {"done", units, sequence, available, replay, epoch}
 --          {"closed"}    restocked: the pool is closed
 --          {"too_few", available}   withdrawn: fewer are free
 --          {"drifted"}   the units of the segments do not add up to the total, or cannot be read
@@ -19,7 +19,7 @@ if before then
   if done ~= content then
     return { 'mismatch' }
   end
-  return { 'done', digits(count), sequence, digits(pool.available), '1' }
+  return { 'done', digits(count), sequence, digits(pool.available), '1', pool.epoch }
 end
 local parts
 if kind == 'restocked' then
@@ -52,4 +52,4 @@ append(pool, kind, pool_line(change_id, count, parts, ''))
 redis.call('HSET', CHANGES, change_id, content .. ' ' .. digits(pool.sequence))
 redis.call('HSET', META, 'restocked', digits(pool.restocked), 'withdrawn', digits(pool.withdrawn))
 write_pool(pool)
-return { 'done', digits(count), digits(pool.sequence), digits(pool.available), '0' }
+return { 'done', digits(count), digits(pool.sequence), digits(pool.available), '0', pool.epoch }

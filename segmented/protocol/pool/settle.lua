@@ -10,7 +10,7 @@
 --          3 width ("2", or "1": no holder ids)
 --          then for each order, at most 1,000: order_id, holder_id ("" for any holder; absent at width 1)
 -- answers  {"missing"}   the pool is not open
---          {"settled", sequence, lines}   one line per order, separated by newlines, with tabs inside:
+--          {"settled", sequence, lines, epoch}   one line per order, separated by newlines, with tabs inside:
 --            unknown      no such order
 --            queued       submitted, and no worker has decided it yet; cancelled: it ends without units
 --            settled, state, quantity, segment, fence, sequence   decided before
@@ -106,4 +106,4 @@ for index, id in ipairs(ids) do
     answers[index] = settled_line(seen[id])
   end
 end
-return { 'settled', digits(pool.sequence), table.concat(answers, '\n') }
+return { 'settled', digits(pool.sequence), table.concat(answers, '\n'), pool.epoch }

@@ -12,6 +12,7 @@ from segmented.errors import (
     PoolDrifted,
     PoolGated,
     PoolInShards,
+    PoolVanished,
     StoreRefused,
 )
 from segmented.keys import cart_keys, shard_keys
@@ -34,6 +35,7 @@ from segmented.protocol.pool.foreign import moment, pool_state
 from segmented.protocol.wire import Call, Codec, optional_number, plain_call, readable, script_call, text
 
 if TYPE_CHECKING:
+    from segmented.protocol.seen import Sight
     from segmented.protocol.wire import Reply
 
 SCAN_COUNT: Final = 1_000
@@ -68,6 +70,16 @@ def kind_of(sku: str, reply: Reply, order_id: str = "") -> str:
     return kind
 
 
+def sight_of_state(_: Reply, answer: Opened | AlreadyOpen | Resized | PoolClosed | PoolState) -> Sight:
+    """Return what the state of a pool tells of its progress."""
+    state = answer if isinstance(answer, PoolState) else answer.state
+    return state.epoch, state.sequence, 0
+
+
+def _sight_of_change(reply: Reply, answer: Restocked | Closed | TooFew) -> Sight | None:
+    return (int(reply[5]), answer.sequence, 0) if isinstance(answer, Restocked) else None
+
+
 # --- opening, reading, changing ---
 
 
@@ -87,6 +99,8 @@ def _decode_open(operation: op.OpenPool, reply: Reply) -> Opened | AlreadyOpen:
         raise StoreRefused(message)
     if kind == "in_shards":
         raise PoolInShards(operation.sku)
+    if kind == "vanished":
+        raise PoolVanished(operation.sku, int(reply[1]))
     state = _state(operation.sku, reply[1])
     return Opened(state) if kind == "opened" else AlreadyOpen(state)
 
@@ -233,14 +247,14 @@ def _decode_close(operation: op.ClosePool, reply: Reply) -> PoolClosed:
 
 
 CODECS: Final = {
-    op.OpenPool: Codec(_encode_open, _decode_open),
+    op.OpenPool: Codec(_encode_open, _decode_open, sight=sight_of_state),
     op.ReadPool: Codec(_encode_read, _decode_read),
     op.ListDue: Codec(_encode_list_due, _decode_list_due),
     op.ReadOrders: Codec(_encode_read_orders, _decode_read_orders),
     op.ScanOrders: Codec(_encode_scan_orders, _decode_scan_orders),
     op.ReadLedger: Codec(_encode_read_ledger, _decode_read_ledger),
-    op.Restock: Codec(_encode_restock, _decode_restock),
-    op.Withdraw: Codec(_encode_restock, _decode_withdraw),
-    op.Resize: Codec(_encode_resize, _decode_resize),
-    op.ClosePool: Codec(_encode_close, _decode_close),
+    op.Restock: Codec(_encode_restock, _decode_restock, sight=_sight_of_change),
+    op.Withdraw: Codec(_encode_restock, _decode_withdraw, sight=_sight_of_change),
+    op.Resize: Codec(_encode_resize, _decode_resize, sight=sight_of_state),
+    op.ClosePool: Codec(_encode_close, _decode_close, sight=sight_of_state),
 }

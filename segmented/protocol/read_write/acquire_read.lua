@@ -1,4 +1,5 @@
 #!lua
+-- uses shared/seen.lua
 -- Let a reader in, unless a writer holds the lock or waits for it. Readers that overlap share one token: it names the
 -- phase in which no writer got in. Safe to run twice: a repeat by the same holder renews its lease.
 -- KEYS     1 lock (hash with PX: mode, token, holder)   2 fence (hash with PX: token, kind)
@@ -38,7 +39,7 @@ end
 -- 4. the first reader of a phase: remains of an earlier phase no longer count
 if not mode or redis.call('ZCOUNT', readers, '(' .. string.format('%.0f', now), '+inf') == 0 then
   local last = tonumber(redis.call('HGET', fence, 'token') or '0')
-  token = string.format('%.0f', math.max(last + 1, tonumber(time[1]) * 1000000 + tonumber(time[2])))
+  token = string.format('%.0f', next_token(last, tonumber(time[1]) * 1000000 + tonumber(time[2])))
   redis.call('DEL', lock, readers)
   redis.call('HSET', lock, 'mode', 'read', 'token', token)
   redis.call('HSET', fence, 'token', token, 'kind', 'read_write')

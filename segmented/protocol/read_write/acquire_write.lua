@@ -1,4 +1,5 @@
 #!lua
+-- uses shared/seen.lua
 -- Let a writer in if no other holder reads or writes; otherwise block new readers while it is present. Safe to run
 -- twice: a repeat by the same holder renews its lease and keeps its token.
 -- KEYS     1 lock (hash with PX: mode, token, holder)   2 fence (hash with PX: token, kind)
@@ -50,7 +51,7 @@ end
 
 -- 4. free
 local last = tonumber(redis.call('HGET', fence, 'token') or '0')
-token = string.format('%.0f', math.max(last + 1, tonumber(time[1]) * 1000000 + tonumber(time[2])))
+token = string.format('%.0f', next_token(last, tonumber(time[1]) * 1000000 + tonumber(time[2])))
 redis.call('DEL', lock, readers)
 redis.call('HSET', lock, 'mode', 'write', 'token', token, 'holder', holder_id)
 redis.call('PEXPIRE', lock, ttl_ms)

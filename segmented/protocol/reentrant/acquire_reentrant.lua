@@ -1,4 +1,5 @@
 #!lua
+-- uses shared/seen.lua
 -- Enter a reentrant lock. Safe to run twice: an entry counts once, however often it is sent.
 -- KEYS     1 lock (hash with PX: owner -> count)   2 fence (hash with PX: token, kind)   3 freed (channel, unused)
 --          4 entries (set with PX: the holder ids that make up the count)
@@ -41,7 +42,7 @@ if not is_held then
 end
 if not is_held or last == 0 then
   local time = redis.call('TIME')
-  last = math.max(last + 1, tonumber(time[1]) * 1000000 + tonumber(time[2]))
+  last = next_token(last, tonumber(time[1]) * 1000000 + tonumber(time[2]))
   redis.call('HSET', fence, 'token', string.format('%.0f', last), 'kind', 'reentrant')
 end
 

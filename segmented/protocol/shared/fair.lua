@@ -1,3 +1,4 @@
+-- uses shared/seen.lua
 -- Shared by the scripts that move the queue of a fair lock: who is alive, who minds the holder's end, handing over.
 -- KEYS  1 lock (string with PX: holder id)
 --       2 fence (hash with PX: token, kind, arrivals, process of the holder; handed: the last holder id that the lock
@@ -110,7 +111,7 @@ end
 
 -- Set a new holder for `ms`, with a token greater than the last one.
 local function give_to(id, process, ms)
-  last_token = math.max(last_token + 1, now_us)
+  last_token = next_token(last_token, now_us)
   holders_process = process
   redis.call('SET', LOCK, id, 'PX', ms)
   redis.call('HSET', FENCE, 'token', digits(last_token), 'kind', 'fair', 'process', process,

@@ -1,3 +1,4 @@
+-- uses shared/seen.lua
 -- Shared by every pool script: names for KEYS, the pool's numbers, records, the ledger, units, and ending reservations.
 -- KEYS  1 meta (hash)   2 stock (hash: segment -> units)   3 free (zset: segment -> ms at which it is free; a hint)
 --       4 orders (hash: order id -> record)   5 holds (zset: order id -> ms)   6 ledger (stream)
@@ -15,6 +16,8 @@
 -- the order without finishing it, how often it was published again since, units and customer of a queued order, why it
 -- was put off last, and which worker has it until which ms.
 -- The line of an order in a ledger entry is order id, quantity, segment, parts, customer, fence, note, separated by tabs.
+-- A pool that is behind what the caller's process has seen (shared/seen.lua) has lost changes: it is frozen at once (meta:
+-- frozen is the epoch and sequence that were seen), and the script fails with FROZEN.
 local META, STOCK, FREE, ORDERS, HOLDS, LEDGER, LOCK, FREED, CUSTOMERS, CHANGES, TRANSFERS, OUTBOX, ENTRIES, DEAD =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13],
   KEYS[14]
@@ -53,11 +56,12 @@ local function whole(text)
   return string.match(text, '^%-?%d+$') and tonumber(text)
 end
 
--- The pool's numbers, nil if it is not open. They are changed in this table and written by write_pool. Fails before any
+-- The pool's numbers, nil if it has none. They are changed in this table and written by write_pool. Fails before any
 -- write if one of them cannot be read.
-local function read_pool()
+local function read_numbers()
   local found = redis.call('HMGET', META, 'epoch', 'segment_count', 'gated', 'sequence', 'available', 'reserved',
-    'confirmed', 'fence', 'cursor', 'chain', 'customer_limit', 'closed', 'opened', 'restocked', 'withdrawn', 'increases')
+    'confirmed', 'fence', 'cursor', 'chain', 'customer_limit', 'closed', 'opened', 'restocked', 'withdrawn', 'increases',
+    'frozen')
   local increases = found[16] or '0'
   if not found[1] then
     return nil
@@ -72,9 +76,34 @@ local function read_pool()
     confirmed = tonumber(found[7]), fence = tonumber(found[8]), cursor = tonumber(found[9]), chain = found[10],
     customer_limit = tonumber(found[11]), is_closed = found[12] == '1', opened = tonumber(found[13]),
     restocked = tonumber(found[14]), withdrawn = tonumber(found[15]),
-    increases = string.match(increases, '^%d+$') and #increases < 16 and tonumber(increases) or nil }
+    increases = string.match(increases, '^%d+$') and #increases < 16 and tonumber(increases) or nil, frozen = found[17] }
   if pool.customer_limit > 0 then
     redis.call('HLEN', CUSTOMERS)
+  end
+  return pool
+end
+
+-- Freeze a pool that lacks changes which a process has seen: no order is answered from what is left of it. Its waiters
+-- are woken, so that they learn of it. A script that may not write only fails.
+local function check_seen(pool)
+  local behind = tonumber(seen_epoch) - tonumber(pool.epoch)
+  if not pool.frozen and (behind > 0 or behind == 0 and pool.sequence < tonumber(seen_sequence)) then
+    pool.frozen = seen_epoch .. '-' .. seen_sequence
+    redis.pcall('HSET', META, 'frozen', pool.frozen)
+    redis.pcall('PUBLISH', FREED, 'frozen')
+  end
+  if pool.frozen then
+    error({ err = 'FROZEN ' .. pool.epoch .. '-' .. digits(pool.sequence) .. ' ' .. pool.frozen })
+  end
+end
+
+-- The same for every operation but thawing. Fails if the pool is frozen, and if it was open and its keys are gone.
+local function read_pool()
+  local pool = read_numbers()
+  if pool then
+    check_seen(pool)
+  elseif tonumber(seen_epoch) > 0 then
+    error({ err = 'VANISHED ' .. seen_epoch })
   end
   return pool
 end
@@ -100,6 +129,12 @@ end
 local function add_units(segment, count)
   units[segment] = units_of(segment) + count
   changed[segment] = (changed[segment] or 0) + count
+end
+
+-- The token of a new grant; higher than `above`, which a resource has accepted.
+local function next_fence(pool, above)
+  pool.fence = next_token(math.max(pool.fence, above), now_us)
+  return digits(pool.fence)
 end
 
 -- Take units: first from `start`, then from any other segment, locked or not, beginning where some were found last.

@@ -17,6 +17,7 @@ from redis.exceptions import RedisError
 
 from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.plans.tasks import begun
+from segmented.protocol.seen import Seen
 from segmented.stores.redis.addresses import Deployment
 from segmented.stores.redis.async_link import AsyncLink
 from segmented.stores.redis.cluster_exchange import (
@@ -67,6 +68,7 @@ class AsyncClusterLink:
         """
         self._client: Any = client
         self._is_checked = is_checked
+        self.seen = Seen()
         self._clock = clock
         self._wanted = dialect
         self._patience = patience
@@ -82,7 +84,7 @@ class AsyncClusterLink:
 
     async def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Perform one operation on the node that serves its keys."""
-        return await self._run(partial(perform_one, operation), slot_for(operation), deadline)
+        return await self._run(partial(perform_one, operation, self.seen), slot_for(operation), deadline)
 
     async def perform_all(
         self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
@@ -102,7 +104,7 @@ class AsyncClusterLink:
                 batch = [operations[place] for place in places]
                 found: list[Any]
                 try:
-                    found = await self._run(partial(perform_all, batch, where), slot, deadline)
+                    found = await self._run(partial(perform_all, batch, where, self.seen), slot, deadline)
                 except SegmentedError as error:
                     found = [error] * len(batch)
                 except (RedisError, OSError) as error:

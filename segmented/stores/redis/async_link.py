@@ -14,6 +14,7 @@ from redis.exceptions import ResponseError, TimeoutError as RedisTimeoutError
 
 from segmented.errors import StoreBusy
 from segmented.plans.tasks import Alarm, begun
+from segmented.protocol.seen import Seen
 from segmented.protocol.wire import packed
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
@@ -140,6 +141,7 @@ class AsyncLink:
         self._wanted = dialect
         self._check = check
         self._tries = tries
+        self.seen = Seen()
         self._is_failing = False
         self._turns = asyncio.Semaphore(connections.wires_max)
         self._free: deque[AsyncWire] = deque()
@@ -147,7 +149,7 @@ class AsyncLink:
 
     async def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Perform one operation."""
-        return await self.run(partial(perform_one, operation), deadline=deadline)
+        return await self.run(partial(perform_one, operation, self.seen), deadline=deadline)
 
     async def perform_all(
         self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
@@ -157,7 +159,7 @@ class AsyncLink:
         for start in range(0, len(operations), BATCH_MAX):
             batch = operations[start : start + BATCH_MAX]
             try:
-                answers += await self.run(partial(perform_all, batch, where), deadline=deadline)
+                answers += await self.run(partial(perform_all, batch, where, self.seen), deadline=deadline)
             except TRANSPORT_ERRORS as error:
                 answers += [our_error(error, where)] * len(batch)
             except StoreBusy as error:
@@ -168,7 +170,7 @@ class AsyncLink:
         self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
     ) -> list[Any]:
         """Perform a release and then a waiter's attempt in one round trip; one answer or error each."""
-        return await self.run(partial(freeing, operation, behind, where), deadline=deadline)
+        return await self.run(partial(freeing, operation, behind, where, self.seen), deadline=deadline)
 
     async def publish(self, channel: str, word: str, *, deadline: float) -> None:
         """Send a message within a short time or not at all."""

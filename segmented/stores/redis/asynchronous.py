@@ -22,8 +22,9 @@ from segmented.stores.redis.linking import PATIENCE, async_linked
 from segmented.stores.redis.store import described
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from segmented.errors import PoolFrozen
     from segmented.plans.line import Offer, Place
     from segmented.protocol import Operation
     from segmented.protocol.wire import Dialect
@@ -68,6 +69,15 @@ class AsyncRedisStore:
         self.wakeups = AsyncRedisWakeups(found.subscribe, self.clock, found.link)
         self._owns_client = bool(checked_at)
         self.is_closed = False
+
+    @property
+    def on_frozen(self) -> Callable[[PoolFrozen], None] | None:
+        """A function to call once for each pool that is found to have lost changes, in the thread that found it."""
+        return self._link.seen.on_frozen
+
+    @on_frozen.setter
+    def on_frozen(self, hook: Callable[[PoolFrozen], None] | None) -> None:
+        self._link.seen.on_frozen = hook
 
     @classmethod
     async def from_url(

@@ -17,6 +17,7 @@ from redis.cluster import ClusterNode
 from redis.exceptions import RedisError
 
 from segmented.errors import SegmentedError, StoreBusy, StoreUnavailable
+from segmented.protocol.seen import Seen
 from segmented.stores.redis.addresses import Deployment, Host
 from segmented.stores.redis.cluster_exchange import (
     Attempts,
@@ -68,6 +69,7 @@ class ClusterLink:
         """
         self._client: Any = client
         self._is_checked = is_checked
+        self.seen = Seen()
         self._clock = clock
         self._wanted = dialect
         self._patience = patience
@@ -84,7 +86,7 @@ class ClusterLink:
 
     def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Perform one operation on the node that serves its keys."""
-        return self._run(partial(perform_one, operation), slot_for(operation), deadline)
+        return self._run(partial(perform_one, operation, self.seen), slot_for(operation), deadline)
 
     def perform_all(
         self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
@@ -97,7 +99,7 @@ class ClusterLink:
             batch = [operations[place] for place in places]
             until = part_of(deadline, left, now=self._clock.now())
             try:
-                found = self._run(partial(perform_all, batch, where), slot, until)
+                found = self._run(partial(perform_all, batch, where, self.seen), slot, until)
             except StoreBusy as error:
                 found = [error] * len(batch)
             except (RedisError, OSError) as error:

@@ -27,6 +27,7 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from segmented.errors import StoreBusy
+from segmented.protocol.seen import Seen
 from segmented.protocol.wire import QUESTION, Dialect, dialect_of, packed
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, pinging
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
@@ -166,6 +167,7 @@ class Link:
         self._wanted = dialect
         self._check = check
         self._tries = tries
+        self.seen = Seen()
         self._is_failing = False
         self._start_anew()
 
@@ -179,7 +181,7 @@ class Link:
 
     def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Perform one operation."""
-        return self.run(partial(perform_one, operation), deadline=deadline)
+        return self.run(partial(perform_one, operation, self.seen), deadline=deadline)
 
     def perform_all(
         self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
@@ -189,7 +191,7 @@ class Link:
         for start in range(0, len(operations), BATCH_MAX):
             batch = operations[start : start + BATCH_MAX]
             try:
-                answers += self.run(partial(perform_all, batch, where), deadline=deadline)
+                answers += self.run(partial(perform_all, batch, where, self.seen), deadline=deadline)
             except TRANSPORT_ERRORS as error:
                 answers += [our_error(error, where)] * len(batch)
             except StoreBusy as error:
@@ -200,7 +202,7 @@ class Link:
         self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
     ) -> list[Any]:
         """Perform a release and then a waiter's attempt in one round trip; one answer or error each."""
-        return self.run(partial(freeing, operation, behind, where), deadline=deadline)
+        return self.run(partial(freeing, operation, behind, where, self.seen), deadline=deadline)
 
     def publish(self, channel: str, word: str, *, deadline: float) -> None:
         """Send a message within a short time or not at all."""

@@ -20,10 +20,9 @@ from tests.contract.orders.submitting import (
     take,
     waiting,
 )
-from tests.contract.pools.shop import FIRST_FENCE, LONG_MS, SHORT_MS, Shop
+from tests.contract.pools.shop import LONG_MS, SHORT_MS, Shop
 
 TEN = [order.order_id for order in orders(10)]
-FENCE = FIRST_FENCE + 1
 
 
 def taken(answer: TakenOrders) -> list[BegunOrder]:
@@ -38,19 +37,23 @@ def taken(answer: TakenOrders) -> list[BegunOrder]:
 def test_an_envelope_takes_one_segment_and_one_token_for_all_its_orders(shop: Shop) -> None:
     shop.open(12, 3)
     queue(shop, Order("a", 2), Order("b", 1, "ann"), Order("c", 4))
-    assert take(shop, "a", "b", "c") == TakenOrders(
+    began_us = shop.now_us()
+    answer = take(shop, "a", "b", "c")
+    token = taken(answer)[0].fencing_token
+    assert answer == TakenOrders(
         (
-            BegunOrder(Order("a", 2), 2, 0, ((0, 2),), FENCE, 1, 2, 1),
-            BegunOrder(Order("b", 1, "ann"), 1, 0, ((0, 1),), FENCE, 1, 2, 1),
-            BegunOrder(Order("c", 4), 4, 0, ((0, 1), (1, 3)), FENCE, 1, 2, 1),
+            BegunOrder(Order("a", 2), 2, 0, ((0, 2),), token, 1, 2, 1),
+            BegunOrder(Order("b", 1, "ann"), 1, 0, ((0, 1),), token, 1, 2, 1),
+            BegunOrder(Order("c", 4), 4, 0, ((0, 1), (1, 3)), token, 1, 2, 1),
         ),
         0,
     )
+    shop.check_tokens(began_us, token)
     assert shop.totals() == (5, 7, 0)
-    assert [(entry.kind, entry.order_id, entry.sequence) for entry in shop.ledger(after=1)] == [
-        ("reserved", "a", 2),
-        ("reserved", "b", 2),
-        ("reserved", "c", 2),
+    assert [(entry.kind, entry.order_id, entry.sequence, entry.fencing_token) for entry in shop.ledger(after=1)] == [
+        ("reserved", "a", 2, token),
+        ("reserved", "b", 2, token),
+        ("reserved", "c", 2, token),
     ]
     assert len(taken(take(shop, "a", "b", "c"))) == 3
 
@@ -58,9 +61,10 @@ def test_an_envelope_takes_one_segment_and_one_token_for_all_its_orders(shop: Sh
 def test_two_envelopes_have_two_segments_and_a_third_waits_until_one_is_free(shop: Shop) -> None:
     shop.open(9, 2)
     queue(shop, *orders(6))
+    began_us = shop.now_us()
     first, second = taken(take(shop, *TEN[:2], holder="w1")), taken(take(shop, *TEN[2:4], holder="w2"))
     assert {one.segment for one in first} != {one.segment for one in second}
-    assert (first[0].fencing_token, second[0].fencing_token) == (FENCE, FENCE + 1)
+    shop.check_tokens(began_us, first[0].fencing_token, second[0].fencing_token)
     busy = take(shop, *TEN[4:6], holder="w3")
     assert named(busy.orders) == ["Busy", "Busy"]
     assert all(isinstance(one, Busy) and not one.is_in_hand for one in busy.orders)
@@ -73,9 +77,11 @@ def test_two_envelopes_have_two_segments_and_a_third_waits_until_one_is_free(sho
 def test_a_confirmation_by_the_holder_frees_the_segment(shop: Shop) -> None:
     shop.open(9, 1)
     queue(shop, *orders(3))
-    taken(take(shop, *TEN[:2]))
+    began_us = shop.now_us()
+    first, other = taken(take(shop, *TEN[:2]))
+    assert first.fencing_token == other.fencing_token
     assert named(confirm(shop, *TEN[:2])) == ["Settled", "Settled"]
-    assert begun(shop, "o02", holder="w2").fencing_token == FENCE + 1
+    shop.check_tokens(began_us, first.fencing_token, begun(shop, "o02", holder="w2").fencing_token)
     assert shop.totals() == (6, 1, 2)
 
 
@@ -133,10 +139,12 @@ def test_a_lost_reply_is_told_again_and_counts_once(shop: Shop) -> None:
 def test_a_lost_reply_is_told_again_after_the_lease_under_a_new_token(shop: Shop) -> None:
     shop.open(9, 3)
     queue(shop, Order("a", 2))
+    began_us = shop.now_us()
     first = begun(shop, "a", ttl_ms=SHORT_MS)
     shop.let_short_holds_lapse()
     again = begun(shop, "a")
-    assert (again.begun, again.fencing_token, again.parts) == (1, FENCE + 1, first.parts)
+    assert (again.begun, again.parts) == (1, first.parts)
+    shop.check_tokens(began_us, first.fencing_token, again.fencing_token)
     assert shop.totals() == (7, 2, 0)
 
 
@@ -155,16 +163,17 @@ def test_another_worker_within_the_time_is_told_that_the_order_is_in_hand(shop: 
 def test_after_the_time_another_worker_takes_over_with_a_higher_token(shop: Shop) -> None:
     shop.open(9, 3)
     queue(shop, Order("a", 5))
+    began_us = shop.now_us()
     first = begun(shop, "a", ttl_ms=SHORT_MS, work_ms=SHORT_MS)
     shop.let_short_holds_lapse()
     second = begun(shop, "a", holder="w2")
     assert (first.begun, second.begun) == (1, 2)
-    assert (first.fencing_token, second.fencing_token) == (FENCE, FENCE + 1)
+    shop.check_tokens(began_us, first.fencing_token, second.fencing_token)
     assert second.parts == first.parts == ((0, 3), (1, 2))
     assert shop.story()[-1] == ("granted", "a")
     assert shop.totals() == (4, 5, 0)
     assert confirm(shop, "a", holder="w1")[0] == Settled(
-        "a", "confirmed", 5, second.segment, FENCE + 1, 4, replay=False
+        "a", "confirmed", 5, second.segment, second.fencing_token, 4, replay=False
     )
 
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 LONG_MS: Final = 600_000
 SHORT_MS: Final = 20
 SHORT_PASSES: Final = 0.035
-FIRST_FENCE: Final = 1 << 32
 
 
 class Shop:
@@ -160,6 +159,24 @@ class Shop:
     def story(self) -> list[tuple[str, str | None]]:
         """Return kind and order of every ledger entry."""
         return [(entry.kind, entry.order_id) for entry in self.ledger()]
+
+    def now_us(self) -> int:
+        """Return the time on the clock of the store, in microseconds."""
+        if self.side.server is None:
+            return int(self.side.clock.now() * 1_000_000)
+        seconds, microseconds = self.side.server.time()
+        return seconds * 1_000_000 + microseconds
+
+    def check_tokens(self, began_us: int, *tokens: int | None) -> None:
+        """Check the tokens of grants that began then: each is larger than the last one, and none is off the clock.
+
+        While the model's clock stands still they are exactly its time, and one more each.
+        """
+        found = [token for token in tokens if token is not None]
+        assert len(found) == len(tokens)
+        assert found == sorted(set(found))
+        assert began_us <= found[0]
+        assert found[-1] < self.now_us() + len(found)
 
     def let_lease_lapse(self, order_id: str, holder_id: str | None = None) -> None:
         """End a living lease early, as a holder that died some time ago would leave it."""

@@ -12,7 +12,7 @@ from segmented.models import Order, Reserved, Settled
 from segmented.plans import perform
 from segmented.stock.plans import due_plan, expire_plan
 from tests.contract.interposed import asks, interposed
-from tests.contract.pools.shop import FIRST_FENCE, SHORT_MS
+from tests.contract.pools.shop import SHORT_MS
 
 if TYPE_CHECKING:
     from segmented.plans import Plan
@@ -83,10 +83,10 @@ def test_a_grants_segment_and_token_are_told(shop: Shop) -> None:
     settled, _ = shop.expire_due()
     assert settled == ()  # its hold was 600 s: a renewal does not shorten it
     shop.cancel("a")
-    shop.grant("b", 2, ttl_ms=SHORT_MS, hold_ms=SHORT_MS)
+    token = shop.granted("b", 2, ttl_ms=SHORT_MS, hold_ms=SHORT_MS).fencing_token
     shop.let_short_holds_lapse()
     settled, _ = shop.expire_due()
-    assert settled == (Settled("b", "expired", 2, 1, FIRST_FENCE + 2, 5, replay=False),)
+    assert settled == (Settled("b", "expired", 2, 1, token, 5, replay=False),)
 
 
 def test_confirmed_and_cancelled_orders_are_not_due(shop: Shop) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from segmented.errors import OrderMismatch, OrderUnknown
 from segmented.models import Busy, Granted, Lost, OrderRecord, Renewed, Settled, SoldOut
-from tests.contract.pools.shop import FIRST_FENCE, LONG_MS, SHORT_MS
+from tests.contract.pools.shop import LONG_MS, SHORT_MS
 
 if TYPE_CHECKING:
     from tests.contract.pools.shop import Shop
@@ -14,26 +14,30 @@ if TYPE_CHECKING:
 
 def test_a_grant_takes_units_and_a_segment_in_one_step(shop: Shop) -> None:
     shop.open(10, 4)
-    assert shop.grant("a", 2, holder_id="h") == Granted(
+    began_us = shop.now_us()
+    granted = shop.granted("a", 2, holder_id="h")
+    assert granted == Granted(
         order_id="a",
         quantity=2,
         segment=0,
         parts=((0, 2),),
         holder_id="h",
-        fencing_token=FIRST_FENCE + 1,
+        fencing_token=granted.fencing_token,
         epoch=1,
         sequence=2,
         free_in_ms=0,
         replay=False,
     )
+    shop.check_tokens(began_us, granted.fencing_token)
     assert shop.totals() == (8, 2, 0)
     assert shop.state().stock == (1, 3, 2, 2)
 
 
 def test_the_record_of_a_grant_names_its_holder_and_token(shop: Shop) -> None:
     shop.open(10, 4)
-    shop.grant("a", 4, holder_id="h", customer_id="ann")
+    granted = shop.grant("a", 4, holder_id="h", customer_id="ann")
     record = shop.record("a")
+    assert isinstance(granted, Granted)
     assert record is not None
     assert record == OrderRecord(
         order_id="a",
@@ -42,7 +46,7 @@ def test_the_record_of_a_grant_names_its_holder_and_token(shop: Shop) -> None:
         segment=0,
         parts=((0, 3), (1, 1)),
         holder_id="h",
-        fencing_token=FIRST_FENCE + 1,
+        fencing_token=granted.fencing_token,
         hold_until_ms=record.hold_until_ms,
         customer_id="ann",
         sequence=2,
@@ -52,20 +56,47 @@ def test_the_record_of_a_grant_names_its_holder_and_token(shop: Shop) -> None:
 
 def test_grants_take_free_segments_one_after_another_with_growing_tokens(shop: Shop) -> None:
     shop.open(8, 4)
+    began_us = shop.now_us()
     grants = [shop.granted(order_id) for order_id in "abcd"]
     assert [granted.segment for granted in grants] == [0, 1, 2, 3]
-    assert [granted.fencing_token - FIRST_FENCE for granted in grants] == [1, 2, 3, 4]
+    shop.check_tokens(began_us, *(granted.fencing_token for granted in grants))
 
 
 def test_tokens_grow_over_every_segment_and_every_way_in(shop: Shop) -> None:
     shop.open(20, 2)
-    tokens = []
+    began_us, tokens = shop.now_us(), []
     for index in range(5):
         shop.reserved(f"r{index}")
         for order_id in (f"g{index}", f"r{index}"):
             tokens.append(shop.granted(order_id).fencing_token)
             shop.confirm(order_id)
-    assert tokens == [FIRST_FENCE + number for number in range(1, 11)]
+    assert len(tokens) == 10
+    shop.check_tokens(began_us, *tokens)
+
+
+def test_a_token_is_the_clock_when_the_last_one_is_behind_it_and_else_one_more_than_the_last(shop: Shop) -> None:
+    shop.open(20, 4)
+    first = shop.granted("a").fencing_token
+    shop.side.pass_time(0.01)
+    later_us = shop.now_us()
+    assert later_us - first >= 10_000
+    shop.check_tokens(later_us, shop.granted("b").fencing_token, shop.granted("c").fencing_token)
+
+
+def test_a_token_is_one_more_than_the_last_when_that_is_ahead_of_the_clock(redis_shop: Shop) -> None:
+    redis_shop.open(20, 4)
+    ahead = redis_shop.granted("a").fencing_token + 3_600_000_000
+    redis_shop.side.raw().hset(redis_shop.keys.meta, "fence", ahead)
+    assert [redis_shop.granted(order_id).fencing_token for order_id in "bc"] == [ahead + 1, ahead + 2]
+
+
+def test_a_token_is_above_every_one_that_the_process_has_seen(redis_shop: Shop) -> None:
+    redis_shop.open(20, 4)
+    ahead = redis_shop.granted("a").fencing_token + 3_600_000_000
+    redis_shop.side.raw().hset(redis_shop.keys.meta, "fence", ahead)
+    seen = redis_shop.granted("b").fencing_token
+    redis_shop.side.raw().hset(redis_shop.keys.meta, "fence", 1)  # as on a promoted server whose clock is behind
+    assert redis_shop.granted("c").fencing_token == seen + 1 == ahead + 2
 
 
 def test_a_grant_says_when_some_segment_may_be_free(shop: Shop) -> None:
@@ -109,9 +140,10 @@ def test_a_segment_is_free_again_when_its_order_is_decided(shop: Shop, end: str)
 
 def test_a_segment_is_free_again_when_its_lease_has_lapsed_but_the_units_stay(shop: Shop) -> None:
     shop.open(8, 1)
-    shop.granted("a", 3)
+    began_us = shop.now_us()
+    first = shop.granted("a", 3)
     shop.let_lease_lapse("a")
-    assert shop.granted("b", 5).fencing_token == FIRST_FENCE + 2
+    shop.check_tokens(began_us, first.fencing_token, shop.granted("b", 5).fencing_token)
     assert shop.totals() == (0, 8, 0)
     assert shop.confirm("a").state == "confirmed"
     assert isinstance(shop.grant("c"), SoldOut)
@@ -237,10 +269,11 @@ def test_what_lapsed_is_given_back_also_for_a_grant_that_finds_no_free_segment(s
 
 def test_holds_that_lapsed_together_with_their_leases_free_units_and_segments(shop: Shop) -> None:
     shop.open(4, 2)
-    shop.granted("a", 2, ttl_ms=SHORT_MS, hold_ms=SHORT_MS)
-    shop.granted("b", 2, ttl_ms=SHORT_MS, hold_ms=SHORT_MS)
+    began_us = shop.now_us()
+    lapsed = [shop.granted(order_id, 2, ttl_ms=SHORT_MS, hold_ms=SHORT_MS) for order_id in "ab"]
     shop.let_short_holds_lapse()
-    assert shop.granted("c", 4).fencing_token == FIRST_FENCE + 3
+    granted = shop.granted("c", 4)
+    shop.check_tokens(began_us, *(one.fencing_token for one in (*lapsed, granted)))
     assert shop.story()[3:] == [("expired", "a"), ("expired", "b"), ("reserved", "c")]
 
 
@@ -254,9 +287,9 @@ def test_a_gated_pool_refuses_rather_than_expire_and_keeps_the_refusal(shop: Sho
 
 def test_a_decided_order_is_told_what_had_happened(shop: Shop) -> None:
     shop.open(8, 2)
-    shop.granted("a", 3)
+    granted = shop.granted("a", 3)
     shop.confirm("a")
-    assert shop.grant("a", 3) == Settled("a", "confirmed", 3, 0, FIRST_FENCE + 1, sequence=3, replay=True)
+    assert shop.grant("a", 3) == Settled("a", "confirmed", 3, 0, granted.fencing_token, sequence=3, replay=True)
     assert shop.totals() == (5, 0, 3)
 
 

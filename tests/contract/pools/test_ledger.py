@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from segmented import protocol as op
 from segmented.models import LedgerEntry
 from segmented.stock import LedgerFold
-from tests.contract.pools.shop import FIRST_FENCE, SHORT_MS
+from tests.contract.pools.shop import SHORT_MS
 
 if TYPE_CHECKING:
     from segmented.models import OrderRecord
@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
 def test_every_change_is_one_entry_with_its_units_segment_and_token(shop: Shop) -> None:
     shop.open(6, 3)
-    shop.granted("a", 3, holder_id="h")
+    began_us = shop.now_us()
+    first = shop.granted("a", 3, holder_id="h").fencing_token
     shop.let_lease_lapse("a", "h")
-    shop.granted("a", 3, holder_id="second")
+    second = shop.granted("a", 3, holder_id="second").fencing_token
+    shop.check_tokens(began_us, first, second)
     shop.confirm("a")
     shop.reserved("b", 2, hold_ms=SHORT_MS)
     shop.let_short_holds_lapse()
@@ -26,7 +28,6 @@ def test_every_change_is_one_entry_with_its_units_segment_and_token(shop: Shop) 
     shop.cancel("c")
     shop.grant("d", 4, keep_refusal=True)
     entries = shop.ledger()
-    first, second = FIRST_FENCE + 1, FIRST_FENCE + 2
     units = ((0, 2), (1, 1))
     at = [entry.at_us for entry in entries]
     assert [replace(entry, chain="") for entry in entries] == [

@@ -7,7 +7,6 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import PoolMissing
 from segmented.models import STOCK_MAX, AlreadyOpen, Opened, Order, PoolState
-from tests.contract.pools.shop import FIRST_FENCE
 
 if TYPE_CHECKING:
     from tests.contract.pools.shop import Shop
@@ -70,11 +69,13 @@ def test_the_largest_stock_is_counted_to_the_unit(shop: Shop) -> None:
     assert shop.totals() == (999_000_000_000, 0, 1_000_000_000)
 
 
-def test_the_epoch_stands_in_the_upper_half_of_every_fencing_token(shop: Shop) -> None:
+def test_a_later_epoch_is_in_every_answer_and_entry_and_not_in_the_fencing_token(shop: Shop) -> None:
     shop.open(5, 2, epoch=3)
     assert shop.state().epoch == 3
-    assert shop.granted("a").fencing_token == 3 * FIRST_FENCE + 1
-    assert shop.granted("b").epoch == 3
+    began_us = shop.now_us()
+    grants = [shop.granted(order_id) for order_id in "ab"]
+    shop.check_tokens(began_us, *(granted.fencing_token for granted in grants))
+    assert [granted.epoch for granted in grants] == [3, 3]
     assert [(entry.epoch, entry.sequence) for entry in shop.ledger()] == [(3, 1), (3, 2), (3, 3)]
 
 

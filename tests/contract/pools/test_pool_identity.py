@@ -10,11 +10,12 @@ from segmented.errors import ChangeGated, PoolGated, PoolMissing, PoolNotGated
 from segmented.keys import shard_keys
 from segmented.models import Resized, Restocked
 from segmented.protocol.model import MemoryModel
+from segmented.stock import Pool
+from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented.stock import Pool
     from tests.fixtures.stores import Side
 
 CHANGES: dict[str, Callable[[Pool], object]] = {
@@ -33,9 +34,11 @@ def open_again(side: Side, sku: str, *, gated: bool, epoch: int = 1) -> None:
     """Have another process open the pool from nothing, as after a server lost its data."""
     if side.flavour.store == "memory":
         side.store._model = MemoryModel(side.clock)  # noqa: SLF001  # the model has no way to forget a pool
-    else:
-        side.raw().delete(*shard_keys(sku).listed())
-    side.pool(sku).open(stock=6, segments=2, gated=gated, epoch=epoch)
+        side.pool(sku).open(stock=6, segments=2, gated=gated, epoch=epoch)
+        return
+    side.raw().delete(*shard_keys(sku).listed())
+    with RedisStore(side.raw()) as other:
+        Pool(other, sku).open(stock=6, segments=2, gated=gated, epoch=epoch)
 
 
 @pytest.mark.parametrize("gated", [True, False])

@@ -9,7 +9,7 @@ import pytest
 
 from segmented.errors import OrderUnknown, PoolGated
 from segmented.models import Settled
-from tests.contract.pools.shop import FIRST_FENCE, SHORT_MS
+from tests.contract.pools.shop import SHORT_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,8 +71,8 @@ def test_a_kept_refusal_stays_what_it_is(shop: Shop, end: str) -> None:
 
 def test_a_confirmed_grant_names_its_segment_and_token(shop: Shop) -> None:
     shop.open(8, 2)
-    shop.granted("a", 3)
-    assert shop.confirm("a") == Settled("a", "confirmed", 3, 0, FIRST_FENCE + 1, sequence=3, replay=False)
+    token = shop.granted("a", 3).fencing_token
+    assert shop.confirm("a") == Settled("a", "confirmed", 3, 0, token, sequence=3, replay=False)
     record = shop.record("a")
     assert record is not None
     assert (record.state, record.sequence, record.parts) == ("confirmed", 3, ((0, 3),))
@@ -95,8 +95,8 @@ def test_confirming_after_the_hold_has_lapsed_wins_if_nobody_took_the_units_back
 
 def test_cancelling_by_its_holder_gives_units_and_segment_back(shop: Shop) -> None:
     shop.open(8, 1)
-    shop.granted("a", 3, holder_id="h")
-    assert shop.cancel("a", "h") == Settled("a", "cancelled", 3, 0, FIRST_FENCE + 1, sequence=3, replay=False)
+    token = shop.granted("a", 3, holder_id="h").fencing_token
+    assert shop.cancel("a", "h") == Settled("a", "cancelled", 3, 0, token, sequence=3, replay=False)
     assert shop.totals() == (8, 0, 0)
     assert shop.granted("b").segment == 0
 
@@ -119,11 +119,11 @@ def test_a_hold_that_has_not_lapsed_does_not_expire(shop: Shop) -> None:
 
 def test_a_lapsed_hold_under_a_living_lease_does_not_expire(shop: Shop) -> None:
     shop.open(8, 2)
-    shop.granted("a", 3, hold_ms=SHORT_MS)
+    token = shop.granted("a", 3, hold_ms=SHORT_MS).fencing_token
     shop.let_short_holds_lapse()
     assert shop.expire("a") is None
     shop.let_lease_lapse("a")
-    assert shop.expire("a") == Settled("a", "expired", 3, 0, FIRST_FENCE + 1, sequence=3, replay=False)
+    assert shop.expire("a") == Settled("a", "expired", 3, 0, token, sequence=3, replay=False)
 
 
 def test_due_orders_are_named_longest_lapsed_first(shop: Shop) -> None:

@@ -9,7 +9,7 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import OrderUnknown, PoolGated, PoolMissing
 from segmented.models import Order, Reserved, Settled
-from tests.contract.pools.shop import FIRST_FENCE, SHORT_MS
+from tests.contract.pools.shop import SHORT_MS
 
 if TYPE_CHECKING:
     from segmented.errors import SegmentedError
@@ -85,10 +85,10 @@ def test_a_kept_refusal_stays_what_it_is_in_a_batch(shop: Shop) -> None:
 
 def test_granted_orders_of_a_batch_free_their_segments(shop: Shop) -> None:
     shop.open(9, 2)
-    shop.granted("a", 2)
+    token = shop.granted("a", 2).fencing_token
     shop.granted("b", 2)
     assert not hasattr(shop.grant("c"), "segment")
-    assert shop.confirm_many("a")[0] == Settled("a", "confirmed", 2, 0, FIRST_FENCE + 1, 4, replay=False)
+    assert shop.confirm_many("a")[0] == Settled("a", "confirmed", 2, 0, token, 4, replay=False)
     assert shop.granted("c").segment == 0
     shop.cancel_many("b", "c")
     assert sorted(shop.granted(order_id).segment for order_id in "de") == [0, 1]

@@ -19,13 +19,12 @@ from tests.contract.orders.submitting import (
     take,
     waiting,
 )
-from tests.contract.pools.shop import FIRST_FENCE, SHORT_MS, Shop
+from tests.contract.pools.shop import SHORT_MS, Shop
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
 
 TEN = [order.order_id for order in orders(10)]
-FENCE = FIRST_FENCE + 1
 
 
 def taken(answer: TakenOrders) -> list[BegunOrder]:

@@ -15,6 +15,7 @@ from tests.contract.interposed import asked_by, asks, interposed, process_of
 from tests.contract.pools.shop import LONG_MS, SHORT_MS, SHORT_PASSES
 from tests.contract.shards.sharding import at_home_in, check_all, sharded, shards_of, taken
 from tests.contract.shards.test_sharded_lost import remembered
+from tests.fixtures.stores import another_process
 
 if TYPE_CHECKING:
     from segmented.models import Shard
@@ -101,7 +102,8 @@ def test_an_order_is_not_refused_by_a_shard_that_went_back_in_time_between_two_l
     for number in (0, 2):
         taken(pool.reserve(at_home_in(number, SHARDS)[0], quantity=(4, 4, 3)[number]))
     take_over = remembered(side, shards[1])
-    taken(pool.reserve(at_home_in(1, SHARDS)[0], quantity=4))
+    with another_process(side) as other:  # else the shard would be frozen at once
+        taken(sharded(other, sku).reserve(at_home_in(1, SHARDS)[0], quantity=4))
 
     def nothing() -> Plan[None]:
         yield from ()
@@ -142,7 +144,8 @@ def test_a_transfer_that_a_shard_lost_is_mended_once(side: Side, sku: str) -> No
     take_over()
     report = pool.audit()
     assert sorted(one.kind for one in report.transfers) == ["orphan transfer"] * 2
-    assert [pool.repair(report, yes=True).done_count for _ in range(2)] == [2, 0]
+    with another_process(side) as other:  # for this one, which has seen what was lost, the shard would be frozen
+        assert [sharded(other, sku).repair(report, yes=True).done_count for _ in range(2)] == [2, 0]
 
 
 def test_a_withdrawal_of_more_than_all_shards_have_is_told_what_all_have(side: Side, sku: str) -> None:

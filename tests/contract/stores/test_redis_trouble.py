@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import PoolMissing, StoreRefused, WrongKind
+from segmented.errors import PoolMissing, PoolVanished, StoreRefused, WrongKind
 from segmented.keys import cart_keys, lock_keys
-from segmented.models import Acquired, Busy, Cart, Lost, Released, Renewed, Settled
+from segmented.models import Acquired, Busy, Cart, Lost, Opened, Released, Renewed, Settled
 from segmented.protocol.wire import text
+from segmented.stock import Pool
+from segmented.stores.redis import RedisStore
 from tests.contract.pools.shop import SHORT_MS
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
     from tests.contract.pools.shop import Shop
     from tests.fixtures.stores import Side
+
+LOST_SOME = r"lost some of its keys; opening it again could sell its units twice$"
 
 
 @pytest.fixture
@@ -280,10 +284,14 @@ def test_a_pool_that_lost_its_totals_is_not_opened_over_its_remains(plain_redis_
     shop.open(8, 2)
     shop.granted("a")
     with displaced(shop, shop.keys.meta, by_nothing=True):
-        with pytest.raises(StoreRefused, match=r"lost some of its keys; opening it again could sell its units twice$"):
-            shop.open(8, 2)
-        with pytest.raises(PoolMissing):
-            shop.confirm("a")
+        with RedisStore(shop.side.raw()) as other:
+            with pytest.raises(StoreRefused, match=LOST_SOME):
+                Pool(other, shop.sku).open(stock=8, segments=2)
+            with pytest.raises(PoolMissing):
+                Pool(other, shop.sku).confirm("a")
+        for call in (lambda: shop.open(8, 2), lambda: shop.confirm("a")):  # this process has seen it open
+            with pytest.raises(PoolVanished):
+                call()
     assert shop.totals() == (7, 1, 0)
 
 
@@ -296,10 +304,14 @@ def test_a_pool_of_which_only_carts_are_left_is_not_opened_over_them(plain_redis
     found = {text(key) for key in server.keys(f"{keys.meta.removesuffix(':meta')}:*")}
     assert found >= {keys.carts, keys.unfinished}
     server.delete(*(found - {getattr(keys, left)}))
-    with pytest.raises(StoreRefused, match=r"lost some of its keys; opening it again could sell its units twice$"):
-        shop.open(8, 2)
-    assert server.delete(getattr(keys, left)) == 1
-    shop.open(8, 2)
+    with RedisStore(server) as other:
+        pool = Pool(other, shop.sku)
+        with pytest.raises(StoreRefused, match=LOST_SOME):
+            pool.open(stock=8, segments=2)
+        with pytest.raises(PoolVanished):
+            shop.open(8, 2)  # this process has seen it open
+        assert server.delete(getattr(keys, left)) == 1
+        assert isinstance(pool.open(stock=8, segments=2), Opened)
 
 
 @pytest.mark.parametrize("kind", ["lock", "fence"])

@@ -1,0 +1,114 @@
+"""Pools that lost acknowledged changes: `segmented pool thaw`, and `rebuild` for a pool with an order database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from segmented.cli.output import (
+    DEFAULT_URL,
+    STDOUT,
+    DatabaseOption,
+    JsonOption,
+    UrlOption,
+    YesOption,
+    print_table,
+    require_somebody,
+    shown,
+    write_json,
+)
+from segmented.cli.pool_view import as_json, total_rows
+from segmented.errors import InvalidInput, PoolNotFrozen, PoolNotGated
+from segmented.models import PoolState, Thawed
+from segmented.stock import Pool, ShardedPool, find_pool
+from segmented.stores.redis import RedisStore
+
+EXIT_REFUSED: Final = 1
+
+SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")]
+
+
+def rebuild(
+    sku: SkuArgument, *, database: DatabaseOption = None, url: UrlOption = DEFAULT_URL, json_file: JsonOption = None
+) -> None:
+    """Let a frozen pool sell again, in a new epoch, with the units that its order database has not sold.
+
+    Submitted orders and reservations that are left stay; the database refuses confirms of the old epoch. Safe to run
+    twice; the next run finishes an interrupted one. A pool whose keys are gone is opened again with pool open --epoch.
+    """
+    if database is None:
+        message = f"rebuild needs --database URL: the order database that decides the orders of {sku!r}"
+        raise InvalidInput(message)
+    with RedisStore.from_url(url) as store:
+        from segmented.cli.pool_gate import gated_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
+        from segmented.orders import rebuild as rebuild_pool  # noqa: PLC0415  # as above
+
+        with gated_pool(Pool(store, sku), database) as both:
+            try:
+                thawed = rebuild_pool(both.pool, both.gate)
+            except (PoolNotFrozen, PoolNotGated) as error:
+                raise InvalidInput(str(error)) from error
+    _tell("rebuilt", thawed, json_file)
+
+
+def thaw(
+    sku: SkuArgument,
+    *,
+    sold: Annotated[
+        int, typer.Option(metavar="N", help="Number of units sold, as your own records of customers' orders say.")
+    ],
+    shard: Annotated[
+        int | None, typer.Option(metavar="N", help="Number of the frozen shard of a sharded pool.")
+    ] = None,
+    url: UrlOption = DEFAULT_URL,
+    yes: YesOption = False,
+    json_file: JsonOption = None,
+) -> None:
+    """Let a frozen pool without an order database sell again, in a new epoch, with the number of sold units you give.
+
+    Its server lost changes, so it cannot know the number. Units that are still reserved stay so, all others are free.
+    The ledger begins anew and records the number. Asks for confirmation; without a terminal, --yes is required.
+    """
+    is_asked = require_somebody("thaw", yes=yes)
+    with RedisStore.from_url(url) as store:
+        pool = _one_of(find_pool(store, sku), shard)
+        state = pool.state()
+        if state.gated:
+            message = f"pool {sku!r} is gated: its order database knows what is sold, so use 'segmented pool rebuild'"
+            raise InvalidInput(message)
+        if state.frozen is None:
+            raise InvalidInput(str(PoolNotFrozen(sku)))
+        if is_asked and not _is_wanted(state, sold):
+            raise typer.Exit(EXIT_REFUSED)
+        thawed = pool.thaw(sold=sold)
+    _tell("thawed", thawed, json_file)
+
+
+def _one_of(pool: Pool | ShardedPool, shard: int | None) -> Pool:
+    if isinstance(pool, Pool):
+        if shard is not None:
+            message = f"pool {pool.sku!r} is not sharded: leave --shard out"
+            raise InvalidInput(message)
+        return pool
+    if shard is None or not 0 <= shard < len(pool.shards):
+        message = f"pool {pool.sku!r} is sharded: give --shard 0 to {len(pool.shards) - 1}, the one that is frozen"
+        raise InvalidInput(message)
+    return pool.shards[shard]
+
+
+def _is_wanted(state: PoolState, sold: int) -> bool:
+    print_table(("", ""), total_rows(state))
+    free = state.stocked - sold - state.reserved
+    return typer.confirm(f"Sell {shown(state.sku)} again, with {sold} units sold and {free} free?")
+
+
+def _tell(word: str, thawed: Thawed, json_file: Path | None) -> None:
+    if json_file is not None:
+        write_json(json_file, {"is_changed": not thawed.replay} | as_json(thawed.state))
+    if json_file == STDOUT:
+        return
+    state = thawed.state
+    numbers = f"{state.confirmed} sold, {state.reserved} reserved, {state.available} free"
+    typer.echo(f"{word} before: nothing is changed" if thawed.replay else f"{word} in epoch {state.epoch}: {numbers}")

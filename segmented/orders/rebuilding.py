@@ -1,0 +1,106 @@
+"""Rebuild a gated pool that lost acknowledged changes: the order database says what is sold, and the pool follows.
+
+1. The database raises the epoch of all the pool's rows, which waits for confirms in progress and refuses those of the
+   old epoch from then on. So what it has sold stands still until the pool sells again.
+2. The pool's reserved orders are looked up in the database, in pages. Those that it sold or voided are ended. If the
+   others need more units than are unsold, because the pool promised the same units twice, some of them are voided.
+3. One script puts the pool into the new epoch: what is neither sold nor still reserved is free.
+
+Other pools, and other shards, sell on. Every step can be repeated, and a rebuild that was interrupted is continued by
+the next one, also in another process. Submitted orders stay in the outbox, and workers go on with them.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from segmented import protocol as op
+from segmented.errors import InvalidInput, PoolNotFrozen, PoolNotGated
+from segmented.orders.answers import AlreadyConfirmed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Literal
+
+    from segmented.models import Thawed
+    from segmented.orders.gate import Gate
+    from segmented.stock import Pool
+
+    Decided = tuple[tuple[str, Literal["confirmed", "cancelled"]], ...]
+
+log = logging.getLogger(__name__)
+
+STATES: Final[dict[str, Literal["confirmed", "cancelled"]]] = {"confirmed": "confirmed", "void": "cancelled"}
+"""How an order ends in the pool, by its state in the database."""
+
+
+def rebuild(pool: Pool, gate: Gate) -> Thawed:
+    """Let a frozen gated pool sell again, in a new epoch, with the units that the order database has not sold.
+
+    Safe to repeat, and to run twice at once. Units that were only reserved stay reserved, as far as the pool still
+    knows of them. Raises PoolNotFrozen for a pool that sells, PoolNotGated, PoolMissing if the pool's keys are gone
+    (then use `reopen_gated`), and InvalidInput if the database has no rows for the pool.
+    """
+    state = pool.state()
+    if not state.gated:
+        raise PoolNotGated(pool.sku)
+    if state.frozen is None:
+        raise PoolNotFrozen(pool.sku)
+    found = gate.totals(pool.sku)
+    if not found.segments:
+        message = f"the order database has no rows for {pool.sku!r}: name the database that the pool was opened with"
+        raise InvalidInput(message)
+    begun = max(row.epoch for row in found.segments)
+    known = max(state.epoch, state.frozen[0])
+    epoch = begun if begun > known else known + 1  # a later epoch: a rebuild was interrupted, and is continued
+    rows = gate.stocking.raise_epoch(pool.sku, state.segment_count, epoch=epoch)
+    if rows is None:
+        message = f"{pool.sku!r} was rebuilt in an epoch later than {epoch} meanwhile: read its state"
+        raise InvalidInput(message)
+    last = op.ThawPool(pool.sku, epoch, rows.sold, rows.quota, is_stored=True)
+    for decided in _decided(pool, gate):
+        pool.store.execute(replace(last, decided=decided, is_last=False))
+    for voided in _voided(pool, gate, rows.quota - rows.sold):
+        pool.store.execute(replace(last, decided=voided, is_last=False))
+    thawed = pool.store.execute(last)
+    gate.stocking.note_opened(pool.sku, epoch=epoch)
+    assert thawed is not None  # noqa: S101  # the last call of a thaw answers so
+    return thawed
+
+
+def _decided(pool: Pool, gate: Gate) -> Iterator[Decided]:
+    """Find the reserved orders of the pool that the database has decided, in pages."""
+    for ids in _reserved(pool):
+        rows = gate.orders(pool.sku, ids)
+        if rows:
+            yield tuple((order_id, STATES[row.state]) for order_id, row in rows.items())
+
+
+def _voided(pool: Pool, gate: Gate, unsold: int) -> Iterator[Decided]:
+    """Void reserved orders until the others need no more units than are unsold."""
+    excess = pool.state().reserved - unsold
+    if excess <= 0:
+        return
+    count = 0
+    for ids in _reserved(pool):
+        for record in pool.store.execute(op.ReadOrders(pool.sku, ids)):
+            if record is None or record.state != "reserved" or excess <= 0:
+                continue
+            asked = record.asked if record.asked != record.quantity else None
+            answer = gate.void(order_id=record.order_id, sku=pool.sku, quantity=record.quantity, asked=asked)
+            yield ((record.order_id, "confirmed" if isinstance(answer, AlreadyConfirmed) else "cancelled"),)
+            excess -= record.quantity
+            count += 1
+    log.warning("%d reserved orders of pool %r are voided: their units are sold", count, pool.sku)
+
+
+def _reserved(pool: Pool) -> Iterator[tuple[str, ...]]:
+    cursor = 0
+    while True:
+        cursor, ids = pool.store.execute(op.ScanHolds(pool.sku, cursor))
+        for first in range(0, len(ids), op.BATCH_MAX):
+            yield ids[first : first + op.BATCH_MAX]
+        if cursor == 0:
+            return

@@ -1,0 +1,151 @@
+"""The model of frozen pools. Memory forgets nothing, so only a test or the order database freezes a pool here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from segmented import protocol as op
+from segmented.errors import PoolFrozen, PoolGated, PoolNotFrozen, PoolNotGated
+from segmented.keys import shard_keys
+from segmented.models import Frozen, Thawed
+from segmented.protocol.freezing.wire import another_epoch, too_many_sold
+from segmented.protocol.pool.model_records import even_parts, pool_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from segmented.protocol.pool.model import PoolModel
+    from segmented.protocol.pool.model_records import ModelPool
+
+REFUSED: Final = frozenset(
+    {
+        op.Cancel,
+        op.ClosePool,
+        op.Confirm,
+        op.Expire,
+        op.ExpireDue,
+        op.Grant,
+        op.ListDue,
+        op.LookAtShard,
+        op.MendLedger,
+        op.MendNumber,
+        op.MendRecord,
+        op.OpenPool,
+        op.PinOrder,
+        op.PutOff,
+        op.QueueOrders,
+        op.ReceiveUnits,
+        op.ReleaseGrant,
+        op.RenewGrant,
+        op.RenewWork,
+        op.ReplayDead,
+        op.Reserve,
+        op.ReserveMany,
+        op.Resize,
+        op.Restock,
+        op.SendUnits,
+        op.SettleMany,
+        op.SweepOutbox,
+        op.TakeOrders,
+        op.TrimLedger,
+        op.Withdraw,
+    }
+)
+"""Operations that a frozen pool does not answer: all but reads, the audit, and what thaws it."""
+
+
+class FreezingModel:
+    """Freezes pools and lets them sell again."""
+
+    def __init__(self, pools: PoolModel, publish: Callable[[str], None]) -> None:
+        """Create a model for `pools` that calls `publish` with each channel that gets a message."""
+        self._pools = pools
+        self._publish = publish
+
+    def bodies(self) -> dict[type[op.Operation[Any]], Callable[[Any], object]]:
+        """Return the method that performs each operation."""
+        return {op.FreezePool: self.freeze, op.ThawPool: self.thaw, op.ScanHolds: self.scan_holds}
+
+    def check(self, operation: op.Operation[Any]) -> None:
+        """Raise PoolFrozen for an operation that a frozen pool does not answer."""
+        sku: str | None = getattr(operation, "sku", None) or getattr(operation, "shard", None)
+        if type(operation) not in REFUSED or sku is None or not self._pools.has(sku):
+            return
+        pool = self._pools.found(sku)
+        if pool.frozen is not None:
+            raise PoolFrozen(sku, found=(pool.epoch, pool.sequence), seen=pool.frozen)
+
+    def freeze(self, operation: op.FreezePool) -> Frozen:
+        """Stop a pool."""
+        pool = self._pools.found(operation.sku)
+        if pool.epoch != operation.epoch:
+            raise another_epoch(operation.sku, operation.epoch, pool.epoch)
+        if pool.frozen is None:
+            pool.frozen = pool.epoch, pool.sequence
+            self._publish(shard_keys(pool.sku).freed)
+        return Frozen(pool.sku, found=(pool.epoch, pool.sequence), seen=pool.frozen)
+
+    def thaw(self, operation: op.ThawPool) -> Thawed | None:
+        """End decided orders, and at last replace the numbers."""
+        pool = self._pools.found(operation.sku)
+        if pool.frozen is None:
+            if pool.epoch == operation.epoch:
+                return Thawed(pool.state(), replay=True)
+            raise PoolNotFrozen(pool.sku)
+        if pool.gated != operation.is_stored:
+            raise PoolGated(pool.sku, None) if pool.gated else PoolNotGated(pool.sku)
+        if operation.epoch <= max(pool.epoch, pool.frozen[0]):
+            raise another_epoch(pool.sku, operation.epoch, pool.epoch)
+        self._end(pool, operation)
+        if not operation.is_last:
+            return None
+        return self._restart(pool, operation)
+
+    def _end(self, pool: ModelPool, operation: op.ThawPool) -> None:
+        ending = [
+            (pool.orders[order_id], state)
+            for order_id, state in dict(operation.decided).items()
+            if order_id in pool.orders and pool.orders[order_id].state == "reserved"
+        ]
+        reserved = pool.reserved - sum(record.quantity for record, _ in ending)
+        stocked = pool.state().stocked if operation.stocked is None else operation.stocked
+        if operation.is_last and operation.sold + reserved > stocked:
+            raise too_many_sold(operation, stocked=stocked, reserved=reserved)
+        for record, state in ending:
+            pool.reserved -= record.quantity
+            if state == "cancelled":
+                pool.add_bought(record.customer_id, -record.quantity)
+            else:
+                pool.confirmed += record.quantity
+            pool.orders[record.order_id] = replace(record, state=state)
+            pool.holds.pop(record.order_id, None)
+            pool.leave_outbox(record.order_id)
+
+    def _restart(self, pool: ModelPool, operation: op.ThawPool) -> Thawed:
+        kept = pool.state().stocked
+        stocked = kept if operation.stocked is None else operation.stocked
+        pool.opened += stocked - kept
+        seen = pool.frozen or (0, 0)
+        found = f"{pool.epoch}-{pool.sequence}"
+        pool.epoch, pool.frozen = operation.epoch, None
+        pool.lost += operation.sold - pool.confirmed
+        pool.available, pool.confirmed = stocked - operation.sold - pool.reserved, operation.sold
+        parts = even_parts(pool.available, pool.segment_count)
+        pool.stock = [dict(parts).get(segment, 0) for segment in range(pool.segment_count)]
+        pool.sequence = max(pool.sequence, seen[1])
+        pool.increases += 1
+        numbers = (pool.segment_count, pool.opened, pool.restocked, pool.withdrawn, pool.sent, pool.received)
+        note = (*numbers, pool.reserved, pool.confirmed, int(pool.is_closed), pool.chain)
+        pool.ledger.clear()
+        checkpoint = pool_entry(pool.available, parts, note=" ".join(map(str, note)))
+        pool.ledger_start = self._pools.append(pool, "checkpoint", [checkpoint])
+        pool.checkpoints = (pool.ledger_start,)
+        thawed = pool_entry(operation.sold, (), note=f"at {found} seen {seen[0]}-{seen[1]} lost {pool.lost}")
+        self._pools.append(pool, "thawed", [thawed])
+        self._publish(shard_keys(pool.sku).freed)
+        return Thawed(pool.state(), replay=False)
+
+    def scan_holds(self, operation: op.ScanHolds) -> tuple[int, tuple[str, ...]]:
+        """Read all holds at once; a pool that is not open has none."""
+        return 0, tuple(self._pools.found(operation.sku).holds) if self._pools.has(operation.sku) else ()

@@ -1,0 +1,44 @@
+"""Operations on pools that lost changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from segmented.models import Frozen, Thawed
+from segmented.protocol import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class FreezePool(Operation[Frozen]):
+    """Stop a pool of this `epoch`, because its order database knows of changes that it lacks."""
+
+    sku: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThawPool(Operation[Thawed | None]):
+    """Let a frozen pool sell again in a later `epoch`, with `sold` units sold. None: `decided` is ended, more follows.
+
+    `decided` are reserved orders, up to 1,000, that the order database has sold or voided. With `is_last` the numbers
+    are replaced: what is neither sold nor still reserved is free.
+    """
+
+    sku: str
+    epoch: int
+    sold: int
+    stocked: int | None = None
+    """Units ever stocked, as the order database has it; None: as the pool has it."""
+    is_stored: bool = False
+    """Whether the order database is in this epoch."""
+    decided: tuple[tuple[str, Literal["confirmed", "cancelled"]], ...] = ()
+    is_last: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ScanHolds(Operation[tuple[int, tuple[str, ...]]]):
+    """Read some ids of reserved orders and the next cursor (0 at the end); an id may appear twice."""
+
+    sku: str
+    cursor: int

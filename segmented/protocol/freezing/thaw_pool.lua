@@ -1,0 +1,105 @@
+#!lua
+-- uses shared/pool.lua
+-- Let a frozen pool sell again, in a later epoch, from a number of sold units that is known from outside: from an order
+-- database, or from an operator. First, in as many calls as it takes, the reserved orders that the database has decided
+-- are ended without units of their own, because those that were sold count in that number. The last call replaces the
+-- pool's numbers: what is neither sold nor still reserved is free, spread evenly over the segments. The ledger begins
+-- anew with a checkpoint of these numbers, and an entry says what happened. Safe to run twice.
+-- ARGV     1 epoch (later than the pool's)   2 stocked ("": as the pool has it)   3 sold
+--          4 stored ("1": the order database is in this epoch)   5 is_last ("1")
+--          6 on: for each decided order, at most 1,000: order_id, "c" or "x"
+-- answers  {"missing"}
+--          {"sells"}         it is not frozen
+--          {"gated"}         its order database must be in the epoch first
+--          {"not_gated"}     it has no order database
+--          {"late", epoch}   it is in this epoch or a later one already
+--          {"too_many", stocked, reserved}   sold and reserved are more than were stocked
+--          {"ending"}        the orders are ended, and more may follow
+--          {"thawed", state, replay}
+local epoch, sold, is_stored, is_last = tonumber(ARGV[1]), tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5] == '1'
+local pool = read_numbers()
+if not pool then
+  return { 'missing' }
+end
+if not pool.frozen then
+  if tonumber(pool.epoch) == epoch then
+    return { 'thawed', pool_state(), '1' }
+  end
+  return { 'sells' }
+end
+if pool.is_gated ~= is_stored then
+  return { pool.is_gated and 'gated' or 'not_gated' }
+end
+if epoch <= math.max(tonumber(pool.epoch), tonumber(string.match(pool.frozen, '^%d+'))) then
+  return { 'late', pool.epoch }
+end
+
+-- 1. the decided orders
+local ids, letters = {}, {}
+for index = 6, #ARGV, 2 do
+  ids[#ids + 1], letters[#letters + 1] = ARGV[index], ARGV[index + 1]
+end
+local raws, fields, ended = #ids > 0 and redis.call('HMGET', ORDERS, unpack(ids)) or {}, {}, {}
+for index, id in ipairs(ids) do
+  local record = raws[index] and parsed(raws[index])
+  if record and record.state == 'r' then
+    pool.reserved = pool.reserved - record.quantity
+    if letters[index] == 'x' then
+      add_bought(pool, record.customer, -record.quantity)
+    else
+      pool.confirmed = pool.confirmed + record.quantity
+    end
+    record.state = letters[index]
+    ended[#ended + 1] = id
+    fields[#fields + 1], fields[#fields + 2] = id, packed(record)
+  end
+end
+
+-- 2. the numbers
+local sums = redis.call('HMGET', META, 'sent', 'received', 'lost')
+local sent, received = tonumber(sums[1] or '0'), tonumber(sums[2] or '0')
+-- sold units that the pool has no orders for: their changes are lost
+local lost = sold - pool.confirmed + tonumber(sums[3] or '0')
+local kept = pool.opened + pool.restocked - pool.withdrawn + received - sent
+local stocked = tonumber(ARGV[2]) or kept
+local available = stocked - sold - pool.reserved
+if is_last and available < 0 then
+  return { 'too_many', digits(stocked), digits(pool.reserved) }
+end
+
+-- all is checked: write
+if #ended > 0 then
+  redis.call('HSET', ORDERS, unpack(fields))
+  redis.call('ZREM', HOLDS, unpack(ended))
+  has_outbox, has_entries = true, true
+  leave_outbox(ended, 'confirmed')
+  redis.call('HSET', META, 'reserved', digits(pool.reserved), 'confirmed', digits(pool.confirmed))
+end
+if not is_last then
+  return { 'ending' }
+end
+local count, parts = pool.segment_count, even_parts(available, pool.segment_count)
+redis.call('DEL', STOCK)
+for first = 0, count - 1, MANY do
+  local shares = {}
+  for segment = first, math.min(first + MANY, count) - 1 do
+    local base, extra = math.floor(available / count), available % count
+    shares[#shares + 1], shares[#shares + 2] = segment, digits(base + (segment < extra and 1 or 0))
+  end
+  redis.call('HSET', STOCK, unpack(shares))
+end
+local from, seen = pool.epoch .. '-' .. digits(pool.sequence), pool.frozen
+pool.opened = pool.opened + stocked - kept
+pool.epoch = ARGV[1]
+pool.available, pool.was_available, pool.confirmed = available, -1, sold
+pool.sequence = math.max(pool.sequence, tonumber(string.match(seen, '%d+$')))
+local numbers = table.concat({ digits(count), digits(pool.opened), digits(pool.restocked), digits(pool.withdrawn),
+  digits(sent), digits(received), digits(pool.reserved), digits(sold), pool.is_closed and '1' or '0', pool.chain }, ' ')
+append(pool, 'checkpoint', pool_line('', available, parts, numbers))
+local start = digits(pool.sequence)
+append(pool, 'thawed', pool_line('', sold, '', 'at ' .. from .. ' seen ' .. seen .. ' lost ' .. digits(lost)))
+redis.call('HSET', META, 'epoch', pool.epoch, 'opened', digits(pool.opened), 'lost', digits(lost), 'ledger_start', start, 'checkpoints', start)
+write_pool(pool)
+redis.call('HDEL', META, 'frozen')
+redis.pcall('PUBLISH', FREED, 'thawed')
+return { 'thawed', pool_state(), '0' }

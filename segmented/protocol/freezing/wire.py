@@ -1,0 +1,92 @@
+"""Frozen pools over the wire. Each Lua file starts with its script's contract."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from segmented import protocol as op
+from segmented.errors import InvalidInput, PoolGated, PoolNotFrozen, PoolNotGated
+from segmented.keys import shard_keys
+from segmented.models import Frozen, Thawed
+from segmented.protocol.pool.foreign import pool_state
+from segmented.protocol.pool.wire import SCAN_COUNT, keys_of, kind_of
+from segmented.protocol.seen import position
+from segmented.protocol.wire import Call, Codec, plain_call, script_call, text
+
+if TYPE_CHECKING:
+    from segmented.protocol.seen import Sight
+    from segmented.protocol.wire import Reply
+
+LETTERS: Final = {"confirmed": "c", "cancelled": "x"}
+
+
+def another_epoch(sku: str, epoch: int, found: int) -> InvalidInput:
+    """Return the error for an epoch that is not the one it has to be."""
+    message = f"pool {sku!r} is in epoch {found}, which does not fit epoch {epoch}: read its state and try again"
+    return InvalidInput(message)
+
+
+def too_many_sold(operation: op.ThawPool, *, stocked: int, reserved: int) -> InvalidInput:
+    """Return the error for more units sold and reserved than were ever stocked."""
+    message = (
+        f"{operation.sold} sold and {reserved} reserved are more than the {stocked} units that pool {operation.sku!r} "
+        "ever had: check the number of sold units, or restock first"
+    )
+    return InvalidInput(message)
+
+
+def _encode_freeze(operation: op.FreezePool) -> Call:
+    return script_call("freeze_pool", keys_of(operation.sku), operation.epoch)
+
+
+def _decode_freeze(operation: op.FreezePool, reply: Reply) -> Frozen:
+    if kind_of(operation.sku, reply) == "late":
+        raise another_epoch(operation.sku, operation.epoch, int(reply[1]))
+    return Frozen(operation.sku, found=(int(reply[1]), int(reply[2])), seen=position(text(reply[3])))
+
+
+def _encode_thaw(operation: op.ThawPool) -> Call:
+    stocked = "" if operation.stocked is None else operation.stocked
+    flags = ("1" if operation.is_stored else "0", "1" if operation.is_last else "0")
+    decided = [part for order_id, state in operation.decided for part in (order_id, LETTERS[state])]
+    return script_call("thaw_pool", keys_of(operation.sku), operation.epoch, stocked, operation.sold, *flags, *decided)
+
+
+def _decode_thaw(operation: op.ThawPool, reply: Reply) -> Thawed | None:
+    sku = operation.sku
+    match text(reply[0]):
+        case "sells":
+            raise PoolNotFrozen(sku)
+        case "gated":
+            raise PoolGated(sku, None)
+        case "not_gated":
+            raise PoolNotGated(sku)
+        case "late":
+            raise another_epoch(sku, operation.epoch, int(reply[1]))
+        case "too_many":
+            raise too_many_sold(operation, stocked=int(reply[1]), reserved=int(reply[2]))
+        case "ending":
+            return None
+    kind_of(sku, reply)
+    return Thawed(pool_state(sku, reply[1]), replay=text(reply[2]) == "1")
+
+
+def _sight_of_thawed(_: Reply, answer: Thawed | None) -> Sight | None:
+    return None if answer is None else (answer.state.epoch, answer.state.sequence, 0)
+
+
+def _encode_scan_holds(operation: op.ScanHolds) -> Call:
+    return plain_call("ZSCAN", shard_keys(operation.sku).holds, operation.cursor, "COUNT", SCAN_COUNT)
+
+
+def _decode_scan_holds(_: op.ScanHolds, reply: Reply) -> tuple[int, tuple[str, ...]]:
+    cursor, found = reply
+    pairs = found if found and isinstance(found[0], list) else zip(found[::2], found[1::2], strict=True)
+    return int(cursor), tuple(text(order_id) for order_id, _ in pairs)
+
+
+CODECS: Final = {
+    op.FreezePool: Codec(_encode_freeze, _decode_freeze),
+    op.ThawPool: Codec(_encode_thaw, _decode_thaw, sight=_sight_of_thawed),
+    op.ScanHolds: Codec(_encode_scan_holds, _decode_scan_holds),
+}

@@ -1,0 +1,10 @@
+-- What the caller's process has seen of the name: the highest epoch, sequence number and fencing token, zeros at first.
+-- The store adds them as one last item to the arguments that a script names, joined by "-".
+local seen_epoch, seen_sequence, seen_token = string.match(table.remove(ARGV), '^(%d+)%-(%d+)%-(%d+)$')
+
+-- The fencing token of a new grant: above the last one, above every one that the caller's process has seen, and not behind
+-- the server's clock in microseconds. So tokens grow although the last ones are lost: with an expired fence, or after a
+-- failover to a replica that missed some, even if its clock is behind.
+local function next_token(last, clock_us)
+  return math.max(last + 1, tonumber(seen_token) + 1, clock_us)
+end
