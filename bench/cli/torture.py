@@ -11,8 +11,7 @@ from bench.display import display_on
 from bench.orders_torture.options import OrdersOptions
 from bench.orders_torture.run import torture_orders
 from bench.results import check_writable, write
-from bench.torture.kinds import KINDS
-from bench.torture.options import TortureOptions
+from bench.torture.options import KINDS, TortureOptions
 from bench.torture.run import torture_locks
 from segmented.cli.console import Console
 

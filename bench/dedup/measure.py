@@ -6,9 +6,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 from bench.conditions import server_conditions
-from bench.dedup.context import BenchContext, emptied
+from bench.dedup.context import BenchContext, Sizes, emptied
 from bench.dedup.records import measure_claims, measure_memory
-from bench.dedup.sizes import Sizes
 from bench.dedup.trivial import measure_trivial
 from bench.locks.figures import LockResults
 from bench.stock.context import pinned

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from bench.torture.admin import Leftovers
-    from bench.torture.kinds import Kind
+    from bench.torture.options import Kind
 
 LABELS: Final = {
     "accesses_overlapping": "accepted accesses that overlap",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from celery.signals import worker_ready
 
-from bench.workers.app_names import EMPTY, READY
+from bench.workers.processes import EMPTY, READY
 from segmented.celery.app import app
 
 __all__ = ["app"]

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.workers.app import app
-from bench.workers.app_names import EMPTY
+from bench.workers.processes import EMPTY
 from segmented import Outbox, Pool, RedisStore
 from segmented.celery import publisher
 from segmented.celery.current import settings
