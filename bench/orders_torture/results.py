@@ -6,10 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from bench.orders_torture.order_checker import MUST_BE_ZERO
-from bench.report import described_conditions
+from bench.results import show_torture
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -119,17 +118,9 @@ class OrdersResults:
 
     def show(self, console: Console) -> None:
         """Print a table on a terminal, or lines into a pipe."""
-        if console.is_terminal:
-            table = Table("", f"{self.options.effect}, {self.options.decides}")
-            for label, value in self.rows():
-                table.add_row(label, value)
-            console.print(table)
-        else:
-            for label, value in self.rows():
-                console.print(f"{label}: {value}", highlight=False, soft_wrap=True)
-        end = [f"BROKEN: {sentence}" for sentence in self.broken] or ["Every promise held."]
-        for sentence in (*end, described_conditions(self.conditions)):
-            console.print(sentence, highlight=False, soft_wrap=not console.is_terminal)
+        show_torture(
+            console, f"{self.options.effect}, {self.options.decides}", self.rows(), self.broken, self.conditions
+        )
 
 
 class RunDisplay:

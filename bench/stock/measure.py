@@ -10,9 +10,8 @@ from bench.conditions import server_conditions
 from bench.locks.figures import LockResults
 from bench.stock.bare import OWN, program
 from bench.stock.context import BenchContext, Sizes, pinned
-from bench.stock.costs import measure_costs
 from bench.stock.grants import measure_grants
-from bench.stock.rates import measure_rates
+from bench.stock.rates import measure_costs, measure_rates
 from bench.stock.shards import measure_shards
 from segmented.servers import ValkeyServer
 

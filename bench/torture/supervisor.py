@@ -17,8 +17,7 @@ import redis
 from bench.torture.admin import Leftovers, RunNames, called, connections_of, cut, keys_of, leftovers, living_permits
 from bench.torture.events import Began, Ended, PermitsSeen, Tormented
 from bench.torture.processes import Assignment, ContenderProcesses
-from bench.torture.resource import Resource
-from bench.torture.resource_server import ResourceServer
+from bench.torture.resource import Resource, ResourceServer
 from segmented.clock import SystemClock
 from segmented.errors import SegmentedError
 

@@ -6,8 +6,8 @@ import statistics
 from typing import TYPE_CHECKING, Final
 
 from bench.conditions import server_conditions
-from bench.histogram import waits
 from bench.locks.figures import Figure, LockResults
+from bench.record import waits
 from bench.workers.bursts import EMPTY_TASK, ENVELOPE, KINDS, Burst, Kind, measure_bursts
 from bench.workers.context import DECIDING, Sizes, started_context
 from bench.workers.processes import POOL, PROCESSES

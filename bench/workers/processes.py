@@ -86,7 +86,7 @@ class BenchProcesses:
     def ask(self, said: Mapping[str, object]) -> Any:  # noqa: ANN401  # what the publisher answers
         """Send a request to the publisher, and return its answer."""
         if self._publisher is None:
-            self._publisher = self._start(("-m", "bench.workers.publisher"), {}, stdout=subprocess.PIPE)
+            self._publisher = self._start(("-m", "bench.workers.app"), {}, stdout=subprocess.PIPE)
         publisher = self._publisher
         assert publisher.stdin is not None  # noqa: S101  # for the type checker
         assert publisher.stdout is not None  # noqa: S101  # for the type checker

@@ -15,9 +15,8 @@ from bench.locks.figures import Figure
 from bench.stock import measure
 from bench.stock.bare import OWN, PROGRAMS, measure_bare
 from bench.stock.context import BenchContext, Sizes, pinned
-from bench.stock.costs import measure_costs
 from bench.stock.grants import measure_grants
-from bench.stock.rates import measure_rates
+from bench.stock.rates import measure_costs, measure_rates
 from bench.stock.shards import measure_shards
 from segmented.errors import SegmentedError
 
