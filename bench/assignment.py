@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
-from urllib.parse import parse_qs, urlsplit
 
 from bench import sizing
 from bench.sections import Section
-from bench.strategies.base import StrategyContext
+from bench.strategies.base import StrategyContext, with_connections
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -69,8 +68,5 @@ class Assignment:
 
     @property
     def pooled_url(self) -> str:
-        """The URL of Redis with one connection per buyer; redis-py's default maximum is 100."""
-        query = urlsplit(self.url).query
-        if "max_connections" in parse_qs(query):
-            return self.url
-        return f"{self.url}{'&' if query else '?'}max_connections={self.buyers + SPARE_CONNECTIONS}"
+        """The URL of Redis with one connection per buyer."""
+        return with_connections(self.url, self.buyers + SPARE_CONNECTIONS)

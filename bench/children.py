@@ -41,7 +41,7 @@ class MeasuringProcess:
     """A process that imports everything needed once, which takes seconds, and forks for each assignment."""
 
     def __init__(self, module: str) -> None:
-        """Start a process that runs `module`, which calls `fork_for_each_line` of `bench.forks`."""
+        """Start a process that runs `module`, which calls `fork_for_each_line` of `bench.run_strategy`."""
         with ExitStack() as stack:
             self._errors = stack.enter_context(tempfile.TemporaryFile())
             self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and modules

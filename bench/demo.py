@@ -12,11 +12,10 @@ from uuid import uuid4
 
 from bench.assignment import Assignment
 from bench.children import MeasuringProcess, MeasuringTask
-from bench.conditions import conditions
+from bench.conditions import conditions, running
 from bench.findings import ORDER, findings, remarks
 from bench.record import RunRecord
 from bench.results import Results
-from bench.servers import running
 from segmented.errors import InvalidInput
 from segmented.models import SEGMENT_COUNT_MAX
 

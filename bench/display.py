@@ -14,7 +14,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from bench.report import line, rate
+from bench.results import line, rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

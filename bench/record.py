@@ -1,12 +1,16 @@
-"""The record of one run of the demo, and the validation of written records."""
+"""The record of one run of the demo, its percentiles, and the validation of written records."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Self, get_args, get_type_hints
 
+import numpy as np
+
+from bench.granularity.percentiles import histogram_of
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +124,12 @@ def _contradictions(found: Mapping[str, Any]) -> list[str]:
     if found["violations"] and found["orders_per_s"] is not None:
         wrong.append("a run that broke a promise has no throughput")
     return wrong
+
+
+def waits(seconds: Iterable[float]) -> Wait:
+    """Return percentiles in milliseconds; all 0 without samples."""
+    histogram = histogram_of(np.fromiter(seconds, np.float64))
+    if not histogram.get_total_count():
+        return Wait(0.0, 0.0, 0.0)
+    p50, p99, highest = (histogram.get_value_at_percentile(percentile) / 1_000 for percentile in (50, 99, 100))
+    return Wait(p50, p99, highest)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from bench.dedup.context import Sizes as DedupSizes
 from bench.dedup.measure import NAME as DEDUP, measure_dedup
-from bench.dedup.sizes import Sizes as DedupSizes
 from bench.demo import NAME as DEMO, DemoOptions, measure_demo
 from bench.locks.measure import NAME as LOCKS, measure_locks
+from bench.stock.context import Sizes as StockSizes
 from bench.stock.measure import NAME as STOCK, measure_stock
-from bench.stock.sizes import Sizes as StockSizes
+from bench.workers.context import Sizes as WorkerSizes
 from bench.workers.measure import NAME as WORKERS, measure_workers
-from bench.workers.sizes import Sizes as WorkerSizes
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:

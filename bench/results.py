@@ -1,4 +1,7 @@
-"""The results of a benchmark: records, conditions, and whether every guarantee held."""
+"""The results of a benchmark: records, conditions, whether every guarantee held, and how they are printed.
+
+On a terminal they are a table, in a pipe lines.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bench.report import rows, show
+from rich.table import Table
+
+from bench.findings import share_of_bound
 from segmented import whole_files
 
 if TYPE_CHECKING:
@@ -16,6 +21,24 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from bench.record import RunRecord
+
+LABELS = (
+    "segments",
+    "orders/s",
+    "bound: orders/s",
+    "share of the bound",
+    "hold, ms (mean)",
+    "stock",
+    "sold",
+    "oversold",
+    "refused",
+    "refused wrongly",
+    "wait p50, ms",
+    "wait p99, ms",
+    "cores: generator",
+    "cores: Redis",
+    "cores: database",
+)
 
 
 class Findings(Protocol):
@@ -60,12 +83,26 @@ class Results:
         }
 
     def rows(self) -> list[list[str]]:
-        """Return the table; the first row is the header."""
-        return rows(self)
+        """Return the table as text; the first row is the header."""
+        head = ["", *(run.strategy for run in self.runs)]
+        return [head, *map(list, zip(LABELS, *(cells(run) for run in self.runs), strict=True))]
 
     def show(self, console: Console) -> None:
-        """Print the table, the remarks and the conditions."""
-        show(self, console)
+        """Print the table (in a pipe its lines were printed before), the remarks and the conditions."""
+        if console.is_terminal:
+            console.print(self.table())
+        for text in (*self.remarks, described_conditions(self.conditions)):
+            console.print(text, highlight=False, soft_wrap=not console.is_terminal)
+
+    def table(self) -> Table:
+        """Return a table with one column per strategy, which fits into a narrow terminal."""
+        shown = Table()
+        shown.add_column("")
+        for run in self.runs:
+            shown.add_column(run.strategy, justify="right", style="red" if run.violations else None)
+        for label, *row in self.rows()[1:]:
+            shown.add_row(label, *row, style="bold" if label == "orders/s" else None)
+        return shown
 
 
 def check_writable(file: Path | None, *, option: str = "--json") -> None:
@@ -79,3 +116,79 @@ def write(results: Findings, file: Path | None) -> None:
     if file is None:
         return
     whole_files.write_whole(file, json.dumps(results.as_json(), indent=2) + "\n")
+
+
+def cells(run: RunRecord) -> list[str]:
+    """Return a run's cells, in the order of the labels."""
+    return [
+        f"{run.segments:,}",
+        rate(run),
+        f"{run.bound_per_s:,.1f}",
+        share(run),
+        f"{run.hold_ms:,.1f}",
+        f"{run.stock:,}",
+        f"{run.sold:,}",
+        f"{run.oversold:,}",
+        f"{run.refused:,}",
+        f"{run.refused_wrongly:,}",
+        f"{run.wait_ms.p50:,.1f}",
+        f"{run.wait_ms.p99:,.1f}",
+        f"{run.generator_cpu:.2f}",
+        f"{run.redis_cpu:.2f}",
+        "-" if run.database_cpu is None else f"{run.database_cpu:.2f}",
+    ]
+
+
+def line(run: RunRecord) -> str:
+    """Return a run as one line."""
+    database = "" if run.database_cpu is None else f", database {run.database_cpu:.2f}"
+    segments = counted(run.segments, "segment")
+    extra = f", by the gate {run.refused_by_gate:,}" if run.refused_by_gate else ""
+    extra += f"; {run.failed:,} ended in errors" if run.failed else ""
+    return (
+        f"{run.strategy}: {rate(run)} orders/s ({share(run)} of {run.bound_per_s:,.1f}, {segments}, "
+        f"hold {run.hold_ms:.1f} ms); sold {run.sold:,} of {run.stock:,}, oversold {run.oversold:,}; "
+        f"refused {run.refused:,}, wrongly {run.refused_wrongly:,}{extra}; "
+        f"wait p50 {run.wait_ms.p50:,.1f} ms, p99 {run.wait_ms.p99:,.1f} ms; "
+        f"cores: generator {run.generator_cpu:.2f}, Redis {run.redis_cpu:.2f}{database}"
+    )
+
+
+def rate(run: RunRecord) -> str:
+    """Return orders per second, or a dash for a run that broke a guarantee."""
+    return "-" if run.orders_per_s is None else f"{run.orders_per_s:,.1f}"
+
+
+def share(run: RunRecord) -> str:
+    """Return the share of the bound, or a dash; the control has none."""
+    found = share_of_bound(run)
+    return "-" if found is None else f"{found:.1%}"
+
+
+def show_torture(
+    console: Console, title: str, rows: Sequence[tuple[str, str]], broken: Sequence[str], conditions: dict[str, Any]
+) -> None:
+    """Print the rows of a torture run, what broke, and the conditions."""
+    if console.is_terminal:
+        shown = Table("", title)
+        for row in rows:
+            shown.add_row(*row)
+        console.print(shown)
+    else:
+        for label, value in rows:
+            console.print(f"{label}: {value}", highlight=False, soft_wrap=True)
+    end = [f"BROKEN: {sentence}" for sentence in broken] or ["Every promise held."]
+    for sentence in (*end, described_conditions(conditions)):
+        console.print(sentence, highlight=False, soft_wrap=not console.is_terminal)
+
+
+def described_conditions(found: dict[str, Any]) -> str:
+    """Return the conditions as one line."""
+    versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
+    machine = f"{found['cores']} cores for everything ({found['cpu_model']})"
+    return f"Conditions: {machine}; {versions}; commit {found['commit'] or 'unknown'}."
+
+
+def counted(number: int, what: str) -> str:
+    """Return `1 run` or `2 runs`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

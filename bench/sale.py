@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from bench import sizing
-from bench.histogram import waits
-from bench.record import RunRecord
+from bench.record import RunRecord, waits
 from bench.strategies.base import Refused, RefusedByGate, Sold
 from segmented.models import Order
 

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from rich.table import Table
 
 from bench.analysis.intervals import unpaired_ratio
-from bench.analysis.measured import broken_promises, cells_of
-from bench.analysis.noise import noise_floor
+from bench.analysis.measured import broken_promises, cells_of, noise_floor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from bench.analysis.intervals import paired_ratio
-from bench.analysis.measured import cells_of
-from bench.analysis.noise import noise_floor
+from bench.analysis.measured import cells_of, noise_floor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

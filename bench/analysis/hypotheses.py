@@ -21,16 +21,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pydantic import ValidationError
 
 from bench.analysis.intervals import Estimate, mean_of, number, paired_ratio
-from bench.analysis.measured import cells_of
+from bench.analysis.measured import cells_of, noise_floor
 from bench.analysis.model_error import model_error
-from bench.analysis.noise import noise_floor
-from bench.granularity.cell import Cell
-from bench.granularity.expectation import PERCENT, Expectation
+from bench.granularity.cell import PERCENT, Cell, Expectation
 from bench.granularity.percentiles import merged
 
 if TYPE_CHECKING:
     from bench.analysis.measured import Measured
-    from bench.granularity.expectation import Part
+    from bench.granularity.cell import Part
     from bench.granularity.record import ResultFile
 
 PLAIN: Final = ("batch", "rtt_ms", "loop", "quantity", "stock", "case")

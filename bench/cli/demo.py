@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from bench.cli.tools import finish
 from bench.demo import DemoOptions, measure_demo
 from bench.display import display_on
-from bench.report import show
-from bench.results import check_writable, write
+from bench.results import check_writable
 from segmented.cli.console import Console
 
 
@@ -31,7 +31,4 @@ def demo(
     check_writable(json)
     console = Console()
     results = measure_demo(options, display_on(console))
-    show(results, console)
-    write(results, json)
-    if not results.is_kept:
-        raise typer.Exit(1)
+    finish(results, console, json)

@@ -11,7 +11,7 @@ import typer
 from bench.display import display_on
 from bench.granularity.folder import RESULTS
 from bench.granularity.record import read_results
-from bench.results import check_writable, write
+from bench.results import Findings, check_writable, write
 from segmented.cli.console import Console
 from segmented.errors import InvalidInput
 
@@ -46,7 +46,7 @@ def compare(
 
 def lint(results: ResultsArgument) -> None:
     """Check a results file against the 24 measuring rules. Exit code 0 only if none is broken."""
-    _exit(_part("bench.lint.command", "lint_file")(results, Console()))
+    _exit(_part("bench.lint.rules", "lint_file")(results, Console()))
 
 
 def counts(
@@ -59,6 +59,13 @@ def counts(
         message = "--check compares and --write replaces the baseline: give one of them"
         raise InvalidInput(message)
     _exit(_part("bench.counts.command", "count")(Console(), writes=write))
+
+
+def finish(results: Findings, console: Console, json: Path | None) -> None:
+    """Print the results and write them to the file, if one was given; exit with 1 if a guarantee was broken."""
+    results.show(console)
+    write(results, json)
+    _exit(int(not results.is_kept))
 
 
 def draw(folder: Path, console: Console) -> None:

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
+from bench.cli.tools import finish
 from bench.display import display_on
 from bench.orders_torture.options import OrdersOptions
 from bench.orders_torture.run import torture_orders
-from bench.results import check_writable, write
-from bench.torture.kinds import KINDS
-from bench.torture.options import TortureOptions
+from bench.results import check_writable
+from bench.torture.options import KINDS, TortureOptions
 from bench.torture.run import torture_locks
 from segmented.cli.console import Console
 
@@ -60,10 +60,7 @@ def locks(  # noqa: PLR0913  # an option each
     check_writable(json)
     console = Console()
     results = torture_locks(options, display_on(console))
-    results.show(console)
-    write(results, json)
-    if not results.is_kept:
-        raise typer.Exit(1)
+    finish(results, console, json)
 
 
 @torture.command()
@@ -100,7 +97,4 @@ def orders(  # an option each
     check_writable(json)
     console = Console()
     results = torture_orders(options, console)
-    results.show(console)
-    write(results, json)
-    if not results.is_kept:
-        raise typer.Exit(1)
+    finish(results, console, json)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from bench.dedup.context import Sizes
 from bench.dedup.measure import measure_dedup
-from bench.dedup.sizes import Sizes
 from bench.display import display_on
 from bench.results import check_writable, write
 from segmented.cli.console import Console

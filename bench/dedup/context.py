@@ -15,8 +15,6 @@ from segmented.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bench.dedup.sizes import Sizes
-
 BROKER: Final = 0
 RECORDS: Final = 1
 """Databases of the worker part: broker and records are separate, as the settings of `Once` require."""
@@ -24,6 +22,22 @@ MEMORY: Final = 2
 FEW: Final = 3
 MANY: Final = 4
 NAMESPACE: Final = "bench"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many of everything is measured."""
+
+    rounds: int = 15
+    """Rounds; each runs every kind of task once, in random order."""
+    tasks: int = 200
+    """Tasks per kind and round."""
+    records: int = 100_000
+    """Records whose memory is measured."""
+    live_keys: tuple[int, int] = (10_000, 1_000_000)
+    """Numbers of live keys, between which the server's time for a claim is compared."""
+    claims: int = 20_000
+    """Claims at each of the two numbers."""
 
 
 @dataclass(frozen=True, slots=True)

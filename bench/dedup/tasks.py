@@ -1,8 +1,16 @@
-"""The tasks of the benchmark: trivial ones, plain and with `Once`, and markers of the begin and end of a burst."""
+"""The tasks of the benchmark: trivial ones, plain and with `Once`, and markers of the begin and end of a burst.
+
+`python -m bench.dedup.tasks URL` is a `celery worker` of one process with these tasks. It ends when its standard input
+ends, so that it never outlives its parent.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +41,7 @@ PLAIN_EFFECT: Final = "plain, one script"
 EXACTLY_ONCE: Final[Point] = "exactly_once"
 ONCE: Final[tuple[Point, ...]] = ("until_executed", "while_executing")
 """Guarantee levels of the tasks that do nothing; `exactly_once` has an effect."""
+OPTIONS = ("--pool=solo", "--loglevel=WARNING", "--without-gossip", "--without-mingle", "--without-heartbeat")
 
 
 def make_app(url: str) -> Celery:
@@ -90,3 +99,18 @@ def _add_trivial(app: Celery, url: str) -> None:
         app.task(name=point, shared=False, base=Once, once=OnceRule("{item}", point=point))(body)
     app.task(name=PLAIN, shared=False)(nothing)
     app.task(name=PLAIN_EFFECT, shared=False)(by_script)
+
+
+def main(url: str) -> None:
+    """Run the worker until standard input ends."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    make_app(url).worker_main(["worker", *OPTIONS])
+
+
+def _end_with_parent() -> None:
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

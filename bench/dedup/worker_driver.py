@@ -99,7 +99,7 @@ def running_worker(url: str) -> Iterator[WorkerDriver]:
     app = make_app(url)
     with tempfile.TemporaryFile() as errors:
         worker = subprocess.Popen(  # noqa: S603  # our own module
-            [sys.executable, "-P", "-m", "bench.dedup.worker", url],
+            [sys.executable, "-P", "-m", "bench.dedup.tasks", url],
             stdin=subprocess.PIPE,
             stdout=errors,
             stderr=errors,

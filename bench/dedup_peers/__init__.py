@@ -1,5 +1,5 @@
 """Compares ways to deduplicate Celery tasks under the same faults, with real workers that are killed.
 
-A contender's own environment imports `settings`, `journal`, `bodies`, `app`, `publisher` and the adapters, which need
-only Python, Celery and that contender.
+A contender's own environment imports `settings`, `app`, `publisher` and the adapters, which need only Python, Celery
+and that contender.
 """

@@ -13,8 +13,7 @@ from bench.dedup_peers.comparison import compare as run_comparison, merged
 from bench.dedup_peers.page import render as render_page
 from bench.dedup_peers.registry import HERE, Contender
 from bench.peers.command import run
-from bench.peers.registry import interpreter_of
-from bench.peers.rows import ROOT
+from bench.peers.registry import ROOT, interpreter_of
 
 RESULTS = HERE / "results.json"
 PAGE = ROOT / "docs" / "reference" / "celery-dedup-compared.md"

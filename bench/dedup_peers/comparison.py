@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.conditions import commit, cpu_model
 from bench.cpu import core_count
 from bench.dedup_peers.context import BenchContext, Overdue
-from bench.dedup_peers.registry import CONTENDERS
-from bench.dedup_peers.rows import ROWS, WHY_NOT
-from segmented.errors import InvalidInput, SegmentedError
+from bench.dedup_peers.registry import CONTENDERS, ROWS, WHY_NOT
+from bench.peers.command import chosen
+from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from bench.dedup_peers.registry import Contender
-    from bench.dedup_peers.rows import Row
+    from bench.dedup_peers.registry import Contender, Row
 
     Tell = Callable[[str], None]
     PythonOf = Callable[[Contender], Path]
@@ -50,8 +49,8 @@ def compare(
     `python_of` returns the interpreter of a contender's environment. Raises InvalidInput for an unknown name, and
     SegmentedError if an environment cannot be created.
     """
-    rows = [row for row in ROWS if row.row_id in _chosen(cases, [row.row_id for row in ROWS], "case")]
-    names = _chosen(only, [contender.name for contender in CONTENDERS], "contender")
+    rows = [row for row in ROWS if row.row_id in chosen(cases, [row.row_id for row in ROWS], "case")]
+    names = chosen(only, [contender.name for contender in CONTENDERS], "contender")
     found = []
     for contender in CONTENDERS:
         if contender.name not in names:
@@ -141,11 +140,3 @@ def _versions(python: Path, packages: Sequence[str]) -> dict[str, str]:
     )
     found: dict[str, str] = json.loads(said.stdout)
     return found
-
-
-def _chosen(names: Sequence[str], all_names: Sequence[str], what: str) -> list[str]:
-    unknown = [name for name in names if name not in all_names]
-    if unknown:
-        message = f"there is no {what} {unknown[0]!r}: {', '.join(all_names)}"
-        raise InvalidInput(message)
-    return [name for name in all_names if not names or name in names]

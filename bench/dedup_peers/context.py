@@ -1,28 +1,29 @@
-"""The context of a case: private servers, a contender's processes, and the journal of events."""
+"""The context of a case, with private servers and a contender's processes, and its finding: whether it held."""
 
 from __future__ import annotations
 
 import os
-import socket
 import tempfile
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
 
 import redis
 
-from bench.dedup_peers.journal import entries
 from bench.dedup_peers.processes import START_SECONDS, Child, Publisher, Worker
-from bench.dedup_peers.settings import CHARGE, Settings
+from bench.dedup_peers.settings import CHARGE, Settings, entries
+from bench.peers.command import free_port
+from bench.results import counted
 from segmented.errors import SegmentedError
 from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
     from types import TracebackType
 
-    from bench.dedup_peers.journal import Entry
+    from bench.dedup_peers.settings import Entry
 
 ChildT = TypeVar("ChildT", bound=Child)
 
@@ -183,15 +184,46 @@ class BenchContext:
         return self.folder / f"{name}-{self._children}.log"
 
 
-def free_port() -> int:
-    """Return a free port of the loopback address."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 def _server(stack: ExitStack) -> tuple[ValkeyServer, int]:
     port = free_port()
     server = ValkeyServer.start(config={"port": str(port), "bind": "127.0.0.1"})
     stack.callback(server.stop)
     return server, port
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The finding of a case."""
+
+    held: bool
+    evidence: str
+    """The evidence in a few words, without a full stop."""
+
+
+def at_once(entries: Sequence[Entry]) -> int:
+    """Return the maximum number of concurrent runs. A run that never ended counts to the end."""
+    moments = sorted(
+        (entry.at, {"began": 1, "ended": -1, "retry": -1}[entry.event])
+        for entry in entries
+        if entry.event in {"began", "ended", "retry"}
+    )
+    under_way = most = 0
+    for _, change in moments:
+        under_way += change
+        most = max(most, under_way)
+    return most
+
+
+def one_effect(context: BenchContext, more: str = "") -> Finding:
+    """Return whether the order had exactly one effect, with the evidence."""
+    effects = context.effects()
+    evidence = f"{counted(effects, 'effect')} of 1 order"
+    return Finding(effects == 1, f"{evidence}, {more}" if more else evidence)
+
+
+def one_run(context: BenchContext) -> Finding:
+    """Return whether the order ran exactly once and had its effect, with the evidence."""
+    runs = context.seen("began", ORDER)
+    most = at_once(context.of_order())
+    evidence = f"{counted(len(runs), 'run')} of 1 order" + (f", {most} at the same time" if most > 1 else "")
+    return Finding(len(runs) == 1 and context.effects() == 1, evidence)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from bench.peers.rows import ROOT
+from bench.peers.registry import ROOT
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:

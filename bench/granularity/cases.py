@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bench.granularity.cell import Cell
-    from bench.granularity.recorder import Recorder
+    from bench.granularity.sale import Recorder
     from bench.strategies.base import Answer, Strategy
     from segmented.models import Order
 

@@ -1,12 +1,18 @@
-"""A cell of the grid: everything that defines a run. Runs of one cell differ only by their seed."""
+"""A cell of the grid: everything that defines a run. Runs of one cell differ only by their seed.
+
+Also the part of a hypothesis that a program can check (a figure of the measured cells, and its expected bounds), and
+the assignment of the process of one run: one JSON object in a line.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from bench import sizing
 from bench.sections import MILLISECONDS_MAX, Kind, Section
+from bench.strategies.base import with_connections
 from segmented.errors import InvalidInput
 from segmented.models import SEGMENT_COUNT_MAX, STOCK_MAX
 
@@ -20,6 +26,15 @@ Loop = Literal["closed", "open"]
 Arrivals = Literal["poisson", "spike"]
 Case = Literal["one-unit", "cancel-storm", "restock"]
 """Extra events of an unfavourable case: one unit is sold; orders are cancelled; units are added during the sale."""
+PERCENT: Final = "percent"
+Part = dict[str, Any]
+"""Some fields of a cell, and `percent`: the load of an open loop, as the plan gives it."""
+Figure = Literal["rate", "p99", "oversold", "refused-wrongly", "model-error", "noise-floor"]
+SPARE_SECONDS: Final = 45.0
+"""Seconds to start, audit and write the history."""
+SPARE_CONNECTIONS: Final = 12
+"""Connections for the listener, the meter, the segment sampler and the audit."""
+CALIBRATION_STOCK: Final = 10_000_000
 
 
 class Frozen(BaseModel):
@@ -86,3 +101,81 @@ class Cell(Frozen):
         if self.case is not None:
             parts.append(self.case)
         return " ".join(parts)
+
+
+class Expectation(Frozen):
+    """A figure and its bounds.
+
+    `rate`: orders per second of the cell with the values `of` in the hypothesis's sweep, as a ratio to the cell with
+    the values `over`, if given. `p99`: likewise, the p99 of an open loop's response times in milliseconds, over all
+    runs that are not void; it has no interval. `oversold`, `refused-wrongly`: units and orders in all runs of all cells
+    of the sweep with the values `of`. `model-error`, `noise-floor`: shares, over the whole session.
+
+    If the sweep has no such cell, the cells of the whole file are searched. If there are several, the rate is of the
+    cell without any batch, delay, open loop, quantity, stock or case that `of` does not name.
+    """
+
+    figure: Figure = "rate"
+    of: Part = Field(default_factory=dict)
+    over: Part = Field(default_factory=dict)
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if self.at_least is None and self.at_most is None:
+            message = "an expectation needs at_least or at_most"
+            raise ValueError(message)
+        if self.over and self.figure not in {"rate", "p99"}:
+            message = f"over belongs to the figures rate and p99, not to {self.figure}"
+            raise ValueError(message)
+        unknown = [name for name in (*self.of, *self.over) if name not in {*Cell.model_fields, PERCENT}]
+        if unknown:
+            message = f"a cell has no {unknown[0]!r}"
+            raise ValueError(message)
+        return self
+
+
+class RunAssignment(Frozen):
+    """One measurement or calibration of a cell. All times are in seconds."""
+
+    cell: Cell
+    is_calibration: bool = False
+    """Sell for `seconds` from an unlimited stock, and report only the rate."""
+    run: int = 0
+    round: int = 0
+    arm: Literal["A", "B"] = "A"
+    sweeps: tuple[str, ...] = ()
+    seed: int = 0
+    url: str
+    """URL of Redis, or of the proxy in front of it."""
+    meter_url: str
+    """URL of Redis itself."""
+    database: str | None
+    stock: int
+    seconds: float
+    warm_up: float
+    cores: tuple[int, ...] = ()
+    """Cores where this process may run; empty: any."""
+    history: str | None = None
+    """Compressed file for the history of calls; null for none."""
+
+    @property
+    def drain(self) -> float:
+        """Seconds for the buyers to finish their last orders."""
+        return sizing.drain(self.cell.buyers, (self.cell.hold_ms + 10 * self.cell.rtt_ms) / 1_000)
+
+    @property
+    def time_limit(self) -> float:
+        """Seconds after which buyers stop, sold out or not."""
+        return self.seconds if self.is_calibration else sizing.time_limit(self.seconds)
+
+    @property
+    def seconds_at_most(self) -> float:
+        """Seconds after which the run has failed."""
+        return self.time_limit + 2 * self.drain + SPARE_SECONDS
+
+    @property
+    def pooled_url(self) -> str:
+        """The URL of Redis with one connection per buyer."""
+        return with_connections(self.url, self.cell.buyers + SPARE_CONNECTIONS)

@@ -17,7 +17,7 @@ from bench.granularity.record import Checker
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.granularity.recorder import Recorder
+    from bench.granularity.sale import Recorder
     from bench.strategies.base import Verdict
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bench.granularity.cell import RATE_MAX, Cell
 from bench.granularity.plan import checked_cell
-from bench.plurals import counted
+from bench.results import counted
 from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from bench.granularity.assignment import RunAssignment
+    from bench.granularity.cell import RunAssignment
     from bench.granularity.record import Cpu, Work
     from bench.granularity.sale import Sale
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from bench.cpu import CpuReading
-    from bench.granularity.recorder import Recorder
+    from bench.granularity.sale import Recorder
 
 GENERATOR_FULL: Final = 0.8
 """Cores above which the generator may be the bottleneck: greenlets wait for their turn."""

@@ -14,11 +14,11 @@ import gevent
 import locust  # noqa: F401  # before anything connects: it patches sockets, sleeping and locks for gevent
 from gevent.pool import Group
 
-from bench.alarm import Alarm
 from bench.granularity.arrivals import schedule_of
 from bench.granularity.measurement import PROGRESS_SECONDS, READINGS, Measurement, SegmentSampler
 from bench.granularity.meters import Meter, WorkMeter, cores_between
 from bench.granularity.sale import FAILED_MAX
+from bench.sections import Alarm
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from bench.granularity.assignment import RunAssignment
+    from bench.granularity.cell import RunAssignment
     from bench.granularity.sale import Sale
 
     Progress = Callable[[str, int, int], None]

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from bench.granularity.cases import refuse_case
-from bench.granularity.cell import Cell, Frozen
-from bench.granularity.expectation import Expectation
+from bench.granularity.cell import Cell, Expectation, Frozen
 from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput
 

@@ -20,14 +20,13 @@ import locust  # noqa: F401  # before redis and psycopg: it patches sockets, sle
 import redis
 import zstandard
 
-from bench.forks import fork_for_each_line
-from bench.granularity.assignment import RunAssignment
 from bench.granularity.cases import case_of, refuse_case
+from bench.granularity.cell import RunAssignment
 from bench.granularity.measurement import run_closed
 from bench.granularity.open_loop import run_open
 from bench.granularity.sale import Sale
 from bench.granularity.summary import noted, summarise, too_short, voided
-from bench.run_strategy import leave_with_the_parent, say
+from bench.run_strategy import fork_for_each_line, leave_with_the_parent, say
 from bench.strategies import STRATEGIES
 from bench.strategies.base import StrategyContext
 from segmented.errors import InvalidInput, SegmentedError

@@ -1,24 +1,162 @@
-"""One sale: its orders, and the buyers' calls. Independent of Locust and of the schedule of arrivals."""
+"""One sale: its orders, the buyers' calls, and the record of the calls. Independent of Locust and of the arrivals.
+
+The calls are recorded in arrays during the sale, as histograms and series afterwards. Recording a call costs a few
+appends; everything else waits until the sale is over. The cost is measured: one call in 64 is timed, and the record has
+the sum.
+"""
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from bench.granularity.recorder import Recorder
+from bench.strategies.base import GaveUp, Refused, Sold
 from segmented.models import Order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from bench.granularity.cases import CaseState
     from bench.granularity.cell import Cell
-    from bench.strategies.base import Strategy
+    from bench.strategies.base import Answer, Strategy
 
+TIMED_EVERY: Final = 64
+NO_SEGMENT: Final = -1
 FAILED_MAX: Final = 100
 """Number of failed orders after which the sale is given up: something is broken, not slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A "sold out" answer: local seconds of request and answer."""
+
+    asked_at: float
+    done_at: float
+    quantity: int
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Calls as columns, in the order of their answers. One call serves `sold + sold_out + failed` orders."""
+
+    intended: array[float] = field(default_factory=lambda: array("d"))
+    """Equal to `asked` in a closed loop."""
+    asked: array[float] = field(default_factory=lambda: array("d"))
+    granted: array[float] = field(default_factory=lambda: array("d"))
+    """0 if the critical section was never reached."""
+    freed: array[float] = field(default_factory=lambda: array("d"))
+    done: array[float] = field(default_factory=lambda: array("d"))
+    sold: array[int] = field(default_factory=lambda: array("i"))
+    sold_out: array[int] = field(default_factory=lambda: array("i"))
+    failed: array[int] = field(default_factory=lambda: array("i"))
+    segment: array[int] = field(default_factory=lambda: array("i"))
+    attempts: array[int] = field(default_factory=lambda: array("i"))
+    buyer: array[int] = field(default_factory=lambda: array("i"))
+    first: array[int] = field(default_factory=lambda: array("q"))
+    """Number of the call's first order."""
+    sold_numbers: array[int] = field(default_factory=lambda: array("q"))
+    """Orders acknowledged as sold."""
+    refusals: list[Refusal] = field(default_factory=list)
+    judged: list[Refused] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    timed_s: float = 0.0
+
+    def note(
+        self,
+        buyer: int,
+        first: int,
+        answers: Sequence[Answer],
+        *,
+        intended: float,
+        asked: float,
+        done: float,
+        quantity: int,
+    ) -> None:
+        """Record the answers of a call: one per order, numbered from `first`."""
+        is_timed = len(self.asked) % TIMED_EVERY == 0
+        began = time.perf_counter() if is_timed else 0.0
+        granted = freed = 0.0
+        sold = sold_out = attempts = 0
+        segment = NO_SEGMENT
+        mixed: Iterable[tuple[int, Answer]] = enumerate(answers, start=first)
+        head = answers[0]
+        if isinstance(head, Sold) and len(answers) > 1 and answers.count(head) == len(answers):
+            # a fully sold batch shares one answer, so there is no need to check each
+            self.sold_numbers.extend(range(first + 1, first + len(answers)))
+            sold = len(answers) - 1
+            mixed = ((first, head),)
+        for number, answer in mixed:
+            if isinstance(answer, Sold):
+                sold += 1
+                granted, freed, attempts = answer.granted_at, answer.freed_at, max(attempts, answer.attempts)
+                segment = NO_SEGMENT if answer.segment is None else answer.segment
+                self.sold_numbers.append(number)
+            elif isinstance(answer, Refused):
+                sold_out += 1
+                self.refusals.append(Refusal(asked, done, quantity))
+                self.judged.append(answer)
+            else:
+                reason = answer.reason if isinstance(answer, GaveUp) else "the order database did not confirm"
+                self.failures.append(reason)
+        self._append(buyer, first, (intended, asked, granted, freed, done), attempts, segment)
+        self.sold.append(sold)
+        self.sold_out.append(sold_out)
+        self.failed.append(len(answers) - sold - sold_out)
+        if is_timed:
+            self.timed_s += (time.perf_counter() - began) * TIMED_EVERY
+
+    def note_failure(
+        self, buyer: int, first: int, error: Exception, *, intended: float, asked: float, done: float, orders: int
+    ) -> None:
+        """Record a call that ended in an error, so that the outcome of its orders is unknown."""
+        self.failures.extend(f"{type(error).__name__}: {error}" for _ in range(orders))
+        self._append(buyer, first, (intended, asked, 0.0, 0.0, done), 0, NO_SEGMENT)
+        self.sold.append(0)
+        self.sold_out.append(0)
+        self.failed.append(orders)
+
+    def _append(
+        self, buyer: int, first: int, times: tuple[float, float, float, float, float], attempts: int, segment: int
+    ) -> None:
+        intended, asked, granted, freed, done = times
+        self.intended.append(intended)
+        self.asked.append(asked)
+        self.granted.append(granted)
+        self.freed.append(freed)
+        self.done.append(done)
+        self.attempts.append(attempts)
+        self.segment.append(segment)
+        self.buyer.append(buyer)
+        self.first.append(first)
+
+    def lines(self, began: float) -> Iterator[str]:
+        """Yield the history: one line of JSON per call, in seconds from `began` with six decimals."""
+        for index, asked in enumerate(self.asked):
+            times = (self.intended[index], asked, self.granted[index], self.freed[index], self.done[index])
+            intended_at, asked_at, granted_at, freed_at, done_at = (
+                round(one - began, 6) if one else None for one in times
+            )
+            yield json.dumps(
+                {
+                    "first": self.first[index],
+                    "buyer": self.buyer[index],
+                    "intended": intended_at,
+                    "asked": asked_at,
+                    "granted": granted_at,
+                    "freed": freed_at,
+                    "done": done_at,
+                    "sold": self.sold[index],
+                    "sold_out": self.sold_out[index],
+                    "failed": self.failed[index],
+                    "segment": None if self.segment[index] == NO_SEGMENT else self.segment[index],
+                    "attempts": self.attempts[index],
+                },
+                separators=(",", ":"),
+            )
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
-"""The order of the runs, and how long a session takes.
+"""The order of the runs, how long a session takes, and the record of a run that failed.
 
 Each round has every cell once, in an order drawn from the seed. The time is estimated by the plan at first, then by the
-session's own runs.
+session's own runs. A run that produced no record, because it or its process failed, counts as void.
 """
 
 from __future__ import annotations
@@ -11,9 +11,16 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
+from bench.granularity.percentiles import percentiles_of
+from bench.granularity.record import Checker, Counts, Cpu, Run, Series, Times, Work
+from bench.strategies import STRATEGIES
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from bench.granularity.cell import Cell
     from bench.granularity.grid import Arm, Grid, PlannedCell
 
 START_SECONDS: Final = 1.1
@@ -119,3 +126,71 @@ def spoken(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"  # noqa: PLR2004  # two hours
+
+
+def lost_run(turn: Turn, cell: Cell, error: Exception, *, started_at: str) -> Run:
+    """Return the record: nothing was measured, and why."""
+    planned = turn.planned
+    nothing = percentiles_of(np.zeros(0))
+    is_open = cell.loop == "open"
+    return Run(
+        run=turn.number,
+        round=turn.round,
+        cell=cell,
+        cell_id=cell.cell_id,
+        arm=turn.arm,
+        sweeps=planned.sweeps,
+        seed=turn.seed,
+        started_at=started_at,
+        orders_per_s=None,
+        sold_out_per_s=0.0,
+        failed_per_s=0.0,
+        void=(f"the run ended without a record: {error}",),
+        is_control=STRATEGIES[cell.strategy].is_control,
+        warm_up_s=planned.warm_up,
+        window_s=0.0,
+        drain_s=0.0,
+        lanes=0,
+        saturated=(),
+        counts=Counts(planned=0, sent=0, sold=0, sold_out=0, failed=0, shed=0, first_failure=str(error)),
+        checker=Checker(
+            stock=cell.stock or 0,
+            sold=0,
+            sold_in_sql=None,
+            oversold=0,
+            refused_wrongly=0,
+            stranded=0,
+            duplicates=0,
+            lost=0,
+            audit="none",
+        ),
+        times=Times(
+            service=nothing,
+            response=nothing if is_open else None,
+            wait=nothing,
+            hold=nothing,
+            lateness=nothing if is_open else None,
+        ),
+        work=Work(commands=0, round_trips=0, attempts=0, server_us=0, bytes=0),
+        cpu=Cpu(generator=0, redis=0, database=None, machine=0, others=0, steal=0),
+        series=Series(
+            bin_s=0.1,
+            offered=[],
+            sold=[],
+            sold_out=[],
+            failed=[],
+            p50_ms=[],
+            max_ms=[],
+            window=(0.0, 0.0),
+            segment_sold=[],
+            left_at=[],
+            left=[],
+        ),
+        fairness=None,
+        recorder_share=0.0,
+        history=None,
+        history_sha256=None,
+        guarantees={},
+        server={},
+        offered_percent=planned.percent,
+    )

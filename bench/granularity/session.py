@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from bench import sizing
 from bench.children import MeasuringProcess, MeasuringTask
 from bench.granularity.arrivals import units_asked
-from bench.granularity.assignment import CALIBRATION_STOCK, RunAssignment
+from bench.granularity.cell import CALIBRATION_STOCK, RunAssignment
 from bench.granularity.environment import commit_of, environment_of
 from bench.granularity.folder import ResultsFolder
 from bench.granularity.grid import grid_of
-from bench.granularity.lost import lost_run
 from bench.granularity.record import EndLine, Run, SessionLine
-from bench.granularity.schedule import Estimate, turns_of, wanted
+from bench.granularity.schedule import Estimate, lost_run, turns_of, wanted
 from bench.granularity.servers import SessionServers
-from bench.plurals import counted
+from bench.results import counted
 from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:

@@ -20,10 +20,9 @@ from bench.granularity.sale import FAILED_MAX
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bench.granularity.assignment import RunAssignment
+    from bench.granularity.cell import RunAssignment
     from bench.granularity.measurement import Measurement
-    from bench.granularity.recorder import Recorder
-    from bench.granularity.sale import Sale
+    from bench.granularity.sale import Recorder, Sale
     from bench.strategies.base import Verdict
 
     Numbers = NDArray[np.float64]

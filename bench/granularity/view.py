@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress as RichProgres
 from rich.table import Table
 
 from bench.granularity.schedule import spoken
-from bench.plurals import counted
+from bench.results import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.lint.finding import RuleFinding
 from bench.lint.rules import RULES, check, may_publish
+from bench.lint.subject import RuleFinding
 
 __all__ = ["RULES", "RuleFinding", "check", "may_publish"]

@@ -6,14 +6,12 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.counts.tally import BASELINE, read_baseline
-from bench.lint.finding import broken, holds, named
-from bench.lint.subject import ONE_LOCK, ONE_SCRIPT, SEGMENTED, labels, setting
+from bench.lint.subject import ONE_LOCK, ONE_SCRIPT, SEGMENTED, broken, holds, labels, named, setting
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from bench.granularity.cell import Cell
-    from bench.lint.finding import Verdict
-    from bench.lint.subject import Subject
+    from bench.lint.subject import Subject, Verdict
 
 RIVALS: Final[dict[str, tuple[frozenset[str], ...]]] = {
     "one global lock": (frozenset({ONE_LOCK}),),

@@ -9,15 +9,25 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.granularity.meters import GENERATOR_FULL, MACHINE_FULL, SERVER_FULL
-from bench.lint.finding import broken, holds, named
-from bench.lint.subject import BY_WORKERS, ONE_LOCK, ONE_SCRIPT, SEGMENTED, condition, labels, setting, without_redis
+from bench.lint.subject import (
+    BY_WORKERS,
+    ONE_LOCK,
+    ONE_SCRIPT,
+    SEGMENTED,
+    broken,
+    condition,
+    holds,
+    labels,
+    named,
+    setting,
+    without_redis,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from bench.granularity.record import Run
-    from bench.lint.finding import Verdict
-    from bench.lint.subject import Subject
+    from bench.lint.subject import Subject, Verdict
 
 HOLDS_MIN: Final = 4
 HOLD_TOLERANCE: Final = 0.95

@@ -10,16 +10,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.granularity.percentiles import BEYOND_MIN, DIGITS, LOWEST_US, decoded, described
-from bench.lint.finding import broken, holds, named, not_applicable
-from bench.lint.subject import labels
+from bench.lint.subject import broken, holds, labels, named, not_applicable
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bench.granularity.record import Percentiles, Run
-    from bench.lint.finding import Verdict
-    from bench.lint.subject import Subject
+    from bench.lint.subject import Subject, Verdict
 
 LATENESS_MAX: Final = 0.101
 """Maximum lateness as a share of the response time's p99: 10 %, plus rounding of histograms."""

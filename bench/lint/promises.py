@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bench.lint.finding import broken, holds, named, not_applicable
-from bench.lint.subject import labels, without_redis
+from bench.lint.subject import broken, holds, labels, named, not_applicable, without_redis
 
 if TYPE_CHECKING:
     from bench.granularity.record import Fairness, Run
-    from bench.lint.finding import Verdict
-    from bench.lint.subject import Subject
+    from bench.lint.subject import Subject, Verdict
 
 CLEAN: Final = frozenset({"clean", "none"})
 ROUNDED_S: Final = 0.0005

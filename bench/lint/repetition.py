@@ -9,15 +9,13 @@ import hashlib
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
-from bench.lint.finding import broken, holds, named
-from bench.lint.subject import condition, labels
+from bench.lint.subject import broken, condition, holds, labels, named
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from bench.granularity.record import Run
-    from bench.lint.finding import Verdict
-    from bench.lint.subject import Subject
+    from bench.lint.subject import Subject, Verdict
 
 RUNS_MIN: Final = 10
 SAID_BEFORE: Final = ("hypotheses", "exclusions", "stop")

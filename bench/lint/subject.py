@@ -1,4 +1,4 @@
-"""The results file as the rules use it: runs by cell, runs with a throughput, and comparable cells."""
+"""The results file as the rules use it (runs by cell, runs with a throughput, comparable cells), and their verdicts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,12 +15,56 @@ if TYPE_CHECKING:
     from bench.granularity.cell import Cell
     from bench.granularity.record import ResultFile, Run
 
+Outcome = Literal["holds", "broken", "not applicable"]
+NAMED_MAX: Final = 3
+"""Maximum number of runs or cells that a sentence names; the others are counted."""
 SEGMENTED: Final = "segment-locks"
 """The strategy whose granularity is measured."""
 ONE_LOCK: Final = "global-lock"
 ONE_SCRIPT: Final = "lock-free"
 BY_WORKERS: Final = frozenset({"celery-one", "celery-batched"})
 """Strategies whose slow step runs in another process, so that buyers do not know when it began."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An outcome, and one sentence of evidence."""
+
+    outcome: Outcome
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFinding:
+    """A rule and its verdict."""
+
+    rule: str
+    """`R1` to `R24`."""
+    title: str
+    outcome: Outcome
+    evidence: str
+
+
+def holds(evidence: str) -> Verdict:
+    """Return the verdict that the rule holds."""
+    return Verdict("holds", evidence)
+
+
+def broken(evidence: str) -> Verdict:
+    """Return the verdict that the rule is broken, and where."""
+    return Verdict("broken", evidence)
+
+
+def not_applicable(evidence: str) -> Verdict:
+    """Return the verdict that the file has nothing that the rule applies to."""
+    return Verdict("not applicable", evidence)
+
+
+def named(found: Iterable[object]) -> str:
+    """Return the first names, and the number of the others."""
+    each = [str(one) for one in found]
+    rest = len(each) - NAMED_MAX
+    return ", ".join(each[:NAMED_MAX]) + (f" and {rest} more" if rest > 0 else "")
 
 
 @dataclass(frozen=True)

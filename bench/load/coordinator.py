@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.granularity.checker import broken_promises, check
-from bench.load.call_log import merged
-from bench.load.connections import ConnectedStrategy, connect_strategy
-from bench.load.plan import Plan
-from bench.load.tally import Tally
+from bench.load.plan import ConnectedStrategy, Plan, connect_strategy
+from bench.load.tally import Tally, merged
 from segmented.errors import InvalidInput
 from segmented.servers import PostgresServer, ValkeyServer
 from segmented.stores.redis import RedisStore

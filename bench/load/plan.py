@@ -1,20 +1,30 @@
-"""The plan of a sale under Locust, made from the command line by the coordinator and sent to the workers."""
+"""The plan of a sale under Locust, made from the command line by the coordinator and sent to the workers.
+
+A strategy is connected to the servers of a plan.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
 from bench import sizing
-from bench.granularity.cell import Cell, Frozen
+from bench.granularity.cell import SPARE_CONNECTIONS, Cell, Frozen
 from bench.sections import KINDS
 from bench.strategies import STRATEGIES
+from bench.strategies.base import StrategyContext, with_connections
 from segmented.errors import InvalidInput
+from segmented.orders import Gate, connect
+from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser
+    from sqlalchemy import Engine
+
+    from bench.strategies.base import Strategy
 
 SECONDS_MAX: Final = 3_600.0
 """Maximum length of a sale: every call is kept until the sale is checked."""
@@ -116,3 +126,40 @@ def cell_of(options: Any, *, is_open: bool) -> Cell:  # noqa: ANN401  # a namesp
 
 
 _OPTIONS: Final = {"hold_ms": "--hold", "offered_per_s": "--rate", "buyers": "--under-way"}
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedStrategy:
+    """A strategy with its connections."""
+
+    strategy: Strategy
+    store: RedisStore
+    engine: Engine | None
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.strategy.close()
+        self.store.close()
+        if self.engine is not None:
+            self.engine.dispose()
+
+
+def connect_strategy(plan: Plan, *, buyers: int) -> ConnectedStrategy:
+    """Connect a strategy, with connections for that many buyers. It has not opened or joined a sale yet."""
+    connections = buyers + SPARE_CONNECTIONS
+    url = with_connections(plan.url, connections)
+    store = RedisStore.from_url(url)
+    engine = None if plan.database is None else connect(plan.database, pool_size=connections)
+    if engine is not None:
+        Gate(engine).create()
+    cell = plan.cell
+    context = StrategyContext(
+        store=store,
+        engine=engine,
+        segments=cell.segments,
+        buyers=buyers,
+        section=cell.critical_section(),
+        batch=cell.batch,
+        url=url,
+    )
+    return ConnectedStrategy(STRATEGIES[cell.strategy](context), store, engine)

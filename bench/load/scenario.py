@@ -24,9 +24,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from bench.load.coordinator import SaleCoordinator, Servers
 from bench.load.plan import Plan, add_options, cell_of
-from bench.load.results import as_text, write
+from bench.load.results import add_tabs, as_text, write
 from bench.load.seller import Seller
-from bench.load.tabs import add_tabs
 from bench.load.tally import Tally
 from bench.results import check_writable
 from segmented.errors import InvalidInput, SegmentedError

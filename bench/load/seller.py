@@ -10,16 +10,13 @@ import gevent
 from bench.granularity.arrivals import schedule_of
 from bench.granularity.open_loop import Dispatcher
 from bench.granularity.sale import Sale
-from bench.load.call_log import call_log_of
-from bench.load.connections import connect_strategy
-from bench.load.plan import ORDERS_A_SHARE
-from bench.load.tally import Counter, Tally, Window
+from bench.load.plan import ORDERS_A_SHARE, connect_strategy
+from bench.load.tally import Counter, Tally, Window, call_log_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bench.load.connections import ConnectedStrategy
-    from bench.load.plan import Plan
+    from bench.load.plan import ConnectedStrategy, Plan
 
     Fire = Callable[[str, float, Exception | None], None]
     """Called for each call with its name, milliseconds, and failure."""

@@ -1,5 +1,8 @@
 """Uncontended cycles: acquire and release a free lock repeatedly. One factory per subject; imports stay inside.
 
+`python -m bench.locks.cycles SUBJECT URL` runs one subject in its own process, with the interpreter of its environment:
+it reads the number of cycles, and prints the seconds they took.
+
 A factory connects to the server at a URL, warms up, and returns a function that runs a number of cycles and returns the
 seconds they took. Other libraries are used through their documented calls, at their defaults, with a lease of 30 s if
 they have one.
@@ -11,6 +14,7 @@ they have one.
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -208,3 +212,17 @@ PEERS: Final = {
     "sherlock RedisLock": "sherlock",
 }
 """Names of the environments of subjects that need their own."""
+
+
+def main(subject: str, url: str) -> None:
+    """Print `ready`, then answer each line of standard input until it ends."""
+    run = CYCLES[subject](url)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    for line in sys.stdin:
+        sys.stdout.write(f"{run(int(line)):.9f}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

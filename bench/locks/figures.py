@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
 
-from bench.report import described_conditions
+from bench.results import described_conditions
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -17,8 +17,7 @@ from bench.locks.contended import measure_contended
 from bench.locks.cycles import PEERS
 from bench.locks.figures import Figure, LockResults
 from bench.locks.uncontended import measure_uncontended
-from bench.peers.registry import PEERS as LIBRARIES, interpreter_of, is_made
-from bench.peers.rows import ROOT
+from bench.peers.registry import PEERS as LIBRARIES, ROOT, interpreter_of, is_made
 from segmented import Lease, RedisStore
 from segmented.errors import SegmentedError
 from segmented.locks.lease_state import Renewal

@@ -6,11 +6,11 @@ equally. The interval is a bootstrap over the rounds.
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -18,14 +18,15 @@ import redis
 
 from bench.locks.cycles import CYCLES, OURS, OURS_ASYNC, PEERS, RAW, REDIS_PY, REDIS_PY_ASYNC
 from bench.locks.figures import Figure
+from bench.peers.registry import ROOT
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
-WORKER: Final = Path(__file__).with_name("cycle_worker.py")
 BURST: Final = 200
 ROUNDS: Final = 30
 RESAMPLES: Final = 2_000
@@ -39,8 +40,12 @@ class Subject:
     def __init__(self, name: str, python: str, url: str) -> None:
         """Start the process, and wait until it is warm."""
         self.name = name
-        self._process = subprocess.Popen(  # noqa: S603  # our own file
-            [python, str(WORKER), name, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        self._process = subprocess.Popen(  # noqa: S603  # our own module
+            [python, "-m", "bench.locks.cycles", name, url],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         said = self._read()
         if said != "ready":

@@ -1,18 +1,26 @@
-"""The processes of a run: workers, beat, and the submitter. Each is ended by its own id."""
+"""The processes of a run: workers, beat, and the submitter. Each is ended by its own id.
+
+A worker starts with more than a second of imports. A thousand starts would take most of a long run, and two kills in a
+row would leave no worker running. So workers come from a fork server: a process that has only loaded their code, and
+forks a worker in milliseconds. Each worker is its own process, in its own session, with its own connections.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
+from multiprocessing.connection import wait
 from typing import IO, TYPE_CHECKING, Final, Self
 
 from bench.orders_torture.event_log import LOG, LogTail
-from bench.orders_torture.fork_server import WorkerForkServer
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
@@ -24,6 +32,20 @@ STOP_SECONDS: Final = 20.0
 TAIL_LINES: Final = 8
 SUBMITTER: Final = 0
 """The number of the submitter; workers are numbered from 1."""
+PRELOADED: Final = (
+    *("celery", "celery.apps.worker", "celery.bin.celery", "celery.bin.worker", "celery.concurrency.thread"),
+    *("celery.loaders.app", "celery.worker.consumer", "celery.worker.strategy", "kombu.transport.redis"),
+    *("psycopg", "pydantic_settings", "redis.cluster", "sqlalchemy.dialects.postgresql.psycopg"),
+    *(
+        "sqlalchemy.dialects.sqlite",
+        "segmented",
+        "segmented.orders",
+        "segmented.stores.redis",
+        "segmented.celery.settings",
+    ),
+)
+"""Modules that do not read the environment: each worker gets its own."""
+OPTIONS: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING")
 
 
 @dataclass(slots=True)
@@ -84,11 +106,11 @@ class RunProcesses:
 
     def start_beat(self) -> None:
         """Start Celery beat, which schedules the sweep."""
-        self._beat = self._start("beat")
+        self._beat = self._start("bench.beat")
 
     def start_submitter(self, assignment: str) -> None:
         """Start the submitter; it waits for `allow`."""
-        self._submitter = self._start("submitter")
+        self._submitter = self._start("bench.orders_torture.submitter")
         self._tell(assignment)
 
     def allow(self, upto: int) -> None:
@@ -142,11 +164,12 @@ class RunProcesses:
     def _helpers(self) -> list[_Helper]:
         return [one for one in (self._submitter, self._beat) if one is not None]
 
-    def _start(self, name: str) -> _Helper:
+    def _start(self, module: str) -> _Helper:
+        name = module.rpartition(".")[2]
         output = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed when the process has ended
         log = self._folder / f"{name}.log"
         process = subprocess.Popen(  # noqa: S603  # our own modules, run by our own interpreter
-            [sys.executable, "-P", "-m", f"bench.orders_torture.{name}"],
+            [sys.executable, "-P", "-m", module],
             cwd=self._folder,
             env={**self._environment, LOG: str(log)},
             stdin=subprocess.PIPE,
@@ -174,3 +197,44 @@ def _end(process: ForkServerProcess) -> None:
 def _ended(name: str, code: int, words: str) -> str:
     lines = [line.rstrip() for line in words.splitlines() if line.strip()]
     return f"{name} ended by itself with code {code}: {chr(10).join(lines[-TAIL_LINES:]) or 'no output'}"
+
+
+class WorkerForkServer:
+    """Forks workers."""
+
+    def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
+        """Fork workers in `folder`, with this environment. The fork server starts with the first worker."""
+        self._environment = dict(environment)
+        self._folder = folder
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(list(PRELOADED))
+
+    def start(self, name: str, log: Path, output: Path) -> ForkServerProcess:
+        """Start a worker that logs messages to `log`, and prints to `output`."""
+        environment = {**self._environment, LOG: str(log)}
+        process = self._context.Process(target=_be_worker, args=(name, environment, str(self._folder), str(output)))
+        process.start()
+        return process
+
+
+def _be_worker(name: str, environment: dict[str, str], folder: str, output: str) -> None:
+    os.setsid()  # a terminal's Ctrl-C reaches only the command
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    descriptor = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    threading.Thread(target=_end_with_starter, daemon=True).start()
+    sys.argv = ["workers"]
+
+    from segmented.celery.app import app  # noqa: PLC0415  # its settings come from the environment, which was not there before
+
+    app.worker_main(["worker", *OPTIONS, "--hostname", f"{name}@torture"])
+
+
+def _end_with_starter() -> None:
+    starter = multiprocessing.parent_process()
+    if starter is not None:
+        wait([starter.sentinel])
+    os._exit(1)

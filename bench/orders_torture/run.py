@@ -13,13 +13,12 @@ import redis
 from sqlalchemy import select
 
 from bench.conditions import server_conditions
-from bench.orders_torture.display import RunDisplay
 from bench.orders_torture.event_log import LogTail
-from bench.orders_torture.kill_schedule import KillSchedule
 from bench.orders_torture.messages import MessageTracker
+from bench.orders_torture.options import KillSchedule
 from bench.orders_torture.order_checker import OrderChecker
 from bench.orders_torture.processes import RunProcesses
-from bench.orders_torture.results import OrdersResults
+from bench.orders_torture.results import OrdersResults, RunDisplay
 from bench.orders_torture.servers import ENVELOPE_MAX, SEGMENTS, SKU, Servers, servers
 from bench.orders_torture.submitter import SubmitterAssignment
 from segmented import protocol as op

@@ -11,9 +11,8 @@ import typer
 from bench.peers.command import run
 from bench.peers.comparison import compare as run_comparison
 from bench.peers.page import render as render_page
-from bench.peers.redis_py_tests import Environment, is_as_expected, run_tests, summary
-from bench.peers.registry import HERE, interpreter_of
-from bench.peers.rows import ROOT
+from bench.peers.redis_py_tests import ENVIRONMENT, is_as_expected, requirement, run_tests, summary
+from bench.peers.registry import HERE, ROOT, interpreter_of
 
 RESULTS = HERE / "results.json"
 PAGE = ROOT / "docs" / "explanation" / "lock-comparison.md"
@@ -56,9 +55,8 @@ def redis_py_tests(
     *, environments: Annotated[Path, typer.Option(help="Folder of the peers' environments.")] = ENVIRONMENTS
 ) -> None:
     """Run redis-py's own lock tests, from its source distribution, on segmented.compat. Exit code 1 for surprises."""
-    environment = Environment()
-    runs = run_tests(interpreter_of(environment, environments), environment)
-    typer.echo(f"the lock tests of {environment.requirement} on segmented.compat")
+    runs = run_tests(interpreter_of(ENVIRONMENT, environments))
+    typer.echo(f"the lock tests of {requirement()} on segmented.compat")
     typer.echo(summary(runs))
     raise typer.Exit(0 if is_as_expected(runs) else 1)
 

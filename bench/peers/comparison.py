@@ -1,11 +1,17 @@
-"""The comparison: every row on every lock, with its conditions."""
+"""The comparison: every row on every lock, with its conditions.
+
+Each row runs in its own process, in the environment of its lock.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import signal
+import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,9 +20,9 @@ import redis
 
 from bench.conditions import commit, cpu_model
 from bench.cpu import core_count
-from bench.peers.registry import OURS, PEERS
-from bench.peers.rows import ROW_SECONDS, inventory, run_row
-from segmented.errors import InvalidInput
+from bench.peers.command import chosen
+from bench.peers.registry import OURS, PEERS, ROOT
+from segmented.errors import InvalidInput, SegmentedError
 from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:
@@ -28,6 +34,9 @@ if TYPE_CHECKING:
     PythonOf = Callable[[Peer], Path]
 
 SERVERS: Final = 3
+MODULE: Final = "tests.contract.locks.run_row"
+ROW_SECONDS: Final = 60.0
+"""Seconds after which a hanging lock is stopped and has failed the row."""
 
 
 def compare(
@@ -39,8 +48,8 @@ def compare(
     SegmentedError for a row that could not be run.
     """
     there_is = inventory(Path(sys.executable))
-    wanted = _chosen(rows, [row["id"] for row in there_is["rows"]], "row")
-    who = _chosen(peers, [OURS, *(peer.name for peer in PEERS)], "peer")
+    wanted = chosen(rows, [row["id"] for row in there_is["rows"]], "row")
+    who = chosen(peers, [OURS, *(peer.name for peer in PEERS)], "peer")
     with ExitStack() as stack:
         servers = [stack.enter_context(ValkeyServer.start()) for _ in range(SERVERS)]
         urls = [server.url for server in servers]
@@ -98,9 +107,44 @@ def _conditions(url: str) -> dict[str, Any]:
     }
 
 
-def _chosen(names: Sequence[str], all_names: Sequence[str], what: str) -> list[str]:
-    unknown = [name for name in names if name not in all_names]
-    if unknown:
-        message = f"there is no {what} {unknown[0]!r}: {', '.join(all_names)}"
+def inventory(python: Path) -> dict[str, Any]:
+    """Return all rows and this library's own contenders. Raises InvalidInput outside a working copy."""
+    if not (ROOT / Path(*MODULE.split("."))).with_suffix(".py").is_file():
+        message = f"the suite is not here: run this from a working copy of the repository, not in {ROOT}"
         raise InvalidInput(message)
-    return [name for name in all_names if not names or name in names]
+    found: dict[str, Any] = _said(python, (), ROW_SECONDS) or {}
+    return found
+
+
+def run_row(
+    python: Path, contender: str, row_id: str, urls: Sequence[str], *, seconds_max: float = ROW_SECONDS
+) -> dict[str, Any] | None:
+    """Run a row, and return the process's result, or None if it had to be stopped."""
+    return _said(python, (contender, row_id, *urls), seconds_max)
+
+
+def _said(python: Path, arguments: Sequence[str], seconds: float) -> dict[str, Any] | None:
+    child = subprocess.Popen(  # noqa: S603  # our own module
+        [str(python), "-m", MODULE, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said, complaints = child.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+    if child.returncode != 0:
+        last_words = (complaints.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
+        message = f"{' '.join(arguments[:2])} could not be run: {last_words}"
+        raise SegmentedError(message)
+    found: dict[str, Any] = json.loads(said.splitlines()[-1])
+    return found

@@ -9,6 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import urlsplit
+
+import redis
 
 Client = Any
 """The library's own client."""
@@ -142,7 +145,8 @@ class Contender(ABC):
 
     def run_inside(self, handle: Handle, body: Body) -> Maybe:
         """Run `body` in a `with` statement of the lock, and pass it the hold."""
-        raise NotImplementedError
+        with handle:
+            body(handle)
 
     def watch_loss(self, hold: Hold) -> Callable[[], bool]:
         """Watch for the loss of the lease; the returned function returns whether the holder was notified."""
@@ -177,3 +181,23 @@ class Contender(ABC):
     def rest(self, client: Client, waiters: int) -> Maybe:
         """Return whether that many waiters are idle; by default this is unknown."""
         raise NotImplementedError
+
+
+class RedisClientContender(Contender):
+    """A lock for threads whose client is redis-py's, with its defaults, retries included."""
+
+    def connect(self, urls: Sequence[str]) -> Client:
+        """Create a client."""
+        return redis.Redis(**client_arguments(urls[0]))
+
+    def close(self, client: Client) -> None:
+        """Close its connections."""
+        client.close()
+
+
+def client_arguments(url: str) -> dict[str, Any]:
+    """Return the arguments of redis-py's constructor for a URL: a client made by `from_url` has no retries."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return {"unix_socket_path": parts.path}
+    return {"host": parts.hostname, "port": parts.port}

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import tarfile
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from socket import socket
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
-from bench.peers.registry import HERE
-from bench.peers.rows import ROOT
+from bench.peers.command import free_port
+from bench.peers.registry import ROOT, Environment
 from segmented.errors import SegmentedError
 from segmented.servers import ValkeyServer
 
@@ -38,22 +36,14 @@ EXPECTED: Final = {
 """The tests that are expected to fail, and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """The environment of the tests: pytest, its asyncio plugin, and redis-py."""
+ENVIRONMENT: Final = Environment("redis-py-tests")
+"""Pytest, its asyncio plugin, and redis-py."""
 
-    name: str = "redis-py-tests"
 
-    @property
-    def requirements(self) -> Path:
-        """Return the file of pinned requirements."""
-        return HERE / f"requirements-{self.name}.txt"
-
-    @property
-    def requirement(self) -> str:
-        """Return the requirement of redis-py itself."""
-        lines = self.requirements.read_text(encoding="utf-8").splitlines()
-        return next(line for line in lines if line.startswith("redis=="))
+def requirement() -> str:
+    """Return the requirement of redis-py itself."""
+    lines = ENVIRONMENT.requirements.read_text(encoding="utf-8").splitlines()
+    return next(line for line in lines if line.startswith("redis=="))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +64,7 @@ class TestRun:
         return EXPECTED.get(self.name.partition("[")[0])
 
 
-def run_tests(python: Path, environment: Environment) -> list[TestRun]:
+def run_tests(python: Path) -> list[TestRun]:
     """Download redis-py's source distribution into a temporary folder, and run its lock tests on our classes.
 
     Raises SegmentedError if it cannot be downloaded, or the tests cannot be run.
@@ -82,7 +72,7 @@ def run_tests(python: Path, environment: Environment) -> list[TestRun]:
     with TemporaryDirectory(prefix="segmented-redis-py-") as folder:
         sources = Path(folder)
         pip = (str(python), "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps")
-        _run((*pip, "--no-binary", ":all:", "--dest", folder, environment.requirement), sources, DOWNLOAD_SECONDS)
+        _run((*pip, "--no-binary", ":all:", "--dest", folder, requirement()), sources, DOWNLOAD_SECONDS)
         with tarfile.open(next(sources.glob("redis-*.tar.gz"))) as archive:
             archive.extractall(sources, filter="data")
         (unpacked,) = (found.parent for found in sources.glob("*/tests"))
@@ -124,14 +114,6 @@ def is_as_expected(runs: Sequence[TestRun]) -> bool:
     """Return whether tests of both kinds ran, and exactly the expected ones failed."""
     is_whole = {run.kind for run in runs} == set(FILES.values())
     return is_whole and all(bool(run.failure) is bool(run.reason) for run in runs)
-
-
-def free_port() -> int:
-    """Return a free TCP port."""
-    with closing(socket()) as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 def _run(command: Sequence[str], folder: Path, seconds: float, *, fine: Sequence[int] = (0,)) -> None:

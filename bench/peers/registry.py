@@ -12,7 +12,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from segmented.errors import SegmentedError
 
@@ -20,48 +20,48 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HERE: Final = Path(__file__).parent
+ROOT: Final = HERE.parents[1]
 ADAPTERS: Final = "bench.peers.adapters"
 MAKE_SECONDS: Final = 300
 STAMP: Final = "made-from"
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
-    """Another library."""
+class Environment:
+    """A virtual environment with pinned packages."""
 
     name: str
-    adapters: tuple[str, ...]
-    """`MODULE:CLASS` of each of its locks."""
+    folder: Path = HERE
+    """Folder of its file of requirements."""
 
     @property
     def requirements(self) -> Path:
         """Return the file of pinned requirements."""
-        return HERE / f"requirements-{self.name}.txt"
+        return self.folder / f"requirements-{self.name}.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer(Environment):
+    """Another library."""
+
+    adapters: tuple[str, ...] = ()
+    """`MODULE:CLASS` of each of its locks."""
 
 
 PEERS: Final = (
-    Peer("redis-py", (f"{ADAPTERS}.redis_py:RedisPyLock", f"{ADAPTERS}.redis_py_asyncio:RedisPyAsyncLock")),
-    Peer("python-redis-lock", (f"{ADAPTERS}.python_redis_lock:PythonRedisLock",)),
-    Peer("pottery", (f"{ADAPTERS}.pottery_redlock:PotteryRedlock", f"{ADAPTERS}.pottery_aioredlock:PotteryAIORedlock")),
-    Peer("sherlock", (f"{ADAPTERS}.sherlock_redis:SherlockRedisLock",)),
+    Peer("redis-py", adapters=(f"{ADAPTERS}.redis_py:RedisPyLock", f"{ADAPTERS}.redis_py_asyncio:RedisPyAsyncLock")),
+    Peer("python-redis-lock", adapters=(f"{ADAPTERS}.python_redis_lock:PythonRedisLock",)),
+    Peer(
+        "pottery",
+        adapters=(f"{ADAPTERS}.pottery_redlock:PotteryRedlock", f"{ADAPTERS}.pottery_aioredlock:PotteryAIORedlock"),
+    ),
+    Peer("sherlock", adapters=(f"{ADAPTERS}.sherlock_redis:SherlockRedisLock",)),
 )
 OURS: Final = "segmented"
 """The name of this library's own locks in the comparison."""
 
 
-class Pinned(Protocol):
-    """The owner of an environment."""
-
-    @property
-    def name(self) -> str:
-        """Return the name of its folder."""
-
-    @property
-    def requirements(self) -> Path:
-        """Return the file of pinned requirements."""
-
-
-def interpreter_of(peer: Pinned, folder: Path) -> Path:
+def interpreter_of(peer: Environment, folder: Path) -> Path:
     """Return the interpreter of the peer's environment under `folder`. Raises SegmentedError if creating it fails."""
     environment = folder / peer.name
     python = environment / "bin" / "python"
@@ -75,17 +75,17 @@ def interpreter_of(peer: Pinned, folder: Path) -> Path:
     return python
 
 
-def is_made(peer: Pinned, folder: Path) -> bool:
+def is_made(peer: Environment, folder: Path) -> bool:
     """Return whether its environment exists with the present requirements."""
     stamp = folder / peer.name / STAMP
     return stamp.is_file() and stamp.read_text(encoding="utf-8") == _digest(peer)
 
 
-def _digest(peer: Pinned) -> str:
+def _digest(peer: Environment) -> str:
     return hashlib.sha256(peer.requirements.read_bytes() + sys.version.encode()).hexdigest()
 
 
-def _run(peer: Pinned, command: Sequence[str]) -> None:
+def _run(peer: Environment, command: Sequence[str]) -> None:
     plain = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=MAKE_SECONDS, env=plain)  # noqa: S603  # our own

@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING, Final
 
 from bench.granularity.folder import HISTORIES
 from bench.granularity.record import read_results
+from bench.report_page.comparisons import ratios
 from bench.report_page.drawn import Drawn, NotDrawn
 from bench.report_page.facts import Facts
-from bench.report_page.figures.all import FIGURES
+from bench.report_page.figures.batches import batches, durability
+from bench.report_page.figures.crossover import crossover
+from bench.report_page.figures.fragmentation import fragmentation
+from bench.report_page.figures.load import latency_by_load, throughput_by_buyers
+from bench.report_page.figures.over_time import outcomes, sale_over_time, segment_map
+from bench.report_page.figures.segments import speed_up, throughput
+from bench.report_page.figures.spread import fairness, spectrum, waits_and_holds
+from bench.report_page.figures.strategies import strategies, work
 from bench.report_page.markdown import reproduce, table, verdicts
 from bench.report_page.page import page
 from bench.report_page.style import as_png, as_svg, house_style
+from bench.report_page.unfavourable import unfavourable_figure
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -27,6 +36,27 @@ if TYPE_CHECKING:
     Progress = Callable[[str, int, int], None]
     """Called with the phase, how much of it is done, and the total."""
 
+FIGURES: Final[tuple[Callable[[Facts], Outcome], ...]] = (
+    throughput,
+    strategies,
+    speed_up,
+    throughput_by_buyers,
+    latency_by_load,
+    spectrum,
+    waits_and_holds,
+    sale_over_time,
+    segment_map,
+    fragmentation,
+    work,
+    crossover,
+    batches,
+    durability,
+    fairness,
+    ratios,
+    outcomes,
+    unfavourable_figure,
+)
+"""F1 to F16, all strategies after the first, and the unfavourable cases last."""
 RESULTS: Final = "results.jsonl"
 FIGURE_FOLDER: Final = "figures"
 SUMS: Final = "SHA256SUMS"

@@ -39,21 +39,13 @@ Which = Literal["service", "response", "wait", "hold", "lateness"]
 
 
 @dataclass(frozen=True)
-class Spot:
-    """The runs of one cell, in the order of their rounds."""
-
-    cell: Cell
-    runs: tuple[Run, ...]
+class Spot(Measured):
+    """The runs of one cell, with what a figure draws of them."""
 
     @cached_property
     def whole(self) -> tuple[Run, ...]:
         """Runs that kept every guarantee."""
         return tuple(run for run in self.runs if run.orders_per_s is not None)
-
-    @property
-    def rates(self) -> tuple[float, ...]:
-        """Orders per second of each run."""
-        return tuple(run.orders_per_s for run in self.whole if run.orders_per_s is not None)
 
     @property
     def is_void(self) -> bool:
@@ -66,19 +58,9 @@ class Spot:
         return len(self.whole) < len(self.runs)
 
     @property
-    def used_up(self) -> tuple[str, ...]:
-        """The resource that was saturated in at least half of the runs, so that the figure is its limit."""
-        return Measured(self.cell, "A", self.runs).saturated
-
-    @property
     def is_hollow(self) -> bool:
         """Return whether something was saturated."""
-        return bool(self.used_up)
-
-    @property
-    def by_round(self) -> dict[int, float]:
-        """Orders per second by round."""
-        return {run.round: run.orders_per_s for run in self.whole if run.orders_per_s is not None}
+        return bool(self.saturated)
 
     @cached_property
     def mean(self) -> float:
@@ -133,7 +115,7 @@ class Facts:
         self.results = results
         self.measured = tuple(cells_of(results).values())
         self.folder = folder
-        self.spots = tuple(Spot(one.cell, one.runs) for one in self.measured)
+        self.spots = tuple(Spot(one.cell, one.arm, one.runs) for one in self.measured)
         self.looks: dict[str, Look] = looks([spot.cell.strategy for spot in self.spots])
         self.controls = frozenset(run.cell.strategy for run in results.runs if run.is_control)
 

@@ -109,7 +109,7 @@ def reproduce(facts: Facts) -> str:
 
 def _expected(spot: Spot) -> str:
     ends = f"{number(min(spot.rates))} to {number(max(spot.rates))}"
-    return _row([spot.cell.strategy, str(spot.cell.segments), with_interval(spot), ends, ", ".join(spot.used_up)])
+    return _row([spot.cell.strategy, str(spot.cell.segments), with_interval(spot), ends, ", ".join(spot.saturated)])
 
 
 def _row(cells: list[str]) -> str:

@@ -15,12 +15,12 @@ from bench.analysis.model_error import model_error
 from bench.report_page.comparisons import noise
 from bench.report_page.drawn import Drawn, NotDrawn
 from bench.report_page.facts import LOCK_FREE, section
-from bench.report_page.html import rendered
 from bench.report_page.style import inlined
 from bench.report_page.tables import (
     GUARANTEES,
     every_row,
     main_setting,
+    rendered,
     settings,
     strategy_rows,
     void_rows,

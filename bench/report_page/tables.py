@@ -1,9 +1,12 @@
-"""The tables: rates with guarantees, all cells, void runs, and the settings of the machine."""
+"""The tables: rates with guarantees, all cells, void runs, the settings of the machine; and pages from templates."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bench.analysis.intervals import number
 from bench.lint.subject import without_redis
@@ -11,7 +14,7 @@ from bench.report_page.facts import Spot, families, said
 from bench.report_page.figures.segments import segment_families
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from bench.granularity.record import Run
     from bench.report_page.facts import Facts, Family
@@ -26,6 +29,7 @@ GUARANTEES: Final = (
     ("fencing", "fencing"),
     ("durable", "an order is in"),
 )
+TEMPLATES: Final = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ def cell_row(spot: Spot) -> CellRow:
         commands=_of_redis(spot, lambda run: run.work.commands),
         server_us=_of_redis(spot, lambda run: run.work.server_us),
         cores=cores(spot),
-        used_up=", ".join(spot.used_up),
+        used_up=", ".join(spot.saturated),
         guarantees=tuple(
             YES_OR_NO.get(str(first.guarantees.get(name, "-")), str(first.guarantees.get(name, "-")))
             for name, _ in GUARANTEES
@@ -173,3 +177,15 @@ def main_setting(facts: Facts) -> str:
     """Return the conditions of the headline."""
     family = main_family(facts)
     return "" if family is None else f"{family.cell.loop} loop, {said(family.cell, without=('segments',))}"
+
+
+def rendered(template: str, told: Mapping[str, Any]) -> str:
+    """Return the HTML. Values are escaped; a name that the template needs and that is missing is an error."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(template).render(told)

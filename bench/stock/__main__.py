@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bench.display import display_on
 from bench.results import check_writable, write
+from bench.stock.context import Sizes
 from bench.stock.measure import measure_stock
-from bench.stock.sizes import Sizes
 from segmented.cli.console import Console
 
 parser = argparse.ArgumentParser(description=__doc__)

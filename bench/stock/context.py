@@ -17,11 +17,32 @@ from segmented.models import Order
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bench.stock.sizes import Sizes
-
 HOLD_MS: Final = 3_600_000
 STOCK: Final = 10**9
 BATCH: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many of everything is measured."""
+
+    rounds: int = 5
+    """Rounds; each ratio is measured in each round, from two consecutive measurements."""
+    bare_calls: int = 60_000
+    """Calls of the bare decrement per round."""
+    batch_orders: int = 30_000
+    """Orders through `reserve_many` and `confirm_many` per round."""
+    callers: int = 1_000
+    calls: int = 30
+    """Calls awaited by each caller per round."""
+    segment_counts: tuple[int, int] = (1, 200)
+    order_counts: tuple[int, int] = (10_000, 1_000_000)
+    """Numbers of orders in a pool, between which the server's time per order is compared."""
+    refused: int = 1_000
+    sharded_stock: int = 20_000
+    holds_ms: tuple[int, ...] = (5, 20)
+    lanes: tuple[int, ...] = (1, 4, 16, 64)
+    grant_seconds: float = 3.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Final
 from bench.conditions import server_conditions
 from bench.locks.figures import LockResults
 from bench.stock.bare import OWN, program
-from bench.stock.context import BenchContext, pinned
-from bench.stock.costs import measure_costs
+from bench.stock.context import BenchContext, Sizes, pinned
 from bench.stock.grants import measure_grants
-from bench.stock.rates import measure_rates
+from bench.stock.rates import measure_costs, measure_rates
 from bench.stock.shards import measure_shards
-from bench.stock.sizes import Sizes
 from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:

@@ -1,21 +1,17 @@
-"""Strategies to sell the last units, under one interface: same buyers, same slow step, one file per strategy."""
+"""Strategies to sell the last units, under one interface: same buyers, same slow step; alike ones share a file."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from bench.strategies.celery_path import CeleryBatched, CeleryOne
-from bench.strategies.decr_compensate import DecrCompensate
 from bench.strategies.library_lock import GlobalPottery, GlobalPythonRedisLock, GlobalRedisPy, GlobalRedisPyBest
-from bench.strategies.lock_free import LockFree
-from bench.strategies.no_lock import NoLock
 from bench.strategies.one_script import OneScript
-from bench.strategies.pg_rows import PgHotRow, PgRows
-from bench.strategies.pg_skip_locked import PgSkipLocked
-from bench.strategies.segment_batches import SegmentBatches
+from bench.strategies.pg_rows import PgHotRow, PgRows, PgSkipLocked
+from bench.strategies.pooled import LockFree
 from bench.strategies.segment_counters import SegmentsRandom, SegmentsTryNext
-from bench.strategies.segment_locks import GlobalLock, SegmentLocks
-from bench.strategies.watch_multi import WatchMulti
+from bench.strategies.segment_locks import GlobalLock, SegmentBatches, SegmentLocks
+from bench.strategies.unlocked import DecrCompensate, NoLock, WatchMulti
 
 if TYPE_CHECKING:
     from bench.strategies.base import Strategy

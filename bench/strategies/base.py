@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from urllib.parse import parse_qs, urlsplit
 
 from segmented.errors import InvalidInput, SegmentedError
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 LEASE_SECONDS: Final = 10.0
 """Lease time of every lock of every strategy, for all libraries."""
+WAIT_SECONDS: Final = 60.0
+"""Seconds that a buyer waits for any lock before it gives up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,14 @@ class StrategyContext:
     """URL of Redis, for strategies with their own client."""
 
 
+def with_connections(url: str, count: int) -> str:
+    """Return the URL of Redis with a maximum number of connections, if it names none; redis-py's default is 100."""
+    query = urlsplit(url).query
+    if "max_connections" in parse_qs(query):
+        return url
+    return f"{url}{'&' if query else '?'}max_connections={count}"
+
+
 def mean_of(values: Iterable[float]) -> float:
     """Return the mean. Raises SegmentedError if there are no values."""
     found = list(values)
@@ -144,16 +155,21 @@ class Strategy(ABC):
             message = f"{self.name} sells one order after the other, so it has no batches of {context.batch}"
             raise InvalidInput(message)
         self.context = context
+        self._holds: list[tuple[float, float]] = []
+        """When each slow step could begin, and its seconds, by the local clock."""
 
     @property
-    @abstractmethod
     def segments(self) -> int:
-        """Number of segments of the stock."""
+        """Number of segments of the stock: as many as configured, if K changes anything."""
+        return self.context.segments if self.has_segments else 1
 
     @property
-    @abstractmethod
     def lanes(self) -> int:
-        """How many calls can be in their slow step at once within the guarantees: the bound is lanes / hold."""
+        """How many calls can be in their slow step at once within the guarantees: the bound is lanes / hold.
+
+        One per segment, or fewer if there are fewer buyers.
+        """
+        return min(self.segments, self.context.buyers)
 
     @abstractmethod
     def open(self, sku: str, stock: int) -> None:
@@ -172,9 +188,10 @@ class Strategy(ABC):
         """Process several orders in one call, with one critical section; one answer each."""
         return [self.buy(order) for order in orders]
 
-    @abstractmethod
     def mean_hold(self, warm_up: float) -> float:
         """Return mean seconds of the slow step, including its lock if any, after `warm_up` seconds."""
+        first = min((granted_at for granted_at, _ in self._holds), default=0.0)
+        return mean_of(hold for granted_at, hold in self._holds if granted_at >= first + warm_up)
 
     @abstractmethod
     def judge(self, refusals: Sequence[Refused]) -> Verdict:

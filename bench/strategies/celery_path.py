@@ -7,16 +7,17 @@ limit the rate: two orders are in the slow step at once, and the other buyers wa
 
 from __future__ import annotations
 
+import os
 import tempfile
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from celery import Celery
 
-from bench.strategies.base import GaveUp, Refused, Sold
-from bench.strategies.celery_step import told
-from bench.strategies.clients import WAIT_SECONDS
+from bench.sections import Section
+from bench.strategies.base import WAIT_SECONDS, GaveUp, Refused, Sold
 from bench.strategies.pooled import PooledStrategy
 from bench.workers.processes import PROCESSES, environment, running_processes
 from segmented.celery.broker import kombu_url
@@ -28,11 +29,31 @@ from segmented.stock import EnvelopePublisher, Outbox
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bench.sections import Kind
     from bench.strategies.base import Answer, StrategyContext
     from segmented.models import Order
+    from segmented.models.submitted import BegunOrder
 
+KIND: Final = "BENCH_SECTION_KIND"
+MILLISECONDS: Final = "BENCH_SECTION_MS"
+STEP: Final = "bench.strategies.celery_path:step"
 QUEUE = "segmented"
 """The queue that workers serve by default."""
+
+
+def told(section: Section) -> dict[str, str]:
+    """Return the environment variables that configure the step."""
+    return {KIND: section.kind, MILLISECONDS: str(section.ms), "SEGMENTED_STEP": STEP}
+
+
+@cache
+def _section() -> Section:
+    return Section(cast("Kind", os.environ[KIND]), float(os.environ[MILLISECONDS]))
+
+
+def step(_: BegunOrder) -> None:
+    """Spend the time."""
+    _section().run()
 
 
 class CeleryOne(PooledStrategy):
@@ -46,11 +67,6 @@ class CeleryOne(PooledStrategy):
         """Create a strategy without workers; `open` starts them."""
         super().__init__(context)
         self._started = ExitStack()
-
-    @property
-    def segments(self) -> int:
-        """As many as configured."""
-        return self.context.segments
 
     @property
     def lanes(self) -> int:

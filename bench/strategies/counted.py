@@ -2,7 +2,7 @@
 
 A buyer reads a counter and writes it back; the subclass guards that. The order is appended to a list in the same
 transaction as the counter's write, or stored as a row before it if the critical section commits. Repeated orders are
-not detected.
+not detected. These strategies do not use the library, and have a Redis client of their own.
 
 A store that counts failed lock attempts, because neither pools nor locks report them.
 """
@@ -13,11 +13,13 @@ import time
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table, delete, insert, select
 
 from bench.sizing import oversold
-from bench.strategies.base import Guarantees, Refused, Sold, Strategy, Verdict, mean_of
-from bench.strategies.clients import client_of
+from bench.strategies.base import LEASE_SECONDS, Guarantees, Refused, Sold, Strategy, Verdict
 from segmented.models import Busy, Held
 from segmented.protocol.wire import text
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import Store, Wakeups
     from segmented.protocol import Operation
 
+REPLY_SECONDS: Final = 2 * LEASE_SECONDS
+"""Socket timeout for a reply; a blocking command may take as long as a lease."""
 metadata: Final = MetaData()
 unguarded_orders: Final = Table(
     "bench_unguarded_orders",
@@ -40,6 +44,26 @@ unguarded_orders: Final = Table(
     Column("quantity", BigInteger, nullable=False),
 )
 AnswerT = TypeVar("AnswerT")
+
+
+class CountingClient(redis.Redis):
+    """Counts SET NX, with which all lock libraries request a lock."""
+
+    asked = 0
+
+    def set(  # type: ignore[override]  # only the arguments that these libraries use
+        self, name: str, value: str | bytes | int, *, ex: int | None = None, px: int | None = None, nx: bool = False
+    ) -> object:
+        """Set a key, as redis-py does, and count SET NX."""
+        self.asked += nx
+        return super().set(name, value, ex=ex, px=px, nx=nx)
+
+
+def client_of(context: StrategyContext) -> CountingClient:
+    """Return a client with the URL's number of connections and without retries, which would hide errors."""
+    client = CountingClient.from_url(context.url, socket_timeout=REPLY_SECONDS, retry=Retry(NoBackoff(), 0))
+    assert isinstance(client, CountingClient)  # noqa: S101  # for the type checker
+    return client
 
 
 def split(stock: int, segments: int) -> tuple[int, ...]:
@@ -69,19 +93,8 @@ class CountedStrategy(Strategy):
         self._stock = 0
         self._taken = 0
         """Units sold, or of orders that may still get them: the "sequence" of a refusal, since there is no ledger."""
-        self._holds: list[tuple[float, float]] = []
         self.counters: list[str] = []
         """Keys, by segment."""
-
-    @property
-    def segments(self) -> int:
-        """One counter."""
-        return 1
-
-    @property
-    def lanes(self) -> int:
-        """One: one order at a time."""
-        return 1
 
     @property
     def _sold(self) -> str:
@@ -133,15 +146,10 @@ class CountedStrategy(Strategy):
         return True
 
     def _sold_at(self, granted_at: float, segment: int | None = None, *, attempts: int = 1) -> Sold:
-        """Return the answer of an order whose lock, if any, has been released."""
+        """Return the answer of an order whose lock, if any, has been released; its hold counts from the read."""
         freed_at = time.monotonic()
         self._holds.append((granted_at, freed_at - granted_at))
         return Sold(granted_at, freed_at, segment, attempts)
-
-    def mean_hold(self, warm_up: float) -> float:
-        """Measure from the read to the write, or to the lock's release if there is one, by the local clock."""
-        first = min((granted_at for granted_at, _ in self._holds), default=0.0)
-        return mean_of(hold for granted_at, hold in self._holds if granted_at >= first + warm_up)
 
     def judge(self, refusals: Sequence[Refused]) -> Verdict:
         """Count the recorded orders. The counters themselves show nothing unusual."""

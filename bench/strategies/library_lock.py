@@ -32,8 +32,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from redis.lock import Lock
 
-from bench.strategies.base import LEASE_SECONDS, GaveUp, Refused
-from bench.strategies.clients import WAIT_SECONDS
+from bench.strategies.base import LEASE_SECONDS, WAIT_SECONDS, GaveUp, Refused
 from bench.strategies.counted import CountedStrategy
 from segmented.errors import InvalidInput
 

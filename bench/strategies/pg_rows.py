@@ -1,21 +1,28 @@
-"""PostgreSQL, K rows: a random row first; if it is exhausted, the next one that is not.
+"""PostgreSQL: K rows, one row, or one row per unit, with the slow step in the row's transaction.
 
-Units only decrease, and only committed changes are visible, so a row read as exhausted stays so. Its fault: an order
-for several units is refused if no single row has enough, although together they have.
+K rows: a random row first; if it is exhausted, the next one that is not. Units only decrease, and only committed
+changes are visible, so a row read as exhausted stays so. Its fault: an order for several units is refused if no single
+row has enough, although together they have.
 
-PostgreSQL, one row: a conditional UPDATE locks it, and the slow step is in the same transaction.
+One row: a conditional UPDATE locks it.
+
+One row per unit: take the first unlocked rows with SKIP LOCKED, so that no buyer waits for a row. A buyer may find too
+few rows because they are sold, or because others have locked them and may still roll back. So it releases its rows,
+counts the units free by committed state, and retries as long as they would be enough.
 """
 
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import BigInteger, Column, Index, String, Table, bindparam, func, insert, select, text, update
 
+from bench.strategies.base import WAIT_SECONDS, GaveUp
 from bench.strategies.counted import split
-from bench.strategies.sql_stock import SqlStrategy, sql_rows
+from bench.strategies.sql_stock import SqlStrategy, metadata, sql_rows
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -23,7 +30,7 @@ if TYPE_CHECKING:
     from bench.strategies.base import Guarantees
     from segmented.models import Order
 
-TAKE: Final = (
+TAKE_FROM_ROW: Final = (
     update(sql_rows)
     .where(
         sql_rows.c.sku == bindparam("given_sku"),
@@ -33,6 +40,28 @@ TAKE: Final = (
     .values(available=sql_rows.c.available - bindparam("wanted"))
 )
 """The statement waits for the row's lock and then checks again, so refusals are exact."""
+PAUSE: Final = 0.005
+"""Maximum seconds before a retry for units that others have locked."""
+CALIBRATED_WITH: Final = 60_000
+"""Stock of a sale that ends by time: more than transactions could sell in it."""
+
+units: Final = Table(
+    "bench_sql_units",
+    metadata,
+    Column("sku", String(256), nullable=False),
+    Column("unit", BigInteger, nullable=False),
+    Column("order_id", String(256)),
+    Index("bench_sql_units_free", "sku", "unit", unique=True, postgresql_where=text("order_id IS NULL")),
+)
+_IS_FREE: Final = (units.c.sku == bindparam("given_sku"), units.c.order_id.is_(None))
+_FREE: Final = select(units.c.unit).where(*_IS_FREE).order_by(units.c.unit).limit(bindparam("wanted"))
+TAKE_UNITS: Final = (
+    update(units)
+    # as an array, the selection runs once: as a set it might run again for each row, and lock more
+    .where(*_IS_FREE, units.c.unit == func.any(func.array(_FREE.with_for_update(skip_locked=True).scalar_subquery())))
+    .values(order_id=bindparam("given_order_id"))
+)
+LEFT: Final = select(func.count()).select_from(_FREE.subquery())
 
 
 class PgHotRow(SqlStrategy):
@@ -48,7 +77,7 @@ class PgHotRow(SqlStrategy):
 
     def _take_from(self, connection: Connection, row: int, order: Order) -> bool:
         values = {"given_sku": self._sku, "given_row": row, "wanted": order.quantity}
-        return connection.execute(TAKE, values).rowcount == 1
+        return connection.execute(TAKE_FROM_ROW, values).rowcount == 1
 
     def _take(self, connection: Connection, order: Order) -> int | None:
         return 0 if self._take_from(connection, 0, order) else None
@@ -66,16 +95,6 @@ class PgRows(PgHotRow):
     has_segments: ClassVar[bool] = True
     guarantees: ClassVar[Guarantees] = replace(PgHotRow.guarantees, sold_out_is_exact=False, section="one a segment")
 
-    @property
-    def segments(self) -> int:
-        """As many as configured."""
-        return self.context.segments
-
-    @property
-    def lanes(self) -> int:
-        """One per row, or fewer if there are fewer buyers."""
-        return min(self.segments, self.context.buyers)
-
     def _take(self, connection: Connection, order: Order) -> int | None:
         row = random.randrange(self.segments)  # not a secret; the run's seed repeats it
         while not self._take_from(connection, row, order):
@@ -85,3 +104,41 @@ class PgRows(PgHotRow):
             if row < 0:
                 return None
         return row
+
+
+class PgSkipLocked(SqlStrategy):
+    """One row per unit."""
+
+    name: ClassVar[str] = "pg-skip-locked"
+    summary: ClassVar[str] = "PostgreSQL: a row a unit, SKIP LOCKED, the slow step in its transaction"
+    calibration_stock: ClassVar[int] = CALIBRATED_WITH
+    guarantees: ClassVar[Guarantees] = replace(SqlStrategy.guarantees, section="unlimited")
+
+    @property
+    def lanes(self) -> int:
+        """Every buyer can lock different units."""
+        return self.context.buyers
+
+    def _put(self, connection: Connection) -> None:
+        connection.execute(
+            text("INSERT INTO bench_sql_units (sku, unit) SELECT :sku, unit FROM generate_series(1, :stock) AS unit"),
+            {"sku": self._sku, "stock": self._stock},
+        )
+        connection.exec_driver_sql("ANALYZE bench_sql_units")
+
+    def _take(self, connection: Connection, order: Order) -> int | GaveUp | None:
+        wanted = {"given_sku": self._sku, "wanted": order.quantity}
+        until = time.monotonic() + WAIT_SECONDS
+        while connection.execute(TAKE_UNITS, {**wanted, "given_order_id": order.order_id}).rowcount < order.quantity:
+            connection.rollback()
+            if connection.execute(LEFT, wanted).scalar_one() < order.quantity:
+                return None
+            if time.monotonic() >= until:
+                return GaveUp(f"others had the last units locked for {WAIT_SECONDS:g} s")
+            time.sleep(random.uniform(0, PAUSE))  # not a secret; only to spread the retries
+            connection.exec_driver_sql("BEGIN")
+        return 0
+
+    def _left(self, connection: Connection) -> tuple[int, ...]:
+        free = select(func.count()).where(units.c.sku == self._sku, units.c.order_id.is_(None))
+        return (int(connection.execute(free).scalar_one()),)

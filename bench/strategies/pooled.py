@@ -1,24 +1,31 @@
-"""The base of strategies over a pool: opens it, and reads the verdict from ledger and database.
+"""The base of strategies over a pool, and the one without a lock around the slow step.
 
-A pool whose critical section commits is gated: the order database decides. Otherwise the pool alone does.
+The base opens the pool, and reads the verdict from ledger and database. A pool whose critical section commits is gated:
+the order database decides. Otherwise the pool alone does. Refusals are checked against the ledger: each has the number
+of the change after which it was decided.
 
-Checks refusals against the ledger. Each refusal has the number of the change after which it was decided.
+Without a lock, one script reserves the units, and their owner may take as long as the hold lasts. It is the better
+choice if the slow step needs no mutual exclusion. With commits it has as many rows in the database as segments, which
+is its best setting: with one row the commits would queue.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from sqlalchemy import delete
 
 from bench.sizing import oversold
-from bench.strategies.base import LEASE_SECONDS, Guarantees, Strategy, Verdict, mean_of
+from bench.strategies.base import LEASE_SECONDS, Guarantees, Refused, RefusedByGate, Sold, Strategy, Verdict, mean_of
 from bench.strategies.counted import CountingStore
 from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.keys import shard_keys
-from segmented.models import AlreadyOpen, Restocked
+from segmented.models import AlreadyOpen, Reserved, Restocked, SoldOut
 from segmented.orders import Gate
+from segmented.orders.sale import finish_reserved
 from segmented.orders.tables import orders, segments
 from segmented.protocol.wire import text
 from segmented.stock import LedgerFold, Pool
@@ -27,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import ClassVar
 
-    from bench.strategies.base import Refused, StrategyContext
+    from bench.strategies.base import Answer, StrategyContext
     from segmented.models import LedgerEntry, Order
 
 PAGE: Final = 1_000
@@ -179,3 +186,37 @@ def holds(entries: Iterator[LedgerEntry], warm_up: float) -> Iterator[int]:
 def count_wrong(refusals: Iterable[Refused], fold: LedgerFold) -> int:
     """Count the refusals that were decided while enough units were free."""
     return sum(fold.covers(refusal.quantity, refusal.sequence) for refusal in refusals)
+
+
+class LockFree(PooledStrategy):
+    """Reserve in one script, then the slow step outside of any lock, then confirm."""
+
+    name: ClassVar[str] = "lock-free"
+    summary: ClassVar[str] = "reserve in one script, the slow step outside of any lock, confirm"
+    guarantees: ClassVar[Guarantees] = replace(
+        PooledStrategy.guarantees,
+        section="unlimited",
+        fencing=False,
+        after_a_crash="units come back when the hold lapses",
+    )
+
+    @property
+    def lanes(self) -> int:
+        """Every buyer can be in the slow step."""
+        return self.context.buyers
+
+    def buy(self, order: Order) -> Answer:
+        """Reserve, run the slow step, store the order if it commits, confirm."""
+        answer = self.pool.reserve(order)
+        if isinstance(answer, SoldOut):
+            return Refused(answer.sequence, answer.quantity)
+        if not isinstance(answer, Reserved):
+            message = f"order {order.order_id!r}: {answer.describe()}"
+            raise SegmentedError(message)
+        granted_at = time.monotonic()
+        self.context.section.run()
+        if self.gate is None:
+            self.pool.confirm(order.order_id)
+            return Sold(granted_at, time.monotonic(), attempts=0)
+        settled = finish_reserved(self.pool, self.gate, order, answer)
+        return Sold(granted_at, time.monotonic(), attempts=0) if settled.state == "confirmed" else RefusedByGate()

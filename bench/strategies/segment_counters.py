@@ -19,8 +19,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from bench.strategies.base import LEASE_SECONDS, GaveUp, Refused
-from bench.strategies.clients import WAIT_SECONDS
+from bench.strategies.base import LEASE_SECONDS, WAIT_SECONDS, GaveUp, Refused
 from bench.strategies.counted import CountedStrategy, CountingStore
 from segmented.errors import AcquireTimeout
 from segmented.keys import lock_keys
@@ -41,16 +40,6 @@ class SegmentsRandom(CountedStrategy):
     guarantees: ClassVar[Guarantees] = replace(
         CountedStrategy.guarantees, sold_out_is_exact=False, section="one a segment"
     )
-
-    @property
-    def segments(self) -> int:
-        """As many as configured."""
-        return self.context.segments
-
-    @property
-    def lanes(self) -> int:
-        """One per segment, or fewer if there are fewer buyers."""
-        return min(self.segments, self.context.buyers)
 
     def open(self, sku: str, stock: int) -> None:
         """Set the counters, and create the locks."""

@@ -15,8 +15,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import DBAPIError
 
 from bench.sizing import oversold
-from bench.strategies.base import GaveUp, Guarantees, Refused, Sold, Strategy, Verdict, mean_of
-from bench.strategies.clients import WAIT_SECONDS
+from bench.strategies.base import WAIT_SECONDS, GaveUp, Guarantees, Refused, Sold, Strategy, Verdict
 from segmented.errors import InvalidInput
 from segmented.orders import connect
 
@@ -75,17 +74,6 @@ class SqlStrategy(Strategy):
         self._stock = 0
         self._taken = 0
         """Units sold, or of orders that may still get them: the "sequence" of a refusal."""
-        self._holds: list[tuple[float, float]] = []
-
-    @property
-    def segments(self) -> int:
-        """One row."""
-        return 1
-
-    @property
-    def lanes(self) -> int:
-        """One: the holder of the row's lock."""
-        return 1
 
     def open(self, sku: str, stock: int) -> None:
         """Create the tables, and insert the units."""
@@ -145,11 +133,6 @@ class SqlStrategy(Strategy):
         freed_at = time.monotonic()
         self._holds.append((granted_at, freed_at - granted_at))
         return Sold(granted_at, freed_at, taken if self.segments > 1 else None)
-
-    def mean_hold(self, warm_up: float) -> float:
-        """Measure from the lock on the row to the commit, by the local clock."""
-        first = min((granted_at for granted_at, _ in self._holds), default=0.0)
-        return mean_of(hold for granted_at, hold in self._holds if granted_at >= first + warm_up)
 
     def judge(self, refusals: Sequence[Refused]) -> Verdict:
         """Count the stored orders, and the free units."""

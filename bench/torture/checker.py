@@ -39,7 +39,7 @@ from bench.torture.events import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bench.torture.kinds import Kind
+    from bench.torture.options import Kind
 
 
 @dataclass(slots=True, kw_only=True)

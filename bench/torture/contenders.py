@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from bench.torture.events import EXCLUSIVE, PERMIT, SHARED
-from bench.torture.kinds import PERMITS
+from bench.torture.options import PERMITS
 from segmented.locks.fair import FairLock
 from segmented.locks.lock import Lock
 from segmented.locks.multi import MultiLock

@@ -1,22 +1,65 @@
-"""The options of `torture locks`, validated once. Each error names the option and its value."""
+"""The options of `torture locks`, validated once, and the kinds of lock that can be tested.
+
+A kind has the guarantees that an observer can check. Each error names the option and its value.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bench.torture.kinds import Kind, find_kind
 from segmented.errors import InvalidInput
 from segmented.stores.redis.addresses import Deployment, parse_address
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+PERMITS: Final = 3
+PATIENCE: Final = 5.0
+"""Seconds beyond a lease within which there must be an entry, on a machine that is busy starting processes."""
 SECONDS_MIN: Final = 1.0
 SECONDS_MAX: Final = 86_400.0
 PROCESSES_MIN: Final = 2
 PROCESSES_MAX: Final = 64
 THREADS_MAX: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind's guarantees, as the checker needs them."""
+
+    name: str
+    is_fenced: bool = True
+    """Whether a resource can refuse old holders by token. It cannot for a semaphore or a quorum lock."""
+    permits: int = 1
+    """Maximum number of concurrent holders, readers not counted."""
+    servers: int = 1
+    ttl: float = 0.5
+    """Seconds that a lease lasts."""
+    patience: float = PATIENCE
+
+
+KINDS: Final = {
+    kind.name: kind
+    for kind in (
+        Kind("lock"),
+        Kind("reentrant"),
+        # Its own bound: stopped or dead waiters ahead cost up to 45 s, however many they are (segmented.locks.fair).
+        Kind("fair", patience=45.0 + PATIENCE),
+        Kind("read_write"),
+        Kind("semaphore", is_fenced=False, permits=PERMITS),
+        Kind("multi"),
+        Kind("quorum", is_fenced=False, servers=3, ttl=1.0),
+    )
+}
+
+
+def find_kind(name: str) -> Kind:
+    """Return a kind. Raises InvalidInput that lists the known kinds."""
+    if name not in KINDS:
+        message = f"--kind {name!r} cannot be tortured; known are: {', '.join(KINDS)}"
+        raise InvalidInput(message)
+    return KINDS[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,21 +1,46 @@
-"""The processes of contenders: starts, kills and pauses them, and ends all of them."""
+"""The processes of contenders and their assignments: starts, kills and pauses them, and ends all of them."""
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 import tempfile
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bench.torture.assignment import Assignment
-
 GONE_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The work of one process of contenders, sent to it as one line of JSON."""
+
+    process: int
+    """Its number, from 1; no two processes of a run have the same."""
+    kind: str
+    urls: list[str]
+    socket_path: str
+    """Path of the resource's socket."""
+    names: list[str]
+    threads: int
+    ttl: float
+    seed: int
+
+    def as_json(self) -> str:
+        """Return the line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, line: str) -> Assignment:
+        """Read the line."""
+        return cls(**json.loads(line))
 
 
 class ContenderProcesses:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.table import Table
-
-from bench.report import described_conditions
+from bench.results import show_torture
 from bench.torture.checker import MUST_BE_ZERO, Verdict
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from bench.torture.admin import Leftovers
-    from bench.torture.kinds import Kind
+    from bench.torture.options import Kind
 
 LABELS: Final = {
     "accesses_overlapping": "accepted accesses that overlap",
@@ -121,14 +119,4 @@ class TortureResults:
 
     def show(self, console: Console) -> None:
         """Print a table on a terminal, or lines into a pipe."""
-        if console.is_terminal:
-            table = Table("", self.kind.name)
-            for label, value in self.rows():
-                table.add_row(label, value)
-            console.print(table)
-        else:
-            for label, value in self.rows():
-                console.print(f"{label}: {value}", highlight=False, soft_wrap=True)
-        end = [f"BROKEN: {sentence}" for sentence in self.broken] or ["Every promise held."]
-        for sentence in (*end, described_conditions(self.conditions)):
-            console.print(sentence, highlight=False, soft_wrap=not console.is_terminal)
+        show_torture(console, self.kind.name, self.rows(), self.broken, self.conditions)

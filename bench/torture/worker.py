@@ -20,8 +20,8 @@ from dataclasses import asdict
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.torture.assignment import Assignment
 from bench.torture.contenders import CONTENDERS, LockRequest
+from bench.torture.processes import Assignment
 from bench.torture.resource import AccessRequest
 from segmented.clock import SystemClock
 from segmented.errors import AcquireTimeout, LeaseLost, PartlyReleased, StoreUnavailable

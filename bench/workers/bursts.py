@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 import psutil
 
 from bench.cpu import busy_seconds, own_seconds
-from bench.workers.app_names import LOADING, QUEUE
-from bench.workers.checker import faults
-from bench.workers.context import DECIDING
+from bench.workers.context import DECIDING, faults
+from bench.workers.processes import LOADING, QUEUE
 from segmented.errors import SegmentedError
 from segmented.models import Order
 
 if TYPE_CHECKING:
-    from bench.workers.context import BenchContext
-    from bench.workers.sizes import Sizes
+    from bench.workers.context import BenchContext, Sizes
     from segmented.models.submitted import Deciding
     from segmented.stock import Pool
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 from uuid import uuid4
 
 import redis
 
 from bench.dedup.context import emptied
 from bench.workers.processes import environment, running_processes
-from segmented import Outbox, Pool, RedisStore
+from segmented import Outbox, Pool, RedisStore, protocol as op
+from segmented.errors import InvalidInput
 from segmented.keys import shard_keys
 from segmented.orders import Gate, connect, open_gated
 from segmented.servers import PostgresServer, ValkeyServer
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from bench.workers.processes import BenchProcesses
-    from bench.workers.sizes import Sizes
     from segmented.models.submitted import Deciding
 
 SEGMENTS: Final = 20
 STOCK: Final = 10**6
 CONNECTIONS: Final = 40
 DECIDING: Final[tuple[Deciding, ...]] = ("at acceptance", "in the worker")
+ROUNDS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +82,52 @@ def started_context(
         found = stack.enter_context(running_processes(environment(url, broker_url, database), folder))
         progress("workers start", 0, 1)
         yield BenchContext(sizes, progress, url, store, broker, gate, found, found.start_workers())
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many of everything is measured."""
+
+    rounds: int = 7
+    """Rounds; each runs every kind of message once, in random order."""
+    singles: int = 1_000
+    """Messages with one order, and empty messages, per round."""
+    stored_singles: int = 400
+    """The same with the order database."""
+    envelopes: int = 150
+    """Messages with a hundred orders, per round."""
+    stored_envelopes: int = 50
+    latencies: int = 150
+    """Orders for the idle latency, per round and way of deciding."""
+    kills: int = 4
+    """Kills, alternating between orders decided at acceptance and in the worker."""
+
+    @classmethod
+    def for_options(cls, *, quick: bool, rounds: int | None) -> Self:
+        """Return the sizes for command-line options. Raises InvalidInput."""
+        sizes = cls(2, 200, 100, 30, 10, 60, 1) if quick else cls()
+        if rounds is None:
+            return sizes
+        if not 1 <= rounds <= ROUNDS_MAX:
+            message = f"--rounds {rounds} must be between 1 and {ROUNDS_MAX:,}"
+            raise InvalidInput(message)
+        return replace(sizes, rounds=rounds)
+
+
+def faults(pool: Pool, sent: int, gate: Gate | None = None) -> str:
+    """Return the faults after `sent` orders of one unit, all of which should be confirmed; empty if there are none."""
+    state, report = pool.state(), pool.audit()
+    outbox = pool.store.execute(op.ReadOutbox(pool.sku))
+    found = [
+        (state.confirmed != sent, f"{state.confirmed:,} of {sent:,} orders were confirmed"),
+        (state.reserved != 0, f"{state.reserved:,} units are reserved still"),
+        (bool(outbox.waiting), f"{outbox.waiting:,} orders wait in the outbox"),
+        (bool(outbox.dead), f"{outbox.dead:,} orders are in the dead-letter set"),
+        (bool(report.drift_count), f"the audit found {report.drift_count} drifts, the first: {report.drift[:1]}"),
+        (bool(report.oversold), f"{report.oversold:,} units were oversold"),
+        (bool(report.refused_wrongly), f"{report.refused_wrongly:,} orders were refused wrongly"),
+    ]
+    if gate is not None:
+        sold = gate.totals(pool.sku).sold
+        found.append((sold != sent, f"the order database has {sold:,} of {sent:,} orders"))
+    return "; ".join(sentence for is_so, sentence in found if is_so)

@@ -1,4 +1,7 @@
-"""The processes of the benchmark: two workers, a publisher, and beat if it is needed."""
+"""The processes of the benchmark: two workers, a publisher, and beat if it is needed.
+
+It holds the names of the benchmark's app, which is not imported here: the app reads settings from the environment.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.workers.app_names import APP, READY
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
@@ -23,6 +25,14 @@ QUIET: Final = ("--loglevel=WARNING", "--without-gossip", "--without-mingle", "-
 READY_SECONDS: Final = 60.0
 LEAVE_SECONDS: Final = 15.0
 WORDS_MAX: Final = 2_000
+APP: Final = "bench.workers.app"
+EMPTY: Final = "bench.empty"
+READY: Final = "BENCH_READY_FILE"
+"""Environment variable: the file that a worker creates when it takes messages."""
+QUEUE: Final = "segmented"
+"""The queue that workers serve by default."""
+LOADING: Final = "bench-loading"
+"""A queue that no worker serves: messages are collected there, then the queue is renamed."""
 
 
 def environment(url: str, broker: str, database: str) -> dict[str, str]:
@@ -71,12 +81,12 @@ class BenchProcesses:
 
     def start_beat(self) -> None:
         """Start beat, which schedules the sweep of the outbox."""
-        self._start(("-m", "bench.workers.beat"), {})
+        self._start(("-m", "bench.beat"), {})
 
     def ask(self, said: Mapping[str, object]) -> Any:  # noqa: ANN401  # what the publisher answers
         """Send a request to the publisher, and return its answer."""
         if self._publisher is None:
-            self._publisher = self._start(("-m", "bench.workers.publisher"), {}, stdout=subprocess.PIPE)
+            self._publisher = self._start(("-m", "bench.workers.app"), {}, stdout=subprocess.PIPE)
         publisher = self._publisher
         assert publisher.stdin is not None  # noqa: S101  # for the type checker
         assert publisher.stdout is not None  # noqa: S101  # for the type checker

@@ -6,8 +6,7 @@ import json
 from typing import Any, Final
 
 from bench.dedup_peers.page import render
-from bench.dedup_peers.registry import CONTENDERS
-from bench.dedup_peers.rows import ROWS
+from bench.dedup_peers.registry import CONTENDERS, ROWS
 from tests.support.paths import ROOT
 
 PAGE: Final = ROOT / "docs" / "reference" / "celery-dedup-compared.md"

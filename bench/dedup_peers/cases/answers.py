@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.dedup_peers.context import ORDER
-from bench.dedup_peers.finding import Finding
+from bench.dedup_peers.context import ORDER, Finding
 from bench.dedup_peers.settings import CHARGE
-from bench.plurals import counted
+from bench.results import counted
 
 if TYPE_CHECKING:
     from bench.dedup_peers.context import BenchContext

@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from bench.dedup_peers.context import ORDER
-from bench.dedup_peers.finding import Finding, one_run
+from bench.dedup_peers.context import ORDER, Finding, one_run
 from bench.dedup_peers.settings import CHARGE, LABEL
-from bench.plurals import counted
+from bench.results import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

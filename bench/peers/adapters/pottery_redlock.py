@@ -12,7 +12,7 @@ from bench.peers.contender import Contender
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bench.peers.contender import Body, Maybe
+    from bench.peers.contender import Maybe
 
 Masters = set[redis.Redis]
 
@@ -60,11 +60,6 @@ class PotteryRedlock(Contender):
     def renew(self, hold: Redlock, ttl: float) -> None:  # noqa: ARG002  # it extends by its original time
         """Extend."""
         hold.extend()
-
-    def run_inside(self, handle: Redlock, body: Body) -> None:
-        """Use it as a context manager."""
-        with handle:
-            body(handle)
 
     def decorate(self, client: Masters, name: str, function: Callable[[], Maybe]) -> Callable[[], Maybe]:
         """Use `synchronize`."""

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import redis
 from redis_lock import AlreadyAcquired, InvalidTimeout, Lock, NotAcquired
 
-from bench.peers.adapters.addresses import settings
-from bench.peers.contender import Contender
+from bench.peers.contender import RedisClientContender
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bench.peers.contender import Body
+    import redis
 
 
-class PythonRedisLock(Contender):
+class PythonRedisLock(RedisClientContender):
     """Accepts only whole seconds; waits with BLPOP."""
 
     title = "python-redis-lock"
@@ -28,14 +24,6 @@ class PythonRedisLock(Contender):
     renewals_per_ttl = 1.5
     taking = b"SET"
     listening = b"BLPOP"
-
-    def connect(self, urls: Sequence[str]) -> redis.Redis:
-        """Create a client with defaults."""
-        return redis.Redis(**settings(urls[0]))
-
-    def close(self, client: redis.Redis) -> None:
-        """Close its connections."""
-        client.close()
 
     def key(self, name: str) -> str:
         """Return the key."""
@@ -71,8 +59,3 @@ class PythonRedisLock(Contender):
     def renew(self, hold: Lock, ttl: float) -> None:
         """Extend."""
         hold.extend(ttl)
-
-    def run_inside(self, handle: Lock, body: Body) -> None:
-        """Use it as a context manager."""
-        with handle:
-            body(handle)

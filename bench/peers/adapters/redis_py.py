@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import redis
 from redis.exceptions import LockError, LockNotOwnedError
 
-from bench.peers.adapters.addresses import settings
-from bench.peers.contender import Contender
+from bench.peers.contender import RedisClientContender
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    import redis
     from redis.lock import Lock
 
-    from bench.peers.contender import Body
 
-
-class RedisPyLock(Contender):
+class RedisPyLock(RedisClientContender):
     """Created by `client.lock(...)`, as in its documentation."""
 
     title = "redis-py"
@@ -26,14 +21,6 @@ class RedisPyLock(Contender):
     offers = frozenset({"wire", "ttl", "alone", "with", "endless", "renewal"})
     lost = (LockNotOwnedError,)
     refused = (LockError,)
-
-    def connect(self, urls: Sequence[str]) -> redis.Redis:
-        """Create a client with defaults, retries included."""
-        return redis.Redis(**settings(urls[0]))
-
-    def close(self, client: redis.Redis) -> None:
-        """Close its connections."""
-        client.close()
 
     def key(self, name: str) -> str:
         """Its name is its key."""
@@ -64,8 +51,3 @@ class RedisPyLock(Contender):
     def renew(self, hold: Lock, ttl: float) -> None:
         """Set the remaining time, not add to it."""
         hold.extend(ttl, replace_ttl=True)
-
-    def run_inside(self, handle: Lock, body: Body) -> None:
-        """Use it as a context manager."""
-        with handle:
-            body(handle)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from redis import asyncio as redis_asyncio
 from redis.exceptions import LockError, LockNotOwnedError
 
-from bench.peers.adapters.addresses import settings
-from bench.peers.contender import Contender
+from bench.peers.contender import Contender, client_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +29,7 @@ class RedisPyAsyncLock(Contender):
 
     async def connect(self, urls: Sequence[str]) -> redis_asyncio.Redis:
         """Create a client with defaults, retries included."""
-        return redis_asyncio.Redis(**settings(urls[0]))
+        return redis_asyncio.Redis(**client_arguments(urls[0]))
 
     async def close(self, client: redis_asyncio.Redis) -> None:
         """Close its connections."""

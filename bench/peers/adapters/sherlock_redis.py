@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import redis
 from sherlock import LockException, LockTimeoutException, RedisLock
 
-from bench.peers.adapters.addresses import settings
-from bench.peers.contender import Contender, RefusedAcquire
+from bench.peers.contender import RedisClientContender, RefusedAcquire
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bench.peers.contender import Body
+    import redis
 
 
-class SherlockRedisLock(Contender):
+class SherlockRedisLock(RedisClientContender):
     """Accepts only whole seconds; polls every 100 ms."""
 
     title = "sherlock"
@@ -24,14 +20,6 @@ class SherlockRedisLock(Contender):
     offers = frozenset({"wire", "ttl", "alone", "with", "endless", "renewal"})
     lost = (LockException, RefusedAcquire)
     shortest_ttl = 1.0
-
-    def connect(self, urls: Sequence[str]) -> redis.Redis:
-        """Create a client with defaults."""
-        return redis.Redis(**settings(urls[0]))
-
-    def close(self, client: redis.Redis) -> None:
-        """Close its connections."""
-        client.close()
 
     def key(self, name: str) -> str:
         """Its name is its key."""
@@ -67,8 +55,3 @@ class SherlockRedisLock(Contender):
         """Renew."""
         if not hold.renew():
             raise RefusedAcquire
-
-    def run_inside(self, handle: RedisLock, body: Body) -> None:
-        """Use it as a context manager."""
-        with handle:
-            body(handle)

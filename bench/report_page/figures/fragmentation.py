@@ -9,8 +9,8 @@ import numpy as np
 
 from bench.report_page.drawn import Drawn, NotDrawn, interval_of
 from bench.report_page.facts import families, is_perverse, said
+from bench.report_page.figures.over_time import calls_of
 from bench.report_page.figures.strategies import name
-from bench.report_page.histories import calls_of
 from bench.report_page.style import new_figure
 
 if TYPE_CHECKING:

@@ -1,23 +1,34 @@
-"""F7, F8 and F16: one sale over time: its rates, its segments, its orders one by one."""
+"""F7, F8 and F16: one sale over time: its rates, its segments, its orders one by one.
+
+They are drawn from the history of a run: every call, compressed, beside the results.
+"""
 
 from __future__ import annotations
 
+import io
+import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import zstandard
 
 from bench.report_page.drawn import Drawn, NotDrawn
 from bench.report_page.facts import OURS, said, section, shared
-from bench.report_page.histories import calls_of
 from bench.report_page.style import BLACK, BLUE, GREEN, GREY, LIGHT, ORANGE, RED, from_zero, log_axis, new_figure, note
+from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.axes import Axes
+    from numpy.typing import NDArray
 
     from bench.granularity.record import Run, Series
     from bench.report_page.drawn import Outcome
     from bench.report_page.facts import Facts, Spot
 
+FIELDS = ("asked", "done", "sold", "sold_out", "failed")
 TITLE_7: Final = "A sale over time"
 TITLE_8: Final = "Units left by segment, over a sale"
 TITLE_16: Final = "Every order of a sale by its outcome"
@@ -29,6 +40,35 @@ LINES: Final = (
     ("sold_out", ORANGE, (0, (3, 1, 1, 1))),
     ("failed", RED, (0, (1, 1))),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Calls as columns, in the order of their answers. Seconds since the first order."""
+
+    asked: NDArray[np.float64]
+    done: NDArray[np.float64]
+    sold: NDArray[np.float64]
+    sold_out: NDArray[np.float64]
+    failed: NDArray[np.float64]
+
+
+def calls_of(folder: Path, run: Run) -> Calls | None:
+    """Return the calls of a run, or None if no history was kept. Raises InvalidInput for an unreadable one."""
+    if run.history is None or not (folder / run.history).is_file():
+        return None
+    file = folder / run.history
+    rows = []
+    try:
+        with file.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as plain:
+            for line in io.TextIOWrapper(plain, encoding="utf-8"):
+                found = json.loads(line)
+                rows.append([found[name] for name in FIELDS])
+    except (OSError, zstandard.ZstdError, ValueError, KeyError) as error:
+        message = f"the history {file} cannot be read: {error}"
+        raise InvalidInput(message) from error
+    columns = np.asarray(rows, dtype=np.float64).reshape(-1, len(FIELDS)).T
+    return Calls(*columns)
 
 
 def sale_over_time(facts: Facts) -> Outcome:

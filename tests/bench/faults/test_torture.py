@@ -23,8 +23,7 @@ from rich.console import Console
 
 from bench.display import LineDisplay
 from bench.torture.events import Entered, read_events
-from bench.torture.kinds import KINDS
-from bench.torture.options import TortureOptions
+from bench.torture.options import KINDS, TortureOptions
 from bench.torture.run import torture_locks
 from segmented.cli.main import run
 from tests.contract.parking import wait_until

@@ -21,7 +21,7 @@ from bench.strategies import STRATEGIES
 from bench.strategies.base import GaveUp, Refused, Sold, StrategyContext
 from bench.strategies.counted import metadata as counted_metadata, unguarded_orders
 from bench.strategies.library_lock import needed
-from bench.strategies.pg_skip_locked import units
+from bench.strategies.pg_rows import units
 from bench.strategies.sql_stock import metadata as sql_metadata
 from segmented.errors import InvalidInput
 from segmented.models import Order

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from bench.granularity.assignment import RunAssignment
-from bench.granularity.cell import Cell
+from bench.granularity.cell import Cell, RunAssignment
 from bench.granularity.record import Run
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SECONDS: Final = 30.0
 MODULE: Final = """
 import os, signal, sys
-from bench.forks import fork_for_each_line
+from bench.run_strategy import fork_for_each_line
 from bench.run_strategy import say
 
 def main(line):

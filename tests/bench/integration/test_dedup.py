@@ -9,10 +9,8 @@ import pytest
 import redis
 from rich.console import Console
 
-from bench.dedup.context import RECORDS, BenchContext, at_database
-from bench.dedup.measure import measure_dedup
-from bench.dedup.records import measure_claims, measure_memory
-from bench.dedup.sizes import Sizes
+from bench.dedup.context import RECORDS, BenchContext, Sizes, at_database
+from bench.dedup.measure import measure_claims, measure_dedup, measure_memory
 from bench.dedup.trivial import KINDS
 from bench.dedup.worker_driver import WorkerDriver, running_worker
 from bench.display import display_on

@@ -13,12 +13,11 @@ import pytest
 from bench.dedup_peers.comparison import compare, merged, run_case
 from bench.dedup_peers.context import BenchContext
 from bench.dedup_peers.page import render
-from bench.dedup_peers.registry import CONTENDERS, Contender
-from bench.dedup_peers.rows import ROWS
+from bench.dedup_peers.registry import CONTENDERS, ROWS, Contender
 from tests.support.rings import require_module
 
 if TYPE_CHECKING:
-    from bench.dedup_peers.rows import Row
+    from bench.dedup_peers.registry import Row
 
 OURS: Final = Path(sys.executable)
 (CELERY,) = [contender for contender in CONTENDERS if contender.name == "celery"]

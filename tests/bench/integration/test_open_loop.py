@@ -6,8 +6,7 @@ from contextlib import closing
 
 from bench.children import MeasuringProcess, MeasuringTask
 from bench.granularity.arrivals import schedule_of
-from bench.granularity.assignment import RunAssignment
-from bench.granularity.cell import Cell
+from bench.granularity.cell import Cell, RunAssignment
 from bench.granularity.record import Run
 from bench.granularity.session import MODULE
 

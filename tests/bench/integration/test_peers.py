@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bench.peers.comparison import compare
+from bench.peers.comparison import compare, inventory, run_row
 from bench.peers.page import render
 from bench.peers.registry import PEERS
-from bench.peers.rows import inventory, run_row
 from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ import psutil
 import pytest
 
 from bench.children import MeasuringProcess, MeasuringTask
-from bench.granularity.assignment import RunAssignment
-from bench.granularity.cell import Cell
+from bench.granularity.cell import Cell, RunAssignment
 from bench.granularity.record import Run, read_results
 from bench.granularity.session import MODULE, SessionOptions, run_session
 from bench.sizing import STOCK_MIN

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.source_map.__main__ import counts
+from bench.source_map.__main__ import counts, traces
 from bench.source_map.picture import picture
-from bench.source_map.steps import traces
 from bench.source_map.trace import DATABASE, SOURCE, Entry, Trace, recorded
 from segmented.locks import Lock
 from segmented.stores.memory import MemoryStore

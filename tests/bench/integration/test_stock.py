@@ -14,12 +14,10 @@ from bench.display import display_on
 from bench.locks.figures import Figure
 from bench.stock import measure
 from bench.stock.bare import OWN, PROGRAMS, measure_bare
-from bench.stock.context import BenchContext, pinned
-from bench.stock.costs import measure_costs
+from bench.stock.context import BenchContext, Sizes, pinned
 from bench.stock.grants import measure_grants
-from bench.stock.rates import measure_rates
+from bench.stock.rates import measure_costs, measure_rates
 from bench.stock.shards import measure_shards
-from bench.stock.sizes import Sizes
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from bench.sections import Section
 from bench.strategies import STRATEGIES
 from bench.strategies.base import Refused, Sold
 from bench.strategies.counted import unguarded_orders
-from bench.strategies.no_lock import NoLock
 from bench.strategies.pooled import PooledStrategy
 from bench.strategies.segment_locks import SegmentLocks
+from bench.strategies.unlocked import NoLock
 from segmented import protocol as op
 from segmented.keys import shard_keys
 from segmented.orders import Gate, connect

@@ -11,11 +11,9 @@ from rich.console import Console
 
 from bench.display import display_on
 from bench.workers.bursts import EMPTY_TASK, KINDS
-from bench.workers.checker import faults
-from bench.workers.context import started_context
+from bench.workers.context import Sizes, faults, started_context
 from bench.workers.measure import measure_workers
-from bench.workers.recovery import measure_recovery
-from bench.workers.sizes import Sizes
+from bench.workers.waits import measure_recovery
 from segmented import Outbox, Pool, RedisStore
 from segmented.errors import InvalidInput, SegmentedError
 

@@ -11,10 +11,9 @@ from bench.analysis.compare import compare, differences
 from bench.analysis.crossover import crossovers
 from bench.analysis.hypotheses import Judged, judge, verdict_of
 from bench.analysis.intervals import Estimate, mean_of, median_of, paired_ratio, unpaired_ratio
-from bench.analysis.measured import broken_promises, cells_of
+from bench.analysis.measured import broken_promises, cells_of, noise_floor
 from bench.analysis.model_error import model_error
-from bench.analysis.noise import noise_floor
-from bench.granularity.expectation import Expectation
+from bench.granularity.cell import Expectation
 from bench.granularity.percentiles import merged
 from bench.granularity.record import ResultFile, read_results
 from tests.bench.records import CELL, checker, end_line, run, session_line

@@ -10,7 +10,7 @@ import pytest
 from bench.granularity.cases import case_of, is_cancelled, refuse_case, whole_sale
 from bench.granularity.cell import Cell
 from bench.granularity.checker import surely_wrong
-from bench.granularity.recorder import Recorder, Refusal
+from bench.granularity.sale import Recorder, Refusal
 from bench.strategies import STRATEGIES
 from bench.strategies.base import Refused, Sold
 from segmented.errors import InvalidInput, StoreUnavailable

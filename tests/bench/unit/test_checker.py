@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bench.granularity.checker import broken_promises, check, surely_wrong
-from bench.granularity.recorder import Recorder
+from bench.granularity.sale import Recorder
 from bench.strategies.base import GaveUp, Refused, Sold, Verdict
 
 CLEAN = Verdict(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.dedup.context import at_database, emptied
-from bench.dedup.records import batches, beginning, claiming
+from bench.dedup.measure import batches, beginning, claiming
 from bench.dedup.tasks import make_app
 from bench.dedup.trivial import figures_of
 from bench.dedup.worker_driver import Burst

@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bench.dedup_peers.comparison import compare, judged
-from bench.dedup_peers.finding import Finding, at_once
-from bench.dedup_peers.journal import Entry, entries, note
-from bench.dedup_peers.registry import CONTENDERS
-from bench.dedup_peers.rows import ONE_STEP, ROWS, WHY_NOT, Row
-from bench.dedup_peers.settings import VARIABLE, Settings
-from bench.plurals import counted
+from bench.dedup_peers.context import Finding, at_once
+from bench.dedup_peers.registry import CONTENDERS, ONE_STEP, ROWS, WHY_NOT, Row
+from bench.dedup_peers.settings import VARIABLE, Entry, Settings, entries, note
+from bench.results import counted
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from bench.dedup_peers.context import BenchContext
-    from bench.dedup_peers.registry import Environment
+    from bench.peers.registry import Environment
 
 
 def nothing(_: BenchContext) -> Finding:

@@ -6,8 +6,7 @@ from typing import Any
 
 from bench.dedup_peers.comparison import merged
 from bench.dedup_peers.page import render
-from bench.dedup_peers.registry import CONTENDERS
-from bench.dedup_peers.rows import ROWS
+from bench.dedup_peers.registry import CONTENDERS, ROWS
 
 CONDITIONS = {
     "date": "2026-11-21",

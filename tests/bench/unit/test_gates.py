@@ -14,7 +14,7 @@ from bench.strategies.base import GaveUp, Sold
 from tests.bench.records import run
 
 if TYPE_CHECKING:
-    from bench.granularity.assignment import RunAssignment
+    from bench.granularity.cell import RunAssignment
     from bench.granularity.measurement import Measurement
     from bench.strategies.base import Answer, Strategy
 

@@ -11,7 +11,7 @@ import pytest
 
 from bench.granularity.percentiles import merged, percentiles_of
 from bench.granularity.record import EndLine, Run, SessionLine, as_line, read_results
-from bench.granularity.recorder import Recorder
+from bench.granularity.sale import Recorder
 from bench.granularity.summary import Columns, fairness_of
 from bench.strategies.base import GaveUp, Refused, RefusedByGate, Sold
 from segmented.errors import InvalidInput

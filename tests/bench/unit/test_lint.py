@@ -8,7 +8,7 @@ import pytest
 
 from bench.granularity.record import Cpu, Fairness, Percentiles, Work
 from bench.lint import RULES, RuleFinding, check, may_publish
-from bench.lint.command import summary
+from bench.lint.rules import summary
 from bench.lint.subject import Subject
 from tests.bench.lint_results import (
     BASE,

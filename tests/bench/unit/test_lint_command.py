@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from bench.lint.command import lint_file
+from bench.lint.rules import lint_file
 from segmented.errors import InvalidInput
 from tests.bench.lint_results import honest, lay_out
 from tests.bench.session import write_session

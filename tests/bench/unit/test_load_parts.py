@@ -12,12 +12,11 @@ import pytest
 
 from bench.granularity.cell import Cell
 from bench.granularity.percentiles import percentiles_of
-from bench.granularity.recorder import Recorder
-from bench.load.call_log import call_log_of, merged
+from bench.granularity.sale import Recorder
 from bench.load.coordinator import SaleCoordinator, Servers
 from bench.load.plan import ORDERS_A_SHARE, Plan, add_options, cell_of
-from bench.load.tabs import segment_rows
-from bench.load.tally import Counter, Tally, Window
+from bench.load.results import segment_rows
+from bench.load.tally import Counter, Tally, Window, call_log_of, merged
 from bench.strategies.base import Refused, Sold
 from segmented.errors import InvalidInput
 from segmented.masking import masked
@@ -26,7 +25,7 @@ from tests.support.paths import ROOT
 if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser
 
-    from bench.load.connections import ConnectedStrategy
+    from bench.load.plan import ConnectedStrategy
     from bench.strategies.base import Answer
 
 OPTIONS = {

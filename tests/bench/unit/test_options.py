@@ -8,10 +8,9 @@ import pytest
 from bench.assignment import Assignment
 from bench.cli.bench import whole
 from bench.cli.demo import demo
-from bench.conditions import conditions
+from bench.conditions import Servers, conditions
 from bench.demo import DemoOptions
 from bench.results import Results, check_writable, write
-from bench.servers import Servers
 from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput, SegmentedError
 from tests.bench.records import record

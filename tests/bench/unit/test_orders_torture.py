@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bench.orders_torture.display import left
 from bench.orders_torture.event_log import LogTail, LogWriter, number_of, order_id
-from bench.orders_torture.kill_schedule import KillSchedule
 from bench.orders_torture.messages import MessageTracker, WorkerState
-from bench.orders_torture.options import OrdersOptions, quantity_of
+from bench.orders_torture.options import KillSchedule, OrdersOptions, quantity_of
 from bench.orders_torture.order_checker import OrderChecker, Verdict
+from bench.orders_torture.results import left
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.models import LedgerEntry
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from bench.peers.redis_py_tests import EXPECTED, NO_EXPIRY, POLLING, Environment, is_as_expected, read_report, summary
+from bench.peers.redis_py_tests import EXPECTED, NO_EXPIRY, POLLING, is_as_expected, read_report, requirement, summary
 from tests.support.paths import ROOT
 
 ASYNC = '<testcase classname="tests.test_asyncio.test_lock.TestLock" name="test_locked[single]"/>'
@@ -54,4 +54,4 @@ def test_the_page_counts_the_failures_that_are_expected_and_no_others() -> None:
         count for _, count, *_ in counts
     ]
     assert counts[0][2:] == (Counter(EXPECTED.values())[NO_EXPIRY], Counter(EXPECTED.values())[POLLING])
-    assert Environment().requirement.split()[0].removeprefix("redis==") in page
+    assert requirement().split()[0].removeprefix("redis==") in page

@@ -15,9 +15,9 @@ from bench.granularity.cell import Cell
 from bench.granularity.record import ResultFile, as_line, read_results
 from bench.lint import RuleFinding, check
 from bench.report_page import redraw, redraw as draw_report
+from bench.report_page.drawing import FIGURES
 from bench.report_page.drawn import Drawn, NotDrawn
 from bench.report_page.facts import Facts, Spot
-from bench.report_page.figures.all import FIGURES
 from bench.report_page.figures.crossover import crossover
 from bench.report_page.figures.load import latency_by_load
 from bench.report_page.figures.over_time import outcomes as outcomes_of_orders, segment_map
@@ -319,7 +319,7 @@ def test_the_table_has_absolute_rates_intervals_and_guarantees_and_no_rate_for_w
 def test_what_a_database_sells_alone_is_not_said_to_cost_nothing() -> None:
     """Redis has nothing to do with it, so its counts are left out."""
     alone = Cell(strategy="pg-hot-row", section="commit")
-    row = cell_row(Spot(alone, (run(alone, 1, 1),)))
+    row = cell_row(Spot(alone, "A", (run(alone, 1, 1),)))
     assert (row.attempts, row.commands, row.server_us) == ("-", "-", "-")
 
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bench import sizing
-from bench.histogram import waits
-from bench.record import Wait
+from bench.record import Wait, waits
 
 
 @pytest.mark.parametrize(("lanes", "hold", "bound"), [(1, 0.02, 50.0), (20, 0.025, 800.0), (64, 0.02, 3_200.0)])

@@ -26,7 +26,7 @@ from bench.torture.events import (
     line_of,
     read_events,
 )
-from bench.torture.kinds import KINDS
+from bench.torture.options import KINDS
 from bench.torture.results import TortureResults
 
 if TYPE_CHECKING:

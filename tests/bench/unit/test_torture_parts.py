@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from bench.torture.admin import called
-from bench.torture.assignment import Assignment
 from bench.torture.checker import check
 from bench.torture.contenders import CONTENDERS
-from bench.torture.fault_injector import KILL, Fault, FaultInjector
-from bench.torture.kinds import KINDS
-from bench.torture.options import TortureOptions
-from bench.torture.processes import ContenderProcesses
+from bench.torture.options import KINDS, TortureOptions
+from bench.torture.processes import Assignment, ContenderProcesses
 from bench.torture.resource import AccessRequest, Resource
+from bench.torture.supervisor import KILL, Fault, FaultInjector
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from bench.granularity.grid import grid_of
-from bench.granularity.lost import lost_run
-from bench.granularity.schedule import turns_of
+from bench.granularity.schedule import lost_run, turns_of
 from bench.granularity.view import BarView, LineView, broken, result_of, view_on
 from tests.bench.plans import small_plan
 

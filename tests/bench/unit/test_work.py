@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from bench.granularity.meters import WorkMeter
-from bench.granularity.recorder import Recorder
+from bench.granularity.sale import Recorder
 from bench.strategies.base import Sold
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from rich.console import Console
 
 from bench.locks.figures import LockResults
 from bench.registry import BENCHMARKS
-from bench.workers import app_names
+from bench.workers import processes
 from bench.workers.bursts import EMPTY_TASK, KINDS, Burst, Kind
-from bench.workers.figures import broken_figure, burst_figures, latency_figures, recovery_figures
+from bench.workers.context import Sizes
+from bench.workers.measure import broken_figure, burst_figures, latency_figures, recovery_figures
 from bench.workers.processes import environment
-from bench.workers.sizes import Sizes
 from segmented.celery.settings import QUEUE
 from segmented.errors import InvalidInput
 from tests.support.command_line import ran
@@ -133,7 +133,7 @@ def test_workers_run_at_the_default_settings_whatever_the_environment_says(monke
 
 
 def test_the_queue_is_the_one_that_workers_serve_by_default() -> None:
-    assert app_names.QUEUE == QUEUE
+    assert processes.QUEUE == QUEUE
 
 
 def test_what_was_asked_stands_beside_what_was_measured_on_the_console_and_in_the_file() -> None:

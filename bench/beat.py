@@ -1,4 +1,4 @@
-"""Celery's beat for the library's app, which ends with its parent: `python -m bench.orders_torture.beat`."""
+"""Celery's beat for the library's app, which ends with its parent: `python -m bench.beat`."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Submissions: many at once, and without a broker or a store."""
+"""Cases about messages: submitted at once by many, without a broker or a store, and delivered twice after a kill."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from bench.dedup_peers.context import ORDER, free_port
-from bench.dedup_peers.finding import Finding, one_run
+from bench.dedup_peers.context import ORDER, Finding, one_effect, one_run
 from bench.dedup_peers.settings import CHARGE
-from bench.plurals import counted
+from bench.peers.command import free_port
+from bench.results import counted
 
 if TYPE_CHECKING:
     from bench.dedup_peers.context import BenchContext
@@ -17,6 +17,8 @@ THREADS: Final = 16
 RUN_SECONDS: Final = 10.0
 STUCK_SECONDS: Final = 15.0
 OTHER: Final = "order-before"
+HELD_SECONDS: Final = 15.0
+ABSORBED_SECONDS: Final = 25.0
 
 
 def sixteen_together(context: BenchContext) -> Finding:
@@ -98,3 +100,52 @@ def _submit_together(context: BenchContext) -> list[str | None]:
     answer = context.publisher().ask("submit_together", {"order_id": ORDER, "count": THREADS}, seconds=40.0)
     ids: list[str | None] = answer.ok or []
     return ids
+
+
+def visibility_timeout(context: BenchContext) -> Finding:
+    """F4: the message comes again while its task is still running."""
+    settings = replace(context.base, visibility_seconds=3, seconds_before=8)
+    for _ in range(2):
+        context.worker(settings)
+    context.publisher(settings).submit(CHARGE, ORDER, 1)
+    context.until(lambda: context.effects() > 0, HELD_SECONDS)
+    context.settle(ABSORBED_SECONDS, unless=lambda: context.effects() > 1)
+    return one_run(context)
+
+
+def killed_after_effect(context: BenchContext) -> Finding:
+    """F1: only the effect itself shows that it happened."""
+    return _killed(context, "effect")
+
+
+def killed_after_return(context: BenchContext) -> Finding:
+    """F18: everything is recorded, and the message comes again."""
+    return _killed(context, "returned")
+
+
+def _killed(context: BenchContext, hold_at: str) -> Finding:
+    worker = context.worker(replace(context.base, hold_at=hold_at))
+    context.publisher().submit(CHARGE, ORDER, 1)
+    context.until(lambda: bool(context.seen("held")), HELD_SECONDS)
+    worker.kill()
+    tags = context.unacked()
+    context.worker(context.base)
+    context.redeliver(tags)
+    context.settle(ABSORBED_SECONDS, unless=lambda: context.effects() > 1)
+    return one_effect(context, "1 kill")
+
+
+def forked_retry(context: BenchContext) -> Finding:
+    """F8: the first attempt is delivered again while the second one is running."""
+    worker = context.worker(replace(context.base, retries=1, hold_at="retry"))
+    context.publisher().submit(CHARGE, ORDER, 1)
+    context.until(lambda: bool(context.seen("held")), HELD_SECONDS)
+    worker.kill()
+    tags = context.unacked()
+    for _ in range(2):
+        context.worker(replace(context.base, retries=1, seconds_before=4))
+    context.until(lambda: any(entry.attempt == 1 for entry in context.seen("began", ORDER)), HELD_SECONDS)
+    context.redeliver(tags)
+    context.settle(ABSORBED_SECONDS, unless=lambda: context.effects() > 1)
+    attempts = [str(entry.attempt) for entry in context.seen("began", ORDER)]
+    return one_effect(context, f"attempts {', '.join(attempts)}")

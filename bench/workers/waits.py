@@ -1,4 +1,8 @@
-"""Recovery: seconds until another worker has finished the orders of a killed worker, at default settings."""
+"""Two waits: for the outcome of a single order when the system is idle, and for other workers after one was killed.
+
+Idle latency: one order after another, from `pool.submit` until `handle.wait` returns its outcome. Recovery: seconds
+until another worker has finished the orders of a killed worker, at default settings.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,8 @@ from contextlib import closing
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from bench.workers.app_names import APP, LOADING, QUEUE
-from bench.workers.checker import faults
-from bench.workers.context import DECIDING
-from bench.workers.processes import POOL
+from bench.workers.context import DECIDING, faults
+from bench.workers.processes import APP, LOADING, POOL, QUEUE
 from segmented.errors import SegmentedError
 from segmented.models import Order
 from segmented.testing.worker_process import Launch, WorkerProcess
@@ -21,17 +23,40 @@ if TYPE_CHECKING:
     from segmented.models.submitted import Deciding
     from segmented.stock import Pool
 
+WARM_UP: Final = 20
 DEATH: Final = "before:SettleMany"
 """The point at which the worker dies: it has begun its orders, and none of them is confirmed."""
-ENVELOPE: Final = 10
-ENVELOPES: Final = 10
+BATCH: Final = 10
+BATCHES: Final = 10
 DEATH_SECONDS: Final = 30.0
 FINISH_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.01
 PAUSE_SECONDS: Final = 0.05
 
 
-def part_name(decides: Deciding) -> str:
+def latency_part(decides: Deciding) -> str:
+    """Return the name of the part."""
+    return f"idle latency, decided {decides}"
+
+
+def measure_latency(context: BenchContext) -> dict[Deciding, list[float]]:
+    """Return the seconds of every order; rounds of both ways of deciding alternate."""
+    found: dict[Deciding, list[float]] = {decides: [] for decides in DECIDING}
+    for number in range(context.sizes.rounds):
+        context.progress("idle latency", number, context.sizes.rounds)
+        for decides in DECIDING:
+            with context.pool(decides) as pool:
+                ids = [f"i-{index}" for index in range(WARM_UP + context.sizes.latencies)]
+                seconds = context.processes.ask(
+                    {"do": "latency", "sku": pool.sku, "decides": decides, "order_ids": ids}
+                )
+                found[decides] += seconds[WARM_UP:]
+                if fault := faults(pool, len(ids)):
+                    context.broken.setdefault(latency_part(decides), fault)
+    return found
+
+
+def recovery_part(decides: Deciding) -> str:
     """Return the name of the part."""
     return f"recovery, decided {decides}"
 
@@ -64,7 +89,7 @@ def _kill(context: BenchContext, decides: Deciding, number: int) -> float:
             time.sleep(LOOK_SECONDS)
         seconds = time.monotonic() - began
         if fault := faults(pool, sent):
-            context.broken.setdefault(part_name(decides), fault)
+            context.broken.setdefault(recovery_part(decides), fault)
     return seconds
 
 
@@ -94,10 +119,10 @@ def _send_until_dead(context: BenchContext, pool: Pool, victim: WorkerProcess) -
     numbers = count()
     sent = 0
     while victim.is_running:
-        envelopes = [[f"r-{next(numbers)}" for _ in range(ENVELOPE)] for _ in range(ENVELOPES)]
+        envelopes = [[f"r-{next(numbers)}" for _ in range(BATCH)] for _ in range(BATCHES)]
         pool.submit_many([Order(order_id, 1) for envelope in envelopes for order_id in envelope])
         context.processes.ask({"do": "orders", "queue": QUEUE, "sku": pool.sku, "envelopes": envelopes})
-        sent += ENVELOPE * ENVELOPES
+        sent += BATCH * BATCHES
         if time.monotonic() > deadline:
             message = f"no worker died within {DEATH_SECONDS:g} s"
             raise SegmentedError(message)
