@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -30,14 +29,9 @@ from typing import Any, Final, Protocol, TypeVar
 
 from segmented.models.locks import Lost, Released, Renewed
 
-pack_command: Callable[[Any], bytes] | None = None
 Reply = Any
 """A server's reply: bytes or str, int, None, lists of these, or a ResponseError."""
 Command = Sequence[str | int]
-
-
-with suppress(ImportError):  # an optional dependency, which is faster
-    from hiredis import pack_command
 
 
 @dataclass(slots=True)  # neither this nor Call is frozen: each operation creates one, and frozen takes twice as long
@@ -55,19 +49,6 @@ MakeExchange = Callable[["Dialect", int], Exchange[AnswerT]]
 """Creates an exchange from a server's dialect and the number of the attempt, from 1."""
 
 
-def packed(commands: Sequence[Command]) -> bytes:
-    """Encode commands for the wire. Faster than the driver's packer, which supports more types."""
-    if pack_command is not None:
-        return b"".join([pack_command(tuple(command)) for command in commands])
-    pieces: list[str] = []
-    for command in commands:
-        pieces.append(f"*{len(command)}\r\n")
-        for argument in command:
-            said = argument if type(argument) is str else str(argument)
-            pieces.append(f"${len(said) if said.isascii() else len(said.encode())}\r\n{said}\r\n")
-    return "".join(pieces).encode()
-
-
 @dataclass(slots=True)
 class Call:
     """One command: a script with its keys and arguments or, without a script, the plain command in `arguments`."""
@@ -75,18 +56,6 @@ class Call:
     script: Script | None
     keys: Sequence[str]
     arguments: Sequence[str | int]
-
-    def command(self) -> Command:
-        """Return the command, with the script by its digest."""
-        if self.script is None:
-            return self.arguments
-        return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.arguments)
-
-    def full_command(self) -> Command:
-        """Return the command with the script's text, which also caches it."""
-        if self.script is None:
-            return self.arguments
-        return ("EVAL", self.script.text, len(self.keys), *self.keys, *self.arguments)
 
     @property
     def key(self) -> str:
@@ -167,6 +136,8 @@ class Codec:
     native: Native | None = None
     finish: Callable[[Any, Any], Exchange[Any]] | None = None
     """Continues on the same connection: takes the operation and its answer, returns the final answer."""
+    finishes: Callable[[Any], object] = bool
+    """Returns whether an operation needs `finish`."""
     wakes: Callable[[Any], tuple[str, str] | None] | None = None
     """For a possible release: returns the waiters' channel and the holder id that its message carries."""
     doubt: Callable[[Any], Any] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
@@ -14,7 +15,7 @@ from segmented.errors import (
     PoolInShards,
     StoreRefused,
 )
-from segmented.keys import cart_keys, shard_keys
+from segmented.keys import KEPT_MAX, cart_keys, shard_keys
 from segmented.ledger_lines import parse_parts
 from segmented.models import (
     AlreadyOpen,
@@ -47,9 +48,10 @@ STATES: Final[dict[str, OrderState]] = {
 """States by the scripts' abbreviations."""
 
 
-def keys_of(sku: str) -> list[str]:
-    """Return KEYS of every pool script."""
-    return shard_keys(sku).listed()
+@lru_cache(KEPT_MAX)
+def keys_of(sku: str) -> tuple[str, ...]:
+    """Return KEYS of every pool script; cached, because each call needs them."""
+    return tuple(shard_keys(sku).listed())
 
 
 def kind_of(sku: str, reply: Reply, order_id: str = "") -> str:
