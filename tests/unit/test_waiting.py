@@ -11,7 +11,7 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import OrderMismatch, OrderUnknown, StoreRefused, StoreUnavailable
 from segmented.models import Acquired, Busy, Held
-from segmented.plans import IsWaitedFor, Join, Leave, Line, Listen, Now, Offer, Park, Within, wait_for
+from segmented.plans import Join, Leave, Line, Listen, Now, Offer, Park, Try, Within, wait_for, wait_in_line
 
 if TYPE_CHECKING:
     from segmented.plans import Plan
@@ -22,17 +22,17 @@ WITHIN = Within(ACQUIRE, 105.0)
 TAKEN = Acquired(7, ttl_ms=1_000, replay=False)
 
 
-def waiting(
-    timeout: float | None, handed: Literal["undone late", "kept late"] | None = None
-) -> Plan[tuple[Any, float]]:
-    return wait_for(
-        ACQUIRE,
-        channel="freed",
-        timeout=timeout,
-        is_busy=lambda answer: isinstance(answer, Held),
-        undo=lambda: UNDO,
-        handed=handed,
-    )
+def is_held(answer: object) -> bool:
+    return isinstance(answer, Held)
+
+
+def waiting(timeout: float | None) -> Plan[tuple[Any, float]]:
+    return wait_for(ACQUIRE, channel="freed", timeout=timeout, is_busy=is_held, undo=lambda: UNDO)
+
+
+def trying(timeout: float | None) -> Try[Any]:
+    """Return a first attempt that was made at 100.0."""
+    return Try(ACQUIRE, "freed", timeout, asked_at=100.0)
 
 
 class Hand:
@@ -63,9 +63,8 @@ class Hand:
 def at_first_try(timeout: float | None = 5.0) -> Hand:
     """Bring a plan to its first request: nobody is in the line."""
     hand = Hand(waiting(timeout))
-    assert hand.asked == Now()
-    assert hand.answer(100.0) == IsWaitedFor("freed")
-    assert hand.answer(False) == (ACQUIRE if timeout is None else WITHIN)  # noqa: FBT003  # what IsWaitedFor answers
+    assert hand.asked == trying(timeout)
+    hand.asked.asked_at = 100.0
     return hand
 
 
@@ -74,26 +73,22 @@ def in_line(timeout: float | None = 5.0, *, behind: bool = False) -> tuple[Hand,
     line = Line("freed")
     if behind:
         line.join(lambda: None)
-        hand = Hand(waiting(timeout))
-        assert hand.answer(100.0) == IsWaitedFor("freed")
-        assert hand.answer(True) == Join("freed")  # noqa: FBT003  # what IsWaitedFor answers
+        hand = at_first_try(timeout)
+        assert hand.answer(None) == Join("freed")
     else:
         hand = at_first_try(timeout)
-        assert hand.answer(Held(500)) == Join("freed")
+        assert hand.answer((Held(500), 100.1)) == Join("freed")
     place = line.join(lambda: None)
     assert hand.answer(place) == Listen("freed", inf if timeout is None else 105.0)
     return hand, place
 
 
 def test_without_a_timeout_there_is_one_try_and_no_line() -> None:
-    hand = Hand(waiting(0))
-    assert hand.asked == Now()
-    assert hand.answer(100.0) == Within(ACQUIRE, 102.0)
-    assert hand.end(Held(500)) == (Held(500), 100.0)
+    assert at_first_try(0).end((Held(500), 100.1)) == (Held(500), 100.0)
 
 
 def test_a_free_lock_is_taken_at_the_first_try_without_standing_in_line() -> None:
-    assert at_first_try().end(TAKEN) == (TAKEN, 100.0)
+    assert at_first_try().end((TAKEN, 100.1)) == (TAKEN, 100.0)
 
 
 def test_the_second_try_comes_after_the_subscription_is_confirmed() -> None:
@@ -219,8 +214,7 @@ def test_an_answer_that_is_an_error_took_nothing_and_is_not_undone() -> None:
 
 
 def test_a_single_try_that_ends_by_an_error_is_undone_too() -> None:
-    hand = Hand(waiting(0))
-    hand.answer(100.0)
+    hand = at_first_try(0)
     assert hand.fail(StoreUnavailable()) == Now()
     assert hand.answer(101.0) == Within(UNDO, 102.0)
     hand.raises(StoreUnavailable)
@@ -230,7 +224,6 @@ def test_a_single_try_that_ends_by_an_error_is_undone_too() -> None:
 def test_a_process_that_is_gone_cleans_nothing_up(timeout: float) -> None:
     plan = waiting(timeout)
     next(plan)
-    plan.send(100.0)
     plan.close()
     with pytest.raises(StopIteration):
         next(plan)
@@ -241,9 +234,9 @@ def test_a_process_that_is_gone_cleans_nothing_up(timeout: float) -> None:
 
 def parked_with_an_offer(handed: Literal["undone late", "kept late"]) -> tuple[Hand, Any]:
     """Bring a plan to where it sleeps, its attempt left with its place."""
-    hand = Hand(waiting(5.0, handed))
-    for first in (100.0, False, Held(500)):
-        hand.answer(first)
+    hand = Hand(
+        wait_in_line(trying(5.0), is_tried=True, is_busy=is_held, undo=lambda: UNDO, handed=handed)  # after the first
+    )
     line = Line("freed")
     place = line.join(lambda: None)
     for answer in (place, None, 100.2, Held(400), 100.3):
