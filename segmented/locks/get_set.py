@@ -23,6 +23,7 @@ lock ever gets such a name.
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from math import inf
@@ -107,7 +108,7 @@ class _LeaseState(StaysInItsProcess):
 
     def __init__(self, name: str, expires_at: float, wall_clock: Clock) -> None:
         """Create the state of a lease that expires at `expires_at` by `wall_clock`."""
-        super().__init__()
+        self._process_id = os.getpid()
         self.name = name
         self.expires_at = expires_at
         """Seconds since 1970, by this client's clock."""

@@ -24,7 +24,7 @@ from segmented.locks.hints import LOCK_HINTS, Hinted, NoAsyncBlock, NoBlock
 from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
 from segmented.locks.lease_state import Renewal, trusted_until
 from segmented.models import Acquired, Held, Unreplicated
-from segmented.plans import Now, Plan, Within, perform, run_async, run_sync, wait_for
+from segmented.plans import Now, Plan, Try, Within, perform, run_async, run_sync, undo_after, wait_in_line
 from segmented.plans.store_kinds import checked_async, checked_sync
 from segmented.plans.waiting import UNDO_SECONDS
 
@@ -56,22 +56,28 @@ def acquire_plan(claim: Claim, timeout: float | None) -> Plan[Found]:
     LockUnreachable if the store does not answer; a lease that an attempt may have taken expires. Raises StoreBusy if
     the store had no free connection in time, which does not mean that its server is down.
     """
+    trying = Try(claim.acquiring(), claim.channel, timeout)
+    answer: Acquired | Held | Unreplicated | None
     try:
-        answer, asked_at = yield from wait_for(
-            claim.acquiring(),
-            channel=claim.channel,
-            timeout=timeout,
-            is_busy=lambda answer: isinstance(answer, Held),
-            when_behind=claim.acquiring_when_behind(),
-            undo=claim.releasing,
-            handed="undone late" if claim.may_be_handed else None,
-        )
-    except StoreBusy:
+        tried: tuple[Acquired | Held | Unreplicated, float] | None = yield trying
+        if tried is not None and (timeout == 0 or not isinstance(tried[0], Held)):
+            (answer, answered_at), asked_at = tried, trying.asked_at
+        else:
+            answer, asked_at = yield from wait_in_line(
+                trying,
+                is_tried=tried is not None,
+                is_busy=lambda answer: isinstance(answer, Held),
+                when_behind=claim.acquiring_when_behind(),
+                undo=claim.releasing,
+                handed="undone late" if claim.may_be_handed else None,
+            )
+            answered_at = yield Now()
+    except BaseException as error:
+        yield from undo_after(error, claim.releasing, trying)
+        if isinstance(error, StoreUnavailable) and not isinstance(error, StoreBusy):
+            raise LockUnreachable(claim.name, str(error)) from error
         raise
-    except StoreUnavailable as error:
-        raise LockUnreachable(claim.name, str(error)) from error
     if isinstance(answer, Acquired):
-        answered_at: float = yield Now()
         if answered_at < trusted_until(asked_at, answer.ttl_ms):
             return answer, asked_at
         yield from _given_back(claim)

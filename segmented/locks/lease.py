@@ -68,8 +68,8 @@ class HeldLease(EndsWithItsBlock, LeaseState):
         """End the lease. Raises LeaseLost if it had already ended on its own; calling it again does nothing."""
         if not self.has_ended:
             self._require_own_process()
-            self.note_release_asked()
-            answer = self._store.execute(self.claim.releasing(), deadline=self.release_deadline())
+            deadline = self.note_release_asked()
+            answer = self._store.execute(self.claim.releasing(), deadline=deadline)
             try:
                 self.note_release(answer)
             finally:
@@ -132,8 +132,8 @@ class AsyncHeldLease(EndsWithItsAsyncBlock, LeaseState):
         """End the lease. Raises LeaseLost if it had already ended on its own; calling it again does nothing."""
         if not self.has_ended:
             self._require_own_process()
-            self.note_release_asked()
-            answer = await run_async(perform(Within(self.claim.releasing(), self.release_deadline())), self._store)
+            deadline = self.note_release_asked()
+            answer = await run_async(perform(Within(self.claim.releasing(), deadline)), self._store)
             try:
                 self.note_release(answer)
             finally:

@@ -21,10 +21,8 @@ class StaysInItsProcess:
     """Is usable only in the process that acquired it; otherwise two processes would both believe that they hold it."""
 
     name: str
-
-    def __init__(self) -> None:
-        """Create an object that belongs to this process."""
-        self._process_id = os.getpid()
+    _process_id: int
+    """The process that acquired it, which each class notes when it is created."""
 
     def _require_own_process(self) -> None:
         if os.getpid() != self._process_id:

@@ -8,6 +8,7 @@ page).
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from dataclasses import dataclass
 from math import inf
@@ -65,7 +66,7 @@ class LeaseState(Hinted, StaysInItsProcess):
 
     def __init__(self, claim: LeaseClaim, ttl_ms: int, asked_at: float, clock: Clock) -> None:
         """Create the state of a claim granted for `ttl_ms`, trusted from `asked_at` on `clock`."""
-        super().__init__()
+        self._process_id = os.getpid()
         self.claim = claim
         self.name = claim.name
         self.holder_id = claim.holder_id
@@ -191,12 +192,16 @@ class LeaseState(Hinted, StaysInItsProcess):
         """Return the deadline of a release in local time: shortly after the lease ends on its own."""
         return max(self.trusted_until, self._clock.now()) + RELEASE_SECONDS
 
-    def note_release_asked(self) -> None:
-        """Stop renewals, and note whether the lease was still alive: a reply may be lost from now on."""
+    def note_release_asked(self) -> float:
+        """Stop renewals, and note whether the lease was still alive: a reply may be lost from now on.
+
+        Returns the deadline of the release.
+        """
         self._renew_at, self._renew_until = inf, -inf  # after a failed release the lock must not be renewed
         if self._releases_asked == 0:
             self._was_trusted_at_release = self.is_trusted
         self._releases_asked += 1
+        return self.release_deadline()
 
     def _may_be_our_own(self, answer: Lost) -> bool:
         # "Gone" after a lost reply: the lease was alive when we first asked, so our own release ended it.

@@ -12,7 +12,7 @@ failover that loses the key rarer, not impossible: the promoted replica may be o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -57,11 +57,13 @@ class LockClaim(Claim):
     safety: Safety = Safety()
     is_key: bool = False
     """Whether the name is the key itself, as for redis-py's own lock."""
+    channel: str = field(init=False, repr=False, compare=False)
+    """Each release sends one message there."""
 
-    @property
-    def channel(self) -> str:
-        """Return the channel; each release sends one message."""
-        return (named_lock_keys(self.name) if self.is_key else lock_keys(self.name)).freed
+    def __post_init__(self) -> None:
+        """Look up the channel."""
+        keys = named_lock_keys(self.name) if self.is_key else lock_keys(self.name)
+        object.__setattr__(self, "channel", keys.freed)
 
     def acquiring(self) -> AcquireLock:
         """Return the operation that takes the lease."""

@@ -21,7 +21,7 @@ acquires another can still deadlock: put all the names into one MultiLock.
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from segmented.errors import (
     AcquireTimeout,
@@ -39,7 +39,7 @@ from segmented.locks.lease_state import RENEWALS_PER_TTL, RETRIES_PER_TTL, Renew
 from segmented.locks.lock import LockClaim
 from segmented.locks.multi_lease import AsyncMultiLease, MultiLease
 from segmented.models import Acquired, Held, Lost, Renewed
-from segmented.plans import Batch, Now, Park, Plan, perform, run_async, run_sync
+from segmented.plans import Batch, Now, Park, Plan, perform, run_async, run_sync, substituted
 from segmented.plans.store_kinds import checked_async, checked_sync
 from segmented.plans.waiting import ATTEMPT_SECONDS, UNDO_SECONDS
 
@@ -257,21 +257,7 @@ class _Held:
 
 def _tended(plan: Plan[OutcomeT], held: _Held) -> Plan[OutcomeT]:
     """Run a plan, but wake from its sleep to renew the held names when due, without leaving the queue."""
-    reply: Any = None
-    failure: BaseException | None = None
-    while True:
-        try:
-            effect = plan.send(reply) if failure is None else plan.throw(failure)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]  # the plan's return value is untyped here
-        reply, failure = None, None
-        try:
-            reply = yield from (_parked(effect, held) if isinstance(effect, Park) else perform(effect))
-        except GeneratorExit:
-            plan.close()
-            raise
-        except BaseException as error:  # noqa: BLE001  # the plan handles every exception
-            failure = error
+    return substituted(plan, lambda effect: _parked(effect, held) if isinstance(effect, Park) else perform(effect))
 
 
 def _parked(park: Park, held: _Held) -> Plan[bool]:

@@ -6,6 +6,7 @@ Underneath, each name has a lease with its own end. A keeper renews them in one 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -45,7 +46,7 @@ class MultiLeaseState(StaysInItsProcess):
 
     def __init__(self, claims: Sequence[LockClaim], found: Sequence[Found], renewal: Renewal, clock: Clock) -> None:
         """Create the state of granted `claims`."""
-        super().__init__()
+        self._process_id = os.getpid()
         self._parts = [Part(claim, one, clock) for claim, one in zip(claims, found, strict=True)]
         for part in self._parts:
             part.keep_renewed(renewal)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from typing import TYPE_CHECKING, cast
 
@@ -32,7 +33,7 @@ class ZooKeeperLeaseState(StaysInItsProcess, Held):
 
     def __init__(self, session: ZooKeeperSession, claim: Claim, turn: Turn) -> None:
         """Create a lease that `session` watches."""
-        super().__init__()
+        self._process_id = os.getpid()
         self.name = claim.name
         self.holder_id = claim.holder_id
         self.fencing_token = turn.entered.fencing_token

@@ -19,6 +19,9 @@ SHOWN_MAX: Final = 60
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 """Both ranges: records and ledger are lines of text with tabs, and printed text must not control a terminal."""
 
+is_plain_id: Final = re.compile(f"[ -~]{{1,{ORDER_ID_BYTES_MAX}}}").fullmatch
+"""Matches the ids of printable ASCII, which nearly all are; `check_id` accepts them and looks at the others."""
+
 
 def check_id(value: str, what: str, *, bytes_max: int = ORDER_ID_BYTES_MAX) -> None:
     """Raise InvalidInput unless `value` is text of 1 to `bytes_max` bytes without control characters."""

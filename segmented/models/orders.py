@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 from segmented.errors import InvalidInput, NotGranted
-from segmented.models.ids import QUANTITY_MAX, check_id, shortened
+from segmented.models.ids import QUANTITY_MAX, check_id, is_plain_id, shortened
 
 OrderState = Literal["reserved", "confirmed", "cancelled", "expired", "refused"]
 Part = tuple[int, int]
@@ -30,7 +30,8 @@ class Order:
             what = f"quantity {shortened(self.quantity)} of order {shortened(self.order_id)}"
             message = f"{what} must be between 1 and {QUANTITY_MAX:,}"
             raise InvalidInput(message)
-        check_id(self.order_id, "order id")
+        if type(self.order_id) is not str or not is_plain_id(self.order_id):
+            check_id(self.order_id, "order id")
         if self.customer_id is not None:
             check_id(self.customer_id, "customer id")
 

@@ -33,7 +33,7 @@ from segmented.orders import answers
 from segmented.orders.renewal import Renewal
 from segmented.orders.sale import tell_pool
 from segmented.orders.standing import Claim
-from segmented.orders.work_terms import LATER, TryLater, WorkTerms, checked_step
+from segmented.orders.work_terms import DEFAULT_TERMS, LATER, TryLater, WorkTerms, checked_step
 from segmented.plans import Plan, run_sync, wait_for
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def take_envelope(
     without one, and InvalidInput for a step whose call would run nothing; raises StoreUnavailable or
     DatabaseUnavailable only if the orders could not even be put off.
     """
-    envelope = _Envelope(pool, gate, terms or WorkTerms())
+    envelope = _Envelope(pool, gate, terms or DEFAULT_TERMS)
     ids = _checked(order_ids)
     checked_step(step)
     if pool.is_gated() != (gate is not None):
@@ -122,7 +122,7 @@ def take_plan(operation: op.TakeOrders, channel: str, timeout: float) -> Plan[tu
 
     Also returns the local time from which the orders are the worker's.
     """
-    return (yield from wait_for(operation, channel=channel, timeout=timeout, is_busy=_needs_segment))
+    return wait_for(operation, channel=channel, timeout=timeout, is_busy=_needs_segment)
 
 
 def _needs_segment(taken: TakenOrders) -> bool:
@@ -206,9 +206,9 @@ class _Envelope:
             self._pool.sku,
             ids,
             self._holder_id,
-            milliseconds(terms.ttl, "ttl"),
-            milliseconds(terms.hold, "hold"),
-            milliseconds(terms.work, "work"),
+            terms.ttl_ms,
+            terms.hold_ms,
+            terms.work_ms,
             terms.begun_max,
             self._pool.tokens_above,
         )
@@ -270,7 +270,7 @@ class _Envelope:
         ids, asked_at, terms = tuple(self.begun), self._pool.store.clock.now(), self._terms
         ids = tuple(dict.fromkeys((*ids, *self._left)))
         if ids:
-            times = (milliseconds(terms.ttl, "ttl"), milliseconds(terms.hold, "hold"), milliseconds(terms.work, "work"))
+            times = (terms.ttl_ms, terms.hold_ms, terms.work_ms)
             renewed = self._pool.store.execute(op.RenewWork(self._pool.sku, ids, self._holder_id, *times))
             self._lost, self._until = frozenset(ids) - frozenset(renewed), asked_at + terms.work * TRUSTED
 
@@ -361,7 +361,7 @@ class _Envelope:
                 counts,
                 self._terms.begun_max,
                 reason,
-                milliseconds(self._terms.hold, "hold"),
+                self._terms.hold_ms,
             )
             self._pool.store.execute(operation)
             self.report.put_off |= dict.fromkeys(ids, reason)
@@ -394,6 +394,7 @@ def _told(error: BaseException) -> str:
 
 
 def _claim(sku: str, begun: BegunOrder) -> Claim:
-    order = replace(begun.order, quantity=begun.quantity)
-    asked = begun.order.quantity if begun.order.quantity != begun.quantity else None
+    order, asked = begun.order, None
+    if order.quantity != begun.quantity:
+        order, asked = replace(order, quantity=begun.quantity), order.quantity
     return Claim(order, sku, begun.segment, begun.epoch, begun.fencing_token, asked)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput, SegmentedError
@@ -47,16 +47,22 @@ class WorkTerms:
     """An order that was begun this often and not finished goes to the dead-letter set."""
     segment_wait: float = 5.0
     """How long to wait for a free segment."""
+    ttl_ms: int = field(init=False, repr=False, compare=False)
+    hold_ms: int = field(init=False, repr=False, compare=False)
+    work_ms: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Raise InvalidInput for invalid settings."""
         for name in ("ttl", "hold", "work"):
-            milliseconds(getattr(self, name), name)
+            object.__setattr__(self, f"{name}_ms", milliseconds(getattr(self, name), name))
         checked_timeout(self.segment_wait)
         if self.hold < max(self.ttl, self.work):
             message = f"hold={self.hold:g} s is shorter than ttl={self.ttl:g} s or work={self.work:g} s"
             raise InvalidInput(message)
         checked_begun_max(self.begun_max)
+
+
+DEFAULT_TERMS: Final = WorkTerms()
 
 
 def checked_step(step: Callable[[BegunOrder], None] | None) -> None:

@@ -5,13 +5,12 @@ A plan reads no clock, opens no socket and does not use asyncio. The same plan r
 """
 
 from segmented.plans.drivers import run_async, run_sync
-from segmented.plans.effects import Batch, IsWaitedFor, Join, Leave, Listen, Now, Park, Plan, Within, perform
+from segmented.plans.effects import Batch, Join, Leave, Listen, Now, Park, Plan, Try, Within, perform, substituted
 from segmented.plans.line import Line, Offer, Place
-from segmented.plans.waiting import pause, wait_for
+from segmented.plans.waiting import pause, undo_after, wait_for, wait_in_line
 
 __all__ = [
     "Batch",
-    "IsWaitedFor",
     "Join",
     "Leave",
     "Line",
@@ -21,10 +20,14 @@ __all__ = [
     "Park",
     "Place",
     "Plan",
+    "Try",
     "Within",
     "pause",
     "perform",
     "run_async",
     "run_sync",
+    "substituted",
+    "undo_after",
     "wait_for",
+    "wait_in_line",
 ]

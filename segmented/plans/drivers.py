@@ -7,8 +7,9 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
-from segmented.plans.effects import Batch, IsWaitedFor, Join, Leave, Listen, Now, Park, Plan, Within
+from segmented.plans.effects import Batch, Join, Leave, Listen, Now, Park, Plan, Try, Within
 from segmented.plans.tasks import begun
+from segmented.plans.waiting import ATTEMPT_SECONDS, TRY_SECONDS
 from segmented.protocol import Effect, Operation
 
 if TYPE_CHECKING:
@@ -119,18 +120,18 @@ def run_sync(plan: Plan[OutcomeT], store: Store) -> OutcomeT:
 
 
 def _perform(effect: Effect[Any], store: Store) -> Any:  # noqa: ANN401  # the answer's type is the effect's parameter
-    kind = type(effect)  # a type check is cheaper than a pattern for the two most frequent effects
-    if kind is Now:
+    if isinstance(effect, Try):  # checks of types are cheaper than a pattern for the most frequent effects
+        deadline = _begin(effect, store)
+        return None if deadline is None else (store.execute(effect.operation, deadline=deadline), store.clock.now())
+    if isinstance(effect, Now):
         return store.clock.now()
-    if kind is Within:
-        return store.execute(effect.operation, deadline=effect.deadline)  # type: ignore[attr-defined]  # of Within
     match effect:
         case Operation():
             return store.execute(effect)
+        case Within(operation, deadline):
+            return store.execute(operation, deadline=deadline)
         case Batch(operations, deadline):
             return store.execute_many(operations, deadline=deadline)
-        case IsWaitedFor(channel):
-            return store.wakeups.is_waited_for(channel)
         case Join(channel):
             return store.wakeups.join(channel)
         case Listen(channel, deadline):
@@ -141,6 +142,21 @@ def _perform(effect: Effect[Any], store: Store) -> Any:  # noqa: ANN401  # the a
             return store.wakeups.leave(place, due, in_time=in_time)
         case _:
             return _refuse(effect)
+
+
+def _begin(effect: Try[Any], store: Store | AsyncStore) -> float | None:
+    """Note the time of a first attempt, and return its deadline; None if others wait for the channel."""
+    effect.asked_at = store.clock.now()
+    if effect.timeout != 0 and store.wakeups.is_waited_for(effect.channel):
+        return None
+    return attempt_deadline(effect)
+
+
+def attempt_deadline(effect: Try[Any]) -> float:
+    """Return the local time at which a first attempt fails that has no answer."""
+    if effect.timeout is None:
+        return inf
+    return effect.asked_at + (max(effect.timeout, ATTEMPT_SECONDS) if effect.timeout else TRY_SECONDS)
 
 
 def _refuse(effect: object) -> NoReturn:
@@ -170,18 +186,17 @@ async def run_async(plan: Plan[OutcomeT], store: AsyncStore) -> OutcomeT:
 
 
 async def _perform_async(effect: Effect[Any], store: AsyncStore) -> Any:  # noqa: ANN401  # as in _perform
-    kind = type(effect)
-    if kind is Now:
+    if isinstance(effect, Try):
+        return await _tried_async(effect, store)
+    if isinstance(effect, Now):
         return store.clock.now()
-    if kind is Within:
-        return await _finished(store, partial(store.execute, effect.operation, deadline=effect.deadline))  # type: ignore[attr-defined]  # of Within
     match effect:
         case Operation():
             return await _finished(store, partial(store.execute, effect))
+        case Within(operation, deadline):
+            return await _finished(store, partial(store.execute, operation, deadline=deadline))
         case Batch(operations, deadline):
             return await _finished(store, partial(store.execute_many, operations, deadline=deadline))
-        case IsWaitedFor(channel):
-            return store.wakeups.is_waited_for(channel)
         case Join(channel):
             return store.wakeups.join(channel)
         case Listen(channel, deadline):
@@ -192,6 +207,13 @@ async def _perform_async(effect: Effect[Any], store: AsyncStore) -> Any:  # noqa
             return store.wakeups.leave(place, due, in_time=in_time)
         case _:
             return _refuse(effect)
+
+
+async def _tried_async(effect: Try[AnswerT], store: AsyncStore) -> tuple[AnswerT, float] | None:
+    deadline = _begin(effect, store)
+    if deadline is None:
+        return None
+    return await _finished(store, partial(store.execute, effect.operation, deadline=deadline)), store.clock.now()
 
 
 async def _finished(store: AsyncStore, ask: Callable[[], Coroutine[Any, Any, AnswerT]]) -> AnswerT:

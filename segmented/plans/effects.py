@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from segmented.errors import SegmentedError
 from segmented.protocol import Effect, Operation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from segmented.plans.line import Offer, Place
 
 AnswerT = TypeVar("AnswerT")
+OutcomeT = TypeVar("OutcomeT")
 Plan = Generator[Effect[Any], Any, AnswerT]
 """A generator that yields effects, receives their answers, and returns the protocol's outcome."""
 
@@ -21,6 +24,41 @@ def perform(effect: Effect[AnswerT]) -> Plan[AnswerT]:
     """Yield one effect and return its answer, with its type."""
     answer: AnswerT = yield effect
     return answer
+
+
+def substituted(plan: Plan[OutcomeT], plan_of: Callable[[Effect[Any]], Plan[Any]]) -> Plan[OutcomeT]:
+    """Run a plan; the plan that `plan_of` returns performs each of its effects."""
+    reply: Any = None
+    failure: BaseException | None = None
+    while True:
+        try:
+            effect = plan.send(reply) if failure is None else plan.throw(failure)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]  # the plan's return value is untyped here
+        reply, failure = None, None
+        try:
+            reply = yield from plan_of(effect)
+        except GeneratorExit:
+            plan.close()
+            raise
+        except BaseException as error:  # noqa: BLE001  # the plan handles every exception
+            failure = error
+
+
+@dataclass(slots=True)  # not frozen: each wait creates one, and the driver notes the time
+class Try(Effect[tuple[AnswerT, float] | None]):
+    """Make the first attempt of a wait: read the clock, run the operation, and read the clock again, in one effect.
+
+    Returns the answer and the local time after it; None, without an attempt, if others in this process wait for the
+    channel. With a timeout of 0 it is the only attempt, and is made in any case.
+    """
+
+    operation: Operation[AnswerT]
+    channel: str
+    timeout: float | None
+    """How long the whole wait may take, in seconds; None for no limit."""
+    asked_at: float = field(default=0.0, compare=False)
+    """The local time just before the attempt; the driver sets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +80,6 @@ class Batch(Effect[list[AnswerT | SegmentedError]]):
 @dataclass(frozen=True, slots=True)
 class Now(Effect[float]):
     """Read the local monotonic clock, in seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class IsWaitedFor(Effect[bool]):
-    """Ask whether a channel's queue has waiters: if not, a caller may try without joining it."""
-
-    channel: str
 
 
 @dataclass(frozen=True, slots=True)

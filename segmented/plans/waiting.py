@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from segmented.errors import SegmentedError, StockError, StoreUnavailable
-from segmented.plans.effects import IsWaitedFor, Join, Leave, Listen, Now, Park, Plan, Within, perform
+from segmented.plans.effects import Join, Leave, Listen, Now, Park, Plan, Try, Within, perform
 from segmented.plans.line import Offer
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ LOOK_SECONDS = 12.0
 """Seconds after which the head of a queue checks again in any case: a key may vanish without a message."""
 UNDO_SECONDS = 0.25
 """Seconds for undoing after the deadline: a failed wait should leave nothing behind."""
-
+STANDS: Final = (StockError,)
+"""Exceptions that are answers, or leave a state that a repeat continues: nothing is undone after them."""
 
 AttemptT = TypeVar("AttemptT")
 Handed = Literal["undone late", "kept late"]
@@ -45,35 +46,52 @@ def wait_for(
     channel: str,
     timeout: float | None,
     is_busy: Callable[[AttemptT], bool],
-    when_behind: Operation[AttemptT] | None = None,
     undo: Callable[[], Operation[object]] | None = None,
-    stands: tuple[type[BaseException], ...] = (StockError,),
-    handed: Handed | None = None,
 ) -> Plan[tuple[AttemptT | None, float]]:
     """Repeat an idempotent `operation` until its answer is not busy, or `timeout` seconds have passed.
 
-    An answer that took the lock, or found it taken, has `free_in_ms`: when to check again without a message (None:
-    unknown). A caller that finds others ahead in the queue performs `when_behind` once, if given, before it waits for
-    its turn; a caller that finds the queue empty tries without joining it. With `handed`, a caller in this process that
-    frees the lock may make the head's attempt for it (`plans.line`).
-
     Returns the last answer (None if the deadline passed before its first turn) and the local time just before it was
     sent, from which a lease may be trusted. If the wait ends by an exception (a cancellation, a signal, a lost
-    connection), the operation that `undo` returns is performed first, so that nothing is left behind; except for
-    exceptions in `stands`, which are answers, or leave a state that a repeat continues.
+    connection), the operation that `undo` returns is performed first, so that nothing is left behind; except for a
+    StockError, which is an answer.
+
+    The plans of an acquire and of a grant are written out like this one, because each plan that hands on to another
+    costs time at every effect.
     """
-    asked_at: float = yield Now()
-    if timeout == 0:
-        return (yield from _once(operation, undo, stands, asked_at, asked_at + TRY_SECONDS)), asked_at
-    deadline = inf if timeout is None else asked_at + timeout
-    is_waited_for: bool = yield IsWaitedFor(channel)
-    if not is_waited_for:  # a try without joining the queue overtakes nobody
-        first_answer = yield from _once(operation, undo, stands, asked_at, deadline)
-        if not is_busy(first_answer):
-            return first_answer, asked_at
-    place = yield from perform(Join(channel))
+    trying = Try(operation, channel, timeout)
     try:
-        first = None if not is_waited_for else when_behind if place.is_behind else operation
+        tried: tuple[AttemptT, float] | None = yield trying
+        if tried is not None and (timeout == 0 or not is_busy(tried[0])):
+            return tried[0], trying.asked_at
+        return (yield from wait_in_line(trying, is_tried=tried is not None, is_busy=is_busy, undo=undo))
+    except BaseException as error:
+        yield from undo_after(error, undo, trying)
+        raise
+
+
+def wait_in_line(
+    trying: Try[AttemptT],
+    *,
+    is_tried: bool,
+    is_busy: Callable[[AttemptT], bool],
+    when_behind: Operation[AttemptT] | None = None,
+    undo: Callable[[], Operation[object]] | None = None,
+    stands: tuple[type[BaseException], ...] = STANDS,
+    handed: Handed | None = None,
+) -> Plan[tuple[AttemptT | None, float]]:
+    """Wait in this process's queue after the first attempt, or instead of it (not `is_tried`) if others were waiting.
+
+    An answer that took the lock, or found it taken, has `free_in_ms`: when to check again without a message (None:
+    unknown). A caller that finds others ahead in the queue performs `when_behind` once, if given, before it waits for
+    its turn. With `handed`, a caller in this process that frees the lock may make the head's attempt for it
+    (`plans.line`); that attempt, too, is undone by `undo` if its waiter is gone.
+
+    Returns what `wait_for` does. If it raises, it has left the queue, and the caller must undo (`undo_after`).
+    """
+    operation, deadline = trying.operation, _deadline_of(trying)
+    place = yield from perform(Join(trying.channel))
+    try:
+        first = None if is_tried else when_behind if place.is_behind else operation
         answer, asked_at, due = yield from _attempts(
             operation,
             first=first,
@@ -87,9 +105,7 @@ def wait_for(
     except BaseException as error:
         # Leave the queue first, since a second cancellation must not leave the place behind. Our wake-up may be unused;
         # the undoing wakes another waiter on its own.
-        it_stands = isinstance(error, stands)
-        yield from perform(Leave(place, AT_ONCE, in_time=it_stands))
-        yield from undone(None if it_stands else undo, deadline)
+        yield from perform(Leave(place, AT_ONCE, in_time=isinstance(error, stands)))
         raise
     yield from perform(Leave(place, due))
     return answer, asked_at
@@ -106,25 +122,6 @@ def pause(channel: str, until: float) -> Plan[None]:
         yield from perform(Leave(place, inf))
         raise
     yield from perform(Leave(place, inf))
-
-
-def _once(
-    operation: Operation[AttemptT],
-    undo: Callable[[], Operation[object]] | None,
-    stands: tuple[type[BaseException], ...],
-    asked_at: float,
-    deadline: float,
-) -> Plan[AttemptT]:
-    attempt = operation if deadline == inf else Within(operation, max(deadline, asked_at + ATTEMPT_SECONDS))
-    answer: AttemptT
-    try:
-        answer = yield attempt
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        yield from undone(None if isinstance(error, stands) else undo, deadline)
-        raise
-    return answer
 
 
 def _attempts(
@@ -175,6 +172,22 @@ def _due(answer: AttemptT) -> Plan[float]:
         return now + LOOK_SECONDS
     # one millisecond more: the server rounds the remaining time down
     return now + min((free_in_ms + (1 if free_in_ms else 0)) * MILLISECOND, LOOK_SECONDS)
+
+
+def undo_after(
+    error: BaseException,
+    undo: Callable[[], Operation[object]] | None,
+    trying: Try[Any],
+    stands: tuple[type[BaseException], ...] = STANDS,
+) -> Plan[None]:
+    """Undo what a wait may have taken that ended by `error`, except one of `stands` or the end of the process."""
+    if not isinstance(error, (GeneratorExit, *stands)):
+        yield from undone(undo, _deadline_of(trying))
+
+
+def _deadline_of(trying: Try[Any]) -> float:
+    """Return the local time at which the whole wait ends."""
+    return inf if trying.timeout is None else trying.asked_at + (trying.timeout or TRY_SECONDS)
 
 
 def undone(undo: Callable[[], Operation[object]] | None, deadline: float) -> Plan[None]:

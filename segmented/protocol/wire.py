@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -33,16 +32,11 @@ from segmented.models.locks import Lost, Released, Renewed
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
-    from segmented.protocol.seen import Sight
-
-pack_command: Callable[[Any], bytes] | None = None
 Reply = Any
 """A server's reply: bytes or str, int, None, lists of these, or a ResponseError."""
 Command = Sequence[str | int]
-
-
-with suppress(ImportError):  # an optional dependency, which is faster
-    from hiredis import pack_command
+Sight = tuple[int, int, int]
+"""What an answer tells of a name's progress: epoch, sequence number and fencing token; 0 if it does not tell."""
 
 
 @dataclass(slots=True)  # neither this nor Call is frozen: each operation creates one, and frozen takes twice as long
@@ -60,19 +54,6 @@ MakeExchange = Callable[["Dialect", int], Exchange[AnswerT]]
 """Creates an exchange from a server's dialect and the number of the attempt, from 1."""
 
 
-def packed(commands: Sequence[Command]) -> bytes:
-    """Encode commands for the wire. Faster than the driver's packer, which supports more types."""
-    if pack_command is not None:
-        return b"".join([pack_command(tuple(command)) for command in commands])
-    pieces: list[str] = []
-    for command in commands:
-        pieces.append(f"*{len(command)}\r\n")
-        for argument in command:
-            said = argument if type(argument) is str else str(argument)
-            pieces.append(f"${len(said) if said.isascii() else len(said.encode())}\r\n{said}\r\n")
-    return "".join(pieces).encode()
-
-
 @dataclass(slots=True)
 class Call:
     """One command: a script with its keys and arguments or, without a script, the plain command in `arguments`."""
@@ -80,18 +61,6 @@ class Call:
     script: Script | None
     keys: Sequence[str]
     arguments: Sequence[str | int]
-
-    def command(self) -> Command:
-        """Return the command, with the script by its digest."""
-        if self.script is None:
-            return self.arguments
-        return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.arguments)
-
-    def full_command(self) -> Command:
-        """Return the command with the script's text, which also caches it."""
-        if self.script is None:
-            return self.arguments
-        return ("EVAL", self.script.text, len(self.keys), *self.keys, *self.arguments)
 
     @property
     def key(self) -> str:
@@ -117,6 +86,12 @@ def text(value: Reply) -> str:
 def readable(value: Reply) -> str:
     """Decode a string that another program may have written in another encoding."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def position(said: str) -> tuple[int, int]:
+    """Read an epoch and a sequence number, joined by "-"."""
+    epoch, _, sequence = said.partition("-")
+    return int(epoch), int(sequence)
 
 
 def optional_number(value: Reply) -> int | None:
@@ -172,12 +147,14 @@ class Codec:
     native: Native | None = None
     finish: Callable[[Any, Any], Exchange[Any]] | None = None
     """Continues on the same connection: takes the operation and its answer, returns the final answer."""
+    finishes: Callable[[Any], object] = bool
+    """Returns whether an operation needs `finish`."""
     wakes: Callable[[Any], tuple[str, str] | None] | None = None
     """For a possible release: returns the waiters' channel and the holder id that its message carries."""
     doubt: Callable[[Any], Any] | None = None
     """Reads the answer to a repeat after a lost reply: the first attempt may have taken effect."""
     sight: Callable[[Reply, Any], Sight | None] | None = None
-    """Takes the reply and the answer; returns what they tell of the name's progress (`segmented.protocol.seen`)."""
+    """Takes the reply and the answer; returns what they tell of the name's progress (`Seen` of the store)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +165,7 @@ class Script:
     text: str
     sha: str
     takes_seen: bool = False
-    """Whether its last argument is what the caller's process has seen (`segmented.protocol.seen`)."""
+    """Whether its last argument is what the caller's process has seen (`Seen` of the store)."""
 
 
 TAKEN: Final = "table.remove(ARGV)"

@@ -132,7 +132,7 @@ class AsyncPool:
     ) -> Granting:
         """Return an awaitable for the answer; or use `async with pool.grant(order) as grant`. See `Pool.grant`."""
         operation = self._settings.grant(
-            as_order(order, quantity), holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
+            order, quantity, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
         )
         return Granting(self, operation, checked_timeout(timeout), fair=fair)
 

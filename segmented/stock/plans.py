@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -10,7 +11,7 @@ from segmented import protocol as op
 from segmented.errors import PoolNotFrozen, StockError, StoreError
 from segmented.keys import shard_keys
 from segmented.models import Busy, Granted, Lost, Renewed, Settled
-from segmented.plans import Now, Plan, pause, perform, wait_for
+from segmented.plans import Now, Plan, Try, pause, perform, undo_after, wait_in_line
 from segmented.plans.waiting import MILLISECOND
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ COMING_BACK_MAX: Final = 64
 """Maximum number of tries of a grant that does not wait, while expired holds are returned for it."""
 Verdict = Literal["confirm", "release", "wait"]
 """A resolver's decision on an order whose hold has expired: sold after all, returned, or not known yet."""
+STANDS: Final = (StockError, StoreError)
+"""Exceptions after which a grant is not undone: a repeat continues."""
 BUSY_TRIES_MAX: Final = 1_000
 """Each Busy of a reservation returned 16 expired holds, so this many tries clear 16,000."""
 
@@ -38,40 +41,60 @@ def grant_plan(operation: op.Grant, timeout: float | None) -> Plan[tuple[Granted
     holder's lease may have expired.
     """
     freed = shard_keys(operation.sku).freed
-    began_at = yield from perform(Now())
-    left = timeout
+    trying = first = Try(operation, freed, timeout)
     while True:
-        answer, asked_at = yield from wait_for(
-            operation,
-            channel=freed,
-            timeout=left,
-            is_busy=lambda answer: isinstance(answer, Busy) and not answer.is_in_hand,
-            undo=lambda: op.Cancel(operation.sku, operation.order.order_id, operation.holder_id),
-            stands=(StockError, StoreError),
-            handed="kept late",
-        )
+        answer, asked_at = yield from _waited(operation, trying)
+        if isinstance(answer, Granted):
+            return answer, asked_at
         for _ in range(COMING_BACK_MAX):
-            if left != 0 or not isinstance(answer, Busy) or answer.is_in_hand or answer.free_in_ms != 0:
+            if trying.timeout != 0 or not isinstance(answer, Busy) or answer.is_in_hand or answer.free_in_ms != 0:
                 break
             asked_at = yield from perform(Now())  # expired holds are being returned, a few with each call
             answer = yield from perform(operation)
         if answer is None:  # the deadline came before this waiter's first turn
             return Busy(operation.order.order_id, 0, None), asked_at
-        if not (isinstance(answer, Busy) and answer.is_in_hand) or left == 0:
+        if not (isinstance(answer, Busy) and answer.is_in_hand) or trying.timeout == 0:
             return answer, asked_at
-        deadline = inf if timeout is None else began_at + timeout
+        deadline = inf if timeout is None else first.asked_at + timeout
         lapses_at = (yield from perform(Now())) + ((answer.free_in_ms or 0) + 1) * MILLISECOND
         yield from pause(f"{freed}:in-hand", min(lapses_at, deadline))
         left = None if timeout is None else max(0.0, deadline - (yield from perform(Now())))
+        trying = Try(operation, freed, left)
+
+
+def _waited(operation: op.Grant, trying: Try[Granted | Refusal]) -> Plan[tuple[Granted | Refusal | None, float]]:
+    """Wait for a segment, once; return the last answer, if any, and the local time just before it was sent."""
+    cancelling = partial(op.Cancel, operation.sku, operation.order.order_id, operation.holder_id)
+    try:
+        tried: tuple[Granted | Refusal, float] | None = yield trying
+        if tried is not None and (trying.timeout == 0 or not _needs_segment(tried[0])):
+            return tried[0], trying.asked_at
+        return (
+            yield from wait_in_line(
+                trying,
+                is_tried=tried is not None,
+                is_busy=_needs_segment,
+                undo=cancelling,
+                stands=STANDS,
+                handed="kept late",
+            )
+        )
+    except BaseException as error:
+        yield from undo_after(error, cancelling, trying, STANDS)
+        raise
+
+
+def _needs_segment(answer: Granted | Refusal) -> bool:
+    return isinstance(answer, Busy) and not answer.is_in_hand
 
 
 def reserve_plan(operation: op.Reserve) -> Plan[Taken]:
     """Reserve; while many expired holds are being returned, try again, a bounded number of times."""
-    answer = yield from perform(operation)
+    answer: Taken = yield operation
     for _ in range(BUSY_TRIES_MAX):
         if not isinstance(answer, Busy):
             break
-        answer = yield from perform(operation)
+        answer = yield operation
     return answer
 
 
@@ -80,7 +103,8 @@ def reserve_many_plan(operation: op.ReserveMany) -> Plan[list[Taken | SegmentedE
     answers: list[Taken | SegmentedError] = []
     for first in range(0, len(operation.orders), op.BATCH_MAX):
         page = operation.orders[first : first + op.BATCH_MAX]
-        answers += yield from perform(replace(operation, orders=page))
+        found: list[Taken | SegmentedError] = yield replace(operation, orders=page)
+        answers += found
     return (yield from while_busy_plan(operation, answers))
 
 

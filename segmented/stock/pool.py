@@ -145,7 +145,7 @@ class Pool:
         with other content.
         """
         operation = self._settings.grant(
-            as_order(order, quantity), holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
+            order, quantity, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
         )
         answer, asked_at = run_sync(
             grant_marked(self._mark, operation, checked_timeout(timeout), fair=fair), self.store
@@ -154,7 +154,7 @@ class Pool:
 
     def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left."""
-        operation = op.Reserve(self.sku, as_order(order, quantity), self._settings.hold_ms, partial)
+        operation = self._settings.reserve(order, quantity, partial=partial)
         return run_sync(reserve_marked(self._mark, operation), self.store)
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:

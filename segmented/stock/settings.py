@@ -104,14 +104,21 @@ class PoolSettings:
     def _check_number(self, value: int, what: str, least: int, most: int) -> None:
         _check_number_of(self.sku, value, what, least, most)
 
-    def grant(self, order: Order, *, holder_id: str | None, keep_refusal: bool, partial: bool) -> op.Grant:
+    def grant(
+        self, order: Order | str, quantity: int, *, holder_id: str | None, keep_refusal: bool, partial: bool
+    ) -> op.Grant:
         """Build a grant of units and a segment; a caller's holder id counts for this order only, and is reusable."""
+        wanted = as_order(order, quantity)
         if holder_id is None:
             own = uuid4().hex
         else:
             check_id(holder_id, "holder id")
-            own = f"{holder_id}/{order.order_id}"
-        return op.Grant(self.sku, order, own, self.ttl_ms, self.hold_ms, keep_refusal, partial, self.above)
+            own = f"{holder_id}/{wanted.order_id}"
+        return op.Grant(self.sku, wanted, own, self.ttl_ms, self.hold_ms, keep_refusal, partial, self.above)
+
+    def reserve(self, order: Order | str, quantity: int, *, partial: bool) -> op.Reserve:
+        """Build a reservation of units."""
+        return op.Reserve(self.sku, as_order(order, quantity), self.hold_ms, partial)
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool) -> op.ReserveMany:
         """Check that all items are orders, before any is reserved."""

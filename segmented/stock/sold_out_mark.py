@@ -109,9 +109,11 @@ class SoldOutMark:
 def grant_marked(
     mark: SoldOutMark, operation: op.Grant, timeout: float | None, *, fair: bool
 ) -> Plan[tuple[Granted | Refusal, float]]:
-    """Grant, unless the mark refuses."""
+    """Return the plan of a grant, unless the mark refuses."""
     plan = (fair_grant_plan if fair else grant_plan)(operation, timeout)
-    return (yield from marked(mark, operation.order, plan, partial=operation.partial, is_kept=operation.keep_refusal))
+    if not mark.seconds:
+        return plan
+    return marked(mark, operation.order, plan, partial=operation.partial, is_kept=operation.keep_refusal)
 
 
 def marked(
@@ -132,9 +134,11 @@ def marked(
 
 
 def reserve_marked(mark: SoldOutMark, operation: op.Reserve) -> Plan[Taken]:
-    """Reserve, unless the mark refuses."""
-    if not mark.seconds:
-        return (yield from reserve_plan(operation))
+    """Return the plan of a reservation, unless the mark refuses."""
+    return _reserve_marked(mark, operation) if mark.seconds else reserve_plan(operation)
+
+
+def _reserve_marked(mark: SoldOutMark, operation: op.Reserve) -> Plan[Taken]:
     refused = mark.refusal(operation.order, partial=operation.partial)
     if refused is not None:
         return refused
@@ -149,9 +153,15 @@ def reserve_many_marked(
     operation: op.ReserveMany,
     plan_of: Callable[[op.ReserveMany], Plan[list[Taken | SegmentedError]]] = reserve_many_plan,
 ) -> Plan[list[Taken | SegmentedError]]:
-    """Reserve, by `plan_of`, for the orders that the mark does not refuse."""
-    if not mark.seconds:
-        return (yield from plan_of(operation))
+    """Return the plan that reserves, by `plan_of`, for the orders that the mark does not refuse."""
+    return _reserve_many_marked(mark, operation, plan_of) if mark.seconds else plan_of(operation)
+
+
+def _reserve_many_marked(
+    mark: SoldOutMark,
+    operation: op.ReserveMany,
+    plan_of: Callable[[op.ReserveMany], Plan[list[Taken | SegmentedError]]],
+) -> Plan[list[Taken | SegmentedError]]:
     answers: dict[int, Taken | SegmentedError] = {}
     asked: list[int] = []
     for index, order in enumerate(operation.orders):

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from segmented.clock import ManualClock
 from segmented.errors import SegmentedError, StoreUnavailable
-from segmented.plans import Batch, IsWaitedFor, Join, Leave, Line, Listen, Now, Park, Plan, Within
+from segmented.plans import Batch, Join, Leave, Line, Listen, Now, Park, Plan, Try, Within, perform, substituted
+from segmented.plans.drivers import attempt_deadline
 from segmented.protocol import Effect, Operation
 from segmented.stores.memory import MemoryModel
 
@@ -84,6 +85,24 @@ class Sleep(Effect[None]):
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class IsWaitedFor(Effect[bool]):
+    """Whether a channel's queue has waiters; only the simulator performs it."""
+
+    channel: str
+
+
+def _in_steps(effect: Effect[Any]) -> Plan[Any]:
+    """Make a first attempt in single steps, so that other actors come in between."""
+    if not isinstance(effect, Try):
+        return (yield from perform(effect))
+    effect.asked_at = yield from perform(Now())
+    if effect.timeout != 0 and (yield from perform(IsWaitedFor(effect.channel))):
+        return None
+    answer = yield from perform(Within(effect.operation, attempt_deadline(effect)))
+    return answer, (yield from perform(Now()))
+
+
 class Killed:
     """An outcome: the actor's process died before its plan ended, without cleanup."""
 
@@ -132,10 +151,10 @@ class Simulation:
 
     def start(self, name: str, plan: Plan[Any], *, process: str | None = None) -> Actor:
         """Add a plan; it begins at the next step. Plans of one process (default: one each) share one waiting line."""
-        actor = Actor(name, plan, process or name)
+        actor = Actor(name, substituted(plan, _in_steps), process or name)
         self.actors.append(actor)
         if not self.steps and not self._schedule.actors.happens():  # plans started during the run belong to it
-            plan.close()
+            actor.plan.close()
             actor.is_done = True
         return actor
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from segmented.plans import Batch, Within
+from segmented.plans import Batch, Try, Within
 from segmented.stock.settings import PoolSettings
 from segmented.stock.sharded.plans import ShardedPlans
 
@@ -33,7 +33,7 @@ def asked_by(effect: Effect[Any]) -> tuple[Operation[Any], ...]:
     match effect:
         case Batch(operations, _):
             return operations
-        case Within(operation, _):
+        case Within(operation, _) | Try(operation):
             return (operation,)
         case _:
             return (effect,)  # type: ignore[return-value]  # one that is no operation has none of their types

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from segmented.protocol.wire import QUESTION, Dialect, dialect_of, packed
+from segmented.protocol.wire import QUESTION, Dialect, dialect_of
+from segmented.stores.redis.exchange import packed
 
 VALKEY = [["delifeq", 3], None, None]
 REDIS = [None, ["delex", -2], None]

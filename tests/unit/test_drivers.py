@@ -14,7 +14,7 @@ from segmented import protocol as op
 from segmented.clock import Clock, ManualClock
 from segmented.errors import StoreRefused, StoreUnavailable
 from segmented.models import Released
-from segmented.plans import Join, Now, Park, Plan, perform, run_async, run_sync
+from segmented.plans import Join, Now, Park, Plan, Try, perform, run_async, run_sync
 from segmented.plans.tasks import begun
 from segmented.protocol import Effect
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
@@ -29,6 +29,9 @@ AnswerT = TypeVar("AnswerT")
 
 ACQUIRE = op.AcquireLock("x", "h", 1_000)
 RELEASE = op.ReleaseLock("x", "h")
+
+
+FREED = "freed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +187,38 @@ def test_a_plan_that_is_closed_hears_of_it_and_asks_nothing_more() -> None:
     assert next(plan) == ACQUIRE
     plan.close()
     assert seen == ["closed"]
+
+
+def performed(effect: Effect[Any], store: ScriptedStore | AsyncScriptedStore) -> object:
+    if isinstance(store, ScriptedStore):
+        return run_sync(perform(effect), store)
+    return asyncio.run(run_async(perform(effect), store))
+
+
+@pytest.mark.parametrize("make", [ScriptedStore, AsyncScriptedStore])
+@pytest.mark.parametrize(("timeout", "deadline"), [(None, inf), (5.0, 12.0), (0.01, 7.1), (0, 9.0)])
+def test_a_first_attempt_has_the_deadline_of_its_wait_and_is_timed_before_and_after(
+    make: type[ScriptedStore | AsyncScriptedStore], timeout: float | None, deadline: float
+) -> None:
+    clock, trying = ManualClock(start=7.0), Try(ACQUIRE, FREED, timeout)
+    store = make(lambda _: clock.advance(0.5))
+    store.clock = clock
+    assert performed(trying, store) == (None, 7.5)
+    assert (trying.asked_at, store.deadlines, store.asked) == (7.0, [deadline], [ACQUIRE])
+
+
+@pytest.mark.parametrize("make", [ScriptedStore, AsyncScriptedStore])
+def test_a_first_attempt_is_not_made_behind_others_unless_it_is_the_only_one(
+    make: type[ScriptedStore | AsyncScriptedStore],
+) -> None:
+    store = make(lambda _: "taken")
+    place = store.wakeups.join(FREED)
+    for timeout in (None, 5.0):
+        assert performed(Try(ACQUIRE, FREED, timeout), store) is None
+    assert store.asked == []
+    assert performed(Try(ACQUIRE, FREED, 0), store) == ("taken", 7.0)
+    store.wakeups.leave(place, inf)
+    assert performed(Try(ACQUIRE, FREED, 5.0), store) == ("taken", 7.0)
 
 
 async def held_back(store: AsyncScriptedStore, plan: Plan[Any]) -> asyncio.Task[Any]:

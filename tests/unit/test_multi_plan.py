@@ -12,7 +12,7 @@ from segmented.errors import AcquireTimeout, LeaseLost, StoreUnavailable, WrongK
 from segmented.locks.lock import LockClaim
 from segmented.locks.multi import multi_plan
 from segmented.models import Acquired, Held, Lost, Released, Renewed
-from segmented.plans import Batch, IsWaitedFor, Join, Leave, Line, Listen, Now, Park, Within
+from segmented.plans import Batch, Join, Leave, Line, Listen, Now, Park, Try, Within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,8 +60,9 @@ class World:
                 return [self.answer(one, is_alone=False) for one in operations]
             case Within(operation):
                 return self.answer(operation)
-            case IsWaitedFor():
-                return bool(len(self._line))
+            case Try(operation):
+                effect.asked_at = self.now
+                return None if len(self._line) else (self.answer(operation), self.now)
             case Join():
                 return self._line.join(lambda: None)
             case Listen():

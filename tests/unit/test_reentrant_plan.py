@@ -9,7 +9,7 @@ import pytest
 from segmented.locks.handle import acquire_plan
 from segmented.locks.reentrant import ReentrantClaim
 from segmented.models import Acquired, Held
-from segmented.plans import IsWaitedFor, Join, Leave, Line, Listen, Now, Park, Within
+from segmented.plans import Join, Leave, Line, Listen, Now, Park, Try, Within
 from segmented.protocol import AcquireReentrant
 
 if TYPE_CHECKING:
@@ -19,15 +19,12 @@ if TYPE_CHECKING:
 CLAIM = ReentrantClaim("door", "h", 1_000, "a")
 ENTER = AcquireReentrant("door", "a", "h", 1_000)
 AGAIN = Acquired(7, 1_000, replay=False)
-NOBODY, SOMEBODY, WOKEN = False, True, True
+WOKEN = True
 ENTER_AGAIN = AcquireReentrant("door", "a", "h", 1_000, only_again=True)
 
 
 def test_where_nobody_waits_it_asks_for_the_lock() -> None:
-    plan = acquire_plan(CLAIM, 5.0)
-    assert next(plan) == Now()
-    assert plan.send(100.0) == IsWaitedFor(CLAIM.channel)
-    assert plan.send(NOBODY) == Within(ENTER, 105.0)
+    assert next(acquire_plan(CLAIM, 5.0)) == Try(ENTER, CLAIM.channel, 5.0)
 
 
 def behind_another() -> Plan[Found]:
@@ -35,9 +32,10 @@ def behind_another() -> Plan[Found]:
     line = Line(CLAIM.channel)
     line.join(lambda: None)
     plan = acquire_plan(CLAIM, 5.0)
-    assert next(plan) == Now()
-    assert plan.send(100.0) == IsWaitedFor(CLAIM.channel)
-    assert plan.send(SOMEBODY) == Join(CLAIM.channel)
+    trying = next(plan)
+    assert isinstance(trying, Try)
+    trying.asked_at = 100.0
+    assert plan.send(None) == Join(CLAIM.channel)
     assert plan.send(line.join(lambda: None)) == Now()
     assert plan.send(100.0) == Within(ENTER_AGAIN, 105.0)
     return plan

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 WITHOUT = TESTS / "support" / "without_hiredis"
 ASK = """
 from redis.utils import HIREDIS_AVAILABLE
-from segmented.protocol import wire
-print(HIREDIS_AVAILABLE, bool(wire.pack_command))
+from segmented.stores.redis import exchange
+print(HIREDIS_AVAILABLE, bool(exchange.pack_command))
 """
 
 

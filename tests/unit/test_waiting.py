@@ -11,7 +11,7 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import OrderMismatch, OrderUnknown, StoreRefused, StoreUnavailable
 from segmented.models import Acquired, Busy, Held
-from segmented.plans import IsWaitedFor, Join, Leave, Line, Listen, Now, Offer, Park, Within, wait_for
+from segmented.plans import Join, Leave, Line, Listen, Now, Offer, Park, Try, Within, wait_for, wait_in_line
 
 if TYPE_CHECKING:
     from segmented.plans import Plan
@@ -22,17 +22,17 @@ WITHIN = Within(ACQUIRE, 105.0)
 TAKEN = Acquired(7, ttl_ms=1_000, replay=False)
 
 
-def waiting(
-    timeout: float | None, handed: Literal["undone late", "kept late"] | None = None
-) -> Plan[tuple[Any, float]]:
-    return wait_for(
-        ACQUIRE,
-        channel="freed",
-        timeout=timeout,
-        is_busy=lambda answer: isinstance(answer, Held),
-        undo=lambda: UNDO,
-        handed=handed,
-    )
+def is_held(answer: object) -> bool:
+    return isinstance(answer, Held)
+
+
+def waiting(timeout: float | None) -> Plan[tuple[Any, float]]:
+    return wait_for(ACQUIRE, channel="freed", timeout=timeout, is_busy=is_held, undo=lambda: UNDO)
+
+
+def trying(timeout: float | None) -> Try[Any]:
+    """Return a first attempt that was made at 100.0."""
+    return Try(ACQUIRE, "freed", timeout, asked_at=100.0)
 
 
 class PlanDriver:
@@ -63,9 +63,8 @@ class PlanDriver:
 def at_first_try(timeout: float | None = 5.0) -> PlanDriver:
     """Bring a plan to its first request: nobody is in the line."""
     driver = PlanDriver(waiting(timeout))
-    assert driver.asked == Now()
-    assert driver.answer(100.0) == IsWaitedFor("freed")
-    assert driver.answer(False) == (ACQUIRE if timeout is None else WITHIN)  # noqa: FBT003  # what IsWaitedFor answers
+    assert driver.asked == trying(timeout)
+    driver.asked.asked_at = 100.0
     return driver
 
 
@@ -74,26 +73,22 @@ def in_line(timeout: float | None = 5.0, *, behind: bool = False) -> tuple[PlanD
     line = Line("freed")
     if behind:
         line.join(lambda: None)
-        driver = PlanDriver(waiting(timeout))
-        assert driver.answer(100.0) == IsWaitedFor("freed")
-        assert driver.answer(True) == Join("freed")  # noqa: FBT003  # what IsWaitedFor answers
+        driver = at_first_try(timeout)
+        assert driver.answer(None) == Join("freed")
     else:
         driver = at_first_try(timeout)
-        assert driver.answer(Held(500)) == Join("freed")
+        assert driver.answer((Held(500), 100.1)) == Join("freed")
     place = line.join(lambda: None)
     assert driver.answer(place) == Listen("freed", inf if timeout is None else 105.0)
     return driver, place
 
 
 def test_without_a_timeout_there_is_one_try_and_no_line() -> None:
-    driver = PlanDriver(waiting(0))
-    assert driver.asked == Now()
-    assert driver.answer(100.0) == Within(ACQUIRE, 102.0)
-    assert driver.end(Held(500)) == (Held(500), 100.0)
+    assert at_first_try(0).end((Held(500), 100.1)) == (Held(500), 100.0)
 
 
 def test_a_free_lock_is_taken_at_the_first_try_without_standing_in_line() -> None:
-    assert at_first_try().end(TAKEN) == (TAKEN, 100.0)
+    assert at_first_try().end((TAKEN, 100.1)) == (TAKEN, 100.0)
 
 
 def test_the_second_try_comes_after_the_subscription_is_confirmed() -> None:
@@ -219,8 +214,7 @@ def test_an_answer_that_is_an_error_took_nothing_and_is_not_undone() -> None:
 
 
 def test_a_single_try_that_ends_by_an_error_is_undone_too() -> None:
-    driver = PlanDriver(waiting(0))
-    driver.answer(100.0)
+    driver = at_first_try(0)
     assert driver.fail(StoreUnavailable()) == Now()
     assert driver.answer(101.0) == Within(UNDO, 102.0)
     driver.raises(StoreUnavailable)
@@ -230,7 +224,6 @@ def test_a_single_try_that_ends_by_an_error_is_undone_too() -> None:
 def test_a_process_that_is_gone_cleans_nothing_up(timeout: float) -> None:
     plan = waiting(timeout)
     next(plan)
-    plan.send(100.0)
     plan.close()
     with pytest.raises(StopIteration):
         next(plan)
@@ -241,9 +234,9 @@ def test_a_process_that_is_gone_cleans_nothing_up(timeout: float) -> None:
 
 def parked_with_an_offer(handed: Literal["undone late", "kept late"]) -> tuple[PlanDriver, Any]:
     """Bring a plan to where it sleeps, its attempt left with its place."""
-    driver = PlanDriver(waiting(5.0, handed))
-    for first in (100.0, False, Held(500)):
-        driver.answer(first)
+    driver = PlanDriver(
+        wait_in_line(trying(5.0), is_tried=True, is_busy=is_held, undo=lambda: UNDO, handed=handed)  # after the first
+    )
     line = Line("freed")
     place = line.join(lambda: None)
     for answer in (place, None, 100.2, Held(400), 100.3):

@@ -10,12 +10,10 @@ from segmented.keys import shard_keys
 from segmented.models import Frozen, Thawed
 from segmented.protocol.pool.foreign import pool_state
 from segmented.protocol.pool.wire import SCAN_COUNT, keys_of, kind_of
-from segmented.protocol.seen import position
-from segmented.protocol.wire import Call, Codec, plain_call, script_call, text
+from segmented.protocol.wire import Call, Codec, plain_call, position, script_call, text
 
 if TYPE_CHECKING:
-    from segmented.protocol.seen import Sight
-    from segmented.protocol.wire import Reply
+    from segmented.protocol.wire import Reply, Sight
 
 LETTERS: Final = {"confirmed": "c", "cancelled": "x"}
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from redis.exceptions import ResponseError
 
 from segmented.errors import WrongKind
-from segmented.keys import LockKeys, lock_keys, named_lock_keys
+from segmented.keys import KEPT_MAX, LockKeys, lock_keys, named_lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed, Unreplicated
 from segmented.protocol import AcquireLock, AdoptLock, ReleaseLock, RenameHolder, RenewLock
 from segmented.protocol.wire import (
@@ -15,10 +17,10 @@ from segmented.protocol.wire import (
     Codec,
     Native,
     Send,
+    load_script,
     optional_number,
     released_or_lost,
     renewed_or_lost,
-    script_call,
     text,
     unsure_if_lost,
 )
@@ -38,15 +40,20 @@ def _keys(operation: AcquireLock | AdoptLock | RenewLock | RenameHolder | Releas
     return named_lock_keys(operation.name) if operation.is_key else lock_keys(operation.name)
 
 
+@lru_cache(KEPT_MAX)
+def _listed(name: str, *, is_key: bool) -> tuple[str, ...]:
+    """Return KEYS of every lock script; cached, because each call needs them."""
+    return tuple((named_lock_keys(name) if is_key else lock_keys(name)).listed())
+
+
 def _encode_acquire(operation: AcquireLock) -> Call:
-    keys = _keys(operation).listed()
-    fence_ttl_ms = FENCE_IDLE_MS + operation.ttl_ms + operation.delay_ms
     lease_ms = operation.ttl_ms + operation.delay_ms
-    return script_call("acquire_lock", keys, operation.holder_id, lease_ms, operation.delay_ms, fence_ttl_ms)
+    arguments = (operation.holder_id, lease_ms, operation.delay_ms, FENCE_IDLE_MS + lease_ms)
+    return Call(load_script("acquire_lock"), _listed(operation.name, is_key=operation.is_key), arguments)
 
 
 def _decode_acquire(operation: AcquireLock, reply: Reply) -> Acquired | Held:
-    kind, number, flag = text(reply).split(" ")
+    kind, number, flag = (reply.decode() if isinstance(reply, bytes) else reply).split(" ")
     if kind == "acquired":
         return Acquired(int(number), operation.ttl_ms, replay=flag == "1")
     _check_kind(operation.name, kind)
@@ -63,7 +70,8 @@ def _check_kind(name: str, said: str) -> None:
 
 
 def _encode_adopt(operation: AdoptLock) -> Call:
-    return script_call("adopt_lock", _keys(operation).listed(), operation.holder_id, operation.delay_ms)
+    keys = _listed(operation.name, is_key=operation.is_key)
+    return Call(load_script("adopt_lock"), keys, (operation.holder_id, operation.delay_ms))
 
 
 def _decode_adopt(operation: AdoptLock, reply: Reply) -> Acquired | Lost:
@@ -75,12 +83,13 @@ def _decode_adopt(operation: AdoptLock, reply: Reply) -> Acquired | Lost:
 
 
 def _encode_renew(operation: RenewLock) -> Call:
-    keys = _keys(operation).listed()
-    return script_call("renew_lock", keys, operation.holder_id, operation.ttl_ms, operation.delay_ms)
+    keys = _listed(operation.name, is_key=operation.is_key)
+    return Call(load_script("renew_lock"), keys, (operation.holder_id, operation.ttl_ms, operation.delay_ms))
 
 
 def _encode_rename(operation: RenameHolder) -> Call:
-    return script_call("rename_holder", _keys(operation).listed(), operation.holder_id, operation.new_holder_id)
+    keys = _listed(operation.name, is_key=operation.is_key)
+    return Call(load_script("rename_holder"), keys, (operation.holder_id, operation.new_holder_id))
 
 
 def _decode_rename(_: RenameHolder, reply: Reply) -> bool:
@@ -88,7 +97,8 @@ def _decode_rename(_: RenameHolder, reply: Reply) -> bool:
 
 
 def _encode_release(operation: ReleaseLock) -> Call:
-    return script_call("release_lock", _keys(operation).listed(), operation.holder_id, operation.delay_ms)
+    keys = _listed(operation.name, is_key=operation.is_key)
+    return Call(load_script("release_lock"), keys, (operation.holder_id, operation.delay_ms))
 
 
 # --- by the server's own commands ---
@@ -126,7 +136,7 @@ def _wakes(operation: ReleaseLock) -> tuple[str, str]:
 
 def _await_replicas(operation: AcquireLock, answer: Acquired | Held) -> Exchange[Acquired | Held | Unreplicated]:
     """Wait until replicas acknowledge the write: a repeat writes too, otherwise WAIT would count wrongly."""
-    if not operation.replicas or not isinstance(answer, Acquired):
+    if not isinstance(answer, Acquired):
         return answer
     wait: Command = ("WAIT", operation.replicas, operation.within_ms)
     (count,) = yield Send((wait,), patience=operation.within_ms / 1000)
@@ -136,7 +146,7 @@ def _await_replicas(operation: AcquireLock, answer: Acquired | Held) -> Exchange
 
 
 CODECS: Final = {
-    AcquireLock: Codec(_encode_acquire, _decode_acquire, finish=_await_replicas),
+    AcquireLock: Codec(_encode_acquire, _decode_acquire, finish=_await_replicas, finishes=attrgetter("replicas")),
     AdoptLock: Codec(_encode_adopt, _decode_adopt),
     RenameHolder: Codec(_encode_rename, _decode_rename),
     RenewLock: Codec(_encode_renew, renewed_or_lost, native=Native(_native_renew, _decode_native_renew)),

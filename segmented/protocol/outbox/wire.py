@@ -29,16 +29,17 @@ from segmented.models.submitted import (
 )
 from segmented.protocol.pool.orders_wire import customer_missing, settled_line
 from segmented.protocol.pool.wire import SCAN_COUNT, keys_of, kind_of, order_record
-from segmented.protocol.wire import Call, Codec, optional_number, plain_call, readable, script_call, text
+from segmented.protocol.wire import Call, Codec, load_script, optional_number, plain_call, readable, script_call, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.protocol.seen import Sight
-    from segmented.protocol.wire import Reply
+    from segmented.protocol.wire import Reply, Sight
 
 MESSAGES_MAX: Final = 1_000
 """Maximum kept messages of one queue: a broken publisher must not fill the stock's server."""
+TAKEN: Final = frozenset({"taken", b"taken"})
+"""First word of the usual answer, as text and as bytes; `kind_of` reads the others."""
 
 
 # --- accepting ---
@@ -46,7 +47,7 @@ MESSAGES_MAX: Final = 1_000
 
 def _encode_queue(operation: op.QueueOrders) -> Call:
     flat = [part for order in operation.orders for part in (order.order_id, order.quantity, order.customer_id or "")]
-    return script_call("queue_orders", keys_of(operation.sku), operation.publish_after_ms, *flat)
+    return Call(load_script("queue_orders"), keys_of(operation.sku), (operation.publish_after_ms, *flat))
 
 
 def _decode_queue(
@@ -90,11 +91,12 @@ def _encode_take(operation: op.TakeOrders) -> Call:
         operation.begun_max,
         operation.above,
     )
-    return script_call("take_orders", keys_of(operation.sku), *head, *operation.order_ids)
+    return Call(load_script("take_orders"), keys_of(operation.sku), (*head, *operation.order_ids))
 
 
 def _decode_take(operation: op.TakeOrders, reply: Reply) -> TakenOrders:
-    kind_of(operation.sku, reply)
+    if reply[0] not in TAKEN:
+        kind_of(operation.sku, reply)
     epoch, sequence, lines = int(reply[1]), int(reply[2]), text(reply[4]).split("\n")
     orders = tuple(
         _taken(operation.sku, order_id, line, epoch, sequence)
@@ -115,7 +117,7 @@ def _taken(
                 Order(order_id, int(asked) if asked else units, customer or None),
                 units,
                 number,
-                parse_parts(parts, segment=number, quantity=units),
+                parse_parts(parts, segment=number, quantity=units) if parts else ((number, units),),
                 int(fence) if fence else None,
                 epoch,
                 int(fields[6]),

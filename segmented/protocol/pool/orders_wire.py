@@ -25,7 +25,6 @@ from segmented.models import (
     Order,
     OrderState,
     Part,
-    Refusal,
     Released,
     Renewed,
     Reserved,
@@ -35,16 +34,25 @@ from segmented.models import (
     Taken,
 )
 from segmented.protocol.pool.wire import STATES, keys_of, kind_of
-from segmented.protocol.wire import Call, Codec, optional_number, script_call, text
+from segmented.protocol.wire import Call, Codec, load_script, optional_number, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.protocol.seen import Sight
-    from segmented.protocol.wire import Reply
+    from segmented.protocol.wire import Reply, Sight
+
+
+RESERVED: Final = frozenset({"reserved", b"reserved"})
+SETTLED: Final = frozenset({"settled", b"settled"})
+GRANTED: Final = frozenset({"granted", b"granted"})
+"""First words of the usual answers, as text and as bytes; `kind_of` reads the others."""
 
 
 # --- lines of an answer ---
+
+
+def _lines(value: Reply) -> list[str]:
+    return (value.decode() if isinstance(value, bytes) else str(value)).split("\n")
 
 
 def settled_line(order_id: str, fields: Sequence[str], *, replay: bool = True) -> Settled:
@@ -125,9 +133,8 @@ def _reserved_one(  # the fields, in their order
 def _encode_reserve(operation: op.Reserve) -> Call:
     order = operation.order
     head = (operation.hold_ms, "1" if operation.partial else "0", "3", "")
-    return script_call(
-        "reserve", keys_of(operation.sku), *head, order.order_id, order.quantity, order.customer_id or ""
-    )
+    arguments = (*head, order.order_id, order.quantity, order.customer_id or "")
+    return Call(load_script("reserve"), keys_of(operation.sku), arguments)
 
 
 def _encode_reserve_many(operation: op.ReserveMany) -> Call:
@@ -141,15 +148,16 @@ def _encode_reserve_many(operation: op.ReserveMany) -> Call:
         arguments += ("3", after)
         for order in operation.orders:
             arguments += (order.order_id, order.quantity, order.customer_id or "")
-    return script_call("reserve", keys_of(operation.sku), *arguments)
+    return Call(load_script("reserve"), keys_of(operation.sku), arguments)
 
 
 def _reserved(sku: str, orders: Sequence[Order], reply: Reply) -> list[Taken | SegmentedError]:
-    kind_of(sku, reply)
+    if reply[0] not in RESERVED:
+        kind_of(sku, reply)
     epoch, sequence = int(reply[1]), int(reply[2])
     answers: list[Taken | SegmentedError] = []
     plain: dict[str, tuple[int, int, tuple[Part, ...], bool, int]] = {}  # most lines of a batch are the same few
-    for order, line in zip(orders, text(reply[3]).split("\n"), strict=True):
+    for order, line in zip(orders, _lines(reply[3]), strict=True):
         found = plain.get(line)
         if found is None:
             if not line[0].isdigit():
@@ -165,7 +173,7 @@ def _units(line: str, sequence: int) -> tuple[int, int, tuple[Part, ...], bool, 
     """Read a line that grants: quantity, segment, parts, whether it is a repeat, and the sequence number."""
     segment, quantity, *rest = line.split("\t")
     number, units = int(segment), int(quantity)
-    parts = parse_parts(rest[0], segment=number, quantity=units) if rest else ((number, units),)
+    parts = parse_parts(rest[0], segment=number, quantity=units) if rest and rest[0] else ((number, units),)
     is_repeat = len(rest) > 1
     at = int(rest[1]) if is_repeat and rest[1] != "+" else sequence
     return units, number, parts, is_repeat, at
@@ -186,26 +194,30 @@ def _encode_grant(operation: op.Grant) -> Call:
     order = operation.order
     wanted = (order.order_id, order.quantity, order.customer_id or "", "1" if operation.partial else "0")
     lease = (operation.holder_id, operation.ttl_ms, operation.hold_ms, "1" if operation.keep_refusal else "0")
-    return script_call("grant", keys_of(operation.sku), *wanted, *lease, operation.above)
+    return Call(load_script("grant"), keys_of(operation.sku), (*wanted, *lease, operation.above))
 
 
 def _decode_grant(operation: op.Grant, reply: Reply) -> Granted | SoldOut | Busy | Settled | Closed | LimitReached:
+    if reply[0] not in GRANTED:
+        return _not_granted(operation, reply)
+    segment, quantity, free_in_ms = int(reply[2]), int(reply[3]), int(reply[7])
+    return Granted(
+        order_id=operation.order.order_id,
+        quantity=quantity,
+        segment=segment,
+        parts=parse_parts(text(reply[4]), segment=segment, quantity=quantity) if reply[4] else ((segment, quantity),),
+        holder_id=operation.holder_id,
+        fencing_token=int(reply[5]),
+        epoch=int(reply[1]),
+        sequence=int(reply[6]),
+        free_in_ms=None if free_in_ms < 0 else free_in_ms,
+        replay=int(reply[8]) == 1,
+    )
+
+
+def _not_granted(operation: op.Grant, reply: Reply) -> SoldOut | Busy | Settled | Closed | LimitReached:
     order = operation.order
     kind = kind_of(operation.sku, reply, order.order_id)
-    if kind == "granted":
-        segment, quantity = int(reply[2]), int(reply[3])
-        return Granted(
-            order_id=order.order_id,
-            quantity=quantity,
-            segment=segment,
-            parts=parse_parts(text(reply[4]), segment=segment, quantity=quantity),
-            holder_id=operation.holder_id,
-            fencing_token=int(reply[5]),
-            epoch=int(reply[1]),
-            sequence=int(reply[6]),
-            free_in_ms=optional_number(reply[7]),
-            replay=text(reply[8]) == "1",
-        )
     if kind in {"busy", "in_hand"}:
         return Busy(order.order_id, int(reply[1]), optional_number(reply[2]), is_in_hand=kind == "in_hand")
     if kind == "sold_out":
@@ -219,7 +231,7 @@ def _decode_grant(operation: op.Grant, reply: Reply) -> Granted | SoldOut | Busy
 
 def _encode_renew(operation: op.RenewGrant) -> Call:
     lease = (operation.holder_id, operation.ttl_ms, operation.hold_ms)
-    return script_call("renew_grant", keys_of(operation.sku), operation.order_id, *lease)
+    return Call(load_script("renew_grant"), keys_of(operation.sku), (operation.order_id, *lease))
 
 
 def _decode_renew(operation: op.RenewGrant, reply: Reply) -> Renewed | Lost:
@@ -228,7 +240,7 @@ def _decode_renew(operation: op.RenewGrant, reply: Reply) -> Renewed | Lost:
 
 
 def _encode_release(operation: op.ReleaseGrant) -> Call:
-    return script_call("release_grant", keys_of(operation.sku), operation.order_id, operation.holder_id)
+    return Call(load_script("release_grant"), keys_of(operation.sku), (operation.order_id, operation.holder_id))
 
 
 def _decode_release(operation: op.ReleaseGrant, reply: Reply) -> Released | Lost:
@@ -242,19 +254,20 @@ def _encode_settle(operation: op.SettleMany) -> Call:
     holder_id = operation.holder_id
     head = (operation.state, "1" if operation.voided else "0", "1" if holder_id is None else "2")
     if holder_id is None:
-        return script_call("settle", keys_of(operation.sku), *head, *operation.order_ids)
+        return Call(load_script("settle"), keys_of(operation.sku), (*head, *operation.order_ids))
     orders = [part for order_id in operation.order_ids for part in (order_id, holder_id)]
-    return script_call("settle", keys_of(operation.sku), *head, *orders)
+    return Call(load_script("settle"), keys_of(operation.sku), (*head, *orders))
 
 
 def _ended(
     sku: str, state: OrderState, order_ids: Sequence[str], reply: Reply
 ) -> list[Settled | Superseded | SegmentedError | None]:
-    kind_of(sku, reply)
+    if reply[0] not in SETTLED:
+        kind_of(sku, reply)
     sequence = int(reply[1])
     answers: list[Settled | Superseded | SegmentedError | None] = []
     done: dict[str, tuple[int, int, int | None]] = {}  # most lines of a batch are the same few
-    for order_id, line in zip(order_ids, text(reply[2]).split("\n"), strict=True):
+    for order_id, line in zip(order_ids, _lines(reply[2]), strict=True):
         found = done.get(line)
         if found is None:
             kind, *fields = line.split("\t")
@@ -300,8 +313,8 @@ def _one(sku: str, state: OrderState, order_id: str, reply: Reply) -> Settled | 
 
 
 def _encode_confirm(operation: op.Confirm) -> Call:
-    order = ("2", operation.order_id, operation.holder_id or "")
-    return script_call("settle", keys_of(operation.sku), "confirmed", "0", *order)
+    arguments = ("confirmed", "0", "2", operation.order_id, operation.holder_id or "")
+    return Call(load_script("settle"), keys_of(operation.sku), arguments)
 
 
 def _decode_confirm(operation: op.Confirm, reply: Reply) -> Settled:
@@ -310,7 +323,7 @@ def _decode_confirm(operation: op.Confirm, reply: Reply) -> Settled:
 
 def _encode_cancel(operation: op.Cancel) -> Call:
     arguments = ("cancelled", "1" if operation.voided else "0", "2", operation.order_id, operation.holder_id or "")
-    return script_call("settle", keys_of(operation.sku), *arguments)
+    return Call(load_script("settle"), keys_of(operation.sku), arguments)
 
 
 def _decode_cancel(operation: op.Cancel, reply: Reply) -> Settled | Superseded:
@@ -326,7 +339,7 @@ def _wakes(operation: op.Confirm | op.Cancel | op.ReleaseGrant) -> tuple[str, st
 
 def _encode_expire(operation: op.Expire) -> Call:
     arguments = ("expired", "1" if operation.voided else "0", "1", operation.order_id)
-    return script_call("settle", keys_of(operation.sku), *arguments)
+    return Call(load_script("settle"), keys_of(operation.sku), arguments)
 
 
 def _decode_expire(operation: op.Expire, reply: Reply) -> Settled | None:
@@ -334,7 +347,7 @@ def _decode_expire(operation: op.Expire, reply: Reply) -> Settled | None:
 
 
 def _encode_expire_due(operation: op.ExpireDue) -> Call:
-    return script_call("expire_due", keys_of(operation.sku), operation.limit)
+    return Call(load_script("expire_due"), keys_of(operation.sku), (operation.limit,))
 
 
 def _decode_expire_due(operation: op.ExpireDue, reply: Reply) -> tuple[tuple[Settled, ...], bool]:
@@ -350,12 +363,8 @@ def _decode_expire_due(operation: op.ExpireDue, reply: Reply) -> tuple[tuple[Set
 # --- what an answer tells of the pool's progress ---
 
 
-def _sight_of_reserved(reply: Reply, _: object) -> Sight:
+def _sight_of_many(reply: Reply, _: object) -> Sight:
     return int(reply[1]), int(reply[2]), 0
-
-
-def _sight_of_grant(_: Reply, answer: Granted | Refusal) -> Sight | None:
-    return (answer.epoch, answer.sequence, answer.fencing_token) if isinstance(answer, Granted) else None
 
 
 def _sight_of_ended(reply: Reply, _: object) -> Sight:
@@ -367,9 +376,9 @@ def _sight_of_expired(reply: Reply, _: object) -> Sight:
 
 
 CODECS: Final = {
-    op.Reserve: Codec(_encode_reserve, _decode_reserve, sight=_sight_of_reserved),
-    op.ReserveMany: Codec(_encode_reserve_many, _decode_reserve_many, sight=_sight_of_reserved),
-    op.Grant: Codec(_encode_grant, _decode_grant, sight=_sight_of_grant),
+    op.Reserve: Codec(_encode_reserve, _decode_reserve),
+    op.ReserveMany: Codec(_encode_reserve_many, _decode_reserve_many, sight=_sight_of_many),
+    op.Grant: Codec(_encode_grant, _decode_grant),
     op.RenewGrant: Codec(_encode_renew, _decode_renew),
     op.ReleaseGrant: Codec(_encode_release, _decode_release, wakes=_wakes),
     op.Confirm: Codec(_encode_confirm, _decode_confirm, wakes=_wakes, sight=_sight_of_ended),

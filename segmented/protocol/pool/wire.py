@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
@@ -15,7 +16,7 @@ from segmented.errors import (
     PoolVanished,
     StoreRefused,
 )
-from segmented.keys import cart_keys, shard_keys
+from segmented.keys import KEPT_MAX, cart_keys, shard_keys
 from segmented.ledger_lines import parse_parts
 from segmented.models import (
     AlreadyOpen,
@@ -35,8 +36,7 @@ from segmented.protocol.pool.foreign import moment, pool_state
 from segmented.protocol.wire import Call, Codec, optional_number, plain_call, readable, script_call, text
 
 if TYPE_CHECKING:
-    from segmented.protocol.seen import Sight
-    from segmented.protocol.wire import Reply
+    from segmented.protocol.wire import Reply, Sight
 
 SCAN_COUNT: Final = 1_000
 STATES: Final[dict[str, OrderState]] = {
@@ -49,9 +49,10 @@ STATES: Final[dict[str, OrderState]] = {
 """States by the scripts' abbreviations."""
 
 
-def keys_of(sku: str) -> list[str]:
-    """Return KEYS of every pool script."""
-    return shard_keys(sku).listed()
+@lru_cache(KEPT_MAX)
+def keys_of(sku: str) -> tuple[str, ...]:
+    """Return KEYS of every pool script; cached, because each call needs them."""
+    return tuple(shard_keys(sku).listed())
 
 
 def kind_of(sku: str, reply: Reply, order_id: str = "") -> str:

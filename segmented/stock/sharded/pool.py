@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from segmented import protocol as op
 from segmented.errors import SegmentedError
 from segmented.locks.durations import checked_timeout
 from segmented.models import Granted, check_id
@@ -134,7 +133,7 @@ class ShardedPool:
         Segments and fencing tokens are numbered within their shard: `grant.pool` is that shard.
         """
         operation = self._settings.grant(
-            as_order(order, quantity), holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
+            order, quantity, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
         )
         plan = self._plans.grant(operation, checked_timeout(timeout), fair=fair)
         answer, asked_at, home = run_sync(plan, self.store)
@@ -145,7 +144,7 @@ class ShardedPool:
 
         Takes one command if the order's home has enough. See `Pool.reserve`.
         """
-        operation = op.Reserve(self.sku, as_order(order, quantity), self._settings.hold_ms, partial)
+        operation = self._settings.reserve(order, quantity, partial=partial)
         return run_sync(self._plans.reserve(operation), self.store)
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:

@@ -17,7 +17,6 @@ from redis.exceptions import RedisError
 
 from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.plans.tasks import begun
-from segmented.protocol.seen import Seen
 from segmented.stores.redis.addresses import Deployment
 from segmented.stores.redis.async_link import AsyncLink
 from segmented.stores.redis.cluster_exchange import (
@@ -33,7 +32,7 @@ from segmented.stores.redis.cluster_link import LOOK_SECONDS
 from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, way
 from segmented.stores.redis.connections import Connections, ServerCheck, connections_like
 from segmented.stores.redis.edge import Translated, our_error
-from segmented.stores.redis.exchange import perform_all, perform_one, publishing
+from segmented.stores.redis.exchange import Seen, perform_all, perform_one, publishing
 from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS
 
 if TYPE_CHECKING:

@@ -14,21 +14,20 @@ from redis.exceptions import ResponseError, TimeoutError as RedisTimeoutError
 
 from segmented.errors import StoreBusy
 from segmented.plans.tasks import Alarm, begun
-from segmented.protocol.seen import Seen
-from segmented.protocol.wire import packed
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
-from segmented.stores.redis.exchange import freeing, perform_all, perform_one, publishing
-from segmented.stores.redis.link import (
-    BATCH_MAX,
-    NO_REPLY,
-    PUBLISH_SECONDS,
+from segmented.stores.redis.exchange import (
     TOO_LATE,
-    TRANSPORT_ERRORS,
+    Seen,
+    freeing,
     greeted,
     greeting,
-    none_free,
+    packed,
+    perform_all,
+    perform_one,
+    publishing,
 )
+from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS, TRANSPORT_ERRORS, none_free
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 NO_RETRY: Final = Retry(NoBackoff(), 0)
+NO_REPLY: Final = "no reply in time"
 
 
 class AsyncWire:
@@ -49,21 +49,21 @@ class AsyncWire:
 
     def __init__(self, connection: Any, dialect: Dialect | None) -> None:  # noqa: ANN401  # of the client's own class
         """Take over `connection`, which is not connected yet; without a `dialect`, ask the server for it."""
-        self._connection = connection
-        self._connection.retry = NO_RETRY
+        self.connection = connection
+        self.connection.retry = NO_RETRY
         self._wanted = dialect
         self._connect_seconds: float = connection.socket_connect_timeout or CONNECT_TIMEOUT
         self._seconds: float = connection.socket_timeout or SOCKET_TIMEOUT
-        self._connection.socket_timeout = None  # our timeout is per exchange, not per read and write
+        self.connection.socket_timeout = None  # our timeout is per exchange, not per read and write
         self.dialect = dialect
         self.idle_since = 0.0
 
     async def open(self, seconds_left: float, check: ServerCheck | None = None) -> Dialect:
         """Connect if needed, and read the server's dialect; with a `check`, also check that the server is usable."""
-        if not self._connection.is_connected:
-            self._connection.socket_connect_timeout = min(self._connect_seconds, seconds_left)
+        if not self.connection.is_connected:
+            self.connection.socket_connect_timeout = min(self._connect_seconds, seconds_left)
             with Alarm(min(2 * self._connect_seconds, seconds_left)):  # covers the handshake too
-                await self._connection.connect()
+                await self.connection.connect()
             self.dialect = self._wanted
         if self.dialect is None or check is not None:
             replies = await self.ask(greeting(check, self._wanted), min(self._seconds, seconds_left))
@@ -76,7 +76,7 @@ class AsyncWire:
         A cancellation in the meantime is raised after the replies, so that a request that is still on the wire cannot
         overtake the undo.
         """
-        connection = self._connection
+        connection = self.connection
         replies: list[Reply] = []
         cancelled: asyncio.CancelledError | None = None
         alarm = Alarm(seconds)
@@ -120,7 +120,7 @@ class AsyncWire:
 
     async def close(self, *, nowait: bool = True) -> None:
         """Disconnect; the next `open` connects again."""
-        await self._connection.disconnect(nowait=nowait)
+        await self.connection.disconnect(nowait=nowait)
 
 
 class AsyncLink:
@@ -199,10 +199,12 @@ class AsyncLink:
                 raise RedisTimeoutError(TOO_LATE)
             wire = self._wire()
             try:
-                self.dialect = await wire.open(seconds_left, self._check)
-                self._check = None
+                dialect = wire.dialect
+                if dialect is None or self._check is not None or not wire.connection.is_connected:
+                    dialect = self.dialect = await wire.open(seconds_left, self._check)
+                    self._check = None
                 self._is_failing = False
-                return await wire.converse(make_exchange(self.dialect, attempt), now, deadline)
+                return await wire.converse(make_exchange(dialect, attempt), now, deadline)
             except TRANSPORT_ERRORS:
                 self._is_failing = True
                 await self.close()  # the other idle connections probably broke too

@@ -17,7 +17,6 @@ from redis.cluster import ClusterNode
 from redis.exceptions import RedisError
 
 from segmented.errors import SegmentedError, StoreBusy, StoreUnavailable
-from segmented.protocol.seen import Seen
 from segmented.stores.redis.addresses import Deployment, Host
 from segmented.stores.redis.cluster_exchange import (
     Attempts,
@@ -32,7 +31,7 @@ from segmented.stores.redis.cluster_exchange import (
 from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, way
 from segmented.stores.redis.connections import Connections, ServerCheck, connections_of, pinging
 from segmented.stores.redis.edge import Translated, our_error
-from segmented.stores.redis.exchange import perform_all, perform_one, publishing
+from segmented.stores.redis.exchange import Seen, perform_all, perform_one, publishing
 from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS, Link
 
 if TYPE_CHECKING:

@@ -3,9 +3,6 @@
 The connections have the client's settings, credentials and TLS (see `connections`), and stay open between exchanges.
 The link, not the client, does retries and timeouts, so that a deadline holds for all tries of an exchange, including
 the wait for a connection and connecting. Every operation is safe to run twice.
-
-Deadlines use redis-py's public interface, which is the same for its own parsers and for hiredis: the timeout of a
-connection before it connects limits each step of the handshake, and the timeout of a read limits each reply.
 """
 
 from __future__ import annotations
@@ -18,37 +15,24 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from redis.backoff import NoBackoff
-from redis.exceptions import (
-    ConnectionError as RedisConnectionError,
-    ResponseError,
-    TimeoutError as RedisTimeoutError,
-)
-from redis.retry import Retry
+from redis.exceptions import ConnectionError as RedisConnectionError, TimeoutError as RedisTimeoutError
 
 from segmented.errors import StoreBusy
-from segmented.protocol.seen import Seen
-from segmented.protocol.wire import QUESTION, Dialect, dialect_of, packed
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, pinging
-from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
-from segmented.stores.redis.exchange import freeing, perform_all, perform_one, publishing
+from segmented.stores.redis.edge import TRIES, our_error
+from segmented.stores.redis.exchange import Seen, Wire, freeing, perform_all, perform_one, publishing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from segmented.clock import Clock
     from segmented.errors import SegmentedError
     from segmented.protocol import Operation
-    from segmented.protocol.wire import Command, Exchange, MakeExchange, Reply, Send
+    from segmented.protocol.wire import Dialect, MakeExchange
     from segmented.stores.redis.connections import Connections, ServerCheck
 
 AnswerT = TypeVar("AnswerT")
 
-NO_RETRY: Final = Retry(NoBackoff(), 0)
-TOO_LATE: Final = "the deadline came first"
-NO_REPLY: Final = "no reply in time"
-SMALL: Final = 4_096
-"""Number of bytes that fit into any socket's buffer, so that sending them does not block."""
 BATCH_MAX: Final = 500
 """Maximum number of operations sent together, so that the server answers other clients in between."""
 PUBLISH_SECONDS: Final = 1.0
@@ -56,97 +40,10 @@ PUBLISH_SECONDS: Final = 1.0
 TRANSPORT_ERRORS: Final = (RedisConnectionError, RedisTimeoutError, OSError)
 
 
-class Wire:
-    """One connection, used by one exchange at a time."""
-
-    def __init__(self, connection: Any, dialect: Dialect | None) -> None:  # noqa: ANN401  # of the client's own class
-        """Take over `connection`, which is not connected yet; without a `dialect`, ask the server for it."""
-        self._connection = connection
-        self._connection.retry = NO_RETRY
-        self._wanted = dialect
-        self._connect_seconds: float = connection.socket_connect_timeout or CONNECT_TIMEOUT
-        self._seconds: float = connection.socket_timeout or SOCKET_TIMEOUT
-        self._is_hasty = False
-        """Whether a deadline shorter than its own timeout was set for connecting, and may still be set."""
-        self.dialect = dialect
-        self.idle_since = 0.0
-
-    def open(self, seconds_left: float, check: ServerCheck | None = None) -> Dialect:
-        """Connect if needed, and read the server's dialect; with a `check`, also check that the server is usable."""
-        if seconds_left <= 0:
-            raise RedisTimeoutError(TOO_LATE)
-        if not self._connection.is_connected:
-            self._connect(seconds_left)
-            self.dialect = self._wanted
-        if self.dialect is None or check is not None:
-            replies = self.ask(greeting(check, self._wanted), min(self._seconds, seconds_left))
-            self.dialect = greeted(replies, check, self._wanted)
-        return self.dialect
-
-    def _connect(self, seconds_left: float) -> None:
-        connection = self._connection
-        connection.socket_connect_timeout = min(self._connect_seconds, seconds_left)
-        connection.socket_timeout = min(self._seconds, seconds_left)  # each step of the handshake
-        connection.connect()
-        self._is_hasty = seconds_left < self._seconds
-        connection.socket_timeout = self._seconds
-
-    def ask(self, commands: Sequence[Command], seconds: float) -> list[Reply]:
-        """Send commands together and read one reply each; a server error is a value."""
-        connection = self._connection
-        data = packed(commands)
-        replies: list[Reply] = []
-        try:
-            if self._is_hasty and len(data) > SMALL:
-                connection.update_current_socket_timeout(self._seconds)
-            connection.send_packed_command((data,), check_health=False)
-            for _ in commands:
-                try:
-                    if self._is_hasty or seconds != self._seconds:
-                        replies.append(connection.read_response(timeout=seconds))
-                    else:
-                        replies.append(connection.read_response())  # its own timeout applies; none has to be set
-                except ResponseError as error:
-                    replies.append(error)
-        except BaseException:
-            self.close()  # a late reply must not be read as the answer to another request
-            raise
-        return replies
-
-    def converse(self, exchange: Exchange[AnswerT], now: Callable[[], float], deadline: float) -> AnswerT:
-        """Run an exchange until it returns."""
-        send: Send = next(exchange)
-        while True:
-            seconds = min(self._seconds + send.patience, deadline - now())
-            if seconds <= 0:
-                raise RedisTimeoutError(TOO_LATE)
-            replies = self.ask(send.commands, seconds)
-            try:
-                send = exchange.send(replies)
-            except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]  # the exchange's return value has no type here
-
-    def close(self) -> None:
-        """Disconnect; the next `open` connects again."""
-        self._connection.disconnect()
-
-
 def none_free(wires_max: int, *, is_failing: bool) -> Exception:
     """Return the error of a caller that got no connection: a timeout if the server is failing, else StoreBusy."""
     message = f"none of the {wires_max} connections that the client's max_connections allows was free in time"
     return RedisTimeoutError(message) if is_failing else StoreBusy(message + "; allow more, or wait longer")
-
-
-def greeting(check: ServerCheck | None, wanted: Dialect | None) -> Sequence[Command]:
-    """Return the commands sent to a server before its first operation, in one round trip."""
-    return (*(() if wanted else (QUESTION,)), *(check.commands if check else ()))
-
-
-def greeted(replies: Sequence[Reply], check: ServerCheck | None, wanted: Dialect | None) -> Dialect:
-    """Read the replies to `greeting`. Raises InvalidInput for an unusable server."""
-    if check is not None:
-        check.read(replies[-len(check.commands) :])
-    return wanted or dialect_of(replies[0])
 
 
 class Link:
@@ -212,17 +109,20 @@ class Link:
         """Run an exchange; each attempt creates a new one. Raises one of TRANSPORT_ERRORS, or the server's refusal."""
         if os.getpid() != self._process_id:
             self._start_anew()  # after a fork the sockets belong to the parent
+        now = self._clock.now
         for attempt in range(1, self._tries + 1):
             wire = self._take(deadline)
             try:
-                self.dialect = wire.open(deadline - self._clock.now(), self._check)
-                self._check = None
+                dialect = wire.dialect
+                if dialect is None or self._check is not None or not wire.connection.is_connected:
+                    dialect = self.dialect = wire.open(deadline - now(), self._check)
+                    self._check = None
                 self._is_failing = False
-                return wire.converse(make_exchange(self.dialect, attempt), self._clock.now, deadline)
+                return wire.converse(make_exchange(dialect, attempt), now, deadline)
             except TRANSPORT_ERRORS:
                 self._is_failing = True
                 self.close()  # the other idle connections probably broke too
-                if attempt == self._tries or self._clock.now() >= deadline:
+                if attempt == self._tries or now() >= deadline:
                     raise
             finally:
                 self._give_back(wire)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.source_map.__main__ import counts, traces
+from bench.source_map.__main__ import MOVES_MAX, counts, traces
 from bench.source_map.picture import picture
 from bench.source_map.trace import DATABASE, SOURCE, Entry, Trace, recorded
 from segmented.locks import Lock
@@ -41,7 +41,9 @@ def test_the_command_draws_the_pictures_that_stand_in_the_docs_and_prints_the_co
         assert file.read_text() == (CHARTS / file.name).read_text(), "the files have changed their ways: `make docs`"
         assert file.stat().st_size < SIZE_MAX
     lines = run.stdout.splitlines()
-    assert [line.partition(":")[0] for line in lines if "(goal: at most 30)" in line] == ["Lock.acquire", "Pool.grant"]
+    aimed = [line.split() for line in lines if "(goal: at most 30)" in line]
+    assert [name for name, *_ in aimed] == ["Lock.acquire:", "Pool.grant:"]
+    assert max(int(moves) for _, moves, *_ in aimed) <= MOVES_MAX
     assert len(lines) == 7
 
 

@@ -24,7 +24,7 @@ NOT_A_TTL = [0, 0.0004, -1, nan, inf, -inf, 2**63]
 BOTH_COLOURS = [REDIS[0], REDIS[-1]]
 
 
-LEAPS: Final = 5
+LEAPS: Final = 4
 """Looks of an acquire, its request included, until the answer is there."""
 
 
@@ -46,7 +46,7 @@ class ShiftedClock:
 
 @pytest.fixture(params=BOTH_COLOURS, ids=str)
 def leaping_side(request: pytest.FixtureRequest, valkey_url: str) -> Iterator[Side]:
-    """Redis, for a client to whom 40 s pass between any two of its next five looks at its clock."""
+    """Redis, for a client to whom 40 s pass between any two of its next four looks at its clock."""
     clock = ShiftedClock(0.0)
     made = make_side(request.param, clock, valkey_url)
     clock.leap(40.0, times=LEAPS)
