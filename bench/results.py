@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bench.report import rows, show
-from segmented import whole_files
+from segmented import files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,11 +71,11 @@ class Results:
 def check_writable(file: Path | None, *, option: str = "--json") -> None:
     """Check before measuring that the file can be written. Raises InvalidInput."""
     if file is not None:
-        whole_files.check_writable(file, option)
+        files.check_writable(file, option)
 
 
 def write(results: Findings, file: Path | None) -> None:
     """Write the results, if a file was given."""
     if file is None:
         return
-    whole_files.write_whole(file, json.dumps(results.as_json(), indent=2) + "\n")
+    files.write_whole(file, json.dumps(results.as_json(), indent=2) + "\n")

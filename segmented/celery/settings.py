@@ -28,7 +28,7 @@ from segmented.celery.settings_rules import (
     sentence_of,
 )
 from segmented.errors import InvalidInput
-from segmented.secret_files import SUFFIX, said_in_file
+from segmented.files import SUFFIX, said_in_file
 from segmented.servers.announcement import announced
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL
 

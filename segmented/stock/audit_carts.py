@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from segmented.models import Inspected, InspectedCart, OrderRecord, PoolState
-    from segmented.models.audits import ScannedCarts
+    from segmented.models.pools import ScannedCarts
     from segmented.stock.drift import DriftKind
     from segmented.stock.fold import LedgerFold
 

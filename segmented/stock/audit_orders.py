@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from segmented.models import Inspected, OrderRecord, PoolState
-    from segmented.models.audits import ScannedKey
+    from segmented.models.pools import ScannedKey
     from segmented.stock.fold import FoldedOrder, LedgerFold
 
 ItemT = TypeVar("ItemT")

@@ -18,7 +18,7 @@ from segmented.stock.ledger import LedgerTrimmed, extend_plan
 
 if TYPE_CHECKING:
     from segmented.models import PoolState
-    from segmented.models.audits import NumberKind
+    from segmented.models.pools import NumberKind
     from segmented.stock.drift import AuditReport, Drift, DriftKind
     from segmented.stock.fold import FoldedOrder, LedgerFold
 

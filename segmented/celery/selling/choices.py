@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput
+from segmented.files import check_apart, check_writable
 from segmented.masking import masked
 from segmented.models import SEGMENT_COUNT_MAX, STOCK_MAX
 from segmented.orders.engine import parse
-from segmented.whole_files import check_apart, check_writable
 
 if TYPE_CHECKING:
     from pathlib import Path

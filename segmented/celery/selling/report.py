@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from segmented.whole_files import whole_file, write_whole
+from segmented.files import whole_file, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
