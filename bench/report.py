@@ -10,10 +10,9 @@ from bench.findings import share_of_bound
 from bench.plurals import counted
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from collections.abc import Sequence
 
     from bench.record import RunRecord
-    from bench.results import Results
 
 LABELS = (
     "segments",
@@ -34,29 +33,21 @@ LABELS = (
 )
 
 
-def show(results: Results, console: Console) -> None:
-    """Print the table (in a pipe its lines were printed before), the remarks and the conditions."""
-    if console.is_terminal:
-        console.print(table(results))
-    for text in (*results.remarks, described_conditions(results.conditions)):
-        console.print(text, highlight=False, soft_wrap=not console.is_terminal)
-
-
-def table(results: Results) -> Table:
+def table(runs: Sequence[RunRecord]) -> Table:
     """Return a table with one column per strategy, which fits into a narrow terminal."""
     shown = Table()
     shown.add_column("")
-    for run in results.runs:
+    for run in runs:
         shown.add_column(run.strategy, justify="right", style="red" if run.violations else None)
-    for label, *row in rows(results)[1:]:
+    for label, *row in rows(runs)[1:]:
         shown.add_row(label, *row, style="bold" if label == "orders/s" else None)
     return shown
 
 
-def rows(results: Results) -> list[list[str]]:
+def rows(runs: Sequence[RunRecord]) -> list[list[str]]:
     """Return the table as text; the first row is the header."""
-    head = ["", *(run.strategy for run in results.runs)]
-    return [head, *map(list, zip(LABELS, *(cells(run) for run in results.runs), strict=True))]
+    head = ["", *(run.strategy for run in runs)]
+    return [head, *map(list, zip(LABELS, *(cells(run) for run in runs), strict=True))]
 
 
 def cells(run: RunRecord) -> list[str]:

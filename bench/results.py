@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bench.report import rows, show
+from bench.report import described_conditions, rows, table
 from segmented import files
 
 if TYPE_CHECKING:
@@ -61,11 +61,14 @@ class Results:
 
     def rows(self) -> list[list[str]]:
         """Return the table; the first row is the header."""
-        return rows(self)
+        return rows(self.runs)
 
     def show(self, console: Console) -> None:
-        """Print the table, the remarks and the conditions."""
-        show(self, console)
+        """Print the table (in a pipe its lines were printed before), the remarks and the conditions."""
+        if console.is_terminal:
+            console.print(table(self.runs))
+        for text in (*self.remarks, described_conditions(self.conditions)):
+            console.print(text, highlight=False, soft_wrap=not console.is_terminal)
 
 
 def check_writable(file: Path | None, *, option: str = "--json") -> None:

@@ -9,7 +9,6 @@ import typer
 
 from bench.demo import DemoOptions, measure_demo
 from bench.display import display_on
-from bench.report import show
 from bench.results import check_writable, write
 from segmented.cli.console import Console
 
@@ -31,7 +30,7 @@ def demo(
     check_writable(json)
     console = Console()
     results = measure_demo(options, display_on(console))
-    show(results, console)
+    results.show(console)
     write(results, json)
     if not results.is_kept:
         raise typer.Exit(1)

@@ -19,8 +19,8 @@ from bench.strategies.celery_step import told
 from bench.strategies.clients import WAIT_SECONDS
 from bench.strategies.pooled import PooledStrategy
 from bench.workers.processes import PROCESSES, environment, running_processes
-from segmented.celery.broker import kombu_url
 from segmented.celery.messages import TASK, Envelope
+from segmented.celery.settings_rules import kombu_url
 from segmented.models import Settled, SoldOut
 from segmented.servers import ValkeyServer
 from segmented.stock import EnvelopePublisher, Outbox

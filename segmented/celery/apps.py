@@ -9,7 +9,7 @@ from celery import Celery
 from segmented.celery import current
 from segmented.celery.celery_settings import celery_settings, schedule
 from segmented.celery.current import ending_a_command
-from segmented.celery.settings_rules import check_apart
+from segmented.celery.settings import check_apart
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import SecretStr
 
-from segmented.celery.broker import broker_beside, kombu_url
 from segmented.celery.selling.servers import queue_name
 from segmented.celery.settings import LOCAL_DATABASE, LOCAL_URL, WorkerSettings
+from segmented.celery.settings_rules import broker_beside, kombu_url
 from segmented.cli.reference import settings_page
 from segmented.errors import InvalidInput
 from segmented.servers.announcement import announcement_file, announcing

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from bench.findings import findings, remarks, share_of_bound, used_up
 from bench.record import Wait
-from bench.report import LABELS, cells, line, show
+from bench.report import LABELS, cells, line
 from bench.results import Results
 from tests.bench.records import record
 
@@ -49,7 +49,7 @@ def results(*runs: RunRecord) -> Results:
 def printed(shown: Results, *, is_terminal: bool) -> str:
     console = Console(force_terminal=is_terminal, width=80, color_system=None)
     with console.capture() as capture:
-        show(shown, console)
+        shown.show(console)
     return capture.get()
 
 

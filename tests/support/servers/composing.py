@@ -23,9 +23,8 @@ from redis.retry import Retry
 
 from segmented.errors import InvalidInput
 from segmented.servers.binaries import valkey_program
-from segmented.servers.command import Command
 from segmented.servers.folders import private_folder
-from segmented.servers.supervised import Supervised
+from segmented.servers.supervised import Command, Supervised
 from tests.support.paths import ROOT
 from tests.support.rings import require, require_module
 from tests.support.servers.nodes import CLASH, KILL, LOOPBACK, STARTS_MAX, TALK_SECONDS, free_ports

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import redis
 
-from segmented.celery.broker import kombu_url
+from segmented.celery.settings_rules import kombu_url
 from segmented.dedup.celery.settings import close_stores
 from tests.support.paths import ROOT
 from tests.support.workers.once_app import build
