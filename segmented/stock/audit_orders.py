@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from segmented import protocol as op
 from segmented.ledger_lines import parse_record
 from segmented.plans import Plan, perform
-from segmented.stock.drift import Drift
-from segmented.stock.ledger import PAGE, extend_plan
+from segmented.stock.ledger import PAGE, Drift, extend_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

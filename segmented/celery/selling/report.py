@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from segmented.celery.selling.book import Book, Outcome
-    from segmented.celery.selling.choices import Choices
     from segmented.celery.selling.orders_file import OrdersFile
+    from segmented.celery.selling.servers import Choices
     from segmented.clock import Clock
     from segmented.orders import Gate
     from segmented.stock import Pool
