@@ -75,12 +75,10 @@ lint: $(STAMP)
 	@report=$$($(BIN)/lint-imports --no-logo --no-cache) || { echo "$$report"; exit 1; }; echo "$$report" | tail -n 1
 
 docs: $(STAMP) ## write the generated pages and charts, then check every link
-	@$(BIN)/python -m segmented.cli.reference > docs/reference/command-line.new
-	@mv docs/reference/command-line.new docs/reference/command-line.md
-	@$(BIN)/python -m segmented.cli.python_reference > docs/reference/python.new
-	@mv docs/reference/python.new docs/reference/python.md
-	@$(BIN)/python -m segmented.celery.reference > docs/reference/worker-settings.new
-	@mv docs/reference/worker-settings.new docs/reference/worker-settings.md
+	@for page in command-line python worker-settings; do \
+	  $(BIN)/python -m segmented.cli.reference $$page > docs/reference/$$page.new && \
+	  mv docs/reference/$$page.new docs/reference/$$page.md || exit 1; \
+	done
 	@$(BIN)/python -m segmented.cli.lock_kinds > docs/reference/lock-kinds.new
 	@mv docs/reference/lock-kinds.new docs/reference/lock-kinds.md
 	@$(BIN)/python -m bench.readme_chart docs/results/2026-11-22 docs/charts >/dev/null

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.table import Table
 
 from bench.findings import share_of_bound
-from segmented import whole_files
+from segmented import files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,14 +108,14 @@ class Results:
 def check_writable(file: Path | None, *, option: str = "--json") -> None:
     """Check before measuring that the file can be written. Raises InvalidInput."""
     if file is not None:
-        whole_files.check_writable(file, option)
+        files.check_writable(file, option)
 
 
 def write(results: Findings, file: Path | None) -> None:
     """Write the results, if a file was given."""
     if file is None:
         return
-    whole_files.write_whole(file, json.dumps(results.as_json(), indent=2) + "\n")
+    files.write_whole(file, json.dumps(results.as_json(), indent=2) + "\n")
 
 
 def cells(run: RunRecord) -> list[str]:

@@ -10,8 +10,8 @@ from importlib.metadata import PackageNotFoundError, distribution
 from typing import Final
 
 import segmented
-from segmented.exits import EXIT_INVALID_INPUT, interrupted, no_output, output_failed, tell
 from segmented.imports import COMMANDS, missing_package, needs
+from segmented.process import EXIT_INVALID_INPUT, interrupted, no_output, output_failed, tell
 
 FOREIGN: Final = "segmented"
 """A distribution on the package index with our import name that is not ours."""

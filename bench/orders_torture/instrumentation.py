@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from celery.signals import after_task_publish, task_postrun, task_prerun, task_received, worker_ready
 
 from bench.orders_torture.event_log import LOG, LogWriter, number_of
-from segmented.celery.envelopes import TASK
+from segmented.celery.messages import TASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

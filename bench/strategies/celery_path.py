@@ -20,8 +20,8 @@ from bench.sections import Section
 from bench.strategies.base import WAIT_SECONDS, GaveUp, Refused, Sold
 from bench.strategies.pooled import PooledStrategy
 from bench.workers.processes import PROCESSES, environment, running_processes
-from segmented.celery.broker import kombu_url
-from segmented.celery.envelopes import TASK, Envelope
+from segmented.celery.messages import TASK, Envelope
+from segmented.celery.settings_rules import kombu_url
 from segmented.models import Settled, SoldOut
 from segmented.servers import ValkeyServer
 from segmented.stock import EnvelopePublisher, Outbox

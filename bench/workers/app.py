@@ -21,7 +21,7 @@ from segmented import Outbox, Pool, RedisStore
 from segmented.celery import publisher
 from segmented.celery.app import app
 from segmented.celery.current import settings
-from segmented.celery.envelopes import TASK, Envelope
+from segmented.celery.messages import TASK, Envelope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,8 +5,7 @@ short run against your own server (`measure`), and the hold, found in the ledger
 """
 
 from segmented.advise.advice import Advice, advise
-from segmented.advise.ledger import PastHold, past_hold
-from segmented.advise.measured import Measured, measure
+from segmented.advise.measured import Measured, PastHold, measure, past_hold
 from segmented.advise.prediction import Prediction, predict, predict_lock_free
 from segmented.advise.workload import Workload
 

@@ -1,22 +1,22 @@
-"""A short run against your own server: the duration of a call of the pool, and the server's share of it.
+"""Measurements on your own server: the duration of a call of the pool, and the slow work of a past sale.
 
-One worker takes and confirms single units from its own pool, under a unique name, whose keys are removed at the end.
-Meanwhile it adds the load of one busy client; it touches nothing else.
+For the first, one worker takes and confirms single units from its own pool, under a unique name, whose keys are removed
+at the end. Meanwhile it adds the load of one busy client; it touches nothing else.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import redis
 
 from segmented.advise.workload import check_within
-from segmented.errors import StoreRefused
+from segmented.errors import InvalidInput, StoreRefused
 from segmented.keys import shard_keys
-from segmented.stock import Pool
+from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stock.pool import Grant
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ SECONDS_MAX: Final = 60.0
 ORDERS_MAX: Final = 10_000
 CALLS_AN_ORDER: Final = 2
 SCRIPTS: Final = ("cmdstat_evalsha", "cmdstat_eval", "cmdstat_fcall")
+ENTRIES_MAX: Final = 20_000
+"""Maximum number of ledger entries to read per shard, the latest ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +105,39 @@ def _script_stats(store: RedisStore) -> tuple[int, int] | None:
         return None
     stats = [found[name] for name in SCRIPTS if name in found]
     return sum(int(each["calls"]) for each in stats), sum(int(each["usec"]) for each in stats)
+
+
+@dataclass(frozen=True, slots=True)
+class PastHold:
+    """How long segments were held, in seconds."""
+
+    locked: float
+    """The mean time from grant to confirmation: the slow work and one round trip."""
+    orders: int
+    """Number of orders in the mean."""
+
+    def hold(self, *, round_trip: float) -> float:
+        """Return the slow work alone."""
+        return max(0.0, self.locked - round_trip)
+
+
+def past_hold(store: RedisStore, sku: str) -> PastHold:
+    """Read the latest part of a pool's ledger; nothing is changed.
+
+    Counts orders that were granted and confirmed there. An order that was granted again, to a second worker, counts
+    from the later grant. Raises InvalidInput if there is no such order, as in a pool whose orders are reserved without
+    a lock.
+    """
+    found = find_pool(store, sku)
+    spans: list[int] = []
+    for pool in found.shards if isinstance(found, ShardedPool) else (found,):
+        began: dict[str | None, int] = {}
+        for entry in pool.read_ledger(after=max(0, pool.state().sequence - ENTRIES_MAX)):
+            if entry.kind in {"reserved", "granted"} and entry.fencing_token is not None:
+                began[entry.order_id] = entry.at_us
+            elif entry.kind == "confirmed" and entry.order_id in began:
+                spans.append(entry.at_us - began.pop(entry.order_id))
+    if not spans:
+        message = f"pool {sku!r} has no order that was granted and confirmed lately, so it does not tell a hold"
+        raise InvalidInput(message)
+    return PastHold(locked=fmean(spans) / 1e6, orders=len(spans))

@@ -14,7 +14,7 @@ if __name__ == "__main__":
     from segmented.imports import without_collecting
 
     with without_collecting():
-        from segmented.celery.refusal import EXIT_WRONG, end
+        from segmented.celery.current import EXIT_WRONG, end
 
         try:
             from segmented.celery.app import app

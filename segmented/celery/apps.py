@@ -8,14 +8,14 @@ from celery import Celery
 
 from segmented.celery import current
 from segmented.celery.celery_settings import celery_settings, schedule
-from segmented.celery.refusal import ending_a_command
-from segmented.celery.settings_rules import check_apart
+from segmented.celery.current import ending_a_command
+from segmented.celery.settings import check_apart
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from segmented.celery.settings import WorkerSettings
 
-TASK_MODULES: Final = ("segmented.celery.tasks", "segmented.celery.chores", "segmented.celery.closing")
+TASK_MODULES: Final = ("segmented.celery.tasks", "segmented.celery.chores")
 LIFETIME: Final = "segmented.celery.lifetime"
 
 

@@ -11,7 +11,7 @@ from segmented import protocol as op
 from segmented.celery.celery_settings import DELIVERY
 from segmented.celery.connections import connections
 from segmented.celery.current import settings
-from segmented.celery.envelopes import TASK
+from segmented.celery.messages import TASK
 from segmented.celery.publishing import publisher, queue_of, waiting
 from segmented.errors import PoolFrozen, PoolMissing, SegmentedError, StoreUnavailable
 from segmented.locks import Lock

@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+from celery.signals import worker_process_shutdown, worker_shutdown
 from sqlalchemy.exc import DBAPIError
 
 from segmented.celery.current import settings
@@ -166,3 +167,10 @@ def is_database_away(error: InvalidInput) -> bool:
     is_passing = any(word in said for word in PASSING)
     is_unanswered = type(cause.orig).__module__.startswith("psycopg") and ANSWERED not in said
     return is_passing or (is_unanswered and not MISSAID.search(said))
+
+
+@worker_process_shutdown.connect
+@worker_shutdown.connect
+def close_connections(**_: object) -> None:
+    """Close the process's connections: a pool's child at its own end, any other worker at the worker's end."""
+    disconnect()

@@ -17,10 +17,9 @@ from celery.concurrency import get_implementation
 from celery.signals import task_rejected, task_unknown, worker_init, worker_process_init
 
 from segmented.celery.connections import connections, disconnect, open_when_there
-from segmented.celery.current import settings
+from segmented.celery.current import EXIT_UNREACHABLE, EXIT_WRONG, end, settings
 from segmented.celery.messages import keep_rejected, keep_unknown
-from segmented.celery.refusal import EXIT_UNREACHABLE, EXIT_WRONG, end
-from segmented.celery.steps import step
+from segmented.celery.tasks import step
 from segmented.errors import InvalidInput, SegmentedError
 
 GRACE_SECONDS: Final = 5.0

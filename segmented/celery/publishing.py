@@ -17,7 +17,7 @@ from kombu.exceptions import OperationalError
 
 from segmented.celery.apps import check_broker
 from segmented.celery.current import settings
-from segmented.celery.envelopes import TASK, Envelope
+from segmented.celery.messages import TASK, Envelope
 from segmented.errors import StoreUnavailable
 from segmented.stock import EnvelopePublisher
 

@@ -1,8 +1,12 @@
-"""The settings of a worker: environment variables with the prefix SEGMENTED_, checked once, at the start."""
+"""The settings of a worker: environment variables with the prefix SEGMENTED_, checked once, at the start.
+
+Settings that are valid alone must also fit together: servers that must differ, times, and names.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import (
@@ -15,22 +19,23 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from segmented.celery.broker import kombu_url
 from segmented.celery.settings_rules import (
     CHECKS,
     PREFIX,
     SECRET,
-    broker_is_said,
-    check_settings,
-    derived_broker,
-    is_on_stock_server,
+    broker_beside,
+    broker_servers,
+    kombu_url,
     refuse_unknown,
     sentence_of,
+    stock_servers,
 )
 from segmented.errors import InvalidInput
-from segmented.secret_files import SUFFIX, said_in_file
+from segmented.files import SUFFIX, said_in_file
+from segmented.models import SKU_BYTES_MAX, check_id, shortened
 from segmented.servers.announcement import announced
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL
+from segmented.stores.redis.addresses import Deployment, parse_address
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -42,6 +47,9 @@ SECONDS_MAX: Final = 86_400.0 * 30
 ENVELOPE_MOST: Final = 100
 ATTEMPTS_MOST: Final = 1_000
 CONCURRENCY_MOST: Final = 1_000
+STEP: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+LIMITS_IN_VISIBILITY: Final = 2
+"""A task that is ended by force has its message requeued before the broker redelivers it."""
 
 Seconds = Annotated[float, Field(gt=0, le=SECONDS_MAX, allow_inf_nan=False)]
 Every = Annotated[float, Field(ge=0, le=SECONDS_MAX, allow_inf_nan=False)]
@@ -200,3 +208,90 @@ class WorkerSettings(BaseSettings):
         }
         nowhere = {f"{PREFIX}{name.upper()}{SUFFIX}": "" for name in SECRET if name in plain}
         return nowhere | {f"{PREFIX}{name.upper()}": str(value) for name, value in plain.items()}
+
+
+def check_settings(settings: WorkerSettings) -> None:
+    """Raise InvalidInput with one sentence that contains no password."""
+    _check_addresses(settings)
+    if settings.broker is not None:
+        check_apart(settings, settings.broker_url, "SEGMENTED_BROKER")
+    _check_times(settings)
+    for sku in settings.skus:
+        check_id(sku, "SEGMENTED_SKUS: sku", bytes_max=SKU_BYTES_MAX)
+    if settings.step is not None and not STEP.fullmatch(settings.step):
+        message = f"SEGMENTED_STEP is {shortened(settings.step)}: it should be module:function"
+        raise InvalidInput(message)
+
+
+def broker_is_said(settings: WorkerSettings) -> bool:
+    """Return whether one of the two addresses was chosen. With neither, all is in two local databases."""
+    return bool({"url", "broker"} & settings.model_fields_set)
+
+
+def is_on_stock_server(settings: WorkerSettings) -> bool:
+    """Return whether stock and broker share a server, as far as their addresses show."""
+    stock = {named.endpoint for named in stock_servers(settings.url.get_secret_value())}
+    return any(named.endpoint in stock for named in broker_servers(settings.broker_url))
+
+
+def derived_broker(settings: WorkerSettings) -> str:
+    """Return the default broker of the ready-made app. Raises InvalidInput if it must be set."""
+    url = settings.url.get_secret_value()
+    if parse_address(url).deployment is not Deployment.SINGLE:
+        message = "SEGMENTED_BROKER is not set, and no broker can be derived from Sentinels or a cluster: name a server"
+        raise InvalidInput(message)
+    if broker_is_said(settings) and not settings.broker_on_stock_server:
+        raise InvalidInput(_endangering("SEGMENTED_BROKER is not set, and would be"))
+    return broker_beside(url)
+
+
+def check_apart(settings: WorkerSettings, broker: str, named: str) -> None:
+    """Raise InvalidInput if a broker, called `named` in the sentence, is not separate from the stock."""
+    stock, servers = stock_servers(settings.url.get_secret_value()), broker_servers(broker)
+    if not set(stock).isdisjoint(servers):
+        message = f"{named} names the database of SEGMENTED_URL: stock and messages must not share one"
+        raise InvalidInput(message)
+    if settings.broker_on_stock_server or not broker_is_said(settings):
+        return
+    if not {one.endpoint for one in stock}.isdisjoint(one.endpoint for one in servers):
+        raise InvalidInput(_endangering(f"{named} is"))
+
+
+def _endangering(what: str) -> str:
+    return (
+        f"{what} on the server of SEGMENTED_URL, where a full queue stops the sale: "
+        "name another server, or set SEGMENTED_BROKER_ON_STOCK_SERVER=1"
+    )
+
+
+def _check_addresses(settings: WorkerSettings) -> None:
+    for field, check in CHECKS.items():
+        said: SecretStr | None = getattr(settings, field)
+        try:
+            if said is not None:
+                check(said.get_secret_value())
+        except InvalidInput as error:
+            message = f"SEGMENTED_{field.upper()} cannot be used: {error}"
+            raise InvalidInput(message) from None
+
+
+def _check_times(settings: WorkerSettings) -> None:
+    limit = settings.task_time_limit
+    if settings.visibility_timeout < LIMITS_IN_VISIBILITY * limit:
+        message = (
+            f"SEGMENTED_VISIBILITY_TIMEOUT is {settings.visibility_timeout:g} s: it should be at least twice "
+            f"SEGMENTED_TASK_TIME_LIMIT, which is {limit:g} s"
+        )
+        raise InvalidInput(message)
+    if settings.segment_wait >= limit:
+        message = (
+            f"SEGMENTED_SEGMENT_WAIT is {settings.segment_wait:g} s: it should be less than "
+            f"SEGMENTED_TASK_TIME_LIMIT, which is {limit:g} s"
+        )
+        raise InvalidInput(message)
+    for name, seconds in (("SEGMENT_TTL", settings.segment_ttl), ("PUBLISH_AFTER", settings.publish_after)):
+        if settings.hold < seconds:
+            message = (
+                f"SEGMENTED_HOLD is {settings.hold:g} s: it should be at least SEGMENTED_{name}, which is {seconds:g} s"
+            )
+            raise InvalidInput(message)

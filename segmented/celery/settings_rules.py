@@ -1,4 +1,4 @@
-"""Rules across settings that are valid alone: names of variables, servers that must differ, times that must fit.
+"""Rules of a single setting: names of variables, addresses of stock and broker, and the broker in Celery's spelling.
 
 The command `segmented` reads SEGMENTED_URL and SEGMENTED_DATABASE too, and no others. Two spellings of one server are
 recognised as the same.
@@ -11,34 +11,37 @@ import re
 from difflib import get_close_matches
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from kombu import Connection
 from kombu.transport import TRANSPORT_ALIASES
 from redis.connection import parse_url
 
-from segmented.celery.broker import SOCKET_SCHEMES, TCP_SCHEMES, broker_beside, database_of, kombu_url
 from segmented.errors import InvalidInput
 from segmented.masking import masked, unknown
-from segmented.models import check_id, shortened
-from segmented.models.ids import SKU_BYTES_MAX
+from segmented.models import shortened
 from segmented.orders.engine import parse
 from segmented.stores.redis.addresses import Deployment, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from pydantic import SecretStr, ValidationError
+    from pydantic import ValidationError
 
-    from segmented.celery.settings import WorkerSettings
+SOCKET_SCHEMES: Final = frozenset({"unix", "redis+socket"})
+TCP_SCHEMES: Final = frozenset({"redis", "rediss"})
 
-STEP: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+TLS_OPTIONS: Final = frozenset(
+    {
+        *("ssl_keyfile", "ssl_certfile", "ssl_password", "ssl_cert_reqs", "ssl_ca_certs", "ssl_ca_path", "ssl_ca_data"),
+        *("ssl_check_hostname", "ssl_ciphers"),
+    }
+)
+"""Options of a stock's URL that its broker needs too, and that Celery reads in the same way."""
 BROKER_OPTIONS: Final = frozenset({"password", "virtual_host", "heartbeat", "connect_timeout", "login_method"})
 """Schemes to suggest for a mistyped one; Celery decides which others it accepts."""
 SOCKET_OPTIONS: Final = frozenset({"virtual_host", "credential_provider"})
 """Schemes that Celery accepts for a socket, and checks only when it connects."""
-LIMITS_IN_VISIBILITY: Final = 2
-"""A task that is ended by force has its message requeued before the broker redelivers it."""
 REDIS_PORT: Final = 6_379
 LOCAL: Final = "localhost"
 UNKNOWN: Final = -1
@@ -50,58 +53,54 @@ SERVICE_LINK: Final = re.compile(
 """Variables that Kubernetes adds to every container for a service whose name begins with `segmented`."""
 
 
-def check_settings(settings: WorkerSettings) -> None:
-    """Raise InvalidInput with one sentence that contains no password."""
-    _check_addresses(settings)
-    if settings.broker is not None:
-        check_apart(settings, settings.broker_url, "SEGMENTED_BROKER")
-    _check_times(settings)
-    for sku in settings.skus:
-        check_id(sku, "SEGMENTED_SKUS: sku", bytes_max=SKU_BYTES_MAX)
-    if settings.step is not None and not STEP.fullmatch(settings.step):
-        message = f"SEGMENTED_STEP is {shortened(settings.step)}: it should be module:function"
+def broker_beside(url: str) -> str:
+    """Return the next numbered database of the stock's own server, so that the two never share a key."""
+    parts = urlsplit(url)
+    if parts.scheme not in SOCKET_SCHEMES | TCP_SCHEMES:
+        message = f"no broker can be derived from a stock server at {parts.scheme}://; name one"
         raise InvalidInput(message)
+    options = [(name, value) for name, value in parse_qsl(parts.query) if name in TLS_OPTIONS]
+    return _with_database(parts, options, _database(parts) + 1)
 
 
-def broker_is_said(settings: WorkerSettings) -> bool:
-    """Return whether one of the two addresses was chosen. With neither, all is in two local databases."""
-    return bool({"url", "broker"} & settings.model_fields_set)
+def kombu_url(url: str) -> str:
+    """Return the URL as Celery expects it: a socket is `redis+socket://`, and its database is called virtual_host."""
+    parts = urlsplit(url)
+    if parts.scheme != "unix":
+        return url
+    own = {"db", "virtual_host", "username", "password"}
+    options = [(name, value) for name, value in parse_qsl(parts.query) if name not in own]
+    return _with_database(parts, options, _database(parts))
 
 
-def is_on_stock_server(settings: WorkerSettings) -> bool:
-    """Return whether stock and broker share a server, as far as their addresses show."""
-    stock = {named.endpoint for named in stock_servers(settings.url.get_secret_value())}
-    return any(named.endpoint in stock for named in broker_servers(settings.broker_url))
+def database_of(url: str) -> int:
+    """Return the number of the database, 0 if none is named."""
+    return _database(urlsplit(url))
 
 
-def derived_broker(settings: WorkerSettings) -> str:
-    """Return the default broker of the ready-made app. Raises InvalidInput if it must be set."""
-    url = settings.url.get_secret_value()
-    if parse_address(url).deployment is not Deployment.SINGLE:
-        message = "SEGMENTED_BROKER is not set, and no broker can be derived from Sentinels or a cluster: name a server"
-        raise InvalidInput(message)
-    if broker_is_said(settings) and not settings.broker_on_stock_server:
-        raise InvalidInput(_endangering("SEGMENTED_BROKER is not set, and would be"))
-    return broker_beside(url)
+def _database(parts: SplitResult) -> int:
+    """Read the number as redis-py does: from the query or, over TCP, from the path."""
+    query = dict(parse_qsl(parts.query))
+    found = query.get("db") or query.get("virtual_host") or ""
+    if not found and parts.scheme in TCP_SCHEMES:
+        found = parts.path.strip("/")
+    return int(found) if found.isdecimal() else 0
 
 
-def check_apart(settings: WorkerSettings, broker: str, named: str) -> None:
-    """Raise InvalidInput if a broker, called `named` in the sentence, is not separate from the stock."""
-    stock, servers = stock_servers(settings.url.get_secret_value()), broker_servers(broker)
-    if not set(stock).isdisjoint(servers):
-        message = f"{named} names the database of SEGMENTED_URL: stock and messages must not share one"
-        raise InvalidInput(message)
-    if settings.broker_on_stock_server or not broker_is_said(settings):
-        return
-    if not {one.endpoint for one in stock}.isdisjoint(one.endpoint for one in servers):
-        raise InvalidInput(_endangering(f"{named} is"))
+def _with_database(parts: SplitResult, options: list[tuple[str, str]], number: int) -> str:
+    where = _with_account(parts)
+    if parts.scheme in SOCKET_SCHEMES:
+        options = [*options, ("virtual_host", str(number))]
+        return f"redis+socket://{where}{parts.path}?{urlencode(options)}"  # urlunsplit drops an empty host here
+    return urlunsplit((parts.scheme, where, f"/{number}", urlencode(options), ""))
 
 
-def _endangering(what: str) -> str:
-    return (
-        f"{what} on the server of SEGMENTED_URL, where a full queue stops the sale: "
-        "name another server, or set SEGMENTED_BROKER_ON_STOCK_SERVER=1"
-    )
+def _with_account(parts: SplitResult) -> str:
+    """Return host and port, preceded by the account, which redis-py may also read from the options."""
+    query = dict(parse_qsl(parts.query))
+    user = parts.username or quote(query.get("username", ""), safe="")
+    password = parts.password or quote(query.get("password", ""), safe="")
+    return f"{f'{user}:{password}@' if user or password else ''}{parts.netloc.rpartition('@')[2]}"
 
 
 def check_url(url: str) -> None:
@@ -140,39 +139,6 @@ def check_broker(url: str) -> None:
 
 CHECKS: Final[Mapping[str, Callable[[str], object]]] = {"url": check_url, "database": parse, "broker": check_broker}
 """Check each address alone."""
-
-
-def _check_addresses(settings: WorkerSettings) -> None:
-    for field, check in CHECKS.items():
-        said: SecretStr | None = getattr(settings, field)
-        try:
-            if said is not None:
-                check(said.get_secret_value())
-        except InvalidInput as error:
-            message = f"SEGMENTED_{field.upper()} cannot be used: {error}"
-            raise InvalidInput(message) from None
-
-
-def _check_times(settings: WorkerSettings) -> None:
-    limit = settings.task_time_limit
-    if settings.visibility_timeout < LIMITS_IN_VISIBILITY * limit:
-        message = (
-            f"SEGMENTED_VISIBILITY_TIMEOUT is {settings.visibility_timeout:g} s: it should be at least twice "
-            f"SEGMENTED_TASK_TIME_LIMIT, which is {limit:g} s"
-        )
-        raise InvalidInput(message)
-    if settings.segment_wait >= limit:
-        message = (
-            f"SEGMENTED_SEGMENT_WAIT is {settings.segment_wait:g} s: it should be less than "
-            f"SEGMENTED_TASK_TIME_LIMIT, which is {limit:g} s"
-        )
-        raise InvalidInput(message)
-    for name, seconds in (("SEGMENT_TTL", settings.segment_ttl), ("PUBLISH_AFTER", settings.publish_after)):
-        if settings.hold < seconds:
-            message = (
-                f"SEGMENTED_HOLD is {settings.hold:g} s: it should be at least SEGMENTED_{name}, which is {seconds:g} s"
-            )
-            raise InvalidInput(message)
 
 
 class Endpoint(NamedTuple):

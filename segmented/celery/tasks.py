@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from celery import shared_task
@@ -10,9 +12,7 @@ from celery import shared_task
 from segmented.celery.celery_settings import DELIVERY
 from segmented.celery.connections import connections
 from segmented.celery.current import settings
-from segmented.celery.envelopes import TASK, read_envelope
-from segmented.celery.messages import keep, text_of
-from segmented.celery.steps import step
+from segmented.celery.messages import TASK, keep, read_envelope, text_of
 from segmented.errors import (
     DatabaseUnavailable,
     InvalidInput,
@@ -23,12 +23,17 @@ from segmented.errors import (
     StoreUnavailable,
 )
 from segmented.models import Busy, Order, Settled
+from segmented.models.submitted import one_line
 from segmented.orders import WorkTerms, envelopes, sale
+from segmented.orders.work_terms import checked_step
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from celery import Task
 
     from segmented.models import Refusal
+    from segmented.models.submitted import BegunOrder
 
 log = logging.getLogger(__name__)
 RETRIES_MAX: Final = 5
@@ -152,3 +157,25 @@ def _pause(task: Task[Any, Any], reason: SegmentedError) -> float:
     if isinstance(reason, OrderInHand):
         return min(reason.seconds + 0.1, RETRY_SECONDS_MAX)
     return min(1 << int(task.request.retries), RETRY_SECONDS_MAX)
+
+
+@cache
+def step() -> Callable[[BegunOrder], None] | None:
+    """Return the function, or None if none is named. Raises InvalidInput for a name that cannot be resolved."""
+    named = settings().step
+    if named is None:
+        return None
+    module, _, name = named.partition(":")
+    try:
+        found = getattr(import_module(module), name) if module and name else None
+    except (ImportError, AttributeError) as error:
+        message = f"SEGMENTED_STEP is {named!r}: {error}"
+        raise InvalidInput(message) from error
+    except Exception as error:  # a user's module may raise anything on import; Celery would log it and continue
+        message = f"SEGMENTED_STEP is {named!r}: its module cannot be loaded: {one_line(repr(error))}"
+        raise InvalidInput(message) from error
+    if not callable(found):
+        message = f"SEGMENTED_STEP is {named!r}: it must name a function, as module:function"
+        raise InvalidInput(message)
+    checked_step(found)
+    return found  # type: ignore[no-any-return]  # what it takes cannot be asked

@@ -25,12 +25,12 @@ from segmented.cli.output import (
 )
 from segmented.dedup import operator
 from segmented.dedup.operator import HOLDER_SHOWN, HeldKey
-from segmented.dedup.options import DAY
 from segmented.dedup.reaper import LIMIT as REAP_MAX, ReapCount, reap as reap_namespace
+from segmented.dedup.terms import DAY
 from segmented.errors import InvalidInput
-from segmented.exits import tell
 from segmented.models.dedup import LivingRun, OutcomeKept, RecordName, RecordState, Seat
 from segmented.plans import run_sync
+from segmented.process import tell
 from segmented.stores.redis import RedisStore
 
 LIST_MAX: Final = 1_000

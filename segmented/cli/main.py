@@ -27,8 +27,8 @@ import typer.main
 
 import segmented.cli
 from segmented.errors import InvalidInput, SegmentedError
-from segmented.exits import EXIT_INVALID_INPUT, interrupted, output_failed
 from segmented.imports import COMMANDS, EXTRAS, without_collecting
+from segmented.process import EXIT_INVALID_INPUT, interrupted, output_failed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from segmented.errors import InvalidInput
-from segmented.secret_files import said_in_file
+from segmented.files import check_writable, said_in_file, write_whole
 from segmented.servers.announcement import announced
-from segmented.whole_files import check_writable, write_whole
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -31,8 +31,8 @@ from segmented.cli.pool_shards import required_in_one_piece, required_ungated
 from segmented.cli.pool_view import as_json, looks, show_once, total_rows, watch
 from segmented.clock import SystemClock
 from segmented.errors import InvalidInput
-from segmented.exits import tell
 from segmented.models import AlreadyOpen, CartSweep, PoolState, ShardedState, UnfinishedCart
+from segmented.process import tell
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stock.carts import LIST_MAX, SWEEP_LIMIT, Carts
 from segmented.stores.redis import RedisStore

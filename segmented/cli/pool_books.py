@@ -27,11 +27,11 @@ from segmented.cli.output import (
 )
 from segmented.cli.pool_shards import away_line, drift_lines, ledgers, place, placed
 from segmented.cli.pool_view import as_json
+from segmented.files import whole_file
 from segmented.ledger_lines import parts_text
 from segmented.models import LedgerEntry, PoolState
 from segmented.stock import AuditReport, Repair, ShardedAuditReport, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
-from segmented.whole_files import whole_file
 
 EXIT_DRIFT: Final = 1
 EXIT_REFUSED: Final = 1

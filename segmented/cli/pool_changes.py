@@ -14,8 +14,8 @@ from segmented.cli.output import DEFAULT_URL, STDOUT, DatabaseOption, JsonOption
 from segmented.cli.pool_shards import in_all, required_no_database
 from segmented.cli.pool_view import as_json
 from segmented.errors import InvalidInput
-from segmented.exits import tell
 from segmented.models import Closed, Restocked, TooFew
+from segmented.process import tell
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
 

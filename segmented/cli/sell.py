@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from segmented.celery.selling.choices import Choices
 from segmented.celery.selling.orders_file import DEFAULT_SKU, OrdersFile, read_orders
 from segmented.celery.selling.report import SaleReport, write_json, write_results
 from segmented.celery.selling.sale import Sale
-from segmented.celery.selling.servers import servers
+from segmented.celery.selling.servers import Choices, servers
 from segmented.cli.console import Console
 from segmented.cli.output import data_folder, output_file
 from segmented.clock import SystemClock

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from redis.exceptions import LockError, LockNotOwnedError
 
-from segmented.compat.stores import async_store_of, check_async_client
-from segmented.compat.terms import DEFAULT_SLEEP, ENDLESS, NOT_ACQUIRED, Name, Terms, Token, as_text, named_plan
+from segmented.compat.stores import AsyncClient, async_store_of, check_async_client
+from segmented.compat.terms import ENDLESS, NOT_ACQUIRED, Terms, Token, as_text, named_plan
 from segmented.errors import AcquireTimeout
 from segmented.locks.handle import adopt_plan
 from segmented.locks.lease import AsyncLease
@@ -18,42 +18,16 @@ from segmented.plans import run_async
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from segmented.compat.stores import AsyncClient
     from segmented.locks.handle import Found
     from segmented.locks.lock import LockClaim
     from segmented.stores.redis import AsyncRedisStore
 
 
-class AsyncLock(Terms[AsyncLease]):
+class AsyncLock(Terms[AsyncLease, AsyncClient]):
     """A lock with the methods, arguments and exceptions of redis-py's lock, on a lease of this library, for asyncio."""
 
-    def __init__(  # redis-py's own
-        self,
-        redis: AsyncClient,
-        name: Name,
-        timeout: float | None = None,
-        sleep: float = DEFAULT_SLEEP,
-        blocking: bool = True,  # noqa: FBT001, FBT002  # redis-py's own
-        blocking_timeout: float | None = None,
-        thread_local: bool = True,  # noqa: FBT001, FBT002  # redis-py's own
-        raise_on_release_error: bool = True,  # noqa: FBT001, FBT002  # redis-py's own
-    ) -> None:
-        """Create a lock on the key `name` of the server of `redis`, for `timeout` seconds or until this process ends.
-
-        The arguments are those of redis-py's class; `sleep` is accepted and ignored, because waiters are notified.
-        """
-        super().__init__(
-            name,
-            timeout,
-            sleep,
-            blocking=blocking,
-            blocking_timeout=blocking_timeout,
-            thread_local=thread_local,
-            raise_on_release_error=raise_on_release_error,
-        )
-        self.redis = redis
-        check_async_client(redis)
-        self._key(redis)
+    def _check_client(self) -> None:
+        check_async_client(self.redis)
 
     async def __aenter__(self) -> Self:
         """Acquire. Raises LockError if the lock was not free in time."""

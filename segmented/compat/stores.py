@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary, finalize, ref
 import redis
 from redis import asyncio as redis_asyncio
 
-from segmented.forks import after_fork_in_child
+from segmented.process import after_fork_in_child
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from segmented.stores.redis.given_clients import usable_client
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
@@ -20,6 +21,7 @@ from redis.exceptions import (
     ResponseError,
 )
 
+from segmented.compat.stores import ClientT
 from segmented.errors import InvalidInput, LeaseLost, StoreError, StoreUnavailable
 from segmented.locks.claim import new_holder_id
 from segmented.locks.durations import TTL_MS_MAX, milliseconds
@@ -75,21 +77,25 @@ class HeldByThread(Held[LeaseT], threading.local):
     """The same, separate for each thread."""
 
 
-class Terms(Generic[LeaseT]):
+class Terms(ABC, Generic[LeaseT, ClientT]):
     """The arguments of redis-py's lock."""
 
-    def __init__(
+    def __init__(  # redis-py's own
         self,
+        redis: ClientT,
         name: Name,
-        timeout: float | None,
-        sleep: float,
-        *,
-        blocking: bool,
-        blocking_timeout: float | None,
-        thread_local: bool,
-        raise_on_release_error: bool,
+        timeout: float | None = None,
+        sleep: float = DEFAULT_SLEEP,
+        blocking: bool = True,  # noqa: FBT001, FBT002  # redis-py's own
+        blocking_timeout: float | None = None,
+        thread_local: bool = True,  # noqa: FBT001, FBT002  # redis-py's own
+        raise_on_release_error: bool = True,  # noqa: FBT001, FBT002  # redis-py's own
     ) -> None:
-        """Store the arguments under redis-py's names."""
+        """Create a lock on the key `name` of the server of `redis`, for `timeout` seconds or until this process ends.
+
+        The arguments are those of redis-py's class; `sleep` is accepted and ignored, because waiters are notified.
+        """
+        self.redis: ClientT = redis
         self.name = name
         self.timeout = timeout
         self.sleep = sleep
@@ -98,6 +104,12 @@ class Terms(Generic[LeaseT]):
         self.thread_local = bool(thread_local)
         self.raise_on_release_error = raise_on_release_error
         self.local: Held[LeaseT] = HeldByThread() if thread_local else Held()
+        self._check_client()
+        self._key(redis)
+
+    @abstractmethod
+    def _check_client(self) -> None:
+        """Raise InvalidInput for anything but a client of the right kind."""
 
     @property
     def lease(self) -> LeaseT | None:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 from uuid import uuid4
 
 from segmented.dedup.identity import CallIdentity, Identity, explicit_key, payload_print
-from segmented.dedup.options import DAY, DEFAULT_LEASE, DedupOptions, checked_namespace
 from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, awaited
 from segmented.dedup.run import AsyncRun, Replay, Run, begun, begun_async
-from segmented.dedup.terms import RunClaim
+from segmented.dedup.terms import DAY, DEFAULT_LEASE, DedupOptions, RunClaim, checked_namespace
 from segmented.errors import InvalidInput
 from segmented.locks.call_keys import checked_function, name_of, shape_of
 from segmented.locks.claim import new_holder_id

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from segmented.dedup.external import effect_scope
 from segmented.dedup.identity import explicit_key
-from segmented.dedup.options import DAY, checked_namespace
 from segmented.dedup.reaper import batch
+from segmented.dedup.terms import DAY, checked_namespace
 from segmented.errors import InvalidInput
 from segmented.locks.durations import checked_name, is_whole, milliseconds
 from segmented.models.dedup import NotUnknown, RecordName

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from segmented.dedup.options import DAY, checked_namespace
+from segmented.dedup.terms import DAY, checked_namespace
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.locks.durations import is_whole, milliseconds
 from segmented.models.dedup import RecordName

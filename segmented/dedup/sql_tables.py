@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Column, DateTime, MetaData, PrimaryKeyConstra
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.schema import CreateTable
 
-from segmented.dedup.options import NAMESPACE_LENGTH_MAX
+from segmented.dedup.terms import NAMESPACE_LENGTH_MAX
 from segmented.locks.sql_edge import translated
 from segmented.orders.tables import database_now
 

@@ -42,12 +42,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 from uuid import uuid4
 
-from segmented.forks import after_fork_in_child
 from segmented.keys import fair_keys
 from segmented.locks.claim import Claim
 from segmented.locks.durations import DEFAULT_WAIT, checked_timeout
 from segmented.locks.handle import AsyncFencedHandle, FencedHandle, acquire_plan
 from segmented.plans import run_async, run_sync
+from segmented.process import after_fork_in_child
 from segmented.protocol.fair.operations import AcquireFair, FairTimes, ReleaseFair, RenewFair
 
 if TYPE_CHECKING:

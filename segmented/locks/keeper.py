@@ -16,10 +16,10 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
-from segmented.forks import after_fork_in_child
 from segmented.locks.lease_state import tend_plan
 from segmented.plans import run_async, run_sync
 from segmented.plans.tasks import begun
+from segmented.process import after_fork_in_child
 
 if TYPE_CHECKING:
     from segmented.locks.lease_state import LeaseState

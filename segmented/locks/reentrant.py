@@ -29,11 +29,11 @@ from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 from segmented.errors import InvalidInput
-from segmented.forks import after_fork_in_child
 from segmented.keys import reentrant_keys
 from segmented.locks.claim import Claim
 from segmented.locks.durations import DEFAULT_WAIT, checked_name
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle
+from segmented.process import after_fork_in_child
 from segmented.protocol.reentrant.operations import AcquireReentrant, ReleaseReentrant, RenewReentrant
 
 if TYPE_CHECKING:

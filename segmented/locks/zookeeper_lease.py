@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from segmented.locks.lease import AsyncHeldLease
     from segmented.locks.zookeeper_plan import Claim, Turn
-    from segmented.stores.zookeeper.session import ZooKeeperSession
+    from segmented.stores.zookeeper.client import ZooKeeperSession
 
 _log = logging.getLogger("segmented.locks")
 

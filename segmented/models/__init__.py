@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.models.audits import Differing, Inspected, InspectedCart, Mended, Outrun, Sound, Trimmed
     from segmented.models.carts import (
         CART_ID_BYTES_MAX,
         CART_SKUS_MAX,
@@ -77,17 +76,24 @@ if TYPE_CHECKING:
     )
     from segmented.models.pools import (
         AlreadyOpen,
+        Differing,
         EntryKind,
         Frozen,
+        Inspected,
+        InspectedCart,
         LedgerEntry,
+        Mended,
         Opened,
+        Outrun,
         PoolClosed,
         PoolState,
         Resized,
         Restocked,
+        Sound,
         Thawed,
         TooFew,
         Transfer,
+        Trimmed,
     )
     from segmented.models.shards import (
         SHARD_COUNT_MAX,
@@ -186,7 +192,6 @@ __all__ = [
 
 LATE: Final = from_modules(
     {
-        "segmented.models.audits": "Differing Inspected InspectedCart Mended Outrun Sound Trimmed",
         "segmented.models.carts": (
             "CART_ID_BYTES_MAX CART_SKUS_MAX Cart CartAnswer CartLine CartRecord CartRefused CartReserved "
             "CartSettled CartState CartSweep LineRefusal PINNED_UNTIL_MS UnfinishedCart UnfinishedCarts cart_of"
@@ -204,8 +209,8 @@ LATE: Final = from_modules(
             "Superseded Taken"
         ),
         "segmented.models.pools": (
-            "AlreadyOpen EntryKind Frozen LedgerEntry Opened PoolClosed PoolState Resized Restocked Thawed TooFew "
-            "Transfer"
+            "AlreadyOpen Differing EntryKind Frozen Inspected InspectedCart LedgerEntry Mended Opened Outrun "
+            "PoolClosed PoolState Resized Restocked Sound Thawed TooFew Transfer Trimmed"
         ),
         "segmented.models.shards": (
             "Received SHARD_COUNT_MAX Shard ShardDirectory ShardFound ShardedState checked_pool_name"

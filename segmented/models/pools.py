@@ -1,4 +1,4 @@
-"""A pool as a whole: its state, its changes, its ledger."""
+"""A pool as a whole: its state, its changes, its ledger, and what an audit and a repair read of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from segmented.models.carts import Cart, CartState
     from segmented.models.orders import Part
+
+MendedKind = Literal["order", "change"]
+"""An order's record with its hold, or the note of a restock or withdrawal."""
+NumberKind = Literal["total", "segment", "customer"]
+ScannedKey = Literal["orders", "holds", "customers"]
+ScannedCarts = Literal["carts", "unfinished"]
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -182,3 +189,61 @@ class LedgerEntry:
     """For a pool opened or resized, its segment count."""
     chain: str = ""
     """Digest over this change and all before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """An order's record and the end of its hold, read in one step."""
+
+    order_id: str
+    raw: str | None
+    """The record's text; it may be anything if another program wrote it."""
+    hold_until_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class InspectedCart:
+    """A cart as kept by its home, read in one step."""
+
+    cart_id: str
+    is_kept: bool
+    """Whether there is a record, readable or not."""
+    is_unfinished: bool
+    """Whether it is in the list of carts that may need finishing."""
+    cart: Cart | None = None
+    """None if there is no record, or an unreadable one."""
+    state: CartState | None = None
+    """None if there is no record, or an unreadable one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """Repaired now; the ledger has an entry under `sequence`."""
+
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """Nothing to repair: the value is correct."""
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """The value is neither correct nor what the audit saw; nothing changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outrun:
+    """The ledger has changed too much, or in a relevant way, since the audit folded it; nothing changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """The ledger now begins with the checkpoint `first_sequence`; 1 if it has all its entries."""
+
+    first_sequence: int
+    sequence: int
+    """Sequence number of the newest entry."""
+    is_more_left: bool
+    """Entries before the first one still use memory: call again."""

@@ -30,10 +30,9 @@ from segmented.locks.durations import milliseconds
 from segmented.models import Busy, Settled, check_id, shortened
 from segmented.models.submitted import BegunOrder, Dead, TakenOrders, TooManyOthers, one_line
 from segmented.orders import answers
-from segmented.orders.renewal import Renewal
 from segmented.orders.sale import tell_pool
 from segmented.orders.standing import Claim
-from segmented.orders.work_terms import DEFAULT_TERMS, LATER, TryLater, WorkTerms, checked_step
+from segmented.orders.work_terms import DEFAULT_TERMS, LATER, Renewal, TryLater, WorkTerms, checked_step
 from segmented.plans import Plan, run_sync, wait_for
 
 if TYPE_CHECKING:

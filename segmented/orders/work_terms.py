@@ -1,9 +1,11 @@
-"""The times of a worker's orders, and how a step postpones one."""
+"""The times of a worker's orders, the thread that renews them meanwhile, and how a step postpones one."""
 
 from __future__ import annotations
 
+import logging
+import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.locks.call_keys import name_of, shape_of
@@ -13,12 +15,14 @@ from segmented.stock.settings import DEFAULT_HOLD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
 
     from segmented.models.submitted import BegunOrder
 
 ENVELOPE_TTL: Final = 5.0
 LATER: Final = 2.0
 """Seconds until the next try of an order that could not be tried: a server was unavailable, no segment was free."""
+log = logging.getLogger(__name__)
 
 
 class TryLater(SegmentedError):
@@ -70,3 +74,31 @@ def checked_step(step: Callable[[BegunOrder], None] | None) -> None:
     if step is not None and (shape := shape_of(step)) != "function":
         message = f"the step {name_of(step)} is a {shape}, and calling it would run nothing"
         raise InvalidInput(message)
+
+
+class Renewal:
+    """Calls `renew` every `every` seconds in a thread, until the `with` statement ends."""
+
+    def __init__(self, renew: Callable[[], None], *, every: float) -> None:
+        """Create a renewal; it starts with the `with` statement."""
+        self._renew = renew
+        self._every = every
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="segmented-renewal", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """End, waiting for a renewal in progress for at most one interval."""
+        self._ended.set()
+        self._thread.join(self._every)
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._every):
+            try:
+                self._renew()
+            except SegmentedError as error:  # the next one may reach the server
+                log.warning("work was not renewed: %s", error)

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from segmented.servers.command import Command
-    from segmented.servers.supervised import Supervised
+    from segmented.servers.supervised import Command, Supervised
 
 START_SECONDS: Final = 60.0
 """A server that loads existing data needs longer than the second that an empty one takes."""

@@ -17,10 +17,9 @@ from urllib.parse import quote
 from segmented.errors import InvalidInput
 from segmented.servers.account import Account, open_ancestors, server_account
 from segmented.servers.binaries import postgres_tree, reachable_tree
-from segmented.servers.command import Command, Stops
 from segmented.servers.embedded import EmbeddedServer
 from segmented.servers.folders import SOCKET_NAME_LONGEST, Claim, private_folder
-from segmented.servers.supervised import Supervised
+from segmented.servers.supervised import Command, Stops, Supervised
 
 SOCKET_NAME: Final = SOCKET_NAME_LONGEST
 DATABASE: Final = "segmented"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import weakref
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -16,10 +17,10 @@ from segmented.errors import InvalidInput, SegmentedError
 from segmented.servers import guard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
-    from segmented.servers.command import Command, Stops
+    from segmented.servers.account import Account
 
 GUARD_SECONDS: Final = 20.0
 """Timeout for the guard to start or answer, on a busy machine."""
@@ -27,6 +28,34 @@ LAST_WORDS_LINES: Final = 2
 """Both servers name the cause in one of their last two lines."""
 PAUSE_MIN: Final = 0.005
 PAUSE_MAX: Final = 0.1
+
+
+def quiet_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without the user's language, time zone and PG* variables."""
+    kept = {name: environment[name] for name in ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH") if name in environment}
+    return {"PATH": os.defpath, **kept, "LC_ALL": "C", "LANG": "C", "TZ": "UTC"}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One child: its command, its standard input, and its account (None: the current one)."""
+
+    argv: tuple[str, ...]
+    text: str = ""
+    account: Account | None = None
+    environment: Mapping[str, str] = field(default_factory=lambda: quiet_environment(os.environ))
+
+
+@dataclass(frozen=True, slots=True)
+class Stops:
+    """How a kind of server is stopped: signals in order, each with its timeout in seconds."""
+
+    signals: tuple[tuple[int, float], ...]
+
+    @property
+    def seconds(self) -> float:
+        """Maximum duration of a stop."""
+        return sum(seconds for _, seconds in self.signals)
 
 
 class Supervised:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from segmented.errors import InvalidInput
 from segmented.servers.binaries import valkey_program
-from segmented.servers.command import Command, Stops
 from segmented.servers.embedded import EmbeddedServer
 from segmented.servers.folders import Claim, private_folder
-from segmented.servers.supervised import Supervised
+from segmented.servers.supervised import Command, Stops, Supervised
 
 if TYPE_CHECKING:
     import os

@@ -8,8 +8,7 @@ from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
     from segmented.models import Cart, CartRefused, CartReserved, CartSettled
-    from segmented.stock.async_grant import AsyncGrant
-    from segmented.stock.async_pool import AsyncPool
+    from segmented.stock.async_pool import AsyncGrant, AsyncPool
     from segmented.stock.audit import AuditReport, Drift
     from segmented.stock.carts import AsyncCarts, Carts
     from segmented.stock.fold import LedgerFold
@@ -59,8 +58,7 @@ __all__ = [
 LATE: Final = from_modules(
     {
         "segmented.models": "Cart CartRefused CartReserved CartSettled",
-        "segmented.stock.async_grant": "AsyncGrant",
-        "segmented.stock.async_pool": "AsyncPool",
+        "segmented.stock.async_pool": "AsyncGrant AsyncPool",
         "segmented.stock.audit": "AuditReport Drift",
         "segmented.stock.carts": "AsyncCarts Carts",
         "segmented.stock.fold": "LedgerFold",

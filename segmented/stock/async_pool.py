@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from segmented import protocol as op
-from segmented.errors import ChangeGated, PoolNotGated, SegmentedError
+from segmented.errors import ChangeGated, NotGranted, PoolNotGated, SegmentedError
 from segmented.locks.durations import checked_timeout
 from segmented.models import Granted, Order, Settled, Superseded, check_id
 from segmented.plans import perform, run_async
 from segmented.plans.store_kinds import checked_async
-from segmented.stock.async_grant import AsyncGrant, Granting
 from segmented.stock.audit import AuditReport, audit_plan
 from segmented.stock.coalescing import Coalescing
+from segmented.stock.grant import Granting, GrantState
 from segmented.stock.ledger import first_page_plan, next_page, trim_plan
 from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
@@ -23,6 +23,7 @@ from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, reserve_man
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from types import TracebackType
 
     from segmented.models import (
         AlreadyOpen,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
         Trimmed,
     )
     from segmented.plans.drivers import AsyncStore
-    from segmented.stock.grant import GrantState
     from segmented.stock.plans import Verdict
 
 
@@ -129,12 +129,13 @@ class AsyncPool:
         keep_refusal: bool = False,
         partial: bool = False,
         fair: bool = False,
-    ) -> Granting:
+    ) -> Granting[AsyncGrant]:
         """Return an awaitable for the answer; or use `async with pool.grant(order) as grant`. See `Pool.grant`."""
         operation = self._settings.grant(
             order, quantity, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
         )
-        return Granting(self, operation, checked_timeout(timeout), fair=fair)
+        seconds = checked_timeout(timeout)
+        return Granting(lambda: self._granted(operation, seconds, fair=fair))
 
     async def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left.
@@ -350,3 +351,49 @@ class AsyncPool:
     def __repr__(self) -> str:
         """Show the sku and the store."""
         return f"AsyncPool({self.sku!r}, {self.store!r})"
+
+
+class AsyncGrant(GrantState):
+    """A granted order, for asyncio."""
+
+    def __init__(self, pool: AsyncPool, granted: Granted, asked_at: float) -> None:
+        """Create a grant of `pool`, requested at local time `asked_at`."""
+        super().__init__(granted, pool._settings.ttl_ms, asked_at, pool.store.clock)  # noqa: SLF001  # made by the pool
+        self.pool = pool
+        """The pool, or the shard, that owns the segment and the units."""
+
+    async def confirm(self) -> Settled:
+        """Make the order final and free the segment."""
+        settled = await self.pool.confirm(self.order_id, holder_id=self.holder_id)
+        self._is_settled = True
+        return settled
+
+    async def cancel(self) -> Settled | Superseded:
+        """Give the units back and free the segment, unless another holder has taken over the order."""
+        answer = await self.pool.cancel(self.order_id, holder_id=self.holder_id)
+        self._is_settled = True
+        return answer
+
+    async def renew(self) -> None:
+        """Extend the lease and the hold. Raises LeaseLost when it is too late."""
+        await self.pool.renew(self)
+
+    async def __aenter__(self) -> Self:
+        """Return the grant."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Confirm the order, or cancel it if the body raised, without hiding the body's error."""
+        if self._is_settled:
+            return
+        if error is None:
+            settled = await self.confirm()
+            if settled.state != "confirmed":
+                raise NotGranted(settled)
+            return
+        try:
+            await self.cancel()
+        except SegmentedError as failure:
+            error.add_note(f"and the order could not be cancelled: {failure}")

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final
 from segmented.errors import StoreRefused
 from segmented.stock.audit_carts import carts_plan
 from segmented.stock.audit_orders import NO_NUMBER_OF_UNITS, OLDER_NAMES, changes_drift, customers_drift, orders_drift
-from segmented.stock.drift import AuditReport, Drift, DriftKind
 from segmented.stock.fold import LedgerFold
-from segmented.stock.ledger import LedgerTrimmed, LedgerUnreadable, begin_plan
+from segmented.stock.ledger import AuditReport, Drift, DriftKind, LedgerTrimmed, LedgerUnreadable, begin_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -27,15 +27,15 @@ from segmented.ledger_lines import parse_record
 from segmented.models import PINNED_UNTIL_MS
 from segmented.plans import Plan, perform
 from segmented.plans.effects import Batch
-from segmented.stock.drift import Drift
+from segmented.stock.ledger import Drift
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from segmented.models import Inspected, InspectedCart, OrderRecord, PoolState
-    from segmented.models.audits import ScannedCarts
-    from segmented.stock.drift import DriftKind
+    from segmented.models.pools import ScannedCarts
     from segmented.stock.fold import LedgerFold
+    from segmented.stock.ledger import DriftKind
 
 CARTS_PAGE: Final = 200
 """Number of carts judged together; each has up to 100 lines."""

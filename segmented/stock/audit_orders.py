@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from segmented import protocol as op
 from segmented.ledger_lines import parse_record
 from segmented.plans import Plan, perform
-from segmented.stock.drift import Drift
-from segmented.stock.ledger import PAGE, extend_plan
+from segmented.stock.ledger import PAGE, Drift, extend_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from segmented.models import Inspected, OrderRecord, PoolState
-    from segmented.models.audits import ScannedKey
+    from segmented.models.pools import ScannedKey
     from segmented.stock.fold import FoldedOrder, LedgerFold
 
 ItemT = TypeVar("ItemT")

@@ -1,15 +1,21 @@
-"""State shared by the sync and the async grant."""
+"""What grants share: the state of the sync and the async grant, and the call for asyncio that is not answered yet."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from segmented.errors import LeaseLost
+from segmented.errors import LeaseLost, NotGranted
 from segmented.locks.lease_state import trusted_until
-from segmented.models import Granted, Lost, Renewed
+from segmented.models import Granted, Lost, Refusal, Renewed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator
+    from types import TracebackType
+
     from segmented.clock import Clock
+
+GrantT = TypeVar("GrantT", bound=AbstractAsyncContextManager[Any])
 
 
 class GrantState:
@@ -50,3 +56,31 @@ class GrantState:
         """Show the order, units, segment and fencing token."""
         units = f"{self.quantity} units, segment {self.segment}"
         return f"<{type(self).__name__} order {self.order_id!r}: {units}, token {self.fencing_token}>"
+
+
+class Granting(Generic[GrantT]):
+    """A pending grant: an awaitable and an asynchronous context manager."""
+
+    def __init__(self, ask: Callable[[], Coroutine[Any, Any, GrantT | Refusal]]) -> None:
+        """Create a pending call; `ask` is called when this is awaited or entered."""
+        self._ask = ask
+        self._grant: GrantT | None = None
+
+    def __await__(self) -> Generator[Any, Any, GrantT | Refusal]:
+        """Return the grant or the refusal."""
+        return self._ask().__await__()
+
+    async def __aenter__(self) -> GrantT:
+        """Return the grant; raises NotGranted on a refusal."""
+        answer = await self
+        if isinstance(answer, Refusal):
+            raise NotGranted(answer)
+        self._grant = answer
+        return answer
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Confirm the order, or cancel it if the body raised."""
+        if self._grant is not None:
+            await self._grant.__aexit__(kind, error, trace)

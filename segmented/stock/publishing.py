@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Self
 from weakref import WeakSet
 
 from segmented.errors import InvalidInput, StoreUnavailable
-from segmented.forks import after_fork_in_child
+from segmented.process import after_fork_in_child
 from segmented.stock.outbox import ENVELOPE_MAX
 
 if TYPE_CHECKING:

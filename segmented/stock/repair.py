@@ -18,9 +18,9 @@ from segmented.stock.ledger import LedgerTrimmed, extend_plan
 
 if TYPE_CHECKING:
     from segmented.models import PoolState
-    from segmented.models.audits import NumberKind
-    from segmented.stock.drift import AuditReport, Drift, DriftKind
+    from segmented.models.pools import NumberKind
     from segmented.stock.fold import FoldedOrder, LedgerFold
+    from segmented.stock.ledger import AuditReport, Drift, DriftKind
 
 TRIES_MAX: Final = 100
 """How often one repair starts again because the sale outran it."""

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from segmented.errors import InvalidInput
 from segmented.models import Closed, LimitReached, SoldOut, shortened
-from segmented.stock.fair_grants import fair_grant_plan
-from segmented.stock.plans import grant_plan, reserve_many_plan, reserve_plan
+from segmented.stock.plans import fair_grant_plan, grant_plan, reserve_many_plan, reserve_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""How a test and the worker process it started communicate: files in a private folder of that worker.
+"""How a test stops the worker process it started at a named point: files in a private folder of that worker.
 
 The test replaces the whole plan atomically; the worker reads it at each point it passes, so a plan applies to every
 passage after the call that wrote it. Files survive a killed process and need no reply: a test may be busy, and a worker
@@ -25,7 +25,11 @@ import signal
 import sys
 import time
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, Literal
+
+from segmented.errors import InvalidInput
+from segmented.protocol.codecs import CODECS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +43,13 @@ PAUSE_SECONDS: Final = 300.0
 
 Action = Literal["kill", "pause"]
 Scope = Literal["worker", "process"]
+POPPED: Final = "popped"
+"""A message has left its queue, and is not yet among the unacknowledged ones."""
+COMMIT: Final = "commit"
+PUBLISH: Final = "publish"
+ACK: Final = "ack"
+STEPS: Final = (COMMIT, PUBLISH, ACK)
+SIDES: Final = ("before", "after")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,3 +165,29 @@ def _kill(scope: Scope) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
     while True:
         signal.pause()
+
+
+def operation_names() -> tuple[str, ...]:
+    """Return the names of all operations on a store."""
+    CODECS.load_all()
+    return tuple(sorted(operation.__name__ for operation in CODECS))
+
+
+def known_points() -> tuple[str, ...]:
+    """Return all points, `popped` first."""
+    return (POPPED, *(f"{side}:{step}" for step in (*STEPS, *operation_names()) for side in SIDES))
+
+
+def checked_point(point: str) -> str:
+    """Return the point. Raises InvalidInput, which lists all points, if no worker can reach it."""
+    known = known_points()
+    if point in known:
+        return point
+    near = get_close_matches(point, known, n=1)
+    meant = f" (did you mean {near[0]!r}?)" if near else ""
+    plain = ", ".join(known[: 1 + len(STEPS) * len(SIDES)])
+    message = (
+        f"there is no point {point!r}{meant}: known are {plain}, and before: and after: with the name of an operation: "
+        f"{', '.join(operation_names())}"
+    )
+    raise InvalidInput(message)

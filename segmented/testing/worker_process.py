@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.testing import control, session, worker_main
-from segmented.testing.points import checked_point
+from segmented.testing.control import checked_point
 from segmented.testing.worker_main import DISMISSED, GUARD
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, Pool, event
 from sqlalchemy.engine.default import DefaultDialect
 
 from segmented.stores.redis import AsyncRedisStore, RedisStore
-from segmented.testing.points import ACK, COMMIT, POPPED, PUBLISH
+from segmented.testing.control import ACK, COMMIT, POPPED, PUBLISH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

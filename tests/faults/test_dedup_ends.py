@@ -115,7 +115,7 @@ def test_f24_warm_ends_under_load_lose_nothing_and_double_nothing(once: OnceSide
     first = once.start(pool="prefork", concurrency=2)
     handles = [once.task("kept").delay(f"f24-{number // 2}", number // 2, 0.02) for number in range(120)]
     once.wait_for(lambda: len(once.runs_by_key()) >= 15)
-    first.end_warmly()
+    first.end()
     assert not once.unacknowledged()
     once.start(pool="threads", concurrency=2)
     assert [handle.get(timeout=SOON)[1] for handle in handles] == [number // 2 for number in range(120)]

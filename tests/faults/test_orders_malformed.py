@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pytest
 
 from segmented import protocol as op
-from segmented.celery.envelopes import TASK
+from segmented.celery.messages import TASK
 from tests.support.long_run import in_the_long_run
 from tests.support.workers.order_floor import IN_WORKER, QUEUE
 from tests.support.workers.selling import until

@@ -23,9 +23,10 @@ from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.fixtures.servers import require_postgres
 from tests.support.paths import ROOT
+from tests.support.processes import END_SECONDS
 from tests.support.rings import require_module
 from tests.support.workers.selling import until
-from tests.support.workers.worker_processes import END_SECONDS, clean_environment, refused, running, working
+from tests.support.workers.worker_processes import clean_environment, refused, running, working
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from segmented import protocol as op
 from segmented.celery import connections as opening, tasks
 from segmented.celery.current import settings
-from segmented.celery.envelopes import Envelope, read_envelope
+from segmented.celery.messages import Envelope, read_envelope
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import InvalidInput
 from segmented.models import Order

@@ -1,7 +1,10 @@
-"""Which processes still run, for tests that what they started is gone."""
+"""Processes of a test: one whose output is kept in a file, and which of those that were started still run."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import threading
 import time
 from typing import TYPE_CHECKING, Final
@@ -9,9 +12,46 @@ from typing import TYPE_CHECKING, Final
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
 LOOK_SECONDS: Final = 0.02
+END_SECONDS: Final = 30.0
+
+
+class Logged:
+    """A process in a session of its own, and what it has said so far."""
+
+    def __init__(self, words: Sequence[str], said_in: Path, *, cwd: Path, environment: Mapping[str, str]) -> None:
+        self._said_in = said_in
+        with said_in.open("ab") as output:
+            self.process = subprocess.Popen(
+                words,
+                cwd=cwd,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def said(self) -> str:
+        return self._said_in.read_text(errors="replace")
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the process and its children alike."""
+        os.killpg(self.process.pid, number)
+
+    def kill(self) -> None:
+        """Kill it and its children, if it still runs."""
+        if self.process.poll() is None:
+            self.signal(signal.SIGKILL)
+        self.process.wait(END_SECONDS)
+
+    def end(self) -> None:
+        """Ask it to end, and see that it does, in good order."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(END_SECONDS) == 0, self.said()
 
 
 def alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:

@@ -36,13 +36,13 @@ COMPARED: Final = {"__init__", "__call__", *SPECIAL.values()}
 
 CALLED: Final = "called"
 AWAITED: Final = ("awaited", "awaited iterator")
-AWAITABLE: Final = ("Coroutine[", "Awaitable[", "Acquiring[", "Granting")
+AWAITABLE: Final = ("Coroutine[", "Awaitable[", "Acquiring[", "Granting[")
 """Awaitables that a plain function may return."""
 
 REGULAR_ANNOTATIONS: Final = (
     (r"\bredis_asyncio\.", "redis."),
     (r"\bAcquiring\[(\w+)\]", r"\1"),  # what `await` and `async with` both take
-    (r"\bGranting\b", "Grant | Refusal"),
+    (r"\bGranting\[(\w+)\]", r"\1 | Refusal"),
     (r"\bLeaseT\b", "Lease"),  # a base class says it with a type variable
 )
 REGULAR_WORDS: Final = (

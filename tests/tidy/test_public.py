@@ -13,7 +13,7 @@ import pytest
 import segmented
 from segmented import errors
 from segmented.cli.main import MEASURING
-from segmented.cli.python_reference import MODULES, public_names
+from segmented.cli.reference import MODULES, public_names
 from tests.support.paths import ROOT
 
 NAMES: list[str] = list(getattr(segmented, "__all__", []))

@@ -96,7 +96,7 @@ def test_where_our_own_files_are_overwritten_or_gone_a_sentence_says_so(tmp_path
     """As after `pip install segmented`, which puts its own package there, and after uninstalling that again."""
     package = tmp_path / "segmented"
     package.mkdir()
-    for name in ("__main__.py", "exits.py", "imports.py"):
+    for name in ("__main__.py", "process.py", "imports.py"):
         (package / name).write_bytes((ROOT / "segmented" / name).read_bytes())
     if whose is not None:
         (package / "__init__.py").write_text(whose)

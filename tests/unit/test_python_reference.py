@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from segmented import models
-from segmented.cli.python_reference import MODULES, page, public_names, section
+from segmented.cli.reference import MODULES, public_names, python_page, section
 from tests.support.paths import ROOT
 
 
@@ -21,12 +21,12 @@ def described(**values: object) -> list[str]:
 
 def test_the_page_is_what_the_docstrings_say() -> None:
     written = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
-    assert written == page(), "`make docs` writes it"
+    assert written == python_page(), "`make docs` writes it"
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_every_package_of_the_page_has_a_section(name: str) -> None:
-    assert f"\n## {name}\n" in page()
+    assert f"\n## {name}\n" in python_page()
 
 
 def test_an_entry_is_the_call_without_types_and_the_first_sentence() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from segmented.celery.settings import LOCAL_URL, WorkerSettings
 from segmented.errors import InvalidInput
-from segmented.secret_files import BYTES_MAX, RULES, said_in_file
+from segmented.files import BYTES_MAX, RULES, said_in_file
 from tests.support.command_line import ran
 
 if TYPE_CHECKING:

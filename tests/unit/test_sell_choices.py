@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from segmented.celery.selling.choices import Choices
+from segmented.celery.selling.servers import Choices
 from segmented.errors import InvalidInput
 
 CHOICES = Choices(

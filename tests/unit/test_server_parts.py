@@ -10,8 +10,8 @@ import pytest
 from segmented.errors import InvalidInput
 from segmented.servers import postgres
 from segmented.servers.account import Account, blocking_ancestors, is_reachable
-from segmented.servers.command import Command, Stops, quiet_environment
 from segmented.servers.folders import Claim, is_short, private_folder
+from segmented.servers.supervised import Command, Stops, quiet_environment
 from segmented.servers.valkey import configuration, quoted
 
 OTHER = Account("other", os.geteuid() + 1, os.getegid() + 1)

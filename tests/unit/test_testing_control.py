@@ -11,8 +11,17 @@ import pytest
 
 from segmented.errors import InvalidInput
 from segmented.protocol.codecs import CODECS
-from segmented.testing.control import Control, Strike, has_struck, passages, release, write_plan
-from segmented.testing.points import checked_point, known_points, operation_names
+from segmented.testing.control import (
+    Control,
+    Strike,
+    checked_point,
+    has_struck,
+    known_points,
+    operation_names,
+    passages,
+    release,
+    write_plan,
+)
 from segmented.testing.worker_process import Launch, WorkerProcess, WorkerTrouble
 
 if TYPE_CHECKING:

@@ -71,8 +71,6 @@ def test_what_a_process_opened_is_closed_at_its_end(
     monkeypatch: pytest.MonkeyPatch, valkey: ValkeyServer, sqlite_url: str, end: Signal
 ) -> None:
     """The system closes the sockets of a dead process, too, but the servers are to be told."""
-    import segmented.celery.closing  # noqa: F401, PLC0415  # listens for the end
-
     told(monkeypatch, valkey.url, sqlite_url)
     shared = opening.connections()
     end.send(sender=None)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import SecretStr
 
-from segmented.celery.broker import broker_beside, kombu_url
-from segmented.celery.reference import page
 from segmented.celery.selling.servers import queue_name
 from segmented.celery.settings import LOCAL_DATABASE, LOCAL_URL, WorkerSettings
+from segmented.celery.settings_rules import broker_beside, kombu_url
+from segmented.cli.reference import settings_page
 from segmented.errors import InvalidInput
 from segmented.servers.announcement import announcement_file, announcing
 from tests.support.paths import ROOT
@@ -364,7 +364,7 @@ def test_a_file_that_others_may_write_or_that_nobody_has_locked_announces_nothin
 
 def test_the_reference_page_is_what_the_settings_say() -> None:
     written = (ROOT / "docs" / "reference" / "worker-settings.md").read_text(encoding="utf-8")
-    assert written == page(), "`make docs` writes it"
+    assert written == settings_page(), "`make docs` writes it"
 
 
 def test_sales_of_other_servers_have_other_queues_whatever_the_password() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from segmented.celery import steps
+from segmented.celery import tasks
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import InvalidInput
 from tests.support.paths import ROOT
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _asked_anew() -> Iterator[None]:
-    steps.step.cache_clear()
+    tasks.step.cache_clear()
     yield
-    steps.step.cache_clear()
+    tasks.step.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_what_is_no_step_is_refused(
     name = f"shop_steps_{abs(hash(request.node.name))}"
     (tmp_path / f"{name}.py").write_text(f"{text}\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(steps, "settings", lambda: WorkerSettings(step=f"{name}:pack"))
+    monkeypatch.setattr(tasks, "settings", lambda: WorkerSettings(step=f"{name}:pack"))
     with pytest.raises(InvalidInput, match=wrong):
-        steps.step()
+        tasks.step()
 
 
 def test_a_program_that_submits_an_order_and_ends_at_once_has_its_message_sent(

@@ -12,7 +12,7 @@ from segmented.stores.zookeeper import session_of
 from tests.support.rings import require_module
 
 if TYPE_CHECKING:
-    from segmented.stores.zookeeper.session import ZooKeeperSession
+    from segmented.stores.zookeeper.client import ZooKeeperSession
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from segmented.whole_files import whole_file, write_whole
+from segmented.files import whole_file, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from segmented.celery.selling.book import Book, Outcome
-    from segmented.celery.selling.choices import Choices
     from segmented.celery.selling.orders_file import OrdersFile
+    from segmented.celery.selling.servers import Choices
     from segmented.clock import Clock
     from segmented.orders import Gate
     from segmented.stock import Pool

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from segmented.celery.selling.choices import Choices
     from segmented.celery.selling.orders_file import FileOrder, OrdersFile
-    from segmented.celery.selling.servers import Servers
+    from segmented.celery.selling.servers import Choices, Servers
     from segmented.clock import Clock
     from segmented.models import LedgerEntry, OrderRecord, OrderState, PoolState
 

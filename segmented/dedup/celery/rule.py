@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from segmented.dedup.options import DAY, DEFAULT_LEASE, window_ms
 from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, OutcomeForm
-from segmented.dedup.terms import RunTerms
+from segmented.dedup.terms import DAY, DEFAULT_LEASE, RunTerms, window_ms
 from segmented.errors import InvalidInput
 from segmented.locks.durations import milliseconds
 

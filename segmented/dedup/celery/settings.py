@@ -13,10 +13,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented.dedup.options import checked_namespace
+from segmented.dedup.terms import checked_namespace
 from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
-from segmented.forks import after_fork_in_child
 from segmented.plans.store_kinds import is_sync_store, sync_store
+from segmented.process import after_fork_in_child
 from segmented.stores.redis import RedisStore
 from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.edge import is_store_away

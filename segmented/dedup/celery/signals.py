@@ -1,10 +1,16 @@
-"""Signal handlers of a worker: a revoked or expired message frees its key; an ending process closes its connections."""
+"""Signal handlers of a worker: a revoked or expired message frees its key; an ending process closes its connections.
+
+A worker's parent process also learns when a run was ended from outside, and frees the key of that message at once.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from billiard.einfo import ExceptionWithTraceback  # type: ignore[attr-defined]  # its stubs do not know of it
+from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery.signals import task_revoked, worker_process_shutdown, worker_shutdown
+from celery.worker.request import Request
 
 from segmented.dedup.celery.settings import close_stores
 from segmented.dedup.celery.task import Once
@@ -32,3 +38,22 @@ def free_revoked(
 def close(**_: object) -> None:
     """Close the connections that this process opened."""
     close_stores()
+
+
+class OnceRequest(Request):
+    """The request of a deduplicated task. A message that will not return frees its key before its end is announced."""
+
+    task: Any  # a `Once`, with attributes that Celery's stubs lack
+
+    def on_failure(self, exc_info: Any, send_failed_event: Any = True, return_ok: Any = False) -> Any:  # noqa: ANN401, FBT002  # Celery's signature
+        """Free the key of a task whose process died, or is about to be ended at its hard time limit."""
+        error = exc_info.exception
+        error = error.exc if isinstance(error, ExceptionWithTraceback) else error
+        task, comes_back = self.task, True
+        if isinstance(error, WorkerLostError):
+            comes_back = (task.acks_late and task.reject_on_worker_lost) or task.retry_on_worker_lost
+        elif isinstance(error, TimeLimitExceeded):
+            comes_back = task.acks_late and not task.acks_on_timeout
+        if not comes_back:
+            task.once_free(self.id, self.args, self.kwargs, headers=self.request_dict, is_dead=True)
+        return super().on_failure(exc_info, send_failed_event, return_ok)

@@ -54,7 +54,7 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
     once: ClassVar[OnceRule | str | None] = None
     """The rule; a text is short for `OnceRule(text)`. None: an ordinary task."""
     _made_plan: ClassVar[OncePlan | None] = None
-    Request = "segmented.dedup.celery.request:OnceRequest"
+    Request = "segmented.dedup.celery.signals:OnceRequest"
 
     @classmethod
     def bind(cls, app: Celery) -> Celery:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from segmented.clock import Clock
     from segmented.models import LedgerEntry
-    from segmented.models.audits import ScannedKey
+    from segmented.models.pools import ScannedKey
     from segmented.protocol.pool.model_records import ModelPool
 
 TAIL_MAX: Final = 1_000

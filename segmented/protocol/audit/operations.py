@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from segmented.models.audits import (
+from segmented.models.pools import (
     Differing,
     Inspected,
     Mended,

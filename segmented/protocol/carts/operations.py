@@ -9,7 +9,7 @@ from segmented.models import Cart, CartRecord, InspectedCart, LineRefusal, Order
 from segmented.protocol import Operation
 
 if TYPE_CHECKING:
-    from segmented.models.audits import ScannedCarts
+    from segmented.models.pools import ScannedCarts
 
 CartMove = Literal["reserved", "refused", "cancelled", "expired", "confirmed"]
 """A state that a cart may be moved to."""

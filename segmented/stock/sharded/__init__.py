@@ -8,10 +8,9 @@ from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
     from segmented.stock.sharded.async_pool import AsyncShardedPool
-    from segmented.stock.sharded.audit import ShardedAuditReport
+    from segmented.stock.sharded.audit import ShardedAuditReport, ShardedRepairReport
     from segmented.stock.sharded.finding import find_async_pool, find_pool, pool_of
     from segmented.stock.sharded.pool import ShardedPool
-    from segmented.stock.sharded.repair import ShardedRepairReport
 
 __all__ = [
     "AsyncShardedPool",
@@ -26,10 +25,9 @@ __all__ = [
 LATE: Final = from_modules(
     {
         "segmented.stock.sharded.async_pool": "AsyncShardedPool",
-        "segmented.stock.sharded.audit": "ShardedAuditReport",
+        "segmented.stock.sharded.audit": "ShardedAuditReport ShardedRepairReport",
         "segmented.stock.sharded.finding": "find_async_pool find_pool pool_of",
         "segmented.stock.sharded.pool": "ShardedPool",
-        "segmented.stock.sharded.repair": "ShardedRepairReport",
     }
 )
 """Names imported on first use, and the modules that define them."""

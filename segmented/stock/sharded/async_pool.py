@@ -10,14 +10,18 @@ from segmented.locks.durations import checked_timeout
 from segmented.models import Granted, check_id
 from segmented.plans import run_async
 from segmented.plans.store_kinds import checked_async
-from segmented.stock.async_grant import AsyncGrant, Granting
-from segmented.stock.async_pool import AsyncPool
+from segmented.stock.async_pool import AsyncGrant, AsyncPool
+from segmented.stock.grant import Granting
 from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
-from segmented.stock.sharded.audit import ShardedAuditReport, sharded_audit_plan
+from segmented.stock.sharded.audit import (
+    ShardedAuditReport,
+    ShardedRepairReport,
+    sharded_audit_plan,
+    sharded_repair_plan,
+)
 from segmented.stock.sharded.plans import ShardedPlans
-from segmented.stock.sharded.repair import ShardedRepairReport, sharded_repair_plan
-from segmented.stock.sharded.submitting import publish, sharded_outbox
+from segmented.stock.sharded.serving import publish, sharded_outbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -124,12 +128,13 @@ class AsyncShardedPool:
         keep_refusal: bool = False,
         partial: bool = False,
         fair: bool = False,
-    ) -> Granting:
+    ) -> Granting[AsyncGrant]:
         """Return an awaitable for the answer, or use `async with pool.grant(order) as grant`. See `ShardedPool`."""
         operation = self._settings.grant(
             order, quantity, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
         )
-        return Granting(self, operation, checked_timeout(timeout), fair=fair)
+        seconds = checked_timeout(timeout)
+        return Granting(lambda: self._granted(operation, seconds, fair=fair))
 
     async def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left.

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     )
     from segmented.protocol import Operation
     from segmented.stock.settings import PoolSettings
-    from segmented.stock.sharded.submitting import Submission
+    from segmented.stock.sharded.serving import Submission
 
     ItemT = TypeVar("ItemT")
     AnswerT = TypeVar("AnswerT")

@@ -12,10 +12,14 @@ from segmented.plans.store_kinds import checked_sync
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.pool import Grant, Pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
-from segmented.stock.sharded.audit import ShardedAuditReport, sharded_audit_plan
+from segmented.stock.sharded.audit import (
+    ShardedAuditReport,
+    ShardedRepairReport,
+    sharded_audit_plan,
+    sharded_repair_plan,
+)
 from segmented.stock.sharded.plans import ShardedPlans
-from segmented.stock.sharded.repair import ShardedRepairReport, sharded_repair_plan
-from segmented.stock.sharded.submitting import publish, sharded_outbox
+from segmented.stock.sharded.serving import publish, sharded_outbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,21 +1,26 @@
 """Serve an order that its home shard cannot serve alone: bring units there and try again, or refuse exactly.
 
 Reservations and grants share this code: an `Attempt` asks the home shard once, and returns the time of its request.
+A submitted order goes to its home shard's outbox, and workers are notified shard by shard: to a worker a shard is a
+pool like any other; its envelopes, sweep and dead letters are those of that pool.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from segmented.errors import SegmentedError, StoreRefused
+from segmented.errors import InvalidInput, SegmentedError, StoreRefused
 from segmented.models import Busy, LimitReached, SoldOut, TooFew
 from segmented.plans import Now, Plan, perform
-from segmented.stock.fair_grants import fair_grant_plan
-from segmented.stock.plans import grant_plan, reserve_many_plan, reserve_plan
+from segmented.stock.outbox import Outbox, to_publish
+from segmented.stock.plans import fair_grant_plan, grant_plan, reserve_many_plan, reserve_plan
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from segmented import protocol as op
     from segmented.models import Granted, Order, Refusal, Restocked, Shard, Taken
     from segmented.stock.sharded.gathering import Gathering
@@ -25,6 +30,8 @@ AnswerT_co = TypeVar("AnswerT_co", covariant=True)
 
 TRIES_MAX: Final = 200
 """Each failed try means that other orders took the units, or that expired holds were returned."""
+Submission = tuple["Shard", "Taken"] | SegmentedError
+"""A submitted order's answer and its home, or why it was not accepted."""
 
 
 class Attempt(Protocol[AnswerT_co]):
@@ -132,3 +139,28 @@ def withdrawn_plan(gathering: Gathering, home: Shard, operation: op.Withdraw) ->
             return replace(answer, available=free.available) if isinstance(answer, TooFew) else answer
     message = f"orders took the units of {gathering.directory.sku!r} faster than they could be withdrawn: try again"
     raise StoreRefused(message)
+
+
+def sharded_outbox(sku: str, outbox: Outbox | None) -> Outbox:
+    """Return how a pool in shards submits orders. Raises InvalidInput for an outbox that would refuse wrongly."""
+    found = outbox or Outbox()
+    if found.decides != "at acceptance":
+        message = (
+            f"decides={found.decides!r} is not supported for {sku!r} in shards: a worker decides in one shard, and "
+            "would refuse orders while another has their units"
+        )
+        raise InvalidInput(message)
+    return found
+
+
+def publish(outbox: Outbox, submissions: Iterable[Submission]) -> None:
+    """Notify workers, in messages that have orders of one shard each."""
+    if outbox.publisher is None:
+        return
+    answers: defaultdict[Shard, list[Taken]] = defaultdict(list)
+    for one in submissions:
+        if not isinstance(one, SegmentedError):
+            answers[one[0]].append(one[1])
+    for home, found in answers.items():
+        if waiting := to_publish(found):
+            outbox.publisher.put(home, waiting)

@@ -8,7 +8,7 @@ from segmented.errors import InvalidInput
 from segmented.imports import needs
 
 if TYPE_CHECKING:
-    from segmented.stores.zookeeper.session import ZooKeeperSession
+    from segmented.stores.zookeeper.client import ZooKeeperSession
 
 
 def session_of(client: object) -> ZooKeeperSession:
@@ -17,10 +17,10 @@ def session_of(client: object) -> ZooKeeperSession:
     Raises InvalidInput for anything but a KazooClient, or if kazoo is not installed.
     """
     try:
-        from segmented.stores.zookeeper import session  # noqa: PLC0415  # kazoo is an extra
+        from segmented.stores.zookeeper import client as sessions  # noqa: PLC0415  # kazoo is an extra
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "kazoo":
             raise
         message = needs("a lock in ZooKeeper", "kazoo")
         raise InvalidInput(message) from error
-    return session.session_of(client)
+    return sessions.session_of(client)

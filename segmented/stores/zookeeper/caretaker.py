@@ -27,7 +27,7 @@ from segmented.stores.zookeeper.trust import NO_LINK
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented.stores.zookeeper.session import ZooKeeperSession
+    from segmented.stores.zookeeper.session import Session
     from segmented.stores.zookeeper.trust import Held
 
 CONNECTION_ERRORS: Final = (ConnectionLoss, OperationTimeoutError, SessionExpiredError, SessionMovedError)
@@ -53,7 +53,7 @@ class Leftover:
 class Caretaker:
     """The background thread of one session; see the module."""
 
-    def __init__(self, session: ZooKeeperSession) -> None:
+    def __init__(self, session: Session) -> None:
         """Do not start anything yet."""
         self.leases: dict[Held, Callable[[], None]] = {}
         """Lease -> the callback for changes of its node. Waiters may watch the same node."""

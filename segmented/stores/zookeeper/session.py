@@ -13,32 +13,45 @@ from __future__ import annotations
 import os
 import struct
 import threading
-import weakref
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.protocol.serialization import CloseInstance, Connect
 from kazoo.protocol.states import KazooState, KeeperState
 
-from segmented.clock import Clock, SystemClock
 from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
 from segmented.protocol.zookeeper.operations import SessionSeen
-from segmented.stores.zookeeper.caretaker import Caretaker
-from segmented.stores.zookeeper.store import AsyncZooKeeperStore, ZooKeeperStore, post
 from segmented.stores.zookeeper.trust import Trust
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
+    from kazoo.client import KazooClient
     from kazoo.protocol.states import WatchedEvent
+
+    from segmented.clock import Clock
 
 CLOSED_STATES: Final = {KeeperState.CLOSED, KeeperState.AUTH_FAILED}
 NEW_SESSION: tuple[int, bytes] = (0, bytes(16))
 LENGTH = struct.Struct("!i")
 HEADER = struct.Struct("!ii")
+
+
+class Care(Protocol):
+    """The background duties of a session, as it calls them; see `caretaker`."""
+
+    def stir(self) -> None:
+        """Check everything now."""
+
+    def start(self) -> None:
+        """Start the thread if there is work for it."""
+
+    def add_leftover(self, parent: str, holder_id: str) -> None:
+        """Delete the holder's nodes as soon as the servers are reachable."""
+
+    def forget_leftovers(self) -> None:
+        """Drop all leftovers."""
 
 
 class Listener(Protocol):
@@ -48,10 +61,10 @@ class Listener(Protocol):
         """Make every waiter check again; may be called from any thread."""
 
 
-class ZooKeeperSession:
+class Session:
     """One client's session, and the stores and leases that depend on it."""
 
-    def __init__(self, client: KazooClient, clock: Clock) -> None:
+    def __init__(self, client: KazooClient, clock: Clock, care: Callable[[Session], Care]) -> None:
         """Listen to the client; the caller starts and stops it."""
         self.client = client
         self.clock = clock
@@ -62,23 +75,11 @@ class ZooKeeperSession:
         self.stores: set[Listener] = set()
         self._watches: dict[str, list[Callable[[], None]]] = {}
         self._process_id = os.getpid()
-        self.caretaker = Caretaker(self)
+        self.caretaker = care(self)
         client.add_listener(self._on_state)
         with self.changed:
             if client.client_state == KeeperState.CONNECTED and not self.trust.is_connected:
                 self.trust.connect()
-
-    def store(self) -> ZooKeeperStore:
-        """Create a store for one plan, in this thread."""
-        return ZooKeeperStore(self)
-
-    def async_store(self) -> AsyncZooKeeperStore:
-        """Create a store for one plan, in the running event loop."""
-        return AsyncZooKeeperStore(self)
-
-    def post(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
-        """Run a callback in an event loop, from any thread."""
-        post(loop, callback)
 
     # --- called by kazoo, in its threads ---
 
@@ -200,25 +201,6 @@ class ZooKeeperSession:
         if self.client.client_state == KeeperState.AUTH_FAILED:
             message = f"ZooKeeper at {self.where} refused the client's credentials"
             raise StoreRefused(message)
-
-
-_sessions: weakref.WeakKeyDictionary[Any, weakref.ref[ZooKeeperSession]] = weakref.WeakKeyDictionary()
-"""Client -> session. The client's listener keeps the session alive; both can be garbage-collected together."""
-_guard = threading.Lock()
-
-
-def session_of(client: object) -> ZooKeeperSession:
-    """Return the client's session; raises InvalidInput for anything that is not a KazooClient."""
-    if not isinstance(client, KazooClient):
-        message = f"client is a kazoo.client.KazooClient, not {type(client).__name__}: {client!r}"
-        raise InvalidInput(message)
-    with _guard:
-        found = _sessions.get(client)
-        session = found() if found is not None else None
-        if session is None:
-            session = ZooKeeperSession(client, SystemClock())
-            _sessions[client] = weakref.ref(session)
-        return session
 
 
 def granted_seconds(client: KazooClient, timeout: float) -> float:

@@ -35,8 +35,8 @@ def stores(valkey: ValkeyServer) -> Iterator[list[RedisStore]]:
 @pytest.fixture
 def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A door that lapses in 1.5 s, and whoever is inside says every 0.1 s that it lives."""
-    monkeypatch.setattr("segmented.stock.fair_grants.DOOR_TTL_MS", 1_500)
-    monkeypatch.setattr("segmented.stock.fair_grants.ROUND_SECONDS", 0.1)
+    monkeypatch.setattr("segmented.stock.plans.DOOR_TTL_MS", 1_500)
+    monkeypatch.setattr("segmented.stock.plans.ROUND_SECONDS", 0.1)
 
 
 def have_come(store: RedisStore, count: int) -> bool:
@@ -149,7 +149,7 @@ def test_a_dead_holder_of_the_door_is_waited_for_until_its_lease_lapses(stores: 
 def test_whoever_waits_inside_keeps_the_door_for_longer_than_the_door_lives(
     stores: list[RedisStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("segmented.stock.fair_grants.DOOR_TTL_MS", 3_000)  # a busy machine may keep a thread waiting
+    monkeypatch.setattr("segmented.stock.plans.DOOR_TTL_MS", 3_000)  # a busy machine may keep a thread waiting
     pool, door = Pool(stores[0], "ticket"), fair_keys("pool:ticket:door")
     pool.open(stock=5, segments=1)
     held = pool.grant("held", timeout=0)

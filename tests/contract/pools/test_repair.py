@@ -15,7 +15,7 @@ from tests.contract.pools.shop import LONG_MS, Shop
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from segmented.models.audits import NumberKind
+    from segmented.models.pools import NumberKind
     from segmented.stock import AuditReport
     from tests.fixtures.stores import Side
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from segmented import protocol as op
-from segmented.celery.envelopes import Envelope, read_envelope
+from segmented.celery.messages import Envelope, read_envelope
 from segmented.models import checked_pool_name
 from segmented.orders import WorkTerms, take_envelope
 from segmented.stock import Outbox, pool_of

@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from segmented.servers.command import quiet_environment
+from segmented.servers.supervised import quiet_environment
 from tests.support.rings import require
 
 if TYPE_CHECKING:

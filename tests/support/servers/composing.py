@@ -23,10 +23,10 @@ from redis.retry import Retry
 
 from segmented.errors import InvalidInput
 from segmented.servers.binaries import valkey_program
-from segmented.servers.command import Command
 from segmented.servers.folders import private_folder
-from segmented.servers.supervised import Supervised
+from segmented.servers.supervised import Command, Supervised
 from tests.support.paths import ROOT
+from tests.support.processes import Logged
 from tests.support.rings import require, require_module
 from tests.support.servers.nodes import CLASH, KILL, LOOPBACK, STARTS_MAX, TALK_SECONDS, free_ports
 
@@ -183,18 +183,11 @@ class ComposedServices:
 
     def launch(self, name: str, **changes: str) -> subprocess.Popen[bytes]:
         """Start a service that stays, by its own command; what it prints is in `name`.log."""
-        with (self.folder / f"{name}.log").open("ab") as output:
-            process = subprocess.Popen(
-                shlex.split(self.here(SERVICES[name]["command"])),
-                cwd=ROOT,
-                env={**self.environment(name), **changes},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        self.stack.callback(_end, process)
-        return process
+        words = shlex.split(self.here(SERVICES[name]["command"]))
+        environment = {**self.environment(name), **changes}
+        started = Logged(words, self.folder / f"{name}.log", cwd=ROOT, environment=environment)
+        self.stack.callback(started.kill)
+        return started.process
 
     def said(self, name: str) -> str:
         """Return what a launched service has printed."""
@@ -209,11 +202,6 @@ class ComposedServices:
 def _script(path: Path, line: str) -> None:
     path.write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
     path.chmod(0o755)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
 
 
 def _answers(server: Server) -> bool:

@@ -11,7 +11,7 @@ from celery.app.utils import find_app
 
 from segmented.celery.settings import WorkerSettings
 from segmented.celery.settings_rules import PREFIX, SECRET
-from segmented.secret_files import SUFFIX
+from segmented.files import SUFFIX
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:

@@ -21,10 +21,9 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from segmented.errors import InvalidInput
-from segmented.servers.command import Command, Stops
 from segmented.servers.embedded import EmbeddedServer
 from segmented.servers.folders import private_folder
-from segmented.servers.supervised import Supervised
+from segmented.servers.supervised import Command, Stops, Supervised
 from segmented.servers.valkey import SOCKET_NAME, answers, configuration
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import redis
 
-from segmented.celery.broker import kombu_url
+from segmented.celery.settings_rules import kombu_url
 from segmented.dedup.celery.settings import close_stores
 from tests.support.paths import ROOT
+from tests.support.processes import Logged
 from tests.support.workers.once_app import build
 from tests.support.workers.once_steps import ENOUGH, Fail, Setup
 from tests.support.workers.selling import until
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from segmented.servers import ValkeyServer
 
-END_SECONDS: Final = 30.0
 SOON: Final = 30.0
 
 
@@ -40,35 +40,18 @@ def close_app(app: Celery) -> None:
     app.close()
 
 
-class Worker:
+class Worker(Logged):
     """One worker with its pool, in a session of its own."""
 
     def __init__(self, setup: Setup, said: Path, *, pool: str, concurrency: int, options: tuple[str, ...]) -> None:
         few = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "INFO")
         who = ("--pool", pool, "--concurrency", str(concurrency), "--hostname", f"{said.stem}@here")
-        self._said = said
-        with said.open("wb") as output:
-            self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "celery",
-                    "-A",
-                    "tests.support.workers.once_app",
-                    "worker",
-                    *few,
-                    *who,
-                    *options,
-                ],
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT), **setup.environment()},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    def said(self) -> str:
-        return self._said.read_text(errors="replace")
+        super().__init__(
+            [sys.executable, "-m", "celery", "-A", "tests.support.workers.once_app", "worker", *few, *who, *options],
+            said,
+            cwd=ROOT,
+            environment={**os.environ, "PYTHONPATH": str(ROOT), **setup.environment()},
+        )
 
     def is_ready(self) -> bool:
         return " ready." in self.said()
@@ -77,15 +60,6 @@ class Worker:
         """Return how many deliveries it has dealt with."""
         return sum(self.said().count(end) for end in ("] succeeded", "] ignored", "] retry:", "] raised"))
 
-    def signal(self, number: signal.Signals) -> None:
-        """To the worker and the children of its pool alike."""
-        os.killpg(self.process.pid, number)
-
-    def kill(self) -> None:
-        if self.process.poll() is None:
-            self.signal(signal.SIGKILL)
-        self.process.wait(END_SECONDS)
-
     def died(self) -> None:
         """Wait for its end at the point where it is to fail."""
         assert self.process.wait(SOON) == -signal.SIGKILL, self.said()
@@ -93,11 +67,7 @@ class Worker:
     def end_once(self, is_so: Callable[[], object]) -> None:
         """End it warmly when something has come true."""
         assert is_so()
-        self.end_warmly()
-
-    def end_warmly(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(END_SECONDS) == 0, self.said()
+        self.end()
 
 
 class OnceSide:

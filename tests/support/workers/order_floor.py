@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
-from segmented.celery.envelopes import TASK, Envelope
+from segmented.celery.messages import TASK, Envelope
 from segmented.models import Order
 from segmented.stock import EnvelopePublisher, OrderHandle, Outbox, Pool
 from segmented.stock.outbox import SweepTerms, sweep

@@ -1,6 +1,11 @@
-"""Files that a command writes: checked before any change, and replaced atomically.
+"""Files that a command writes, and files that hold a setting with a password.
 
-A reader never sees half of such a file, and the old content stays until the new text is complete.
+A written file is checked before any change, and replaced atomically: a reader never sees half of it, and the old
+content stays until the new text is complete.
+
+A variable names the file of a setting: `SEGMENTED_URL_FILE` for SEGMENTED_URL. Container engines and service managers
+pass secrets in this way: listing processes or describing a container does not show the file's content, and child
+processes do not inherit it.
 """
 
 from __future__ import annotations
@@ -15,12 +20,21 @@ from typing import TYPE_CHECKING, Final
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from typing import TextIO
 
 FILE_MODE: Final = 0o666
 NAME_SHOWN: Final = 50
 """Maximum characters of the file's name in the temporary file's name, which must not be too long."""
+FORMS: Final = {
+    "SEGMENTED_URL": "a Redis URL, as redis://:PASSWORD@HOST:6379/0 is",
+    "SEGMENTED_BROKER": "a broker's URL, as redis://:PASSWORD@HOST:6379/0 is",
+    "SEGMENTED_DATABASE": "an order database's URL, as postgresql://USER:PASSWORD@HOST/DATABASE is",
+}
+"""The content of each file. An error quotes only this, because the wrong content may be the bare password."""
+RULES: Final = "in a password, / ? # and @ are percent-encoded; unknown options are refused"
+SUFFIX: Final = "_FILE"
+BYTES_MAX: Final = 65_536
 
 
 def check_writable(file: Path, option: str) -> None:
@@ -107,3 +121,42 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def said_in_file(
+    name: str, environment: Mapping[str, str] = os.environ, *, check: Callable[[str], object] | None = None
+) -> str | None:
+    """Return the one line of the file that the variable `name` + "_FILE" names, or None if that is unset or empty.
+
+    Raises InvalidInput if `name` is set too, if the file cannot be read or does not have exactly one line, or if
+    `check` raises it for that line. Messages never show the file's content.
+    """
+    variable = f"{name}{SUFFIX}"
+    said = {key.upper(): value for key, value in environment.items() if key.upper() in {name, variable}}
+    file = said.get(variable)
+    if not file:
+        return None
+    if said.get(name):
+        message = f"{name} and {variable} are both set: set one of them"
+        raise InvalidInput(message)
+    try:
+        with Path(file).open("rb") as opened:
+            written = opened.read(BYTES_MAX + 1)
+        lines = written.decode().splitlines()
+    except OSError as error:
+        message = f"{variable}: {file} cannot be read: {error.strerror}"
+        raise InvalidInput(message) from None
+    except ValueError:  # the error would contain its text
+        message = f"{variable}: {file} is not valid UTF-8"
+        raise InvalidInput(message) from None
+    if len(lines) != 1 or not lines[0].strip() or len(written) > BYTES_MAX:
+        message = f"{variable}: {file} should hold one line, the value of {name}"
+        raise InvalidInput(message)
+    value = lines[0].strip()
+    if check is not None:
+        try:
+            check(value)
+        except InvalidInput:  # it may quote the line
+            message = f"{variable}: {file} should hold {FORMS[name]} ({RULES})"
+            raise InvalidInput(message) from None
+    return value

@@ -1,11 +1,14 @@
-"""Exit codes and messages of a command that was interrupted or cannot write its output."""
+"""How a process ends and forks: exit codes of a command that is interrupted or cannot write, and hooks of a child."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 EXIT_INVALID_INPUT: Final = 2
 EXIT_INTERRUPTED: Final = 130
@@ -42,3 +45,9 @@ def no_output() -> int:
     """Return the exit code of a command that has no standard output."""
     tell("standard output is closed: send it to a file, a pipe or /dev/null")
     return EXIT_INVALID_INPUT
+
+
+def after_fork_in_child(forget: Callable[[], object]) -> None:
+    """Call `forget` in each child that this process forks."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=forget)

@@ -1,4 +1,4 @@
-"""The reference model behind the two store interfaces."""
+"""The reference model: every operation in plain Python, for tests, the simulator and reading."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from segmented.protocol import Operation
+
+__all__ = ["AsyncMemoryStore", "MemoryModel", "MemoryStore"]
 
 AnswerT = TypeVar("AnswerT")
 
