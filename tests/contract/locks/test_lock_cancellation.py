@@ -61,7 +61,9 @@ def test_d11_an_acquire_cancelled_while_its_request_is_in_flight_leaves_no_key(
     name = new_name()
 
     async def body(store: AsyncRedisStore) -> None:
-        await cancelled_in_flight(proxy, AsyncLock(store, name, ttl=60).acquire(timeout=timeout), times=times)
+        lock = AsyncLock(store, name, ttl=60)
+        assert not await lock.is_locked()  # which connects, so that the request is the acquire
+        await cancelled_in_flight(proxy, lock.acquire(timeout=timeout), times=times)
         assert lines_of(store) == {}
 
     run(body, proxy.url)
