@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bench.granularity.cell import Cell
-    from bench.granularity.sale import Recorder
     from bench.strategies.base import Answer, Strategy
     from segmented.models import Order
 
@@ -123,9 +122,3 @@ def is_cancelled(order_id: str, seed: int) -> bool:
 def is_whole(cell: Cell) -> bool:
     """Return whether the whole sale is measured: a stock fixed by the plan may sell out during the warm-up."""
     return cell.stock is not None
-
-
-def whole_sale(recorder: Recorder) -> tuple[float, float] | None:
-    """Return when the first order was sent and the last sold one was answered; None if none was sold."""
-    last = [done for done, sold in zip(recorder.done, recorder.sold, strict=True) if sold]
-    return (min(recorder.asked), max(last)) if last else None

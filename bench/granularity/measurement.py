@@ -24,8 +24,9 @@ from locust import User, task
 from locust.env import Environment
 from locust.exception import StopUser
 
-from bench.granularity.cases import is_whole, whole_sale
+from bench.granularity.cases import is_whole
 from bench.granularity.meters import Meter, WorkMeter, cores_between
+from bench.granularity.sale import whole_sale
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:

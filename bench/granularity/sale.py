@@ -211,3 +211,9 @@ class Sale:
         """Orders that began and never ended."""
         ended = sum(self.recorder.sold) + sum(self.recorder.sold_out) + sum(self.recorder.failed)
         return self.order_count - ended
+
+
+def whole_sale(recorder: Recorder) -> tuple[float, float] | None:
+    """Return when the first order was sent and the last sold one was answered; None if none was sold."""
+    last = [done for done, sold in zip(recorder.done, recorder.sold, strict=True) if sold]
+    return (min(recorder.asked), max(last)) if last else None

@@ -69,7 +69,7 @@ def thaw(
     """Let a frozen pool without an order database sell again, in a new epoch, with the number of sold units you give.
 
     Its server lost changes, so it cannot know the number. Units that are still reserved stay so, all others are free.
-    The ledger begins anew and records the number. Asks for confirmation; without a terminal, --yes is required.
+    The ledger starts again and records the number. Asks for confirmation; without a terminal, --yes is required.
     """
     is_asked = require_somebody("thaw", yes=yes)
     with RedisStore.from_url(url) as store:

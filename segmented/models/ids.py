@@ -11,7 +11,7 @@ QUANTITY_MAX: Final = 1_000_000_000
 SEGMENT_COUNT_MAX: Final = 4_096
 STOCK_MAX: Final = 1_000_000_000_000
 EPOCH_MAX: Final = 2**20
-"""The ids of a ledger's entries begin with the epoch; a pool that needs more was opened wrongly."""
+"""More than any pool needs: each loss of data costs one."""
 ORDER_ID_BYTES_MAX: Final = 256
 SKU_BYTES_MAX: Final = 128
 SHOWN_MAX: Final = 60

@@ -5,9 +5,10 @@ The type parameter is the answer. A store executes an operation in one step (`Re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from segmented.imports import from_modules, late
+from segmented.protocol.base import Effect, Operation
 
 if TYPE_CHECKING:
     from segmented.protocol.audit.operations import (
@@ -229,21 +230,6 @@ __all__ = [
     "WriteCached",
     "WriteDirectory",
 ]
-
-AnswerT_co = TypeVar("AnswerT_co", covariant=True)
-
-
-class Effect(Generic[AnswerT_co]):
-    """A request of a plan to its driver; the answer comes back at the `yield`."""
-
-    __slots__ = ()
-
-
-class Operation(Effect[AnswerT_co]):
-    """An effect that a store executes in one step."""
-
-    __slots__ = ()
-
 
 LATE: Final = from_modules(
     {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from segmented import protocol
 
 if TYPE_CHECKING:
-    from segmented.protocol import Operation
+    from segmented.protocol.base import Operation
     from segmented.protocol.wire import Codec
 
 PREFIX: Final = f"{protocol.__name__}."

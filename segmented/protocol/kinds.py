@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from segmented.clock import Clock
     from segmented.models.locks import LockState
-    from segmented.protocol import Operation
+    from segmented.protocol.base import Operation
 
     Bodies = Mapping[type[Operation[Any]], Callable[[Any], object]]
     """The method that performs each operation."""

@@ -22,7 +22,7 @@ from segmented.protocol.shards.model import ShardModel
 if TYPE_CHECKING:
     from segmented import protocol as op
     from segmented.clock import Clock
-    from segmented.protocol import Operation
+    from segmented.protocol.base import Operation
     from segmented.protocol.kinds import Model
     from segmented.protocol.lock.model import LockModel
 

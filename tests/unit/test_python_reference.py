@@ -66,7 +66,7 @@ def test_a_call_that_is_too_long_to_read_is_its_name() -> None:
 
 def test_constants_and_aliases_are_as_the_code_has_them() -> None:
     lines = section(models, {}).splitlines()
-    assert "- `EPOCH_MAX = 2**20`: A fencing token is epoch * 2^32 + counter, and a script is exact to 2^53." in lines
+    assert "- `EPOCH_MAX = 2**20`: More than any pool needs: each loss of data costs one." in lines
     assert "- `Taken = Reserved | Refusal`: The answer to a reservation." in lines
 
 

@@ -46,7 +46,7 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
         "it notes something in this process and asks no server": (
             "AsyncHeldLease.look_after AsyncHeldLease.on_lost AsyncMultiLease.on_lost AsyncZooKeeperLease.on_lost "
             "AsyncZooKeeperLease.tell AsyncKeeper.discard AsyncKeeper.watch AsyncLease.sequencer AsyncPool.handle "
-            "AsyncLane.submit AsyncClusterLink.subscription AsyncZooKeeperStore.wake_all"
+            "AsyncPool.note_token AsyncLane.submit AsyncClusterLink.subscription AsyncZooKeeperStore.wake_all"
         ),
         "it changes the lines of one event loop at once, so that no other task comes between": (
             "AsyncWakeups.is_waited_for AsyncWakeups.join AsyncWakeups.leave AsyncioWakeups.hand "
@@ -81,6 +81,7 @@ SYNC_ONLY: Final = {
     "cancel_order": WORKERS,
     "expire_voided": WORKERS,
     "open_gated": WORKERS,
+    "rebuild": WORKERS,
     "reopen_gated": WORKERS,
     "resize_gated": WORKERS,
     "restock_gated": WORKERS,

@@ -15,7 +15,7 @@ from segmented.models.pools import (
     Sound,
     Trimmed,
 )
-from segmented.protocol import Operation
+from segmented.protocol.base import Operation
 
 
 @dataclass(frozen=True, slots=True)

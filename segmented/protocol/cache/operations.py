@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from segmented.keys import cache_keys
 from segmented.models import Acquired, Cached, CachedKind, Forgotten, Held, MayLoad, Outpaced, Uncached, Written
-from segmented.protocol import Operation
+from segmented.protocol.base import Operation
 from segmented.protocol.wire import Call, Codec, optional_number, plain_call, script_call, text
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from segmented.models import Cart, CartRecord, InspectedCart, LineRefusal, OrderState, UnfinishedCarts
-from segmented.protocol import Operation
+from segmented.protocol.base import Operation
 
 if TYPE_CHECKING:
     from segmented.models.pools import ScannedCarts

@@ -29,7 +29,7 @@ from segmented.models.dedup import (
     SeatEnd,
     StillRunning,
 )
-from segmented.protocol import Operation
+from segmented.protocol.base import Operation
 
 DAY_MS: Final = 86_400_000
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from segmented.errors import WrongKind
 from segmented.keys import fair_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
-from segmented.protocol import Operation
+from segmented.protocol.base import Operation
 from segmented.protocol.lock.wire import FENCE_IDLE_MS
 from segmented.protocol.wire import Call, Codec, released_or_lost, renewed_or_lost, script_call, text, unsure_if_lost
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from segmented.models import Frozen, Thawed
-from segmented.protocol import Operation
+from segmented.protocol.base import Operation
 
 
 @dataclass(frozen=True, slots=True)

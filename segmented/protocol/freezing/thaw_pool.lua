@@ -3,8 +3,8 @@
 -- Let a frozen pool sell again, in a later epoch, from a number of sold units that is known from outside: from an order
 -- database, or from an operator. First, in as many calls as it takes, the reserved orders that the database has decided
 -- are ended without units of their own, because those that were sold count in that number. The last call replaces the
--- pool's numbers: what is neither sold nor still reserved is free, spread evenly over the segments. The ledger begins
--- anew with a checkpoint of these numbers, and an entry says what happened. Safe to run twice.
+-- pool's numbers: what is neither sold nor still reserved is free, spread evenly over the segments. The ledger starts
+-- again with a checkpoint of these numbers, and an entry says what happened. Safe to run twice.
 -- ARGV     1 epoch (later than the pool's)   2 stocked ("": as the pool has it)   3 sold
 --          4 stored ("1": the order database is in this epoch)   5 is_last ("1")
 --          6 on: for each decided order, at most 1,000: order_id, "c" or "x"

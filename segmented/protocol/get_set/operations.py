@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from segmented.keys import lock_keys
-from segmented.protocol import Operation
+from segmented.protocol.base import Operation
 from segmented.protocol.wire import Call, Codec, plain_call, text
 
 if TYPE_CHECKING:

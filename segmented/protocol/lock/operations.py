@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from segmented.models import Acquired, Held, Lost, Released, Renewed, Unreplicated
-from segmented.protocol import Operation
+from segmented.protocol.base import Operation
 
 
 @dataclass(frozen=True, slots=True)

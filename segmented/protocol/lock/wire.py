@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 from segmented.errors import WrongKind
 from segmented.keys import KEPT_MAX, LockKeys, lock_keys, named_lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed, Unreplicated
-from segmented.protocol import AcquireLock, AdoptLock, ReleaseLock, RenameHolder, RenewLock
+from segmented.protocol.lock.operations import AcquireLock, AdoptLock, ReleaseLock, RenameHolder, RenewLock
 from segmented.protocol.wire import (
     Call,
     Codec,

@@ -17,7 +17,7 @@ from segmented.models.submitted import (
     Swept,
     TakenOrders,
 )
-from segmented.protocol import Operation
+from segmented.protocol.base import Operation
 
 
 @dataclass(frozen=True, slots=True)

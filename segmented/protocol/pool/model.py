@@ -15,7 +15,6 @@ from segmented.models import (
     Lost,
     Order,
     OrderRecord,
-    Released,
     Renewed,
     Reserved,
     Settled,
@@ -184,14 +183,6 @@ class PoolModel(PoolBooks):
             return Lost()
         self._renew(pool, record, operation.ttl_ms, operation.hold_ms)
         return Renewed(operation.ttl_ms)
-
-    def release_grant(self, operation: op.ReleaseGrant) -> Released | Lost:
-        """Free a grant's segment; the units stay reserved."""
-        pool, record = self._found(operation.sku, operation.order_id)
-        if record.holder_id != operation.holder_id or not self._lease(pool, record):
-            return Lost()
-        self._free(pool, record)
-        return Released()
 
     def _allowed(
         self, pool: ModelPool, order: Order, room: Room, *, partial: bool

@@ -13,10 +13,12 @@ from segmented.models import (
     Busy,
     Closed,
     LedgerEntry,
+    Lost,
     Opened,
     OrderRecord,
     PoolClosed,
     PoolState,
+    Released,
     Resized,
     Restocked,
     Settled,
@@ -218,6 +220,14 @@ class PoolBooks:
             pool.holds.pop(record.order_id, None)
             pool.leave_outbox(record.order_id, is_dead_kept=state == "expired")
         return settled
+
+    def release_grant(self, operation: op.ReleaseGrant) -> Released | Lost:
+        """Free a grant's segment; the units stay reserved."""
+        pool, record = self._found(operation.sku, operation.order_id)
+        if record.holder_id != operation.holder_id or not self._lease(pool, record):
+            return Lost()
+        self._free(pool, record)
+        return Released()
 
     def _want_of_units(self, pool: ModelPool, order: Order, quantity: int, room: Room) -> SoldOut | Busy | None:
         """Return the refusal of `quantity` units; due holds are expired first, unless another party decides them."""

@@ -27,7 +27,7 @@ from segmented.models import (
     Taken,
     TooFew,
 )
-from segmented.protocol import Operation
+from segmented.protocol.base import Operation
 
 BATCH_MAX = 1_000
 """Maximum orders in one batch: a script must not block other clients for long."""

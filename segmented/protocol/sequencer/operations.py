@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from segmented.errors import WrongKind
 from segmented.keys import fenced_keys, operator_keys
 from segmented.models import Standing
-from segmented.protocol import Operation
+from segmented.protocol.base import Operation
 from segmented.protocol.wire import Call, Codec, optional_number, script_call, text
 
 if TYPE_CHECKING:

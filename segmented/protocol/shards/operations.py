@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from segmented.models import Received, ShardDirectory, ShardFound, Transfer
-from segmented.protocol import Operation
+from segmented.protocol.base import Operation
 
 if TYPE_CHECKING:
     from segmented.models import Shard

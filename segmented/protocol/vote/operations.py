@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, HeldBy, Lost, Reestablished, Released, Renewed, ServerIdentity
-from segmented.protocol import Operation
+from segmented.protocol.base import Operation
 from segmented.protocol.lock.wire import FENCE_IDLE_MS
 from segmented.protocol.wire import Call, Codec, load_script, optional_number, released_or_lost, script_call, text
 

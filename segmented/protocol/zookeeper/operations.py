@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from segmented.errors import StoreUnavailable
-from segmented.protocol import Operation
+from segmented.protocol.base import Operation
 
 
 class Unanswered(StoreUnavailable):

@@ -90,7 +90,7 @@ class Seen:
         elif hasattr(answer, "fencing_token") or hasattr(answer, "epoch"):
             is_whole = hasattr(answer, "epoch") and hasattr(answer, "sequence")
             token = getattr(answer, "fencing_token", None) or 0
-            sight = (answer.epoch, answer.sequence, token) if is_whole else (0, 0, token)  # type: ignore[attr-defined]
+            sight = (answer.epoch, answer.sequence, token) if is_whole else (0, 0, token)  # type: ignore[attr-defined]  # hasattr says so
         else:
             return
         if sight is not None:

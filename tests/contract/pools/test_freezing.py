@@ -126,7 +126,7 @@ def test_a_thawed_pool_has_the_given_number_sold_and_sells_the_rest_once(shop: S
     assert (report.is_clean, report.drift, report.state.confirmed, report.state.lost) == (True, (), 6, 3)
 
 
-def test_the_ledger_of_a_thawed_pool_begins_anew_and_says_what_happened(shop: Shop) -> None:
+def test_the_ledger_of_a_thawed_pool_starts_again_and_says_what_happened(shop: Shop) -> None:
     frozen(shop)
     pool = shop.side.pool(shop.sku)
     pool.thaw(sold=4)

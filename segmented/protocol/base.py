@@ -1,0 +1,19 @@
+"""Base classes of effects and operations."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+AnswerT_co = TypeVar("AnswerT_co", covariant=True)
+
+
+class Effect(Generic[AnswerT_co]):
+    """A request of a plan to its driver; the answer comes back at the `yield`."""
+
+    __slots__ = ()
+
+
+class Operation(Effect[AnswerT_co]):
+    """An effect that a store executes in one step."""
+
+    __slots__ = ()
