@@ -28,6 +28,8 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final, Protocol, TypeVar
 
+from redis.exceptions import ResponseError
+
 from segmented.models.locks import Lost, Released, Renewed
 
 pack_command: Callable[[Any], bytes] | None = None
@@ -53,6 +55,14 @@ Exchange = Generator[Send, list[Reply], AnswerT]
 """A conversation on one connection: yields what to send, receives the replies, returns the answer."""
 MakeExchange = Callable[["Dialect", int], Exchange[AnswerT]]
 """Creates an exchange from a server's dialect and the number of the attempt, from 1."""
+
+
+def one_reply(call: Call) -> Exchange[Reply]:
+    """Repeat a script that this connection has just run, with other arguments. Raises the server's error."""
+    (reply,) = yield Send((call.command(),))
+    if isinstance(reply, ResponseError):
+        raise reply
+    return reply
 
 
 def packed(commands: Sequence[Command]) -> bytes:

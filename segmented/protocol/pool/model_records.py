@@ -249,6 +249,11 @@ def even_parts(units: int, segment_count: int) -> tuple[Part, ...]:
     return tuple((segment, share) for segment, share in shares if share)
 
 
+def part_count(record: OrderRecord) -> int:
+    """Return how many parts a record lists; 0 if all its units are from its own segment."""
+    return 0 if record.parts in {(), ((record.segment, record.quantity),)} else len(record.parts)
+
+
 def reserved_answer(pool: ModelPool, record: OrderRecord, *, replay: bool) -> Reserved:
     """Answer a reservation."""
     return Reserved(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
@@ -31,10 +32,10 @@ from segmented.models import (
 )
 from segmented.models.shards import no_keys_of
 from segmented.protocol.pool.foreign import moment, pool_state
-from segmented.protocol.wire import Call, Codec, optional_number, plain_call, readable, script_call, text
+from segmented.protocol.wire import Call, Codec, one_reply, optional_number, plain_call, readable, script_call, text
 
 if TYPE_CHECKING:
-    from segmented.protocol.wire import Reply
+    from segmented.protocol.wire import Exchange, Reply
 
 SCAN_COUNT: Final = 1_000
 STATES: Final[dict[str, OrderState]] = {
@@ -130,11 +131,21 @@ def _encode_read_orders(operation: op.ReadOrders) -> Call:
 
 
 def _decode_read_orders(operation: op.ReadOrders, reply: Reply) -> tuple[OrderRecord | None, ...]:
-    found = zip(operation.order_ids, reply[1], reply[2], strict=True)
+    found = zip(operation.order_ids, reply[1], reply[2], strict=False)  # maybe of the first orders only
     return tuple(
         None if raw is None else order_record(order_id, raw, None if until is None else moment(until))
         for order_id, raw, until in found
     )
+
+
+def _read_more_orders(
+    operation: op.ReadOrders, answers: tuple[OrderRecord | None, ...]
+) -> Exchange[tuple[OrderRecord | None, ...]]:
+    """Read the records that one page was too short for."""
+    while left := operation.order_ids[len(answers) :]:
+        rest = replace(operation, order_ids=left)
+        answers += _decode_read_orders(rest, (yield from one_reply(_encode_read_orders(rest))))
+    return answers
 
 
 def _encode_scan_orders(operation: op.ScanOrders) -> Call:
@@ -236,7 +247,7 @@ CODECS: Final = {
     op.OpenPool: Codec(_encode_open, _decode_open),
     op.ReadPool: Codec(_encode_read, _decode_read),
     op.ListDue: Codec(_encode_list_due, _decode_list_due),
-    op.ReadOrders: Codec(_encode_read_orders, _decode_read_orders),
+    op.ReadOrders: Codec(_encode_read_orders, _decode_read_orders, finish=_read_more_orders),
     op.ScanOrders: Codec(_encode_scan_orders, _decode_scan_orders),
     op.ReadLedger: Codec(_encode_read_ledger, _decode_read_ledger),
     op.Restock: Codec(_encode_restock, _decode_restock),
