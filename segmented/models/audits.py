@@ -7,12 +7,27 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from segmented.models.carts import Cart, CartState
+    from segmented.models.pools import EntryKind
 
 MendedKind = Literal["order", "change"]
 """An order's record with its hold, or the note of a restock or withdrawal."""
 NumberKind = Literal["total", "segment", "customer"]
 ScannedKey = Literal["orders", "holds", "customers"]
 ScannedCarts = Literal["carts", "unfinished"]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerStep:
+    """All changes of one sequence number as the ledger has them: one line each, in the ledger's notation."""
+
+    epoch: int
+    sequence: int
+    kind: EntryKind
+    at_us: int
+    """Microseconds by the server's clock."""
+    lines: str
+    chain: str
+    """Digest over this step and all before it."""
 
 
 @dataclass(frozen=True, slots=True)

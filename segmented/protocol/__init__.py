@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         ReadLedger,
         ReadOrders,
         ReadPool,
+        ReadSteps,
         RenewGrant,
         Reserve,
         ReserveMany,
@@ -181,6 +182,7 @@ __all__ = [
     "ReadOutbox",
     "ReadPool",
     "ReadRecord",
+    "ReadSteps",
     "ReadSubmitted",
     "ReapKey",
     "ReceiveUnits",
@@ -250,7 +252,7 @@ LATE: Final = from_modules(
         ),
         "segmented.protocol.pool.operations": (
             "BATCH_MAX Cancel ClosePool Confirm Expire ExpireDue Grant ListDue OpenPool ReadLedger ReadOrders "
-            "ReadPool RenewGrant Reserve ReserveMany Resize Restock ScanOrders SettleMany Withdraw"
+            "ReadPool ReadSteps RenewGrant Reserve ReserveMany Resize Restock ScanOrders SettleMany Withdraw"
         ),
         "segmented.protocol.vote.operations": "AcquireVote IdentifyServer ReleaseVote RenewVote",
         "segmented.protocol.read_write.operations": "AcquireRead AcquireWrite ReleaseReadWrite RenewReadWrite",

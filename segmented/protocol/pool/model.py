@@ -23,7 +23,7 @@ from segmented.models import (
 )
 from segmented.models.submitted import SUBMITTED_UNTIL_MS
 from segmented.protocol.audit.model import PoolAudits
-from segmented.protocol.pool.model_books import Room
+from segmented.protocol.pool.model_books import ORDER_WORK, Room
 from segmented.protocol.pool.model_deciding import PoolDeciding
 from segmented.protocol.pool.model_records import (
     FENCE_BITS,
@@ -66,6 +66,7 @@ class PoolModel(PoolDeciding):
             op.ReadOrders: self.read_orders,
             op.ScanOrders: self.scan_orders,
             op.ReadLedger: self.read_ledger,
+            op.ReadSteps: self.read_steps,
             **PoolAudits(self._clock, self.found, self._pools).bodies(),
         }
 
@@ -108,10 +109,11 @@ class PoolModel(PoolDeciding):
                 answers.append(error)
                 continue
             if record is not None and order.order_id not in taken:
-                room.work += part_count(record)
+                room.work += ORDER_WORK + part_count(record)
                 answers.append(self._reserved_again(pool, record, hold_until_ms))
                 continue
             if record is None:
+                room.work += 0 if self._fits(pool, order, start, room) else ORDER_WORK
                 allowed = self._allowed(pool, order, room, partial=operation.partial)
                 if not isinstance(allowed, int):
                     answers.append(allowed)
@@ -140,6 +142,12 @@ class PoolModel(PoolDeciding):
             reserved = [answer.order_id for answer in answers if isinstance(answer, Reserved)]
             self.enter_outbox(pool, reserved, operation.publish_after_ms)
         return answers
+
+    @staticmethod
+    def _fits(pool: ModelPool, order: Order, segment: int, room: Room) -> bool:
+        """Return whether an order needs no check but that of one segment's units."""
+        is_open = pool.customer_limit is None and not pool.is_closed and not room.is_stuck
+        return is_open and pool.stock[segment] >= order.quantity
 
     def enter_outbox(self, pool: ModelPool, order_ids: Iterable[str], after_ms: int) -> None:
         """Publish these orders again after that time, unless they are due sooner already."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Literal
 
+from segmented import protocol as op
 from segmented.errors import ChangeMismatch, OrderMismatch, OrderQueued, OrderUnknown, PoolGated, PoolInShards
 from segmented.keys import shard_keys
-from segmented.ledger_lines import line_of
+from segmented.ledger_lines import line_of, step_of
 from segmented.models import (
     PINNED_UNTIL_MS,
     AlreadyOpen,
@@ -29,6 +32,7 @@ from segmented.protocol.pool.model_records import (
     ModelPool,
     entry_of,
     even_parts,
+    is_plain,
     part_count,
     pool_entry,
     settled_answer,
@@ -37,9 +41,9 @@ from segmented.protocol.pool.model_records import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from segmented import protocol as op
     from segmented.clock import Clock
     from segmented.models import EntryKind, Order, OrderState
+    from segmented.models.audits import LedgerStep
 
 DUE_MAX = 16
 DUE_IN_ALL_MAX = 160
@@ -49,7 +53,8 @@ PAGE_BYTES = 262_144
 ENTRY_BYTES = len("kindat_uslineschain") + 16 - 1
 """Bytes of an entry's names and digest, less the newline that its first line does not have."""
 WORK_MAX = 1_000
-"""Parts of orders after which one step begins no further order."""
+"""Work after which one step begins no further order: an order that is not plain is 2, each of its parts 1."""
+ORDER_WORK = 2
 
 
 @dataclass(slots=True)
@@ -61,7 +66,7 @@ class Room:
     is_stuck: bool = False
     """Whether an order must ask again; later orders must not get its units."""
     work: int = 0
-    """Parts of orders that were taken, given back or read; a step that did much begins no further order."""
+    """What this step has done; after much of it, it begins no further order."""
 
     @property
     def is_full(self) -> bool:
@@ -130,6 +135,11 @@ class PoolBooks:
                 size += len(line_of(entry).encode()) + 1
                 size += len(f"{entry.kind}{entry.at_us}") + ENTRY_BYTES if is_new else 0
         return tuple(page)
+
+    def read_steps(self, operation: op.ReadSteps) -> tuple[LedgerStep, ...]:
+        """Read entries by their sequence numbers, those of each in one piece."""
+        entries = self.read_ledger(op.ReadLedger(operation.sku, operation.after, operation.limit))
+        return tuple(step_of(tuple(group)) for _, group in groupby(entries, key=attrgetter("sequence")))
 
     def list_due(self, operation: op.ListDue) -> tuple[str, ...]:
         """List orders whose hold has expired."""
@@ -228,7 +238,7 @@ class PoolBooks:
                 is_more_due = True
                 break
             record = pool.orders[order_id]
-            room.work += part_count(record)
+            room.work += 0 if is_plain(record) else ORDER_WORK + part_count(record)
             if not self._lease(pool, record):
                 lapsed.append(record)
         return self._settle(pool, lapsed, "expired") if lapsed else [], is_more_due

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from segmented.errors import OrderQueued, OrderUnknown, PoolGated, SegmentedError
 from segmented.models import OrderRecord, Settled, Superseded
-from segmented.protocol.pool.model_books import PoolBooks, Room
-from segmented.protocol.pool.model_records import ModelPool, new_record, part_count, settled_answer
+from segmented.protocol.pool.model_books import ORDER_WORK, PoolBooks, Room
+from segmented.protocol.pool.model_records import ModelPool, is_plain, new_record, part_count, settled_answer
 
 if TYPE_CHECKING:
     from segmented import protocol as op
@@ -64,8 +64,8 @@ class PoolDeciding(PoolBooks):
             if room.is_full:
                 break
             record = pool.orders.get(order_id)
-            if record is not None:
-                room.work += part_count(record)
+            if record is not None and not self._ends_plainly(pool, record, operation, ending):
+                room.work += ORDER_WORK + part_count(record)
             if record is None and operation.state == "cancelled":
                 record = _queued_record(pool, order_id)
             if record is None:
@@ -90,6 +90,15 @@ class PoolDeciding(PoolBooks):
             else:
                 answers.append(one if isinstance(one, Settled | SegmentedError) else None)
         return answers
+
+    def _ends_plainly(
+        self, pool: ModelPool, record: OrderRecord, operation: op.SettleMany, ending: dict[str, OrderRecord]
+    ) -> bool:
+        """Return whether a reservation can be ended with others that are alike."""
+        order_id = record.order_id
+        is_due = operation.state != "expired" or pool.holds.get(order_id, 0) <= self._now_ms()
+        may_end = operation.state == "confirmed" or operation.voided or not pool.gated
+        return may_end and is_due and operation.holder_id is None and order_id not in ending and is_plain(record)
 
     def _settled_one(
         self, pool: ModelPool, record: OrderRecord, state: SettledState, keeps: tuple[str, ...] = ()

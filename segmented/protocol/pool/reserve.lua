@@ -82,6 +82,7 @@ end
 
 local function take(index, id, quantity, customer)
   book()
+  work = work + ORDER_WORK
   if is_stuck then
     return refused(index, 'busy')
   end

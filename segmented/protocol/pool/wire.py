@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,7 @@ from segmented.errors import (
     StoreRefused,
 )
 from segmented.keys import cart_keys, shard_keys
-from segmented.ledger_lines import parse_parts
+from segmented.ledger_lines import entries_of, parse_parts
 from segmented.models import (
     AlreadyOpen,
     Closed,
@@ -30,11 +31,14 @@ from segmented.models import (
     Restocked,
     TooFew,
 )
+from segmented.models.audits import LedgerStep
 from segmented.models.shards import no_keys_of
 from segmented.protocol.pool.foreign import moment, pool_state
 from segmented.protocol.wire import Call, Codec, one_reply, optional_number, plain_call, readable, script_call, text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from segmented.protocol.wire import Exchange, Reply
 
 SCAN_COUNT: Final = 1_000
@@ -158,39 +162,30 @@ def _decode_scan_orders(_: op.ScanOrders, reply: Reply) -> tuple[int, tuple[Orde
     return int(cursor), tuple(order_record(text(order_id), raw, None) for order_id, raw in pairs)
 
 
-def _encode_read_ledger(operation: op.ReadLedger) -> Call:
+def _encode_read_ledger(operation: op.ReadLedger | op.ReadSteps) -> Call:
     return script_call("read_ledger", keys_of(operation.sku), operation.after, operation.limit)
 
 
 def _decode_read_ledger(operation: op.ReadLedger, reply: Reply) -> tuple[LedgerEntry, ...]:
-    kind_of(operation.sku, reply)
-    return tuple(entry for entry_id, flat in reply[1] for entry in _entries(text(entry_id), flat))
+    found: list[LedgerEntry] = []
+    for step in _steps(operation.sku, reply):
+        with suppress(ValueError):  # another program's entry; the audit reports the missing one of the pool
+            found += entries_of(step)
+    return tuple(found)
 
 
-def _entries(entry_id: str, flat: Reply) -> list[LedgerEntry]:
-    epoch, _, sequence = entry_id.partition("-")
-    found = {readable(flat[index]): readable(flat[index + 1]) for index in range(0, len(flat), 2)}
-    try:
-        head = (int(epoch), int(sequence), found["kind"], int(found["at_us"]))
-        return [_entry(head, line, found["chain"]) for line in found["lines"].split("\n")]
-    except (KeyError, ValueError):
-        return []  # another program's entry; the audit reports the missing one of the pool
+def _decode_read_steps(operation: op.ReadSteps, reply: Reply) -> tuple[LedgerStep, ...]:
+    return tuple(_steps(operation.sku, reply))
 
 
-def _entry(head: tuple[int, int, Any, int], line: str, chain: str) -> LedgerEntry:
-    order_id, quantity, segment, parts, customer, fence, note = (*line.split("\t"), *[""] * 6)[:7]
-    number = int(segment) if segment else None
-    return LedgerEntry(
-        *head,
-        order_id=order_id or None,
-        quantity=int(quantity),
-        parts=parse_parts(parts, segment=number, quantity=int(quantity)),
-        segment=number,
-        fencing_token=int(fence) if fence else None,
-        customer_id=customer or None,
-        note=note,
-        chain=chain,
-    )
+def _steps(sku: str, reply: Reply) -> Iterator[LedgerStep]:
+    kind_of(sku, reply)
+    for entry_id, flat in reply[1]:
+        epoch, _, sequence = text(entry_id).partition("-")
+        found: dict[str, Any] = {readable(flat[index]): readable(flat[index + 1]) for index in range(0, len(flat), 2)}
+        with suppress(KeyError, ValueError):  # another program's entry
+            at_us = int(found["at_us"])
+            yield LedgerStep(int(epoch), int(sequence), found["kind"], at_us, found["lines"], found["chain"])
 
 
 def _encode_list_due(operation: op.ListDue) -> Call:
@@ -250,6 +245,7 @@ CODECS: Final = {
     op.ReadOrders: Codec(_encode_read_orders, _decode_read_orders, finish=_read_more_orders),
     op.ScanOrders: Codec(_encode_scan_orders, _decode_scan_orders),
     op.ReadLedger: Codec(_encode_read_ledger, _decode_read_ledger),
+    op.ReadSteps: Codec(_encode_read_ledger, _decode_read_steps),
     op.Restock: Codec(_encode_restock, _decode_restock),
     op.Withdraw: Codec(_encode_restock, _decode_withdraw),
     op.Resize: Codec(_encode_resize, _decode_resize),

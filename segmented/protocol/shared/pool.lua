@@ -24,8 +24,9 @@ local MANY = 1000
 local WINDOW = 32
 local PAGE_BYTES = 262144 -- of ledger entries or records after which a reply has no further one
 local ENTRIES_AT_ONCE = 8
-local CHUNK = 32 -- records read at once: each may have thousands of parts
-local WORK_MAX = 1000 -- parts of orders after which a call begins no further order
+local CHUNK = 100 -- records read at once: each may have thousands of parts
+local WORK_MAX = 1000 -- after which a call begins no further order; an order that is not plain is 2, each of its parts 1
+local ORDER_WORK = 2
 local SUBMITTED_UNTIL = '253402300798000' -- the hold of a submitted order, which does not expire
 local EXACT_MAX = 9007199254740992 -- larger numbers are not exact in a script
 local NO_DIGEST = '0000000000000000'
@@ -111,7 +112,7 @@ end
 -- --- units of segments: read once, changed here, written by write_pool ---
 
 local units, changed, unreadable = {}, {}, {}
-local work = 0 -- parts of orders that this call has taken, given back or read
+local work = 0 -- of this call so far
 
 -- Units that are not an integer were written from outside: they count as 0 and are left alone.
 local function note_units(segment, text)
@@ -219,8 +220,9 @@ local function each_part(record, act)
   end
 end
 
--- Count the parts of a record as work.
+-- Count a record as work, with its parts.
 local function note_work(record)
+  work = work + ORDER_WORK
   if record.parts ~= '' then
     work = work + select(2, string.gsub(record.parts, ':', ':'))
   end
@@ -232,11 +234,11 @@ local function can_give_back(pool, record)
     local segment = record.segment and record.segment % pool.segment_count
     return not segment or units_of(segment) and not unreadable[segment]
   end
-  local can, asked, is_asked = true, {}, {}
+  local can, asked = true, {}
   each_part(record, function(segment)
     segment = segment % pool.segment_count
-    if not units[segment] and not is_asked[segment] then
-      asked[#asked + 1], is_asked[segment] = segment, true
+    if not units[segment] then
+      asked[#asked + 1] = segment
     end
   end)
   read_units(asked)
@@ -454,7 +456,7 @@ end
 -- --- segments and their locks ---
 
 local function lock_of(segment)
-  return LOCK .. ':' .. segment
+  return LOCK .. ':' .. digits(segment)
 end
 
 -- A segment that a resize removed is not granted again.
@@ -621,8 +623,9 @@ local function expire_due(pool, limit)
       break
     end
     local raw = raws(index)
-    local record = raw and (of_many(raw) or parsed(raw))
-    if record then
+    local record = raw and of_many(raw)
+    if raw and not record then
+      record = parsed(raw)
       note_work(record)
     end
     if not record or record.state ~= 'r' then
@@ -729,7 +732,7 @@ local function even_parts(count, segment_count)
   local parts, base, extra = {}, shares_of(count, segment_count)
   local more, less = ':' .. digits(base + 1), ':' .. digits(base)
   for segment = 0, (base > 0 and segment_count or extra) - 1 do
-    parts[segment + 1] = segment .. (segment < extra and more or less)
+    parts[segment + 1] = digits(segment) .. (segment < extra and more or less)
   end
   return table.concat(parts, ',')
 end

@@ -21,16 +21,17 @@ FOURS: Final = tuple(Order(f"o{index}", 4) for index in range(1_000))
 IDS: Final = tuple(order.order_id for order in FOURS)
 
 
-def test_a_thousand_orders_of_four_segments_each_are_four_steps_to_take_and_four_to_give_back(shop: Shop) -> None:
+def test_a_thousand_orders_of_four_segments_each_are_six_steps_to_take_and_six_to_give_back(shop: Shop) -> None:
     shop.open(SEGMENTS, SEGMENTS)
     taken = [answer for answer in shop.reserve_many(FOURS) if isinstance(answer, Reserved)]
     assert [answer.order_id for answer in taken] == list(IDS)
-    assert Counter(answer.sequence for answer in taken) == {2: 250, 3: 250, 4: 250, 5: 250}
+    assert Counter(answer.sequence for answer in taken) == {2: 167, 3: 167, 4: 167, 5: 167, 6: 167, 7: 165}
     assert {len(answer.parts) for answer in taken} == {4}
     assert len({segment for answer in taken for segment, _ in answer.parts}) == 4_000
     assert shop.totals() == (96, 4_000, 0)
     ended = shop.side.execute(op.SettleMany(shop.sku, "cancelled", IDS))
-    assert Counter(one.sequence for one in ended if isinstance(one, Settled)) == {6: 250, 7: 250, 8: 250, 9: 250}
+    given_back = Counter(one.sequence for one in ended if isinstance(one, Settled))
+    assert given_back == {8: 167, 9: 167, 10: 167, 11: 167, 12: 167, 13: 165}
     assert shop.totals() == (SEGMENTS, 0, 0)
 
 
@@ -43,6 +44,17 @@ def test_a_repeat_of_such_a_batch_gets_the_answers_of_the_first(shop: Shop) -> N
     ]
     assert len(again) == 600
     assert shop.totals() == (SEGMENTS - 2_400, 2_400, 0)
+
+
+def test_a_thousand_orders_with_customers_and_a_limit_are_two_steps(shop: Shop) -> None:
+    shop.open(10_000, SEGMENTS, customer_limit=2)
+    orders = [Order(f"o{index}", 1, f"customer-{index % 700}") for index in range(1_000)]
+    answers = shop.reserve_many(orders)
+    assert Counter(one.sequence for one in answers if isinstance(one, Reserved)) == {2: 500, 3: 500}
+    for state in ("cancelled", "confirmed"):
+        half = tuple(order.order_id for order in (orders[:500] if state == "cancelled" else orders[500:]))
+        shop.side.execute(op.SettleMany(shop.sku, state, half))
+    assert shop.totals() == (9_500, 0, 500)
 
 
 def test_an_order_of_every_segment_is_one_step_and_the_next_is_another(shop: Shop) -> None:
