@@ -91,6 +91,16 @@ def test_a_sound_pool_is_clean() -> None:
     assert report.state.sequence == 5
 
 
+def test_an_order_that_ended_twice_is_named() -> None:
+    def ended_again(entries: list[LedgerEntry]) -> list[LedgerEntry]:
+        sold = next(entry for entry in entries if entry.kind == "confirmed")
+        return [replace(sold, sequence=5, kind="cancelled") if entry.sequence == 5 else entry for entry in entries]
+
+    found = [(drift.kind, drift.place) for drift in audited(ledger_as(ended_again)).drift]
+    assert ("duplicate", ("ledger", "sold")) in found
+    assert ("foreign write", ("ledger", "sold")) in found, "the entry's digest does not fit"
+
+
 @pytest.mark.parametrize("name", ["available", "reserved", "confirmed"])
 def test_a_total_that_differs_is_named(name: str) -> None:
     expected = {"available": 5, "reserved": 2, "confirmed": 3}[name]
