@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from segmented.models.orders import OrderRecord
+from segmented.models.pools import LedgerEntry, LedgerStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from segmented.models import LedgerEntry, Part
+    from segmented.models import Part
     from segmented.models.orders import OrderState
 
 NO_DIGEST: Final = "0" * 16
@@ -59,11 +60,46 @@ def line_of(entry: LedgerEntry) -> str:
     return "\t".join(fields).rstrip("\t")
 
 
+def entry_of_line(step: LedgerStep, line: str) -> LedgerEntry:
+    """Parse the text that `line_of` returns, of a change in `step`. Raises ValueError."""
+    order_id, quantity, segment, parts, customer, fence, note = (*line.split("\t"), *[""] * 6)[:7]
+    number, units = int(segment) if segment else None, int(quantity)
+    return LedgerEntry(
+        step.epoch,
+        step.sequence,
+        step.kind,
+        step.at_us,
+        order_id=order_id or None,
+        quantity=units,
+        parts=parse_parts(parts, segment=number, quantity=units),
+        segment=number,
+        fencing_token=int(fence) if fence else None,
+        customer_id=customer or None,
+        note=note,
+        chain=step.chain,
+    )
+
+
+def entries_of(step: LedgerStep) -> list[LedgerEntry]:
+    """Parse the changes of a step. Raises ValueError."""
+    return [entry_of_line(step, line) for line in step.lines.split("\n")]
+
+
+def step_of(entries: Sequence[LedgerEntry]) -> LedgerStep:
+    """Join the changes of one sequence number."""
+    first = entries[0]
+    lines = "\n".join(map(line_of, entries))
+    return LedgerStep(first.epoch, first.sequence, first.kind, first.at_us, lines, first.chain)
+
+
 def digest(before: str, entries: Sequence[LedgerEntry]) -> str:
     """Return the digest of changes made atomically, after one with digest `before`."""
-    first = entries[0]
-    entry_id = f"{first.epoch}-{first.sequence}"
-    content = "\n".join([before, entry_id, first.kind, str(first.at_us), *map(line_of, entries)])
+    return step_digest(before, step_of(entries))
+
+
+def step_digest(before: str, step: LedgerStep) -> str:
+    """Return the digest of a step, after one with digest `before`."""
+    content = "\n".join([before, f"{step.epoch}-{step.sequence}", step.kind, str(step.at_us), step.lines])
     return hashlib.sha1(content.encode(), usedforsecurity=False).hexdigest()[:16]
 
 

@@ -12,7 +12,7 @@ import redis
 
 from segmented import RedisStore, protocol as op
 from segmented.keys import shard_keys
-from segmented.models import Order
+from segmented.models import SEGMENT_COUNT_MAX, Order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,6 +39,10 @@ class Sizes:
     order_counts: tuple[int, int] = (10_000, 1_000_000)
     """Numbers of orders in a pool, between which the server's time per order is compared."""
     refused: int = 1_000
+    segments_most: int = SEGMENT_COUNT_MAX
+    """Segments of the pools whose longest steps are measured."""
+    step_rounds: int = 9
+    """Rounds of each step; the least time counts."""
     sharded_stock: int = 20_000
     holds_ms: tuple[int, ...] = (5, 20)
     lanes: tuple[int, ...] = (1, 4, 16, 64)

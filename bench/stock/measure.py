@@ -13,15 +13,19 @@ from bench.stock.context import BenchContext, Sizes, pinned
 from bench.stock.grants import measure_grants
 from bench.stock.rates import measure_costs, measure_rates
 from bench.stock.shards import measure_shards
+from bench.stock.steps import measure_steps
 from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:
     from bench.display import Display
 
 NAME: Final = "stock"
+MEASURED: Final = (measure_rates, measure_costs, measure_steps, measure_shards, measure_grants)
 
 
-def measure_stock(url: str | None, display: Display, sizes: Sizes | None = None) -> LockResults:
+def measure_stock(
+    url: str | None, display: Display, sizes: Sizes | None = None, *, only_steps: bool = False
+) -> LockResults:
     """Measure on an embedded server, unless another is named, which no other program may use."""
     with ExitStack() as stack:
         pid = None
@@ -36,12 +40,8 @@ def measure_stock(url: str | None, display: Display, sizes: Sizes | None = None)
         gc.freeze()  # otherwise each full collection scans all imports during a measurement
         with display.strategy(NAME) as progress:
             context = BenchContext(url, sizes or Sizes(), progress)
-            figures = (
-                *measure_rates(context),
-                *measure_costs(context),
-                *measure_shards(context),
-                *measure_grants(context),
-            )
+            measured = (measure_steps,) if only_steps else MEASURED
+            figures = tuple(figure for measure in measured for figure in measure(context))
     remarks = [
         f"The bare decrement was driven by {program()}; {placement}.",
         "This process called gc.freeze() when it had imported everything, as a service may.",

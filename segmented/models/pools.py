@@ -166,6 +166,20 @@ EntryKind = Literal[
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerStep:
+    """All changes of one sequence number as the ledger has them: one line each, in the ledger's notation."""
+
+    epoch: int
+    sequence: int
+    kind: EntryKind
+    at_us: int
+    """Microseconds by the server's clock."""
+    lines: str
+    chain: str
+    """Digest over this step and all before it."""
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """One change of one order, or of the pool. `granted` moves a live reservation to a new holder and takes no units.
 

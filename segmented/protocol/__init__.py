@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         ReadLedger,
         ReadOrders,
         ReadPool,
+        ReadSteps,
         ReleaseGrant,
         RenewGrant,
         Reserve,
@@ -184,6 +185,7 @@ __all__ = [
     "ReadOutbox",
     "ReadPool",
     "ReadRecord",
+    "ReadSteps",
     "ReadSubmitted",
     "ReapKey",
     "ReceiveUnits",
@@ -256,7 +258,8 @@ LATE: Final = from_modules(
         ),
         "segmented.protocol.pool.operations": (
             "BATCH_MAX Cancel ClosePool Confirm Expire ExpireDue Grant ListDue OpenPool ReadLedger ReadOrders "
-            "ReadPool ReleaseGrant RenewGrant Reserve ReserveMany Resize Restock ScanOrders SettleMany Withdraw"
+            "ReadPool ReadSteps ReleaseGrant RenewGrant Reserve ReserveMany Resize Restock ScanOrders SettleMany "
+            "Withdraw"
         ),
         "segmented.protocol.vote.operations": "AcquireVote IdentifyServer ReleaseVote RenewVote",
         "segmented.protocol.read_write.operations": "AcquireRead AcquireWrite ReleaseReadWrite RenewReadWrite",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from segmented.errors import StoreRefused
 from segmented.stock.audit_carts import carts_plan
+from segmented.stock.audit_fold import AuditFold
 from segmented.stock.audit_orders import NO_NUMBER_OF_UNITS, OLDER_NAMES, changes_drift, customers_drift, orders_drift
-from segmented.stock.fold import LedgerFold
 from segmented.stock.ledger import AuditReport, Drift, DriftKind, LedgerTrimmed, LedgerUnreadable, begin_plan
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from segmented.models import PoolState
     from segmented.plans import Plan
+    from segmented.stock.fold import LedgerFold
 
 __all__ = ["AuditReport", "Drift", "DriftKind", "all_drift_plan", "audit_plan"]
 
@@ -33,7 +34,7 @@ SEGMENT: Final = "segment "
 TRANSFER: Final = "transfer "
 
 
-def audit_plan(sku: str) -> Plan[tuple[AuditReport, LedgerFold]]:
+def audit_plan(sku: str) -> Plan[tuple[AuditReport, AuditFold]]:
     """Audit the pool `sku`; returns the report and the fold on which it is based."""
     state, fold, drift = yield from all_drift_plan(sku)
     carts = yield from carts_plan(state, fold)
@@ -54,20 +55,21 @@ def report_of(state: PoolState, fold: LedgerFold, drift: list[Drift], unread: tu
     )
 
 
-def all_drift_plan(sku: str) -> Plan[tuple[PoolState, LedgerFold, list[Drift]]]:
+def all_drift_plan(sku: str) -> Plan[tuple[PoolState, AuditFold, list[Drift]]]:
     """Find all drift. The returned fold may include changes after the state's sequence number."""
     for _ in range(TRIES_MAX):
         try:
             state, fold = yield from begin_plan(sku)
             drift = [*_end_drift(state), *_totals_drift(state, fold), *_ledger_drift(fold)]
-            drift += yield from orders_drift(state, fold)
+            found = yield from orders_drift(state, fold)
+            drift += [*_impossible_drift(fold), *found]
             drift += yield from changes_drift(state, fold)
             if state.customer_limit is not None and not any(one.name in OLDER_NAMES for one in drift):
                 drift += yield from customers_drift(state, fold)
         except LedgerTrimmed:
             continue
         except LedgerUnreadable as without:
-            return without.state, LedgerFold(), list(_unreadable_drift(without.state, {}, []))
+            return without.state, AuditFold(), list(_unreadable_drift(without.state, {}, []))
         return state, fold, drift
     message = f"the ledger of {sku!r} was trimmed {TRIES_MAX} times while it was audited"
     raise StoreRefused(message)
@@ -204,10 +206,13 @@ def _ledger_drift(fold: LedgerFold) -> list[Drift]:
         what = "is not what was written, or follows another"
         drift += [foreign(sequence, what, order_id) for order_id in order_ids] or [foreign(sequence, what)]
     drift += [foreign(sequence, f"is a checkpoint that contradicts: {what}") for sequence, what in fold.contradicted]
+    return drift
+
+
+def _impossible_drift(fold: AuditFold) -> Iterator[Drift]:
     for order_id in dict.fromkeys(fold.impossible):
         if order_id in fold.headless:
             detail = "the ledger lacks its reservation, but has later entries"
-            drift.append(Drift("foreign write", order_id, detail, "ledger", order_id))
+            yield Drift("foreign write", order_id, detail, "ledger", order_id)
         else:
-            drift.append(Drift("duplicate", order_id, "its entries contradict each other", "ledger", order_id))
-    return drift
+            yield Drift("duplicate", order_id, "its entries contradict each other", "ledger", order_id)

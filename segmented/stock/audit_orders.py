@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from segmented import protocol as op
 from segmented.ledger_lines import parse_record
 from segmented.plans import Plan, perform
+from segmented.stock.audit_fold import UNDECIDED
 from segmented.stock.ledger import PAGE, Drift, extend_plan
+from segmented.stock.spill import Spill
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from segmented.models import Inspected, OrderRecord, PoolState
     from segmented.models.pools import ScannedKey
+    from segmented.stock.audit_fold import AuditFold, FoldedPart, OrderLine
     from segmented.stock.fold import FoldedOrder, LedgerFold
 
 ItemT = TypeVar("ItemT")
@@ -44,43 +47,97 @@ class Older:
             self.bought[customer_id] = self.bought.get(customer_id, 0) + quantity
 
 
-def orders_drift(state: PoolState, fold: LedgerFold) -> Plan[list[Drift]]:
+@dataclass(slots=True)
+class OrdersAudit:
+    """The audit of orders, part by part; each part holds about 4,096 orders."""
+
+    state: PoolState
+    fold: AuditFold
+    strays: Spill
+    """Ids that were found in the pool's keys, whether the ledger has them or not."""
+    older: Spill
+    """Records from before the checkpoint at which the ledger begins."""
+    drift: list[Drift] = field(default_factory=list)
+    later: dict[str, int] = field(default_factory=dict)
+    """Orders that changed since, and the sequence number of that change."""
+    judged: set[str] = field(default_factory=set)
+    """Orders without a ledger entry that were judged."""
+    known_count: int = 0
+    """Orders in the ledger."""
+
+    def add(self, found: Drift, line: OrderLine | None = None) -> None:
+        """Note a drift, and watch its order."""
+        self.drift.append(found)
+        self.fold.watch(found.order_id or "", line)
+
+
+def orders_drift(state: PoolState, fold: AuditFold) -> Plan[list[Drift]]:
     """Compare every record and every hold with the fold at the state's sequence number.
 
     After a trim the fold continues, and learns each customer's units before its checkpoint.
     """
-    drift: list[Drift] = []
-    known = set(fold.orders)
-    later: dict[str, int] = {}
-    for page in _pages(list(fold.orders)):
-        for inspected in (yield from perform(op.InspectOrders(state.sku, page))):
-            found = _compare(inspected, fold.orders[inspected.order_id], fold, later)
-            drift += [found] if found else []
-    older: dict[str, OrderRecord] = {}
-    lost = sum(one.kind == "lost" for one in drift)
-    keys: list[ScannedKey] = ["holds"]
-    if fold.first_sequence > 1 or state.order_count + lost > len(known):
-        keys.append("orders")
-    for key in keys:
-        strays = yield from _scan(state.sku, key, known)
-        for page in _pages(strays):
-            known |= set(page)
-            for inspected in (yield from perform(op.InspectOrders(state.sku, page))):
-                found = _unexplained(inspected, fold, later, older)
-                drift += [found] if found else []
+    audit = OrdersAudit(state, fold, Spill(state.order_count), Spill(state.order_count))
+    yield from _scan_strays_plan(audit, "holds")
+    if fold.first_sequence > 1:
+        yield from _scan_strays_plan(audit, "orders")
+    parts = range(audit.strays.part_count)
+    for number in parts:
+        yield from _part_plan(audit, number)
+    lost = sum(one.kind == "lost" for one in audit.drift)
+    if fold.first_sequence == 1 and state.order_count + lost > audit.known_count:
+        yield from _scan_strays_plan(audit, "orders")
+        for number in parts:
+            yield from _strays_plan(audit, number, fold.part(number))
     now = (yield from perform(op.ReadPool(state.sku))).sequence
-    drift += [
-        Drift("foreign write", order_id, f"its record is of change {sequence}, the ledger ends with {now}")
-        for order_id, sequence in later.items()
-        if sequence > now
-    ]
-    if fold.first_sequence == 1:
-        return drift
-    yield from extend_plan(state.sku, fold, now)
-    counted = _older(older, fold)
-    for customer_id, units in counted.bought.items():
-        fold.add_bought(customer_id, units)
-    return [*drift, *_older_drift(counted, fold, state.lost)]
+    for order_id, sequence in audit.later.items():
+        if sequence > now:
+            detail = f"its record is of change {sequence}, the ledger ends with {now}"
+            audit.add(Drift("foreign write", order_id, detail))
+    if fold.first_sequence > 1:
+        yield from extend_plan(state.sku, fold, now)
+        counted = _older(audit)
+        for customer_id, units in counted.bought.items():
+            fold.add_bought(customer_id, units)
+        audit.drift += _older_drift(counted, fold, state.lost)
+    fold.spill = None
+    return audit.drift
+
+
+def _scan_strays_plan(audit: OrdersAudit, key: ScannedKey) -> Plan[None]:
+    cursor = -1
+    while cursor != 0:
+        cursor, ids = yield from perform(op.ScanIds(audit.state.sku, key, max(cursor, 0)))
+        audit.strays.add("", ids)
+
+
+def _part_plan(audit: OrdersAudit, number: int) -> Plan[None]:
+    """Judge the orders of one part: those in the ledger, then those that only the pool's keys have."""
+    part = audit.fold.part(number)
+    audit.known_count += len(part.orders)
+    audit.fold.impossible += part.impossible
+    audit.fold.headless |= part.headless
+    for page in _pages(list(part.orders)):
+        for inspected in (yield from perform(op.InspectOrders(audit.state.sku, page))):
+            line = part.orders[inspected.order_id]
+            if inspected.raw == line.record and (line.kind in UNDECIDED) == (inspected.hold_until_ms is not None):
+                continue
+            expected = line.folded(inspected.order_id)
+            found = _compare(inspected, expected, audit.fold, audit.later)
+            if found is not None:
+                audit.add(found, line)
+    yield from _strays_plan(audit, number, part)
+
+
+def _strays_plan(audit: OrdersAudit, number: int, part: FoldedPart) -> Plan[None]:
+    found = dict.fromkeys(order_id for _, order_id in audit.strays.read(number))
+    strays = [order_id for order_id in found if order_id not in part.orders and order_id not in audit.judged]
+    if audit.fold.first_sequence == 1:
+        audit.judged.update(strays)  # a second scan finds them again
+    for page in _pages(strays):
+        for inspected in (yield from perform(op.InspectOrders(audit.state.sku, page))):
+            one = _unexplained(inspected, audit)
+            if one is not None:
+                audit.add(one)
 
 
 def _compare(inspected: Inspected, expected: FoldedOrder, fold: LedgerFold, later: dict[str, int]) -> Drift | None:
@@ -120,11 +177,9 @@ def _hold_drift(record: OrderRecord, inspected: Inspected) -> Drift | None:
     return None
 
 
-def _unexplained(
-    inspected: Inspected, fold: LedgerFold, later: dict[str, int], older: dict[str, OrderRecord]
-) -> Drift | None:
+def _unexplained(inspected: Inspected, audit: OrdersAudit) -> Drift | None:
     """Judge an order that the fold does not contain: it came later, before the ledger begins, or from outside."""
-    order_id = inspected.order_id
+    order_id, fold = inspected.order_id, audit.fold
     if inspected.raw is None:
         stands = inspected.hold_until_ms is not None
         return Drift("leaked hold", order_id, "it has a hold but no record") if stands else None
@@ -132,25 +187,28 @@ def _unexplained(
     if record is None:
         return Drift("foreign write", order_id, f"its record {UNREADABLE}, and it has no ledger entry")
     if record.sequence > fold.sequence:
-        later[order_id] = record.sequence
+        audit.later[order_id] = record.sequence
     elif record.sequence >= fold.first_sequence:
         detail = f"its record says {record.state} with {record.quantity} units, but it has no ledger entry"
         return Drift("foreign write", order_id, detail)
     else:
-        older[order_id] = record
+        audit.older.add("", (f"{order_id}\t{record.state}\t{record.quantity}\t{record.customer_id or ''}",))
     return _hold_drift(record, inspected)
 
 
 # --- what is older than a trimmed ledger ---
 
 
-def _older(records: dict[str, OrderRecord], fold: LedgerFold) -> Older:
+def _older(audit: OrdersAudit) -> Older:
     older = Older()
-    for order_id, record in records.items():
-        if order_id not in fold.inherited:  # one that changed since is counted with its state at the checkpoint
-            older.add(record.state, record.quantity, record.customer_id)
-    for order in fold.inherited.values():
-        older.add("reserved", order.quantity, order.customer_id)
+    for number in range(audit.older.part_count):
+        inherited = audit.fold.part(number).inherited
+        for _, line in audit.older.read(number):
+            order_id, state, quantity, customer_id = line.split("\t")
+            if order_id not in inherited:  # one that changed since is counted with its state at the checkpoint
+                older.add(state, int(quantity), customer_id or None)
+        for order in inherited.values():
+            older.add("reserved", order.quantity, order.customer_id)
     return older
 
 
@@ -224,7 +282,7 @@ def _change(note: str) -> tuple[str, int, int]:
 # --- customers ---
 
 
-def customers_drift(state: PoolState, fold: LedgerFold) -> Plan[list[Drift]]:
+def customers_drift(state: PoolState, fold: AuditFold) -> Plan[list[Drift]]:
     """Compare each customer's units; the fold continues to the sequence number at which each page was read."""
     drift: list[Drift] = []
     known = list(fold.bought)

@@ -113,14 +113,14 @@ class LedgerFold:
             self.note_gap(sequence)
             self.sequence = sequence
             self._apply_step(list(group))
-            self.available_after.append(self.available)
+            self._note_available()
 
     def note_gap(self, end: int) -> None:
         """Count every sequence number before `end` that has not come as missing."""
         while self.sequence + 1 < end:
             self.sequence += 1
             self.gaps.append(self.sequence)
-            self.available_after.append(self.available)
+            self._note_available()
 
     def covers(self, quantity: int, sequence: int) -> bool:
         """Return whether `quantity` units were free just after change `sequence`, so that a refusal there was wrong.
@@ -142,6 +142,9 @@ class LedgerFold:
             self.bought[customer_id] = has
         else:
             self.bought.pop(customer_id, None)
+
+    def _note_available(self) -> None:
+        self.available_after.append(self.available)
 
     def _apply_step(self, entries: Sequence[LedgerEntry]) -> None:
         before = self.chain

@@ -9,7 +9,8 @@ from segmented import protocol as op
 from segmented.errors import InvalidInput
 from segmented.models import shortened
 from segmented.plans import Plan, perform
-from segmented.stock.fold import LedgerFold
+from segmented.stock.audit_fold import AuditFold
+from segmented.stock.spill import Spill
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,7 +123,7 @@ class LedgerTrimmed(Exception):
     """The ledger was trimmed while it was folded: start again at its new first entry. Never reaches a caller."""
 
 
-def begin_plan(sku: str) -> Plan[tuple[PoolState, LedgerFold]]:
+def begin_plan(sku: str) -> Plan[tuple[PoolState, AuditFold]]:
     """Read the pool, and fold its ledger up to the pool's sequence number. Raises LedgerTrimmed, LedgerUnreadable."""
     start = yield from perform(op.ReadLedgerStart(sku))
     state = yield from perform(op.ReadPool(sku))
@@ -130,21 +131,25 @@ def begin_plan(sku: str) -> Plan[tuple[PoolState, LedgerFold]]:
         state = replace(state, unreadable=(*state.unreadable, "ledger_start"))
     if NEEDED & set(state.unreadable):
         raise LedgerUnreadable(state)
-    fold = LedgerFold(sequence=start - 1, first_sequence=start)
+    fold = AuditFold(
+        sequence=start - 1,
+        first_sequence=start,
+        spill=Spill(state.order_count),
+        has_limit=state.customer_limit is not None,
+    )
     yield from extend_plan(sku, fold, state.sequence)
     return state, fold
 
 
-def extend_plan(sku: str, fold: LedgerFold, sequence: int) -> Plan[None]:
+def extend_plan(sku: str, fold: AuditFold, sequence: int) -> Plan[None]:
     """Continue the fold up to `sequence`. Raises LedgerTrimmed."""
     known_gaps = len(fold.gaps)
     while fold.sequence < sequence:
         limit = min(PAGE, sequence - fold.sequence)
-        entries = yield from perform(op.ReadLedger(sku, fold.sequence, limit))
-        known = [entry for entry in entries if entry.sequence <= sequence]
-        if known:
-            fold.apply(known)
-        else:
+        steps = yield from perform(op.ReadSteps(sku, fold.sequence, limit))
+        before = fold.sequence
+        fold.apply_steps(step for step in steps if step.sequence <= sequence)
+        if fold.sequence == before:
             fold.note_gap(sequence + 1)
     if len(fold.gaps) > known_gaps and (yield from perform(op.ReadLedgerStart(sku))) != fold.first_sequence:
         raise LedgerTrimmed

@@ -19,6 +19,7 @@ from segmented.stock.ledger import LedgerTrimmed, extend_plan
 if TYPE_CHECKING:
     from segmented.models import PoolState
     from segmented.models.pools import NumberKind
+    from segmented.stock.audit_fold import AuditFold
     from segmented.stock.fold import FoldedOrder, LedgerFold
     from segmented.stock.ledger import AuditReport, Drift, DriftKind
 
@@ -174,7 +175,7 @@ def _what_would_be_done(drift: Drift, fold: LedgerFold) -> str:
             return "the difference would be added"
 
 
-def _mend_plan(sku: str, fold: LedgerFold, drift: Drift, hold_ms: int) -> Plan[Repair]:
+def _mend_plan(sku: str, fold: AuditFold, drift: Drift, hold_ms: int) -> Plan[Repair]:
     """Repair one drift; if the sale outruns it, extend the fold and try again, a bounded number of times."""
     answer: Mended | Sound | Differing | Outrun = Outrun()
     for _ in range(TRIES_MAX):

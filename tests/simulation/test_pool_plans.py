@@ -9,13 +9,14 @@ from segmented import protocol as op
 from segmented.errors import StoreUnavailable
 from segmented.models import Granted, Order, Settled, SoldOut
 from segmented.plans import Plan, perform
+from segmented.stock import LedgerFold
 from segmented.stock.audit import audit_plan
 from segmented.stock.plans import expire_plan, grant_plan
 from segmented.testing import Killed, Simulation, Sleep
 from tests.support.sim.seeds import each_seed
 
 if TYPE_CHECKING:
-    from segmented.stock import AuditReport, LedgerFold
+    from segmented.stock import AuditReport
 
 SEEDS = range(150)
 SKU = "ticket"
@@ -52,7 +53,12 @@ def audited(world: Simulation) -> tuple[AuditReport, LedgerFold]:
     actor = world.start("audit", audit_plan(SKU))
     world.run()
     assert isinstance(actor.outcome, tuple)
-    return actor.outcome
+    fold = LedgerFold()
+    after = 0
+    while page := world.model.execute(op.ReadLedger(SKU, after, 1_000)):
+        fold.apply(page)
+        after = page[-1].sequence
+    return actor.outcome[0], fold
 
 
 @each_seed(SEEDS, meets=["turns"])

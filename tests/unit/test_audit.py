@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import groupby
 from math import inf
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 from segmented import protocol as op
-from segmented.ledger_lines import parse_record, record_text
+from segmented.ledger_lines import entries_of, parse_record, record_text, step_of
 from segmented.models import Inspected, LedgerEntry, Order, PoolState
 from segmented.plans import run_sync
 from segmented.stock.audit import Drift, audit_plan
@@ -69,7 +71,13 @@ def record_with(order_id: str, **changes: Any) -> Callable[[op.Operation[Any], A
 
 
 def ledger_as(change: Callable[[list[LedgerEntry]], list[LedgerEntry]]) -> Callable[[op.Operation[Any], Any], Any]:
-    return lambda operation, answer: tuple(change(list(answer))) if isinstance(operation, op.ReadLedger) else answer
+    def tamper(operation: op.Operation[Any], answer: Any) -> Any:  # noqa: ANN401  # any operation's answer
+        if not isinstance(operation, op.ReadSteps):
+            return answer
+        entries = change([entry for step in answer for entry in entries_of(step)])
+        return tuple(step_of(tuple(group)) for _, group in groupby(entries, key=attrgetter("sequence")))
+
+    return tamper
 
 
 def lines(report: AuditReport) -> list[str]:
@@ -81,6 +89,16 @@ def test_a_sound_pool_is_clean() -> None:
     assert report.is_clean
     assert (report.drift, report.drift_count, report.refused_wrongly, report.oversold) == ((), 0, 0, 0)
     assert report.state.sequence == 5
+
+
+def test_an_order_that_ended_twice_is_named() -> None:
+    def ended_again(entries: list[LedgerEntry]) -> list[LedgerEntry]:
+        sold = next(entry for entry in entries if entry.kind == "confirmed")
+        return [replace(sold, sequence=5, kind="cancelled") if entry.sequence == 5 else entry for entry in entries]
+
+    found = [(drift.kind, drift.place) for drift in audited(ledger_as(ended_again)).drift]
+    assert ("duplicate", ("ledger", "sold")) in found
+    assert ("foreign write", ("ledger", "sold")) in found, "the entry's digest does not fit"
 
 
 @pytest.mark.parametrize("name", ["available", "reserved", "confirmed"])

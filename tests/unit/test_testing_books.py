@@ -65,9 +65,9 @@ def test_units_oversold_and_an_order_refused_wrongly_are_said() -> None:
     assert "2 units oversold" in Book(pool, None).faults()
 
     def refused(operation: op.Operation[Any], answer: Any) -> Any:  # noqa: ANN401  # any operation's answer
-        if not isinstance(operation, op.ReadLedger):
+        if not isinstance(operation, op.ReadSteps):
             return answer
-        return tuple(replace(one, kind="refused") if one.order_id == "o1" else one for one in answer)
+        return tuple(replace(step, kind="refused") if step.lines.startswith("o1\t") else step for step in answer)
 
     store.tamper = refused
     assert "1 orders refused although there were enough units" in Book(pool, None).faults()

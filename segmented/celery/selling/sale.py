@@ -225,8 +225,6 @@ class Follower:
                 return
             self._after = entries[-1].sequence
             yield from (found for entry in entries if (found := _outcome(entry)))
-            if len({entry.sequence for entry in entries}) < PAGE:
-                return
 
 
 def read_decided(store: RedisStore, file: OrdersFile, sku: str) -> Iterator[tuple[str, Outcome]]:

@@ -12,7 +12,8 @@
 --          {"outrun"}      some entries were removed or copied, and more remain: call again
 --          {"mended", sequence}
 local PAGE = 1000
-local COPIED_MAX = 10000
+local COPIED_MAX = 1000
+local COPIED_BYTES = 262144
 local COPY = KEYS[15]
 local pool = read_pool()
 if not pool then
@@ -59,12 +60,9 @@ if newest and not (same and table.concat(same[2], '\n') == table.concat(newest[2
   return { 'outrun' }
 end
 local from = newest and '(' .. newest[1] or '-'
-for _ = 1, COPIED_MAX / PAGE do
-  local page = redis.call('XRANGE', LEDGER, from, own_id, 'COUNT', PAGE)
-  for _, entry in ipairs(page) do
-    redis.call('XADD', COPY, entry[1], unpack(entry[2]))
-    from = '(' .. entry[1]
-  end
+for _, entry in ipairs(entries_after(newest and newest[1] or '0-0', own_id, COPIED_MAX, COPIED_BYTES)) do
+  redis.call('XADD', COPY, entry[1], unpack(entry[2]))
+  from = '(' .. entry[1]
 end
 if #redis.call('XRANGE', LEDGER, from, own_id, 'COUNT', 1) > 0 then
   return { 'outrun' }

@@ -6,10 +6,11 @@
 -- ARGV     1 kind ("total", "segment" or "customer")   2 name of the total, segment, or customer id
 --          3 after (sequence)   4 expected at that change
 -- answers  {"missing"}
---          {"outrun"}   more than 1,000 changes since, or one that redistributes the units, or a trim: fold again
+--          {"outrun"}   more than 1,000 changes or 96 KiB of them since, or one that redistributes the units, or a trim: fold again
 --          {"sound"}    the number is correct
 --          {"mended", sequence}
 local TAIL_MAX = 1000
+local TAIL_BYTES = 98304
 local FREE_SIGNS = { reserved = -1, cancelled = 1, expired = 1, restocked = 1, withdrawn = -1,
   sent = -1, received = 1 }
 local SIGNS = {
@@ -31,8 +32,8 @@ local pool = read_pool()
 if not pool then
   return { 'missing' }
 end
-local tail = redis.call('XRANGE', LEDGER, '(' .. pool.epoch .. '-' .. digits(after), '+', 'COUNT', TAIL_MAX + 1)
-if #tail > TAIL_MAX or tonumber(redis.call('HGET', META, 'ledger_start') or '1') > after + 1 then
+local tail, has_more = entries_after(pool.epoch .. '-' .. digits(after), '+', TAIL_MAX + 1, TAIL_BYTES)
+if has_more or tonumber(redis.call('HGET', META, 'ledger_start') or '1') > after + 1 then
   return { 'outrun' }
 end
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
@@ -9,13 +10,13 @@ from segmented.errors import PoolDrifted
 from segmented.keys import shard_keys
 from segmented.models import Differing, Inspected, Mended, Outrun, Sound, Trimmed
 from segmented.protocol.pool.foreign import moment, whole
-from segmented.protocol.pool.wire import SCAN_COUNT, keys_of, kind_of
+from segmented.protocol.pool.wire import SCAN_COUNT, keys_of, kind_of, one_reply
 from segmented.protocol.wire import Call, Codec, plain_call, script_call, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from segmented.protocol.wire import Reply
+    from segmented.protocol.wire import Exchange, Reply
 
 
 def foreign_text(value: Reply) -> str:
@@ -42,11 +43,19 @@ def _encode_inspect(operation: op.InspectOrders) -> Call:
 
 
 def _decode_inspect(operation: op.InspectOrders, reply: Reply) -> tuple[Inspected, ...]:
-    found = zip(operation.order_ids, reply[1], reply[2], strict=True)
+    found = zip(operation.order_ids, reply[1], reply[2], strict=False)  # maybe of the first orders only
     return tuple(
         Inspected(order_id, None if raw is None else foreign_text(raw), None if until is None else moment(until))
         for order_id, raw, until in found
     )
+
+
+def _inspect_more(operation: op.InspectOrders, answers: tuple[Inspected, ...]) -> Exchange[tuple[Inspected, ...]]:
+    """Read the records that one page was too short for."""
+    while left := operation.order_ids[len(answers) :]:
+        rest = replace(operation, order_ids=left)
+        answers += _decode_inspect(rest, (yield from one_reply(_encode_inspect(rest))))
+    return answers
 
 
 def _encode_scan_ids(operation: op.ScanIds) -> Call:
@@ -128,7 +137,7 @@ def _decode_mended(
 
 
 CODECS: Final = {
-    op.InspectOrders: Codec(_encode_inspect, _decode_inspect),
+    op.InspectOrders: Codec(_encode_inspect, _decode_inspect, finish=_inspect_more),
     op.ScanIds: Codec(_encode_scan_ids, _decode_scan_ids),
     op.ScanChanges: Codec(_encode_scan_changes, _decode_scan_changes),
     op.ReadCustomers: Codec(_encode_customers, _decode_customers),

@@ -18,7 +18,7 @@ for index = 7, #ARGV do
 end
 local raws, entries = redis.call('HMGET', ORDERS, unpack(ids)), redis.call('HMGET', ENTRIES, unpack(ids))
 local scores = redis.call('ZMSCORE', OUTBOX, unpack(ids))
-local buried = 0
+local buried, notes, places, due = 0, {}, {}, digits(now_ms + delay_ms)
 for index, id in ipairs(ids) do
   local record, entry = raws[index] and parsed(raws[index]), entry_of(entries[index])
   local is_undecided = record and record.state == 'r' or not record and entry.quantity
@@ -32,12 +32,16 @@ for index, id in ipairs(ids) do
       bury(id, entry, hold_until)
       buried = buried + 1
     else
-      redis.call('HSET', ENTRIES, id, packed_entry(entry))
-      redis.call('ZADD', OUTBOX, 'XX', digits(now_ms + delay_ms), id)
+      notes[#notes + 1], notes[#notes + 2] = id, packed_entry(entry)
+      places[#places + 1], places[#places + 2] = due, id
     end
     if record and record.holder == holder_id and has_lease(record) then
       free_segment(pool, record)
     end
   end
+end
+if #notes > 0 then
+  redis.call('HSET', ENTRIES, unpack(notes))
+  redis.call('ZADD', OUTBOX, 'XX', unpack(places))
 end
 return { 'put_off', buried }

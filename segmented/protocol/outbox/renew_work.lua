@@ -15,19 +15,25 @@ for index = 5, #ARGV do
   ids[index - 4] = ARGV[index]
 end
 local raws, entries = redis.call('HMGET', ORDERS, unpack(ids)), redis.call('HMGET', ENTRIES, unpack(ids))
-local answer = { 'renewed' }
+local answer, notes, places, holds, renewed = { 'renewed' }, {}, {}, {}, {}
 for index, id in ipairs(ids) do
   local record, entry = raws[index] and parsed(raws[index]), entry_of(entries[index])
   if record and record.state == 'r' and entry.worker == holder_id then
     entry.until_ms = work_until_ms
-    redis.call('HSET', ENTRIES, id, packed_entry(entry))
-    redis.call('ZADD', OUTBOX, 'XX', 'GT', digits(work_until_ms), id)
-    redis.call('ZADD', HOLDS, 'XX', 'GT', hold_until, id)
-    if record.holder == holder_id and has_lease(record) then
+    notes[#notes + 1], notes[#notes + 2] = id, packed_entry(entry)
+    places[#places + 1], places[#places + 2] = digits(work_until_ms), id
+    holds[#holds + 1], holds[#holds + 2] = hold_until, id
+    if record.holder == holder_id and not renewed[record.segment] and has_lease(record) then
+      renewed[record.segment] = true
       redis.call('PEXPIRE', lock_of(record.segment), ttl_ms)
       note_free_at(pool, record.segment, now_ms + ttl_ms)
     end
     answer[#answer + 1] = id
   end
+end
+if #notes > 0 then
+  redis.call('HSET', ENTRIES, unpack(notes))
+  redis.call('ZADD', OUTBOX, 'XX', 'GT', unpack(places))
+  redis.call('ZADD', HOLDS, 'XX', 'GT', unpack(holds))
 end
 return answer

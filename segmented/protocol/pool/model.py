@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, OrderMismatch, OrderQueued, OrderUnknown, PoolGated, SegmentedError
+from segmented.errors import InvalidInput, OrderMismatch, SegmentedError
 from segmented.models import (
     Busy,
     Closed,
@@ -19,17 +19,18 @@ from segmented.models import (
     Reserved,
     Settled,
     SoldOut,
-    Superseded,
     Taken,
 )
 from segmented.models.submitted import SUBMITTED_UNTIL_MS
 from segmented.protocol.audit.model import PoolAudits
-from segmented.protocol.pool.model_books import PoolBooks, Room
+from segmented.protocol.pool.model_books import ORDER_WORK, Room
+from segmented.protocol.pool.model_deciding import PoolDeciding
 from segmented.protocol.pool.model_records import (
     ModelPool,
     as_of_now,
     entry_of,
     new_record,
+    part_count,
     reserved_answer,
     settled_answer,
 )
@@ -37,12 +38,8 @@ from segmented.protocol.pool.model_records import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-SettledState = Literal["confirmed", "cancelled", "expired"]
-ALIVE = "alive"
-REPEATED = "repeated"
 
-
-class PoolModel(PoolBooks):
+class PoolModel(PoolDeciding):
     """Pools by sku: taking units, and deciding orders."""
 
     def bodies(self) -> dict[type[op.Operation[Any]], Callable[[Any], object]]:
@@ -69,6 +66,7 @@ class PoolModel(PoolBooks):
             op.ReadOrders: self.read_orders,
             op.ScanOrders: self.scan_orders,
             op.ReadLedger: self.read_ledger,
+            op.ReadSteps: self.read_steps,
             **PoolAudits(self._clock, self.found, self._pools).bodies(),
         }
 
@@ -83,7 +81,18 @@ class PoolModel(PoolBooks):
         return answer
 
     def reserve_many(self, operation: op.ReserveMany) -> tuple[Taken | SegmentedError, ...]:
-        """Take units without a lock, order by order."""
+        """Take units without a lock, order by order, in as many steps as their parts need."""
+        answers = self._reserve_some(operation)
+        while left := operation.orders[len(answers) :]:
+            busy = next((answer for answer in answers if isinstance(answer, Busy)), None)
+            if busy is None:
+                answers += self._reserve_some(replace(operation, orders=left))
+            else:  # later orders must not get its units
+                answers += [replace(busy, order_id=order.order_id) for order in left]
+        return tuple(answers)
+
+    def _reserve_some(self, operation: op.ReserveMany) -> list[Taken | SegmentedError]:
+        """Take units for the first orders, in one step."""
         pool = self.found(operation.sku)
         is_submitted = operation.publish_after_ms is not None
         hold_until_ms = SUBMITTED_UNTIL_MS if is_submitted else self._now_ms() + operation.hold_ms
@@ -92,15 +101,19 @@ class PoolModel(PoolBooks):
         answers: list[Taken | SegmentedError] = []
         taken: dict[str, int] = {}
         for index, order in enumerate(operation.orders):
+            if room.is_full:
+                break
             try:
                 record = self._known(pool, order)
             except OrderMismatch as error:
                 answers.append(error)
                 continue
             if record is not None and order.order_id not in taken:
+                room.work += ORDER_WORK + part_count(record)
                 answers.append(self._reserved_again(pool, record, hold_until_ms))
                 continue
             if record is None:
+                room.work += 0 if self._fits(pool, order, start, room) else ORDER_WORK
                 allowed = self._allowed(pool, order, room, partial=operation.partial)
                 if not isinstance(allowed, int):
                     answers.append(allowed)
@@ -109,6 +122,7 @@ class PoolModel(PoolBooks):
                 parts = pool.gather(start, allowed)
                 start = parts[0][0]
                 record = self._take(pool, new_record(order, allowed, parts[0][0], parts))
+                room.work += part_count(record)
                 taken[order.order_id] = index
             answers.append(reserved_answer(pool, record, replay=index != taken[order.order_id]))
         if taken:
@@ -127,7 +141,13 @@ class PoolModel(PoolBooks):
         if operation.publish_after_ms is not None:
             reserved = [answer.order_id for answer in answers if isinstance(answer, Reserved)]
             self.enter_outbox(pool, reserved, operation.publish_after_ms)
-        return tuple(answers)
+        return answers
+
+    @staticmethod
+    def _fits(pool: ModelPool, order: Order, segment: int, room: Room) -> bool:
+        """Return whether an order needs no check but that of one segment's units."""
+        is_open = pool.customer_limit is None and not pool.is_closed and not room.is_stuck
+        return is_open and pool.stock[segment] >= order.quantity
 
     def enter_outbox(self, pool: ModelPool, order_ids: Iterable[str], after_ms: int) -> None:
         """Publish these orders again after that time, unless they are due sooner already."""
@@ -294,99 +314,6 @@ class PoolModel(PoolBooks):
             free_in_ms=self._free_in_ms(pool),
             replay=replay,
         )
-
-    # --- deciding ---
-
-    def confirm(self, operation: op.Confirm) -> Settled:
-        """Confirm an order."""
-        pool, record = self._found_to_end(operation.sku, operation.order_id)
-        if (answer := self._undecided(pool, record, "confirmed", operation.holder_id)) is not None:
-            return answer  # type: ignore[return-value]  # only a decided order cannot be confirmed
-        keeps = () if operation.holder_id in {None, record.holder_id} else (record.order_id,)
-        return self._settled_one(pool, record, "confirmed", keeps)
-
-    def cancel(self, operation: op.Cancel) -> Settled | Superseded:
-        """Cancel an order."""
-        pool = self.found(operation.sku)
-        record = _queued_record(pool, operation.order_id) or self._found(operation.sku, operation.order_id)[1]
-        answer = self._undecided(pool, record, "cancelled", operation.holder_id, voided=operation.voided)
-        if isinstance(answer, SegmentedError):
-            raise answer
-        return answer if isinstance(answer, Settled | Superseded) else self._settled_one(pool, record, "cancelled")
-
-    def expire(self, operation: op.Expire) -> Settled | None:
-        """Expire an order."""
-        pool, record = self._found_to_end(operation.sku, operation.order_id)
-        answer = self._undecided(pool, record, "expired", None, voided=operation.voided)
-        if isinstance(answer, SegmentedError):
-            raise answer
-        if answer == ALIVE:
-            return None
-        return answer if isinstance(answer, Settled) else self._settled_one(pool, record, "expired")
-
-    def settle_many(self, operation: op.SettleMany) -> tuple[Settled | SegmentedError | None, ...]:
-        """End many orders in one step, each as if alone."""
-        pool = self.found(operation.sku)
-        ending: dict[str, OrderRecord] = {}
-        found: list[Settled | Superseded | SegmentedError | str | None] = []
-        for order_id in operation.order_ids:
-            record = pool.orders.get(order_id)
-            if record is None and operation.state == "cancelled":
-                record = _queued_record(pool, order_id)
-            if record is None:
-                found.append(OrderQueued(order_id) if pool.queued(order_id) else OrderUnknown(order_id))
-            elif order_id in ending:
-                found.append(REPEATED)
-            else:
-                answer = self._undecided(pool, record, operation.state, operation.holder_id, voided=operation.voided)
-                found.append(answer)
-                if answer is None:
-                    ending[order_id] = record
-        holder_id = operation.holder_id
-        keeps = [order_id for order_id, record in ending.items() if holder_id not in {None, record.holder_id}]
-        settled = {
-            record.order_id: record
-            for record in (self._settle(pool, list(ending.values()), operation.state, keeps=keeps) if ending else ())
-        }
-        answers: list[Settled | SegmentedError | None] = []
-        for order_id, one in zip(operation.order_ids, found, strict=True):
-            if one is None or one == REPEATED:
-                answers.append(settled_answer(settled[order_id], replay=one is not None))
-            else:
-                answers.append(one if isinstance(one, Settled | SegmentedError) else None)
-        return tuple(answers)
-
-    def _settled_one(
-        self, pool: ModelPool, record: OrderRecord, state: SettledState, keeps: tuple[str, ...] = ()
-    ) -> Settled:
-        (settled,) = self._settle(pool, [record], state, keeps=keeps)
-        return settled_answer(settled, replay=False)
-
-    def _undecided(
-        self, pool: ModelPool, record: OrderRecord, state: SettledState, holder_id: str | None, *, voided: bool = False
-    ) -> Settled | Superseded | SegmentedError | str | None:
-        """Return the reason against ending a reservation, or None."""
-        is_holders = holder_id in {None, record.holder_id}
-        if record.state != "reserved":
-            is_own = holder_id is not None and holder_id == record.holder_id
-            if is_own or (state == "confirmed" and is_holders):
-                self._free(pool, record)
-            return settled_answer(record, replay=True)
-        if state == "cancelled" and not is_holders:
-            return Superseded(record.order_id, record.fencing_token or 0)
-        if state == "expired" and (
-            pool.holds.get(record.order_id, 0) > self._now_ms() or self._lease(pool, record) is not None
-        ):
-            return ALIVE
-        if state != "confirmed" and pool.gated and not voided:
-            return PoolGated(pool.sku, record.order_id)
-        return None
-
-
-def _queued_record(pool: ModelPool, order_id: str) -> OrderRecord | None:
-    """Return a queued order as a reservation of no units: it may be cancelled before a worker decides it."""
-    order = pool.queued(order_id)
-    return None if order is None else new_record(order, 0, -1, ())
 
 
 def customer_missing(sku: str, order: Order) -> InvalidInput:

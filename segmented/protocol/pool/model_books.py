@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Literal
 
+from segmented import protocol as op
 from segmented.errors import ChangeMismatch, OrderMismatch, OrderQueued, OrderUnknown, PoolGated, PoolInShards
 from segmented.keys import shard_keys
+from segmented.ledger_lines import line_of, step_of
 from segmented.models import (
     PINNED_UNTIL_MS,
     AlreadyOpen,
@@ -26,18 +30,33 @@ from segmented.models import (
     TooFew,
 )
 from segmented.models.shards import no_keys_of
-from segmented.protocol.pool.model_records import ModelPool, entry_of, even_parts, pool_entry, settled_answer
+from segmented.protocol.pool.model_records import (
+    ModelPool,
+    entry_of,
+    even_parts,
+    is_plain,
+    part_count,
+    pool_entry,
+    settled_answer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from segmented import protocol as op
     from segmented.clock import Clock
     from segmented.models import EntryKind, Order, OrderState
+    from segmented.models.pools import LedgerStep
 
 DUE_MAX = 16
 DUE_IN_ALL_MAX = 160
 """Maximum due holds that one operation expires when units are short: for one order, and for a batch."""
+PAGE_BYTES = 262_144
+"""Bytes of ledger entries after which a page has no further one."""
+ENTRY_BYTES = len("kindat_uslineschain") + 16 - 1
+"""Bytes of an entry's names and digest, less the newline that its first line does not have."""
+WORK_MAX = 1_000
+"""Work after which one step begins no further order: an order that is not plain is 2, each of its parts 1."""
+ORDER_WORK = 2
 
 
 @dataclass(slots=True)
@@ -48,6 +67,13 @@ class Room:
     is_nothing_due: bool = False
     is_stuck: bool = False
     """Whether an order must ask again; later orders must not get its units."""
+    work: int = 0
+    """What this step has done; after much of it, it begins no further order."""
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether this step leaves the remaining orders to another one."""
+        return self.work >= WORK_MAX
 
 
 class PoolBooks:
@@ -100,7 +126,22 @@ class PoolBooks:
         """Read entries by their sequence numbers."""
         ledger = self.found(operation.sku).ledger
         first = max(operation.after + 1, ledger[0].sequence)  # a trim may have removed the entries before
-        return tuple(entry for entry in ledger if first <= entry.sequence < first + operation.limit)
+        page: list[LedgerEntry] = []
+        size = 0
+        for entry in ledger:
+            is_new = not page or page[-1].sequence != entry.sequence
+            if entry.sequence >= first + operation.limit or (is_new and size >= PAGE_BYTES):
+                break
+            if entry.sequence >= first:
+                page.append(entry)
+                size += len(line_of(entry).encode()) + 1
+                size += len(f"{entry.kind}{entry.at_us}") + ENTRY_BYTES if is_new else 0
+        return tuple(page)
+
+    def read_steps(self, operation: op.ReadSteps) -> tuple[LedgerStep, ...]:
+        """Read entries by their sequence numbers, those of each in one piece."""
+        entries = self.read_ledger(op.ReadLedger(operation.sku, operation.after, operation.limit))
+        return tuple(step_of(tuple(group)) for _, group in groupby(entries, key=attrgetter("sequence")))
 
     def list_due(self, operation: op.ListDue) -> tuple[str, ...]:
         """List orders whose hold has expired."""
@@ -187,14 +228,22 @@ class PoolBooks:
         pool = self.found(operation.sku)
         if pool.gated:
             raise PoolGated(operation.sku, None)
-        settled, is_more_due = self._expire_due(pool, operation.limit)
+        settled, is_more_due = self._expire_due(pool, operation.limit, Room())
         return tuple(settled_answer(record, replay=False) for record in settled), is_more_due
 
-    def _expire_due(self, pool: ModelPool, limit: int) -> tuple[list[OrderRecord], bool]:
+    def _expire_due(self, pool: ModelPool, limit: int, room: Room) -> tuple[list[OrderRecord], bool]:
         due = self._due(pool, limit + 1)
-        records = [pool.orders[order_id] for order_id in due[:limit]]
-        lapsed = [record for record in records if not self._lease(pool, record)]
-        return self._settle(pool, lapsed, "expired") if lapsed else [], len(due) > limit
+        lapsed: list[OrderRecord] = []
+        is_more_due = len(due) > limit
+        for order_id in due[:limit]:
+            if room.is_full:
+                is_more_due = True
+                break
+            record = pool.orders[order_id]
+            room.work += 0 if is_plain(record) else ORDER_WORK + part_count(record)
+            if not self._lease(pool, record):
+                lapsed.append(record)
+        return self._settle(pool, lapsed, "expired") if lapsed else [], is_more_due
 
     def _settle(
         self,
@@ -247,7 +296,7 @@ class PoolBooks:
         if room.due_so_far >= DUE_IN_ALL_MAX:
             return True
         room.due_so_far += DUE_MAX
-        _, is_more_due = self._expire_due(pool, DUE_MAX)
+        _, is_more_due = self._expire_due(pool, DUE_MAX, room)
         room.is_nothing_due = not is_more_due
         return is_more_due
 

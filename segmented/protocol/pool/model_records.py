@@ -254,6 +254,18 @@ def even_parts(units: int, segment_count: int) -> tuple[Part, ...]:
     return tuple((segment, share) for segment, share in shares if share)
 
 
+def part_count(record: OrderRecord) -> int:
+    """Return how many parts a record lists; 0 if all its units are from its own segment."""
+    return 0 if record.parts in {(), ((record.segment, record.quantity),)} else len(record.parts)
+
+
+def is_plain(record: OrderRecord) -> bool:
+    """Return whether a reservation has units of its own segment and nothing else."""
+    has_more = record.customer_id or record.holder_id or record.fencing_token is not None or record.cart_home
+    is_whole = record.asked == record.quantity and record.segment >= 0 and part_count(record) == 0
+    return record.state == "reserved" and is_whole and not has_more
+
+
 def reserved_answer(pool: ModelPool, record: OrderRecord, *, replay: bool) -> Reserved:
     """Answer a reservation."""
     return Reserved(

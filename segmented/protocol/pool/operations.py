@@ -27,6 +27,7 @@ from segmented.models import (
     Taken,
     TooFew,
 )
+from segmented.models.pools import LedgerStep
 from segmented.protocol.base import Operation
 
 BATCH_MAX = 1_000
@@ -65,9 +66,10 @@ class Reserve(Operation[Taken]):
 
 @dataclass(frozen=True, slots=True)
 class ReserveMany(Operation[tuple[Taken | SegmentedError, ...]]):
-    """`Reserve` for up to 1,000 orders in one step, in this order; the second use of an id is a repeat.
+    """`Reserve` for up to 1,000 orders, in this order; the second use of an id is a repeat.
 
-    Returns for each order the answer, or the error that `Reserve` would have raised.
+    Returns for each order the answer, or the error that `Reserve` would have raised. One step, or several with a
+    sequence number each: a step begins no further order once it has done enough.
     """
 
     sku: str
@@ -151,9 +153,10 @@ class Expire(Operation[Settled | None]):
 
 @dataclass(frozen=True, slots=True)
 class SettleMany(Operation[tuple[Settled | SegmentedError | None, ...]]):
-    """`Confirm`, `Cancel` or `Expire` for up to 1,000 orders in one step, without a holder or with one for all of them.
+    """`Confirm`, `Cancel` or `Expire` for up to 1,000 orders, without a holder or with one for all of them.
 
-    Returns for each order the answer, or the error that the single operation would have raised.
+    Returns for each order the answer, or the error that the single operation would have raised. One step, or several
+    with a sequence number each: a step begins no further order once it has done enough.
     """
 
     sku: str
@@ -231,6 +234,15 @@ class ScanOrders(Operation[tuple[int, tuple[OrderRecord, ...]]]):
 @dataclass(frozen=True, slots=True)
 class ReadLedger(Operation[tuple[LedgerEntry, ...]]):
     """Read the changes of up to `limit` sequence numbers after `after`, oldest first."""
+
+    sku: str
+    after: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSteps(Operation[tuple[LedgerStep, ...]]):
+    """Read the same changes as `ReadLedger`, those of each sequence number in one piece."""
 
     sku: str
     after: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
@@ -33,13 +34,13 @@ from segmented.models import (
     Superseded,
     Taken,
 )
-from segmented.protocol.pool.wire import STATES, keys_of, kind_of
+from segmented.protocol.pool.wire import STATES, keys_of, kind_of, one_reply
 from segmented.protocol.wire import Call, Codec, load_script, optional_number, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.protocol.wire import Reply, Sight
+    from segmented.protocol.wire import Exchange, Reply, Sight
 
 
 RESERVED: Final = frozenset({"reserved", b"reserved"})
@@ -157,7 +158,7 @@ def _reserved(sku: str, orders: Sequence[Order], reply: Reply) -> list[Taken | S
     epoch, sequence = int(reply[1]), int(reply[2])
     answers: list[Taken | SegmentedError] = []
     plain: dict[str, tuple[int, int, tuple[Part, ...], bool, int]] = {}  # most lines of a batch are the same few
-    for order, line in zip(orders, _lines(reply[3]), strict=True):
+    for order, line in zip(orders, _lines(reply[3]), strict=False):  # maybe of the first orders only
         found = plain.get(line)
         if found is None:
             if not line[0].isdigit():
@@ -188,6 +189,20 @@ def _decode_reserve(operation: op.Reserve, reply: Reply) -> Taken:
 
 def _decode_reserve_many(operation: op.ReserveMany, reply: Reply) -> tuple[Taken | SegmentedError, ...]:
     return tuple(_reserved(operation.sku, operation.orders, reply))
+
+
+def _reserve_rest(
+    operation: op.ReserveMany, answers: tuple[Taken | SegmentedError, ...]
+) -> Exchange[tuple[Taken | SegmentedError, ...]]:
+    """Ask for the orders that one step was too short for, because those before them have many parts."""
+    while left := operation.orders[len(answers) :]:
+        busy = next((answer for answer in answers if isinstance(answer, Busy)), None)
+        if busy is None:
+            rest = replace(operation, orders=left)
+            answers += _decode_reserve_many(rest, (yield from one_reply(_encode_reserve_many(rest))))
+        else:  # later orders must not get its units
+            answers += tuple(replace(busy, order_id=order.order_id) for order in left)
+    return answers
 
 
 def _encode_grant(operation: op.Grant) -> Call:
@@ -267,7 +282,7 @@ def _ended(
     sequence = int(reply[1])
     answers: list[Settled | Superseded | SegmentedError | None] = []
     done: dict[str, tuple[int, int, int | None]] = {}  # most lines of a batch are the same few
-    for order_id, line in zip(order_ids, _lines(reply[2]), strict=True):
+    for order_id, line in zip(order_ids, _lines(reply[2]), strict=False):  # maybe of the first orders only
         found = done.get(line)
         if found is None:
             kind, *fields = line.split("\t")
@@ -303,6 +318,16 @@ def _not_ended(
 def _decode_settle(operation: op.SettleMany, reply: Reply) -> tuple[Settled | SegmentedError | None, ...]:
     answers = _ended(operation.sku, operation.state, operation.order_ids, reply)
     return tuple(None if isinstance(answer, Superseded) else answer for answer in answers)
+
+
+def _settle_rest(
+    operation: op.SettleMany, answers: tuple[Settled | SegmentedError | None, ...]
+) -> Exchange[tuple[Settled | SegmentedError | None, ...]]:
+    """End the orders that one step was too short for, because those before them have many parts."""
+    while left := operation.order_ids[len(answers) :]:
+        rest = replace(operation, order_ids=left)
+        answers += _decode_settle(rest, (yield from one_reply(_encode_settle(rest))))
+    return answers
 
 
 def _one(sku: str, state: OrderState, order_id: str, reply: Reply) -> Settled | Superseded | None:
@@ -377,13 +402,13 @@ def _sight_of_expired(reply: Reply, _: object) -> Sight:
 
 CODECS: Final = {
     op.Reserve: Codec(_encode_reserve, _decode_reserve),
-    op.ReserveMany: Codec(_encode_reserve_many, _decode_reserve_many, sight=_sight_of_many),
+    op.ReserveMany: Codec(_encode_reserve_many, _decode_reserve_many, finish=_reserve_rest, sight=_sight_of_many),
     op.Grant: Codec(_encode_grant, _decode_grant),
     op.RenewGrant: Codec(_encode_renew, _decode_renew),
     op.ReleaseGrant: Codec(_encode_release, _decode_release, wakes=_wakes),
     op.Confirm: Codec(_encode_confirm, _decode_confirm, wakes=_wakes, sight=_sight_of_ended),
     op.Cancel: Codec(_encode_cancel, _decode_cancel, wakes=_wakes, sight=_sight_of_ended),
     op.Expire: Codec(_encode_expire, _decode_expire, sight=_sight_of_ended),
-    op.SettleMany: Codec(_encode_settle, _decode_settle, sight=_sight_of_ended),
+    op.SettleMany: Codec(_encode_settle, _decode_settle, finish=_settle_rest, sight=_sight_of_ended),
     op.ExpireDue: Codec(_encode_expire_due, _decode_expire_due, sight=_sight_of_expired),
 }

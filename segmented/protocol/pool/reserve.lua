@@ -6,7 +6,8 @@
 --          4 publish_after_ms (for submitted orders: when the outbox publishes unfinished ones; "" for others)
 --          then for each order, at most 1,000: order_id, quantity, customer_id ("" for none; absent at width 2)
 -- answers  {"missing"}    the pool is not open
---          {"reserved", epoch, sequence, lines}   one line per order, separated by newlines, with tabs inside:
+--          {"reserved", epoch, sequence, lines}   one line per order, separated by newlines, with tabs inside. Fewer
+--            lines than orders: the others need another call, because the first ones have many parts.
 --            mismatch     the id exists with other content
 --            settled, state, quantity, segment, fence, sequence   decided before
 --            segment, quantity, parts, sequence   a repeat, whose hold starts again; "+": taken in this call
@@ -27,7 +28,14 @@ local ids = {}
 for index = 5, #ARGV, width do
   ids[(index - 5) / width + 1] = ARGV[index]
 end
-local raws = redis.call('HMGET', ORDERS, unpack(ids))
+local raws = raws_of(ids)
+if pool.customer_limit > 0 and width == 3 then
+  local named = {}
+  for index = 7, #ARGV, width do
+    named[#named + 1] = ARGV[index]
+  end
+  read_bought(pool, named)
+end
 
 -- 1. decide; writes nothing but the units of expired holds. Taken units are kept by columns.
 local start = pool.sequence % pool.segment_count -- round robin over the segments, from call to call
@@ -74,6 +82,7 @@ end
 
 local function take(index, id, quantity, customer)
   book()
+  work = work + ORDER_WORK
   if is_stuck then
     return refused(index, 'busy')
   end
@@ -116,14 +125,19 @@ local function repeated_here(at, quantity, customer)
 end
 
 for index, id in ipairs(ids) do
+  if work >= WORK_MAX then
+    break
+  end
   local place = width * (index - 1) + 6
   local quantity, customer = tonumber(ARGV[place]), width == 3 and ARGV[place + 1] or ''
-  local raw, at = raws[index], taken_at[id]
+  local at = taken_at[id]
+  local raw = not at and raws(index)
   if at then
     answers[index] = repeated_here(at, quantity, customer)
   elseif raw then
     -- it may have expired in this call, to make room for an earlier order
     local record = due_so_far > 0 and read_order(id) or parsed(raw)
+    note_work(record)
     answers[index] = repeated(id, record, quantity, customer)
   elseif is_queued_otherwise(id, quantity, customer) then
     answers[index] = 'mismatch'
@@ -157,8 +171,8 @@ if count > 0 then
     end
     local line, record = id .. head, records[quantity]
     if customer ~= '' or found or wanted then
-      local rest = '\t' .. (found or '') .. '\t' .. customer
-      line, record = trimmed(line .. rest), trimmed(record .. rest .. '\t' .. (wanted or ''))
+      line = joined({ line, found or '', customer })
+      record = joined({ record, found or '', customer, wanted and digits(wanted) or '' })
     end
     lines[index] = line
     fields[2 * index - 1], fields[2 * index] = id, record

@@ -13,27 +13,37 @@ if pool.segment_count == count then
   return { 'resized', pool_state(), '1' }
 end
 local parts = even_parts(pool.available, count)
-local shares = {}
-for segment, share in string.gmatch(parts, '(%d+):(%d+)') do
-  shares[tonumber(segment)] = share
-end
+local base, extra = shares_of(pool.available, count)
 append(pool, 'resized', pool_line('', pool.available, parts, ARGV[1])) -- first: if it fails, nothing has changed
 redis.call('DEL', STOCK)
-for first = 0, count - 1, MANY do
+each_chunk(count, MANY, function(first, last)
   local fields = {}
-  for segment = first, math.min(first + MANY, count) - 1 do
+  for segment = first, last do
     fields[#fields + 1] = segment
-    fields[#fields + 1] = shares[segment] or '0'
+    fields[#fields + 1] = digits(base + (segment < extra and 1 or 0))
   end
   redis.call('HSET', STOCK, unpack(fields))
-end
-for segment = count, pool.segment_count - 1 do
-  redis.call('ZREM', FREE, segment)
-end
-for segment = pool.segment_count, count - 1 do
-  local remaining_ms = redis.call('PTTL', lock_of(segment)) -- of a holder from before the segment was removed
-  redis.call('ZADD', FREE, digits(now_ms + math.max(0, remaining_ms)), segment)
-end
+end)
+each_chunk(pool.segment_count - count, MANY, function(first, last)
+  local removed = {}
+  for segment = count + first, count + last do
+    removed[#removed + 1] = segment
+  end
+  redis.call('ZREM', FREE, unpack(removed))
+end)
+each_chunk(count - pool.segment_count, MANY, function(first, last)
+  local locks, free = {}, {}
+  for offset = first, last do
+    locks[offset - first + 1] = lock_of(pool.segment_count + offset)
+  end
+  for index, holder in ipairs(redis.call('MGET', unpack(locks))) do
+    -- of a holder from before the segment was removed
+    local remaining_ms = holder and redis.call('PTTL', locks[index]) or 0
+    free[2 * index - 1] = digits(now_ms + math.max(0, remaining_ms))
+    free[2 * index] = pool.segment_count + first + index - 1
+  end
+  redis.call('ZADD', FREE, unpack(free))
+end)
 if count > pool.segment_count then
   redis.call('PUBLISH', FREED, 'freed')
 end

@@ -26,12 +26,9 @@ if kind == 'restocked' then
   if pool.is_closed then
     return { 'closed' }
   end
-  parts = even_parts(count, pool.segment_count)
-  for segment, share in string.gmatch(parts, '(%d+):(%d+)') do
-    add_units(tonumber(segment), tonumber(share))
-    if unreadable[tonumber(segment)] then
-      return { 'drifted' }
-    end
+  parts = spread(pool, count)
+  if not parts then
+    return { 'drifted' }
   end
   pool.available, pool.restocked = pool.available + count, pool.restocked + count
 else

@@ -10,7 +10,8 @@
 --          3 width ("2", or "1": no holder ids)
 --          then for each order, at most 1,000: order_id, holder_id ("" for any holder; absent at width 1)
 -- answers  {"missing"}   the pool is not open
---          {"settled", sequence, lines, epoch}   one line per order, separated by newlines, with tabs inside:
+--          {"settled", sequence, lines, epoch}   one line per order, separated by newlines, with tabs inside. Fewer lines than
+--            orders: the others need another call, because the first ones have many parts.
 --            unknown      no such order
 --            queued       submitted, and no worker has decided it yet; cancelled: it ends without units
 --            settled, state, quantity, segment, fence, sequence   decided before
@@ -29,11 +30,11 @@ for index = 4, #ARGV, width do
   local place = (index - 4) / width + 1
   ids[place], holders[place] = ARGV[index], width == 2 and ARGV[index + 1] or ''
 end
-local raws = redis.call('HMGET', ORDERS, unpack(ids))
+local raws = raws_of(ids)
 local due = state == 'expired' and redis.call('ZMSCORE', HOLDS, unpack(ids))
 
 local answers, done_ids, done_records, keeps, seen = {}, {}, {}, {}, {}
-local ends_plain = state == 'confirmed' or state == 'cancelled' and (is_voided or not pool.is_gated)
+local ends_plain = state == 'confirmed' or is_voided or not pool.is_gated
 
 local function ended_before(index, id, record, is_holders)
   local is_own = holders[index] ~= '' and record.holder == holders[index]
@@ -63,13 +64,14 @@ local function decide(index, id, record)
   seen[id] = record
   keeps[id] = not is_holders
   done_ids[#done_ids + 1], done_records[#done_records + 1] = id, record
-  return trimmed(table.concat({ 'done', digits(record.quantity), digits(record.segment or -1), record.fence }, '\t'))
+  return joined({ 'done', digits(record.quantity), digits(record.segment or -1), record.fence })
 end
 
 -- Decide a plain record as `decide` would; nil if it is not plain.
 local function decide_plain(index, id, raw)
   local record = ends_plain and holders[index] == '' and not seen[id] and of_many(raw)
-  if not record or state ~= 'confirmed' and record.count == 0 and not can_give_back(pool, record) then
+  if not record or state ~= 'confirmed' and record.count == 0 and not can_give_back(pool, record)
+    or state == 'expired' and tonumber(due[index] or '0') > now_ms then
     return nil
   end
   seen[id] = record
@@ -89,9 +91,18 @@ local function queued_record(id)
 end
 
 for index, id in ipairs(ids) do
-  local raw = raws[index]
+  if work >= WORK_MAX then
+    break
+  end
+  local raw = raws(index)
   if raw then
-    answers[index] = decide_plain(index, id, raw) or decide(index, id, seen[id] or parsed(raw))
+    local answer = decide_plain(index, id, raw)
+    if not answer then
+      local record = seen[id] or parsed(raw)
+      note_work(record)
+      answer = decide(index, id, record)
+    end
+    answers[index] = answer
   else
     local record = seen[id] or queued_record(id)
     answers[index] = record and (state == 'cancelled' and decide(index, id, record) or 'queued') or 'unknown'
@@ -101,9 +112,9 @@ if #done_ids > 0 then
   settle(pool, state, done_ids, done_records, keeps)
   write_pool(pool)
 end
-for index, id in ipairs(ids) do
-  if answers[index] == 'again' then
-    answers[index] = settled_line(seen[id])
+for index, answer in ipairs(answers) do
+  if answer == 'again' then
+    answers[index] = settled_line(seen[ids[index]])
   end
 end
 return { 'settled', digits(pool.sequence), table.concat(answers, '\n'), pool.epoch }

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+
+from redis.exceptions import ResponseError
 
 from segmented import protocol as op
 from segmented.errors import (
@@ -17,7 +21,7 @@ from segmented.errors import (
     StoreRefused,
 )
 from segmented.keys import KEPT_MAX, cart_keys, shard_keys
-from segmented.ledger_lines import parse_parts
+from segmented.ledger_lines import entries_of, parse_parts
 from segmented.models import (
     AlreadyOpen,
     Closed,
@@ -31,12 +35,15 @@ from segmented.models import (
     Restocked,
     TooFew,
 )
+from segmented.models.pools import LedgerStep
 from segmented.models.shards import no_keys_of
 from segmented.protocol.pool.foreign import moment, pool_state
-from segmented.protocol.wire import Call, Codec, optional_number, plain_call, readable, script_call, text
+from segmented.protocol.wire import Call, Codec, Send, optional_number, plain_call, readable, script_call, text
 
 if TYPE_CHECKING:
-    from segmented.protocol.wire import Reply, Sight
+    from collections.abc import Iterator
+
+    from segmented.protocol.wire import Exchange, Reply, Sight
 
 SCAN_COUNT: Final = 1_000
 STATES: Final[dict[str, OrderState]] = {
@@ -53,6 +60,16 @@ STATES: Final[dict[str, OrderState]] = {
 def keys_of(sku: str) -> tuple[str, ...]:
     """Return KEYS of every pool script; cached, because each call needs them."""
     return tuple(shard_keys(sku).listed())
+
+
+def one_reply(call: Call) -> Exchange[Reply]:
+    """Repeat a script that this connection has just run, with other arguments. Raises the server's error."""
+    assert call.script is not None  # noqa: S101  # for the type checker
+    seen = ("0-0-0",) if call.script.takes_seen else ()  # the first call has just been compared with what was seen
+    (reply,) = yield Send((("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.arguments, *seen),))
+    if isinstance(reply, ResponseError):
+        raise reply
+    return reply
 
 
 def kind_of(sku: str, reply: Reply, order_id: str = "") -> str:
@@ -145,11 +162,21 @@ def _encode_read_orders(operation: op.ReadOrders) -> Call:
 
 
 def _decode_read_orders(operation: op.ReadOrders, reply: Reply) -> tuple[OrderRecord | None, ...]:
-    found = zip(operation.order_ids, reply[1], reply[2], strict=True)
+    found = zip(operation.order_ids, reply[1], reply[2], strict=False)  # maybe of the first orders only
     return tuple(
         None if raw is None else order_record(order_id, raw, None if until is None else moment(until))
         for order_id, raw, until in found
     )
+
+
+def _read_more_orders(
+    operation: op.ReadOrders, answers: tuple[OrderRecord | None, ...]
+) -> Exchange[tuple[OrderRecord | None, ...]]:
+    """Read the records that one page was too short for."""
+    while left := operation.order_ids[len(answers) :]:
+        rest = replace(operation, order_ids=left)
+        answers += _decode_read_orders(rest, (yield from one_reply(_encode_read_orders(rest))))
+    return answers
 
 
 def _encode_scan_orders(operation: op.ScanOrders) -> Call:
@@ -162,39 +189,30 @@ def _decode_scan_orders(_: op.ScanOrders, reply: Reply) -> tuple[int, tuple[Orde
     return int(cursor), tuple(order_record(text(order_id), raw, None) for order_id, raw in pairs)
 
 
-def _encode_read_ledger(operation: op.ReadLedger) -> Call:
+def _encode_read_ledger(operation: op.ReadLedger | op.ReadSteps) -> Call:
     return script_call("read_ledger", keys_of(operation.sku), operation.after, operation.limit)
 
 
 def _decode_read_ledger(operation: op.ReadLedger, reply: Reply) -> tuple[LedgerEntry, ...]:
-    kind_of(operation.sku, reply)
-    return tuple(entry for entry_id, flat in reply[1] for entry in _entries(text(entry_id), flat))
+    found: list[LedgerEntry] = []
+    for step in _steps(operation.sku, reply):
+        with suppress(ValueError):  # another program's entry; the audit reports the missing one of the pool
+            found += entries_of(step)
+    return tuple(found)
 
 
-def _entries(entry_id: str, flat: Reply) -> list[LedgerEntry]:
-    epoch, _, sequence = entry_id.partition("-")
-    found = {readable(flat[index]): readable(flat[index + 1]) for index in range(0, len(flat), 2)}
-    try:
-        head = (int(epoch), int(sequence), found["kind"], int(found["at_us"]))
-        return [_entry(head, line, found["chain"]) for line in found["lines"].split("\n")]
-    except (KeyError, ValueError):
-        return []  # another program's entry; the audit reports the missing one of the pool
+def _decode_read_steps(operation: op.ReadSteps, reply: Reply) -> tuple[LedgerStep, ...]:
+    return tuple(_steps(operation.sku, reply))
 
 
-def _entry(head: tuple[int, int, Any, int], line: str, chain: str) -> LedgerEntry:
-    order_id, quantity, segment, parts, customer, fence, note = (*line.split("\t"), *[""] * 6)[:7]
-    number = int(segment) if segment else None
-    return LedgerEntry(
-        *head,
-        order_id=order_id or None,
-        quantity=int(quantity),
-        parts=parse_parts(parts, segment=number, quantity=int(quantity)),
-        segment=number,
-        fencing_token=int(fence) if fence else None,
-        customer_id=customer or None,
-        note=note,
-        chain=chain,
-    )
+def _steps(sku: str, reply: Reply) -> Iterator[LedgerStep]:
+    kind_of(sku, reply)
+    for entry_id, flat in reply[1]:
+        epoch, _, sequence = text(entry_id).partition("-")
+        found: dict[str, Any] = {readable(flat[index]): readable(flat[index + 1]) for index in range(0, len(flat), 2)}
+        with suppress(KeyError, ValueError):  # another program's entry
+            at_us = int(found["at_us"])
+            yield LedgerStep(int(epoch), int(sequence), found["kind"], at_us, found["lines"], found["chain"])
 
 
 def _encode_list_due(operation: op.ListDue) -> Call:
@@ -251,9 +269,10 @@ CODECS: Final = {
     op.OpenPool: Codec(_encode_open, _decode_open, sight=sight_of_state),
     op.ReadPool: Codec(_encode_read, _decode_read),
     op.ListDue: Codec(_encode_list_due, _decode_list_due),
-    op.ReadOrders: Codec(_encode_read_orders, _decode_read_orders),
+    op.ReadOrders: Codec(_encode_read_orders, _decode_read_orders, finish=_read_more_orders),
     op.ScanOrders: Codec(_encode_scan_orders, _decode_scan_orders),
     op.ReadLedger: Codec(_encode_read_ledger, _decode_read_ledger),
+    op.ReadSteps: Codec(_encode_read_ledger, _decode_read_steps),
     op.Restock: Codec(_encode_restock, _decode_restock, sight=_sight_of_change),
     op.Withdraw: Codec(_encode_restock, _decode_withdraw, sight=_sight_of_change),
     op.Resize: Codec(_encode_resize, _decode_resize, sight=sight_of_state),

@@ -31,12 +31,9 @@ local count = sent - got
 if count <= 0 then
   return { 'received', '0' }
 end
-local parts = even_parts(count, pool.segment_count)
-for segment, share in string.gmatch(parts, '(%d+):(%d+)') do
-  add_units(tonumber(segment), tonumber(share))
-  if unreadable[tonumber(segment)] then
-    return { 'drifted' }
-  end
+local parts = spread(pool, count)
+if not parts then
+  return { 'drifted' }
 end
 pool.available = pool.available + count
 append(pool, 'received', pool_line(source .. ':' .. ARGV[2], count, parts, '')) -- the first write

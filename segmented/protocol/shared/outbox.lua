@@ -9,9 +9,9 @@ local function entry_of(raw)
 end
 
 local function packed_entry(entry)
-  return trimmed(table.concat({ digits(entry.begun), digits(entry.published),
+  return joined({ digits(entry.begun), digits(entry.published),
     entry.quantity and digits(entry.quantity) or '', entry.customer, entry.reason,
-    entry.until_ms > 0 and digits(entry.until_ms) or '', entry.worker }, '\t'))
+    entry.until_ms > 0 and digits(entry.until_ms) or '', entry.worker })
 end
 
 -- Note that no worker has the order.

@@ -25,7 +25,13 @@ local DUE_MAX = 16
 local DUE_IN_ALL_MAX = 160
 local MANY = 1000
 local WINDOW = 32
+local PAGE_BYTES = 262144 -- of ledger entries or records after which a reply has no further one
+local ENTRIES_AT_ONCE = 8
+local CHUNK = 100 -- records read at once: each may have thousands of parts
+local WORK_MAX = 1000 -- after which a call begins no further order; an order that is not plain is 2, each of its parts 1
+local ORDER_WORK = 2
 local SUBMITTED_UNTIL = '253402300798000' -- the hold of a submitted order, which does not expire
+local EXACT_MAX = 9007199254740992 -- larger numbers are not exact in a script
 local NO_DIGEST = '0000000000000000'
 local LETTERS = { reserved = 'r', confirmed = 'c', cancelled = 'x', expired = 'e', refused = 'f' }
 
@@ -43,17 +49,41 @@ redis.call('XLEN', LEDGER)
 local has_outbox = redis.call('ZCARD', OUTBOX) > 0
 local has_entries = redis.call('HLEN', ENTRIES) > 0
 
+local texts, numbers = {}, {} -- number -> its text; text -> its number, or false
+
 local function digits(number)
-  return string.format('%.0f', number)
+  local text = texts[number]
+  if not text then
+    text = string.format('%.0f', number)
+    texts[number] = text
+  end
+  return text
 end
 
-local function trimmed(text)
-  return (string.gsub(text, '\t+$', ''))
+-- Fields with tabs between them, without the empty ones at the end.
+local function joined(fields)
+  local last = #fields
+  while last > 1 and fields[last] == '' do
+    last = last - 1
+  end
+  return table.concat(fields, '\t', 1, last)
 end
 
 -- A number that another program may have written; nil if it is not an integer.
 local function whole(text)
-  return string.match(text, '^%-?%d+$') and tonumber(text)
+  local found = numbers[text]
+  if found == nil then
+    found = string.match(text, '^%-?%d+$') and tonumber(text) or false
+    numbers[text] = found
+  end
+  return found or nil
+end
+
+-- Call `act` with the first place of each chunk of `count` places from 0, and the last one.
+local function each_chunk(count, size, act)
+  for first = 0, count - 1, size do
+    act(first, math.min(first + size, count) - 1)
+  end
 end
 
 -- The pool's numbers, nil if it has none. They are changed in this table and written by write_pool. Fails before any
@@ -111,11 +141,14 @@ end
 -- --- units of segments: read once, changed here, written by write_pool ---
 
 local units, changed, unreadable = {}, {}, {}
+local work = 0 -- of this call so far
 
 -- Units that are not an integer were written from outside: they count as 0 and are left alone.
 local function note_units(segment, text)
   local found = text and whole(text)
-  unreadable[segment] = text and not found
+  if text and not found then
+    unreadable[segment] = true
+  end
   units[segment] = found or 0
 end
 
@@ -124,6 +157,16 @@ local function units_of(segment)
     note_units(segment, redis.call('HGET', STOCK, segment))
   end
   return units[segment]
+end
+
+-- Read the units of many segments, none of them twice.
+local function read_units(segments)
+  each_chunk(#segments, MANY, function(first, last)
+    local found = redis.call('HMGET', STOCK, unpack(segments, first + 1, last + 1))
+    for index = 1, #found do
+      note_units(segments[first + index], found[index])
+    end
+  end)
 end
 
 local function add_units(segment, count)
@@ -140,53 +183,56 @@ end
 -- Take units: first from `start`, then from any other segment, locked or not, beginning where some were found last.
 -- Returns the first segment that gave some, and the parts. The caller has checked that enough are free: if the stock
 -- disagrees because it was changed from outside, takes nothing and returns nil.
+local gathered_max = math.huge -- units of all segments, once a walk has found too few
 local function gather(pool, start, quantity)
   local own = units_of(start)
   if own >= quantity then
     add_units(start, -quantity)
     return start, ''
   end
-  local parts, takes, needed, first = {}, {}, quantity, nil
+  if quantity > gathered_max then
+    return nil
+  end
+  local parts, froms, takes, number, needed = {}, {}, {}, 0, quantity
   local function take_from(segment)
-    local taken = math.min(units[segment], needed)
+    local taken = units[segment]
     if taken > 0 then
-      takes[#takes + 1] = { segment, taken }
-      first = first or segment
-      parts[#parts + 1] = digits(segment) .. ':' .. digits(taken)
-      add_units(segment, -taken)
-      needed = needed - taken
+      taken = taken < needed and taken or needed
+      number, needed = number + 1, needed - taken
+      froms[number], takes[number] = segment, taken
+      parts[number] = segment .. ':' .. digits(taken)
+      units[segment], changed[segment] = units[segment] - taken, (changed[segment] or 0) - taken
     end
   end
   take_from(start)
-  local count = pool.segment_count
-  for step = 0, count - 1, WINDOW do
-    local asked = {}
-    for offset = step, math.min(step + WINDOW, count) - 1 do
-      local segment = (pool.cursor + offset) % count
-      if not units[segment] then
-        asked[#asked + 1] = segment
-      end
-    end
-    if #asked > 0 then
-      for index, found in ipairs(redis.call('HMGET', STOCK, unpack(asked))) do
-        note_units(asked[index], found)
-      end
-    end
-    for offset = step, math.min(step + WINDOW, count) - 1 do
-      local segment = (pool.cursor + offset) % count
-      take_from(segment)
-      if needed == 0 then
-        pool.cursor = segment
-        if #parts == 1 then
-          return first, ''
+  local count, window = pool.segment_count, WINDOW
+  for offset = 0, count - 1 do
+    local segment = (pool.cursor + offset) % count
+    if not units[segment] then
+      local asked = {}
+      for later = offset, math.min(offset + window, count) - 1 do
+        local other = (pool.cursor + later) % count
+        if not units[other] then
+          asked[#asked + 1] = other
         end
-        return first, table.concat(parts, ',')
       end
+      read_units(asked)
+      window = math.min(2 * window, MANY)
+    end
+    take_from(segment)
+    if needed == 0 then
+      pool.cursor = segment
+      if number == 1 then
+        return froms[1], ''
+      end
+      work = work + number
+      return froms[1], table.concat(parts, ',')
     end
   end
-  for _, taken in ipairs(takes) do
-    add_units(taken[1], taken[2])
+  for index = 1, number do
+    add_units(froms[index], takes[index])
   end
+  gathered_max = quantity - needed
   return nil
 end
 
@@ -198,18 +244,44 @@ local function each_part(record, act)
     end
     return
   end
-  for segment, count in string.gmatch(record.parts, '(%d+):(%d+)') do
-    act(tonumber(segment), tonumber(count))
+  if not record.listed then
+    record.listed = {}
+    for segment, count in string.gmatch(record.parts, '(%d+):(%d+)') do
+      record.listed[#record.listed + 1], record.listed[#record.listed + 2] = tonumber(segment), tonumber(count)
+    end
+  end
+  for index = 1, #record.listed, 2 do
+    act(record.listed[index], record.listed[index + 1])
+  end
+end
+
+-- Count a record as work, with its parts.
+local function note_work(record)
+  work = work + ORDER_WORK
+  if record.parts ~= '' then
+    work = work + select(2, string.gsub(record.parts, ':', ':'))
   end
 end
 
 -- Return whether the segments of a record can take its units back.
 local function can_give_back(pool, record)
-  local can = true
+  if record.parts == '' then
+    local segment = record.segment and record.segment % pool.segment_count
+    return not segment or units_of(segment) and not unreadable[segment]
+  end
+  local can, asked = true, {}
   each_part(record, function(segment)
-    units_of(segment % pool.segment_count)
-    can = can and not unreadable[segment % pool.segment_count]
+    segment = segment % pool.segment_count
+    if not units[segment] then
+      asked[#asked + 1] = segment
+    end
   end)
+  read_units(asked)
+  if next(unreadable) then
+    each_part(record, function(segment)
+      can = can and not unreadable[segment % pool.segment_count]
+    end)
+  end
   return can
 end
 
@@ -224,6 +296,22 @@ local function bought_by(customer)
     bought[customer] = found
   end
   return found
+end
+
+-- Read the units of many customers at once.
+local function read_bought(pool, customers)
+  local asked, is_asked = {}, {}
+  for _, customer in ipairs(pool.customer_limit > 0 and customers or {}) do
+    if customer ~= '' and not bought[customer] and not is_asked[customer] then
+      asked[#asked + 1], is_asked[customer] = customer, true
+    end
+  end
+  each_chunk(#asked, MANY, function(first, last)
+    local found = redis.call('HMGET', CUSTOMERS, unpack(asked, first + 1, last + 1))
+    for index = 1, #found do
+      bought[asked[first + index]] = tonumber(found[index] or '0')
+    end
+  end)
 end
 
 local function add_bought(pool, customer, count)
@@ -244,6 +332,22 @@ local function parsed(raw)
       string.match(rest, '^\t([^\t]*)\t?([^\t]*)\t?([^\t]*)\t?([^\t]*)\t?([^\t]*)\t?([^\t]*)$')
   end
   return record
+end
+
+-- Returns a function that returns the raw record of the order at a place of `ids`. It reads a chunk when the first of it
+-- is asked for.
+local function raws_of(ids)
+  local found, read_up_to = {}, 0
+  return function(index)
+    while index > read_up_to do
+      local last = math.min(read_up_to + CHUNK, #ids)
+      for at, raw in ipairs(redis.call('HMGET', ORDERS, unpack(ids, read_up_to + 1, last))) do
+        found[read_up_to + at] = raw
+      end
+      read_up_to = last
+    end
+    return found[index]
+  end
 end
 
 local function read_order(id)
@@ -278,9 +382,9 @@ local function packed(record)
   if record.segment and is_short(record) and (record.home or '') == '' then
     return record.state .. '\t' .. record.quantity .. '\t' .. record.segment .. '\t' .. record.sequence
   end
-  return trimmed(table.concat({ record.state, digits(record.quantity), record.segment and digits(record.segment) or '',
+  return joined({ record.state, digits(record.quantity), record.segment and digits(record.segment) or '',
     digits(record.sequence), record.parts, record.customer, record.asked, record.holder, record.fence,
-    record.home or '' }, '\t'))
+    record.home or '' })
 end
 
 local function is_same_order(record, quantity, customer)
@@ -291,13 +395,46 @@ local function line_of(id, record)
   if record.segment and is_short(record) then
     return id .. '\t' .. record.quantity .. '\t' .. record.segment
   end
-  return trimmed(table.concat({ id, digits(record.quantity), record.segment and digits(record.segment) or '',
-    record.parts, record.customer, record.fence }, '\t'))
+  return joined({ id, digits(record.quantity), record.segment and digits(record.segment) or '', record.parts,
+    record.customer, record.fence })
 end
 
 -- The line of a change without an order. `stock` is what each segment has afterwards, or has received or given.
 local function pool_line(id, quantity, stock, note)
-  return trimmed(table.concat({ id, digits(quantity), '', stock, '', '', note }, '\t'))
+  return joined({ id, digits(quantity), '', stock, '', '', note })
+end
+
+-- The texts of an entry as its fields say them, if they have the pool's names; another program may have written it.
+local function is_own_entry(fields)
+  local names = {}
+  for index = 1, #fields, 2 do
+    names[fields[index]] = true
+  end
+  return names.kind and names.at_us and names.lines and names.chain
+end
+
+-- Entries after an id, oldest first: up to `limit`, or fewer that reach `bytes_max` bytes together. Reads a few at a time,
+-- since one may have a thousand lines. Goes on until one of the pool's own is among them. True if there may be more.
+local function entries_after(after_id, up_to_id, limit, bytes_max)
+  local entries, bytes, has_own, from = {}, 0, false, '(' .. after_id
+  while #entries < limit do
+    local count = math.min(limit - #entries, ENTRIES_AT_ONCE)
+    local page = redis.call('XRANGE', LEDGER, from, up_to_id, 'COUNT', count)
+    for _, entry in ipairs(page) do
+      if has_own and bytes >= bytes_max then
+        return entries, true
+      end
+      for _, text in ipairs(entry[2]) do
+        bytes = bytes + #text
+      end
+      has_own = has_own or is_own_entry(entry[2])
+      entries[#entries + 1], from = entry, '(' .. entry[1]
+    end
+    if #page < count then
+      return entries, false
+    end
+  end
+  return entries, true
 end
 
 -- One ledger entry under the next sequence number, chained to the one before by its digest.
@@ -324,18 +461,31 @@ local function write_pool(pool)
   if pool.available > pool.was_available then
     note_increase(pool)
   end
+  local fields, size = {}, 0
   for segment, count in pairs(changed) do
-    if count ~= 0 then
+    if count ~= 0 and (unreadable[segment] or math.abs(units[segment]) >= EXACT_MAX) then
       redis.call('HINCRBY', STOCK, segment, digits(count))
+    elseif count ~= 0 then
+      fields[size + 1], fields[size + 2], size = segment, digits(units[segment]), size + 2
     end
   end
+  each_chunk(size, 2 * MANY, function(first, last)
+    redis.call('HSET', STOCK, unpack(fields, first + 1, last + 1))
+  end)
+  local gone, has = {}, {}
   for customer in pairs(bought_changed) do
     if bought[customer] > 0 then
-      redis.call('HSET', CUSTOMERS, customer, digits(bought[customer]))
+      has[#has + 1], has[#has + 2] = customer, digits(bought[customer])
     else
-      redis.call('HDEL', CUSTOMERS, customer)
+      gone[#gone + 1] = customer
     end
   end
+  each_chunk(#has, 2 * MANY, function(first, last)
+    redis.call('HSET', CUSTOMERS, unpack(has, first + 1, last + 1))
+  end)
+  each_chunk(#gone, MANY, function(first, last)
+    redis.call('HDEL', CUSTOMERS, unpack(gone, first + 1, last + 1))
+  end)
 end
 
 -- --- segments and their locks ---
@@ -429,9 +579,14 @@ local function end_units(pool, state, record, count)
   if state == 'confirmed' then
     pool.confirmed = pool.confirmed + record.quantity * count
   else
-    each_part(record, function(segment, units_there)
-      add_units(segment % pool.segment_count, units_there * count)
-    end)
+    gathered_max = math.huge
+    if record.parts == '' and record.segment then
+      add_units(record.segment % pool.segment_count, record.quantity * count)
+    else
+      each_part(record, function(segment, units_there)
+        add_units(segment % pool.segment_count, units_there * count)
+      end)
+    end
     pool.available = pool.available + record.quantity * count
     add_bought(pool, record.customer, -record.quantity * count)
   end
@@ -441,7 +596,11 @@ end
 -- End reservations that the caller has found reserved: `state` is confirmed, cancelled or expired. Records may be shared
 -- (`of_many`). With `keeps[id]` the segment stays with its holder. One ledger entry; the caller calls write_pool.
 local function settle(pool, state, ids, records, keeps)
-  local lines, fields, shared, freed = {}, {}, {}, {}
+  local lines, fields, shared, freed, customers = {}, {}, {}, {}, {}
+  for index, record in ipairs(pool.customer_limit > 0 and state ~= 'confirmed' and records or {}) do
+    customers[index] = record.customer
+  end
+  read_bought(pool, customers)
   for index, id in ipairs(ids) do
     local record = records[index]
     if record.tail then
@@ -486,15 +645,24 @@ end
 
 local due_so_far, is_nothing_due = 0, false
 
--- Expire up to `limit` orders whose hold has ended, except those with a live lease. Return true if more are due.
+-- Expire up to `limit` orders whose hold has ended, except those with a live lease; fewer if they have many parts. Return
+-- true if more are due.
 -- A hold without a reservation, which another program wrote, is dropped: it would block all others forever.
 local function expire_due(pool, limit)
   local due = redis.call('ZRANGE', HOLDS, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit + 1)
-  local ids, records, strays = {}, {}, {}
-  local raws = #due > 0 and redis.call('HMGET', ORDERS, unpack(due))
+  local ids, records, strays, raws = {}, {}, {}, raws_of(due)
+  local is_more_due = #due > limit
   for index = 1, math.min(limit, #due) do
-    local raw = raws[index]
-    local record = raw and (of_many(raw) or parsed(raw))
+    if work >= WORK_MAX then
+      is_more_due = true
+      break
+    end
+    local raw = raws(index)
+    local record = raw and of_many(raw)
+    if raw and not record then
+      record = parsed(raw)
+      note_work(record)
+    end
     if not record or record.state ~= 'r' then
       strays[#strays + 1] = due[index]
     elseif not has_lease(record) and can_give_back(pool, record) then
@@ -507,7 +675,7 @@ local function expire_due(pool, limit)
   if #strays > 0 then
     redis.call('ZREM', HOLDS, unpack(strays))
   end
-  return #due > limit, ids, records
+  return is_more_due, ids, records
 end
 
 -- Expire some due holds before an order is refused, unless another party decides them. Return true if more may be due, so
@@ -589,16 +757,35 @@ end
 
 -- --- the whole pool ---
 
+-- Units that each segment gets of `count` units, and how many segments, from 0, get one more.
+local function shares_of(count, segment_count)
+  return math.floor(count / segment_count), count % segment_count
+end
+
 -- Split `count` units evenly over segments, as parts that start at segment 0; zeros are left out.
 local function even_parts(count, segment_count)
-  local base, extra, parts = math.floor(count / segment_count), count % segment_count, {}
-  for segment = 0, segment_count - 1 do
-    local share = base + (segment < extra and 1 or 0)
-    if share > 0 then
-      parts[#parts + 1] = digits(segment) .. ':' .. digits(share)
-    end
+  local parts, base, extra = {}, shares_of(count, segment_count)
+  local more, less = ':' .. digits(base + 1), ':' .. digits(base)
+  for segment = 0, (base > 0 and segment_count or extra) - 1 do
+    parts[segment + 1] = digits(segment) .. (segment < extra and more or less)
   end
   return table.concat(parts, ',')
+end
+
+-- Add `count` units evenly to all segments. Returns their parts, or nil if the units of one of these cannot be read.
+local function spread(pool, count)
+  local asked, base, extra = {}, shares_of(count, pool.segment_count)
+  for segment = 0, (base > 0 and pool.segment_count or extra) - 1 do
+    asked[segment + 1] = segment
+  end
+  read_units(asked)
+  if next(unreadable) then
+    return nil
+  end
+  for _, segment in ipairs(asked) do
+    add_units(segment, base + (segment < extra and 1 or 0))
+  end
+  return even_parts(count, pool.segment_count)
 end
 
 -- Totals, sequence number and units by segment: the answer of read_pool, and a part of other answers.

@@ -96,6 +96,15 @@ class Seen:
         if sight is not None:
             self.note(name, sight)
 
+    def epoch_of(self, name: str | None) -> int:
+        """Return the highest epoch that was seen of a pool; 0 for an unknown name."""
+        return self._pools.get(name, NOTHING)[0] if name is not None else 0
+
+    def learn_rest(self, name: str | None, epoch: int, answers: object) -> None:
+        """Remember the last change of a batch that took several steps, if all were in one epoch."""
+        if epoch and isinstance(answers, tuple) and name is not None and epoch == self.epoch_of(name):
+            self.note(name, (epoch, max((getattr(answer, "sequence", 0) for answer in answers), default=0), 0))
+
     def error(self, operation: object, refused: ResponseError) -> Exception:
         """Return our error for a script's answer that a pool has lost changes; any other error unchanged."""
         kind, *rest = str(refused).split(" ")
@@ -143,6 +152,7 @@ def perform_one(operation: Operation[AnswerT], seen: Seen, dialect: Dialect, att
     """Perform one operation. From the second `attempt` on, an earlier one may have run and lost its reply."""
     codec = CODECS[type(operation)]
     answer: Any = None
+    name = None
     if codec.native is not None and dialect is not Dialect.SCRIPT:
         commands = codec.native.encode(operation, dialect)
         if commands:
@@ -163,7 +173,9 @@ def perform_one(operation: Operation[AnswerT], seen: Seen, dialect: Dialect, att
         answer = codec.decode(operation, reply)
         seen.learn(name, codec, reply, answer)
     if codec.finish is not None and codec.finishes(operation):
+        epoch = seen.epoch_of(name)
         answer = yield from codec.finish(operation, answer)
+        seen.learn_rest(name, epoch, answer)
     if attempt > 1 and codec.doubt is not None:
         answer = codec.doubt(answer)
     return answer  # type: ignore[no-any-return]  # the codec's answer has no type here
@@ -188,7 +200,9 @@ def perform_all(
         codec = CODECS[type(request.operation)]
         if codec.finish is None or isinstance(request.answer, SegmentedError) or not codec.finishes(request.operation):
             continue
+        epoch = seen.epoch_of(request.name)
         request.answer = yield from codec.finish(request.operation, request.answer)
+        seen.learn_rest(request.name, epoch, request.answer)
     return [request.answer for request in requests]
 
 
@@ -217,7 +231,7 @@ class _Request:
         self.commands: Sequence[Command] = ()
         self._codec = CODECS[type(operation)]
         self._seen = seen
-        self._name: str | None = None
+        self.name: str | None = None
         native = self._codec.native
         if native is not None and dialect is not Dialect.SCRIPT:
             self.commands = native.encode(operation, dialect)
@@ -227,7 +241,7 @@ class _Request:
 
     def _call(self) -> Call:
         call = self._codec.encode(self.operation)
-        self._name = self._seen.added_to(call)
+        self.name = self._seen.added_to(call)
         return call
 
     def in_full(self) -> Command:
@@ -250,7 +264,7 @@ class _Request:
         except SegmentedError as error:
             self.answer = error
             return
-        self._seen.learn(self._name, self._codec, reply, self.answer)
+        self._seen.learn(self.name, self._codec, reply, self.answer)
 
 
 def _by_digest(call: Call) -> Command:

@@ -18,6 +18,7 @@ from bench.stock.context import BenchContext, Sizes, pinned
 from bench.stock.grants import measure_grants
 from bench.stock.rates import measure_costs, measure_rates
 from bench.stock.shards import measure_shards
+from bench.stock.steps import measure_steps
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ SMALL: Final = Sizes(
     segment_counts=(1, 20),
     order_counts=(3_000, 6_000),
     refused=50,
+    segments_most=40,
+    step_rounds=1,
     sharded_stock=900,
     holds_ms=(5,),
     lanes=(2,),
@@ -72,6 +75,20 @@ def test_costs_are_counted_and_a_refused_order_is_one_command(private_valkey: Va
     assert 30 < found["memory of its ledger entry, when reserved alone"].value < 300
     assert found["reserve_many: server time, 20 segments / 1"].at_most == 1.2
     assert found["reserve_many: server time, 6,000 orders / 3,000"].at_most == 1.1
+    assert keys_of(private_valkey) == []
+
+
+def test_the_cpu_of_the_scripts_of_each_operation_is_beside_its_bound_and_a_page_is_bounded(
+    private_valkey: ValkeyServer,
+) -> None:
+    found = figures_of(measure_steps(BenchContext(private_valkey.url, SMALL, nobody_told)))
+    page = found.pop("bytes in read_ledger, a page after batches, without the last change")
+    assert (page.is_promise, page.at_most, page.is_within) == (True, 262_144, True)
+    assert page.value > 240_000
+    assert {(figure.at_most, figure.unit) for figure in found.values()} == {(10.0, "ms")}
+    assert all(figure.value >= 0 for figure in found.values())
+    assert found["server CPU a script: cancel_many, 20 orders of all segments"].detail["calls"] == 1
+    assert len(found) == 31
     assert keys_of(private_valkey) == []
 
 

@@ -1,0 +1,133 @@
+"""The model of stock pools, deciding: confirming, cancelling and expiring orders, one or many."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from segmented.errors import OrderQueued, OrderUnknown, PoolGated, SegmentedError
+from segmented.models import OrderRecord, Settled, Superseded
+from segmented.protocol.pool.model_books import ORDER_WORK, PoolBooks, Room
+from segmented.protocol.pool.model_records import ModelPool, is_plain, new_record, part_count, settled_answer
+
+if TYPE_CHECKING:
+    from segmented import protocol as op
+
+SettledState = Literal["confirmed", "cancelled", "expired"]
+ALIVE = "alive"
+REPEATED = "repeated"
+
+
+class PoolDeciding(PoolBooks):
+    """Pools by sku: deciding orders."""
+
+    def confirm(self, operation: op.Confirm) -> Settled:
+        """Confirm an order."""
+        pool, record = self._found_to_end(operation.sku, operation.order_id)
+        if (answer := self._undecided(pool, record, "confirmed", operation.holder_id)) is not None:
+            return answer  # type: ignore[return-value]  # only a decided order cannot be confirmed
+        keeps = () if operation.holder_id in {None, record.holder_id} else (record.order_id,)
+        return self._settled_one(pool, record, "confirmed", keeps)
+
+    def cancel(self, operation: op.Cancel) -> Settled | Superseded:
+        """Cancel an order."""
+        pool = self.found(operation.sku)
+        record = _queued_record(pool, operation.order_id) or self._found(operation.sku, operation.order_id)[1]
+        answer = self._undecided(pool, record, "cancelled", operation.holder_id, voided=operation.voided)
+        if isinstance(answer, SegmentedError):
+            raise answer
+        return answer if isinstance(answer, Settled | Superseded) else self._settled_one(pool, record, "cancelled")
+
+    def expire(self, operation: op.Expire) -> Settled | None:
+        """Expire an order."""
+        pool, record = self._found_to_end(operation.sku, operation.order_id)
+        answer = self._undecided(pool, record, "expired", None, voided=operation.voided)
+        if isinstance(answer, SegmentedError):
+            raise answer
+        if answer == ALIVE:
+            return None
+        return answer if isinstance(answer, Settled) else self._settled_one(pool, record, "expired")
+
+    def settle_many(self, operation: op.SettleMany) -> tuple[Settled | SegmentedError | None, ...]:
+        """End many orders, each as if alone, in as many steps as their parts need."""
+        answers = self._settle_some(operation)
+        while left := operation.order_ids[len(answers) :]:
+            answers += self._settle_some(replace(operation, order_ids=left))
+        return tuple(answers)
+
+    def _settle_some(self, operation: op.SettleMany) -> list[Settled | SegmentedError | None]:
+        """End the first orders, in one step."""
+        pool, room = self.found(operation.sku), Room()
+        ending: dict[str, OrderRecord] = {}
+        found: list[Settled | Superseded | SegmentedError | str | None] = []
+        for order_id in operation.order_ids:
+            if room.is_full:
+                break
+            record = pool.orders.get(order_id)
+            if record is not None and not self._ends_plainly(pool, record, operation, ending):
+                room.work += ORDER_WORK + part_count(record)
+            if record is None and operation.state == "cancelled":
+                record = _queued_record(pool, order_id)
+            if record is None:
+                found.append(OrderQueued(order_id) if pool.queued(order_id) else OrderUnknown(order_id))
+            elif order_id in ending:
+                found.append(REPEATED)
+            else:
+                answer = self._undecided(pool, record, operation.state, operation.holder_id, voided=operation.voided)
+                found.append(answer)
+                if answer is None:
+                    ending[order_id] = record
+        holder_id = operation.holder_id
+        keeps = [order_id for order_id, record in ending.items() if holder_id not in {None, record.holder_id}]
+        settled = {
+            record.order_id: record
+            for record in (self._settle(pool, list(ending.values()), operation.state, keeps=keeps) if ending else ())
+        }
+        answers: list[Settled | SegmentedError | None] = []
+        for order_id, one in zip(operation.order_ids, found, strict=False):
+            if one is None or one == REPEATED:
+                answers.append(settled_answer(settled[order_id], replay=one is not None))
+            else:
+                answers.append(one if isinstance(one, Settled | SegmentedError) else None)
+        return answers
+
+    def _ends_plainly(
+        self, pool: ModelPool, record: OrderRecord, operation: op.SettleMany, ending: dict[str, OrderRecord]
+    ) -> bool:
+        """Return whether a reservation can be ended with others that are alike."""
+        order_id = record.order_id
+        is_due = operation.state != "expired" or pool.holds.get(order_id, 0) <= self._now_ms()
+        may_end = operation.state == "confirmed" or operation.voided or not pool.gated
+        return may_end and is_due and operation.holder_id is None and order_id not in ending and is_plain(record)
+
+    def _settled_one(
+        self, pool: ModelPool, record: OrderRecord, state: SettledState, keeps: tuple[str, ...] = ()
+    ) -> Settled:
+        (settled,) = self._settle(pool, [record], state, keeps=keeps)
+        return settled_answer(settled, replay=False)
+
+    def _undecided(
+        self, pool: ModelPool, record: OrderRecord, state: SettledState, holder_id: str | None, *, voided: bool = False
+    ) -> Settled | Superseded | SegmentedError | str | None:
+        """Return the reason against ending a reservation, or None."""
+        is_holders = holder_id in {None, record.holder_id}
+        if record.state != "reserved":
+            is_own = holder_id is not None and holder_id == record.holder_id
+            if is_own or (state == "confirmed" and is_holders):
+                self._free(pool, record)
+            return settled_answer(record, replay=True)
+        if state == "cancelled" and not is_holders:
+            return Superseded(record.order_id, record.fencing_token or 0)
+        if state == "expired" and (
+            pool.holds.get(record.order_id, 0) > self._now_ms() or self._lease(pool, record) is not None
+        ):
+            return ALIVE
+        if state != "confirmed" and pool.gated and not voided:
+            return PoolGated(pool.sku, record.order_id)
+        return None
+
+
+def _queued_record(pool: ModelPool, order_id: str) -> OrderRecord | None:
+    """Return a queued order as a reservation of no units: it may be cancelled before a worker decides it."""
+    order = pool.queued(order_id)
+    return None if order is None else new_record(order, 0, -1, ())
