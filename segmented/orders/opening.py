@@ -24,8 +24,9 @@ def open_gated(
 ) -> Opened | AlreadyOpen:
     """Open a pool and its rows in the order database. Safe to repeat; an interrupted run is finished.
 
-    Opening again changes nothing and returns the existing pool. Raises PoolVanished if the pool was open in this epoch
-    and its keys are gone, and InvalidInput if the database has rows of another sale.
+    Opening again changes nothing and returns the existing pool, also after it was rebuilt in a later epoch. Raises
+    PoolVanished if the pool was open in this epoch and its keys are gone, and InvalidInput if the database has rows of
+    another sale.
     """
     _check(pool, stock, segments, epoch, customer_limit)
     base, extra = divmod(stock, segments)
@@ -33,6 +34,9 @@ def open_gated(
     found = gate.open(pool.sku, quotas, epoch)
     if isinstance(found, answers.AlreadyOpen):
         if found.epoch != epoch:
+            there = state_of(pool)
+            if there is not None and there.gated and there.epoch == found.epoch > epoch:  # it was rebuilt meanwhile
+                return AlreadyOpen(there)
             message = f"the order database has rows for {pool.sku!r} of epoch {found.epoch}, not of epoch {epoch}"
             raise InvalidInput(message)
         known = gate.stocking.opened_epoch(pool.sku)  # read before the pool, because it is written after the opening

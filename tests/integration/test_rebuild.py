@@ -21,6 +21,7 @@ from segmented.errors import (
     PoolNotGated,
 )
 from segmented.keys import shard_keys
+from segmented.models import AlreadyOpen
 from segmented.orders import finish_reserved, open_gated, rebuild, reopen_gated, take_envelope, take_order
 from segmented.stock.outbox import Outbox
 from tests.support.command_line import ran
@@ -229,6 +230,17 @@ def test_every_step_of_a_rebuild_may_be_the_last_one_of_its_process(store: Redis
         if not has_died:
             break
     assert 10 < steps < STEPS_MAX - 1
+
+
+def test_the_program_that_opened_the_sale_opens_it_again_after_a_rebuild(pool: Pool, gate: Gate) -> None:
+    with forgotten(pool):
+        sell(pool, gate, "lost")
+    with pytest.raises(PoolFrozen):
+        pool.reserve("next")
+    rebuild(pool, gate)
+    again = open_gated(Pool(pool.store, SKU), gate, stock=20, segments=4)
+    assert isinstance(again, AlreadyOpen)
+    assert (again.state.epoch, again.state.confirmed) == (2, 1)
 
 
 # --- what is refused ---
