@@ -117,7 +117,6 @@ def write(pool: Pool, key: str, field: str, value: str) -> None:
 # --- both sides agree ---
 
 
-@pytest.mark.quick
 def test_a_sale_with_every_change_a_rebuild_and_a_new_opening_is_clean_all_along(pool: Pool, gate: Gate) -> None:
     sell_and_change(pool, gate, "first")
     report = check_clean(pool, gate)
@@ -186,7 +185,6 @@ def test_a_change_of_the_stock_that_died_at_any_step_is_unfinished_and_no_differ
 # --- each difference is named ---
 
 
-@pytest.mark.quick
 def test_each_order_that_differs_is_named_with_what_both_sides_say(
     pool: Pool, gate: Gate, execute: Callable[[str], None]
 ) -> None:
