@@ -255,6 +255,20 @@ class PoolFrozen(StockError):
         self.seen = seen
 
 
+class LayoutUnknown(StockError):
+    """The pool's keys have the layout of another release of segmented, so this one neither reads nor changes them."""
+
+    def __init__(self, sku: str, *, found: str, known: str) -> None:
+        """Create the error with the pool, the layout of its keys, and the only one that this release knows."""
+        super().__init__(
+            f"pool {sku!r} has keys of layout {found}, and this release of segmented knows layout {known} only: "
+            "upgrade segmented in this process"
+        )
+        self.sku = sku
+        self.found = found
+        self.known = known
+
+
 class PoolNotFrozen(StockError):
     """The pool sells, so there is nothing to rebuild or to thaw."""
 

@@ -65,12 +65,12 @@ class Connections:
             raise
         try:
             self.engine = connect(said.database.get_secret_value(), pool_size=pool_size)
+            self.gate = Gate(self.engine)
         except BaseException as error:
             self.store.close()
             if isinstance(error, InvalidInput) and is_database_away(error):
                 raise DatabaseUnavailable(str(error)) from error
             raise
-        self.gate = Gate(self.engine)
         self._pools: OrderedDict[str, Pool] = OrderedDict()
         self._pools_guard = threading.Lock()
 

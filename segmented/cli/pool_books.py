@@ -16,15 +16,18 @@ import typer
 from segmented.cli.output import (
     DEFAULT_URL,
     STDOUT,
+    DatabaseOption,
     JsonOption,
     UrlOption,
     YesOption,
+    is_said,
     output_file,
     print_table,
     require_somebody,
     shown,
     write_json,
 )
+from segmented.cli.pool_both import both_json, order_database, print_both
 from segmented.cli.pool_shards import away_line, drift_lines, ledgers, place, placed
 from segmented.cli.pool_view import as_json
 from segmented.files import whole_file
@@ -42,18 +45,31 @@ COLUMNS: Final = tuple(field.name for field in fields(LedgerEntry))
 SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")]
 
 
-def audit(sku: SkuArgument, *, url: UrlOption = DEFAULT_URL, json_file: JsonOption = None) -> None:
+def audit(
+    context: typer.Context,
+    sku: SkuArgument,
+    *,
+    database: DatabaseOption = None,
+    url: UrlOption = DEFAULT_URL,
+    json_file: JsonOption = None,
+) -> None:
     """Recompute a pool from its ledger and compare every number. Safe while the pool sells.
 
-    Prints each drift and the order it concerns. Exit code 0 if every number is explained, otherwise 1.
+    With the order database of a gated pool, also compare every order and the sums of both sides. Prints each drift and
+    difference, and the order it concerns. Exit code 0 if every number is explained, otherwise 1.
     """
     with RedisStore.from_url(url) as store:
-        report = find_pool(store, sku).audit()
+        pool = find_pool(store, sku)
+        with order_database(pool, database, is_said=is_said(context, "database")) as gated:
+            report = pool.audit()
+            compared = None if gated is None else gated.audit_both()
     if json_file is not None:
-        write_json(json_file, _report_json(report))
+        write_json(json_file, _report_json(report) | ({} if compared is None else {"database": both_json(compared)}))
     if json_file != STDOUT:
         _print_report(report)
-    if not report.is_clean:
+        if compared is not None:
+            print_both(compared)
+    if not report.is_clean or (compared is not None and not compared.is_clean):
         raise typer.Exit(EXIT_DRIFT)
 
 

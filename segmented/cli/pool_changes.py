@@ -98,14 +98,8 @@ def _changeable(
     pool: Pool | ShardedPool, verb: str, context: typer.Context, database: str | None
 ) -> Iterator[Pool | ShardedPool | GatedPool]:
     """Return the pool to change, with its order database if it has one. Raises InvalidInput, PoolMissing."""
-    if isinstance(pool, ShardedPool):
+    if isinstance(pool, ShardedPool) or not pool.is_gated():
         required_no_database(pool, is_said=is_said(context, "database"))
-        yield pool
-        return
-    if not pool.is_gated():
-        if is_said(context, "database"):
-            message = f"pool {pool.sku!r} is not gated: it has no order database, so leave --database out"
-            raise InvalidInput(message)
         yield pool
         return
     if database is None:

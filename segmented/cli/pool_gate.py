@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from segmented.errors import InvalidInput
 from segmented.models import AlreadyOpen
-from segmented.orders import Gate, connect, open_gated, resize_gated, restock_gated, withdraw_gated
+from segmented.orders import Gate, audit_both, connect, open_gated, resize_gated, restock_gated, withdraw_gated
 from segmented.orders.engine import parse, shown
 from segmented.orders.opening import state_of
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from segmented.models import Closed, Opened, Resized, Restocked, TooFew
+    from segmented.orders import BothReport
     from segmented.stock import Pool
 
 LACKS_TABLES = "name the one that the pool was opened with, or make what is missing by Gate.create"
@@ -41,6 +42,10 @@ class GatedPool:
     def resize(self, segments: int) -> Resized:
         """Change the number of segments on both sides."""
         return resize_gated(self.pool, self.gate, segments)
+
+    def audit_both(self) -> BothReport:
+        """Compare both sides."""
+        return audit_both(self.pool, self.gate)
 
 
 @contextmanager

@@ -33,10 +33,11 @@ def required_ungated(shards: int, *, gated: bool) -> None:
         raise InvalidInput(message)
 
 
-def required_no_database(pool: ShardedPool, *, is_said: bool) -> None:
-    """Raise InvalidInput if an order database is given for a sharded pool, which has none."""
+def required_no_database(pool: Pool | ShardedPool, *, is_said: bool) -> None:
+    """Raise InvalidInput if an order database is given for a pool that has none."""
     if is_said:
-        message = f"pool {pool.sku!r} is in shards: it has no order database, so leave --database out"
+        what = "in shards" if isinstance(pool, ShardedPool) else "not gated"
+        message = f"pool {pool.sku!r} is {what}: it has no order database, so leave --database out"
         raise InvalidInput(message)
 
 

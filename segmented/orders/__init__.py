@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
+    from segmented.orders.auditing import BothReport, audit_both
     from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
+    from segmented.orders.differences import Difference
     from segmented.orders.engine import connect
     from segmented.orders.envelopes import EnvelopeReport, take_envelope
     from segmented.orders.gate import Gate
@@ -18,11 +20,14 @@ if TYPE_CHECKING:
     from segmented.orders.work_terms import TryLater, WorkTerms
 
 __all__ = [
+    "BothReport",
     "Claim",
+    "Difference",
     "EnvelopeReport",
     "Gate",
     "TryLater",
     "WorkTerms",
+    "audit_both",
     "cancel_order",
     "connect",
     "expire_voided",
@@ -39,7 +44,9 @@ __all__ = [
 
 LATE: Final = from_modules(
     {
+        "segmented.orders.auditing": "BothReport audit_both",
         "segmented.orders.changing": "resize_gated restock_gated withdraw_gated",
+        "segmented.orders.differences": "Difference",
         "segmented.orders.engine": "connect",
         "segmented.orders.envelopes": "EnvelopeReport take_envelope",
         "segmented.orders.gate": "Gate",

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from sqlalchemy import insert, inspect
+from sqlalchemy import insert
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from segmented.errors import DatabaseUnavailable, GrantSuperseded, InvalidInput, SegmentedError
@@ -25,7 +25,8 @@ from segmented.orders.sqlite import SqliteStatements
 from segmented.orders.standing import Claim, fate
 from segmented.orders.statements import order_values
 from segmented.orders.stocking import Stocking
-from segmented.orders.tables import SKU_LENGTH_MAX, metadata, segments
+from segmented.orders.tables import SKU_LENGTH_MAX, segments
+from segmented.orders.versions import check_version, create_missing, missing_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,7 +50,7 @@ class Gate:
     """
 
     def __init__(self, engine: Engine) -> None:
-        """Use an engine made by `connect`; `close` disposes of it."""
+        """Use an engine made by `connect`; `close` disposes of it. Raises InvalidInput for another release's tables."""
         if not engine.get_execution_options().get(GUARDED):
             message = "the gate needs an engine made by segmented.orders.connect, which checks the database"
             raise InvalidInput(message)
@@ -62,24 +63,26 @@ class Gate:
         self._confirming_many = ConfirmingMany(self._statements)
         self.stocking = Stocking(self._statements, self._run)
         """Changes the rows when the pool is restocked, emptied or resized."""
+        try:
+            self._run(lambda connection: check_version(connection, self._where))
+        except BaseException:
+            self.close()
+            raise
 
     def create(self) -> None:
         """Create missing tables. Safe to repeat, also concurrently."""
 
         def work(connection: Connection) -> None:
             self._statements.begin_creating(connection)
-            metadata.create_all(connection)
+            check_version(connection, self._where)
+            create_missing(connection)
             connection.commit()
 
         self._run(work)
 
     def missing_tables(self) -> tuple[str, ...]:
         """Return the names of the missing tables: all before the first `create`, none when the gate can work."""
-        return self._run(
-            lambda connection: tuple(
-                name for name in sorted(metadata.tables) if not inspect(connection).has_table(name)
-            )
-        )
+        return self._run(missing_tables)
 
     def open(self, sku: str, quotas: Sequence[int], epoch: int = 1) -> Opened | AlreadyOpen:
         """Store one row per segment, each with its quota. A sku that has rows keeps them, and the answer has them."""

@@ -86,6 +86,7 @@ SYNC_ONLY: Final = {
     "resize_gated": WORKERS,
     "restock_gated": WORKERS,
     "withdraw_gated": WORKERS,
+    "audit_both": WORKERS,
     "pool_of": "a worker finds the pool of an order; a caller of asyncio has `find_async_pool`",
     "measure": "the command `segmented advise` measures a server",
     "past_hold": "the command `segmented advise` reads a ledger",

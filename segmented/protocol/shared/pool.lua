@@ -86,12 +86,23 @@ local function each_chunk(count, size, act)
   end
 end
 
+-- How the keys are laid out, which `layout` of meta says. A pool without it is of layout 1, from before the field. What
+-- this release would read wrongly, it does not touch: the caller must be upgraded.
+local LAYOUT = '1'
+
+local function check_layout(found)
+  if found and found ~= LAYOUT then
+    error({ err = 'LAYOUT ' .. (string.match(found, '^%w+$') or '?') .. ' ' .. LAYOUT })
+  end
+end
+
 -- The pool's numbers, nil if it has none. They are changed in this table and written by write_pool. Fails before any
 -- write if one of them cannot be read.
 local function read_numbers()
   local found = redis.call('HMGET', META, 'epoch', 'segment_count', 'gated', 'sequence', 'available', 'reserved',
     'confirmed', 'fence', 'cursor', 'chain', 'customer_limit', 'closed', 'opened', 'restocked', 'withdrawn', 'increases',
-    'frozen')
+    'frozen', 'layout')
+  check_layout(found[18])
   local increases = found[16] or '0'
   if not found[1] then
     return nil

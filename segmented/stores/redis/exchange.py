@@ -15,7 +15,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, ResponseError, TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
-from segmented.errors import PoolFrozen, PoolVanished, SegmentedError
+from segmented.errors import LayoutUnknown, PoolFrozen, PoolVanished, SegmentedError
 from segmented.models.shards import Shard, no_keys_of
 from segmented.protocol.codecs import CODECS
 from segmented.protocol.wire import (
@@ -106,13 +106,15 @@ class Seen:
             self.note(name, (epoch, max((getattr(answer, "sequence", 0) for answer in answers), default=0), 0))
 
     def error(self, operation: object, refused: ResponseError) -> Exception:
-        """Return our error for a script's answer that a pool has lost changes; any other error unchanged."""
+        """Return our error for a pool that lost changes, or that another release keeps; any other error unchanged."""
         kind, *rest = str(refused).split(" ")
         sku: str = getattr(operation, "sku", "") or getattr(operation, "shard", "")
         if kind == "VANISHED" and rest:
             return no_keys_of(sku) if isinstance(sku, Shard) else PoolVanished(sku, int(rest[0]))
-        if kind != "FROZEN" or len(rest) < 2:  # noqa: PLR2004  # what is there, and what was seen
+        if kind not in {"FROZEN", "LAYOUT"} or len(rest) < 2:  # noqa: PLR2004  # what is there, and what was seen or is known
             return refused
+        if kind == "LAYOUT":
+            return LayoutUnknown(sku, found=rest[0], known=rest[1])
         frozen = PoolFrozen(sku, found=position(rest[0]), seen=position(rest[1]))
         self._report(frozen)
         return frozen

@@ -1,0 +1,231 @@
+"""Compare a gated pool with its order database, order by order. Safe while the pool sells, in bounded memory.
+
+The pool's records come in no order, so the two sides cannot be merged. Both are read in pages instead:
+
+1. The pool's confirmed orders are looked up in the database. If it has not confirmed one, it can sell the units again.
+2. The database's orders are looked up in the pool.
+3. The sums are compared: stock, sold units, and changes of the stock that only one side has.
+
+The database decides an order before the pool does. So an order that is decided during the audit may still be reserved
+in the pool: it is unsettled, which is no difference. An order that differs is read again on both sides before it is
+reported. A change of the stock or of the epoch during the audit starts it again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from segmented import protocol as op
+from segmented.errors import InvalidInput, PoolNotGated, StoreRefused
+from segmented.models.ids import check_id
+from segmented.orders.differences import (
+    Difference,
+    Sums,
+    epoch_difference,
+    judged,
+    parsed,
+    said_by_database,
+    said_by_pool,
+    sold_differences,
+    stock_difference,
+    stock_of,
+)
+from segmented.orders.tables import CONFIRMED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from segmented.models import Inspected
+    from segmented.orders.answers import ChangeRow, OrderRow
+    from segmented.orders.gate import Gate
+    from segmented.stock import Pool
+
+NAMED_MAX: Final = 1_000
+"""Maximum number of differences named in a report; `difference_count` counts all."""
+TRIES_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class BothReport:
+    """The result of comparing both sides."""
+
+    sku: str
+    epoch: int
+    differences: tuple[Difference, ...]
+    """The first 1,000 differences."""
+    difference_count: int
+    by_kind: Mapping[str, int]
+    """Number of differences of each kind found."""
+    unsettled: int
+    """Orders that the database has decided and the pool still has reserved: being decided now, or a reply was lost."""
+    pool_count: int
+    """Confirmed orders of the pool that were looked up in the database."""
+    database_count: int
+    """Orders of the database, void ones included, that were looked up in the pool."""
+    stocked: int
+    quota: int
+    confirmed: int
+    sold: int
+    earlier: int
+    """Units that the database sold in earlier epochs and that the pool counts neither as stock nor as confirmed."""
+    unfinished: tuple[ChangeRow, ...]
+    """Restocks and withdrawals that one side may lack. That is no difference: repeat them with the same id."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Return whether both sides agree about every order and every sum."""
+        return not self.difference_count
+
+
+def audit_both(pool: Pool, gate: Gate) -> BothReport:
+    """Compare every order and the sums of a gated pool with its order database, in pages of 1,000.
+
+    `pool.audit()` compares the pool with its own ledger: run both. Orders that are decided in between are left for the
+    next audit. Raises PoolNotGated, PoolMissing, and InvalidInput if the database has no rows for the pool.
+    """
+    for _ in range(TRIES_MAX):
+        state = pool.state()
+        if not state.gated:
+            raise PoolNotGated(pool.sku)
+        if not gate.totals(pool.sku).segments:
+            message = (
+                f"the order database has no rows for {pool.sku!r}: name the database that the pool was opened with"
+            )
+            raise InvalidInput(message)
+        report = _Audit(pool, gate, state.epoch).report()
+        if report is not None:
+            return report
+    message = f"the stock or the epoch of {pool.sku!r} changed {TRIES_MAX} times while it was audited: audit it again"
+    raise StoreRefused(message)
+
+
+class _Audit:
+    """One attempt, for a pool that stays in its epoch."""
+
+    def __init__(self, pool: Pool, gate: Gate, epoch: int) -> None:
+        self._pool, self._gate, self._epoch = pool, gate, epoch
+        self._found: list[Difference] = []
+        self._named: set[str] = set()
+        self._counts: Counter[str] = Counter()
+        self._unsettled = self._pool_count = self._database_count = self._sold = self._earlier = 0
+
+    def report(self) -> BothReport | None:
+        """Compare all; None if the pool's epoch or stock changed meanwhile."""
+        self._read_pool()
+        sold_before = self._gate.totals(self._pool.sku).sold
+        self._read_database()
+        before, begun = self._pool.state(), self._gate.unfinished_changes(self._pool.sku)
+        totals = self._gate.totals(self._pool.sku)
+        noted = self._noted(begun)
+        after = self._pool.state()
+        is_quiet = stock_of(before) == stock_of(after) and begun == self._gate.unfinished_changes(self._pool.sku)
+        if not is_quiet or after.epoch != self._epoch:
+            return None
+        sums = Sums(sold_before, self._sold, self._earlier - after.lost)
+        for difference in (
+            *epoch_difference(self._epoch, totals),
+            *sold_differences(before, after, totals, sums),
+            *stock_difference(after, totals, sums, begun, noted),
+        ):
+            self._note(difference)
+        return BothReport(
+            sku=self._pool.sku,
+            epoch=self._epoch,
+            differences=tuple(self._found),
+            difference_count=self._counts.total(),
+            by_kind=dict(self._counts),
+            unsettled=self._unsettled,
+            pool_count=self._pool_count,
+            database_count=self._database_count,
+            stocked=after.stocked,
+            quota=totals.quota,
+            confirmed=after.confirmed,
+            sold=totals.sold,
+            earlier=sums.earlier,
+            unfinished=begun,
+        )
+
+    def _read_pool(self) -> None:
+        """Look the pool's confirmed orders up in the database. A scan may return an order twice, in different pages."""
+        for ids in self._scanned():
+            sold = [
+                order_id
+                for order_id, record in parsed(self._inspect(ids)).items()
+                if record is not None and record.state == "confirmed"
+            ]
+            self._pool_count += len(sold)
+            rows = self._rows(sold)
+            self._judge([one for one in sold if one not in rows or rows[one].state != CONFIRMED], {"pool only"})
+
+    def _read_database(self) -> None:
+        """Look the database's orders up in the pool. A void order that is confirmed there was found before."""
+        rows = self._gate.each_order(self._pool.sku)
+        while page := list(islice(rows, op.BATCH_MAX)):
+            self._database_count += len(page)
+            records = parsed(self._inspect([row.order_id for row in page]))
+            doubtful = []
+            for row in page:
+                record = records[row.order_id]
+                if row.state == CONFIRMED:
+                    self._sold += row.quantity
+                    if (row.epoch or 0) < self._epoch and (record is None or record.state != "confirmed"):
+                        self._earlier += row.quantity
+                if judged(self._epoch, record, row) is not None:
+                    doubtful.append(row.order_id)
+            self._judge(doubtful, {"database only", "content", "unsettled"})
+
+    def _judge(self, order_ids: list[str], kinds: set[str]) -> None:
+        """Read these orders again on both sides, and count those that still are of one of the kinds."""
+        if not order_ids:
+            return
+        inspected = self._inspect(order_ids)
+        rows = self._rows(order_ids)
+        for one, record in zip(inspected, parsed(inspected).values(), strict=True):
+            row = rows.get(one.order_id)
+            kind = judged(self._epoch, record, row)
+            if kind is None or kind not in kinds or one.order_id in self._named:
+                continue
+            if kind == "unsettled":
+                self._unsettled += 1
+            else:
+                self._note(Difference(kind, one.order_id, said_by_pool(one, record), said_by_database(row)))
+
+    def _note(self, difference: Difference) -> None:
+        self._counts[difference.kind] += 1
+        if len(self._found) < NAMED_MAX:
+            self._found.append(difference)
+            self._named.update([difference.order_id] if difference.order_id is not None else [])
+
+    def _scanned(self) -> Iterator[tuple[str, ...]]:
+        cursor = -1
+        while cursor != 0:
+            cursor, ids = self._pool.store.execute(op.ScanIds(self._pool.sku, "orders", max(cursor, 0)))
+            for first in range(0, len(ids), op.BATCH_MAX):
+                yield ids[first : first + op.BATCH_MAX]
+
+    def _inspect(self, order_ids: Iterable[str]) -> tuple[Inspected, ...]:
+        return self._pool.store.execute(op.InspectOrders(self._pool.sku, tuple(order_ids)))
+
+    def _rows(self, order_ids: list[str]) -> dict[str, OrderRow]:
+        """Read the rows of these ids; another program may have given the pool ids that no database can hold."""
+        return self._gate.orders(self._pool.sku, filter(_is_storable, order_ids))
+
+    def _noted(self, begun: tuple[ChangeRow, ...]) -> set[str]:
+        """Return which of these changes the pool has."""
+        wanted, noted = {change.change_id for change in begun}, set[str]()
+        cursor = -1 if wanted else 0
+        while cursor != 0:
+            cursor, page = self._pool.store.execute(op.ScanChanges(self._pool.sku, max(cursor, 0)))
+            noted |= {change_id for change_id, _ in page if change_id in wanted}
+        return noted
+
+
+def _is_storable(order_id: str) -> bool:
+    try:
+        check_id(order_id, "order id")
+    except InvalidInput:
+        return False
+    return True
