@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolNotFrozen, PoolNotGated
 from segmented.orders.answers import AlreadyConfirmed
+from segmented.orders.tables import WITHDRAWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,15 +60,28 @@ def rebuild(pool: Pool, gate: Gate) -> Thawed:
     if rows is None:
         message = f"{pool.sku!r} was rebuilt in an epoch later than {epoch} meanwhile: read its state"
         raise InvalidInput(message)
-    last = op.ThawPool(pool.sku, epoch, rows.sold, rows.quota, is_stored=True)
+    stocked = rows.quota - _withdrawn_already(pool, gate)
+    last = op.ThawPool(pool.sku, epoch, rows.sold, stocked, is_stored=True)
     for decided in _decided(pool, gate):
         pool.store.execute(replace(last, decided=decided, is_last=False))
-    for voided in _voided(pool, gate, rows.quota - rows.sold):
+    for voided in _voided(pool, gate, stocked - rows.sold):
         pool.store.execute(replace(last, decided=voided, is_last=False))
     thawed = pool.store.execute(last)
     gate.stocking.note_opened(pool.sku, epoch=epoch)
     assert thawed is not None  # noqa: S101  # the last call of a thaw answers so
     return thawed
+
+
+def _withdrawn_already(pool: Pool, gate: Gate) -> int:
+    """Return the units of withdrawals that the pool has made and the database has still to make."""
+    begun = {one.change_id: one.units for one in gate.unfinished_changes(pool.sku) if one.kind == WITHDRAWN}
+    units, cursor = 0, 0
+    while begun:
+        cursor, notes = pool.store.execute(op.ScanChanges(pool.sku, cursor))
+        units += sum(begun.pop(change_id, 0) for change_id, _ in notes)
+        if cursor == 0:
+            break
+    return units
 
 
 def _decided(pool: Pool, gate: Gate) -> Iterator[Decided]:

@@ -21,8 +21,17 @@ from segmented.errors import (
     PoolNotGated,
 )
 from segmented.keys import shard_keys
-from segmented.models import AlreadyOpen
-from segmented.orders import finish_reserved, open_gated, rebuild, reopen_gated, take_envelope, take_order
+from segmented.models import AlreadyOpen, Restocked
+from segmented.orders import (
+    finish_reserved,
+    open_gated,
+    rebuild,
+    reopen_gated,
+    take_envelope,
+    take_order,
+    withdraw_gated,
+)
+from segmented.orders.stocking import Change
 from segmented.stock.outbox import Outbox
 from tests.support.command_line import ran
 from tests.support.dying import Died, DyingStore, StepCounter, let_die
@@ -241,6 +250,20 @@ def test_the_program_that_opened_the_sale_opens_it_again_after_a_rebuild(pool: P
     again = open_gated(Pool(pool.store, SKU), gate, stock=20, segments=4)
     assert isinstance(again, AlreadyOpen)
     assert (again.state.epoch, again.state.confirmed) == (2, 1)
+
+
+def test_a_withdrawal_that_only_the_pool_has_made_is_made_once(pool: Pool, gate: Gate) -> None:
+    change = Change(SKU, "w", "withdrawn", 4, 1)
+    gate.stocking.begin_withdrawal(change)
+    pool.withdraw(4, withdraw_id="w", stored=True)  # and the process died
+    with forgotten(pool):
+        sell(pool, gate, "lost")
+    with pytest.raises(PoolFrozen):
+        pool.reserve("next")
+    assert rebuild(pool, gate).state.available == 15
+    assert isinstance(withdraw_gated(pool, gate, 4, withdraw_id="w"), Restocked)
+    assert (pool.state().available, gate.totals(SKU).quota, gate.unfinished_changes(SKU)) == (15, 16, ())
+    assert pool.audit().is_clean
 
 
 # --- what is refused ---
