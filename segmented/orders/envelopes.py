@@ -397,4 +397,4 @@ def _claim(sku: str, begun: BegunOrder) -> Claim:
     order, asked = begun.order, None
     if order.quantity != begun.quantity:
         order, asked = replace(order, quantity=begun.quantity), order.quantity
-    return Claim(order, sku, begun.segment, begun.epoch, begun.fencing_token, asked)
+    return Claim(order, sku, begun.segment, begun.epoch, begun.fencing_token, asked, begun.sequence)

@@ -84,6 +84,7 @@ def take_order(
                 fence=grant.fencing_token,
                 customer_id=order.customer_id,
                 asked=_asked(order, grant.quantity),
+                sequence=grant.answer.sequence,
             )
         except OrderMismatch as error:  # it can never be stored with the pool's content
             _let_go(pool, order, error)
@@ -109,6 +110,7 @@ def finish_reserved(pool: Pool, gate: Gate, order: Order, reserved: Reserved) ->
         fence=None,
         customer_id=order.customer_id,
         asked=_asked(order, reserved.quantity),
+        sequence=reserved.sequence,
     )
     return tell_pool(pool, gate, order, decided, epoch=reserved.epoch)
 
