@@ -255,6 +255,22 @@ class PoolFrozen(StockError):
         self.seen = seen
 
 
+class PoolUnverified(StockError):
+    """The gated pool was last verified on another server, so it may have lost changes; nothing changed.
+
+    This happens after each restart or failover of the stock's server. A process with the order database verifies the
+    pool by itself.
+    """
+
+    def __init__(self, sku: str) -> None:
+        """Create the error with the pool's sku."""
+        super().__init__(
+            f"the server of pool {sku!r} was restarted or replaced, and may lack changes: its order database must be "
+            f"asked first. Workers do so by themselves; else run 'segmented pool verify {sku} --database URL'"
+        )
+        self.sku = sku
+
+
 class PoolNotFrozen(StockError):
     """The pool sells, so there is nothing to rebuild or to thaw."""
 

@@ -88,6 +88,7 @@ if TYPE_CHECKING:
         Thawed,
         TooFew,
         Transfer,
+        Verified,
     )
     from segmented.models.shards import (
         SHARD_COUNT_MAX,
@@ -177,6 +178,7 @@ __all__ = [
     "UnfinishedCart",
     "UnfinishedCarts",
     "Unreplicated",
+    "Verified",
     "Written",
     "cart_of",
     "check_id",
@@ -205,7 +207,7 @@ LATE: Final = from_modules(
         ),
         "segmented.models.pools": (
             "AlreadyOpen EntryKind Frozen LedgerEntry Opened PoolClosed PoolState Resized Restocked Thawed TooFew "
-            "Transfer"
+            "Transfer Verified"
         ),
         "segmented.models.shards": (
             "Received SHARD_COUNT_MAX Shard ShardDirectory ShardFound ShardedState checked_pool_name"
