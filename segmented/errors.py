@@ -238,10 +238,7 @@ class ChangeDiverged(StockError):
 
 
 class PoolFrozen(StockError):
-    """The stock's server has lost acknowledged changes of the pool, so it answers no order until it is mended.
-
-    Reads and the audit go on. A gated pool is rebuilt from its order database, another one is thawed by an operator.
-    """
+    """The stock's server lost acknowledged changes of the pool, so only reads and the audit go on until it is mended."""
 
     def __init__(self, sku: str, *, found: tuple[int, int], seen: tuple[int, int]) -> None:
         """Create the error with the pool, and the epoch and sequence number that are there and that were seen."""
@@ -267,6 +264,18 @@ class LayoutUnknown(StockError):
         self.sku = sku
         self.found = found
         self.known = known
+
+
+class PoolUnverified(StockError):
+    """The stock's server was restarted or replaced since the gated pool was last verified; nothing changed."""
+
+    def __init__(self, sku: str) -> None:
+        """Create the error with the pool's sku."""
+        super().__init__(
+            f"the server of pool {sku!r} was restarted or replaced, and may lack changes: its order database must be "
+            f"asked first. Workers do so by themselves; else run 'segmented pool verify {sku} --database URL'"
+        )
+        self.sku = sku
 
 
 class PoolNotFrozen(StockError):

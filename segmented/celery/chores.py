@@ -13,10 +13,19 @@ from segmented.celery.connections import connections
 from segmented.celery.current import settings
 from segmented.celery.messages import TASK
 from segmented.celery.publishing import publisher, queue_of, waiting
-from segmented.errors import PoolFrozen, PoolMissing, SegmentedError, StoreUnavailable
+from segmented.errors import (
+    DatabaseUnavailable,
+    InvalidInput,
+    PoolFrozen,
+    PoolMissing,
+    PoolUnverified,
+    SegmentedError,
+    StoreUnavailable,
+)
 from segmented.locks import Lock
 from segmented.models.shards import SHARD_MARK
 from segmented.orders import expire_voided, rebuild
+from segmented.orders.verifying import when_verified
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stock.outbox import SweepTerms, sweep as sweep_outbox
 
@@ -24,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from celery import Celery, Task
+
+    from segmented.models.submitted import SweepSuperseded, Swept
 
 log = logging.getLogger(__name__)
 
@@ -70,14 +81,19 @@ def _sweep_all(app: Celery) -> dict[str, dict[str, int]]:
 
 
 def _swept(app: Celery, sku: str, terms: SweepTerms, fencing_token: int) -> dict[str, int]:
-    store = connections().store
+    shared = connections()
     try:
-        report = sweep_outbox(store.execute, sku, publisher(app), terms=terms, fencing_token=fencing_token)
+        pool = shared.pool(sku)
+
+        def execute(operation: op.SweepOutbox) -> Swept | SweepSuperseded:
+            return when_verified(pool, shared.gate, lambda: pool.store.execute(operation))
+
+        report = sweep_outbox(execute, sku, publisher(app), terms=terms, fencing_token=fencing_token)
     except PoolMissing:
         return {}  # it was deleted, and its outbox with it
     except PoolFrozen as error:
         return _rebuilt(error)
-    except StoreUnavailable as error:
+    except (StoreUnavailable, DatabaseUnavailable, PoolUnverified, InvalidInput) as error:
         log.warning("the outbox of %r was not swept: %s", sku, error)
         return {}
     for order_id in report.buried:

@@ -18,6 +18,7 @@ from segmented.errors import (
     InvalidInput,
     PoolFrozen,
     PoolMissing,
+    PoolUnverified,
     SegmentedError,
     ShardVanished,
     StoreUnavailable,
@@ -53,7 +54,7 @@ class NoSegmentFree(SegmentedError):
     """No segment became free within a task's maximum wait."""
 
 
-PUT_OFF: Final = (OrderInHand, NoSegmentFree, PoolFrozen, StoreUnavailable, DatabaseUnavailable)
+PUT_OFF: Final = (OrderInHand, NoSegmentFree, PoolFrozen, PoolUnverified, StoreUnavailable, DatabaseUnavailable)
 """Errors that a retry may fix. After the last retry the order is undecided, and its units, if any, stay reserved."""
 
 
@@ -115,7 +116,7 @@ def take_envelope(*parts: object, **passed_on: object) -> dict[str, int]:
     except (InvalidInput, PoolMissing, ShardVanished) as error:
         keep(shared.store, text_of(parts, passed_on), str(error))
         return {}
-    except (StoreUnavailable, DatabaseUnavailable, PoolFrozen) as error:
+    except (StoreUnavailable, DatabaseUnavailable, PoolFrozen, PoolUnverified) as error:
         log.warning("an envelope is left to the sweep: %s", error)
         return {}
     if report.alone:  # they were republished in smaller envelopes, or will be

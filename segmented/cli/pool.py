@@ -270,6 +270,7 @@ pool.command()(pool_books.repair)
 pool.command()(pool_books.export)
 
 
+pool.command()(pool_recovery.verify)
 pool.command()(pool_recovery.rebuild)
 
 

@@ -1,4 +1,4 @@
-"""Pools that lost acknowledged changes: `segmented pool thaw`, and `rebuild` for a pool with an order database."""
+"""Pools that lost acknowledged changes: `segmented pool thaw`; with an order database `verify` and `rebuild`."""
 
 from __future__ import annotations
 
@@ -51,6 +51,32 @@ def rebuild(
             except (PoolNotFrozen, PoolNotGated) as error:
                 raise InvalidInput(str(error)) from error
     _tell("rebuilt", thawed, json_file)
+
+
+def verify(
+    sku: SkuArgument, *, database: DatabaseOption = None, url: UrlOption = DEFAULT_URL, json_file: JsonOption = None
+) -> None:
+    """Compare a gated pool with its order database, so that it sells on after a restart or failover of its server.
+
+    Workers with the order database do so by themselves. A pool that lacks changes which the database has seen is
+    frozen, and is to be rebuilt. Safe to run twice.
+    """
+    if database is None:
+        message = f"verify needs --database URL: the order database that decides the orders of {sku!r}"
+        raise InvalidInput(message)
+    with RedisStore.from_url(url) as store:
+        from segmented.cli.pool_gate import gated_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
+        from segmented.orders import verify as verify_pool  # noqa: PLC0415  # as above
+
+        with gated_pool(Pool(store, sku), database) as both:
+            try:
+                verified = verify_pool(both.pool, both.gate)
+            except PoolNotGated as error:
+                raise InvalidInput(str(error)) from error
+    if json_file is not None:
+        write_json(json_file, {"sku": sku, "is_changed": not verified.replay})
+    if json_file != STDOUT:
+        typer.echo("verified before on this server" if verified.replay else "verified: the pool sells on")
 
 
 def thaw(

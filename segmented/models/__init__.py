@@ -94,6 +94,7 @@ if TYPE_CHECKING:
         TooFew,
         Transfer,
         Trimmed,
+        Verified,
     )
     from segmented.models.shards import (
         SHARD_COUNT_MAX,
@@ -183,6 +184,7 @@ __all__ = [
     "UnfinishedCart",
     "UnfinishedCarts",
     "Unreplicated",
+    "Verified",
     "Written",
     "cart_of",
     "check_id",
@@ -210,7 +212,7 @@ LATE: Final = from_modules(
         ),
         "segmented.models.pools": (
             "AlreadyOpen Differing EntryKind Frozen Inspected InspectedCart LedgerEntry Mended Opened Outrun "
-            "PoolClosed PoolState Resized Restocked Sound Thawed TooFew Transfer Trimmed"
+            "PoolClosed PoolState Resized Restocked Sound Thawed TooFew Transfer Trimmed Verified"
         ),
         "segmented.models.shards": (
             "Received SHARD_COUNT_MAX Shard ShardDirectory ShardFound ShardedState checked_pool_name"

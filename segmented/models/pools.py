@@ -138,6 +138,14 @@ class Frozen:
 
 
 @dataclass(frozen=True, slots=True)
+class Verified:
+    """The pool has all changes that its order database has seen; as a replay, this was known of its server."""
+
+    sku: str
+    replay: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Thawed:
     """The pool sells again, in a later epoch; as a replay, it already did."""
 

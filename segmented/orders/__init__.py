@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from segmented.orders.rebuilding import rebuild
     from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
     from segmented.orders.standing import Claim
+    from segmented.orders.verifying import verify
     from segmented.orders.work_terms import TryLater, WorkTerms
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "restock_gated",
     "take_envelope",
     "take_order",
+    "verify",
     "withdraw_gated",
 ]
 
@@ -54,6 +56,7 @@ LATE: Final = from_modules(
         "segmented.orders.rebuilding": "rebuild",
         "segmented.orders.sale": "cancel_order expire_voided finish_reserved take_order",
         "segmented.orders.standing": "Claim",
+        "segmented.orders.verifying": "verify",
         "segmented.orders.work_terms": "TryLater WorkTerms",
     }
 )

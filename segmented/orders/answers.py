@@ -143,6 +143,8 @@ class SegmentRow:
     sold: int
     fence: int
     epoch: int
+    sequence: int = 0
+    """The highest change of the pool, in this epoch, of an order that was confirmed here; 0 if none is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,3 +167,8 @@ class SegmentTotals:
     quota: int
     sold: int
     segments: tuple[SegmentRow, ...]
+
+    @property
+    def sequence(self) -> int:
+        """Return the highest change of the pool that a confirmed order carried; 0 if none is known."""
+        return max((row.sequence for row in self.segments), default=0)

@@ -14,6 +14,7 @@ from segmented.models import Closed, Restocked, TooFew
 from segmented.orders.answers import EpochChanged, Stored, TooFewUnsold
 from segmented.orders.stocking import Change
 from segmented.orders.tables import DONE, RESTOCKED, UNDONE, WITHDRAWN
+from segmented.orders.verifying import when_verified
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def restock_gated(pool: Pool, gate: Gate, units: int, *, restock_id: str) -> Res
         return Closed(restock_id)
     if begun.state == DONE and begun.epoch != state.epoch:
         return _known(change, state)
-    answer = pool.restock(units, restock_id=restock_id, stored=True)
+    answer = when_verified(pool, gate, lambda: pool.restock(units, restock_id=restock_id, stored=True))
     _stored(change, gate.stocking.undo(change) if isinstance(answer, Closed) else gate.stocking.finish(change))
     return answer
 
@@ -55,7 +56,7 @@ def withdraw_gated(pool: Pool, gate: Gate, units: int, *, withdraw_id: str) -> R
     begun = _stored(change, gate.stocking.begin_withdrawal(change))
     if begun.state == DONE and begun.epoch != state.epoch:
         return _known(change, state)
-    answer = pool.withdraw(units, withdraw_id=withdraw_id, stored=True)
+    answer = when_verified(pool, gate, lambda: pool.withdraw(units, withdraw_id=withdraw_id, stored=True))
     if isinstance(answer, Restocked):
         _stored(change, gate.stocking.finish(change))
     return answer
@@ -70,7 +71,7 @@ def resize_gated(pool: Pool, gate: Gate, segments: int) -> Resized:
     state = _gated_state(pool)
     change = f"a resize to {segments} segments"
     _refuse(pool.sku, change, gate.stocking.add_segments(pool.sku, segments, epoch=state.epoch))
-    return pool.resize(segments, stored=True)
+    return when_verified(pool, gate, lambda: pool.resize(segments, stored=True))
 
 
 def _checks(pool: Pool) -> PoolSettings:

@@ -119,7 +119,8 @@ class _Books:
     def _take(self, claim: Claim) -> None:
         order, row = claim.order, self.rows[claim.segment]
         fence = row.fence if claim.fence is None else claim.fence  # never lower: that claim would be superseded
-        self.rows[claim.segment] = replace(row, sold=row.sold + order.quantity, fence=fence)
+        sequence = max(row.sequence, claim.sequence)
+        self.rows[claim.segment] = replace(row, sold=row.sold + order.quantity, fence=fence, sequence=sequence)
         self._sold += order.quantity
         self._orders[order.order_id] = StoredOrder(CONFIRMED, order.quantity, order.customer_id)
         self.confirmed.append(claim)

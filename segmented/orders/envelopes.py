@@ -28,11 +28,12 @@ from segmented.errors import (
 from segmented.keys import shard_keys
 from segmented.locks.durations import milliseconds
 from segmented.models import Busy, Settled, check_id, shortened
-from segmented.models.submitted import BegunOrder, Dead, TakenOrders, TooManyOthers, one_line
+from segmented.models.submitted import BegunOrder, Dead, TakenOrders, TooManyOthers
 from segmented.orders import answers
 from segmented.orders.sale import tell_pool
 from segmented.orders.standing import Claim
-from segmented.orders.work_terms import DEFAULT_TERMS, LATER, Renewal, TryLater, WorkTerms, checked_step
+from segmented.orders.verifying import when_verified
+from segmented.orders.work_terms import DEFAULT_TERMS, LATER, Renewal, TryLater, WorkTerms, checked_step, told
 from segmented.plans import Plan, run_sync, wait_for
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ class _Envelope:
         done = {one.order_id for one in self.report.settled}
         for order_id in ids:
             if order_id not in done:
-                self._failed.setdefault(order_id, (_told(error), False, LATER))
+                self._failed.setdefault(order_id, (told(error), False, LATER))
         self.begun.clear()
 
     def confirm_at_once(self, ids: Sequence[str]) -> tuple[str, ...]:
@@ -211,8 +212,10 @@ class _Envelope:
             terms.begun_max,
             self._pool.tokens_above,
         )
-        plan = take_plan(operation, shard_keys(self._pool.sku).freed, terms.segment_wait)
-        taken, asked_at = run_sync(plan, self._pool.store)
+        channel, store = shard_keys(self._pool.sku).freed, self._pool.store
+        taken, asked_at = when_verified(
+            self._pool, self._gate, lambda: run_sync(take_plan(operation, channel, terms.segment_wait), store)
+        )
         self._until = asked_at + terms.work * TRUSTED
         if taken is None:
             taken = TakenOrders(tuple(Busy(order_id, 0, None) for order_id in ids), None)
@@ -338,7 +341,7 @@ class _Envelope:
     def _fail(self, order: BegunOrder, error: BaseException) -> None:
         order_id = order.order.order_id
         self.begun.pop(order_id, None)
-        reason = _told(error)
+        reason = told(error)
         if isinstance(error, TryLater):
             self._failed[order_id] = (reason.partition(": ")[2], False, error.seconds)
         elif isinstance(error, StoreUnavailable | DatabaseUnavailable):
@@ -375,7 +378,8 @@ class _Envelope:
         *,
         voided: bool = False,
     ) -> list[Settled | SegmentedError | None]:
-        return list(self._pool.store.execute(op.SettleMany(self._pool.sku, state, tuple(ids), voided, holder_id)))
+        operation = op.SettleMany(self._pool.sku, state, tuple(ids), voided, holder_id)
+        return list(when_verified(self._pool, self._gate, lambda: self._pool.store.execute(operation)))
 
     def renewed(self, *, is_long: bool) -> AbstractContextManager[object]:
         """Renew the orders while a step or the database may take long."""
@@ -384,16 +388,8 @@ class _Envelope:
         return Renewal(self._renew, every=min(self._terms.work, self._terms.ttl) / 3)
 
 
-def _told(error: BaseException) -> str:
-    """Describe the failure; a user's exception may fail to describe itself."""
-    try:
-        return one_line(f"{type(error).__name__}: {error}")
-    except Exception:  # noqa: BLE001  # no error may affect the envelope
-        return type(error).__name__
-
-
 def _claim(sku: str, begun: BegunOrder) -> Claim:
     order, asked = begun.order, None
     if order.quantity != begun.quantity:
         order, asked = replace(order, quantity=begun.quantity), order.quantity
-    return Claim(order, sku, begun.segment, begun.epoch, begun.fencing_token, asked)
+    return Claim(order, sku, begun.segment, begun.epoch, begun.fencing_token, asked, begun.sequence)

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from sqlalchemy import insert
+from sqlalchemy import insert, inspect
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from segmented.errors import DatabaseUnavailable, GrantSuperseded, InvalidInput, SegmentedError
@@ -25,7 +25,7 @@ from segmented.orders.sqlite import SqliteStatements
 from segmented.orders.standing import Claim, fate
 from segmented.orders.statements import order_values
 from segmented.orders.stocking import Stocking
-from segmented.orders.tables import SKU_LENGTH_MAX, segments
+from segmented.orders.tables import EARLIER_VERSION, SKU_LENGTH_MAX, segments
 from segmented.orders.versions import check_version, create_missing, missing_tables
 
 if TYPE_CHECKING:
@@ -70,13 +70,17 @@ class Gate:
             raise
 
     def create(self) -> None:
-        """Create missing tables. Safe to repeat, also concurrently."""
+        """Create missing tables. Safe to repeat, also concurrently. Refuses a table of an earlier version."""
 
         def work(connection: Connection) -> None:
             self._statements.begin_creating(connection)
             check_version(connection, self._where)
             create_missing(connection)
             connection.commit()
+            there = {column["name"] for column in inspect(connection).get_columns(segments.name)}
+            if segments.c.sequence.name not in there:
+                message = f"{self._where} cannot be used: {EARLIER_VERSION}"
+                raise InvalidInput(message)
 
         self._run(work)
 
@@ -109,7 +113,7 @@ class Gate:
 
         return self._run(work)
 
-    def confirm(
+    def confirm(  # noqa: PLR0913  # each is a column of the order or its authority, and given by name
         self,
         *,
         order_id: str,
@@ -120,15 +124,17 @@ class Gate:
         fence: int | None = None,
         customer_id: str | None = None,
         asked: int | None = None,
+        sequence: int = 0,
     ) -> ConfirmAnswer:
         """Make the order final: take its units from the segment's row and store it, both or neither.
 
         With the fencing token of a grant, a later grant's token refuses it; without one (a reservation) orders of a
         segment may be confirmed in any order. A full segment gets quota from the others first. On PostgreSQL this is
         one round trip, unless quota has to move or the answer is not a first Confirmed. For a partial order, `asked` is
-        the quantity it asked for: the stored quantity may then be any up to that. Raises OrderMismatch.
+        the quantity it asked for: the stored quantity may then be any up to that. `sequence` is the pool's
+        change that took the units, by which a later loss is noticed. Raises OrderMismatch.
         """
-        claim = Claim(Order(order_id, quantity, customer_id), sku, segment, epoch, fence, asked)
+        claim = Claim(Order(order_id, quantity, customer_id), sku, segment, epoch, fence, asked, sequence)
         return self._run(lambda connection: self._confirming.confirm(connection, claim))
 
     def confirm_many(self, claims: Iterable[Claim]) -> list[ConfirmAnswer | SegmentedError]:
@@ -163,7 +169,7 @@ class Gate:
             return error
 
     @contextmanager
-    def transaction(
+    def transaction(  # noqa: PLR0913  # as for `confirm`
         self,
         *,
         order_id: str,
@@ -174,6 +180,7 @@ class Gate:
         fence: int | None = None,
         customer_id: str | None = None,
         asked: int | None = None,
+        sequence: int = 0,
     ) -> Iterator[Connection]:
         """Confirm the order together with the caller's statements: all of it happens, or nothing.
 
@@ -185,7 +192,7 @@ class Gate:
         GrantSuperseded, or NotConfirmed for every other answer, including a replay, or OrderMismatch; the body does not
         run then.
         """
-        claim = Claim(Order(order_id, quantity, customer_id), sku, segment, epoch, fence, asked)
+        claim = Claim(Order(order_id, quantity, customer_id), sku, segment, epoch, fence, asked, sequence)
         with ExitStack() as stack:
             with translated(self._where):
                 connection = stack.enter_context(self._engine.connect())

@@ -82,6 +82,7 @@ class PostgresStatements:
             "new_quota": [row.quota for row in after],
             "new_sold": [row.sold for row in after],
             "new_fence": [row.fence for row in after],
+            "new_sequence": [row.sequence for row in after],
             "each_order_id": [claim.order.order_id for claim in claims],
             "each_quantity": [claim.order.quantity for claim in claims],
             "each_customer_id": [claim.order.customer_id for claim in claims],
@@ -111,11 +112,12 @@ def _store_many() -> Insert:
     same ones.
     """
     old = (segments.c.segment, segments.c.epoch, segments.c.quota, segments.c.sold, segments.c.fence)
-    rows = _given_rows("change", *(("old", at) for at in old), *(("new", at) for at in old[2:]))
+    new_values = (*old[2:], segments.c.sequence)
+    rows = _given_rows("change", *(("old", at) for at in old), *(("new", at) for at in new_values))
     changed = (
         update(segments)
         .where(segments.c.sku == given(segments.c.sku), *(at == rows.c[f"old_{at.name}"] for at in old))
-        .values({at.name: rows.c[f"new_{at.name}"] for at in old[2:]})
+        .values({at.name: rows.c[f"new_{at.name}"] for at in new_values})
         .returning(segments.c.segment)
         .cte("changed")
     )

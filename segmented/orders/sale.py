@@ -21,6 +21,7 @@ from segmented.errors import (
 )
 from segmented.models import Order, Reserved, Settled
 from segmented.orders import answers
+from segmented.orders.verifying import when_verified
 from segmented.plans import run_sync
 from segmented.stock import Grant
 from segmented.stock.plans import due_plan
@@ -29,7 +30,7 @@ from segmented.stock.settings import checked_expire_limit
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented.models import OrderRecord, Refusal
+    from segmented.models import OrderRecord, Refusal, Superseded
     from segmented.orders.gate import Gate
     from segmented.stock import Pool
 
@@ -58,14 +59,16 @@ def take_order(
     If a later grant of the segment reached the database first, the segment is freed at once and granted again with a
     higher token. `body` has run by then, so this raises GrantSuperseded with the units still reserved, and the caller
     decides; with `repeat_body`, or without a body, the call goes on by itself, up to 10 times. Raises PoolFrozen if the
-    database shows that the pool lost changes.
+    database shows that the pool lost changes, which this call asks it after a restart or failover of the pool's server.
     """
     _require_gated(pool)
     before = _decided_before(pool, gate, order, pool.epoch())
     if before is not None:
         return before
     for _ in range(SUPERSEDED_MAX):
-        grant = pool.grant(order, timeout=timeout, keep_refusal=keep_refusal, partial=partial)
+        grant = when_verified(
+            pool, gate, lambda: pool.grant(order, timeout=timeout, keep_refusal=keep_refusal, partial=partial)
+        )
         if not isinstance(grant, Grant):
             return grant
         if body is not None:
@@ -84,14 +87,15 @@ def take_order(
                 fence=grant.fencing_token,
                 customer_id=order.customer_id,
                 asked=_asked(order, grant.quantity),
+                sequence=grant.answer.sequence,
             )
         except OrderMismatch as error:  # it can never be stored with the pool's content
-            _let_go(pool, order, error)
+            _let_go(pool, gate, order, error)
             raise
         if not isinstance(decided, answers.Superseded):
             return tell_pool(pool, gate, order, decided, epoch=grant.epoch, holder_id=grant.holder_id)
         pool.note_token(decided.fence)
-        pool.store.execute(op.ReleaseGrant(pool.sku, order.order_id, grant.holder_id))
+        _release(pool, gate, grant)
         if body is not None and not repeat_body:
             raise GrantSuperseded(order.order_id, decided.fence)
     raise PoolDiverged(pool.sku, order.order_id, f"{SUPERSEDED_MAX} grants in a row were superseded")
@@ -109,6 +113,7 @@ def finish_reserved(pool: Pool, gate: Gate, order: Order, reserved: Reserved) ->
         fence=None,
         customer_id=order.customer_id,
         asked=_asked(order, reserved.quantity),
+        sequence=reserved.sequence,
     )
     return tell_pool(pool, gate, order, decided, epoch=reserved.epoch)
 
@@ -126,11 +131,11 @@ def cancel_order(pool: Pool, gate: Gate, order: Order) -> Settled:
     if isinstance(voided, answers.AlreadyConfirmed):
         before = _decided_before(pool, gate, order, pool.state().epoch)
         if before is None:
-            return pool.confirm(order.order_id)
+            return when_verified(pool, gate, lambda: pool.confirm(order.order_id))
         if record is not None and record.state == "reserved":
-            pool.cancel(order.order_id, voided=True)
+            _cancel(pool, gate, order)
         return before
-    return _settled(pool, order, pool.cancel(order.order_id, voided=True))
+    return _settled(pool, order, _cancel(pool, gate, order))
 
 
 def expire_voided(pool: Pool, gate: Gate, *, limit: int = 1_000) -> tuple[Settled, ...]:
@@ -141,7 +146,8 @@ def expire_voided(pool: Pool, gate: Gate, *, limit: int = 1_000) -> tuple[Settle
     what this call decided.
     """
     store = pool.store
-    records = run_sync(due_plan(pool.sku, checked_expire_limit(pool.sku, limit)), store)
+    limit = checked_expire_limit(pool.sku, limit)
+    records = when_verified(pool, gate, lambda: run_sync(due_plan(pool.sku, limit), store))
     decided: list[Settled] = []
     for record in records:
         if _is_confirmed(pool, gate, record):
@@ -191,13 +197,14 @@ def tell_pool(
     if decided == answers.Confirmed(replay=True):
         before = _decided_before(pool, gate, order, pool.epoch(at_least=epoch))
         if before is not None:  # this pool was opened without its units: those taken now are returned
-            pool.cancel(order.order_id, voided=True)
+            _cancel(pool, gate, order)
             return before
     match decided:
         case answers.Confirmed():
-            return _settled(pool, order, pool.confirm(order.order_id, holder_id=holder_id), expected="confirmed")
+            answer = when_verified(pool, gate, lambda: pool.confirm(order.order_id, holder_id=holder_id))
+            return _settled(pool, order, answer, expected="confirmed")
         case answers.Voided():
-            return _settled(pool, order, pool.cancel(order.order_id, voided=True))
+            return _settled(pool, order, _cancel(pool, gate, order))
         case answers.SoldOut(total, sold):  # the pool has units that were sold: they must never be granted again
             detail = f"the pool granted units, but {sold} of {total} are sold"
             _freeze(pool, epoch)
@@ -235,9 +242,18 @@ def _require_gated(pool: Pool) -> None:
         raise PoolNotGated(pool.sku)
 
 
-def _let_go(pool: Pool, order: Order, error: OrderMismatch) -> None:
+def _cancel(pool: Pool, gate: Gate, order: Order) -> Settled | Superseded:
+    return when_verified(pool, gate, lambda: pool.cancel(order.order_id, voided=True))
+
+
+def _release(pool: Pool, gate: Gate, grant: Grant) -> None:
+    operation = op.ReleaseGrant(pool.sku, grant.order_id, grant.holder_id)
+    when_verified(pool, gate, lambda: pool.store.execute(operation))
+
+
+def _let_go(pool: Pool, gate: Gate, order: Order, error: OrderMismatch) -> None:
     try:
-        pool.cancel(order.order_id, voided=True)
+        _cancel(pool, gate, order)
     except SegmentedError as failure:  # the units stay reserved until the hold expires
         error.add_note(f"and its units could not be given back: {failure}")
 

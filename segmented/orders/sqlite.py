@@ -86,6 +86,7 @@ class SqliteStatements:
                 "new_quota": after.quota,
                 "new_sold": after.sold,
                 "new_fence": after.fence,
+                "new_sequence": after.sequence,
             }
             for before, after in ((change.before, change.after) for change in decision.changes)
         ]
@@ -107,7 +108,9 @@ def _change_row() -> Update:
     """Build the update of a row, if it is unchanged since the read."""
     changing = (segments.c.quota, segments.c.sold, segments.c.fence)
     read = (segments.c.sku, segments.c.segment, segments.c.epoch, *changing)
-    changes = {column.name: bindparam(f"new_{column.name}", type_=column.type) for column in changing}
+    changes = {
+        column.name: bindparam(f"new_{column.name}", type_=column.type) for column in (*changing, segments.c.sequence)
+    }
     return update(segments).where(*(column == given(column) for column in read)).values(changes)
 
 

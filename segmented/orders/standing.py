@@ -37,6 +37,8 @@ class Claim:
     """The grant's fencing token; None for a reservation, which has none."""
     asked: int | None = None
     """Units asked for by a partial order: any smaller number may be stored."""
+    sequence: int = 0
+    """The pool's change that took the units: a pool that is behind it has lost changes. 0: unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from sqlalchemy import BigInteger, bindparam, cast, func, insert, literal_column, select, true, update
+from sqlalchemy import BigInteger, bindparam, case, cast, func, insert, literal_column, select, true, update
 
 from segmented.orders.tables import CONFIRMED, VOID, orders, segments
 
@@ -79,6 +79,7 @@ def given_values(claim: Claim) -> dict[str, Any]:
         "given_segment": claim.segment,
         "given_epoch": claim.epoch,
         "given_fence": claim.fence,
+        "given_sequence": claim.sequence,
     }
 
 
@@ -91,7 +92,11 @@ def take_units(*, fenced: bool) -> Update:
         segments.c.epoch == given(segments.c.epoch),
         segments.c.sold + quantity <= segments.c.quota,
     )
-    changes: dict[str, ColumnElement[Any]] = {"sold": segments.c.sold + quantity}
+    sequence = given(segments.c.sequence)
+    changes: dict[str, ColumnElement[Any]] = {
+        "sold": segments.c.sold + quantity,
+        "sequence": case((segments.c.sequence < sequence, sequence), else_=segments.c.sequence),
+    }
     if fenced:
         statement = statement.where(segments.c.fence <= given(segments.c.fence))
         changes["fence"] = given(segments.c.fence)
@@ -155,7 +160,9 @@ SELECT_STANDING: Final = _select_standing()
 """Always one row: the input of `classify`, read atomically."""
 
 SELECT_SEGMENTS: Final = (
-    select(segments.c.segment, segments.c.quota, segments.c.sold, segments.c.fence, segments.c.epoch)
+    select(
+        segments.c.segment, segments.c.quota, segments.c.sold, segments.c.fence, segments.c.epoch, segments.c.sequence
+    )
     .where(segments.c.sku == given(segments.c.sku))
     .order_by(segments.c.segment)
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, case, insert, select, update
 
 from segmented.errors import ChangeMismatch
 from segmented.orders.answers import ChangeRow, EpochChanged, Missing, SegmentTotals, Stored, TooFewUnsold
@@ -68,7 +68,12 @@ _DONE_BY_OPENING: Final = (
     .values(state=DONE)
 )
 _RAISE_EPOCH: Final = (
-    update(segments).where(segments.c.sku == given(segments.c.sku)).values(epoch=given(segments.c.epoch))
+    update(segments)
+    .where(segments.c.sku == given(segments.c.sku))
+    .values(
+        epoch=given(segments.c.epoch),
+        sequence=case((segments.c.epoch == given(segments.c.epoch), segments.c.sequence), else_=0),
+    )
 )
 
 

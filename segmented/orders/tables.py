@@ -62,6 +62,11 @@ def _identifier(length: int) -> String:
 
 metadata = MetaData()
 
+EARLIER_VERSION: Final = (
+    "its table segmented_segments is of an earlier version, without the column 'sequence'; add it: "
+    "ALTER TABLE segmented_segments ADD COLUMN sequence BIGINT NOT NULL DEFAULT 0"
+)
+
 segments = Table(
     "segmented_segments",
     metadata,
@@ -71,6 +76,7 @@ segments = Table(
     Column("sold", BigInteger, nullable=False, server_default=text("0")),
     Column("fence", BigInteger, nullable=False, server_default=text("0")),
     Column("epoch", Integer, nullable=False),
+    Column("sequence", BigInteger, nullable=False, server_default=text("0")),
     PrimaryKeyConstraint("sku", "segment", name="segmented_segments_key"),
     CheckConstraint("sold >= 0", name="segmented_segments_sold_not_negative"),
     CheckConstraint("sold <= quota", name="segmented_segments_never_oversold"),

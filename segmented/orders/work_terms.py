@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Self
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.locks.call_keys import name_of, shape_of
 from segmented.locks.durations import checked_timeout, milliseconds
+from segmented.models.submitted import one_line
 from segmented.stock.outbox import BEGUN_MAX, PUBLISH_AFTER, checked_begun_max
 from segmented.stock.settings import DEFAULT_HOLD
 
@@ -74,6 +75,14 @@ def checked_step(step: Callable[[BegunOrder], None] | None) -> None:
     if step is not None and (shape := shape_of(step)) != "function":
         message = f"the step {name_of(step)} is a {shape}, and calling it would run nothing"
         raise InvalidInput(message)
+
+
+def told(error: BaseException) -> str:
+    """Describe an order's failure in one line; a user's exception may fail to describe itself."""
+    try:
+        return one_line(f"{type(error).__name__}: {error}")
+    except Exception:  # noqa: BLE001  # no error may affect the envelope
+        return type(error).__name__
 
 
 class Renewal:

@@ -20,6 +20,7 @@ the version, so that it also uses them on forks and managed services.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -50,8 +51,8 @@ class Send:
 AnswerT = TypeVar("AnswerT")
 Exchange = Generator[Send, list[Reply], AnswerT]
 """A conversation on one connection: yields what to send, receives the replies, returns the answer."""
-MakeExchange = Callable[["Dialect", int], Exchange[AnswerT]]
-"""Creates an exchange from a server's dialect and the number of the attempt, from 1."""
+MakeExchange = Callable[["Peer", int], Exchange[AnswerT]]
+"""Creates an exchange for the server of a connection, and the number of the attempt, from 1."""
 
 
 @dataclass(slots=True)
@@ -220,6 +221,26 @@ class Dialect(Enum):
         if self is Dialect.TAIR:
             return ("CAS", key, value, value, "PX", ttl_ms)
         return ("SET", key, value, "IFEQ", value, "PX", ttl_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The server at the other end of a connection, as it answered the greeting."""
+
+    dialect: Dialect
+    server: str = "?"
+    """Its identity, which is another after a restart and on a promoted replica; "?" if it does not tell."""
+
+
+IDENTITY: Final[Command] = ("INFO", "server")
+IDENTITY_LENGTH: Final = 16
+"""Characters of the run id that are compared, because each call carries them: 64 random bits."""
+
+
+def identity_of(reply: Reply) -> str:
+    """Read the reply to IDENTITY. Any error, and a server without a run id, means "?"."""
+    found = None if isinstance(reply, Exception) else re.search(r"^run_id:(\w+)", text(reply), re.MULTILINE)
+    return found[1][:IDENTITY_LENGTH] if found else "?"
 
 
 _ASKED: Final = (Dialect.VALKEY, Dialect.REDIS, Dialect.TAIR)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -15,8 +16,12 @@ from pydantic import SecretStr
 from segmented import protocol as op
 from segmented.celery.celery_settings import celery_settings
 from segmented.celery.settings import WorkerSettings
+from segmented.errors import PoolUnverified
+from segmented.keys import shard_keys
+from segmented.models import Reserved
 from segmented.orders import Gate, connect
 from segmented.stock import Pool
+from segmented.stock.outbox import Outbox
 from segmented.stores.redis import RedisStore
 from tests.support.paths import ROOT
 from tests.support.workers.selling import until
@@ -126,3 +131,19 @@ def test_an_order_is_taken_once_its_pool_is_there_and_asked_for_again(
 
     until(asked_again)
     assert [(entry.order_id, entry.kind) for entry in decided(store)] == [("a", "confirmed")]
+
+
+@pytest.mark.usefixtures("worker")
+def test_the_sweep_verifies_a_pool_whose_server_was_restarted(publisher: Celery, store: RedisStore, mugs: Pool) -> None:
+    Pool(store, "mug", outbox=Outbox(publish_after=600)).submit("later")
+    store.client.hset(shard_keys("mug").meta, "server", "another")
+    with pytest.raises(PoolUnverified):
+        mugs.reserve("web")
+    publisher.send_task("segmented.sweep")
+
+    def is_verified() -> bool:
+        with suppress(PoolUnverified):
+            return isinstance(mugs.reserve("web"), Reserved)
+        return False
+
+    until(is_verified)

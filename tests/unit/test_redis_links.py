@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import redis
@@ -23,7 +23,7 @@ from redis.exceptions import (
 
 from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable, WrongKind
 from segmented.protocol import AcquireLock
-from segmented.protocol.wire import Dialect, Send
+from segmented.protocol.wire import Dialect, Peer, Send
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from segmented.stores.redis.addresses import Host
 from segmented.stores.redis.cluster_exchange import Attempts, asking, shares, slot_for
@@ -34,7 +34,10 @@ if TYPE_CHECKING:
     from segmented.protocol.wire import Exchange
 
 
-def two_rounds(log: list[Any], _: Dialect, attempt: int) -> Exchange[str]:
+SOME: Final = Peer(Dialect.SCRIPT)
+
+
+def two_rounds(log: list[Any], _: Peer, attempt: int) -> Exchange[str]:
     log.append(attempt)
     log.append((yield Send((("GET", "a"), ("GET", "b")), patience=2.0)))
     log.append((yield Send((("GET", "c"),))))
@@ -46,7 +49,7 @@ def two_rounds(log: list[Any], _: Dialect, attempt: int) -> Exchange[str]:
 
 def test_asking_comes_right_before_each_command_and_its_replies_are_left_out() -> None:
     log: list[Any] = []
-    going = asking(two_rounds(log, Dialect.SCRIPT, 1))
+    going = asking(two_rounds(log, SOME, 1))
     assert next(going) == Send([("ASKING",), ("GET", "a"), ("ASKING",), ("GET", "b")], 2.0)
     assert going.send(["OK", "1", "OK", "2"]) == Send([("ASKING",), ("GET", "c")], 0.0)
     with pytest.raises(StopIteration) as stop:
@@ -79,9 +82,9 @@ def test_attempts_are_numbered_through_over_replies_that_were_lost_but_not_over_
         (attempts.asking, redis.TimeoutError("lost")),
         (attempts.direct, ResponseError("no")),
     ):
-        next(make(Dialect.SCRIPT, 1))
+        next(make(SOME, 1))
         attempts.failed(error)
-    next(attempts.direct(Dialect.SCRIPT, 1))
+    next(attempts.direct(SOME, 1))
     assert log == [1, 2, 2, 3, 3]
 
 
@@ -89,9 +92,9 @@ def test_a_link_that_tries_twice_counts_twice() -> None:
     log: list[Any] = []
     attempts: Attempts[str] = Attempts(partial(two_rounds, log))
     for attempt in (1, 2):
-        next(attempts.direct(Dialect.SCRIPT, attempt))
+        next(attempts.direct(SOME, attempt))
     attempts.failed(redis.ConnectionError("lost twice"))
-    next(attempts.direct(Dialect.SCRIPT, 1))
+    next(attempts.direct(SOME, 1))
     assert log == [1, 2, 3]
 
 
@@ -99,9 +102,9 @@ def test_a_link_that_loses_one_reply_and_is_refused_then_has_lost_one() -> None:
     log: list[Any] = []
     attempts: Attempts[str] = Attempts(partial(two_rounds, log))
     for attempt in (1, 2):
-        next(attempts.direct(Dialect.SCRIPT, attempt))
+        next(attempts.direct(SOME, attempt))
     attempts.failed(ReadOnlyError("demoted in between"))
-    next(attempts.direct(Dialect.SCRIPT, 1))
+    next(attempts.direct(SOME, 1))
     assert log == [1, 2, 2]
 
 
@@ -109,7 +112,7 @@ def test_a_node_that_could_not_be_reached_at_all_has_lost_no_reply() -> None:
     log: list[Any] = []
     attempts: Attempts[str] = Attempts(partial(two_rounds, log))
     attempts.failed(redis.ConnectionError("refused"))
-    next(attempts.direct(Dialect.SCRIPT, 1))
+    next(attempts.direct(SOME, 1))
     assert log == [1]
 
 

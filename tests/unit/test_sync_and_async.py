@@ -85,6 +85,7 @@ SYNC_ONLY: Final = {
     "reopen_gated": WORKERS,
     "resize_gated": WORKERS,
     "restock_gated": WORKERS,
+    "verify": WORKERS,
     "withdraw_gated": WORKERS,
     "audit_both": WORKERS,
     "pool_of": "a worker finds the pool of an order; a caller of asyncio has `find_async_pool`",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from segmented import protocol as op
 from segmented.errors import PoolFrozen, PoolGated, PoolNotFrozen, PoolNotGated
 from segmented.keys import shard_keys
-from segmented.models import Frozen, Thawed
+from segmented.models import Frozen, Thawed, Verified
 from segmented.protocol.freezing.wire import another_epoch, too_many_sold
 from segmented.protocol.pool.model_records import even_parts, pool_entry
 
@@ -49,6 +49,7 @@ REFUSED: Final = frozenset(
         op.SweepOutbox,
         op.TakeOrders,
         op.TrimLedger,
+        op.VerifyPool,
         op.Withdraw,
     }
 )
@@ -65,7 +66,12 @@ class FreezingModel:
 
     def bodies(self) -> dict[type[op.Operation[Any]], Callable[[Any], object]]:
         """Return the method that performs each operation."""
-        return {op.FreezePool: self.freeze, op.ThawPool: self.thaw, op.ScanHolds: self.scan_holds}
+        return {
+            op.FreezePool: self.freeze,
+            op.VerifyPool: self.verify,
+            op.ThawPool: self.thaw,
+            op.ScanHolds: self.scan_holds,
+        }
 
     def check(self, operation: op.Operation[Any]) -> None:
         """Raise PoolFrozen for an operation that a frozen pool does not answer."""
@@ -82,9 +88,25 @@ class FreezingModel:
         if pool.epoch != operation.epoch:
             raise another_epoch(operation.sku, operation.epoch, pool.epoch)
         if pool.frozen is None:
-            pool.frozen = pool.epoch, pool.sequence
-            self._publish(shard_keys(pool.sku).freed)
-        return Frozen(pool.sku, found=(pool.epoch, pool.sequence), seen=pool.frozen)
+            self._freeze(pool, (pool.epoch, pool.sequence))
+        return Frozen(pool.sku, found=(pool.epoch, pool.sequence), seen=pool.frozen or (0, 0))
+
+    def verify(self, operation: op.VerifyPool) -> Verified:
+        """Compare a pool with what its order database has seen. Memory is one server, which is never another one."""
+        pool = self._pools.found(operation.sku)
+        if not pool.gated:
+            raise PoolNotGated(pool.sku)
+        found, seen = (pool.epoch, pool.sequence), (operation.epoch, operation.sequence)
+        if seen > found:
+            self._freeze(pool, seen)
+            raise PoolFrozen(pool.sku, found=found, seen=seen)
+        if operation.epoch < pool.epoch:
+            raise another_epoch(pool.sku, operation.epoch, pool.epoch)
+        return Verified(pool.sku, replay=True)
+
+    def _freeze(self, pool: ModelPool, seen: tuple[int, int]) -> None:
+        pool.frozen = seen
+        self._publish(shard_keys(pool.sku).freed)
 
     def thaw(self, operation: op.ThawPool) -> Thawed | None:
         """End decided orders, and at last replace the numbers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from segmented.models import Frozen, Thawed
+from segmented.models import Frozen, Thawed, Verified
 from segmented.protocol.base import Operation
 
 
@@ -15,6 +15,20 @@ class FreezePool(Operation[Frozen]):
 
     sku: str
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyPool(Operation[Verified | str]):
+    """Compare a gated pool with the `epoch` and the highest `sequence` that its order database has seen.
+
+    If the pool is behind, it is frozen: raises PoolFrozen. Otherwise it is verified on this server, if the database was
+    read after `server` had become the pool's server; if not, answers with the server to give then.
+    """
+
+    sku: str
+    epoch: int
+    sequence: int
+    server: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,9 @@ append(pool, 'checkpoint', pool_line('', available, parts, numbers))
 local start = digits(pool.sequence)
 append(pool, 'thawed', pool_line('', sold, '', 'at ' .. from .. ' seen ' .. seen .. ' lost ' .. digits(lost)))
 redis.call('HSET', META, 'epoch', pool.epoch, 'opened', digits(pool.opened), 'lost', digits(lost), 'ledger_start', start, 'checkpoints', start)
+if pool.is_gated then
+  redis.call('HSET', META, 'server', this_server)
+end
 write_pool(pool)
 redis.call('HDEL', META, 'frozen')
 redis.pcall('PUBLISH', FREED, 'thawed')

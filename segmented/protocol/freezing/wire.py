@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolGated, PoolNotFrozen, PoolNotGated
 from segmented.keys import shard_keys
-from segmented.models import Frozen, Thawed
+from segmented.models import Frozen, Thawed, Verified
 from segmented.protocol.pool.foreign import pool_state
 from segmented.protocol.pool.wire import SCAN_COUNT, keys_of, kind_of
 from segmented.protocol.wire import Call, Codec, plain_call, position, script_call, text
@@ -69,6 +69,23 @@ def _decode_thaw(operation: op.ThawPool, reply: Reply) -> Thawed | None:
     return Thawed(pool_state(sku, reply[1]), replay=text(reply[2]) == "1")
 
 
+def _encode_verify(operation: op.VerifyPool) -> Call:
+    numbers = (operation.epoch, operation.sequence, operation.server)
+    return script_call("verify_pool", keys_of(operation.sku), *numbers)
+
+
+def _decode_verify(operation: op.VerifyPool, reply: Reply) -> Verified | str:
+    match text(reply[0]):
+        case "not_gated":
+            raise PoolNotGated(operation.sku)
+        case "late":
+            raise another_epoch(operation.sku, operation.epoch, int(reply[1]))
+        case "another":
+            return text(reply[1])
+    kind_of(operation.sku, reply)
+    return Verified(operation.sku, replay=text(reply[1]) == "1")
+
+
 def _sight_of_thawed(_: Reply, answer: Thawed | None) -> Sight | None:
     return None if answer is None else (answer.state.epoch, answer.state.sequence, 0)
 
@@ -85,6 +102,7 @@ def _decode_scan_holds(_: op.ScanHolds, reply: Reply) -> tuple[int, tuple[str, .
 
 CODECS: Final = {
     op.FreezePool: Codec(_encode_freeze, _decode_freeze),
+    op.VerifyPool: Codec(_encode_verify, _decode_verify),
     op.ThawPool: Codec(_encode_thaw, _decode_thaw, sight=_sight_of_thawed),
     op.ScanHolds: Codec(_encode_scan_holds, _decode_scan_holds),
 }

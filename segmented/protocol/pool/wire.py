@@ -65,7 +65,7 @@ def keys_of(sku: str) -> tuple[str, ...]:
 def one_reply(call: Call) -> Exchange[Reply]:
     """Repeat a script that this connection has just run, with other arguments. Raises the server's error."""
     assert call.script is not None  # noqa: S101  # for the type checker
-    seen = ("0-0-0",) if call.script.takes_seen else ()  # the first call has just been compared with what was seen
+    seen = ("0-0-0-?",) if call.script.takes_seen else ()  # the first call has just been compared with what was seen
     (reply,) = yield Send((("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.arguments, *seen),))
     if isinstance(reply, ResponseError):
         raise reply

@@ -17,7 +17,8 @@
 -- was put off last, and which worker has it until which ms.
 -- The line of an order in a ledger entry is order id, quantity, segment, parts, customer, fence, note, separated by tabs.
 -- A pool that is behind what the caller's process has seen (shared/seen.lua) has lost changes: it is frozen at once (meta:
--- frozen is the epoch and sequence that were seen), and the script fails with FROZEN.
+-- frozen is the epoch and sequence that were seen), and the script fails with FROZEN. A gated pool that was last verified
+-- against its order database on another server (meta: server) may have lost what nobody has seen: UNVERIFIED.
 local META, STOCK, FREE, ORDERS, HOLDS, LEDGER, LOCK, FREED, CUSTOMERS, CHANGES, TRANSFERS, OUTBOX, ENTRIES, DEAD =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13],
   KEYS[14]
@@ -101,7 +102,7 @@ end
 local function read_numbers()
   local found = redis.call('HMGET', META, 'epoch', 'segment_count', 'gated', 'sequence', 'available', 'reserved',
     'confirmed', 'fence', 'cursor', 'chain', 'customer_limit', 'closed', 'opened', 'restocked', 'withdrawn', 'increases',
-    'frozen', 'layout')
+    'frozen', 'layout', 'server')
   check_layout(found[18])
   local increases = found[16] or '0'
   if not found[1] then
@@ -117,7 +118,8 @@ local function read_numbers()
     confirmed = tonumber(found[7]), fence = tonumber(found[8]), cursor = tonumber(found[9]), chain = found[10],
     customer_limit = tonumber(found[11]), is_closed = found[12] == '1', opened = tonumber(found[13]),
     restocked = tonumber(found[14]), withdrawn = tonumber(found[15]),
-    increases = string.match(increases, '^%d+$') and #increases < 16 and tonumber(increases) or nil, frozen = found[17] }
+    increases = string.match(increases, '^%d+$') and #increases < 16 and tonumber(increases) or nil, frozen = found[17],
+    server = found[19] }
   if pool.customer_limit > 0 then
     redis.call('HLEN', CUSTOMERS)
   end
@@ -138,11 +140,15 @@ local function check_seen(pool)
   end
 end
 
--- The same for every operation but thawing. Fails if the pool is frozen, and if it was open and its keys are gone.
+-- The same for every operation but opening, verifying, freezing and thawing. Fails if the pool is frozen or must be
+-- verified first, and if it was open and its keys are gone.
 local function read_pool()
   local pool = read_numbers()
   if pool then
     check_seen(pool)
+    if pool.is_gated and pool.server ~= this_server and this_server ~= '?' then
+      error({ err = 'UNVERIFIED' })
+    end
   elseif tonumber(seen_epoch) > 0 then
     error({ err = 'VANISHED ' .. seen_epoch })
   end

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from segmented.clock import Clock
     from segmented.errors import SegmentedError
     from segmented.protocol import Operation
-    from segmented.protocol.wire import Command, Dialect, Exchange, MakeExchange, Reply, Send
+    from segmented.protocol.wire import Command, Dialect, Exchange, MakeExchange, Peer, Reply, Send
     from segmented.stores.redis.connections import Connections, ServerCheck
 
 AnswerT = TypeVar("AnswerT")
@@ -55,20 +55,20 @@ class AsyncWire:
         self._connect_seconds: float = connection.socket_connect_timeout or CONNECT_TIMEOUT
         self._seconds: float = connection.socket_timeout or SOCKET_TIMEOUT
         self.connection.socket_timeout = None  # our timeout is per exchange, not per read and write
-        self.dialect = dialect
+        self.peer: Peer | None = None
         self.idle_since = 0.0
 
-    async def open(self, seconds_left: float, check: ServerCheck | None = None) -> Dialect:
-        """Connect if needed, and read the server's dialect; with a `check`, also check that the server is usable."""
+    async def open(self, seconds_left: float, check: ServerCheck | None = None) -> Peer:
+        """Connect if needed, and ask who the server is; with a `check`, also check that the server is usable."""
         if not self.connection.is_connected:
             self.connection.socket_connect_timeout = min(self._connect_seconds, seconds_left)
             with Alarm(min(2 * self._connect_seconds, seconds_left)):  # covers the handshake too
                 await self.connection.connect()
-            self.dialect = self._wanted
-        if self.dialect is None or check is not None:
+            self.peer = None
+        if self.peer is None or check is not None:
             replies = await self.ask(greeting(check, self._wanted), min(self._seconds, seconds_left))
-            self.dialect = greeted(replies, check, self._wanted)
-        return self.dialect
+            self.peer = greeted(replies, check, self._wanted)
+        return self.peer
 
     async def ask(self, commands: Sequence[Command], seconds: float) -> list[Reply]:
         """Send commands together and read one reply each; a server error is a value.
@@ -199,12 +199,13 @@ class AsyncLink:
                 raise RedisTimeoutError(TOO_LATE)
             wire = self._wire()
             try:
-                dialect = wire.dialect
-                if dialect is None or self._check is not None or not wire.connection.is_connected:
-                    dialect = self.dialect = await wire.open(seconds_left, self._check)
+                peer = wire.peer
+                if peer is None or self._check is not None or not wire.connection.is_connected:
+                    peer = await wire.open(seconds_left, self._check)
+                    self.dialect = peer.dialect
                     self._check = None
                 self._is_failing = False
-                return await wire.converse(make_exchange(dialect, attempt), now, deadline)
+                return await wire.converse(make_exchange(peer, attempt), now, deadline)
             except TRANSPORT_ERRORS:
                 self._is_failing = True
                 await self.close()  # the other idle connections probably broke too

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from segmented.protocol import Operation
-    from segmented.protocol.wire import Dialect, Reply
+    from segmented.protocol.wire import Peer, Reply
     from segmented.stores.redis.cluster_map import ClusterMap
 
 AnswerT = TypeVar("AnswerT")
@@ -30,14 +30,14 @@ class Attempts(Generic[AnswerT]):
         self._lost = 0
         self._tried = 0
 
-    def direct(self, dialect: Dialect, attempt: int) -> Exchange[AnswerT]:
+    def direct(self, peer: Peer, attempt: int) -> Exchange[AnswerT]:
         """Create the exchange for a node."""
         self._tried = attempt
-        return self._make(dialect, self._lost + attempt)
+        return self._make(peer, self._lost + attempt)
 
-    def asking(self, dialect: Dialect, attempt: int) -> Exchange[AnswerT]:
+    def asking(self, peer: Peer, attempt: int) -> Exchange[AnswerT]:
         """Create the exchange for a node to which the slot is migrating."""
-        return asking(self.direct(dialect, attempt))
+        return asking(self.direct(peer, attempt))
 
     def failed(self, error: Exception) -> None:
         """Record how a node's attempts ended: with a lost reply or with a refusal."""
@@ -57,7 +57,7 @@ def asking(exchange: Exchange[AnswerT]) -> Exchange[AnswerT]:
         return stop.value  # type: ignore[no-any-return]  # the exchange's return value has no type here
 
 
-def reading_slots(_: Dialect, __: int) -> Exchange[list[Reply]]:
+def reading_slots(_: Peer, __: int) -> Exchange[list[Reply]]:
     """Ask a node for the map."""
     (reply,) = yield Send((("CLUSTER", "SLOTS"),))
     if isinstance(reply, ResponseError):

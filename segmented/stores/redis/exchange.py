@@ -15,19 +15,22 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, ResponseError, TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
-from segmented.errors import LayoutUnknown, PoolFrozen, PoolVanished, SegmentedError
+from segmented.errors import LayoutUnknown, PoolFrozen, PoolUnverified, PoolVanished, SegmentedError
 from segmented.models.shards import Shard, no_keys_of
 from segmented.protocol.codecs import CODECS
 from segmented.protocol.wire import (
+    IDENTITY,
     QUESTION,
     Call,
     Command,
     Dialect,
     Exchange,
+    Peer,
     Reply,
     Send,
     Sight,
     dialect_of,
+    identity_of,
     position,
 )
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, our_error
@@ -62,6 +65,9 @@ class Seen:
     each lock the highest fencing token. It sends them with every script that declares so, as the last argument. A pool
     that is behind them has lost acknowledged changes, and the script freezes it. A new token exceeds them, also on a
     promoted server whose clock is behind. A name is the first key of a script. Thread-safe.
+
+    The same argument ends with the identity of the connection's server: a gated pool that was verified on another one
+    may have lost changes that no process has seen, and the script refuses to work until it is verified again.
     """
 
     def __init__(self) -> None:
@@ -72,13 +78,13 @@ class Seen:
         self._reported: set[tuple[str, tuple[int, int]]] = set()
         self.on_frozen: Callable[[PoolFrozen], None] | None = None
 
-    def added_to(self, call: Call) -> str | None:
+    def added_to(self, call: Call, server: str) -> str | None:
         """Append the numbers to the call's arguments and return their name, or None for a script that takes none."""
         if call.script is None or not call.script.takes_seen:
             return None
         name = call.keys[0]
         sight = self._pools.get(name) or self._locks.get(name)
-        call.arguments = (*call.arguments, "0-0-0" if sight is None else "{}-{}-{}".format(*sight))
+        call.arguments = (*call.arguments, f"0-0-0-{server}" if sight is None else "{}-{}-{}-{}".format(*sight, server))
         return name
 
     def learn(self, name: str | None, codec: Codec, reply: Reply, answer: object) -> None:
@@ -106,11 +112,13 @@ class Seen:
             self.note(name, (epoch, max((getattr(answer, "sequence", 0) for answer in answers), default=0), 0))
 
     def error(self, operation: object, refused: ResponseError) -> Exception:
-        """Return our error for a pool that lost changes, or that another release keeps; any other error unchanged."""
+        """Return our error for a pool that lost changes or may have, or of another release; others unchanged."""
         kind, *rest = str(refused).split(" ")
         sku: str = getattr(operation, "sku", "") or getattr(operation, "shard", "")
         if kind == "VANISHED" and rest:
             return no_keys_of(sku) if isinstance(sku, Shard) else PoolVanished(sku, int(rest[0]))
+        if kind == "UNVERIFIED":
+            return PoolUnverified(sku)
         if kind not in {"FROZEN", "LAYOUT"} or len(rest) < 2:  # noqa: PLR2004  # what is there, and what was seen or is known
             return refused
         if kind == "LAYOUT":
@@ -150,13 +158,13 @@ class Seen:
         self._locks[name] = max(sight, known or sight)  # last, so that the one unused for longest goes first
 
 
-def perform_one(operation: Operation[AnswerT], seen: Seen, dialect: Dialect, attempt: int) -> Exchange[AnswerT]:
+def perform_one(operation: Operation[AnswerT], seen: Seen, peer: Peer, attempt: int) -> Exchange[AnswerT]:
     """Perform one operation. From the second `attempt` on, an earlier one may have run and lost its reply."""
     codec = CODECS[type(operation)]
     answer: Any = None
     name = None
-    if codec.native is not None and dialect is not Dialect.SCRIPT:
-        commands = codec.native.encode(operation, dialect)
+    if codec.native is not None and peer.dialect is not Dialect.SCRIPT:
+        commands = codec.native.encode(operation, peer.dialect)
         if commands:
             replies = yield Send(commands)
             for reply in replies:
@@ -166,7 +174,7 @@ def perform_one(operation: Operation[AnswerT], seen: Seen, dialect: Dialect, att
                 answer = codec.native.decode(operation, replies)
     if answer is None:
         call = codec.encode(operation)
-        name = seen.added_to(call)
+        name = seen.added_to(call, peer.server)
         (reply,) = yield Send((_by_digest(call),))
         if isinstance(reply, NoScriptError):  # after a restart, a SCRIPT FLUSH or a change of server
             (reply,) = yield Send((_whole(call),))
@@ -184,10 +192,10 @@ def perform_one(operation: Operation[AnswerT], seen: Seen, dialect: Dialect, att
 
 
 def perform_all(
-    operations: Sequence[Operation[AnswerT]], where: str, seen: Seen, dialect: Dialect, _: int
+    operations: Sequence[Operation[AnswerT]], where: str, seen: Seen, peer: Peer, _: int
 ) -> Exchange[list[AnswerT | SegmentedError]]:
     """Perform independent operations in one round trip, or in two if scripts were not cached."""
-    requests = [_Request(operation, seen, dialect) for operation in operations]
+    requests = [_Request(operation, seen, peer) for operation in operations]
     replies = yield Send([command for request in requests for command in request.commands])
     position = 0
     for request in requests:
@@ -209,17 +217,17 @@ def perform_all(
 
 
 def freeing(
-    operation: Operation[Any], behind: Operation[Any], where: str, seen: Seen, dialect: Dialect, attempt: int
+    operation: Operation[Any], behind: Operation[Any], where: str, seen: Seen, peer: Peer, attempt: int
 ) -> Exchange[list[Any]]:
     """Perform a release and then a waiter's attempt in one round trip; one answer or error each."""
-    answers = yield from perform_all((operation, behind), where, seen, dialect, attempt)
+    answers = yield from perform_all((operation, behind), where, seen, peer, attempt)
     doubt = CODECS[type(operation)].doubt
     if attempt > 1 and doubt is not None and not isinstance(answers[0], SegmentedError):
         answers[0] = doubt(answers[0])
     return answers
 
 
-def publishing(channel: str, word: str, _: Dialect, __: int) -> Exchange[None]:
+def publishing(channel: str, word: str, _: Peer, __: int) -> Exchange[None]:
     """Send one message."""
     yield Send((("PUBLISH", channel, word),))
 
@@ -227,23 +235,24 @@ def publishing(channel: str, word: str, _: Dialect, __: int) -> Exchange[None]:
 class _Request:
     """One operation of a batch; `answer` is None while the whole script still has to be sent."""
 
-    def __init__(self, operation: Operation[Any], seen: Seen, dialect: Dialect) -> None:
+    def __init__(self, operation: Operation[Any], seen: Seen, peer: Peer) -> None:
         self.operation = operation
         self.answer: Any = None
         self.commands: Sequence[Command] = ()
         self._codec = CODECS[type(operation)]
         self._seen = seen
+        self._server = peer.server
         self.name: str | None = None
         native = self._codec.native
-        if native is not None and dialect is not Dialect.SCRIPT:
-            self.commands = native.encode(operation, dialect)
+        if native is not None and peer.dialect is not Dialect.SCRIPT:
+            self.commands = native.encode(operation, peer.dialect)
         self._native = native if self.commands else None
         if not self.commands:
             self.commands = (_by_digest(self._call()),)
 
     def _call(self) -> Call:
         call = self._codec.encode(self.operation)
-        self.name = self._seen.added_to(call)
+        self.name = self._seen.added_to(call, self._server)
         return call
 
     def in_full(self) -> Command:
@@ -305,20 +314,20 @@ class Wire:
         self._seconds: float = connection.socket_timeout or SOCKET_TIMEOUT
         self._is_hasty = False
         """Whether a deadline shorter than its own timeout was set for connecting, and may still be set."""
-        self.dialect = dialect
+        self.peer: Peer | None = None
         self.idle_since = 0.0
 
-    def open(self, seconds_left: float, check: ServerCheck | None = None) -> Dialect:
-        """Connect if needed, and read the server's dialect; with a `check`, also check that the server is usable."""
+    def open(self, seconds_left: float, check: ServerCheck | None = None) -> Peer:
+        """Connect if needed, and ask who the server is; with a `check`, also check that the server is usable."""
         if seconds_left <= 0:
             raise RedisTimeoutError(TOO_LATE)
         if not self.connection.is_connected:
             self._connect(seconds_left)
-            self.dialect = self._wanted
-        if self.dialect is None or check is not None:
+            self.peer = None
+        if self.peer is None or check is not None:
             replies = self.ask(greeting(check, self._wanted), min(self._seconds, seconds_left))
-            self.dialect = greeted(replies, check, self._wanted)
-        return self.dialect
+            self.peer = greeted(replies, check, self._wanted)
+        return self.peer
 
     def _connect(self, seconds_left: float) -> None:
         connection = self.connection
@@ -369,12 +378,12 @@ class Wire:
 
 
 def greeting(check: ServerCheck | None, wanted: Dialect | None) -> Sequence[Command]:
-    """Return the commands sent to a server before its first operation, in one round trip."""
-    return (*(() if wanted else (QUESTION,)), *(check.commands if check else ()))
+    """Return the commands sent on a new connection before its first operation, in one round trip."""
+    return (IDENTITY, *(() if wanted else (QUESTION,)), *(check.commands if check else ()))
 
 
-def greeted(replies: Sequence[Reply], check: ServerCheck | None, wanted: Dialect | None) -> Dialect:
+def greeted(replies: Sequence[Reply], check: ServerCheck | None, wanted: Dialect | None) -> Peer:
     """Read the replies to `greeting`. Raises InvalidInput for an unusable server."""
     if check is not None:
         check.read(replies[-len(check.commands) :])
-    return wanted or dialect_of(replies[0])
+    return Peer(wanted or dialect_of(replies[1]), identity_of(replies[0]))

@@ -113,12 +113,13 @@ class Link:
         for attempt in range(1, self._tries + 1):
             wire = self._take(deadline)
             try:
-                dialect = wire.dialect
-                if dialect is None or self._check is not None or not wire.connection.is_connected:
-                    dialect = self.dialect = wire.open(deadline - now(), self._check)
+                peer = wire.peer
+                if peer is None or self._check is not None or not wire.connection.is_connected:
+                    peer = wire.open(deadline - now(), self._check)
+                    self.dialect = peer.dialect
                     self._check = None
                 self._is_failing = False
-                return wire.converse(make_exchange(dialect, attempt), now, deadline)
+                return wire.converse(make_exchange(peer, attempt), now, deadline)
             except TRANSPORT_ERRORS:
                 self._is_failing = True
                 self.close()  # the other idle connections probably broke too

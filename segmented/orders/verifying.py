@@ -1,0 +1,67 @@
+"""Verify a gated pool whose server was restarted or replaced: has it all that its order database has seen of it?
+
+Such a server may lack changes that it had acknowledged. A process that has seen them notices it, but perhaps there is
+none any more. So every pool script of a gated pool compares the server's identity with the one that the pool was last
+verified on, and refuses to work on another one. Then:
+
+1. The new server is asked for its identity.
+2. The database is read: the epoch, and the highest change of the pool that an order it confirmed had. Changes that only
+   the old server had are in the database by now, or they were never acknowledged.
+3. One script compares the pool with these numbers. If it is behind, it is frozen, and is to be rebuilt. Otherwise the
+   script notes the server, unless yet another one has replaced it: then the database is read again.
+
+Every step can be repeated, and any number of processes may do it at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from segmented import protocol as op
+from segmented.errors import InvalidInput, PoolUnverified
+from segmented.models import Verified
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from segmented.orders.gate import Gate
+    from segmented.stock import Pool
+
+SERVERS_MAX: Final = 5
+"""Maximum number of servers that may replace one another during one call."""
+
+AnswerT = TypeVar("AnswerT")
+
+
+def verify(pool: Pool, gate: Gate) -> Verified:
+    """Compare a gated pool with its order database, so that it sells on a restarted or promoted server.
+
+    Safe to repeat, also concurrently. Raises PoolFrozen if the server lost changes (then use `rebuild`), PoolNotGated,
+    PoolMissing, InvalidInput if the database has no rows for the pool, and PoolUnverified if the servers change too
+    quickly.
+    """
+    server = ""
+    for _ in range(SERVERS_MAX):
+        rows = gate.totals(pool.sku)
+        if not rows.segments:
+            message = (
+                f"the order database has no rows for {pool.sku!r}: name the database that the pool was opened with"
+            )
+            raise InvalidInput(message)
+        epoch = max(row.epoch for row in rows.segments)
+        answer = pool.store.execute(op.VerifyPool(pool.sku, epoch, rows.sequence, server))
+        if isinstance(answer, Verified):
+            return answer
+        server = answer
+    raise PoolUnverified(pool.sku)
+
+
+def when_verified(pool: Pool, gate: Gate | None, ask: Callable[[], AnswerT]) -> AnswerT:
+    """Ask the pool; if it must be verified first, do so and ask again. Without a gate, raises PoolUnverified."""
+    try:
+        return ask()
+    except PoolUnverified:
+        if gate is None:
+            raise
+        verify(pool, gate)
+    return ask()

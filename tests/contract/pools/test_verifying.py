@@ -1,0 +1,133 @@
+"""A gated pool on another server than it was verified on answers nothing until it is compared with its database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmented import protocol as op
+from segmented.errors import InvalidInput, PoolFrozen, PoolMissing, PoolNotGated, PoolUnverified
+from segmented.models import Reserved, Verified
+from tests.contract.pools.shop import Shop
+from tests.contract.pools.test_freezing import CHANGES
+
+if TYPE_CHECKING:
+    from tests.fixtures.stores import Side
+
+
+@pytest.fixture
+def shop(side: Side) -> Shop:
+    return Shop(side, side.name())
+
+
+@pytest.fixture
+def redis_shop(redis_side: Side) -> Shop:
+    return Shop(redis_side, redis_side.name())
+
+
+def moved(shop: Shop, *, gated: bool = True) -> Shop:
+    """Open a pool of ten units with one sold and one reserved, as it is found after a restart of its server."""
+    shop.open(10, 4, gated=gated)
+    shop.reserved("sold")
+    shop.confirm("sold")
+    shop.reserved("kept", 2)
+    shop.side.raw().hset(shop.keys.meta, "server", "another")
+    return shop
+
+
+def verify(shop: Shop, sequence: int = 3, *, epoch: int = 1) -> Verified:
+    """Verify the pool by the two steps that the order database takes."""
+    server = shop.side.execute(op.VerifyPool(shop.sku, epoch, sequence))
+    if isinstance(server, Verified):
+        return server
+    answer = shop.side.execute(op.VerifyPool(shop.sku, epoch, sequence, server))
+    assert isinstance(answer, Verified)
+    return answer
+
+
+@pytest.mark.parametrize("change", [name for name in CHANGES if name != "open"])
+def test_an_unverified_pool_changes_nothing_until_it_is_verified(redis_shop: Shop, change: str) -> None:
+    shop = moved(redis_shop)
+    before = shop.side.execute(op.ReadPool(shop.sku)), shop.side.raw().hgetall(shop.keys.meta)
+    with pytest.raises(PoolUnverified, match=f"segmented pool verify {shop.sku} --database") as error:
+        CHANGES[change](shop)
+    assert error.value.sku == shop.sku
+    assert (shop.side.execute(op.ReadPool(shop.sku)), shop.side.raw().hgetall(shop.keys.meta)) == before
+    assert verify(shop) == Verified(shop.sku, replay=False)
+    assert verify(shop) == Verified(shop.sku, replay=True)
+    assert isinstance(shop.reserve("next"), Reserved)
+
+
+def test_it_is_read_opened_again_and_audited(redis_shop: Shop) -> None:
+    shop = moved(redis_shop)
+    state = shop.side.pool(shop.sku).state()
+    assert (state.available, state.frozen) == (7, None)
+    assert shop.open(10, 4, gated=True).state == state
+    assert shop.side.pool(shop.sku).audit().is_clean
+
+
+def test_a_pool_that_an_earlier_release_opened_is_verified_first(redis_shop: Shop) -> None:
+    shop = moved(redis_shop)
+    shop.side.raw().hdel(shop.keys.meta, "server")
+    with pytest.raises(PoolUnverified):
+        shop.reserve("next")
+    verify(shop)
+    assert isinstance(shop.reserve("next"), Reserved)
+
+
+def test_a_pool_without_a_gate_has_nobody_to_ask_and_sells_on(redis_shop: Shop) -> None:
+    shop = moved(redis_shop, gated=False)
+    assert isinstance(shop.reserve("next"), Reserved)
+
+
+def test_a_pool_that_is_behind_its_database_is_frozen(shop: Shop) -> None:
+    shop.open(10, 4, gated=True)
+    shop.reserved("kept")
+    with pytest.raises(PoolFrozen) as error:
+        verify(shop, 3)
+    assert (error.value.found, error.value.seen) == ((1, 2), (1, 3))
+    with pytest.raises(PoolFrozen):
+        verify(shop, 0)
+    with pytest.raises(PoolFrozen):
+        shop.reserve("next")
+    assert shop.side.pool(shop.sku).state().frozen == (1, 3)
+
+
+def test_a_pool_in_an_earlier_epoch_than_its_database_is_frozen(shop: Shop) -> None:
+    shop.open(10, 4, gated=True)
+    with pytest.raises(PoolFrozen) as error:
+        verify(shop, 0, epoch=2)
+    assert (error.value.found, error.value.seen) == ((1, 1), (2, 0))
+
+
+def test_a_database_that_was_never_in_the_pools_epoch_verifies_nothing(redis_shop: Shop) -> None:
+    shop = redis_shop
+    shop.open(10, 4, gated=True, epoch=2)
+    with pytest.raises(InvalidInput, match="is in epoch 2, which does not fit epoch 1"):
+        verify(shop, 9)
+
+
+def test_only_an_open_gated_pool_is_verified(shop: Shop) -> None:
+    with pytest.raises(PoolMissing):
+        verify(shop)
+    shop.open(10, 4)
+    with pytest.raises(PoolNotGated):
+        verify(shop)
+
+
+def test_a_database_that_was_read_before_this_servers_turn_verifies_nothing(redis_shop: Shop) -> None:
+    shop = moved(redis_shop)
+    server = shop.side.execute(op.VerifyPool(shop.sku, 1, 3))
+    assert isinstance(server, str)
+    assert shop.side.execute(op.VerifyPool(shop.sku, 1, 3, "the one before")) == server
+    with pytest.raises(PoolUnverified):
+        shop.reserve("next")
+    assert shop.side.execute(op.VerifyPool(shop.sku, 1, 3, server)) == Verified(shop.sku, replay=False)
+
+
+def test_a_thawed_pool_is_verified_on_its_server(redis_shop: Shop) -> None:
+    shop = moved(redis_shop)
+    shop.side.execute(op.FreezePool(shop.sku, 1))
+    shop.side.execute(op.ThawPool(shop.sku, 2, 1, 10, is_stored=True))
+    assert isinstance(shop.reserve("next"), Reserved)
