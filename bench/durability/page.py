@@ -23,9 +23,9 @@ acknowledged orders that costs, for each set-up of the stock's server and each f
 In short:
 
 - Without a replica, `appendfsync always` loses nothing but what an operator takes back with an old copy.
-- Without an order database, every other set-up can forget acknowledged orders. A process that has seen them notices it
-  with its next call, and [the pool is frozen](../how-to/recover-a-pool.md). Then no unit is sold twice, provided that
-  you know how many orders your customers have.
+- Without an order database, every other set-up can forget acknowledged orders. A process that has seen them notices it,
+  with [the exceptions below](#what-it-does-not-show), and [the pool is frozen](../how-to/recover-a-pool.md). Then no
+  unit is sold twice, provided that you know how many orders your customers have.
 - With an [order database](durable-gate.md), the server may forget what it likes: no acknowledged order is lost, and no
   unit is sold twice.
 """
@@ -45,9 +45,9 @@ and the buyers go on. When one of them learns that the pool lost changes, an ope
 - *acknowledged orders lost*: orders of the journal that no store has any more. Without an order database these are the
   forgotten ones: only the customer and your own records know of them.
 - *units sold twice*: units of different orders, in the journal or in the order database, beyond the stock.
-- *noticed after*: seconds from the SIGKILL until a buying process gets `PoolFrozen` or `PoolVanished`, in trials in
+- *noticed after*: seconds from the fault until a buying process gets `PoolFrozen` or `PoolVanished`, in trials in
   which the server forgot something: median, maximum.
-- *sells again after*: seconds from the SIGKILL until the next order is acknowledged: median, maximum. That includes the
+- *sells again after*: seconds from the fault until an order is acknowledged again: median, maximum. That includes the
   start of a server, or the promotion, which a script does here at once. A person, a Sentinel or a slow disk adds to it.
 
 The judge reads journals and order rows. It shares no code with the pool, and its own tests feed it journals that were
@@ -106,7 +106,7 @@ def _legend() -> Iterator[str]:
     yield "| set-up | what it is |\n| --- | --- |"
     for profile in PROFILES:
         yield f"| `{profile.name}` | {profile.summary} |"
-    yield "<!-- set: bench/durability/cells.py::PROFILES -->\n\n| fault | what happens |\n| --- | --- |"
+    yield "\n| fault | what happens |\n| --- | --- |"
     for fault in FAULTS:
         yield f"| {fault.name} | {fault.summary} |"
     yield "<!-- set: bench/durability/deployment.py::BEHIND_SECONDS -->\n"
