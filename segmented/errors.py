@@ -238,7 +238,7 @@ class ChangeDiverged(StockError):
 
 
 class PoolFrozen(StockError):
-    """The stock's server lost acknowledged changes of the pool, so only reads and the audit go on until it is mended."""
+    """The stock's server lost acknowledged changes of the pool: only reads and the audit go on until it is mended."""
 
     def __init__(self, sku: str, *, found: tuple[int, int], seen: tuple[int, int]) -> None:
         """Create the error with the pool, and the epoch and sequence number that are there and that were seen."""

@@ -1,4 +1,4 @@
-"""`segmented torture locks` and `segmented torture orders`: real processes that die, and promises that must hold."""
+"""`segmented torture locks`, `orders` and `durability`: real processes that die, and promises that must hold."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ import typer
 
 from bench.cli.tools import finish
 from bench.display import display_on
+from bench.durability.cells import QUICK_TRIALS, DurabilityOptions
+from bench.durability.page import render
+from bench.durability.run import torture_durability
 from bench.orders_torture.options import OrdersOptions
 from bench.orders_torture.run import torture_orders
 from bench.results import check_writable
 from bench.torture.options import KINDS, TortureOptions
 from bench.torture.run import torture_locks
+from segmented import files
 from segmented.cli.console import Console
 
 torture = typer.Typer(no_args_is_help=True, help="Inject faults, and check that the guarantees hold.")
@@ -97,4 +101,36 @@ def orders(  # an option each
     check_writable(json)
     console = Console()
     results = torture_orders(options, console)
+    finish(results, console, json)
+
+
+@torture.command()
+def durability(
+    *,
+    trials: Annotated[int, typer.Option(help="Trials per cell.", metavar="N")] = 30,
+    cell: Annotated[
+        str,
+        typer.Option(
+            help='Cells to run, as a pattern such as "database-*/*" or "everysec/power-loss".', metavar="PATTERN"
+        ),
+    ] = "*",
+    seed: Annotated[int, typer.Option(help="Random seed of the moments of the faults.", metavar="N")] = 1,
+    quick: Annotated[bool, typer.Option("--quick", help=f"Run at most {QUICK_TRIALS} trials per cell.")] = False,
+    page: Annotated[Path | None, typer.Option(help="Write the table as a page to this file.", metavar="FILE")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")] = None,
+) -> None:
+    """Sell under crashes, power failures, failovers and old backups, and count the acknowledged orders that are lost.
+
+    Each cell is a set-up of the stock's server with one fault. Exit code 0 only if every loss was noticed by a process
+    that had seen the lost orders, and if nothing was lost or sold twice where an order database decides.
+    """
+    options = DurabilityOptions(trials=trials, cell=cell, seed=seed, is_quick=quick)
+    check_writable(json)
+    if page is not None:
+        files.check_writable(page, "--page")
+        files.check_apart({"--json": json, "--page": page})
+    console = Console()
+    results = torture_durability(options, display_on(console))
+    if page is not None:
+        files.write_whole(page, render(results.as_json()))
     finish(results, console, json)

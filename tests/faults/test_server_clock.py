@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from bench.preload.clock import ServerClock
 from segmented.errors import AcquireTimeout, LeaseLost, StaleToken
 from segmented.locks import Lock, fenced_set
 from segmented.locks.operator import revoke
@@ -19,7 +20,7 @@ from segmented.servers.binaries import valkey_program
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.support.rings import require_module
-from tests.support.servers.clock import ServerClock, compiled_library
+from tests.support.servers.clock import compiled_library
 from tests.support.servers.nodes import Node, eventually
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 /* A library to preload into a server: its wall clock is ahead of the machine's by what a mapped file says.
  *
- * SEGMENTED_TEST_CLOCK names a file of eight bytes: an offset in microseconds, signed, in the machine's byte order. The
- * tests write it while the server runs. Only CLOCK_REALTIME is shifted: the clock that measures durations is not. The
+ * SEGMENTED_PRELOAD_CLOCK names a file of eight bytes: an offset in microseconds, signed, in the machine's byte order. It
+ * is written while the server runs. Only CLOCK_REALTIME is shifted: the clock that measures durations is not. The
  * system is asked by its call, as the C library's own function may be asked for before the loader is done.
  */
 #define _GNU_SOURCE
@@ -17,7 +17,7 @@
 static volatile int64_t *offset_us;
 
 __attribute__((constructor)) static void map_offset(void) {
-    const char *path = getenv("SEGMENTED_TEST_CLOCK");
+    const char *path = getenv("SEGMENTED_PRELOAD_CLOCK");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0)
         return;

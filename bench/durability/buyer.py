@@ -1,0 +1,125 @@
+"""A buying process: a few threads that buy one unit after the other and note each answer in the journal.
+
+The process keeps one store for its whole life, as a shop does, so it remembers what it has seen.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import count
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bench.durability.journal import JournalWriter
+from bench.orders_torture.event_log import LogWriter
+from segmented.errors import PoolFrozen, PoolMissing, PoolVanished, SegmentedError
+from segmented.models import Order, Settled, SoldOut
+from segmented.orders import Gate, connect, take_order
+from segmented.stock import Grant, Pool
+from segmented.stores.redis import RedisStore
+
+if TYPE_CHECKING:
+    from segmented.models import Refusal
+
+SKU: Final = "durable"
+SEGMENTS: Final = 8
+THREADS: Final = 2
+TTL: Final = 1.0
+HOLD: Final = 2.0
+PACE_SECONDS: Final = 0.004
+"""Pause after each order, so that a sale lasts until its fault."""
+AGAIN_SECONDS: Final = 0.02
+TAKE_SECONDS: Final = 1.0
+KNOWN_SECONDS: Final = 6.0
+"""Time for the outcome of an order to become known. A killed call's lease may outlast it, if a clock is behind."""
+LOST: Final = (PoolFrozen, PoolVanished, PoolMissing)
+"""The errors by which a process learns that changes are lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What one process buys from."""
+
+    process: int
+    url: str
+    database: str | None
+    """The order database of a gated pool."""
+    journal: str
+
+
+def shop_pool(store: RedisStore) -> Pool:
+    """Return the pool as all processes of a trial use it."""
+    return Pool(store, SKU, ttl=TTL, hold=HOLD)
+
+
+def take(pool: Pool, gate: Gate | None, order_id: str) -> Settled | Refusal:
+    """Buy one unit, with the order database if there is one. Safe to repeat under the same id."""
+    if gate is not None:
+        return take_order(pool, gate, Order(order_id), timeout=TAKE_SECONDS)
+    grant = pool.grant(order_id, timeout=TAKE_SECONDS, holder_id=f"holder of {order_id}")
+    return grant.confirm() if isinstance(grant, Grant) else grant
+
+
+def be_buyer(assignment: Assignment) -> None:
+    """Buy until everything is sold. Runs in a process of its own."""
+    os.setsid()  # a terminal's Ctrl-C reaches only the command, which ends its processes
+    threading.Thread(target=_end_with_starter, daemon=True).start()
+    logging.getLogger("segmented").addHandler(logging.NullHandler())  # the journal says what was noticed
+    with ExitStack() as stack:
+        store = stack.enter_context(RedisStore.from_url(assignment.url))
+        gate = None if assignment.database is None else stack.enter_context(Gate(connect(assignment.database)))
+        log = LogWriter(Path(assignment.journal))
+        pool = shop_pool(store)
+        names = [f"{assignment.process}.{thread}" for thread in range(THREADS)]
+        threads = [threading.Thread(target=_buy, args=(pool, gate, JournalWriter(log, name), name)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+def _buy(pool: Pool, gate: Gate | None, journal: JournalWriter, name: str) -> None:
+    for number in count():
+        order_id = f"{name}-{number}"
+        if not _settle(pool, gate, journal, order_id):
+            journal.over()
+            return
+        time.sleep(PACE_SECONDS)
+
+
+def _settle(pool: Pool, gate: Gate | None, journal: JournalWriter, order_id: str) -> bool:
+    """Try an order until its outcome is known; return False if everything is sold."""
+    until: float | None = None
+    while True:
+        try:
+            answer = take(pool, gate, order_id)
+        except LOST as error:
+            journal.noticed(error)
+        except SegmentedError as error:
+            journal.failed(error)
+        else:
+            if isinstance(answer, SoldOut):
+                return False
+            if isinstance(answer, Settled):
+                if answer.state == "confirmed":
+                    journal.ack(order_id, answer.quantity)
+                return True
+            until = until or time.monotonic() + KNOWN_SECONDS  # its segment is still locked by a call that was lost
+            if time.monotonic() > until:
+                journal.left(order_id)
+                return True
+        time.sleep(AGAIN_SECONDS)
+
+
+def _end_with_starter() -> None:
+    starter = multiprocessing.parent_process()
+    if starter is not None:
+        wait([starter.sentinel])
+    os._exit(1)

@@ -1,0 +1,147 @@
+"""The cells of the table: how the stock's server is set up and the pool is used, and which fault is injected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+
+from segmented.errors import InvalidInput
+
+TRIALS_MAX: Final = 1_000
+QUICK_TRIALS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A set-up of the stock's server, and whether an order database decides the pool's orders."""
+
+    name: str
+    summary: str
+    fsync: str | None
+    """The server's `appendfsync`; None: it keeps nothing on disk."""
+    has_replica: bool = False
+    is_gated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault, and what an operator then does to have a server again."""
+
+    name: str
+    summary: str
+    needs_replica: bool | None = None
+    """True: only with a replica; False: only without one; None: with both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One profile under one fault."""
+
+    profile: Profile
+    fault: Fault
+
+    @property
+    def name(self) -> str:
+        """The name by which `--cell` finds it."""
+        return f"{self.profile.name}/{self.fault.name}"
+
+    @property
+    def cuts_files(self) -> bool:
+        """Return whether the fault cuts files, for which the server's syncs must be noted."""
+        return self.fault in {POWER_LOSS, BOTH_POWER_LOSS} and self.profile.fsync is not None
+
+    @property
+    def needs_compiler(self) -> bool:
+        """Return whether a library is preloaded into a server."""
+        return self.cuts_files or self.fault is REPLICA_BEHIND_CLOCK
+
+
+MEMORY: Final = Profile("memory", "the server keeps nothing on disk", None)
+EVERYSEC: Final = Profile("everysec", "append-only file, `appendfsync everysec`", "everysec")
+FSYNC: Final = Profile("fsync", "append-only file, `appendfsync always`", "always")
+REPLICATED: Final = Profile("replicated", "as `everysec`, with an asynchronous replica", "everysec", has_replica=True)
+DATABASE_MEMORY: Final = Profile(
+    "database-memory", "as `memory`, and an order database (SQLite) decides", None, is_gated=True
+)
+DATABASE_REPLICATED: Final = Profile(
+    "database-replicated",
+    "as `replicated`, and an order database (SQLite) decides",
+    "everysec",
+    has_replica=True,
+    is_gated=True,
+)
+PROFILES: Final = (MEMORY, EVERYSEC, FSYNC, REPLICATED, DATABASE_MEMORY, DATABASE_REPLICATED)
+
+CLIENT_KILL: Final = Fault("client-kill", "one of the two buying processes gets a SIGKILL")
+SERVER_KILL: Final = Fault(
+    "server-kill", "the server gets a SIGKILL; it is restarted, or its replica is promoted if it has one"
+)
+POWER_LOSS: Final = Fault(
+    "power-loss",
+    "the server gets a SIGKILL, its files are cut at the last byte that it had synced, and it is restarted",
+    needs_replica=False,
+)
+BOTH_POWER_LOSS: Final = Fault(
+    "both-power-loss", "as power-loss, for server and replica at once; the server is restarted", needs_replica=True
+)
+REPLICA_BEHIND: Final = Fault(
+    "replica-behind",
+    "the replica loses its link and misses sales, the server gets a SIGKILL, the replica is promoted",
+    needs_replica=True,
+)
+REPLICA_BEHIND_CLOCK: Final = Fault(
+    "replica-behind-clock", "as replica-behind, and the replica's clock is 30 s behind", needs_replica=True
+)
+OLD_DUMP: Final = Fault(
+    "old-dump", "an operator stops the server, and starts it with a copy of its data from earlier in the sale"
+)
+FAULTS: Final = (
+    CLIENT_KILL,
+    SERVER_KILL,
+    POWER_LOSS,
+    BOTH_POWER_LOSS,
+    REPLICA_BEHIND,
+    REPLICA_BEHIND_CLOCK,
+    OLD_DUMP,
+)
+
+CELLS: Final = tuple(
+    Cell(profile, fault)
+    for profile in PROFILES
+    for fault in FAULTS
+    if fault.needs_replica is None or fault.needs_replica == profile.has_replica
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DurabilityOptions:
+    """The options of a run."""
+
+    trials: int = 30
+    cell: str = "*"
+    seed: int = 1
+    is_quick: bool = False
+
+    def __post_init__(self) -> None:
+        """Validate the options. Raises InvalidInput."""
+        if not 1 <= self.trials <= TRIALS_MAX:
+            message = f"--trials {self.trials} must be between 1 and {TRIALS_MAX:,}"
+            raise InvalidInput(message)
+        if self.seed < 0:
+            message = f"--seed {self.seed} must not be negative"
+            raise InvalidInput(message)
+        if not self.cells:
+            names = ", ".join(cell.name for cell in CELLS)
+            message = f"--cell {self.cell!r} matches none of the cells: {names}"
+            raise InvalidInput(message)
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The cells to run."""
+        return [cell for cell in CELLS if fnmatchcase(cell.name, self.cell)]
+
+    @property
+    def trial_count(self) -> int:
+        """Trials of each cell."""
+        return min(self.trials, QUICK_TRIALS) if self.is_quick else self.trials

@@ -1,0 +1,122 @@
+"""Renders the loss table as a page: a pure function of the saved results, so that a test can compare them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from bench.durability.cells import FAULTS, PROFILES
+from bench.durability.results import LABELS, row_of
+from bench.durability.trial import STOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SHOWN: Final = "<!-- shown: bench/durability/results.json -->"
+
+INTRODUCTION: Final = """\
+# What a fault can lose
+
+Redis and Valkey acknowledge writes that a crash, a power failure or a failover can take back. This page shows how many
+acknowledged orders that costs, for each set-up of the stock's server and each fault, and when a process notices it.
+`segmented torture durability` injects the faults into real servers and writes this page from what it counted.
+
+In short:
+
+- Without a replica, `appendfsync always` loses nothing but what an operator takes back with an old copy.
+- Without an order database, every other set-up can forget acknowledged orders. A process that has seen them notices it,
+  with [the exceptions below](#what-it-does-not-show), and [the pool is frozen](../how-to/recover-a-pool.md). Then no
+  unit is sold twice, provided that you know how many orders your customers have.
+- With an [order database](durable-gate.md), the server may forget what it likes: no acknowledged order is lost, and no
+  unit is sold twice.
+"""
+
+METHOD: Final = """\
+## How it is counted
+
+A trial is one sale on servers of its own. Two processes with two threads each buy single units, and note every
+acknowledged order in a journal, a file outside of the stock's server. At a random moment of the sale comes the fault.
+A replica is cut off, and a copy of the data is made, a random while before. Then the address leads to a server again,
+and the buyers go on. When one of them learns that the pool lost changes, an operator counts the journal and does what
+[recover a pool](../how-to/recover-a-pool.md) says. Then the rest is sold.
+<!-- set: bench/durability/buyers.py::PROCESSES, bench/durability/buyer.py::THREADS -->
+
+- *acknowledged before the fault*: orders that were in the journal when a server answered again.
+- *forgotten by the server*: of these, the ones that its ledger did not have as confirmed at that moment.
+- *acknowledged orders lost*: orders of the journal that no store has any more. Without an order database these are the
+  forgotten ones: only the customer and your own records know of them.
+- *units sold twice*: units of different orders, in the journal or in the order database, beyond the stock.
+- *noticed after*: seconds from the fault until a buying process gets `PoolFrozen` or `PoolVanished`, in trials in
+  which the server forgot something: median, maximum.
+- *sells again after*: seconds from the fault until an order is acknowledged again: median, maximum. That includes the
+  start of a server, or the promotion, which a script does here at once. A person, a Sentinel or a slow disk adds to it.
+
+The judge reads journals and order rows. It shares no code with the pool, and its own tests feed it journals that were
+doctored.
+<!-- shown: tests/bench/unit/test_durability_judge.py::test_a_forgotten_order_that_no_process_noticed_is_found -->
+"""
+
+RESERVATIONS: Final = """\
+## What it does not show
+
+- No cell kills Celery workers: [torture the orders](../how-to/torture-orders.md) does that.
+- The processes that saw the lost changes go on in every trial. Where all of them are gone, too, a pool without an order
+  database sells on from what is left, and nobody notices: see
+  [what is not noticed](../how-to/recover-a-pool.md#what-is-not-noticed).
+- Sequence numbers are compared, not servers. If very few changes are lost, another process, which has not seen them,
+  may make as many new ones before the process that has seen them calls again. Then nothing is noticed without an order
+  database. The run fails if that happens in a trial.
+- Sentinel and cluster failovers are not in the table: one replica is promoted by a command.
+- A power failure is emulated: the process is killed, and its files are cut at the last byte that it had synced, which a
+  preloaded library has noted. A disk that says it has synced and has not is worse.
+- A stalled replica is one whose link was cut. A process that is merely stopped would apply what is left in its socket
+  when it goes on.
+- The profiles are set-ups, not arguments of a pool. Nothing checks at `open` how a server is set up.
+"""
+
+
+def render(results: dict[str, Any]) -> str:
+    """Return the page."""
+    parts = [INTRODUCTION, "## The table\n", "\n".join(_table(results)), _verdict(results)]
+    parts += ["## Set-ups and faults\n", "\n".join(_legend()), METHOD, RESERVATIONS]
+    parts += ["## Conditions\n", _conditions(results["conditions"])]
+    return "\n".join(parts)
+
+
+def _table(results: dict[str, Any]) -> Iterator[str]:
+    yield "| set-up | fault | " + " | ".join(LABELS) + " |"
+    yield "| --- | --- |" + " ---: |" * len(LABELS)
+    for cell in results["cells"]:
+        row = [f"skipped: {cell['skipped']}", *row_of(cell)[1:]] if cell["skipped"] else row_of(cell)
+        yield f"| `{cell['profile']}` | {cell['fault']} | " + " | ".join(row) + " |"
+    yield f"{SHOWN}\n"
+
+
+def _verdict(results: dict[str, Any]) -> str:
+    broken: list[str] = results["broken"]
+    if broken:
+        found = "".join(f"- {sentence}.\n" for sentence in broken)
+        return f"These guarantees did not hold:\n\n{found}{SHOWN}\n"
+    return (
+        "In every trial in which the server forgot acknowledged orders, a process noticed it. With an order database\n"
+        f"no trial lost an order or sold a unit twice.\n{SHOWN}\n"
+    )
+
+
+def _legend() -> Iterator[str]:
+    yield "| set-up | what it is |\n| --- | --- |"
+    for profile in PROFILES:
+        yield f"| `{profile.name}` | {profile.summary} |"
+    yield "\n| fault | what happens |\n| --- | --- |"
+    for fault in FAULTS:
+        yield f"| {fault.name} | {fault.summary} |"
+    yield "<!-- set: bench/durability/deployment.py::BEHIND_SECONDS -->\n"
+
+
+def _conditions(found: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
+    options = found["options"]
+    return (
+        f"{options['trials']} trials a cell, seed {options['seed']}, a stock of {STOCK:,} units each; {found['cores']} "
+        f"cores for everything\n({found['cpu_model']}), load {found['load_before']:g} at the beginning; {versions}; "
+        f"commit {found['commit'] or 'unknown'}.\n{SHOWN}\n"
+    )

