@@ -66,6 +66,10 @@ def take_order(
         return before
     for _ in range(SUPERSEDED_MAX):
         grant = pool.grant(order, timeout=timeout, keep_refusal=keep_refusal, partial=partial)
+        if (
+            isinstance(grant, Settled) and grant.state != "confirmed"
+        ):  # the pool may be of a later epoch than is known here
+            return _decided_before(pool, gate, order, pool.state().epoch) or grant
         if not isinstance(grant, Grant):
             return grant
         if body is not None:

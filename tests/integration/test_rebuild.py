@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented import Order, Pool, RedisStore, Reserved, Settled, SoldOut
+from segmented import Order, Pool, RedisStore, Reserved, Settled, SoldOut, protocol as op
 from segmented.errors import (
     GrantSuperseded,
     InvalidInput,
@@ -229,6 +229,61 @@ def test_every_step_of_a_rebuild_may_be_the_last_one_of_its_process(store: Redis
         if not has_died:
             break
     assert 10 < steps < STEPS_MAX - 1
+
+
+def test_an_epoch_whose_sales_were_lost_is_not_used_again(pool: Pool, gate: Gate, valkey: ValkeyServer) -> None:
+    with forgotten(pool):
+        sell(pool, gate, "lost")
+    with RedisStore.from_url(valkey.url) as other:
+        fresh = Pool(other, SKU)
+        pool.store.execute(op.FreezePool(SKU, 1))
+        with forgotten(pool):
+            assert rebuild(fresh, gate).state.epoch == 2
+            late = fresh.reserve("late")
+            assert isinstance(late, Reserved)
+            sell(fresh, gate, "lost in epoch 2", 3)
+    assert rebuild(pool, gate).state.epoch == 3  # by a process that has not seen epoch 2
+    with pytest.raises(PoolDiverged, match="the database is in epoch 3"):
+        finish_reserved(pool, gate, Order("late"), late)
+    assert sell(pool, gate, "lost in epoch 2", 3).replay
+    assert (pool.state().confirmed, gate.totals(SKU).sold) == (4, 4)
+    check_sells_the_rest(pool, gate)
+
+
+def test_an_order_sold_by_a_lost_epoch_stays_sold_for_a_process_that_knows_only_that_one(
+    pool: Pool, gate: Gate, valkey: ValkeyServer
+) -> None:
+    assert pool.epoch() == 1
+    with forgotten(pool):
+        sell(pool, gate, "lost")
+    with RedisStore.from_url(valkey.url) as other:
+        fresh = Pool(other, SKU)
+        fresh.store.execute(op.FreezePool(SKU, 1))
+        rebuild(fresh, gate)
+        again = fresh.reserve("lost")
+        assert isinstance(again, Reserved)
+        assert finish_reserved(fresh, gate, Order("lost"), again).state == "confirmed"  # its units went back
+    assert sell(pool, gate, "lost").state == "confirmed"
+    assert (pool.state().confirmed, gate.totals(SKU).sold) == (1, 1)
+
+
+def test_a_process_that_is_the_first_to_see_the_loss_rebuilds_the_pool(pool: Pool, gate: Gate) -> None:
+    with forgotten(pool):
+        sell(pool, gate, "lost", 2)
+    assert pool.state().frozen == (1, 3)  # as this process knows; nobody has frozen the pool yet
+    assert rebuild(pool, gate).state.epoch == 2
+    check_sells_the_rest(pool, gate)
+
+
+def test_a_rebuild_that_another_one_overtook_leaves_the_pool_in_the_database_s_epoch(pool: Pool, gate: Gate) -> None:
+    """Another process raised the database to epoch 2, read what was sold, and died before it opened the pool."""
+    with forgotten(pool):
+        sell(pool, gate, "lost", 2)
+    assert gate.stocking.raise_epoch(SKU, 4, epoch=2) is not None
+    gate.stocking.note_opened(SKU, epoch=2)
+    thawed = rebuild(pool, gate)
+    assert (thawed.state.epoch, gate.totals(SKU).segments[0].epoch) == (3, 3)
+    check_sells_the_rest(pool, gate)
 
 
 # --- what is refused ---

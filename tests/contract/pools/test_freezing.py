@@ -260,6 +260,16 @@ def test_lost_changes_freeze_a_pool_before_the_next_order_is_answered(redis_shop
     assert shop.granted("next").fencing_token > token
 
 
+def test_a_process_that_is_the_first_to_see_the_loss_thaws_the_pool(redis_shop: Shop) -> None:
+    shop = redis_shop
+    shop.open(10, 4)
+    with forgotten(shop):
+        shop.granted("lost")
+    pool = shop.side.pool(shop.sku)
+    assert pool.state().frozen == (1, 2)  # as this process knows; nobody has frozen the pool yet
+    assert (pool.thaw(sold=1).state.epoch, pool.state().available) == (2, 9)
+
+
 def test_a_pool_that_lost_nothing_sells_on(redis_shop: Shop) -> None:
     shop = redis_shop
     shop.open(10, 4)
