@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from segmented.models import PoolState
+    from segmented.orders.answers import SegmentTotals
     from segmented.orders.gate import Gate
     from segmented.stock import Pool
 
@@ -71,26 +72,37 @@ def _rebuilt(pool: Pool, gate: Gate, state: PoolState) -> Thawed | None:
     if not found.segments:
         message = f"the order database has no rows for {pool.sku!r}: name the database that the pool was opened with"
         raise InvalidInput(message)
-    epoch = _next_epoch(gate, state, max(row.epoch for row in found.segments))
+    epoch = _next_epoch(gate, state, _epoch_of(found))
     rows = gate.stocking.raise_epoch(pool.sku, state.segment_count, epoch=epoch)
     if rows is None:
         message = f"{pool.sku!r} was rebuilt in an epoch later than {epoch} meanwhile: read its state"
         raise InvalidInput(message)
     last = op.ThawPool(pool.sku, epoch, rows.sold, rows.quota, is_stored=True)
-    try:
+    with suppress(PoolNotFrozen):  # another rebuild opened it
         for decided in _decided(pool, gate):
             pool.store.execute(replace(last, decided=decided, is_last=False))
         for voided in _voided(pool, gate, rows.quota - rows.sold):
             pool.store.execute(replace(last, decided=voided, is_last=False))
         noted = gate.stocking.note_opened(pool.sku, epoch=epoch)
-        if noted != Stored(replay=False, state="done", epoch=epoch):  # another one may have opened it, and sold since
-            return None
-        with suppress(InvalidInput):  # the pool is another one again: a replica took its place, or a later rebuild
-            return pool.store.execute(last)
-    except PoolNotFrozen:  # another one opened it in an epoch that the database refuses by now
-        with suppress(InvalidInput):
-            pool.store.execute(op.FreezePool(pool.sku, pool.state().epoch))
+        if noted == Stored(replay=False, state="done", epoch=epoch):  # else another one may have opened it, and sold
+            with suppress(InvalidInput):  # the pool is another one again: a replica took its place, or a later rebuild
+                thawed = pool.store.execute(last)
+                if _epoch_of(gate.totals(pool.sku)) == epoch:
+                    return thawed
+    _freeze_if_left_behind(pool, gate)
     return None
+
+
+def _freeze_if_left_behind(pool: Pool, gate: Gate) -> None:
+    """Freeze a pool that sells in an epoch whose orders the database refuses: a later rebuild began meanwhile."""
+    state = pool.state()
+    if state.frozen is None and state.epoch < _epoch_of(gate.totals(pool.sku)):
+        with suppress(InvalidInput):
+            pool.store.execute(op.FreezePool(pool.sku, state.epoch))
+
+
+def _epoch_of(found: SegmentTotals) -> int:
+    return max(row.epoch for row in found.segments)
 
 
 def _next_epoch(gate: Gate, state: PoolState, begun: int) -> int:

@@ -6,7 +6,8 @@ A server that lost its last writes is the same server here, with the pool's keys
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from segmented.models import Settled as SettledAnswer
     from segmented.models.submitted import Deciding
     from segmented.orders import Gate
+    from segmented.plans.drivers import Store
     from segmented.servers import ValkeyServer
     from segmented.stock import Grant
     from tests.support.servers.deployments import ReplicaPair
@@ -284,6 +286,77 @@ def test_a_rebuild_that_another_one_overtook_leaves_the_pool_in_the_database_s_e
     thawed = rebuild(pool, gate)
     assert (thawed.state.epoch, gate.totals(SKU).segments[0].epoch) == (3, 3)
     check_sells_the_rest(pool, gate)
+
+
+class OvertakenStore(DyingStore):
+    """Something happens before the nth operation of a kind."""
+
+    def __init__(self, store: Store, kind: type[op.Operation[Any]], nth: int, happens: Callable[[], None]) -> None:
+        super().__init__(store, StepCounter())
+        self._kind, self._left, self._happens = kind, nth, happens
+
+    def execute(self, operation: op.Operation[Any], *, deadline: float = inf) -> Any:  # noqa: ANN401  # as its answer
+        self._left -= isinstance(operation, self._kind)
+        if self._left == 0:
+            self._left = -1
+            self._happens()
+        return super().execute(operation, deadline=deadline)
+
+
+@pytest.mark.parametrize(
+    ("kind", "nth"),
+    [
+        pytest.param(op.ReadPool, 2, id="before it is noted"),
+        pytest.param(op.ThawPool, 1, id="after it was noted"),
+    ],
+)
+def test_another_rebuild_that_opens_the_pool_and_is_lost_leaves_no_older_number(
+    pool: Pool, gate: Gate, valkey: ValkeyServer, kind: type[op.Operation[Any]], nth: int
+) -> None:
+    pool.store.execute(op.FreezePool(SKU, 1))
+    with RedisStore.from_url(valkey.url) as other:
+        fresh = Pool(other, SKU)
+
+        def overtake() -> None:
+            with forgotten(pool):
+                rebuild(fresh, gate)
+                sell(fresh, gate, "in between", 3)
+
+        state = rebuild(Pool(OvertakenStore(pool.store, kind, nth, overtake), SKU), gate).state
+        assert (state.epoch, state.confirmed) == (gate.totals(SKU).segments[0].epoch, gate.totals(SKU).sold)
+        check_sells_the_rest(Pool(other, SKU), gate)
+
+
+def test_another_rebuild_that_opens_the_pool_in_a_later_epoch_is_left_alone(
+    pool: Pool, gate: Gate, valkey: ValkeyServer
+) -> None:
+    pool.store.execute(op.FreezePool(SKU, 1))
+    with RedisStore.from_url(valkey.url) as other:
+        overtaken = OvertakenStore(pool.store, op.ThawPool, 1, lambda: assert_rebuilt(Pool(other, SKU), gate, 3))
+        thawed = rebuild(Pool(overtaken, SKU), gate)
+    assert (thawed.replay, thawed.state.epoch, thawed.state.frozen) == (True, 3, None)
+    check_sells_the_rest(pool, gate)
+
+
+def assert_rebuilt(pool: Pool, gate: Gate, epoch: int) -> None:
+    assert rebuild(pool, gate).state.epoch == epoch
+
+
+def test_another_rebuild_that_opens_the_pool_in_an_earlier_epoch_does_not_keep_it_there(
+    pool: Pool, gate: Gate, valkey: ValkeyServer
+) -> None:
+    pool.store.execute(op.FreezePool(SKU, 1))
+    with RedisStore.from_url(valkey.url) as other:
+        assert gate.stocking.raise_epoch(SKU, 4, epoch=2) is not None
+        gate.stocking.note_opened(SKU, epoch=2)
+        late = op.ThawPool(SKU, 2, sold=0, stocked=20, is_stored=True)
+        overtaken = OvertakenStore(pool.store, op.ThawPool, 1, lambda: assert_thawed(other, late))
+        assert rebuild(Pool(overtaken, SKU), gate).state.epoch == 4
+    check_sells_the_rest(pool, gate)
+
+
+def assert_thawed(store: RedisStore, operation: op.ThawPool) -> None:
+    assert store.execute(operation) is not None
 
 
 # --- what is refused ---
