@@ -145,6 +145,7 @@ class GatedSale:
             self.bodies[name] += 1
             assert way == "repeat" or self.bodies[name] == 1, f"the body of {name} ran again unasked"
             assert grant.order_id == order.order_id
+            self.counts["bodies of orders that are sold"] += self._is_sold(order)
             process.sleep(0.002)
 
         match way:
@@ -229,6 +230,11 @@ class GatedSale:
             is_right = kept is not None and (kept.state == "confirmed") == (answer.state == "confirmed")
             assert is_right or not has_asked, (answer, kept)
             self.counts["answers of a pool that the database contradicts"] += not is_right
+        if isinstance(answer, SoldOut):  # a repeat, by a process that does not know that the pool forgot its order
+            self.counts["refusals of orders that are sold"] += self._is_sold(order)
+
+    def _is_sold(self, order: Order) -> bool:
+        return order.order_id in self.gate.stored and self.gate.stored[order.order_id].state == "confirmed"
 
     # --- the end ---
 
