@@ -72,6 +72,10 @@ def _rebuilt(pool: Pool, gate: Gate, state: PoolState) -> Thawed | None:
     if not found.segments:
         message = f"the order database has no rows for {pool.sku!r}: name the database that the pool was opened with"
         raise InvalidInput(message)
+    try:  # perhaps only this process knows of the loss so far: nobody may take units between here and the end
+        pool.store.execute(op.FreezePool(pool.sku, state.epoch))
+    except InvalidInput:
+        return None
     epoch = _next_epoch(gate, state, _epoch_of(found))
     rows = gate.stocking.raise_epoch(pool.sku, state.segment_count, epoch=epoch)
     if rows is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented import Order, Pool, RedisStore, Reserved, protocol as op
-from segmented.errors import PoolDiverged
+from segmented.errors import PoolDiverged, PoolFrozen
 from segmented.orders import finish_reserved, open_gated, rebuild
 from tests.support.dying import DyingStore, StepCounter
 from tests.support.pools.forgetting import SKU, check_sells_the_rest, forgotten, sell
@@ -90,6 +90,22 @@ def test_a_rebuild_that_another_one_overtook_leaves_the_pool_in_the_database_s_e
     gate.stocking.note_opened(SKU, epoch=2)
     thawed = rebuild(pool, gate)
     assert (thawed.state.epoch, gate.totals(SKU).segments[0].epoch) == (3, 3)
+    check_sells_the_rest(pool, gate)
+
+
+def test_nobody_takes_units_while_the_only_process_that_knows_of_the_loss_rebuilds_the_pool(
+    pool: Pool, gate: Gate, valkey: ValkeyServer
+) -> None:
+    with forgotten(pool):
+        sell(pool, gate, "lost", 3)
+    with RedisStore.from_url(valkey.url) as other:
+
+        def take() -> None:
+            with pytest.raises(PoolFrozen):
+                Pool(other, SKU).reserve("lost", quantity=3)
+
+        overtaken = OvertakenStore(pool.store, op.ScanHolds, 1, take)
+        assert rebuild(Pool(overtaken, SKU), gate).state.available == 17
     check_sells_the_rest(pool, gate)
 
 

@@ -117,7 +117,7 @@ def test_a_failover_to_a_replica_that_has_everything_loses_nothing() -> None:
     assert world.counts["lost suffixes"] == 0
 
 
-def test_the_operations_that_freeze_nothing_are_those_that_a_frozen_pool_answers() -> None:
+def test_a_frozen_pool_answers_the_operations_that_only_read_and_a_second_freeze() -> None:
     world = Simulation(1)
     world.model.execute(op.OpenPool("a", 5, 2, gated=False))
     world.model.execute(op.FreezePool("a", 1))

@@ -30,7 +30,7 @@ AnswerT = TypeVar("AnswerT")
 NATURE: Final = "nature"
 """The actor that makes things fail; it is no process, and does not die."""
 READS: Final = (op.ReadPool, op.ReadOrders, op.ReadLedger, op.ScanOrders, op.ScanHolds, op.FreezePool)
-"""Operations that a frozen pool answers, and that freeze none. ThawPool freezes one that is behind, then thaws it."""
+"""Operations that a frozen pool answers. ThawPool freezes a pool that is behind, and then thaws it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class ForgetfulServer(MemoryModel):
         if before is None:
             answer = super().execute(operation)
         else:
-            if type(operation) not in READS:
+            if type(operation) not in READS or isinstance(operation, op.FreezePool):
                 self._freeze_if_behind(before, sight)
             answer = self._with_floor(before, sight, operation)
         pool = self.pools.get(sku)
