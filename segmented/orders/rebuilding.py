@@ -4,7 +4,9 @@
    old epoch from then on. So what it has sold stands still until the pool sells again.
 2. The pool's reserved orders are looked up in the database, in pages. Those that it sold or voided are ended. If the
    others need more units than are unsold, because the pool promised the same units twice, some of them are voided.
-3. One script puts the pool into the new epoch: what is neither sold nor still reserved is free.
+3. The database notes, once, that the pool is open in the new epoch. An epoch in which a pool may have sold orders that
+   it has forgotten is never used again.
+4. One script puts the pool into the new epoch: what is neither sold nor still reserved is free.
 
 Other pools, and other shards, sell on. Every step can be repeated, and a rebuild that was interrupted is continued by
 the next one, also in another process. Submitted orders stay in the outbox, and workers go on with them.
@@ -13,19 +15,22 @@ the next one, also in another process. Submitted orders stay in the outbox, and 
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolNotFrozen, PoolNotGated
-from segmented.orders.answers import AlreadyConfirmed
+from segmented.models import Thawed
+from segmented.orders.answers import AlreadyConfirmed, Stored
 from segmented.orders.tables import WITHDRAWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Literal
 
-    from segmented.models import Thawed
+    from segmented.models import PoolState
+    from segmented.orders.answers import SegmentTotals
     from segmented.orders.gate import Gate
     from segmented.stock import Pool
 
@@ -33,6 +38,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+ROUNDS_MAX: Final = 10
+"""Maximum number of rebuilds of others that overtake one."""
 STATES: Final[dict[str, Literal["confirmed", "cancelled"]]] = {"confirmed": "confirmed", "void": "cancelled"}
 """How an order ends in the pool, by its state in the database."""
 
@@ -49,27 +56,69 @@ def rebuild(pool: Pool, gate: Gate) -> Thawed:
         raise PoolNotGated(pool.sku)
     if state.frozen is None:
         raise PoolNotFrozen(pool.sku)
+    for _ in range(ROUNDS_MAX):
+        thawed = _rebuilt(pool, gate, state)
+        if thawed is not None:
+            return thawed
+        state = pool.state()
+        if state.frozen is None:
+            return Thawed(state, replay=True)
+    message = f"{ROUNDS_MAX} rebuilds of {pool.sku!r} in a row were overtaken by others: read its state"
+    raise InvalidInput(message)
+
+
+def _rebuilt(pool: Pool, gate: Gate, state: PoolState) -> Thawed | None:
+    """Rebuild a frozen pool in this state once; None if another rebuild overtook this one."""
     found = gate.totals(pool.sku)
     if not found.segments:
         message = f"the order database has no rows for {pool.sku!r}: name the database that the pool was opened with"
         raise InvalidInput(message)
-    begun = max(row.epoch for row in found.segments)
-    known = max(state.epoch, state.frozen[0])
-    epoch = begun if begun > known else known + 1  # a later epoch: a rebuild was interrupted, and is continued
+    try:  # perhaps only this process knows of the loss so far: nobody may take units between here and the end
+        pool.store.execute(op.FreezePool(pool.sku, state.epoch))
+    except InvalidInput:
+        return None
+    epoch = _next_epoch(gate, state, _epoch_of(found))
     rows = gate.stocking.raise_epoch(pool.sku, state.segment_count, epoch=epoch)
     if rows is None:
         message = f"{pool.sku!r} was rebuilt in an epoch later than {epoch} meanwhile: read its state"
         raise InvalidInput(message)
     stocked = rows.quota - _withdrawn_already(pool, gate)
     last = op.ThawPool(pool.sku, epoch, rows.sold, stocked, is_stored=True)
-    for decided in _decided(pool, gate):
-        pool.store.execute(replace(last, decided=decided, is_last=False))
-    for voided in _voided(pool, gate, stocked - rows.sold):
-        pool.store.execute(replace(last, decided=voided, is_last=False))
-    thawed = pool.store.execute(last)
-    gate.stocking.note_opened(pool.sku, epoch=epoch)
-    assert thawed is not None  # noqa: S101  # the last call of a thaw answers so
-    return thawed
+    with suppress(PoolNotFrozen):  # another rebuild opened it
+        for decided in _decided(pool, gate):
+            pool.store.execute(replace(last, decided=decided, is_last=False))
+        for voided in _voided(pool, gate, stocked - rows.sold):
+            pool.store.execute(replace(last, decided=voided, is_last=False))
+        noted = gate.stocking.note_opened(pool.sku, epoch=epoch)
+        if noted == Stored(replay=False, state="done", epoch=epoch):  # else another one may have opened it, and sold
+            with suppress(InvalidInput):  # the pool is another one again: a replica took its place, or a later rebuild
+                thawed = pool.store.execute(last)
+                if _epoch_of(gate.totals(pool.sku)) == epoch:
+                    return thawed
+    _freeze_if_left_behind(pool, gate)
+    return None
+
+
+def _freeze_if_left_behind(pool: Pool, gate: Gate) -> None:
+    """Freeze a pool that sells in an epoch whose orders the database refuses: a later rebuild began meanwhile."""
+    state = pool.state()
+    if state.frozen is None and state.epoch < _epoch_of(gate.totals(pool.sku)):
+        with suppress(InvalidInput):
+            pool.store.execute(op.FreezePool(pool.sku, state.epoch))
+
+
+def _epoch_of(found: SegmentTotals) -> int:
+    return max(row.epoch for row in found.segments)
+
+
+def _next_epoch(gate: Gate, state: PoolState, begun: int) -> int:
+    """Return an epoch in which the pool never sold, so that the database refuses every order that was lost.
+
+    That is the database's own, if a rebuild was interrupted before it noted that it would open the pool.
+    """
+    opened = gate.stocking.opened_epoch(state.sku) or 0
+    known = max(state.epoch, (state.frozen or (0, 0))[0], opened)
+    return begun if begun > known else known + 1
 
 
 def _withdrawn_already(pool: Pool, gate: Gate) -> int:

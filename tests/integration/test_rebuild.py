@@ -5,12 +5,12 @@ A server that lost its last writes is the same server here, with the pool's keys
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented import Order, Pool, RedisStore, Reserved, Settled, SoldOut
+from segmented import Order, Pool, RedisStore, Reserved, Settled
 from segmented.errors import (
     GrantSuperseded,
     InvalidInput,
@@ -35,19 +35,18 @@ from segmented.orders.stocking import Change
 from segmented.stock.outbox import Outbox
 from tests.support.command_line import ran
 from tests.support.dying import Died, DyingStore, StepCounter, let_die
+from tests.support.pools.forgetting import SKU, check_sells_the_rest, forgotten, sell
 from tests.support.workers.envelope_till import BOTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from segmented.models import Settled as SettledAnswer
     from segmented.models.submitted import Deciding
     from segmented.orders import Gate
     from segmented.servers import ValkeyServer
     from segmented.stock import Grant
     from tests.support.servers.deployments import ReplicaPair
 
-SKU: Final = "mug"
 STEPS_MAX: Final = 200
 
 
@@ -63,40 +62,6 @@ def pool(store: RedisStore, gate: Gate) -> Pool:
     pool = Pool(store, SKU)
     open_gated(pool, gate, stock=20, segments=4)
     return pool
-
-
-@contextmanager
-def forgotten(pool: Pool) -> Iterator[None]:
-    """Take back all that the body does to the pool's keys."""
-    assert isinstance(pool.store, RedisStore)
-    client = pool.store.client
-    keys = shard_keys(pool.sku)
-    names = [*keys.listed(), *(f"{keys.lock}:{segment}" for segment in range(4))]
-    before = {name: client.dump(name) for name in names}
-    yield
-    client.delete(*names)
-    for name, content in before.items():
-        if content is not None:
-            client.restore(name, 0, content)
-
-
-def sell(pool: Pool, gate: Gate, order_id: str, quantity: int = 1) -> SettledAnswer:
-    answer = take_order(pool, gate, Order(order_id, quantity), timeout=5)
-    assert isinstance(answer, Settled)
-    return answer
-
-
-def check_sells_the_rest(pool: Pool, gate: Gate) -> None:
-    """Every unit is sold once, none is left, and both sides and the ledger agree."""
-    free = pool.state().available
-    for number in range(free):
-        assert sell(pool, gate, f"rest-{number}").state == "confirmed"
-    assert isinstance(take_order(pool, gate, Order("too many"), timeout=0), SoldOut)
-    state = pool.state()
-    totals = gate.totals(pool.sku)
-    assert (state.reserved, state.available) == (0, 0)
-    assert (totals.sold, totals.quota, gate.confirmed_units(pool.sku)) == (20, 20, 20)
-    assert pool.audit().is_clean
 
 
 @pytest.mark.quick

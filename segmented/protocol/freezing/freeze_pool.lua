@@ -12,6 +12,7 @@ end
 if pool.epoch ~= ARGV[1] then
   return { 'late', pool.epoch }
 end
+freeze_if_behind(pool)
 if not pool.frozen then
   pool.frozen = pool.epoch .. '-' .. digits(math.max(pool.sequence, tonumber(seen_sequence)))
   redis.call('HSET', META, 'frozen', pool.frozen)

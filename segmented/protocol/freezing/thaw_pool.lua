@@ -21,6 +21,7 @@ local pool = read_numbers()
 if not pool then
   return { 'missing' }
 end
+freeze_if_behind(pool)
 if not pool.frozen then
   if tonumber(pool.epoch) == epoch then
     return { 'thawed', pool_state(), '1' }

@@ -28,7 +28,7 @@ def too_many_sold(operation: op.ThawPool, *, stocked: int, reserved: int) -> Inv
     """Return the error for more units sold and reserved than were ever stocked."""
     message = (
         f"{operation.sold} sold and {reserved} reserved are more than the {stocked} units that pool {operation.sku!r} "
-        "ever had: check the number of sold units, or restock first"
+        f"ever had: check the number of sold units, at most {stocked - reserved} fit"
     )
     return InvalidInput(message)
 

@@ -127,14 +127,18 @@ local function read_numbers()
 end
 
 -- Freeze a pool that lacks changes which a process has seen: no order is answered from what is left of it. Its waiters
--- are woken, so that they learn of it. A script that may not write only fails.
-local function check_seen(pool)
+-- are woken, so that they learn of it. A script that may not write only takes it for frozen.
+local function freeze_if_behind(pool)
   local behind = tonumber(seen_epoch) - tonumber(pool.epoch)
   if not pool.frozen and (behind > 0 or behind == 0 and pool.sequence < tonumber(seen_sequence)) then
     pool.frozen = seen_epoch .. '-' .. seen_sequence
     redis.pcall('HSET', META, 'frozen', pool.frozen)
     redis.pcall('PUBLISH', FREED, 'frozen')
   end
+end
+
+local function check_seen(pool)
+  freeze_if_behind(pool)
   if pool.frozen then
     error({ err = 'FROZEN ' .. pool.epoch .. '-' .. digits(pool.sequence) .. ' ' .. pool.frozen })
   end

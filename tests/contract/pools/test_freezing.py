@@ -260,6 +260,30 @@ def test_lost_changes_freeze_a_pool_before_the_next_order_is_answered(redis_shop
     assert shop.granted("next").fencing_token > token
 
 
+def test_a_pool_of_an_earlier_epoch_than_was_seen_is_frozen_and_thawed_in_a_later_one(redis_shop: Shop) -> None:
+    shop = redis_shop
+    shop.open(10, 4)
+    with forgotten(shop):
+        shop.side.execute(op.FreezePool(shop.sku, 1))
+        assert shop.side.pool(shop.sku).thaw(sold=3).state.epoch == 2
+    with pytest.raises(PoolFrozen) as error:
+        shop.reserve("next")
+    assert (error.value.found, error.value.seen) == ((1, 1), (2, 3))
+    with pytest.raises(InvalidInput, match=r"is in epoch 1, which does not fit epoch 2"):
+        shop.side.execute(op.ThawPool(shop.sku, 2, 0))
+    assert shop.side.pool(shop.sku).thaw(sold=3).state.epoch == 3
+
+
+def test_a_process_that_is_the_first_to_see_the_loss_thaws_the_pool(redis_shop: Shop) -> None:
+    shop = redis_shop
+    shop.open(10, 4)
+    with forgotten(shop):
+        shop.granted("lost")
+    pool = shop.side.pool(shop.sku)
+    assert pool.state().frozen == (1, 2)  # as this process knows; nobody has frozen the pool yet
+    assert (pool.thaw(sold=1).state.epoch, pool.state().available) == (2, 9)
+
+
 def test_a_pool_that_lost_nothing_sells_on(redis_shop: Shop) -> None:
     shop = redis_shop
     shop.open(10, 4)

@@ -1,0 +1,286 @@
+"""A gated sale on a server that loses changes: sellers, sweepers, rebuilders and failovers, and what must hold.
+
+The production functions run unchanged (tests/support/sim/stepping.py). The database is a model (gate_model.py).
+"""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from segmented import protocol as op
+from segmented.errors import (
+    DatabaseUnavailable,
+    GrantSuperseded,
+    InvalidInput,
+    OrderUnknown,
+    PoolDiverged,
+    PoolFrozen,
+    PoolNotFrozen,
+    StoreUnavailable,
+)
+from segmented.models import Busy, Granted, Order, Reserved, Settled, SoldOut, Thawed
+from segmented.orders import cancel_order, expire_voided, finish_reserved, rebuild, take_order
+from segmented.plans import Plan, perform
+from segmented.stock import Pool
+from segmented.testing import Killed, Sleep
+from tests.support.sim.forgetful_world import NATURE, Do, ForgetfulWorld
+from tests.support.sim.gate_model import GateModel, Row, SteppedGate
+from tests.support.sim.stepping import SteppedStore, stepped
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable
+
+    from segmented.orders import Gate
+    from segmented.protocol import Operation
+    from segmented.stock import AuditReport, Grant
+
+SKU: Final = "mug"
+SEGMENTS: Final = 3
+QUOTA: Final = 12
+ORDERS: Final = 9
+TRIES: Final = 9
+TTL: Final = 0.3
+HOLD: Final = 0.6
+BEHIND_MAX: Final = 30.0
+WAYS: Final = ("take", "take", "body", "body", "repeat", "finish", "cancel", "forget")
+UNSURE: Final = (StoreUnavailable, DatabaseUnavailable)
+
+
+class Process:
+    """One process: its store, its pool and its gate."""
+
+    def __init__(self, name: str, world: ForgetfulWorld, model: GateModel) -> None:
+        self.name = name
+        self.store = SteppedStore(world.clock)
+        self.pool = Pool(self.store, SKU, ttl=TTL, hold=HOLD)
+        self.gate = cast("Gate", SteppedGate(self.store, model))
+
+    def sleep(self, seconds: float) -> None:
+        self.store.ask(Sleep(seconds))
+
+
+class GatedSale:
+    """One sale, from its opening until every unit is sold."""
+
+    def __init__(self, seed: int, *, kills: float = 0.004, lost_replies: float = 0.01, unsure: float = 0.01) -> None:
+        self.world = ForgetfulWorld(seed, kills=kills, lost_replies=lost_replies)
+        self.world.unsure = unsure
+        self.world.on_kill = self._killed
+        self.chance = random.Random(seed)
+        self.gate = GateModel([Row(QUOTA // SEGMENTS) for _ in range(SEGMENTS)])
+        self.bodies: dict[str, int] = {}
+        """Delivery of an order -> how often its body ran since its caller asked."""
+        self.has_lost = False
+        """Whether changes were lost since the pool was thawed last."""
+        self._fates: dict[str, str] = {}
+        self._tokens: dict[str, int] = {}
+        self._rebuilding: dict[str, str] = {}
+        self.world.server.watch = self._watched
+        self.world.model.execute(op.OpenPool(SKU, QUOTA, SEGMENTS, gated=True))
+        self.world.server.replicate()
+
+    @property
+    def counts(self) -> Counter[str]:
+        return self.world.counts
+
+    # --- who takes part ---
+
+    def sell(self) -> None:
+        """Start everything that happens until the end."""
+        shops = [Process(f"shop {number}", self.world, self.gate) for number in range(3)]
+        for number in range(ORDERS):
+            order = Order(f"o{number}", self.chance.randint(1, 3))
+            for delivery in range(self.chance.choice((1, 1, 2))):
+                self._start(self.chance.choice(shops), f"{order.order_id} {delivery}", partial(self._sells, order))
+        for number in range(2):
+            self._start(Process(f"sweeper {number}", self.world, self.gate), f"sweeper {number}", self._sweeps)
+        for number in range(3):
+            self._start(Process(f"rebuilder {number}", self.world, self.gate), f"rebuilder {number}", self._rebuilds)
+        self.world.start(NATURE, self._fails())
+        self.world.run(check=self.check)
+
+    def _start(self, process: Process, name: str, act: Callable[[Process, str, float], object]) -> None:
+        delay = self.chance.uniform(0, 0.1)
+        self.world.start(name, stepped(process.store, partial(act, process, name, delay)), process=process.name)
+
+    def _fails(self) -> Plan[None]:
+        for _ in range(self.chance.randint(1, 3)):
+            yield from perform(Sleep(self.chance.uniform(0, 0.04)))
+            yield from perform(Do(self.world.server.replicate, may_fail=False))
+            yield from perform(Sleep(self.chance.uniform(0, 0.04)))
+            yield from perform(Do(self._fail_over, may_fail=False))
+
+    def _fail_over(self) -> None:
+        behind = self.chance.choice((0.0, self.chance.uniform(0, BEHIND_MAX)))
+        self.has_lost |= self.world.server.fail_over(behind=behind)
+
+    def _sells(self, order: Order, process: Process, name: str, delay: float) -> object:
+        """Take an order to its end, as a caller would: again after a failure, later if the pool is frozen."""
+        process.sleep(delay)
+        way = WAYS[int(order.order_id[1:]) % len(WAYS)]
+        for attempt in range(TRIES):
+            self.bodies[name] = 0
+            try:
+                answer = self._sold(order, process, name, way)
+            except GrantSuperseded:
+                self.counts["bodies whose grant was superseded"] += 1
+            except (PoolFrozen, PoolDiverged, OrderUnknown) as error:
+                self.counts[type(error).__name__] += 1
+            except UNSURE:
+                continue
+            else:
+                if not isinstance(answer, Busy):
+                    self._check_answer(order, answer, has_asked=way not in {"finish", "forget"})
+                    return answer
+            process.sleep(0.01 * 2**attempt)
+        return "gave up"
+
+    def _sold(self, order: Order, process: Process, name: str, way: str) -> object:
+        pool, gate = process.pool, process.gate
+
+        def body(grant: Grant) -> None:
+            self.bodies[name] += 1
+            assert way == "repeat" or self.bodies[name] == 1, f"the body of {name} ran again unasked"
+            assert grant.order_id == order.order_id
+            self.counts["bodies of orders that are sold"] += self._is_sold(order)
+            process.sleep(0.002)
+
+        match way:
+            case "take":
+                return take_order(pool, gate, order, timeout=0)
+            case "body" | "repeat":
+                return take_order(pool, gate, order, timeout=0, body=body, repeat_body=way == "repeat")
+        reserved = pool.reserve(order)
+        if not isinstance(reserved, Reserved) or way == "forget":
+            return reserved
+        process.sleep(0.005)
+        if way == "cancel":
+            return cancel_order(pool, gate, order)
+        return finish_reserved(pool, gate, order, reserved)
+
+    def _sweeps(self, process: Process, name: str, delay: float) -> None:  # noqa: ARG002  # as for the others
+        for _ in range(4):
+            process.sleep(delay + 0.2)
+            try:
+                self.counts["expired"] += len(expire_voided(process.pool, process.gate))
+            except (PoolFrozen, OrderUnknown, *UNSURE):
+                continue
+
+    def _rebuilds(self, process: Process, name: str, delay: float) -> None:
+        for attempt in range(8):
+            process.sleep(delay + 0.005 * 2**attempt)
+            try:
+                if process.pool.state().frozen is not None:
+                    self._rebuilding[process.name] = name
+                    rebuild(process.pool, process.gate)
+                    self.counts["rebuilds"] += 1
+            except (PoolNotFrozen, InvalidInput) as error:
+                if "are more than" in str(error):
+                    raise
+                self.counts["rebuilds that came too late"] += 1
+            except UNSURE:
+                continue
+            finally:
+                if not process.store.is_dead:
+                    self._rebuilding.pop(process.name, None)
+
+    def _killed(self, process: str) -> None:
+        self.counts["crashes inside a rebuild"] += process in self._rebuilding
+
+    # --- what must hold ---
+
+    def check(self) -> None:
+        """After every step: the database never sells more than its quota, and no order's fate changes."""
+        gate = self.gate
+        assert all(0 <= row.sold <= row.quota for row in gate.rows)
+        assert gate.quota == QUOTA
+        if len(self._fates) != len(gate.stored):
+            assert sum(one.quantity for one in gate.stored.values() if one.state == "confirmed") == gate.sold
+        for order_id, one in gate.stored.items():
+            assert self._fates.setdefault(order_id, one.state) == one.state, order_id
+
+    def _watched(self, operation: Operation[Any], answer: object) -> None:
+        pool, process = self.world.server.pools[SKU], self.world.server.caller
+        if pool.frozen is None:  # a rebuild that has not ended may have ended orders without their units
+            assert pool.available + pool.reserved + pool.confirmed == QUOTA, operation
+        assert min(pool.available, pool.reserved, pool.confirmed, *pool.stock) >= 0, operation
+        assert sum(pool.stock) == pool.available, operation
+        if isinstance(answer, Granted):
+            highest = self._tokens.get(process, 0)
+            assert (
+                answer.fencing_token > highest
+                or (answer.replay and answer.fencing_token == highest)
+                or (
+                    answer.replay and operation.holder_id == answer.holder_id  # type: ignore[attr-defined]  # of a grant
+                )
+            ), f"{process} had token {highest} and got {answer.fencing_token}"
+            self._tokens[process] = max(highest, answer.fencing_token)
+        if isinstance(answer, Thawed) and not answer.replay:
+            self.has_lost = False
+            self.counts["thaws"] += 1
+            assert answer.state.confirmed == self.gate.sold, f"{self.gate.sold} sold, not {answer.state.confirmed}"
+
+    def _check_answer(self, order: Order, answer: object, *, has_asked: bool) -> None:
+        """Check what a caller was told against the database; a repeated `reserve` is answered by the pool alone."""
+        if isinstance(answer, Settled):
+            kept = self.gate.stored.get(order.order_id)
+            is_right = kept is not None and (kept.state == "confirmed") == (answer.state == "confirmed")
+            assert is_right or not has_asked, (answer, kept)
+            self.counts["answers of a pool that the database contradicts"] += not is_right
+        if isinstance(answer, SoldOut):  # a repeat, by a process that does not know that the pool forgot its order
+            self.counts["refusals of orders that are sold"] += self._is_sold(order)
+
+    def _is_sold(self, order: Order) -> bool:
+        return order.order_id in self.gate.stored and self.gate.stored[order.order_id].state == "confirmed"
+
+    # --- the end ---
+
+    def end(self) -> None:
+        """Let all come to rest, recover what was lost, and sell every unit that is left."""
+        self.world.calm_down()
+        self.world.clock.advance(2 * BEHIND_MAX)
+        self.counts["superseded"] = self.gate.superseded
+        last = Process("last", self.world, self.gate)
+        state = self.world.model.execute(op.ReadPool(SKU))
+        is_behind = state.epoch < self.gate.rows[0].epoch  # a rebuild died before it froze the pool that another opened
+        self.counts["pools that the database has left behind"] += is_behind and state.frozen is None
+        if self.has_lost or is_behind or state.frozen is not None:
+            self.world.model.execute(op.FreezePool(SKU, state.epoch))
+            self._run(last, lambda: rebuild(last.pool, last.gate))
+        self._run(last, lambda: expire_voided(last.pool, last.gate))
+        state = self.world.model.execute(op.ReadPool(SKU))
+        assert (state.reserved, state.confirmed, state.frozen) == (0, self.gate.sold, None)
+        for number in range(state.available):
+            sold = self._run(last, partial(take_order, last.pool, last.gate, Order(f"last {number}"), timeout=0))
+            assert isinstance(sold, Settled), sold
+            assert sold.state == "confirmed"
+        assert isinstance(self._run(last, lambda: take_order(last.pool, last.gate, Order("none"), timeout=0)), SoldOut)
+        report = cast("AuditReport", self._run(last, last.pool.audit))
+        assert report.is_clean, report
+        assert (report.state.confirmed, self.gate.sold) == (QUOTA, QUOTA)
+
+    def _run(self, process: Process, act: Callable[[], object]) -> object:
+        actor = self.world.start(f"last {len(self.world.actors)}", stepped(process.store, act), process=process.name)
+        self.world.run(check=self.check)
+        if isinstance(actor.outcome, BaseException):
+            raise actor.outcome
+        assert not isinstance(actor.outcome, Killed)
+        return actor.outcome
+
+    def outcomes(self) -> None:
+        """Raise what ended an actor that should not have ended so."""
+        for actor in self.world.actors:
+            if isinstance(actor.outcome, BaseException):
+                raise actor.outcome
+
+
+def gated_sale(seed: int, **trouble: float) -> Counter[str]:
+    """Run one sale; return what happened in it."""
+    sale = GatedSale(seed, **trouble)
+    sale.sell()
+    sale.outcomes()
+    sale.end()
+    return sale.counts

@@ -1,0 +1,74 @@
+"""Production functions that are no plans, under the simulator: each call of a store or a database is a step.
+
+A function runs in a greenlet, unchanged. Its store hands every operation to the scheduler, and waits for the answer.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from greenlet import GreenletExit, getcurrent, greenlet
+
+from segmented.errors import SegmentedError
+from segmented.stores.wakeups import ThreadWakeups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from segmented.clock import Clock
+    from segmented.plans import Plan
+    from segmented.protocol import Effect, Operation
+
+AnswerT = TypeVar("AnswerT")
+
+
+class SteppedStore:
+    """The store of one process: all its functions share it. It never waits, so callers give a timeout of 0."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.wakeups = ThreadWakeups(clock)
+        self.is_dead = False
+
+    def ask(self, effect: Effect[AnswerT]) -> AnswerT:
+        """Let the scheduler perform an effect. A process that died does nothing any more, not even clean up."""
+        scheduler = getcurrent().parent
+        if self.is_dead or scheduler is None:
+            raise GreenletExit
+        return scheduler.switch(effect)  # type: ignore[no-any-return]  # what the scheduler hands back
+
+    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:  # noqa: ARG002  # as above
+        return self.ask(operation)
+
+    def execute_many(
+        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        answers: list[AnswerT | SegmentedError] = []
+        for operation in operations:
+            try:
+                answers.append(self.execute(operation, deadline=deadline))
+            except SegmentedError as error:
+                answers.append(error)
+        return answers
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def stepped(store: SteppedStore, function: Callable[[], AnswerT]) -> Plan[AnswerT]:
+    """Run a function that uses `store`, as a plan."""
+    running = greenlet(function)
+    found: Any = running.switch()
+    while not running.dead:
+        try:
+            reply = yield found
+        except GeneratorExit:
+            store.is_dead = True
+            running.throw(GreenletExit)
+            raise
+        except Exception as error:  # noqa: BLE001  # the function handles it
+            found = running.throw(error)
+        else:
+            found = running.switch(reply)
+    return found  # type: ignore[no-any-return]  # what the function returned
