@@ -69,9 +69,7 @@ def take_order(
         grant = when_verified(
             pool, gate, lambda: pool.grant(order, timeout=timeout, keep_refusal=keep_refusal, partial=partial)
         )
-        if (
-            isinstance(grant, Settled) and grant.state != "confirmed"
-        ):  # the pool may be of a later epoch than is known here
+        if isinstance(grant, Settled) and grant.state != "confirmed":
             return _decided_before(pool, gate, order, pool.state().epoch) or grant
         if not isinstance(grant, Grant):
             return grant

@@ -51,6 +51,7 @@ class Send:
 AnswerT = TypeVar("AnswerT")
 Exchange = Generator[Send, list[Reply], AnswerT]
 """A conversation on one connection: yields what to send, receives the replies, returns the answer."""
+Finish = Generator[Any, Any, Any]
 MakeExchange = Callable[["Peer", int], Exchange[AnswerT]]
 """Creates an exchange for the server of a connection, and the number of the attempt, from 1."""
 
@@ -146,8 +147,10 @@ class Codec:
     encode: Encode
     decode: Decode
     native: Native | None = None
-    finish: Callable[[Any, Any], Exchange[Any]] | None = None
-    """Continues on the same connection: takes the operation and its answer, returns the final answer."""
+    finish: Callable[[Any, Any], Finish] | None = None
+    """Continues on the same connection: takes the operation and its answer, yields what to send or an operation to
+    perform, and returns the final answer.
+    """
     finishes: Callable[[Any], object] = bool
     """Returns whether an operation needs `finish`."""
     wakes: Callable[[Any], tuple[str, str] | None] | None = None

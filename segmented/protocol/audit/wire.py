@@ -10,13 +10,13 @@ from segmented.errors import PoolDrifted
 from segmented.keys import shard_keys
 from segmented.models import Differing, Inspected, Mended, Outrun, Sound, Trimmed
 from segmented.protocol.pool.foreign import moment, whole
-from segmented.protocol.pool.wire import SCAN_COUNT, keys_of, kind_of, one_reply
+from segmented.protocol.pool.wire import SCAN_COUNT, keys_of, kind_of
 from segmented.protocol.wire import Call, Codec, plain_call, script_call, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from segmented.protocol.wire import Exchange, Reply
+    from segmented.protocol.wire import Finish, Reply
 
 
 def foreign_text(value: Reply) -> str:
@@ -50,11 +50,10 @@ def _decode_inspect(operation: op.InspectOrders, reply: Reply) -> tuple[Inspecte
     )
 
 
-def _inspect_more(operation: op.InspectOrders, answers: tuple[Inspected, ...]) -> Exchange[tuple[Inspected, ...]]:
+def _inspect_more(operation: op.InspectOrders, answers: tuple[Inspected, ...]) -> Finish:
     """Read the records that one page was too short for."""
     while left := operation.order_ids[len(answers) :]:
-        rest = replace(operation, order_ids=left)
-        answers += _decode_inspect(rest, (yield from one_reply(_encode_inspect(rest))))
+        answers += yield replace(operation, order_ids=left)
     return answers
 
 

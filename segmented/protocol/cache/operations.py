@@ -11,7 +11,7 @@ from segmented.protocol.base import Operation
 from segmented.protocol.wire import Call, Codec, optional_number, plain_call, script_call, text
 
 if TYPE_CHECKING:
-    from segmented.protocol.wire import Reply
+    from segmented.protocol.wire import Reply, Sight
 
 FENCE_IDLE_MS: Final = 3600 * 1000
 """How long the fence of an idle value is kept. A value that takes longer to load is not kept: it may be outdated."""
@@ -112,9 +112,13 @@ def _cached(kind: Reply, body: Reply) -> Cached:
     return Cached(cast("CachedKind", text(kind)), text(body))
 
 
+def _sight_of_load(_: Reply, answer: Cached | Held | MayLoad) -> Sight | None:
+    return (0, 0, answer.acquired.fencing_token) if isinstance(answer, MayLoad) else None
+
+
 CODECS: Final = {
     ReadCached: Codec(_encode_read, _decode_read),
-    ReadOrAcquire: Codec(_encode_read_or_acquire, _decode_read_or_acquire),
+    ReadOrAcquire: Codec(_encode_read_or_acquire, _decode_read_or_acquire, sight=_sight_of_load),
     WriteCached: Codec(_encode_write, _decode_write),
     ForgetCached: Codec(_encode_forget, _decode_forget),
 }

@@ -1,4 +1,5 @@
 #!lua flags=no-writes
+-- uses shared/seen.lua
 -- Find a lease by its holder id, for another process that takes it over.
 -- KEYS     1 lock   2 fence   3 freed (unused)
 -- ARGV     1 holder_id   2 delay_ms

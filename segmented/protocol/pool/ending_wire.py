@@ -22,13 +22,13 @@ from segmented.models import (
     Superseded,
 )
 from segmented.protocol.pool.orders_wire import SETTLED, lines_of, settled_line
-from segmented.protocol.pool.wire import keys_of, kind_of, one_reply
+from segmented.protocol.pool.wire import keys_of, kind_of
 from segmented.protocol.wire import Call, Codec, load_script, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.protocol.wire import Exchange, Reply, Sight
+    from segmented.protocol.wire import Finish, Reply, Sight
 
 
 def _encode_release(operation: op.ReleaseGrant) -> Call:
@@ -94,13 +94,10 @@ def _decode_settle(operation: op.SettleMany, reply: Reply) -> tuple[Settled | Se
     return tuple(None if isinstance(answer, Superseded) else answer for answer in answers)
 
 
-def _settle_rest(
-    operation: op.SettleMany, answers: tuple[Settled | SegmentedError | None, ...]
-) -> Exchange[tuple[Settled | SegmentedError | None, ...]]:
+def _settle_rest(operation: op.SettleMany, answers: tuple[Settled | SegmentedError | None, ...]) -> Finish:
     """End the orders that one step was too short for, because those before them have many parts."""
     while left := operation.order_ids[len(answers) :]:
-        rest = replace(operation, order_ids=left)
-        answers += _decode_settle(rest, (yield from one_reply(_encode_settle(rest))))
+        answers += yield replace(operation, order_ids=left)
     return answers
 
 

@@ -27,13 +27,13 @@ from segmented.models import (
     SoldOut,
     Taken,
 )
-from segmented.protocol.pool.wire import STATES, keys_of, kind_of, one_reply
+from segmented.protocol.pool.wire import STATES, keys_of, kind_of
 from segmented.protocol.wire import Call, Codec, load_script, optional_number, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.protocol.wire import Exchange, Reply, Sight
+    from segmented.protocol.wire import Finish, Reply, Sight
 
 
 RESERVED: Final = frozenset({"reserved", b"reserved"})
@@ -185,15 +185,12 @@ def _decode_reserve_many(operation: op.ReserveMany, reply: Reply) -> tuple[Taken
     return tuple(_reserved(operation.sku, operation.orders, reply))
 
 
-def _reserve_rest(
-    operation: op.ReserveMany, answers: tuple[Taken | SegmentedError, ...]
-) -> Exchange[tuple[Taken | SegmentedError, ...]]:
+def _reserve_rest(operation: op.ReserveMany, answers: tuple[Taken | SegmentedError, ...]) -> Finish:
     """Ask for the orders that one step was too short for, because those before them have many parts."""
     while left := operation.orders[len(answers) :]:
         busy = next((answer for answer in answers if isinstance(answer, Busy)), None)
         if busy is None:
-            rest = replace(operation, orders=left)
-            answers += _decode_reserve_many(rest, (yield from one_reply(_encode_reserve_many(rest))))
+            answers += yield replace(operation, orders=left)
         else:  # later orders must not get its units
             answers += tuple(replace(busy, order_id=order.order_id) for order in left)
     return answers

@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from redis.exceptions import ResponseError
-
 from segmented import protocol as op
 from segmented.errors import (
     ChangeMismatch,
@@ -38,12 +36,12 @@ from segmented.models import (
 from segmented.models.pools import LedgerStep
 from segmented.models.shards import no_keys_of
 from segmented.protocol.pool.foreign import moment, pool_state
-from segmented.protocol.wire import Call, Codec, Send, optional_number, plain_call, readable, script_call, text
+from segmented.protocol.wire import Call, Codec, optional_number, plain_call, readable, script_call, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from segmented.protocol.wire import Exchange, Reply, Sight
+    from segmented.protocol.wire import Finish, Reply, Sight
 
 SCAN_COUNT: Final = 1_000
 STATES: Final[dict[str, OrderState]] = {
@@ -60,16 +58,6 @@ STATES: Final[dict[str, OrderState]] = {
 def keys_of(sku: str) -> tuple[str, ...]:
     """Return KEYS of every pool script; cached, because each call needs them."""
     return tuple(shard_keys(sku).listed())
-
-
-def one_reply(call: Call) -> Exchange[Reply]:
-    """Repeat a script that this connection has just run, with other arguments. Raises the server's error."""
-    assert call.script is not None  # noqa: S101  # for the type checker
-    seen = ("0-0-0-?",) if call.script.takes_seen else ()  # the first call has just been compared with what was seen
-    (reply,) = yield Send((("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.arguments, *seen),))
-    if isinstance(reply, ResponseError):
-        raise reply
-    return reply
 
 
 def kind_of(sku: str, reply: Reply, order_id: str = "") -> str:
@@ -169,13 +157,10 @@ def _decode_read_orders(operation: op.ReadOrders, reply: Reply) -> tuple[OrderRe
     )
 
 
-def _read_more_orders(
-    operation: op.ReadOrders, answers: tuple[OrderRecord | None, ...]
-) -> Exchange[tuple[OrderRecord | None, ...]]:
+def _read_more_orders(operation: op.ReadOrders, answers: tuple[OrderRecord | None, ...]) -> Finish:
     """Read the records that one page was too short for."""
     while left := operation.order_ids[len(answers) :]:
-        rest = replace(operation, order_ids=left)
-        answers += _decode_read_orders(rest, (yield from one_reply(_encode_read_orders(rest))))
+        answers += yield replace(operation, order_ids=left)
     return answers
 
 

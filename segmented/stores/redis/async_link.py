@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError, TimeoutError as RedisTimeoutError
 
 from segmented.errors import StoreBusy
 from segmented.plans.tasks import Alarm, begun
-from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS
+from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, publishing
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
 from segmented.stores.redis.exchange import (
     TOO_LATE,
@@ -25,7 +25,6 @@ from segmented.stores.redis.exchange import (
     packed,
     perform_all,
     perform_one,
-    publishing,
 )
 from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS, TRANSPORT_ERRORS, none_free
 

@@ -122,3 +122,8 @@ class ServerCheck:
 def pinging(*_: object) -> Exchange[None]:
     """Ask only whether the server answers."""
     yield Send((("PING",),))
+
+
+def publishing(channel: str, word: str, *_: object) -> Exchange[None]:
+    """Send one message."""
+    yield Send((("PUBLISH", channel, word),))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, ResponseError, TimeoutError as RedisTimeoutError
@@ -17,6 +17,7 @@ from redis.retry import Retry
 
 from segmented.errors import LayoutUnknown, PoolFrozen, PoolUnverified, PoolVanished, SegmentedError
 from segmented.models.shards import Shard, no_keys_of
+from segmented.process import after_fork_in_child
 from segmented.protocol.codecs import CODECS
 from segmented.protocol.wire import (
     IDENTITY,
@@ -61,20 +62,18 @@ SMALL: Final = 4_096
 class Seen:
     """What a store has seen of the names on its server, so that a server that forgot some of it is noticed.
 
-    For each pool it remembers the highest epoch with its highest sequence number, and the highest fencing token; for
-    each lock the highest fencing token. It sends them with every script that declares so, as the last argument. A pool
-    that is behind them has lost acknowledged changes, and the script freezes it. A new token exceeds them, also on a
-    promoted server whose clock is behind. A name is the first key of a script. Thread-safe.
-
-    The same argument ends with the identity of the connection's server: a gated pool that was verified on another one
-    may have lost changes that no process has seen, and the script refuses to work until it is verified again.
+    By the first key of a script: a pool's highest epoch with its highest sequence number, and the highest fencing token
+    of a pool or lock. Scripts that declare so get them as the last argument, with the identity of the connection's
+    server. A pool that is behind is frozen, a gated one of another server must be verified first, and a new token
+    exceeds all. Thread-safe.
     """
+
+    lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self) -> None:
         """Create an empty memory."""
         self._pools: dict[str, Sight] = {}
         self._locks: dict[str, Sight] = {}
-        self._lock = threading.Lock()
         self._reported: set[tuple[str, tuple[int, int]]] = set()
         self.on_frozen: Callable[[PoolFrozen], None] | None = None
 
@@ -93,23 +92,11 @@ class Seen:
             return
         if codec.sight is not None:
             sight = codec.sight(reply, answer)
-        elif hasattr(answer, "fencing_token") or hasattr(answer, "epoch"):
-            is_whole = hasattr(answer, "epoch") and hasattr(answer, "sequence")
-            token = getattr(answer, "fencing_token", None) or 0
-            sight = (answer.epoch, answer.sequence, token) if is_whole else (0, 0, token)  # type: ignore[attr-defined]  # hasattr says so
         else:
-            return
-        if sight is not None:
+            epoch, sequence = getattr(answer, "epoch", 0), getattr(answer, "sequence", 0)
+            sight = (epoch, sequence if epoch else 0, getattr(answer, "fencing_token", None) or 0)
+        if sight is not None and sight != NOTHING:
             self.note(name, sight)
-
-    def epoch_of(self, name: str | None) -> int:
-        """Return the highest epoch that was seen of a pool; 0 for an unknown name."""
-        return self._pools.get(name, NOTHING)[0] if name is not None else 0
-
-    def learn_rest(self, name: str | None, epoch: int, answers: object) -> None:
-        """Remember the last change of a batch that took several steps, if all were in one epoch."""
-        if epoch and isinstance(answers, tuple) and name is not None and epoch == self.epoch_of(name):
-            self.note(name, (epoch, max((getattr(answer, "sequence", 0) for answer in answers), default=0), 0))
 
     def error(self, operation: object, refused: ResponseError) -> Exception:
         """Return our error for a pool that lost changes or may have, or of another release; others unchanged."""
@@ -129,18 +116,21 @@ class Seen:
 
     def _report(self, frozen: PoolFrozen) -> None:
         """Log it and call the hook, once for each loss."""
-        with self._lock:
+        with Seen.lock:
             if (frozen.sku, frozen.seen) in self._reported:
                 return
             self._reported.add((frozen.sku, frozen.seen))
         LOGGER.error("pool.frozen sku=%s found=%s seen=%s", frozen.sku, frozen.found, frozen.seen)
-        if self.on_frozen is not None:
-            self.on_frozen(frozen)
+        try:
+            if self.on_frozen is not None:
+                self.on_frozen(frozen)
+        except Exception:
+            LOGGER.exception("on_frozen failed")
 
     def note(self, name: str, sight: Sight) -> None:
         """Remember what was seen of a name. A later epoch begins with its own sequence numbers."""
         epoch, sequence, token = sight
-        with self._lock:
+        with Seen.lock:
             if not epoch and name not in self._pools:
                 self._note_lock(name, sight)
                 return
@@ -158,11 +148,18 @@ class Seen:
         self._locks[name] = max(sight, known or sight)  # last, so that the one unused for longest goes first
 
 
+def _unlock() -> None:
+    """Let a forked child begin with a free lock: another thread of its parent may have had it."""
+    Seen.lock = threading.Lock()
+
+
+after_fork_in_child(_unlock)
+
+
 def perform_one(operation: Operation[AnswerT], seen: Seen, peer: Peer, attempt: int) -> Exchange[AnswerT]:
     """Perform one operation. From the second `attempt` on, an earlier one may have run and lost its reply."""
     codec = CODECS[type(operation)]
     answer: Any = None
-    name = None
     if codec.native is not None and peer.dialect is not Dialect.SCRIPT:
         commands = codec.native.encode(operation, peer.dialect)
         if commands:
@@ -173,22 +170,40 @@ def perform_one(operation: Operation[AnswerT], seen: Seen, peer: Peer, attempt: 
             else:
                 answer = codec.native.decode(operation, replies)
     if answer is None:
-        call = codec.encode(operation)
-        name = seen.added_to(call, peer.server)
-        (reply,) = yield Send((_by_digest(call),))
-        if isinstance(reply, NoScriptError):  # after a restart, a SCRIPT FLUSH or a change of server
-            (reply,) = yield Send((_whole(call),))
-        if isinstance(reply, ResponseError):
-            raise seen.error(operation, reply)
-        answer = codec.decode(operation, reply)
-        seen.learn(name, codec, reply, answer)
+        answer = yield from _by_script(codec, operation, seen, peer)
     if codec.finish is not None and codec.finishes(operation):
-        epoch = seen.epoch_of(name)
-        answer = yield from codec.finish(operation, answer)
-        seen.learn_rest(name, epoch, answer)
+        answer = yield from _finished(codec, operation, answer, seen, peer)
     if attempt > 1 and codec.doubt is not None:
         answer = codec.doubt(answer)
     return answer  # type: ignore[no-any-return]  # the codec's answer has no type here
+
+
+def _by_script(codec: Codec, operation: Operation[Any], seen: Seen, peer: Peer) -> Exchange[Any]:
+    call = codec.encode(operation)
+    name = seen.added_to(call, peer.server)
+    (reply,) = yield Send((_by_digest(call),))
+    if isinstance(reply, NoScriptError):  # after a restart, a SCRIPT FLUSH or a change of server
+        (reply,) = yield Send((_whole(call),))
+    if isinstance(reply, ResponseError):
+        raise seen.error(operation, reply)
+    answer = codec.decode(operation, reply)
+    seen.learn(name, codec, reply, answer)
+    return answer
+
+
+def _finished(codec: Codec, operation: Operation[Any], answer: object, seen: Seen, peer: Peer) -> Exchange[Any]:
+    """Continue an operation: it yields what to send, or an operation for what one step was too short for."""
+    finishing = codec.finish(operation, answer)  # type: ignore[misc]  # the caller has checked that there is one
+    found: Any = None
+    while True:
+        try:
+            asked = finishing.send(found)
+        except StopIteration as stop:
+            return stop.value
+        if isinstance(asked, Send):
+            found = yield asked
+        else:
+            found = yield from _by_script(CODECS[type(asked)], asked, seen, peer)
 
 
 def perform_all(
@@ -210,9 +225,10 @@ def perform_all(
         codec = CODECS[type(request.operation)]
         if codec.finish is None or isinstance(request.answer, SegmentedError) or not codec.finishes(request.operation):
             continue
-        epoch = seen.epoch_of(request.name)
-        request.answer = yield from codec.finish(request.operation, request.answer)
-        seen.learn_rest(request.name, epoch, request.answer)
+        try:
+            request.answer = yield from _finished(codec, request.operation, request.answer, seen, peer)
+        except SegmentedError as error:
+            request.answer = error
     return [request.answer for request in requests]
 
 
@@ -225,11 +241,6 @@ def freeing(
     if attempt > 1 and doubt is not None and not isinstance(answers[0], SegmentedError):
         answers[0] = doubt(answers[0])
     return answers
-
-
-def publishing(channel: str, word: str, _: Peer, __: int) -> Exchange[None]:
-    """Send one message."""
-    yield Send((("PUBLISH", channel, word),))
 
 
 class _Request:

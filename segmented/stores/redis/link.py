@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from redis.exceptions import ConnectionError as RedisConnectionError, TimeoutError as RedisTimeoutError
 
 from segmented.errors import StoreBusy
-from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, pinging
+from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, pinging, publishing
 from segmented.stores.redis.edge import TRIES, our_error
-from segmented.stores.redis.exchange import Seen, Wire, freeing, perform_all, perform_one, publishing
+from segmented.stores.redis.exchange import Seen, Wire, freeing, perform_all, perform_one
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -48,5 +48,5 @@ def test_a_delay_goes_on_with_the_new_holder(side: Side) -> None:
 
 
 def test_a_key_of_a_server_is_none_of_memorys() -> None:
-    with pytest.raises(InvalidInput, match="is to be locked as a key of a server"):
+    with pytest.raises(InvalidInput, match="should be locked as a key on a server"):
         MemoryStore().execute(op.AcquireLock("door", "h", 60_000, is_key=True))
