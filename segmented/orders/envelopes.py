@@ -283,7 +283,7 @@ class _Envelope:
         if not confirmed:
             return
         try:
-            answers_now = self._settle("confirmed", confirmed, self._holder_id)
+            answers_now = self._settle("confirmed", confirmed, self._holder_id, decided=self._gate is not None)
         except StoreError as error:  # it may have succeeded: then there is nothing to put off
             for order_id in confirmed:
                 self._fail(self.begun[order_id], error)
@@ -329,7 +329,7 @@ class _Envelope:
 
     def _cancelled(self, order: BegunOrder) -> Settled:
         holder_id = None if order.fencing_token is None else self._holder_id  # taken at acceptance: it has no holder
-        (answer,) = self._settle("cancelled", (order.order.order_id,), holder_id, voided=True)
+        (answer,) = self._settle("cancelled", (order.order.order_id,), holder_id, decided=True)
         if isinstance(answer, Settled):
             return answer
         raise answer or StoreUnavailable("another worker has it")
@@ -372,9 +372,9 @@ class _Envelope:
         ids: Sequence[str],
         holder_id: str | None,
         *,
-        voided: bool = False,
+        decided: bool = False,
     ) -> list[Settled | SegmentedError | None]:
-        return list(self._pool.store.execute(op.SettleMany(self._pool.sku, state, tuple(ids), voided, holder_id)))
+        return list(self._pool.store.execute(op.SettleMany(self._pool.sku, state, tuple(ids), decided, holder_id)))
 
     def renewed(self, *, is_long: bool) -> AbstractContextManager[object]:
         """Renew the orders while a step or the database may take long."""

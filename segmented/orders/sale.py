@@ -108,7 +108,7 @@ def cancel_order(pool: Pool, gate: Gate, order: Order) -> Settled:
     if isinstance(voided, answers.AlreadyConfirmed):
         before = _decided_before(pool, gate, order, pool.state().epoch)
         if before is None:
-            return pool.confirm(order.order_id)
+            return pool.confirm(order.order_id, stored=True)
         if record is not None and record.state == "reserved":
             pool.cancel(order.order_id, voided=True)
         return before
@@ -127,7 +127,7 @@ def expire_voided(pool: Pool, gate: Gate, *, limit: int = 1_000) -> tuple[Settle
     decided: list[Settled] = []
     for record in records:
         if _is_confirmed(pool, gate, record):
-            answer: Settled | None = pool.confirm(record.order_id)
+            answer: Settled | None = pool.confirm(record.order_id, stored=True)
         else:
             answer = store.execute(op.Expire(pool.sku, record.order_id, voided=True))
         if answer is not None and not answer.replay:
@@ -177,7 +177,8 @@ def tell_pool(
             return before
     match decided:
         case answers.Confirmed():
-            return _settled(pool, order, pool.confirm(order.order_id, holder_id=holder_id), expected="confirmed")
+            confirmed = pool.confirm(order.order_id, holder_id=holder_id, stored=True)
+            return _settled(pool, order, confirmed, expected="confirmed")
         case answers.Voided():
             return _settled(pool, order, pool.cancel(order.order_id, voided=True))
         case answers.SoldOut(total, sold):

@@ -194,15 +194,16 @@ class AsyncPool:
         check_id(order_id, "order id")
         return AsyncOrderHandle(self.store, self.sku, order_id)
 
-    async def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
+    async def confirm(self, order_id: str, *, holder_id: str | None = None, stored: bool = False) -> Settled:
         """Make the order final; the answer says if it was already settled.
 
-        With a holder id only that holder's segment is freed, not that of a successor in the same order.
+        With a holder id only that holder's segment is freed, not that of a successor in the same order. In a gated
+        pool, only orders that the order database has `stored` can be confirmed; otherwise raises PoolGated.
         """
-        if holder_id is None:
-            check_id(order_id, "order id")
-            return await self._calls.confirm(order_id)
-        return await run_async(perform(self._settings.confirm(order_id, holder_id=holder_id)), self.store)
+        operation = self._settings.confirm(order_id, holder_id=holder_id, stored=stored)
+        if holder_id is not None:
+            return await run_async(perform(operation), self.store)
+        return await self._calls.confirm(order_id, stored=stored)
 
     async def cancel(
         self, order_id: str, *, holder_id: str | None = None, voided: bool = False
@@ -216,16 +217,18 @@ class AsyncPool:
             return await run_async(returning(self._mark, perform(operation)), self.store)
         return await self._calls.cancel(order_id, voided=voided)  # this also ends the mark
 
-    async def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
+    async def confirm_many(
+        self, order_ids: Iterable[str], *, stored: bool = False
+    ) -> list[Settled | SegmentedError | None]:
         """Confirm many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `confirm`."""
-        operation = self._settings.settle_many("confirmed", order_ids)
+        operation = self._settings.settle_many("confirmed", order_ids, decided=stored)
         return await run_async(settle_many_plan(operation), self.store)
 
     async def cancel_many(
         self, order_ids: Iterable[str], *, voided: bool = False
     ) -> list[Settled | SegmentedError | None]:
         """Cancel many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `cancel`."""
-        operation = self._settings.settle_many("cancelled", order_ids, voided=voided)
+        operation = self._settings.settle_many("cancelled", order_ids, decided=voided)
         plan = returning(self._mark, settle_many_plan(operation))
         return await run_async(plan, self.store)
 

@@ -140,7 +140,7 @@ def resolve_plan(sku: str, verdicts: Mapping[str, Verdict]) -> Plan[tuple[Settle
     decided: list[Settled] = []
     for verdict, state in (("confirm", "confirmed"), ("release", "expired")):
         order_ids = tuple(order_id for order_id, found in verdicts.items() if found == verdict)
-        operation = op.SettleMany(sku, state, order_ids, voided=True)  # type: ignore[arg-type]  # both are states
+        operation = op.SettleMany(sku, state, order_ids, decided=True)  # type: ignore[arg-type]  # both are states
         answers = yield from settle_many_plan(operation)
         decided += [answer for answer in answers if isinstance(answer, Settled) and not answer.replay]
     return tuple(decided)

@@ -188,12 +188,13 @@ class Pool:
         check_id(order_id, "order id")
         return OrderHandle(self.store, self.sku, order_id)
 
-    def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
+    def confirm(self, order_id: str, *, holder_id: str | None = None, stored: bool = False) -> Settled:
         """Make the order final; the answer says if it was already settled.
 
-        With a holder id only that holder's segment is freed, not that of a successor in the same order.
+        With a holder id only that holder's segment is freed, not that of a successor in the same order. In a gated
+        pool, only orders that the order database has `stored` can be confirmed; otherwise raises PoolGated.
         """
-        return self.store.execute(self._settings.confirm(order_id, holder_id=holder_id))
+        return self.store.execute(self._settings.confirm(order_id, holder_id=holder_id, stored=stored))
 
     def cancel(self, order_id: str, *, holder_id: str | None = None, voided: bool = False) -> Settled | Superseded:
         """Give the units back; with a holder id only while that holder still has the order.
@@ -203,14 +204,14 @@ class Pool:
         operation = self._settings.cancel(order_id, holder_id=holder_id, voided=voided)
         return run_sync(returning(self._mark, perform(operation)), self.store)
 
-    def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
+    def confirm_many(self, order_ids: Iterable[str], *, stored: bool = False) -> list[Settled | SegmentedError | None]:
         """Confirm many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `confirm`."""
-        operation = self._settings.settle_many("confirmed", order_ids)
+        operation = self._settings.settle_many("confirmed", order_ids, decided=stored)
         return run_sync(settle_many_plan(operation), self.store)
 
     def cancel_many(self, order_ids: Iterable[str], *, voided: bool = False) -> list[Settled | SegmentedError | None]:
         """Cancel many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `cancel`."""
-        operation = self._settings.settle_many("cancelled", order_ids, voided=voided)
+        operation = self._settings.settle_many("cancelled", order_ids, decided=voided)
         plan = returning(self._mark, settle_many_plan(operation))
         return run_sync(plan, self.store)
 

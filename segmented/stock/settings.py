@@ -119,10 +119,10 @@ class PoolSettings:
         """Check that these are orders, and set when the outbox publishes unfinished ones."""
         return replace(self.reserve_many(orders, partial=False), publish_after_ms=outbox.publish_after_ms)
 
-    def confirm(self, order_id: str, *, holder_id: str | None) -> op.Confirm:
+    def confirm(self, order_id: str, *, holder_id: str | None, stored: bool) -> op.Confirm:
         """Check the ids."""
         _check_decided(order_id, holder_id)
-        return op.Confirm(self.sku, order_id, holder_id)
+        return op.Confirm(self.sku, order_id, holder_id, stored)
 
     def cancel(self, order_id: str, *, holder_id: str | None, voided: bool) -> op.Cancel:
         """Check the ids."""
@@ -130,7 +130,7 @@ class PoolSettings:
         return op.Cancel(self.sku, order_id, holder_id, voided)
 
     def settle_many(
-        self, state: Literal["confirmed", "cancelled"], order_ids: Iterable[str], *, voided: bool = False
+        self, state: Literal["confirmed", "cancelled"], order_ids: Iterable[str], *, decided: bool
     ) -> op.SettleMany:
         """Check all ids. A single string is refused, because its characters would be taken for order ids."""
         if isinstance(order_ids, str):
@@ -139,7 +139,7 @@ class PoolSettings:
         found = tuple(order_ids)
         for order_id in found:
             check_id(order_id, "order id")
-        return op.SettleMany(self.sku, state, found, voided)
+        return op.SettleMany(self.sku, state, found, decided)
 
     def expire_limit(self, limit: int) -> int:
         """Check how many orders one call may expire."""

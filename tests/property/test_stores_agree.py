@@ -186,9 +186,9 @@ class PoolsAgree(Agreement):
     def renew(self, order_id: str, holder: str, ttl_ms: int) -> None:
         self.agree_on(op.RenewGrant(self.name, order_id, f"{holder} of {order_id}", ttl_ms, ttl_ms))
 
-    @rule(order_id=ORDERS)
-    def confirm(self, order_id: str) -> None:
-        self.agree_on(op.Confirm(self.name, order_id))
+    @rule(order_id=ORDERS, holder=st.none() | HOLDERS, stored=st.booleans())
+    def confirm(self, order_id: str, holder: str | None, *, stored: bool) -> None:
+        self.agree_on(op.Confirm(self.name, order_id, holder and f"{holder} of {order_id}", stored))
 
     @rule(order_id=ORDERS, holder=st.none() | HOLDERS, voided=st.booleans())
     def cancel(self, order_id: str, holder: str | None, *, voided: bool) -> None:
@@ -201,12 +201,12 @@ class PoolsAgree(Agreement):
     @rule(
         state=st.sampled_from(["confirmed", "cancelled", "expired"]),
         order_ids=st.lists(ORDERS, min_size=1, max_size=5),
-        voided=st.booleans(),
+        decided=st.booleans(),
     )
     def settle_many(
-        self, state: Literal["confirmed", "cancelled", "expired"], order_ids: list[str], *, voided: bool
+        self, state: Literal["confirmed", "cancelled", "expired"], order_ids: list[str], *, decided: bool
     ) -> None:
-        self.agree_on(op.SettleMany(self.name, state, tuple(order_ids), voided))
+        self.agree_on(op.SettleMany(self.name, state, tuple(order_ids), decided))
 
     @rule(limit=st.sampled_from([1, 3, 100]))
     def expire_due(self, limit: int) -> None:

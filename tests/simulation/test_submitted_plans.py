@@ -100,7 +100,7 @@ class Sale:
         """What `take_envelope` does, with a step that takes a while and may fail."""
         has_step = self.chance.random() < 0.5
         if not has_step:
-            answers = yield from settle_many_plan(op.SettleMany(SKU, "confirmed", ids, voided=False))
+            answers = yield from settle_many_plan(op.SettleMany(SKU, "confirmed", ids, decided=False))
             ids = tuple(one for one, answer in zip(ids, answers, strict=True) if isinstance(answer, OrderQueued))
             if not ids:
                 return
@@ -119,7 +119,7 @@ class Sale:
                 yield from perform(op.PutOff(SKU, (failed,), holder_id, 100, counts, TERMS.begun_max, "it rained"))
         if begun:
             yield from settle_many_plan(
-                op.SettleMany(SKU, "confirmed", tuple(begun), voided=False, holder_id=holder_id)
+                op.SettleMany(SKU, "confirmed", tuple(begun), decided=False, holder_id=holder_id)
             )
 
     def sweeper(self, fencing_token: int | None) -> Plan[None]:

@@ -297,8 +297,11 @@ class PoolModel(PoolBooks):
     def confirm(self, operation: op.Confirm) -> Settled:
         """Confirm an order."""
         pool, record = self._found_to_end(operation.sku, operation.order_id)
-        if (answer := self._undecided(pool, record, "confirmed", operation.holder_id)) is not None:
-            return answer  # type: ignore[return-value]  # only a decided order cannot be confirmed
+        answer = self._undecided(pool, record, "confirmed", operation.holder_id, decided=operation.stored)
+        if isinstance(answer, SegmentedError):
+            raise answer
+        if isinstance(answer, Settled):
+            return answer
         keeps = () if operation.holder_id in {None, record.holder_id} else (record.order_id,)
         return self._settled_one(pool, record, "confirmed", keeps)
 
@@ -306,7 +309,7 @@ class PoolModel(PoolBooks):
         """Cancel an order."""
         pool = self.found(operation.sku)
         record = _queued_record(pool, operation.order_id) or self._found(operation.sku, operation.order_id)[1]
-        answer = self._undecided(pool, record, "cancelled", operation.holder_id, voided=operation.voided)
+        answer = self._undecided(pool, record, "cancelled", operation.holder_id, decided=operation.voided)
         if isinstance(answer, SegmentedError):
             raise answer
         return answer if isinstance(answer, Settled | Superseded) else self._settled_one(pool, record, "cancelled")
@@ -314,7 +317,7 @@ class PoolModel(PoolBooks):
     def expire(self, operation: op.Expire) -> Settled | None:
         """Expire an order."""
         pool, record = self._found_to_end(operation.sku, operation.order_id)
-        answer = self._undecided(pool, record, "expired", None, voided=operation.voided)
+        answer = self._undecided(pool, record, "expired", None, decided=operation.voided)
         if isinstance(answer, SegmentedError):
             raise answer
         if answer == ALIVE:
@@ -335,7 +338,7 @@ class PoolModel(PoolBooks):
             elif order_id in ending:
                 found.append(REPEATED)
             else:
-                answer = self._undecided(pool, record, operation.state, operation.holder_id, voided=operation.voided)
+                answer = self._undecided(pool, record, operation.state, operation.holder_id, decided=operation.decided)
                 found.append(answer)
                 if answer is None:
                     ending[order_id] = record
@@ -360,7 +363,7 @@ class PoolModel(PoolBooks):
         return settled_answer(settled, replay=False)
 
     def _undecided(
-        self, pool: ModelPool, record: OrderRecord, state: SettledState, holder_id: str | None, *, voided: bool = False
+        self, pool: ModelPool, record: OrderRecord, state: SettledState, holder_id: str | None, *, decided: bool
     ) -> Settled | Superseded | SegmentedError | str | None:
         """Return the reason against ending a reservation, or None."""
         is_holders = holder_id in {None, record.holder_id}
@@ -375,8 +378,8 @@ class PoolModel(PoolBooks):
             pool.holds.get(record.order_id, 0) > self._now_ms() or self._lease(pool, record) is not None
         ):
             return ALIVE
-        if state != "confirmed" and pool.gated and not voided:
-            return PoolGated(pool.sku, record.order_id)
+        if pool.gated and not decided:
+            return PoolGated(pool.sku, record.order_id, "store" if state == "confirmed" else "void")
         return None
 
 

@@ -173,6 +173,8 @@ class PoolBooks:
     def pin(self, operation: op.PinOrder) -> OrderState:
         """Keep a reservation until it is confirmed or cancelled."""
         pool, record = self._found(operation.sku, operation.order_id)
+        if record.state == "reserved" and pool.gated:
+            raise PoolGated(pool.sku, record.order_id, "store")
         if record.state == "reserved":
             pool.orders[record.order_id] = replace(record, cart_home=operation.home)
             pool.holds[record.order_id] = PINNED_UNTIL_MS

@@ -105,11 +105,15 @@ class RenewGrant(Operation[Renewed | Lost]):
 
 @dataclass(frozen=True, slots=True)
 class Confirm(Operation[Settled]):
-    """Make a reservation final and free its segment. Needs no lease; with a holder id, frees only that holder's."""
+    """Make a reservation final and free its segment. Needs no lease; with a holder id, frees only that holder's.
+
+    A gated pool refuses unless `stored` says that the order database has stored the order.
+    """
 
     sku: str
     order_id: str
     holder_id: str | None = None
+    stored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +151,8 @@ class SettleMany(Operation[tuple[Settled | SegmentedError | None, ...]]):
     sku: str
     state: Literal["confirmed", "cancelled", "expired"]
     order_ids: tuple[str, ...]
-    voided: bool = False
+    decided: bool = False
+    """The order database of a gated pool has stored, or voided, these orders."""
     holder_id: str | None = None
 
 

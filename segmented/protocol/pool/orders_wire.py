@@ -229,7 +229,7 @@ def _decode_renew(operation: op.RenewGrant, reply: Reply) -> Renewed | Lost:
 
 def _encode_settle(operation: op.SettleMany) -> Call:
     holder_id = operation.holder_id
-    head = (operation.state, "1" if operation.voided else "0", "1" if holder_id is None else "2")
+    head = (operation.state, "1" if operation.decided else "0", "1" if holder_id is None else "2")
     if holder_id is None:
         return script_call("settle", keys_of(operation.sku), *head, *operation.order_ids)
     orders = [part for order_id in operation.order_ids for part in (order_id, holder_id)]
@@ -248,7 +248,7 @@ def _ended(
         if found is None:
             kind, *fields = line.split("\t")
             if kind != "done":
-                answers.append(_not_ended(sku, order_id, kind, fields))
+                answers.append(_not_ended(sku, state, order_id, kind, fields))
                 continue
             quantity, segment, fence = (*fields, "")[:3]
             found = done[line] = int(quantity), int(segment), int(fence) if fence else None
@@ -257,7 +257,7 @@ def _ended(
 
 
 def _not_ended(
-    sku: str, order_id: str, kind: str, fields: Sequence[str]
+    sku: str, state: OrderState, order_id: str, kind: str, fields: Sequence[str]
 ) -> Settled | Superseded | SegmentedError | None:
     match kind:
         case "settled":
@@ -269,7 +269,7 @@ def _not_ended(
         case "queued":
             return OrderQueued(order_id)
         case "gated":
-            return PoolGated(sku, order_id)
+            return PoolGated(sku, order_id, "store" if state == "confirmed" else "void")
         case "drifted":
             return PoolDrifted(sku)
         case _:
@@ -289,8 +289,8 @@ def _one(sku: str, state: OrderState, order_id: str, reply: Reply) -> Settled | 
 
 
 def _encode_confirm(operation: op.Confirm) -> Call:
-    order = ("2", operation.order_id, operation.holder_id or "")
-    return script_call("settle", keys_of(operation.sku), "confirmed", "0", *order)
+    arguments = ("confirmed", "1" if operation.stored else "0", "2", operation.order_id, operation.holder_id or "")
+    return script_call("settle", keys_of(operation.sku), *arguments)
 
 
 def _decode_confirm(operation: op.Confirm, reply: Reply) -> Settled:

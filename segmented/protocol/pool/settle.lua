@@ -1,12 +1,13 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
 -- End reservations: one, or many, each as if alone. Works when memory is full.
+-- In a gated pool its order database decides, and the caller says that it has.
 -- "confirmed" makes them final. Needs no lease. The segment is freed if its holder still has it; a holder whose lease has
 -- expired does not free its successor's.
 -- "cancelled" gives the units back on purpose. With a holder id, only while the order is still that holder's: a holder
 -- whose lease has expired must not cancel its successor's order.
 -- "expired" gives them back if the hold has expired and no lease is alive.
--- ARGV     1 state   2 voided ("1": whoever decides the orders of this pool has voided them)
+-- ARGV     1 state   2 decided ("1": the order database of this pool has stored, or voided, these orders)
 --          3 width ("2", or "1": whoever has them)
 --          then for each order, at most 1,000: order_id, holder_id ("" for whoever has it; not there at width 1)
 -- answers  {"missing"}   the pool is not open
@@ -16,10 +17,10 @@
 --            settled, state, quantity, segment, fence, sequence   decided before
 --            superseded, fence   cancelled: another holder has it
 --            alive        expired: not yet
---            gated        cancelled, expired: to be voided first
+--            gated        the order database must store (confirmed) or void it first
 --            drifted      its segment's units cannot be read: written to from outside
 --            done, quantity, segment, fence   ended now, at the answer's sequence
-local state, is_voided = ARGV[1], ARGV[2] == '1'
+local state, is_decided = ARGV[1], ARGV[2] == '1'
 local pool = read_pool()
 if not pool then
   return { 'missing' }
@@ -33,7 +34,8 @@ local raws = redis.call('HMGET', ORDERS, unpack(ids))
 local due = state == 'expired' and redis.call('ZMSCORE', HOLDS, unpack(ids))
 
 local answers, done_ids, done_records, keeps, seen = {}, {}, {}, {}, {}
-local ends_plain = state == 'confirmed' or state == 'cancelled' and (is_voided or not pool.is_gated)
+local is_gated = pool.is_gated and not is_decided
+local ends_plain = state ~= 'expired' and not is_gated
 
 local function ended_before(index, id, record, is_holders)
   local is_own = holders[index] ~= '' and record.holder == holders[index]
@@ -54,7 +56,7 @@ local function decide(index, id, record)
   if state == 'expired' and (tonumber(due[index] or '0') > now_ms or has_lease(record)) then
     return 'alive'
   end
-  if state ~= 'confirmed' and pool.is_gated and not is_voided then
+  if is_gated then
     return 'gated'
   end
   if state ~= 'confirmed' and not can_give_back(pool, record) then

@@ -244,7 +244,7 @@ class ShardedPlans:
         """End many reservations, each at its home shard, many in a step."""
         found = tuple(orders) if not isinstance(orders, str) else orders
         ids = found if isinstance(found, str) else [one if isinstance(one, str) else one.order_id for one in found]
-        operation = self.settings.settle_many(state, ids)
+        operation = self.settings.settle_many(state, ids, decided=False)
         gathering = yield from self.found()
         customers = [None if isinstance(one, str) else one.customer_id for one in found]
         homes = list(map(self.home, [gathering] * len(found), operation.order_ids, customers))

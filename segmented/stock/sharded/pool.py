@@ -192,7 +192,7 @@ class ShardedPool:
 
     def confirm(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
         """Make the order final; a pool with a limit needs the customer to find the order. See `Pool.confirm`."""
-        operation = self._settings.confirm(order_id, holder_id=holder_id)
+        operation = self._settings.confirm(order_id, holder_id=holder_id, stored=False)
         return run_sync(self._plans.confirm(operation, customer_id), self.store)
 
     def cancel(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import CartMismatch, CartUnknown, InvalidInput, PoolMissing
+from segmented.errors import CartMismatch, CartUnknown, InvalidInput, PoolGated, PoolMissing
 from segmented.models import (
     CartRefused,
     CartReserved,
@@ -164,6 +164,21 @@ def test_a_gated_pool_takes_no_carts(market: Market) -> None:
     with pytest.raises(InvalidInput, match="its order database decides its orders"):
         market.reserve(market.cart("c1", ("a", 1), ("d", 1)))
     assert market.totals()["a"] == (10, 0, 0)
+
+
+def test_a_cart_is_not_confirmed_when_one_of_its_pools_was_gated_meanwhile(redis_side: Side) -> None:
+    market = Market(redis_side)
+    for letter in "ab":
+        market.open(letter, 10)
+    cart = market.cart("c1", ("a", 1), ("b", 2))
+    market.reserved(cart)
+    redis_side.raw().hset(market.shops["b"].keys.meta, "gated", "1")
+    with pytest.raises(PoolGated, match="its order database must store order"):
+        market.confirm(cart)
+    assert (market.read(cart).state, market.totals()) == ("reserved", {"a": (9, 1, 0), "b": (8, 2, 0)})
+    redis_side.raw().hset(market.shops["b"].keys.meta, "gated", "0")
+    assert market.confirm(cart).state == "confirmed"
+    market.check_books()
 
 
 def test_a_cart_that_nobody_knows_is_an_error(market: Market) -> None:
