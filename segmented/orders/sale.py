@@ -47,7 +47,7 @@ def take_order(
     that either side knows with other content; units that this call took are returned.
     """
     _require_gated(pool)
-    before = _decided_before(pool, gate, order, pool.epoch())
+    before = decided_before(pool, gate, order, pool.epoch())
     if before is not None:
         return before
     for _ in range(SUPERSEDED_MAX):
@@ -106,7 +106,7 @@ def cancel_order(pool: Pool, gate: Gate, order: Order) -> Settled:
     taken = order.quantity if record is None or record.state == "refused" else record.quantity
     voided = gate.void(order_id=order.order_id, sku=pool.sku, quantity=taken, asked=order.quantity)
     if isinstance(voided, answers.AlreadyConfirmed):
-        before = _decided_before(pool, gate, order, pool.state().epoch)
+        before = decided_before(pool, gate, order, pool.state().epoch)
         if before is None:
             return pool.confirm(order.order_id, stored=True)
         if record is not None and record.state == "reserved":
@@ -144,10 +144,10 @@ def _is_confirmed(pool: Pool, gate: Gate, record: OrderRecord) -> bool:
         return False
     if not isinstance(voided, answers.AlreadyConfirmed):
         return False
-    return _decided_before(pool, gate, Order(record.order_id, record.asked), pool.state().epoch) is None
+    return decided_before(pool, gate, Order(record.order_id, record.asked), pool.state().epoch) is None
 
 
-def _decided_before(pool: Pool, gate: Gate, order: Order, epoch: int) -> Settled | None:
+def decided_before(pool: Pool, gate: Gate, order: Order, epoch: int) -> Settled | None:
     """Return the database's decision on an order sold by a pool before this `epoch`, which this pool does not know."""
     if epoch == 1:
         return None
@@ -171,7 +171,7 @@ def tell_pool(
 ) -> Settled:
     """Apply the database's decision to the pool. Raises PoolDiverged if the two contradict each other."""
     if decided == answers.Confirmed(replay=True):
-        before = _decided_before(pool, gate, order, pool.epoch(at_least=epoch))
+        before = decided_before(pool, gate, order, pool.epoch(at_least=epoch))
         if before is not None:  # this pool was opened without its units: those taken now are returned
             pool.cancel(order.order_id, voided=True)
             return before
@@ -204,7 +204,7 @@ def _asked(order: Order, taken: int) -> int | None:
 
 
 def _require_gated(pool: Pool) -> None:
-    if not pool.is_gated():
+    if not pool.is_gated() and not pool.is_gated(again=True):
         raise PoolNotGated(pool.sku)
 
 

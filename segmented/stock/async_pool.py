@@ -18,7 +18,7 @@ from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import due_plan, expire_plan, renew_plan, resolve_plan, settle_many_plan
 from segmented.stock.repair import RepairReport, repair_plan
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_verdicts
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_flag, checked_verdicts
 from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, reserve_many_marked, returning
 
 if TYPE_CHECKING:
@@ -103,8 +103,13 @@ class AsyncPool:
         """Read all totals and each segment's units atomically. Raises PoolMissing."""
         return await self.store.execute(op.ReadPool(self.sku))
 
-    async def is_gated(self) -> bool:
-        """Return whether an order database decides this pool's orders; asks the server once. Raises PoolMissing."""
+    async def is_gated(self, *, again: bool = False) -> bool:
+        """Return whether an order database decides this pool's orders. Raises PoolMissing.
+
+        Asks the server once, or `again`: the pool may have been opened again in the meantime.
+        """
+        if again:
+            self._found = None
         return (await self._first_found()).gated
 
     async def epoch(self, *, at_least: int = 1) -> int:
@@ -133,7 +138,7 @@ class AsyncPool:
         operation = self._settings.grant(
             as_order(order, quantity), holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
         )
-        return Granting(self, operation, checked_timeout(timeout), fair=fair)
+        return Granting(self, operation, checked_timeout(timeout), fair=checked_flag(fair, "fair"))
 
     async def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left.
@@ -142,7 +147,7 @@ class AsyncPool:
         cannot be used again then. The order is kept if another call for it is under way in this pool or was granted it.
         The pool does not see a repeat that another process makes in that short time.
         """
-        found, mark = as_order(order, quantity), self._mark
+        found, mark = self._settings.reserve(as_order(order, quantity), partial=partial).order, self._mark
         if not mark.seconds:
             return await self._calls.reserve(found, partial=partial)
         refused = mark.refusal(found, partial=partial)
@@ -253,7 +258,7 @@ class AsyncPool:
             raise PoolNotGated(self.sku)
 
     async def _require_stored(self, change: str, *, stored: bool) -> None:
-        if not stored and (await self.state()).gated:
+        if not checked_flag(stored, "stored") and (await self.state()).gated:
             raise ChangeGated(self.sku, change)
 
     async def restock(self, units: int, *, restock_id: str, stored: bool = False) -> Restocked | Closed:

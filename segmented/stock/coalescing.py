@@ -321,6 +321,9 @@ class Coalescing:
         """Cancel owed reservations, for a short time only. One task per page: a repeat waits for its own page only."""
         giver = self._giver
         page = dict(list(self._owed.items())[: op.BATCH_MAX])
+        if not page:  # other callers have asked for those orders since
+            self._giver = None
+            return
         for order_id in page:
             del self._owed[order_id]
         self._going_back = page

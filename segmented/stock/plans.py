@@ -10,6 +10,7 @@ from segmented import protocol as op
 from segmented.errors import StockError, StoreError
 from segmented.keys import shard_keys
 from segmented.models import Busy, Granted, Lost, Renewed, Settled
+from segmented.models.submitted import BegunOrder
 from segmented.plans import Now, Plan, pause, perform, wait_for
 from segmented.plans.waiting import MILLISECOND
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from segmented.errors import SegmentedError
     from segmented.models import OrderRecord, Refusal, Taken
+    from segmented.models.submitted import TakenOrders
 
 DUE_BATCH: Final = 100
 """Expired holds processed in one step, so that other requests are served in between."""
@@ -144,3 +146,16 @@ def resolve_plan(sku: str, verdicts: Mapping[str, Verdict]) -> Plan[tuple[Settle
         answers = yield from settle_many_plan(operation)
         decided += [answer for answer in answers if isinstance(answer, Settled) and not answer.replay]
     return tuple(decided)
+
+
+def take_plan(operation: op.TakeOrders, channel: str, timeout: float) -> Plan[tuple[TakenOrders | None, float]]:
+    """Begin work; if it needs a segment and none is free, wait for one. None: the deadline came before a turn.
+
+    Also returns the local time from which the orders are the worker's.
+    """
+    return (yield from wait_for(operation, channel=channel, timeout=timeout, is_busy=_needs_segment))
+
+
+def _needs_segment(taken: TakenOrders) -> bool:
+    is_any_begun = any(isinstance(one, BegunOrder) for one in taken.orders)
+    return not is_any_begun and any(isinstance(one, Busy) and not one.is_in_hand for one in taken.orders)

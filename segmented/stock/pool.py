@@ -17,7 +17,14 @@ from segmented.stock.order_handle import OrderHandle
 from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import due_plan, expire_plan, renew_plan, resolve_plan, settle_many_plan
 from segmented.stock.repair import RepairReport, repair_plan
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_verdicts
+from segmented.stock.settings import (
+    DEFAULT_HOLD,
+    DEFAULT_TTL,
+    PoolSettings,
+    as_order,
+    checked_flag,
+    checked_verdicts,
+)
 from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, reserve_many_marked, reserve_marked, returning
 
 if TYPE_CHECKING:
@@ -102,8 +109,13 @@ class Pool:
         """Read all totals and each segment's units atomically. Raises PoolMissing."""
         return self.store.execute(op.ReadPool(self.sku))
 
-    def is_gated(self) -> bool:
-        """Return whether an order database decides this pool's orders; asks the server once. Raises PoolMissing."""
+    def is_gated(self, *, again: bool = False) -> bool:
+        """Return whether an order database decides this pool's orders. Raises PoolMissing.
+
+        Asks the server once, or `again`: the pool may have been opened again in the meantime.
+        """
+        if again:
+            self._found = None
         return self._first_found().gated
 
     def epoch(self, *, at_least: int = 1) -> int:
@@ -139,14 +151,13 @@ class Pool:
         operation = self._settings.grant(
             as_order(order, quantity), holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
         )
-        answer, asked_at = run_sync(
-            grant_marked(self._mark, operation, checked_timeout(timeout), fair=fair), self.store
-        )
+        plan = grant_marked(self._mark, operation, checked_timeout(timeout), fair=checked_flag(fair, "fair"))
+        answer, asked_at = run_sync(plan, self.store)
         return Grant(self, answer, asked_at) if isinstance(answer, Granted) else answer
 
     def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left."""
-        operation = op.Reserve(self.sku, as_order(order, quantity), self._settings.hold_ms, partial)
+        operation = self._settings.reserve(as_order(order, quantity), partial=partial)
         return run_sync(reserve_marked(self._mark, operation), self.store)
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:
@@ -236,7 +247,7 @@ class Pool:
             raise PoolNotGated(self.sku)
 
     def _require_stored(self, change: str, *, stored: bool) -> None:
-        if not stored and self.state().gated:
+        if not checked_flag(stored, "stored") and self.state().gated:
             raise ChangeGated(self.sku, change)
 
     def restock(self, units: int, *, restock_id: str, stored: bool = False) -> Restocked | Closed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import uuid4
 
 from segmented import protocol as op
@@ -24,11 +24,13 @@ from segmented.models import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import Literal
 
     from segmented.stock.outbox import Outbox
     from segmented.stock.plans import Verdict
+
+ItemT = TypeVar("ItemT")
 
 VERDICTS: Final = ("confirm", "release", "wait")
 DEFAULT_TTL: Final = 10.0
@@ -58,7 +60,7 @@ class PoolSettings:
         self._check_number(segments, "segment count", 1, SEGMENT_COUNT_MAX)
         if customer_limit is not None:
             self._check_number(customer_limit, "limit per customer", 1, QUANTITY_MAX)
-        return op.OpenPool(self.sku, stock, segments, gated, epoch, customer_limit)
+        return op.OpenPool(self.sku, stock, segments, checked_flag(gated, "gated"), epoch, customer_limit)
 
     def shard_count(self, shards: int, stock: int, segments: int) -> int:
         """Check the number of shards over which the stock and the segments are split."""
@@ -99,6 +101,8 @@ class PoolSettings:
 
     def grant(self, order: Order, *, holder_id: str | None, keep_refusal: bool, partial: bool) -> op.Grant:
         """Build a grant of units and a segment; a caller's holder id counts for this order only, and is reusable."""
+        checked_flag(keep_refusal, "keep_refusal")
+        checked_flag(partial, "partial")
         if holder_id is None:
             own = uuid4().hex
         else:
@@ -106,9 +110,14 @@ class PoolSettings:
             own = f"{holder_id}/{order.order_id}"
         return op.Grant(self.sku, order, own, self.ttl_ms, self.hold_ms, keep_refusal, partial)
 
+    def reserve(self, order: Order, *, partial: bool) -> op.Reserve:
+        """Build a reservation of one order."""
+        return op.Reserve(self.sku, order, self.hold_ms, checked_flag(partial, "partial"))
+
     def reserve_many(self, orders: Iterable[Order], *, partial: bool) -> op.ReserveMany:
         """Check that all items are orders, before any is reserved."""
-        found = tuple(orders)
+        checked_flag(partial, "partial")
+        found = tuple(checked_list(orders, f"orders for {self.sku!r}"))
         for order in found:
             if not isinstance(order, Order):
                 message = f"{shortened(order)} among the orders for {self.sku!r} is not an Order"
@@ -122,12 +131,12 @@ class PoolSettings:
     def confirm(self, order_id: str, *, holder_id: str | None, stored: bool) -> op.Confirm:
         """Check the ids."""
         _check_decided(order_id, holder_id)
-        return op.Confirm(self.sku, order_id, holder_id, stored)
+        return op.Confirm(self.sku, order_id, holder_id, checked_flag(stored, "stored"))
 
     def cancel(self, order_id: str, *, holder_id: str | None, voided: bool) -> op.Cancel:
         """Check the ids."""
         _check_decided(order_id, holder_id)
-        return op.Cancel(self.sku, order_id, holder_id, voided)
+        return op.Cancel(self.sku, order_id, holder_id, checked_flag(voided, "voided"))
 
     def settle_many(
         self, state: Literal["confirmed", "cancelled"], order_ids: Iterable[str], *, decided: bool
@@ -136,9 +145,10 @@ class PoolSettings:
         if isinstance(order_ids, str):
             message = f"{shortened(order_ids)} is a single order id; give the orders to be {state} as a list"
             raise InvalidInput(message)
-        found = tuple(order_ids)
+        found = tuple(checked_list(order_ids, f"orders to be {state}"))
         for order_id in found:
             check_id(order_id, "order id")
+        checked_flag(decided, "stored" if state == "confirmed" else "voided")
         return op.SettleMany(self.sku, state, found, decided)
 
     def expire_limit(self, limit: int) -> int:
@@ -150,6 +160,23 @@ def checked_expire_limit(sku: str, limit: int) -> int:
     """Return how many orders one call may expire. Raises InvalidInput."""
     _check_number_of(sku, limit, "limit of orders to give back", 1, QUANTITY_MAX)
     return limit
+
+
+def checked_flag(value: object, name: str) -> bool:
+    """Return an argument that must be True or False: a text such as "no" counts as true elsewhere."""
+    if type(value) is not bool:
+        message = f"{name}={shortened(value)} is not True or False"
+        raise InvalidInput(message)
+    return value
+
+
+def checked_list(items: Iterable[ItemT], what: str) -> Iterator[ItemT]:
+    """Return an iterator over the items. Raises InvalidInput for a value that has none."""
+    try:
+        return iter(items)
+    except TypeError:
+        message = f"{what}: {shortened(items)} is not a list"
+        raise InvalidInput(message) from None
 
 
 def _check_number_of(sku: str, value: int, what: str, least: int, most: int) -> None:

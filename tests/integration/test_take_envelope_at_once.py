@@ -107,6 +107,21 @@ def test_a_worker_may_die_at_any_step_and_the_next_one_finishes(till: Till) -> N
     assert till.pool.audit().is_clean
 
 
+def test_a_worker_without_a_step_leaves_alone_what_anothers_step_works_on(till_store: RedisStore) -> None:
+    till = Till(opened(till_store, "at acceptance", None), None, "")
+    ids = till.submit(2)
+    told: list[EnvelopeReport] = []
+
+    def step(_: BegunOrder) -> None:
+        told.append(till.take(ids))
+        assert till.states(ids) == {"reserved": 2}
+
+    report = till.take(ids, step=step)
+    assert told == [EnvelopeReport(in_hand=ids)] * 2
+    assert [one.replay for one in report.settled] == [False] * 2
+    till.check(confirmed=2, available=198)
+
+
 # --- servers that are away ---
 
 

@@ -82,7 +82,7 @@ def timeless(answer: object) -> object:
 def timeless_submitted(answer: TakenOrders | Submitted | OutboxState | DeadOrder) -> object:
     match answer:
         case TakenOrders():
-            return timeless(answer.orders), min(answer.free_in_ms or 0, 1)
+            return timeless(answer.orders), min(answer.free_in_ms or 0, 1), answer.epoch, answer.is_gated
         case Submitted():
             due, dead = (None if time is None else 0 for time in (answer.due_ms, answer.dead_at_ms))
             times = replace(answer, until_ms=min(1, answer.until_ms), due_ms=due, dead_at_ms=dead, read_at_ms=0)
@@ -202,11 +202,12 @@ class PoolsAgree(Agreement):
         state=st.sampled_from(["confirmed", "cancelled", "expired"]),
         order_ids=st.lists(ORDERS, min_size=1, max_size=5),
         decided=st.booleans(),
+        idle=st.booleans(),
     )
     def settle_many(
-        self, state: Literal["confirmed", "cancelled", "expired"], order_ids: list[str], *, decided: bool
+        self, state: Literal["confirmed", "cancelled", "expired"], order_ids: list[str], *, decided: bool, idle: bool
     ) -> None:
-        self.agree_on(op.SettleMany(self.name, state, tuple(order_ids), decided))
+        self.agree_on(op.SettleMany(self.name, state, tuple(order_ids), decided, idle=idle))
 
     @rule(limit=st.sampled_from([1, 3, 100]))
     def expire_due(self, limit: int) -> None:

@@ -14,7 +14,6 @@ from segmented.errors import OrderQueued, StoreUnavailable
 from segmented.keys import shard_keys
 from segmented.models import Order
 from segmented.models.submitted import BegunOrder, Deciding, Queued, SweepSuperseded
-from segmented.orders.envelopes import take_plan
 from segmented.plans import Plan, perform
 from segmented.stock.audit import audit_plan
 from segmented.stock.outbox import (
@@ -27,7 +26,7 @@ from segmented.stock.outbox import (
     sweep_operation,
     to_publish,
 )
-from segmented.stock.plans import expire_plan, settle_many_plan
+from segmented.stock.plans import expire_plan, settle_many_plan, take_plan
 from segmented.stock.sold_out_mark import SoldOutMark
 from segmented.testing import Simulation, Sleep
 from tests.support.sim.seeds import each_seed

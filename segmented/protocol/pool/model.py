@@ -331,6 +331,9 @@ class PoolModel(PoolBooks):
         found: list[Settled | Superseded | SegmentedError | str | None] = []
         for order_id in operation.order_ids:
             record = pool.orders.get(order_id)
+            if operation.idle and order_id in pool.entries and pool.entries[order_id].until_ms > self._now_ms():
+                found.append(ALIVE)
+                continue
             if record is None and operation.state == "cancelled":
                 record = _queued_record(pool, order_id)
             if record is None:

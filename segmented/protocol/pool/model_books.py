@@ -9,6 +9,7 @@ from segmented.errors import ChangeMismatch, OrderMismatch, OrderQueued, OrderUn
 from segmented.keys import shard_keys
 from segmented.models import (
     PINNED_UNTIL_MS,
+    UNITS_MAX,
     AlreadyOpen,
     Busy,
     Closed,
@@ -25,6 +26,7 @@ from segmented.models import (
 )
 from segmented.models.shards import no_keys_of
 from segmented.protocol.pool.model_records import ModelPool, entry_of, even_parts, pool_entry, settled_answer
+from segmented.protocol.pool.wire import too_many_units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -111,6 +113,9 @@ class PoolBooks:
             return before
         if pool.is_closed:
             return Closed(operation.change_id)
+        left = UNITS_MAX - pool.opened - pool.restocked
+        if operation.units > left:
+            raise too_many_units(pool.sku, operation.units, left)
         parts = even_parts(operation.units, pool.segment_count)
         for segment, units in parts:
             pool.stock[segment] += units

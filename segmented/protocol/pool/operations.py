@@ -145,7 +145,8 @@ class Expire(Operation[Settled | None]):
 class SettleMany(Operation[tuple[Settled | SegmentedError | None, ...]]):
     """`Confirm`, `Cancel` or `Expire` for up to 1,000 orders in one step, without a holder or with one for all of them.
 
-    Returns for each order the answer, or the error that the single operation would have raised.
+    Returns for each order the answer, or the error that the single operation would have raised; None if it is too early
+    to expire it, or if a worker has it in hand.
     """
 
     sku: str
@@ -154,6 +155,8 @@ class SettleMany(Operation[tuple[Settled | SegmentedError | None, ...]]):
     decided: bool = False
     """The order database of a gated pool has stored, or voided, these orders."""
     holder_id: str | None = None
+    idle: bool = False
+    """Leave alone submitted orders that a worker has in hand."""
 
 
 @dataclass(frozen=True, slots=True)

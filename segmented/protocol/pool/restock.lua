@@ -5,8 +5,10 @@
 -- answers  {"missing"}   {"mismatch"}   the id was used for another change
 --          {"done", units, sequence, available, replay}
 --          {"closed"}    restocked: the pool is closed
+--          {"full", left}   restocked: with these units the pool would have been given more than a script can count
 --          {"too_few", available}   withdrawn: fewer are free
 --          {"drifted"}   the units of the segments do not add up to the total, or cannot be read
+local UNITS_MAX = 9007199254740992
 local change_id, kind, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local pool = read_pool()
 if not pool then
@@ -25,6 +27,10 @@ local parts
 if kind == 'restocked' then
   if pool.is_closed then
     return { 'closed' }
+  end
+  local left = UNITS_MAX - pool.opened - pool.restocked
+  if count > left then
+    return { 'full', digits(math.max(0, left)) }
   end
   parts = even_parts(count, pool.segment_count)
   for segment, share in string.gmatch(parts, '(%d+):(%d+)') do

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
+-- uses shared/outbox.lua
 -- End reservations: one, or many, each as if alone. Works when memory is full.
 -- In a gated pool its order database decides, and the caller says that it has.
 -- "confirmed" makes them final. Needs no lease. The segment is freed if its holder still has it; a holder whose lease has
@@ -8,7 +9,7 @@
 -- whose lease has expired must not cancel its successor's order.
 -- "expired" gives them back if the hold has expired and no lease is alive.
 -- ARGV     1 state   2 decided ("1": the order database of this pool has stored, or voided, these orders)
---          3 width ("2", or "1": whoever has them)
+--          3 width ("2", or "1": whoever has them)   4 idle ("1": only orders that no worker has in hand)
 --          then for each order, at most 1,000: order_id, holder_id ("" for whoever has it; not there at width 1)
 -- answers  {"missing"}   the pool is not open
 --          {"settled", sequence, lines}   one line per order, separated by newlines, with tabs inside:
@@ -16,7 +17,7 @@
 --            queued       submitted, and no worker has decided it yet; cancelled: it ends without units
 --            settled, state, quantity, segment, fence, sequence   decided before
 --            superseded, fence   cancelled: another holder has it
---            alive        expired: not yet
+--            alive        expired: not yet; idle: a worker has it in hand
 --            gated        the order database must store (confirmed) or void it first
 --            drifted      its segment's units cannot be read: written to from outside
 --            done, quantity, segment, fence   ended now, at the answer's sequence
@@ -26,12 +27,14 @@ if not pool then
   return { 'missing' }
 end
 local ids, holders, width = {}, {}, tonumber(ARGV[3])
-for index = 4, #ARGV, width do
-  local place = (index - 4) / width + 1
+for index = 5, #ARGV, width do
+  local place = (index - 5) / width + 1
   ids[place], holders[place] = ARGV[index], width == 2 and ARGV[index + 1] or ''
 end
 local raws = redis.call('HMGET', ORDERS, unpack(ids))
 local due = state == 'expired' and redis.call('ZMSCORE', HOLDS, unpack(ids))
+
+local entries = ARGV[4] == '1' and has_entries and redis.call('HMGET', ENTRIES, unpack(ids)) or {}
 
 local answers, done_ids, done_records, keeps, seen = {}, {}, {}, {}, {}
 local is_gated = pool.is_gated and not is_decided
@@ -92,7 +95,9 @@ end
 
 for index, id in ipairs(ids) do
   local raw = raws[index]
-  if raw then
+  if entries[index] and entry_of(entries[index]).until_ms > now_ms then
+    answers[index] = 'alive'
+  elseif raw then
     answers[index] = decide_plain(index, id, raw) or decide(index, id, seen[id] or parsed(raw))
   else
     local record = seen[id] or queued_record(id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from segmented import protocol as op
 from segmented.errors import SegmentedError
 from segmented.locks.durations import checked_timeout
 from segmented.models import Granted, check_id
@@ -13,7 +12,7 @@ from segmented.plans.store_kinds import checked_async
 from segmented.stock.async_grant import AsyncGrant, Granting
 from segmented.stock.async_pool import AsyncPool
 from segmented.stock.order_handle import AsyncOrderHandle
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_flag
 from segmented.stock.sharded.audit import ShardedAuditReport, sharded_audit_plan
 from segmented.stock.sharded.plans import ShardedPlans
 from segmented.stock.sharded.repair import ShardedRepairReport, sharded_repair_plan
@@ -22,6 +21,7 @@ from segmented.stock.sharded.submitting import publish, sharded_outbox
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from segmented import protocol as op
     from segmented.models import (
         AlreadyOpen,
         Closed,
@@ -129,7 +129,7 @@ class AsyncShardedPool:
         operation = self._settings.grant(
             as_order(order, quantity), holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
         )
-        return Granting(self, operation, checked_timeout(timeout), fair=fair)
+        return Granting(self, operation, checked_timeout(timeout), fair=checked_flag(fair, "fair"))
 
     async def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left.
@@ -138,14 +138,14 @@ class AsyncShardedPool:
         cancelled while units are brought from other shards, it may keep them until the hold expires; a repeat gets
         them.
         """
-        found, mark = as_order(order, quantity), self._plans.mark
+        operation, mark = self._settings.reserve(as_order(order, quantity), partial=partial), self._plans.mark
+        found = operation.order
         refused = mark.refusal(found, partial=partial) if mark.seconds else None
         if refused is not None:
             return refused
         home = await self.shard_of(found.order_id, customer_id=found.customer_id)
         asked_at = mark.now()
         answer = await home.reserve(found)
-        operation = op.Reserve(self.sku, found, self._settings.hold_ms, partial)
         answer, asked_at = await run_async(self._plans.reserve_on(operation, (answer, asked_at)), self.store)
         if mark.seconds:
             mark.note(found.order_id, answer, asked_at)

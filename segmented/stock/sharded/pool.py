@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from segmented import protocol as op
 from segmented.errors import SegmentedError
 from segmented.locks.durations import checked_timeout
 from segmented.models import Granted, check_id
@@ -12,7 +11,7 @@ from segmented.plans import run_sync
 from segmented.plans.store_kinds import checked_sync
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.pool import Grant, Pool
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_flag
 from segmented.stock.sharded.audit import ShardedAuditReport, sharded_audit_plan
 from segmented.stock.sharded.plans import ShardedPlans
 from segmented.stock.sharded.repair import ShardedRepairReport, sharded_repair_plan
@@ -136,7 +135,7 @@ class ShardedPool:
         operation = self._settings.grant(
             as_order(order, quantity), holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
         )
-        plan = self._plans.grant(operation, checked_timeout(timeout), fair=fair)
+        plan = self._plans.grant(operation, checked_timeout(timeout), fair=checked_flag(fair, "fair"))
         answer, asked_at, home = run_sync(plan, self.store)
         return Grant(self.shards[home.number], answer, asked_at) if isinstance(answer, Granted) else answer
 
@@ -145,7 +144,7 @@ class ShardedPool:
 
         Takes one command if the order's home has enough. See `Pool.reserve`.
         """
-        operation = op.Reserve(self.sku, as_order(order, quantity), self._settings.hold_ms, partial)
+        operation = self._settings.reserve(as_order(order, quantity), partial=partial)
         return run_sync(self._plans.reserve(operation), self.store)
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:
