@@ -144,7 +144,7 @@ class AsyncPool:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left.
 
         If the call is cancelled, the pool tries for a short time in the background to cancel its order; the order id
-        cannot be used again then. The order is kept if another call for it is under way in this pool or was granted it.
+        can be used again then. The order is kept if another call for it is under way in this pool or was granted it.
         The pool does not see a repeat that another process makes in that short time.
         """
         found, mark = self._settings.reserve(as_order(order, quantity), partial=partial).order, self._mark

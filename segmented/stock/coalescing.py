@@ -351,7 +351,7 @@ class Coalescing:
         )
         if not order_ids:
             return
-        answers = await self._execute(op.SettleMany(self._sku, "cancelled", order_ids), deadline=deadline)
+        answers = await self._execute(op.SettleMany(self._sku, "cancelled", order_ids, unheard=True), deadline=deadline)
         self._returned()
         given_back = sum(isinstance(answer, Settled) and answer.state == "cancelled" for answer in answers)
         _log.info("reservations.given_back sku=%s count=%d of=%d", self._sku, given_back, len(order_ids))

@@ -48,7 +48,7 @@ def grant_plan(operation: op.Grant, timeout: float | None) -> Plan[tuple[Granted
             channel=freed,
             timeout=left,
             is_busy=lambda answer: isinstance(answer, Busy) and not answer.is_in_hand,
-            undo=lambda: op.Cancel(operation.sku, operation.order.order_id, operation.holder_id),
+            undo=lambda: op.Cancel(operation.sku, operation.order.order_id, operation.holder_id, unheard=True),
             stands=(StockError, StoreError),
             handed="kept late",
         )

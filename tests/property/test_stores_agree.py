@@ -190,9 +190,9 @@ class PoolsAgree(Agreement):
     def confirm(self, order_id: str, holder: str | None, *, stored: bool) -> None:
         self.agree_on(op.Confirm(self.name, order_id, holder and f"{holder} of {order_id}", stored))
 
-    @rule(order_id=ORDERS, holder=st.none() | HOLDERS, voided=st.booleans())
-    def cancel(self, order_id: str, holder: str | None, *, voided: bool) -> None:
-        self.agree_on(op.Cancel(self.name, order_id, holder and f"{holder} of {order_id}", voided))
+    @rule(order_id=ORDERS, holder=st.none() | HOLDERS, voided=st.booleans(), unheard=st.booleans())
+    def cancel(self, order_id: str, holder: str | None, *, voided: bool, unheard: bool) -> None:
+        self.agree_on(op.Cancel(self.name, order_id, holder and f"{holder} of {order_id}", voided, unheard))
 
     @rule(order_id=ORDERS, voided=st.booleans())
     def expire(self, order_id: str, *, voided: bool) -> None:
@@ -202,12 +202,15 @@ class PoolsAgree(Agreement):
         state=st.sampled_from(["confirmed", "cancelled", "expired"]),
         order_ids=st.lists(ORDERS, min_size=1, max_size=5),
         decided=st.booleans(),
-        idle=st.booleans(),
+        mode=st.sampled_from(["", "idle", "unheard"]),
     )
     def settle_many(
-        self, state: Literal["confirmed", "cancelled", "expired"], order_ids: list[str], *, decided: bool, idle: bool
+        self, state: Literal["confirmed", "cancelled", "expired"], order_ids: list[str], *, decided: bool, mode: str
     ) -> None:
-        self.agree_on(op.SettleMany(self.name, state, tuple(order_ids), decided, idle=idle))
+        is_unheard = mode == "unheard" and state == "cancelled"
+        self.agree_on(
+            op.SettleMany(self.name, state, tuple(order_ids), decided, idle=mode == "idle", unheard=is_unheard)
+        )
 
     @rule(limit=st.sampled_from([1, 3, 100]))
     def expire_due(self, limit: int) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, OrderMismatch, OrderQueued, OrderUnknown, PoolGated, SegmentedError
+from segmented.errors import InvalidInput, OrderMismatch, OrderQueued, OrderUnknown, SegmentedError
 from segmented.models import (
     Busy,
     Closed,
@@ -24,7 +24,7 @@ from segmented.models import (
 )
 from segmented.models.submitted import SUBMITTED_UNTIL_MS
 from segmented.protocol.audit.model import PoolAudits
-from segmented.protocol.pool.model_books import PoolBooks, Room
+from segmented.protocol.pool.model_books import ALIVE, PoolBooks, Room
 from segmented.protocol.pool.model_records import (
     FENCE_BITS,
     ModelPool,
@@ -38,8 +38,6 @@ from segmented.protocol.pool.model_records import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-SettledState = Literal["confirmed", "cancelled", "expired"]
-ALIVE = "alive"
 REPEATED = "repeated"
 
 
@@ -93,7 +91,7 @@ class PoolModel(PoolBooks):
         taken: dict[str, int] = {}
         for index, order in enumerate(operation.orders):
             try:
-                record = self._known(pool, order)
+                record = self._taken_before(pool, order)
             except OrderMismatch as error:
                 answers.append(error)
                 continue
@@ -137,7 +135,7 @@ class PoolModel(PoolBooks):
     def grant(self, operation: op.Grant) -> Granted | SoldOut | Busy | Settled | Closed | LimitReached:
         """Take units and a segment's lock."""
         pool, order = self.found(operation.sku), operation.order
-        record = self._known(pool, order)
+        record = self._taken_before(pool, order)
         quantity = 0
         # 1. a known order
         if record is not None:
@@ -225,7 +223,12 @@ class PoolModel(PoolBooks):
             return min(wanted, left)
         return LimitReached(order.order_id, wanted, customer_id, limit, has)
 
+    def _taken_before(self, pool: ModelPool, order: Order) -> OrderRecord | None:
+        """Return the record of a known order; the id of one whose caller was gone can be used again."""
+        return None if order.order_id in pool.undone else self._known(pool, order)
+
     def _take(self, pool: ModelPool, record: OrderRecord) -> OrderRecord:
+        pool.undone.discard(record.order_id)
         pool.available -= record.quantity
         pool.reserved += record.quantity
         pool.add_bought(record.customer_id, record.quantity)
@@ -243,6 +246,7 @@ class PoolModel(PoolBooks):
 
     def _keep_refusal(self, pool: ModelPool, order: Order, refusal: SoldOut) -> SoldOut:
         kept = replace(new_record(order, order.quantity, -1, ()), state="refused")
+        pool.undone.discard(order.order_id)
         kept = replace(kept, sequence=self.append(pool, "refused", [entry_of(kept)]))
         pool.orders[order.order_id] = kept
         pool.leave_outbox(order.order_id)
@@ -312,7 +316,11 @@ class PoolModel(PoolBooks):
         answer = self._undecided(pool, record, "cancelled", operation.holder_id, decided=operation.voided)
         if isinstance(answer, SegmentedError):
             raise answer
-        return answer if isinstance(answer, Settled | Superseded) else self._settled_one(pool, record, "cancelled")
+        return (
+            answer
+            if isinstance(answer, Settled | Superseded)
+            else self._settled_one(pool, record, "cancelled", unheard=operation.unheard)
+        )
 
     def expire(self, operation: op.Expire) -> Settled | None:
         """Expire an order."""
@@ -349,7 +357,11 @@ class PoolModel(PoolBooks):
         keeps = [order_id for order_id, record in ending.items() if holder_id not in {None, record.holder_id}]
         settled = {
             record.order_id: record
-            for record in (self._settle(pool, list(ending.values()), operation.state, keeps=keeps) if ending else ())
+            for record in (
+                self._settle(pool, list(ending.values()), operation.state, keeps=keeps, unheard=operation.unheard)
+                if ending
+                else ()
+            )
         }
         answers: list[Settled | SegmentedError | None] = []
         for order_id, one in zip(operation.order_ids, found, strict=True):
@@ -358,32 +370,6 @@ class PoolModel(PoolBooks):
             else:
                 answers.append(one if isinstance(one, Settled | SegmentedError) else None)
         return tuple(answers)
-
-    def _settled_one(
-        self, pool: ModelPool, record: OrderRecord, state: SettledState, keeps: tuple[str, ...] = ()
-    ) -> Settled:
-        (settled,) = self._settle(pool, [record], state, keeps=keeps)
-        return settled_answer(settled, replay=False)
-
-    def _undecided(
-        self, pool: ModelPool, record: OrderRecord, state: SettledState, holder_id: str | None, *, decided: bool
-    ) -> Settled | Superseded | SegmentedError | str | None:
-        """Return the reason against ending a reservation, or None."""
-        is_holders = holder_id in {None, record.holder_id}
-        if record.state != "reserved":
-            is_own = holder_id is not None and holder_id == record.holder_id
-            if is_own or (state == "confirmed" and is_holders):
-                self._free(pool, record)
-            return settled_answer(record, replay=True)
-        if state == "cancelled" and not is_holders:
-            return Superseded(record.order_id, record.fencing_token or 0)
-        if state == "expired" and (
-            pool.holds.get(record.order_id, 0) > self._now_ms() or self._lease(pool, record) is not None
-        ):
-            return ALIVE
-        if pool.gated and not decided:
-            return PoolGated(pool.sku, record.order_id, "store" if state == "confirmed" else "void")
-        return None
 
 
 def _queued_record(pool: ModelPool, order_id: str) -> OrderRecord | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from segmented.errors import ChangeMismatch, OrderMismatch, OrderQueued, OrderUnknown, PoolGated, PoolInShards
 from segmented.keys import shard_keys
+from segmented.ledger_lines import UNHEARD
 from segmented.models import (
     PINNED_UNTIL_MS,
     UNITS_MAX,
@@ -22,6 +23,7 @@ from segmented.models import (
     Restocked,
     Settled,
     SoldOut,
+    Superseded,
     TooFew,
 )
 from segmented.models.shards import no_keys_of
@@ -33,8 +35,11 @@ if TYPE_CHECKING:
 
     from segmented import protocol as op
     from segmented.clock import Clock
+    from segmented.errors import SegmentedError
     from segmented.models import EntryKind, Order, OrderState
 
+SettledState = Literal["confirmed", "cancelled", "expired"]
+ALIVE = "alive"
 DUE_MAX = 16
 DUE_IN_ALL_MAX = 160
 """Maximum due holds that one operation expires when units are short: for one order, and for a batch."""
@@ -208,6 +213,7 @@ class PoolBooks:
         state: Literal["confirmed", "cancelled", "expired"],
         *,
         keeps: Collection[str] = (),
+        unheard: bool = False,
     ) -> list[OrderRecord]:
         """End reservations in one step; the segments of the orders in `keeps` stay with their holders."""
         for record in records:
@@ -218,13 +224,48 @@ class PoolBooks:
             pool.reserved -= record.quantity
             if record.order_id not in keeps:
                 self._free(pool, record)
-        sequence = self.append(pool, state, [entry_of(record) for record in records])
+        note = UNHEARD if unheard else ""
+        sequence = self.append(pool, state, [replace(entry_of(record), note=note) for record in records])
+        if unheard:
+            pool.undone.update(record.order_id for record in records)
         settled = [replace(record, state=state, sequence=sequence) for record in records]
         for record in settled:
             pool.orders[record.order_id] = record
             pool.holds.pop(record.order_id, None)
             pool.leave_outbox(record.order_id, is_dead_kept=state == "expired")
         return settled
+
+    def _settled_one(
+        self,
+        pool: ModelPool,
+        record: OrderRecord,
+        state: SettledState,
+        keeps: tuple[str, ...] = (),
+        *,
+        unheard: bool = False,
+    ) -> Settled:
+        (settled,) = self._settle(pool, [record], state, keeps=keeps, unheard=unheard)
+        return settled_answer(settled, replay=False)
+
+    def _undecided(
+        self, pool: ModelPool, record: OrderRecord, state: SettledState, holder_id: str | None, *, decided: bool
+    ) -> Settled | Superseded | SegmentedError | str | None:
+        """Return the reason against ending a reservation, or None."""
+        is_holders = holder_id in {None, record.holder_id}
+        if record.state != "reserved":
+            is_own = holder_id is not None and holder_id == record.holder_id
+            if is_own or (state == "confirmed" and is_holders):
+                self._free(pool, record)
+            return settled_answer(record, replay=True)
+        if state == "cancelled" and not is_holders:
+            return Superseded(record.order_id, record.fencing_token or 0)
+        if state == "expired" and (
+            pool.holds.get(record.order_id, 0) > self._now_ms() or self._lease(pool, record) is not None
+        ):
+            return ALIVE
+        if pool.gated and not decided:
+            return PoolGated(pool.sku, record.order_id, "store" if state == "confirmed" else "void")
+        return None
 
     def _want_of_units(self, pool: ModelPool, order: Order, quantity: int, room: Room) -> SoldOut | Busy | None:
         """Return the refusal of `quantity` units; due holds are expired first, unless another party decides them."""

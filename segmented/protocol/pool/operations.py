@@ -127,6 +127,8 @@ class Cancel(Operation[Settled | Superseded]):
     order_id: str
     holder_id: str | None = None
     voided: bool = False
+    unheard: bool = False
+    """The caller was gone before it had the answer: the id can be reserved or granted again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,8 @@ class SettleMany(Operation[tuple[Settled | SegmentedError | None, ...]]):
     holder_id: str | None = None
     idle: bool = False
     """Leave alone submitted orders that a worker has in hand."""
+    unheard: bool = False
+    """As for `Cancel`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,12 +233,16 @@ def _encode_settle(operation: op.SettleMany) -> Call:
         operation.state,
         "1" if operation.decided else "0",
         "1" if holder_id is None else "2",
-        "1" if operation.idle else "0",
+        _mode(idle=operation.idle, unheard=operation.unheard),
     )
     if holder_id is None:
         return script_call("settle", keys_of(operation.sku), *head, *operation.order_ids)
     orders = [part for order_id in operation.order_ids for part in (order_id, holder_id)]
     return script_call("settle", keys_of(operation.sku), *head, *orders)
+
+
+def _mode(*, idle: bool, unheard: bool) -> str:
+    return "idle" if idle else "unheard" if unheard else ""
 
 
 def _ended(
@@ -294,7 +298,7 @@ def _one(sku: str, state: OrderState, order_id: str, reply: Reply) -> Settled | 
 
 
 def _encode_confirm(operation: op.Confirm) -> Call:
-    arguments = ("confirmed", "1" if operation.stored else "0", "2", "0", operation.order_id, operation.holder_id or "")
+    arguments = ("confirmed", "1" if operation.stored else "0", "2", "", operation.order_id, operation.holder_id or "")
     return script_call("settle", keys_of(operation.sku), *arguments)
 
 
@@ -303,8 +307,8 @@ def _decode_confirm(operation: op.Confirm, reply: Reply) -> Settled:
 
 
 def _encode_cancel(operation: op.Cancel) -> Call:
-    arguments = ("cancelled", "1" if operation.voided else "0", "2", "0", operation.order_id, operation.holder_id or "")
-    return script_call("settle", keys_of(operation.sku), *arguments)
+    head = ("cancelled", "1" if operation.voided else "0", "2", _mode(idle=False, unheard=operation.unheard))
+    return script_call("settle", keys_of(operation.sku), *head, operation.order_id, operation.holder_id or "")
 
 
 def _decode_cancel(operation: op.Cancel, reply: Reply) -> Settled | Superseded:
@@ -319,7 +323,7 @@ def _wakes(operation: op.Confirm | op.Cancel) -> tuple[str, str] | None:
 
 
 def _encode_expire(operation: op.Expire) -> Call:
-    arguments = ("expired", "1" if operation.voided else "0", "1", "0", operation.order_id)
+    arguments = ("expired", "1" if operation.voided else "0", "1", "", operation.order_id)
     return script_call("settle", keys_of(operation.sku), *arguments)
 
 

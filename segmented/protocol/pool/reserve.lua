@@ -121,7 +121,7 @@ for index, id in ipairs(ids) do
   local raw, at = raws[index], taken_at[id]
   if at then
     answers[index] = repeated_here(at, quantity, customer)
-  elseif raw then
+  elseif raw and string.sub(raw, 1, 1) ~= 'v' then
     -- it may have been given back as due, for an order before it in this very call
     local record = due_so_far > 0 and read_order(id) or parsed(raw)
     answers[index] = repeated(id, record, quantity, customer)

@@ -9,7 +9,9 @@
 -- whose lease has expired must not cancel its successor's order.
 -- "expired" gives them back if the hold has expired and no lease is alive.
 -- ARGV     1 state   2 decided ("1": the order database of this pool has stored, or voided, these orders)
---          3 width ("2", or "1": whoever has them)   4 idle ("1": only orders that no worker has in hand)
+--          3 width ("2", or "1": whoever has them)
+--          4 mode ("idle": only orders that no worker has in hand; "unheard": cancelled for a caller that is gone, so
+--            that the id can be used again; "" for neither)
 --          then for each order, at most 1,000: order_id, holder_id ("" for whoever has it; not there at width 1)
 -- answers  {"missing"}   the pool is not open
 --          {"settled", sequence, lines}   one line per order, separated by newlines, with tabs inside:
@@ -21,7 +23,7 @@
 --            gated        the order database must store (confirmed) or void it first
 --            drifted      its segment's units cannot be read: written to from outside
 --            done, quantity, segment, fence   ended now, at the answer's sequence
-local state, is_decided = ARGV[1], ARGV[2] == '1'
+local state, is_decided, is_unheard = ARGV[1], ARGV[2] == '1', ARGV[4] == 'unheard'
 local pool = read_pool()
 if not pool then
   return { 'missing' }
@@ -34,11 +36,11 @@ end
 local raws = redis.call('HMGET', ORDERS, unpack(ids))
 local due = state == 'expired' and redis.call('ZMSCORE', HOLDS, unpack(ids))
 
-local entries = ARGV[4] == '1' and has_entries and redis.call('HMGET', ENTRIES, unpack(ids)) or {}
+local entries = ARGV[4] == 'idle' and has_entries and redis.call('HMGET', ENTRIES, unpack(ids)) or {}
 
 local answers, done_ids, done_records, keeps, seen = {}, {}, {}, {}, {}
 local is_gated = pool.is_gated and not is_decided
-local ends_plain = state ~= 'expired' and not is_gated
+local ends_plain = state ~= 'expired' and not is_gated and not is_unheard
 
 local function ended_before(index, id, record, is_holders)
   local is_own = holders[index] ~= '' and record.holder == holders[index]
@@ -105,7 +107,7 @@ for index, id in ipairs(ids) do
   end
 end
 if #done_ids > 0 then
-  settle(pool, state, done_ids, done_records, keeps)
+  settle(pool, state, done_ids, done_records, keeps, is_unheard)
   write_pool(pool)
 end
 for index, id in ipairs(ids) do

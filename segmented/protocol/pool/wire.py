@@ -41,6 +41,7 @@ SCAN_COUNT: Final = 1_000
 STATES: Final[dict[str, OrderState]] = {
     "r": "reserved",
     "c": "confirmed",
+    "v": "cancelled",
     "x": "cancelled",
     "e": "expired",
     "f": "refused",

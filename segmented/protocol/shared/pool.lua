@@ -9,7 +9,8 @@
 --       14 dead (hash: order id -> begun, ms, reason, quantity, customer: of orders that are no longer published)
 -- A record is state, quantity, segment, sequence, parts, customer, asked, holder, fence, home (of the cart that pinned
 -- it), separated by tabs, none at the end. (`..` may append numbers of up to 14 digits; longer ones need `digits`.) The
--- state is r(eserved), c(onfirmed), x (cancelled), e(xpired) or f (refused). `parts` is empty if all units are from the
+-- state is r(eserved), c(onfirmed), x (cancelled), v (cancelled, and the id can be reserved or granted again), e(xpired)
+-- or f (refused). `parts` is empty if all units are from the
 -- segment, otherwise "segment:units,..."; `asked` is empty if that many were taken.
 -- An entry is begun, published, quantity, customer, reason, until, worker in the same format: how often a worker began
 -- the order without finishing it, how often it was published again since, units and customer of a queued order, why it
@@ -23,6 +24,7 @@ local DUE_IN_ALL_MAX = 160
 local MANY = 1000
 local WINDOW = 32
 local SUBMITTED_UNTIL = '253402300798000' -- the hold of a submitted order, which does not expire
+local UNHEARD = 'unheard' -- note of an order that was cancelled because its caller was gone
 local NO_DIGEST = '0000000000000000'
 local LETTERS = { reserved = 'r', confirmed = 'c', cancelled = 'x', expired = 'e', refused = 'f' }
 
@@ -404,8 +406,8 @@ local function end_units(pool, state, record, count)
 end
 
 -- End reservations that the caller has found reserved: `state` is confirmed, cancelled or expired. Records may be shared
--- (`of_many`). With `keeps[id]` the segment stays with its holder. One ledger entry; the caller calls write_pool.
-local function settle(pool, state, ids, records, keeps)
+-- (`of_many`), but not if they are `is_unheard`. With `keeps[id]` the segment stays with its holder. One ledger entry; the caller calls write_pool.
+local function settle(pool, state, ids, records, keeps, is_unheard)
   local lines, fields, shared, freed = {}, {}, {}, {}
   for index, id in ipairs(ids) do
     local record = records[index]
@@ -420,7 +422,8 @@ local function settle(pool, state, ids, records, keeps)
       if not (keeps and keeps[id]) and has_lease(record) then
         freed[#freed + 1] = record
       end
-      lines[index] = line_of(id, record)
+      lines[index] = is_unheard and table.concat({ id, digits(record.quantity), record.segment and digits(record.segment)
+        or '', record.parts, record.customer, record.fence, UNHEARD }, '\t') or line_of(id, record)
     end
   end
   append(pool, state, table.concat(lines, '\n')) -- the first write: if it fails, nothing has changed
@@ -429,7 +432,7 @@ local function settle(pool, state, ids, records, keeps)
       free_segment(pool, record)
     end
   end
-  local letter, sequence = LETTERS[state], pool.sequence
+  local letter, sequence = is_unheard and 'v' or LETTERS[state], pool.sequence
   for _, record in ipairs(shared) do
     end_units(pool, state, record, record.count)
     record.ended, record.state, record.sequence = letter .. record.tail .. '\t' .. sequence, letter, sequence

@@ -192,7 +192,7 @@ def test_an_order_that_was_granted_meanwhile_is_not_cancelled_under_its_holders_
     run(scenario)
 
 
-def test_a_repeat_waits_while_its_order_is_being_given_back_and_is_told_so(run: Run) -> None:
+def test_a_repeat_waits_while_its_order_is_being_given_back_and_gets_units_anew(run: Run) -> None:
     async def scenario(opened: AsyncPool, watched: Watched) -> None:
         store = Gated(watched)
         pool = AsyncPool(store, opened.sku)
@@ -207,8 +207,9 @@ def test_a_repeat_waits_while_its_order_is_being_given_back_and_is_told_so(run: 
         assert store.sent == 1
         store.may_cancel.set()
         answer = await again
-        assert isinstance(answer, Settled)
-        assert answer.state == "cancelled"
+        assert isinstance(answer, Reserved)
+        assert not answer.replay
+        assert store.cancelled == [("gone",)]
 
     run(scenario)
 
