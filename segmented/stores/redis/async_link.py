@@ -17,7 +17,7 @@ from segmented.plans.tasks import Alarm, begun
 from segmented.protocol.wire import packed
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
-from segmented.stores.redis.exchange import freeing, perform_all, perform_one, publishing
+from segmented.stores.redis.exchange import perform_all, perform_one, publishing
 from segmented.stores.redis.link import (
     BATCH_MAX,
     NO_REPLY,
@@ -168,7 +168,7 @@ class AsyncLink:
         self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
     ) -> list[Any]:
         """Perform a release and then a waiter's attempt in one round trip; one answer or error each."""
-        return await self.run(partial(freeing, operation, behind, where), deadline=deadline)
+        return await self.run(partial(perform_all, (operation, behind), where), deadline=deadline)
 
     async def publish(self, channel: str, word: str, *, deadline: float) -> None:
         """Send a message within a short time or not at all."""

@@ -47,10 +47,18 @@ def perform_one(operation: Operation[AnswerT], dialect: Dialect, attempt: int) -
     return answer  # type: ignore[no-any-return]  # the codec's answer has no type here
 
 
+def perform_again(operation: Operation[AnswerT], dialect: Dialect, attempt: int) -> Exchange[AnswerT]:
+    """Perform an operation of a batch whose replies were lost."""
+    return perform_one(operation, dialect, attempt + 1)
+
+
 def perform_all(
-    operations: Sequence[Operation[AnswerT]], where: str, dialect: Dialect, _: int
+    operations: Sequence[Operation[AnswerT]], where: str, dialect: Dialect, attempt: int
 ) -> Exchange[list[AnswerT | SegmentedError]]:
-    """Perform independent operations in one round trip, or in two if scripts were not cached."""
+    """Perform independent operations in one round trip, or in two if scripts were not cached.
+
+    From the second `attempt` on, an earlier one may have run and lost its replies.
+    """
     requests = [_Request(operation, dialect) for operation in operations]
     replies = yield Send([command for request in requests for command in request.commands])
     position = 0
@@ -68,18 +76,10 @@ def perform_all(
         finish = CODECS[type(request.operation)].finish
         if finish is not None and not isinstance(request.answer, SegmentedError):
             request.answer = yield from finish(request.operation, request.answer)
+    if attempt > 1:
+        for request in requests:
+            request.doubt()
     return [request.answer for request in requests]
-
-
-def freeing(
-    operation: Operation[Any], behind: Operation[Any], where: str, dialect: Dialect, attempt: int
-) -> Exchange[list[Any]]:
-    """Perform a release and then a waiter's attempt in one round trip; one answer or error each."""
-    answers = yield from perform_all((operation, behind), where, dialect, attempt)
-    doubt = CODECS[type(operation)].doubt
-    if attempt > 1 and doubt is not None and not isinstance(answers[0], SegmentedError):
-        answers[0] = doubt(answers[0])
-    return answers
 
 
 def publishing(channel: str, word: str, _: Dialect, __: int) -> Exchange[None]:
@@ -107,6 +107,12 @@ class _Request:
                 self.answer = self._native.decode(self.operation, replies)
         elif not isinstance(replies[0], NoScriptError):
             self.answer = _decoded(self.operation, replies[0], where)
+
+    def doubt(self) -> None:
+        """Read the answer as one to a repeat."""
+        doubt = CODECS[type(self.operation)].doubt
+        if doubt is not None and not isinstance(self.answer, SegmentedError):
+            self.answer = doubt(self.answer)
 
 
 def _decoded(operation: Operation[Any], reply: Reply, where: str) -> Any:  # noqa: ANN401  # the operation's own answer

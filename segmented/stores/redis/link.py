@@ -30,7 +30,7 @@ from segmented.errors import StoreBusy
 from segmented.protocol.wire import QUESTION, Dialect, dialect_of, packed
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, pinging
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
-from segmented.stores.redis.exchange import freeing, perform_all, perform_one, publishing
+from segmented.stores.redis.exchange import perform_all, perform_one, publishing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -200,7 +200,7 @@ class Link:
         self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
     ) -> list[Any]:
         """Perform a release and then a waiter's attempt in one round trip; one answer or error each."""
-        return self.run(partial(freeing, operation, behind, where), deadline=deadline)
+        return self.run(partial(perform_all, (operation, behind), where), deadline=deadline)
 
     def publish(self, channel: str, word: str, *, deadline: float) -> None:
         """Send a message within a short time or not at all."""
