@@ -229,20 +229,16 @@ def _decode_renew(operation: op.RenewGrant, reply: Reply) -> Renewed | Lost:
 
 def _encode_settle(operation: op.SettleMany) -> Call:
     holder_id = operation.holder_id
-    head = (
-        operation.state,
-        "1" if operation.decided else "0",
-        "1" if holder_id is None else "2",
-        _mode(idle=operation.idle, unheard=operation.unheard),
-    )
+    flags = _flags(decided=operation.decided, idle=operation.idle, unheard=operation.unheard)
+    head = (operation.state, flags, "1" if holder_id is None else "2")
     if holder_id is None:
         return script_call("settle", keys_of(operation.sku), *head, *operation.order_ids)
     orders = [part for order_id in operation.order_ids for part in (order_id, holder_id)]
     return script_call("settle", keys_of(operation.sku), *head, *orders)
 
 
-def _mode(*, idle: bool, unheard: bool) -> str:
-    return "idle" if idle else "unheard" if unheard else ""
+def _flags(*, decided: bool, idle: bool = False, unheard: bool = False) -> str:
+    return "d" * decided + "i" * idle + "u" * unheard or "0"
 
 
 def _ended(
@@ -298,7 +294,7 @@ def _one(sku: str, state: OrderState, order_id: str, reply: Reply) -> Settled | 
 
 
 def _encode_confirm(operation: op.Confirm) -> Call:
-    arguments = ("confirmed", "1" if operation.stored else "0", "2", "", operation.order_id, operation.holder_id or "")
+    arguments = ("confirmed", _flags(decided=operation.stored), "2", operation.order_id, operation.holder_id or "")
     return script_call("settle", keys_of(operation.sku), *arguments)
 
 
@@ -307,7 +303,7 @@ def _decode_confirm(operation: op.Confirm, reply: Reply) -> Settled:
 
 
 def _encode_cancel(operation: op.Cancel) -> Call:
-    head = ("cancelled", "1" if operation.voided else "0", "2", _mode(idle=False, unheard=operation.unheard))
+    head = ("cancelled", _flags(decided=operation.voided, unheard=operation.unheard), "2")
     return script_call("settle", keys_of(operation.sku), *head, operation.order_id, operation.holder_id or "")
 
 
@@ -323,7 +319,7 @@ def _wakes(operation: op.Confirm | op.Cancel) -> tuple[str, str] | None:
 
 
 def _encode_expire(operation: op.Expire) -> Call:
-    arguments = ("expired", "1" if operation.voided else "0", "1", "", operation.order_id)
+    arguments = ("expired", _flags(decided=operation.voided), "1", operation.order_id)
     return script_call("settle", keys_of(operation.sku), *arguments)
 
 

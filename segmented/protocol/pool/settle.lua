@@ -1,6 +1,5 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
--- uses shared/outbox.lua
 -- End reservations: one, or many, each as if alone. Works when memory is full.
 -- In a gated pool its order database decides, and the caller says that it has.
 -- "confirmed" makes them final. Needs no lease. The segment is freed if its holder still has it; a holder whose lease has
@@ -8,10 +7,10 @@
 -- "cancelled" gives the units back on purpose. With a holder id, only while the order is still that holder's: a holder
 -- whose lease has expired must not cancel its successor's order.
 -- "expired" gives them back if the hold has expired and no lease is alive.
--- ARGV     1 state   2 decided ("1": the order database of this pool has stored, or voided, these orders)
+-- ARGV     1 state   2 flags ("0" for none): d(ecided): the order database of this pool has stored, or voided, these
+--            orders; i(dle): only orders that no worker has in hand; u(nheard): cancelled for a caller that is gone, so
+--            that the id can be used again
 --          3 width ("2", or "1": whoever has them)
---          4 mode ("idle": only orders that no worker has in hand; "unheard": cancelled for a caller that is gone, so
---            that the id can be used again; "" for neither)
 --          then for each order, at most 1,000: order_id, holder_id ("" for whoever has it; not there at width 1)
 -- answers  {"missing"}   the pool is not open
 --          {"settled", sequence, lines}   one line per order, separated by newlines, with tabs inside:
@@ -23,24 +22,28 @@
 --            gated        the order database must store (confirmed) or void it first
 --            drifted      its segment's units cannot be read: written to from outside
 --            done, quantity, segment, fence   ended now, at the answer's sequence
-local state, is_decided, is_unheard = ARGV[1], ARGV[2] == '1', ARGV[4] == 'unheard'
+local state, is_decided, is_unheard = ARGV[1], string.find(ARGV[2], 'd', 1, true), string.find(ARGV[2], 'u', 1, true)
 local pool = read_pool()
 if not pool then
   return { 'missing' }
 end
 local ids, holders, width = {}, {}, tonumber(ARGV[3])
-for index = 5, #ARGV, width do
-  local place = (index - 5) / width + 1
+for index = 4, #ARGV, width do
+  local place = (index - 4) / width + 1
   ids[place], holders[place] = ARGV[index], width == 2 and ARGV[index + 1] or ''
 end
 local raws = redis.call('HMGET', ORDERS, unpack(ids))
 local due = state == 'expired' and redis.call('ZMSCORE', HOLDS, unpack(ids))
 
-local entries = ARGV[4] == 'idle' and has_entries and redis.call('HMGET', ENTRIES, unpack(ids)) or {}
+local entries = string.find(ARGV[2], 'i', 1, true) and has_entries and redis.call('HMGET', ENTRIES, unpack(ids)) or {}
 
 local answers, done_ids, done_records, keeps, seen = {}, {}, {}, {}, {}
 local is_gated = pool.is_gated and not is_decided
 local ends_plain = state ~= 'expired' and not is_gated and not is_unheard
+
+local function in_hand_until(entry)
+  return tonumber(string.match(entry, '^%d+\t%d+\t%d*\t[^\t]*\t[^\t]*\t(%d+)') or '0')
+end
 
 local function ended_before(index, id, record, is_holders)
   local is_own = holders[index] ~= '' and record.holder == holders[index]
@@ -97,7 +100,7 @@ end
 
 for index, id in ipairs(ids) do
   local raw = raws[index]
-  if entries[index] and entry_of(entries[index]).until_ms > now_ms then
+  if entries[index] and in_hand_until(entries[index]) > now_ms then
     answers[index] = 'alive'
   elseif raw then
     answers[index] = decide_plain(index, id, raw) or decide(index, id, seen[id] or parsed(raw))
