@@ -61,7 +61,7 @@ def take_order(
     database shows that the pool lost changes.
     """
     _require_gated(pool)
-    before = _decided_before(pool, gate, order, pool.epoch())
+    before = decided_before(pool, gate, order, pool.epoch())
     if before is not None:
         return before
     for _ in range(SUPERSEDED_MAX):
@@ -124,9 +124,9 @@ def cancel_order(pool: Pool, gate: Gate, order: Order) -> Settled:
     taken = order.quantity if record is None or record.state == "refused" else record.quantity
     voided = gate.void(order_id=order.order_id, sku=pool.sku, quantity=taken, asked=order.quantity)
     if isinstance(voided, answers.AlreadyConfirmed):
-        before = _decided_before(pool, gate, order, pool.state().epoch)
+        before = decided_before(pool, gate, order, pool.state().epoch)
         if before is None:
-            return pool.confirm(order.order_id)
+            return pool.confirm(order.order_id, stored=True)
         if record is not None and record.state == "reserved":
             pool.cancel(order.order_id, voided=True)
         return before
@@ -145,7 +145,7 @@ def expire_voided(pool: Pool, gate: Gate, *, limit: int = 1_000) -> tuple[Settle
     decided: list[Settled] = []
     for record in records:
         if _is_confirmed(pool, gate, record):
-            answer: Settled | None = pool.confirm(record.order_id)
+            answer: Settled | None = pool.confirm(record.order_id, stored=True)
         else:
             answer = store.execute(op.Expire(pool.sku, record.order_id, voided=True))
         if answer is not None and not answer.replay:
@@ -162,10 +162,10 @@ def _is_confirmed(pool: Pool, gate: Gate, record: OrderRecord) -> bool:
         return False
     if not isinstance(voided, answers.AlreadyConfirmed):
         return False
-    return _decided_before(pool, gate, Order(record.order_id, record.asked), pool.state().epoch) is None
+    return decided_before(pool, gate, Order(record.order_id, record.asked), pool.state().epoch) is None
 
 
-def _decided_before(pool: Pool, gate: Gate, order: Order, epoch: int) -> Settled | None:
+def decided_before(pool: Pool, gate: Gate, order: Order, epoch: int) -> Settled | None:
     """Return the database's decision on an order sold by a pool before this `epoch`, which this pool does not know."""
     if epoch == 1:
         return None
@@ -189,13 +189,14 @@ def tell_pool(
 ) -> Settled:
     """Apply the database's decision to the pool. Raises PoolFrozen if the pool lost changes, else PoolDiverged."""
     if decided == answers.Confirmed(replay=True):
-        before = _decided_before(pool, gate, order, pool.epoch(at_least=epoch))
+        before = decided_before(pool, gate, order, pool.epoch(at_least=epoch))
         if before is not None:  # this pool was opened without its units: those taken now are returned
             pool.cancel(order.order_id, voided=True)
             return before
     match decided:
         case answers.Confirmed():
-            return _settled(pool, order, pool.confirm(order.order_id, holder_id=holder_id), expected="confirmed")
+            confirmed = pool.confirm(order.order_id, holder_id=holder_id, stored=True)
+            return _settled(pool, order, confirmed, expected="confirmed")
         case answers.Voided():
             return _settled(pool, order, pool.cancel(order.order_id, voided=True))
         case answers.SoldOut(total, sold):  # the pool has units that were sold: they must never be granted again
@@ -231,7 +232,7 @@ def _asked(order: Order, taken: int) -> int | None:
 
 
 def _require_gated(pool: Pool) -> None:
-    if not pool.is_gated():
+    if not pool.is_gated() and not pool.is_gated(again=True):
         raise PoolNotGated(pool.sku)
 
 

@@ -1,4 +1,4 @@
-"""Orders over the wire: taking units, and deciding. Each Lua file starts with its script's contract."""
+"""Orders over the wire: taking units. Each Lua file starts with its script's contract."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from segmented import protocol as op
 from segmented.errors import (
     InvalidInput,
     OrderMismatch,
-    OrderQueued,
-    OrderUnknown,
     PoolDrifted,
-    PoolGated,
     SegmentedError,
 )
 from segmented.keys import shard_keys
@@ -24,14 +21,12 @@ from segmented.models import (
     LimitReached,
     Lost,
     Order,
-    OrderState,
     Part,
     Released,
     Renewed,
     Reserved,
     Settled,
     SoldOut,
-    Superseded,
     Taken,
 )
 from segmented.protocol.pool.wire import STATES, keys_of, kind_of, one_reply
@@ -44,7 +39,6 @@ if TYPE_CHECKING:
 
 
 RESERVED: Final = frozenset({"reserved", b"reserved"})
-SETTLED: Final = frozenset({"settled", b"settled"})
 GRANTED: Final = frozenset({"granted", b"granted"})
 """First words of the usual answers, as text and as bytes; `kind_of` reads the others."""
 
@@ -52,7 +46,8 @@ GRANTED: Final = frozenset({"granted", b"granted"})
 # --- lines of an answer ---
 
 
-def _lines(value: Reply) -> list[str]:
+def lines_of(value: Reply) -> list[str]:
+    """Split an item of an answer into its lines."""
     return (value.decode() if isinstance(value, bytes) else str(value)).split("\n")
 
 
@@ -158,7 +153,7 @@ def _reserved(sku: str, orders: Sequence[Order], reply: Reply) -> list[Taken | S
     epoch, sequence = int(reply[1]), int(reply[2])
     answers: list[Taken | SegmentedError] = []
     plain: dict[str, tuple[int, int, tuple[Part, ...], bool, int]] = {}  # most lines of a batch are the same few
-    for order, line in zip(orders, _lines(reply[3]), strict=False):  # maybe of the first orders only
+    for order, line in zip(orders, lines_of(reply[3]), strict=False):  # maybe of the first orders only
         found = plain.get(line)
         if found is None:
             if not line[0].isdigit():
@@ -262,142 +257,15 @@ def _decode_release(operation: op.ReleaseGrant, reply: Reply) -> Released | Lost
     return Released() if kind_of(operation.sku, reply, operation.order_id) == "released" else Lost()
 
 
-# --- deciding ---
-
-
-def _encode_settle(operation: op.SettleMany) -> Call:
-    holder_id = operation.holder_id
-    head = (operation.state, "1" if operation.voided else "0", "1" if holder_id is None else "2")
-    if holder_id is None:
-        return Call(load_script("settle"), keys_of(operation.sku), (*head, *operation.order_ids))
-    orders = [part for order_id in operation.order_ids for part in (order_id, holder_id)]
-    return Call(load_script("settle"), keys_of(operation.sku), (*head, *orders))
-
-
-def _ended(
-    sku: str, state: OrderState, order_ids: Sequence[str], reply: Reply
-) -> list[Settled | Superseded | SegmentedError | None]:
-    if reply[0] not in SETTLED:
-        kind_of(sku, reply)
-    sequence = int(reply[1])
-    answers: list[Settled | Superseded | SegmentedError | None] = []
-    done: dict[str, tuple[int, int, int | None]] = {}  # most lines of a batch are the same few
-    for order_id, line in zip(order_ids, _lines(reply[2]), strict=False):  # maybe of the first orders only
-        found = done.get(line)
-        if found is None:
-            kind, *fields = line.split("\t")
-            if kind != "done":
-                answers.append(_not_ended(sku, order_id, kind, fields))
-                continue
-            quantity, segment, fence = (*fields, "")[:3]
-            found = done[line] = int(quantity), int(segment), int(fence) if fence else None
-        answers.append(Settled(order_id, state, *found, sequence, replay=False))
-    return answers
-
-
-def _not_ended(
-    sku: str, order_id: str, kind: str, fields: Sequence[str]
-) -> Settled | Superseded | SegmentedError | None:
-    match kind:
-        case "settled":
-            return settled_line(order_id, fields)
-        case "superseded":
-            return Superseded(order_id, int(fields[0]))
-        case "unknown":
-            return OrderUnknown(order_id)
-        case "queued":
-            return OrderQueued(order_id)
-        case "gated":
-            return PoolGated(sku, order_id)
-        case "drifted":
-            return PoolDrifted(sku)
-        case _:
-            return None
-
-
-def _decode_settle(operation: op.SettleMany, reply: Reply) -> tuple[Settled | SegmentedError | None, ...]:
-    answers = _ended(operation.sku, operation.state, operation.order_ids, reply)
-    return tuple(None if isinstance(answer, Superseded) else answer for answer in answers)
-
-
-def _settle_rest(
-    operation: op.SettleMany, answers: tuple[Settled | SegmentedError | None, ...]
-) -> Exchange[tuple[Settled | SegmentedError | None, ...]]:
-    """End the orders that one step was too short for, because those before them have many parts."""
-    while left := operation.order_ids[len(answers) :]:
-        rest = replace(operation, order_ids=left)
-        answers += _decode_settle(rest, (yield from one_reply(_encode_settle(rest))))
-    return answers
-
-
-def _one(sku: str, state: OrderState, order_id: str, reply: Reply) -> Settled | Superseded | None:
-    (answer,) = _ended(sku, state, (order_id,), reply)
-    if isinstance(answer, SegmentedError):
-        raise answer
-    return answer
-
-
-def _encode_confirm(operation: op.Confirm) -> Call:
-    arguments = ("confirmed", "0", "2", operation.order_id, operation.holder_id or "")
-    return Call(load_script("settle"), keys_of(operation.sku), arguments)
-
-
-def _decode_confirm(operation: op.Confirm, reply: Reply) -> Settled:
-    return _one(operation.sku, "confirmed", operation.order_id, reply)  # type: ignore[return-value]  # the script has no other answer
-
-
-def _encode_cancel(operation: op.Cancel) -> Call:
-    arguments = ("cancelled", "1" if operation.voided else "0", "2", operation.order_id, operation.holder_id or "")
-    return Call(load_script("settle"), keys_of(operation.sku), arguments)
-
-
-def _decode_cancel(operation: op.Cancel, reply: Reply) -> Settled | Superseded:
-    return _one(operation.sku, "cancelled", operation.order_id, reply)  # type: ignore[return-value]  # the script has no other answer
-
-
-def _wakes(operation: op.Confirm | op.Cancel | op.ReleaseGrant) -> tuple[str, str] | None:
+def woken_by(operation: op.Confirm | op.Cancel | op.ReleaseGrant) -> tuple[str, str] | None:
     """Return the channel to wake and the holder id, if given: its segment is freed if it still has it."""
     if operation.holder_id is None:
         return None
     return shard_keys(operation.sku).freed, operation.holder_id
 
 
-def _encode_expire(operation: op.Expire) -> Call:
-    arguments = ("expired", "1" if operation.voided else "0", "1", operation.order_id)
-    return Call(load_script("settle"), keys_of(operation.sku), arguments)
-
-
-def _decode_expire(operation: op.Expire, reply: Reply) -> Settled | None:
-    return _one(operation.sku, "expired", operation.order_id, reply)  # type: ignore[return-value]  # the script has no other answer
-
-
-def _encode_expire_due(operation: op.ExpireDue) -> Call:
-    return Call(load_script("expire_due"), keys_of(operation.sku), (operation.limit,))
-
-
-def _decode_expire_due(operation: op.ExpireDue, reply: Reply) -> tuple[tuple[Settled, ...], bool]:
-    kind_of(operation.sku, reply)
-    sequence, lines = text(reply[1]), text(reply[3])
-    settled = []
-    for line in lines.split("\n") if lines else ():
-        order_id, quantity, segment, fence = (*line.split("\t"), "")[:4]
-        settled.append(settled_line(order_id, ("e", quantity, segment, fence, sequence), replay=False))
-    return tuple(settled), text(reply[2]) == "1"
-
-
-# --- what an answer tells of the pool's progress ---
-
-
 def _sight_of_many(reply: Reply, _: object) -> Sight:
     return int(reply[1]), int(reply[2]), 0
-
-
-def _sight_of_ended(reply: Reply, _: object) -> Sight:
-    return int(reply[3]), int(reply[1]), 0
-
-
-def _sight_of_expired(reply: Reply, _: object) -> Sight:
-    return int(reply[4]), int(reply[1]), 0
 
 
 CODECS: Final = {
@@ -405,10 +273,5 @@ CODECS: Final = {
     op.ReserveMany: Codec(_encode_reserve_many, _decode_reserve_many, finish=_reserve_rest, sight=_sight_of_many),
     op.Grant: Codec(_encode_grant, _decode_grant),
     op.RenewGrant: Codec(_encode_renew, _decode_renew),
-    op.ReleaseGrant: Codec(_encode_release, _decode_release, wakes=_wakes),
-    op.Confirm: Codec(_encode_confirm, _decode_confirm, wakes=_wakes, sight=_sight_of_ended),
-    op.Cancel: Codec(_encode_cancel, _decode_cancel, wakes=_wakes, sight=_sight_of_ended),
-    op.Expire: Codec(_encode_expire, _decode_expire, sight=_sight_of_ended),
-    op.SettleMany: Codec(_encode_settle, _decode_settle, finish=_settle_rest, sight=_sight_of_ended),
-    op.ExpireDue: Codec(_encode_expire_due, _decode_expire_due, sight=_sight_of_expired),
+    op.ReleaseGrant: Codec(_encode_release, _decode_release, wakes=woken_by),
 }

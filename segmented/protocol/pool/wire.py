@@ -12,6 +12,7 @@ from redis.exceptions import ResponseError
 from segmented import protocol as op
 from segmented.errors import (
     ChangeMismatch,
+    InvalidInput,
     OrderMismatch,
     OrderUnknown,
     PoolDrifted,
@@ -49,6 +50,7 @@ SCAN_COUNT: Final = 1_000
 STATES: Final[dict[str, OrderState]] = {
     "r": "reserved",
     "c": "confirmed",
+    "v": "cancelled",
     "x": "cancelled",
     "e": "expired",
     "f": "refused",
@@ -229,10 +231,20 @@ def _encode_restock(operation: op.Restock | op.Withdraw) -> Call:
     return script_call("restock", keys_of(operation.sku), operation.change_id, kind, operation.units)
 
 
+def too_many_units(sku: str, units: int, left: int) -> InvalidInput:
+    """Return the error for a restock that the pool's numbers cannot count."""
+    message = (
+        f"{units:,} units are too many to restock {sku!r} by: with what it was given before, {left:,} more are possible"
+    )
+    return InvalidInput(message)
+
+
 def _restocked(operation: op.Restock | op.Withdraw, reply: Reply) -> Restocked | None:
     kind = text(reply[0])
     if kind == "mismatch":
         raise ChangeMismatch(operation.sku, operation.change_id)
+    if kind == "full":
+        raise too_many_units(operation.sku, operation.units, int(reply[1]))
     if kind_of(operation.sku, reply) != "done":
         return None
     units, sequence, available = int(reply[1]), int(reply[2]), int(reply[3])

@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from redis.cluster import ClusterNode
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from segmented.errors import SegmentedError, StoreBusy, StoreUnavailable
 from segmented.stores.redis.addresses import Deployment, Host
@@ -31,7 +31,7 @@ from segmented.stores.redis.cluster_exchange import (
 from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, way
 from segmented.stores.redis.connections import Connections, ServerCheck, connections_of, pinging
 from segmented.stores.redis.edge import Translated, our_error
-from segmented.stores.redis.exchange import Seen, perform_all, perform_one, publishing
+from segmented.stores.redis.exchange import Seen, perform_again, perform_all, perform_one, publishing
 from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS, Link
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ class ClusterLink:
     ) -> list[AnswerT | SegmentedError]:
         """Perform independent operations, many per round trip to a node; one answer each."""
         answers: dict[int, AnswerT | SegmentedError] = {}
+        unsure: set[int] = set()  # may have run: the replies were lost
         give_up = min(deadline, self._clock.now() + self._patience)
         divided = shares(self.map, operations, size_max=BATCH_MAX)
         for left, (slot, places) in zip(range(len(divided), 0, -1), divided, strict=True):
@@ -103,10 +104,12 @@ class ClusterLink:
                 found = [error] * len(batch)
             except (RedisError, OSError) as error:
                 found = [our_error(error, where)] * len(batch)
+                unsure.update(() if isinstance(error, ResponseError) else places)
             answers.update(zip(places, found, strict=True))
         for place, operation in enumerate(operations):
             if isinstance(answers[place], StoreUnavailable) and self._clock.now() < give_up:  # perhaps moved
-                answers[place] = self._performed(operation, where, give_up)
+                exchange = partial(perform_again if place in unsure else perform_one, operation, self.seen)
+                answers[place] = self._performed(exchange, slot_for(operation), where, give_up)
         return [answers[place] for place in range(len(operations))]
 
     def free(
@@ -115,10 +118,12 @@ class ClusterLink:
         """Perform a release and then a waiter's attempt on the same keys; one answer or error each."""
         return self.perform_all((operation, behind), where=where, deadline=deadline)
 
-    def _performed(self, operation: Operation[AnswerT], where: str, deadline: float) -> AnswerT | SegmentedError:
+    def _performed(
+        self, make_exchange: MakeExchange[AnswerT], slot: int, where: str, deadline: float
+    ) -> AnswerT | SegmentedError:
         try:
             with Translated(where):
-                return self.perform(operation, deadline=deadline)
+                return self._run(make_exchange, slot, deadline)
         except SegmentedError as error:
             return error
 

@@ -181,10 +181,18 @@ def perform_one(operation: Operation[AnswerT], seen: Seen, dialect: Dialect, att
     return answer  # type: ignore[no-any-return]  # the codec's answer has no type here
 
 
+def perform_again(operation: Operation[AnswerT], seen: Seen, dialect: Dialect, attempt: int) -> Exchange[AnswerT]:
+    """Perform an operation of a batch whose replies were lost."""
+    return perform_one(operation, seen, dialect, attempt + 1)
+
+
 def perform_all(
-    operations: Sequence[Operation[AnswerT]], where: str, seen: Seen, dialect: Dialect, _: int
+    operations: Sequence[Operation[AnswerT]], where: str, seen: Seen, dialect: Dialect, attempt: int
 ) -> Exchange[list[AnswerT | SegmentedError]]:
-    """Perform independent operations in one round trip, or in two if scripts were not cached."""
+    """Perform independent operations in one round trip, or in two if scripts were not cached.
+
+    From the second `attempt` on, an earlier one may have run and lost its replies.
+    """
     requests = [_Request(operation, seen, dialect) for operation in operations]
     replies = yield Send([command for request in requests for command in request.commands])
     position = 0
@@ -203,18 +211,10 @@ def perform_all(
         epoch = seen.epoch_of(request.name)
         request.answer = yield from codec.finish(request.operation, request.answer)
         seen.learn_rest(request.name, epoch, request.answer)
+    if attempt > 1:
+        for request in requests:
+            request.doubt()
     return [request.answer for request in requests]
-
-
-def freeing(
-    operation: Operation[Any], behind: Operation[Any], where: str, seen: Seen, dialect: Dialect, attempt: int
-) -> Exchange[list[Any]]:
-    """Perform a release and then a waiter's attempt in one round trip; one answer or error each."""
-    answers = yield from perform_all((operation, behind), where, seen, dialect, attempt)
-    doubt = CODECS[type(operation)].doubt
-    if attempt > 1 and doubt is not None and not isinstance(answers[0], SegmentedError):
-        answers[0] = doubt(answers[0])
-    return answers
 
 
 def publishing(channel: str, word: str, _: Dialect, __: int) -> Exchange[None]:
@@ -265,6 +265,11 @@ class _Request:
             self.answer = error
             return
         self._seen.learn(self.name, self._codec, reply, self.answer)
+
+    def doubt(self) -> None:
+        """Read the answer as one to a repeat."""
+        if self._codec.doubt is not None and not isinstance(self.answer, SegmentedError):
+            self.answer = self._codec.doubt(self.answer)
 
 
 def _by_digest(call: Call) -> Command:

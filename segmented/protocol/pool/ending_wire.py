@@ -1,0 +1,160 @@
+"""Orders over the wire: confirming, cancelling and expiring. Each Lua file starts with its script's contract."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from segmented import protocol as op
+from segmented.errors import OrderQueued, OrderUnknown, PoolDrifted, PoolGated, SegmentedError
+from segmented.models import OrderState, Settled, Superseded
+from segmented.protocol.pool.orders_wire import lines_of, settled_line, woken_by
+from segmented.protocol.pool.wire import keys_of, kind_of, one_reply
+from segmented.protocol.wire import Call, Codec, load_script, text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from segmented.protocol.wire import Exchange, Reply, Sight
+
+SETTLED: Final = frozenset({"settled", b"settled"})
+"""The first word of the usual answer, as text and as bytes; `kind_of` reads the others."""
+
+
+def _encode_settle(operation: op.SettleMany) -> Call:
+    holder_id = operation.holder_id
+    flags = _flags(decided=operation.decided, idle=operation.idle, unheard=operation.unheard)
+    head = (operation.state, flags, "1" if holder_id is None else "2")
+    if holder_id is None:
+        return Call(load_script("settle"), keys_of(operation.sku), (*head, *operation.order_ids))
+    orders = [part for order_id in operation.order_ids for part in (order_id, holder_id)]
+    return Call(load_script("settle"), keys_of(operation.sku), (*head, *orders))
+
+
+def _flags(*, decided: bool, idle: bool = False, unheard: bool = False) -> str:
+    return "d" * decided + "i" * idle + "u" * unheard or "0"
+
+
+def _ended(
+    sku: str, state: OrderState, order_ids: Sequence[str], reply: Reply
+) -> list[Settled | Superseded | SegmentedError | None]:
+    if reply[0] not in SETTLED:
+        kind_of(sku, reply)
+    sequence = int(reply[1])
+    answers: list[Settled | Superseded | SegmentedError | None] = []
+    done: dict[str, tuple[int, int, int | None]] = {}  # most lines of a batch are the same few
+    for order_id, line in zip(order_ids, lines_of(reply[2]), strict=False):  # maybe of the first orders only
+        found = done.get(line)
+        if found is None:
+            kind, *fields = line.split("\t")
+            if kind != "done":
+                answers.append(_not_ended(sku, state, order_id, kind, fields))
+                continue
+            quantity, segment, fence = (*fields, "")[:3]
+            found = done[line] = int(quantity), int(segment), int(fence) if fence else None
+        answers.append(Settled(order_id, state, *found, sequence, replay=False))
+    return answers
+
+
+def _not_ended(
+    sku: str, state: OrderState, order_id: str, kind: str, fields: Sequence[str]
+) -> Settled | Superseded | SegmentedError | None:
+    match kind:
+        case "settled":
+            return settled_line(order_id, fields)
+        case "superseded":
+            return Superseded(order_id, int(fields[0]))
+        case "unknown":
+            return OrderUnknown(order_id)
+        case "queued":
+            return OrderQueued(order_id)
+        case "gated":
+            return PoolGated(sku, order_id, "store" if state == "confirmed" else "void")
+        case "drifted":
+            return PoolDrifted(sku)
+        case _:
+            return None
+
+
+def _decode_settle(operation: op.SettleMany, reply: Reply) -> tuple[Settled | SegmentedError | None, ...]:
+    answers = _ended(operation.sku, operation.state, operation.order_ids, reply)
+    return tuple(None if isinstance(answer, Superseded) else answer for answer in answers)
+
+
+def _settle_rest(
+    operation: op.SettleMany, answers: tuple[Settled | SegmentedError | None, ...]
+) -> Exchange[tuple[Settled | SegmentedError | None, ...]]:
+    """End the orders that one step was too short for, because those before them have many parts."""
+    while left := operation.order_ids[len(answers) :]:
+        rest = replace(operation, order_ids=left)
+        answers += _decode_settle(rest, (yield from one_reply(_encode_settle(rest))))
+    return answers
+
+
+def _one(sku: str, state: OrderState, order_id: str, reply: Reply) -> Settled | Superseded | None:
+    (answer,) = _ended(sku, state, (order_id,), reply)
+    if isinstance(answer, SegmentedError):
+        raise answer
+    return answer
+
+
+def _encode_confirm(operation: op.Confirm) -> Call:
+    arguments = ("confirmed", _flags(decided=operation.stored), "2", operation.order_id, operation.holder_id or "")
+    return Call(load_script("settle"), keys_of(operation.sku), arguments)
+
+
+def _decode_confirm(operation: op.Confirm, reply: Reply) -> Settled:
+    return _one(operation.sku, "confirmed", operation.order_id, reply)  # type: ignore[return-value]  # the script has no other answer
+
+
+def _encode_cancel(operation: op.Cancel) -> Call:
+    head = ("cancelled", _flags(decided=operation.voided, unheard=operation.unheard), "2")
+    arguments = (*head, operation.order_id, operation.holder_id or "")
+    return Call(load_script("settle"), keys_of(operation.sku), arguments)
+
+
+def _decode_cancel(operation: op.Cancel, reply: Reply) -> Settled | Superseded:
+    return _one(operation.sku, "cancelled", operation.order_id, reply)  # type: ignore[return-value]  # the script has no other answer
+
+
+def _encode_expire(operation: op.Expire) -> Call:
+    arguments = ("expired", _flags(decided=operation.voided), "1", operation.order_id)
+    return Call(load_script("settle"), keys_of(operation.sku), arguments)
+
+
+def _decode_expire(operation: op.Expire, reply: Reply) -> Settled | None:
+    return _one(operation.sku, "expired", operation.order_id, reply)  # type: ignore[return-value]  # the script has no other answer
+
+
+def _encode_expire_due(operation: op.ExpireDue) -> Call:
+    return Call(load_script("expire_due"), keys_of(operation.sku), (operation.limit,))
+
+
+def _decode_expire_due(operation: op.ExpireDue, reply: Reply) -> tuple[tuple[Settled, ...], bool]:
+    kind_of(operation.sku, reply)
+    sequence, lines = text(reply[1]), text(reply[3])
+    settled = []
+    for line in lines.split("\n") if lines else ():
+        order_id, quantity, segment, fence = (*line.split("\t"), "")[:4]
+        settled.append(settled_line(order_id, ("e", quantity, segment, fence, sequence), replay=False))
+    return tuple(settled), text(reply[2]) == "1"
+
+
+# --- what an answer tells of the pool's progress ---
+
+
+def _sight_of_ended(reply: Reply, _: object) -> Sight:
+    return int(reply[3]), int(reply[1]), 0
+
+
+def _sight_of_expired(reply: Reply, _: object) -> Sight:
+    return int(reply[4]), int(reply[1]), 0
+
+
+CODECS: Final = {
+    op.Confirm: Codec(_encode_confirm, _decode_confirm, wakes=woken_by, sight=_sight_of_ended),
+    op.Cancel: Codec(_encode_cancel, _decode_cancel, wakes=woken_by, sight=_sight_of_ended),
+    op.Expire: Codec(_encode_expire, _decode_expire, sight=_sight_of_ended),
+    op.SettleMany: Codec(_encode_settle, _decode_settle, finish=_settle_rest, sight=_sight_of_ended),
+    op.ExpireDue: Codec(_encode_expire_due, _decode_expire_due, sight=_sight_of_expired),
+}
