@@ -186,12 +186,12 @@ class PoolDrifted(StoreRefused):
 
 
 class PoolGated(StoreRefused):
-    """The pool is gated: its order database must void the order before units are given back."""
+    """The pool is gated: its order database must decide an order before the pool confirms it or returns its units."""
 
-    def __init__(self, sku: str, order_id: str | None) -> None:
-        """Create the error with the pool and the order, or None for all orders that are due."""
+    def __init__(self, sku: str, order_id: str | None, verb: str = "void") -> None:
+        """Create the error with the pool, the order, or None for all that are due, and what the database must do."""
         what = "what is due" if order_id is None else f"order {order_id!r}"
-        super().__init__(f"pool {sku!r} is gated: its order database must void {what} first")
+        super().__init__(f"pool {sku!r} is gated: its order database must {verb} {what} first")
         self.sku = sku
         self.order_id = order_id
 

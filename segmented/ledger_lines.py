@@ -26,10 +26,13 @@ NO_DIGEST: Final = "0" * 16
 STATES: Final[dict[str, OrderState]] = {
     "r": "reserved",
     "c": "confirmed",
+    "v": "cancelled",
     "x": "cancelled",
     "e": "expired",
     "f": "refused",
 }
+UNHEARD: Final = "unheard"
+"""Note of an order that was cancelled because its caller was gone: the id can be reserved or granted again."""
 LETTERS: Final[dict[OrderState, str]] = {state: letter for letter, state in STATES.items()}
 
 

@@ -76,7 +76,7 @@ def measure() -> dict[str, Tally]:
 
 def _counted(store: RedisStore, client: redis.Redis, url: str) -> Iterator[tuple[str, Tally]]:
     counter = Counter(client)
-    for name, steps in chain(strategies(store, url), operations(store)):
+    for name, steps in chain(strategies(url), operations(store)):
         yield name, _tally(counter, steps)
 
 

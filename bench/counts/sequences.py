@@ -12,13 +12,13 @@ from segmented.errors import SegmentedError
 from segmented.locks import Lock
 from segmented.orders import take_envelope
 from segmented.stock import Grant, Outbox, Pool
+from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from bench.strategies.base import Strategy
     from segmented.models import Order
-    from segmented.stores.redis import RedisStore
 
 BATCH: Final = 20
 MANY: Final = 100
@@ -39,16 +39,17 @@ class Steps:
     close: Callable[[], object] = tuple
 
 
-def strategies(store: RedisStore, url: str) -> Iterator[tuple[str, Steps]]:
+def strategies(url: str) -> Iterator[tuple[str, Steps]]:
     """Yield each strategy without order database and workers, in single orders and, if supported, in batches."""
     for name, strategy in STRATEGIES.items():
         if not strategy.needs_database and name not in BY_WORKERS:
-            yield name, _sale(strategy, store, url, batch=1)
+            yield name, _sale(strategy, url, batch=1)
             if strategy.has_batches:
-                yield f"{name}, batches of {BATCH}", _sale(strategy, store, url, batch=BATCH)
+                yield f"{name}, batches of {BATCH}", _sale(strategy, url, batch=BATCH)
 
 
-def _sale(kind: type[Strategy], store: RedisStore, url: str, *, batch: int) -> Steps:
+def _sale(kind: type[Strategy], url: str, *, batch: int) -> Steps:
+    store = RedisStore.from_url(url)  # its own: a store freezes a pool that is opened again under the same name
     context = StrategyContext(
         store=store, engine=None, segments=SEGMENTS, buyers=1, section=Section("none"), batch=batch, url=url
     )
@@ -69,6 +70,7 @@ def _sale(kind: type[Strategy], store: RedisStore, url: str, *, batch: int) -> S
     def close() -> None:
         strategy.clear()
         strategy.close()
+        store.close()
 
     return Steps(sell, close=close)
 

@@ -132,5 +132,5 @@ class SegmentBatches(SegmentLocks):
             claims = [Claim(Order(one.order_id, one.quantity), sku, one.segment, one.epoch, None) for one in reserved]
             stored = self.gate.confirm_many([fenced, *claims])
             ids = [one for one, answer in zip(ids, stored, strict=True) if isinstance(answer, Confirmed)]
-        settled = self.pool.confirm_many(ids)
+        settled = self.pool.confirm_many(ids, stored=self.gate is not None)
         return {one.order_id for one in settled if isinstance(one, Settled) and one.state == "confirmed"}

@@ -126,7 +126,7 @@ def expire(self: Task[Any, Any]) -> dict[str, int]:
     shared = connections()
 
     def one(pool: Pool | ShardedPool) -> int:
-        if isinstance(pool, Pool) and pool.is_gated():
+        if isinstance(pool, Pool) and pool.is_gated(again=True):
             return len(expire_voided(pool, shared.gate))
         return len(pool.expire())
 

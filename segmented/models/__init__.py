@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         SHOWN_MAX,
         SKU_BYTES_MAX,
         STOCK_MAX,
+        UNITS_MAX,
         check_id,
         shortened,
     )
@@ -118,6 +119,7 @@ __all__ = [
     "SHOWN_MAX",
     "SKU_BYTES_MAX",
     "STOCK_MAX",
+    "UNITS_MAX",
     "Acquired",
     "AlreadyOpen",
     "Busy",
@@ -199,7 +201,7 @@ LATE: Final = from_modules(
             "CartSettled CartState CartSweep LineRefusal PINNED_UNTIL_MS UnfinishedCart UnfinishedCarts cart_of"
         ),
         "segmented.models.ids": (
-            "EPOCH_MAX ORDER_ID_BYTES_MAX QUANTITY_MAX SEGMENT_COUNT_MAX SHOWN_MAX SKU_BYTES_MAX STOCK_MAX "
+            "EPOCH_MAX ORDER_ID_BYTES_MAX QUANTITY_MAX SEGMENT_COUNT_MAX SHOWN_MAX SKU_BYTES_MAX STOCK_MAX UNITS_MAX "
             "check_id shortened"
         ),
         "segmented.models.locks": (

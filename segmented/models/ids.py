@@ -10,6 +10,8 @@ from segmented.errors import InvalidInput
 QUANTITY_MAX: Final = 1_000_000_000
 SEGMENT_COUNT_MAX: Final = 4_096
 STOCK_MAX: Final = 1_000_000_000_000
+UNITS_MAX: Final = 2**53
+"""Maximum units that a pool, or a shard, is ever given: a script is exact up to here."""
 EPOCH_MAX: Final = 2**20
 """More than any pool needs: each loss of data costs one."""
 ORDER_ID_BYTES_MAX: Final = 256

@@ -71,6 +71,9 @@ class TakenOrders:
     orders: tuple[BegunOrder | Settled | Busy | TooManyOthers | Dead | Exception, ...]
     free_in_ms: int | None
     """Milliseconds until some segment may be free."""
+    epoch: int
+    is_gated: bool
+    """Whether an order database decides the pool's orders: it may have been opened again since the worker asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from segmented.errors import ChangeDiverged, PoolNotGated
+from segmented.errors import ChangeDiverged, InvalidInput, PoolNotGated
 from segmented.models import Closed, Restocked, TooFew
 from segmented.orders.answers import EpochChanged, Stored, TooFewUnsold
 from segmented.orders.stocking import Change
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def restock_gated(pool: Pool, gate: Gate, units: int, *, restock_id: str) -> Restocked | Closed:
     """Add units to a gated pool and its order database during the sale, once for each id. Safe to repeat.
 
-    The database gets them first; if the pool is closed, the database gives them up again. Raises ChangeMismatch if the
+    The database gets them first; if the pool refuses them, it gives them up again. Raises ChangeMismatch if the
     id belongs to another change, on either side, and ChangeDiverged if the database has another epoch than the pool, or
     no rows.
     """
@@ -39,7 +39,11 @@ def restock_gated(pool: Pool, gate: Gate, units: int, *, restock_id: str) -> Res
         return Closed(restock_id)
     if begun.state == DONE and begun.epoch != state.epoch:
         return _known(change, state)
-    answer = when_verified(pool, gate, lambda: pool.restock(units, restock_id=restock_id, stored=True))
+    try:
+        answer = when_verified(pool, gate, lambda: pool.restock(units, restock_id=restock_id, stored=True))
+    except InvalidInput:  # more than the pool can count
+        _stored(change, gate.stocking.undo(change))
+        raise
     _stored(change, gate.stocking.undo(change) if isinstance(answer, Closed) else gate.stocking.finish(change))
     return answer
 

@@ -7,7 +7,7 @@ takes over once a worker's time is over. A failing order does not affect the oth
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 from uuid import uuid4
@@ -16,10 +16,10 @@ from weakref import WeakSet
 from segmented import protocol as op
 from segmented.errors import (
     DatabaseUnavailable,
-    InvalidInput,
     OrderMismatch,
     OrderQueued,
     OrderUnknown,
+    PoolGated,
     PoolNotGated,
     SegmentedError,
     StoreError,
@@ -27,14 +27,24 @@ from segmented.errors import (
 )
 from segmented.keys import shard_keys
 from segmented.locks.durations import milliseconds
-from segmented.models import Busy, Settled, check_id, shortened
+from segmented.models import Busy, Order, Settled
 from segmented.models.submitted import BegunOrder, Dead, TakenOrders, TooManyOthers
 from segmented.orders import answers
-from segmented.orders.sale import tell_pool
-from segmented.orders.standing import Claim
+from segmented.orders.sale import decided_before, tell_pool
+from segmented.orders.standing import claim_of
 from segmented.orders.verifying import when_verified
-from segmented.orders.work_terms import DEFAULT_TERMS, LATER, Renewal, TryLater, WorkTerms, checked_step, told
-from segmented.plans import Plan, run_sync, wait_for
+from segmented.orders.work_terms import (
+    DEFAULT_TERMS,
+    LATER,
+    Renewal,
+    TryLater,
+    WorkTerms,
+    checked_ids,
+    checked_step,
+    told,
+)
+from segmented.plans import run_sync
+from segmented.stock.plans import take_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -45,9 +55,9 @@ if TYPE_CHECKING:
 RETRY_FIRST: Final = 1.0
 RETRY_MOST: Final = 60.0
 """Maximum seconds until a failed order is tried again; the delay doubles with each failure."""
+GATED: Final = "the pool is gated, and this worker has no order database"
 TRUSTED: Final = 2 / 3
-"""Part of the work time after which a worker that could not renew checks whether it still owns an order, before a step.
-"""
+"""Part of the work time after which a worker that could not renew checks that it still owns an order before a step."""
 
 _DECIDING: Final[WeakSet[Pool]] = WeakSet()
 """Pools whose last orders were decided in the worker, as the next ones most likely are: the script that confirms orders
@@ -92,9 +102,9 @@ def take_envelope(
     DatabaseUnavailable only if the orders could not even be put off.
     """
     envelope = _Envelope(pool, gate, terms or DEFAULT_TERMS)
-    ids = _checked(order_ids)
+    ids = checked_ids(order_ids)
     checked_step(step)
-    if pool.is_gated() != (gate is not None):
+    if pool.is_gated() != envelope.has_gate and pool.is_gated(again=True) != envelope.has_gate:
         return envelope.refuse_gate(ids)
     try:
         envelope.work(ids, step)
@@ -102,32 +112,6 @@ def take_envelope(
         envelope.give_up(ids, error)
     envelope.put_off()
     return envelope.report
-
-
-def _checked(order_ids: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(order_ids, str):
-        message = f"{shortened(order_ids)} is a single order id; give an envelope's order ids as a list"
-        raise InvalidInput(message)
-    ids = tuple(dict.fromkeys(order_ids))
-    if not 1 <= len(ids) <= op.BATCH_MAX:
-        message = f"an envelope has 1 to {op.BATCH_MAX:,} orders, not {len(ids):,}"
-        raise InvalidInput(message)
-    for order_id in ids:
-        check_id(order_id, "order id")
-    return ids
-
-
-def take_plan(operation: op.TakeOrders, channel: str, timeout: float) -> Plan[tuple[TakenOrders | None, float]]:
-    """Begin work; if it needs a segment and none is free, wait for one. None: the deadline came before a turn.
-
-    Also returns the local time from which the orders are the worker's.
-    """
-    return wait_for(operation, channel=channel, timeout=timeout, is_busy=_needs_segment)
-
-
-def _needs_segment(taken: TakenOrders) -> bool:
-    is_any_begun = any(isinstance(one, BegunOrder) for one in taken.orders)
-    return not is_any_begun and any(isinstance(one, Busy) and not one.is_in_hand for one in taken.orders)
 
 
 class _Envelope:
@@ -155,14 +139,26 @@ class _Envelope:
 
     # --- the steps ---
 
+    @property
+    def has_gate(self) -> bool:
+        """Return whether this worker has the order database."""
+        return self._gate is not None
+
     def refuse_gate(self, ids: Sequence[str]) -> EnvelopeReport:
         """Put off orders that this worker cannot decide."""
         if self._gate is not None:
             raise PoolNotGated(self._pool.sku)
-        for order_id in ids:
-            self._failed[order_id] = ("the pool is gated, and this worker has no order database", False, LATER)
+        self._put_off_reopened(ids)
         self.put_off()
         return self.report
+
+    def _put_off_reopened(self, ids: Iterable[str]) -> None:
+        """Put off orders of a pool that was opened again, with a gate or without one; the next call asks which."""
+        self._pool.is_gated(again=True)
+        reason = "the pool has no gate any more" if self.has_gate else GATED
+        for order_id in tuple(ids):
+            self.begun.pop(order_id, None)
+            self._failed[order_id] = (reason, False, LATER)
 
     def work(self, ids: tuple[str, ...], step: Callable[[BegunOrder], None] | None) -> None:
         """Process the orders as far as possible. Raises StoreUnavailable."""
@@ -186,13 +182,17 @@ class _Envelope:
     def confirm_at_once(self, ids: Sequence[str]) -> tuple[str, ...]:
         """Confirm orders whose units were taken at acceptance, in one script. Returns those that need more work."""
         left = []
-        for order_id, answer in zip(ids, self._settle("confirmed", ids, holder_id=None), strict=True):
+        for order_id, answer in zip(ids, self._settle("confirmed", ids, holder_id=None, idle=True), strict=True):
             if isinstance(answer, Settled):
                 self.report.settled.append(answer)
             elif isinstance(answer, OrderUnknown):
                 self.report.unknown.append(order_id)
             elif isinstance(answer, OrderQueued):
                 left.append(order_id)
+            elif answer is None:
+                self.report.in_hand.append(order_id)
+            elif isinstance(answer, PoolGated):
+                self._put_off_reopened([order_id])
             else:
                 self._failed[order_id] = (str(answer), True, RETRY_FIRST)
         if len(left) == len(ids):
@@ -218,18 +218,21 @@ class _Envelope:
         )
         self._until = asked_at + terms.work * TRUSTED
         if taken is None:
-            taken = TakenOrders(tuple(Busy(order_id, 0, None) for order_id in ids), None)
+            waiting = tuple(Busy(order_id, 0, None) for order_id in ids)
+            taken = TakenOrders(waiting, None, self._pool.epoch(), is_gated=self.has_gate)
         for order_id, answer in zip(ids, taken.orders, strict=True):
-            self._note(order_id, answer)
+            self._note(order_id, answer, taken.epoch)
+        if taken.is_gated != self.has_gate:
+            self._put_off_reopened(self.begun)
 
-    def _note(self, order_id: str, answer: object) -> None:
+    def _note(self, order_id: str, answer: object, epoch: int) -> None:
         match answer:
             case BegunOrder():
                 self.begun[order_id] = answer
                 if answer.fencing_token is None:
                     _DECIDING.discard(self._pool)
             case Settled():
-                self.report.settled.append(answer)
+                self.report.settled.append(self._sold_before(answer, epoch) or answer)
             case Busy(is_in_hand=True):
                 self.report.in_hand.append(order_id)
             case Busy():
@@ -242,6 +245,15 @@ class _Envelope:
                 self.report.unknown.append(order_id)
             case _:
                 self._failed[order_id] = (str(answer), True, RETRY_FIRST)
+
+    def _sold_before(self, answer: Settled, epoch: int) -> Settled | None:
+        """Return the database's decision on a refused order, which a pool of an earlier epoch may have sold."""
+        if self._gate is None or answer.state != "refused":
+            return None
+        try:
+            return decided_before(self._pool, self._gate, Order(answer.order_id, answer.quantity), epoch)
+        except (OrderMismatch, DatabaseUnavailable):
+            return None
 
     def run(self, step: Callable[[BegunOrder], None] | None) -> None:
         """Call the step with each order; skips orders that failed or now belong to another worker."""
@@ -286,7 +298,7 @@ class _Envelope:
         if not confirmed:
             return
         try:
-            answers_now = self._settle("confirmed", confirmed, self._holder_id)
+            answers_now = self._settle("confirmed", confirmed, self._holder_id, decided=self._gate is not None)
         except StoreError as error:  # it may have succeeded: then there is nothing to put off
             for order_id in confirmed:
                 self._fail(self.begun[order_id], error)
@@ -304,10 +316,8 @@ class _Envelope:
         assert gate is not None  # noqa: S101  # for the type checker
         begun = list(self.begun.values())
         confirmed = []
-        for order, answer in zip(begun, gate.confirm_many([_claim(sku, order) for order in begun]), strict=True):
-            if answer == answers.Confirmed(replay=False) or (
-                answer == answers.Confirmed(replay=True) and order.epoch == 1
-            ):
+        for order, answer in zip(begun, gate.confirm_many([claim_of(sku, order) for order in begun]), strict=True):
+            if isinstance(answer, answers.Confirmed) and (not answer.replay or order.epoch == 1):
                 confirmed.append(order.order.order_id)
             else:
                 self._tell(gate, order, answer)
@@ -333,7 +343,7 @@ class _Envelope:
 
     def _cancelled(self, order: BegunOrder) -> Settled:
         holder_id = None if order.fencing_token is None else self._holder_id  # taken at acceptance: it has no holder
-        (answer,) = self._settle("cancelled", (order.order.order_id,), holder_id, voided=True)
+        (answer,) = self._settle("cancelled", (order.order.order_id,), holder_id, decided=True)
         if isinstance(answer, Settled):
             return answer
         raise answer or StoreUnavailable("another worker has it")
@@ -342,7 +352,9 @@ class _Envelope:
         order_id = order.order.order_id
         self.begun.pop(order_id, None)
         reason = told(error)
-        if isinstance(error, TryLater):
+        if isinstance(error, PoolGated):
+            self._put_off_reopened([order_id])
+        elif isinstance(error, TryLater):
             self._failed[order_id] = (reason.partition(": ")[2], False, error.seconds)
         elif isinstance(error, StoreUnavailable | DatabaseUnavailable):
             self._failed[order_id] = (reason, False, LATER)
@@ -368,17 +380,16 @@ class _Envelope:
             self._pool.store.execute(operation)
             self.report.put_off |= dict.fromkeys(ids, reason)
 
-    # --- pieces ---
-
     def _settle(
         self,
         state: Literal["confirmed", "cancelled"],
         ids: Sequence[str],
         holder_id: str | None,
         *,
-        voided: bool = False,
+        decided: bool = False,
+        idle: bool = False,
     ) -> list[Settled | SegmentedError | None]:
-        operation = op.SettleMany(self._pool.sku, state, tuple(ids), voided, holder_id)
+        operation = op.SettleMany(self._pool.sku, state, tuple(ids), decided, holder_id, idle)
         return list(when_verified(self._pool, self._gate, lambda: self._pool.store.execute(operation)))
 
     def renewed(self, *, is_long: bool) -> AbstractContextManager[object]:
@@ -386,10 +397,3 @@ class _Envelope:
         if not is_long:
             return nullcontext()
         return Renewal(self._renew, every=min(self._terms.work, self._terms.ttl) / 3)
-
-
-def _claim(sku: str, begun: BegunOrder) -> Claim:
-    order, asked = begun.order, None
-    if order.quantity != begun.quantity:
-        order, asked = replace(order, quantity=begun.quantity), order.quantity
-    return Claim(order, sku, begun.segment, begun.epoch, begun.fencing_token, asked, begun.sequence)

@@ -62,7 +62,7 @@ def take_order(
     database shows that the pool lost changes, which this call asks it after a restart or failover of the pool's server.
     """
     _require_gated(pool)
-    before = _decided_before(pool, gate, order, pool.epoch())
+    before = decided_before(pool, gate, order, pool.epoch())
     if before is not None:
         return before
     for _ in range(SUPERSEDED_MAX):
@@ -70,7 +70,7 @@ def take_order(
             pool, gate, lambda: pool.grant(order, timeout=timeout, keep_refusal=keep_refusal, partial=partial)
         )
         if isinstance(grant, Settled) and grant.state != "confirmed":
-            return _decided_before(pool, gate, order, pool.state().epoch) or grant
+            return decided_before(pool, gate, order, pool.state().epoch) or grant
         if not isinstance(grant, Grant):
             return grant
         if body is not None:
@@ -131,9 +131,9 @@ def cancel_order(pool: Pool, gate: Gate, order: Order) -> Settled:
     taken = order.quantity if record is None or record.state == "refused" else record.quantity
     voided = gate.void(order_id=order.order_id, sku=pool.sku, quantity=taken, asked=order.quantity)
     if isinstance(voided, answers.AlreadyConfirmed):
-        before = _decided_before(pool, gate, order, pool.state().epoch)
+        before = decided_before(pool, gate, order, pool.state().epoch)
         if before is None:
-            return when_verified(pool, gate, lambda: pool.confirm(order.order_id))
+            return when_verified(pool, gate, lambda: pool.confirm(order.order_id, stored=True))
         if record is not None and record.state == "reserved":
             _cancel(pool, gate, order)
         return before
@@ -153,7 +153,7 @@ def expire_voided(pool: Pool, gate: Gate, *, limit: int = 1_000) -> tuple[Settle
     decided: list[Settled] = []
     for record in records:
         if _is_confirmed(pool, gate, record):
-            answer: Settled | None = pool.confirm(record.order_id)
+            answer: Settled | None = pool.confirm(record.order_id, stored=True)
         else:
             answer = store.execute(op.Expire(pool.sku, record.order_id, voided=True))
         if answer is not None and not answer.replay:
@@ -170,10 +170,10 @@ def _is_confirmed(pool: Pool, gate: Gate, record: OrderRecord) -> bool:
         return False
     if not isinstance(voided, answers.AlreadyConfirmed):
         return False
-    return _decided_before(pool, gate, Order(record.order_id, record.asked), pool.state().epoch) is None
+    return decided_before(pool, gate, Order(record.order_id, record.asked), pool.state().epoch) is None
 
 
-def _decided_before(pool: Pool, gate: Gate, order: Order, epoch: int) -> Settled | None:
+def decided_before(pool: Pool, gate: Gate, order: Order, epoch: int) -> Settled | None:
     """Return the database's decision on an order sold by a pool before this `epoch`, which this pool does not know."""
     if epoch == 1:
         return None
@@ -197,13 +197,13 @@ def tell_pool(
 ) -> Settled:
     """Apply the database's decision to the pool. Raises PoolFrozen if the pool lost changes, else PoolDiverged."""
     if decided == answers.Confirmed(replay=True):
-        before = _decided_before(pool, gate, order, pool.epoch(at_least=epoch))
+        before = decided_before(pool, gate, order, pool.epoch(at_least=epoch))
         if before is not None:  # this pool was opened without its units: those taken now are returned
             _cancel(pool, gate, order)
             return before
     match decided:
         case answers.Confirmed():
-            answer = when_verified(pool, gate, lambda: pool.confirm(order.order_id, holder_id=holder_id))
+            answer = when_verified(pool, gate, lambda: pool.confirm(order.order_id, holder_id=holder_id, stored=True))
             return _settled(pool, order, answer, expected="confirmed")
         case answers.Voided():
             return _settled(pool, order, _cancel(pool, gate, order))
@@ -240,7 +240,7 @@ def _asked(order: Order, taken: int) -> int | None:
 
 
 def _require_gated(pool: Pool) -> None:
-    if not pool.is_gated():
+    if not pool.is_gated() and not pool.is_gated(again=True):
         raise PoolNotGated(pool.sku)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from segmented.errors import OrderMismatch
@@ -19,6 +19,7 @@ from segmented.orders.tables import VOID
 
 if TYPE_CHECKING:
     from segmented.models import Order
+    from segmented.models.submitted import BegunOrder
     from segmented.orders.answers import ConfirmAnswer, VoidAnswer
 
 
@@ -39,6 +40,14 @@ class Claim:
     """Units asked for by a partial order: any smaller number may be stored."""
     sequence: int = 0
     """The pool's change that took the units: a pool that is behind it has lost changes. 0: unknown."""
+
+
+def claim_of(sku: str, begun: BegunOrder) -> Claim:
+    """Return the claim of a worker that has begun an order."""
+    order, asked = begun.order, None
+    if order.quantity != begun.quantity:
+        order, asked = replace(order, quantity=begun.quantity), order.quantity
+    return Claim(order, sku, begun.segment, begun.epoch, begun.fencing_token, asked, begun.sequence)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The times of a worker's orders, the thread that renews them meanwhile, and how a step postpones one."""
+"""The terms of a worker's envelope: its ids, the times of its orders, their renewal, putting off, why one failed."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
+from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.locks.call_keys import name_of, shape_of
 from segmented.locks.durations import checked_timeout, milliseconds
+from segmented.models import check_id, shortened
 from segmented.models.submitted import one_line
 from segmented.stock.outbox import BEGUN_MAX, PUBLISH_AFTER, checked_begun_max
 from segmented.stock.settings import DEFAULT_HOLD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
     from segmented.models.submitted import BegunOrder
@@ -75,6 +77,20 @@ def checked_step(step: Callable[[BegunOrder], None] | None) -> None:
     if step is not None and (shape := shape_of(step)) != "function":
         message = f"the step {name_of(step)} is a {shape}, and calling it would run nothing"
         raise InvalidInput(message)
+
+
+def checked_ids(order_ids: Iterable[str]) -> tuple[str, ...]:
+    """Return the ids of an envelope, each once. Raises InvalidInput."""
+    if isinstance(order_ids, str):
+        message = f"{shortened(order_ids)} is a single order id; give an envelope's order ids as a list"
+        raise InvalidInput(message)
+    ids = tuple(dict.fromkeys(order_ids))
+    if not 1 <= len(ids) <= op.BATCH_MAX:
+        message = f"an envelope has 1 to {op.BATCH_MAX:,} orders, not {len(ids):,}"
+        raise InvalidInput(message)
+    for order_id in ids:
+        check_id(order_id, "order id")
+    return ids
 
 
 def told(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import due_plan, expire_plan, renew_plan, resolve_plan, settle_many_plan, thaw_plan
 from segmented.stock.repair import RepairReport, repair_plan
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_verdicts
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_flag, checked_verdicts
 from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, reserve_many_marked, returning
 
 if TYPE_CHECKING:
@@ -104,8 +104,10 @@ class AsyncPool:
         """Read all totals and each segment's units atomically. Raises PoolMissing."""
         return await self.store.execute(op.ReadPool(self.sku))
 
-    async def is_gated(self) -> bool:
-        """Return whether an order database decides this pool's orders; asks the server once. Raises PoolMissing."""
+    async def is_gated(self, *, again: bool = False) -> bool:
+        """Return whether an order database decides this pool's orders; asks the server once, or `again`."""
+        if again:
+            self._found = None
         return (await self._first_found()).gated
 
     async def epoch(self, *, at_least: int = 1) -> int:
@@ -132,7 +134,7 @@ class AsyncPool:
     ) -> Granting[AsyncGrant]:
         """Return an awaitable for the answer; or use `async with pool.grant(order) as grant`. See `Pool.grant`."""
         operation = self._settings.grant(
-            order, quantity, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
+            order, quantity, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
         )
         seconds = checked_timeout(timeout)
         return Granting(lambda: self._granted(operation, seconds, fair=fair))
@@ -141,10 +143,10 @@ class AsyncPool:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left.
 
         If the call is cancelled, the pool tries for a short time in the background to cancel its order; the order id
-        cannot be used again then. The order is kept if another call for it is under way in this pool or was granted it.
+        can be used again then. The order is kept if another call for it is under way in this pool or was granted it.
         The pool does not see a repeat that another process makes in that short time.
         """
-        found, mark = as_order(order, quantity), self._mark
+        found, mark = self._settings.reserve(order, quantity, partial=partial).order, self._mark
         if not mark.seconds:
             return await self._calls.reserve(found, partial=partial)
         refused = mark.refusal(found, partial=partial)
@@ -196,15 +198,12 @@ class AsyncPool:
         check_id(order_id, "order id")
         return AsyncOrderHandle(self.store, self.sku, order_id)
 
-    async def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
-        """Make the order final; the answer says if it was already settled.
-
-        With a holder id only that holder's segment is freed, not that of a successor in the same order.
-        """
-        if holder_id is None:
-            check_id(order_id, "order id")
-            return await self._calls.confirm(order_id)
-        return await run_async(perform(self._settings.confirm(order_id, holder_id=holder_id)), self.store)
+    async def confirm(self, order_id: str, *, holder_id: str | None = None, stored: bool = False) -> Settled:
+        """Make the order final; in a gated pool only one that the order database has `stored`. See `Pool.confirm`."""
+        operation = self._settings.confirm(order_id, holder_id=holder_id, stored=stored)
+        if holder_id is not None:
+            return await run_async(perform(operation), self.store)
+        return await self._calls.confirm(order_id, stored=stored)
 
     async def cancel(
         self, order_id: str, *, holder_id: str | None = None, voided: bool = False
@@ -218,16 +217,18 @@ class AsyncPool:
             return await run_async(returning(self._mark, perform(operation)), self.store)
         return await self._calls.cancel(order_id, voided=voided)  # this also ends the mark
 
-    async def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
+    async def confirm_many(
+        self, order_ids: Iterable[str], *, stored: bool = False
+    ) -> list[Settled | SegmentedError | None]:
         """Confirm many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `confirm`."""
-        operation = self._settings.settle_many("confirmed", order_ids)
+        operation = self._settings.settle_many("confirmed", order_ids, decided=stored)
         return await run_async(settle_many_plan(operation), self.store)
 
     async def cancel_many(
         self, order_ids: Iterable[str], *, voided: bool = False
     ) -> list[Settled | SegmentedError | None]:
         """Cancel many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `cancel`."""
-        operation = self._settings.settle_many("cancelled", order_ids, voided=voided)
+        operation = self._settings.settle_many("cancelled", order_ids, decided=voided)
         plan = returning(self._mark, settle_many_plan(operation))
         return await run_async(plan, self.store)
 
@@ -252,7 +253,7 @@ class AsyncPool:
             raise PoolNotGated(self.sku)
 
     async def _require_stored(self, change: str, *, stored: bool) -> None:
-        if not stored and (await self.state()).gated:
+        if not checked_flag(stored, "stored") and (await self.state()).gated:
             raise ChangeGated(self.sku, change)
 
     async def restock(self, units: int, *, restock_id: str, stored: bool = False) -> Restocked | Closed:

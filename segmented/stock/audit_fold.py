@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput
-from segmented.ledger_lines import LETTERS, entries_of, entry_of_line, line_of, step_digest, step_of
+from segmented.ledger_lines import LETTERS, UNHEARD, entries_of, entry_of_line, line_of, step_digest, step_of
 from segmented.models.pools import LedgerStep
-from segmented.stock.fold import BY_LIMIT, STATE_AFTER, FoldedOrder, LedgerFold
+from segmented.stock.fold import BY_LIMIT, STATE_AFTER, FoldedOrder, LedgerFold, folded
 from segmented.stock.spill import Spill
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 UNDECIDED: Final = frozenset({"reserved", "granted"})
 BEGINNING: Final = frozenset({"reserved", "refused"})
+NOTE_TABS: Final = 5
+"""Tabs before the note in the line of an order, after its id."""
 
 
 @dataclass(slots=True)
@@ -36,10 +38,15 @@ class OrderLine:
         """The record that follows from it, if all units are of one segment and nothing else is known of the order."""
         return f"{LETTERS[STATE_AFTER[self.kind]]}\t{self.tail}\t{self.sequence}"
 
+    @property
+    def may_return(self) -> bool:
+        """Return whether its caller was gone when it was cancelled, so that the id can be used again."""
+        return self.kind == "cancelled" and self.tail.endswith(f"\t{UNHEARD}") and self.tail.count("\t") == NOTE_TABS
+
     def folded(self, order_id: str) -> FoldedOrder:
         """Return the order according to the ledger."""
         step = LedgerStep(0, self.sequence, self.kind, 0, "", "")
-        return _folded(entry_of_line(step, f"{order_id}\t{self.tail}"))
+        return folded(entry_of_line(step, f"{order_id}\t{self.tail}"))
 
 
 @dataclass(slots=True)
@@ -100,6 +107,9 @@ class AuditFold(LedgerFold):
     def _judge_line(self, found: FoldedPart, order_id: str, line: OrderLine) -> None:
         before = found.orders.get(order_id)
         begins = line.kind in BEGINNING or (line.kind == "cancelled" and line.tail.partition("\t")[0] == "0")
+        if before is not None and before.may_return and begins:
+            found.orders[order_id] = line
+            return
         if before is None and not begins and self.first_sequence > 1:
             after = line.folded(order_id)
             found.inherited[order_id] = FoldedOrder("reserved", after.quantity, 0, after.customer_id)
@@ -162,16 +172,4 @@ class AuditFold(LedgerFold):
             for line in lines:
                 if line.partition("\t")[0] in self.watched:
                     entry = entry_of_line(step, line)
-                    self.orders[entry.order_id or ""] = _folded(entry)
-
-
-def _folded(entry: LedgerEntry) -> FoldedOrder:
-    return FoldedOrder(
-        STATE_AFTER[entry.kind],
-        entry.quantity,
-        entry.sequence,
-        entry.customer_id,
-        entry.segment,
-        entry.parts,
-        entry.fencing_token,
-    )
+                    self.orders[entry.order_id or ""] = folded(entry)

@@ -38,6 +38,7 @@ from segmented.errors import (
     StoreError,
 )
 from segmented.models import (
+    Cart,
     CartAnswer,
     CartRefused,
     CartReserved,
@@ -48,13 +49,14 @@ from segmented.models import (
     Reserved,
     Settled,
     SoldOut,
+    shortened,
 )
 from segmented.plans import Plan, perform
 from segmented.plans.effects import Batch
 from segmented.stock.plans import reserve_plan
 
 if TYPE_CHECKING:
-    from segmented.models import Cart, CartRecord
+    from segmented.models import CartRecord
 
 SWEEP_BATCH: Final = 100
 """Number of carts read in one step of a sweep."""
@@ -65,6 +67,9 @@ def reserve_cart_plan(cart: Cart, hold_ms: int, limits: dict[str, bool]) -> Plan
 
     `limits` remembers which pools are known to accept carts, and whether they limit customers.
     """
+    if not isinstance(cart, Cart):
+        message = f"{shortened(cart)} is not a Cart"
+        raise InvalidInput(message)
     yield from _check_pools(cart, limits)
     record = yield from perform(op.OpenCart(cart, hold_ms))
     if record.state == "open":

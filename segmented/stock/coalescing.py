@@ -193,9 +193,11 @@ class Coalescing:
         self._reserving: dict[bool, Lane[Order, Taken]] = {
             partial: Lane(self._reserver(partial=partial), self._note_unheard) for partial in (False, True)
         }
-        self._confirming: Lane[str, Settled] = Lane(self._settler("confirmed", voided=False))
+        self._confirming: dict[bool, Lane[str, Settled]] = {
+            stored: Lane(self._settler("confirmed", decided=stored)) for stored in (False, True)
+        }
         self._cancelling: dict[bool, Lane[str, Settled]] = {
-            voided: Lane(self._settler("cancelled", voided=voided)) for voided in (False, True)
+            voided: Lane(self._settler("cancelled", decided=voided)) for voided in (False, True)
         }
         self._asked: dict[str, _Asked] = {}
         self._owed: dict[str, Reserved] = {}
@@ -260,9 +262,9 @@ class Coalescing:
         self._end(order_id, asked)
         return answer
 
-    def confirm(self, order_id: str) -> asyncio.Future[Settled]:
+    def confirm(self, order_id: str, *, stored: bool) -> asyncio.Future[Settled]:
         """Request to make an order final."""
-        return self._confirming.ask(order_id, self.enter_loop())
+        return self._confirming[bool(stored)].ask(order_id, self.enter_loop())
 
     def cancel(self, order_id: str, *, voided: bool) -> asyncio.Future[Settled]:
         """Request to return an order's units."""
@@ -279,10 +281,10 @@ class Coalescing:
         return perform
 
     def _settler(
-        self, state: Literal["confirmed", "cancelled"], *, voided: bool
+        self, state: Literal["confirmed", "cancelled"], *, decided: bool
     ) -> Callable[[list[str]], Awaitable[Sequence[Settled | SegmentedError]]]:
         async def perform(order_ids: list[str]) -> Sequence[Settled | SegmentedError]:
-            operation = op.SettleMany(self._sku, state, tuple(order_ids), voided)
+            operation = op.SettleMany(self._sku, state, tuple(order_ids), decided)
             try:
                 answers = await self._execute(operation)
             finally:
@@ -319,6 +321,9 @@ class Coalescing:
         """Cancel owed reservations, for a short time only. One task per page: a repeat waits for its own page only."""
         giver = self._giver
         page = dict(list(self._owed.items())[: op.BATCH_MAX])
+        if not page:  # other callers have asked for those orders since
+            self._giver = None
+            return
         for order_id in page:
             del self._owed[order_id]
         self._going_back = page
@@ -346,7 +351,7 @@ class Coalescing:
         )
         if not order_ids:
             return
-        answers = await self._execute(op.SettleMany(self._sku, "cancelled", order_ids), deadline=deadline)
+        answers = await self._execute(op.SettleMany(self._sku, "cancelled", order_ids, unheard=True), deadline=deadline)
         self._returned()
         given_back = sum(isinstance(answer, Settled) and answer.state == "cancelled" for answer in answers)
         _log.info("reservations.given_back sku=%s count=%d of=%d", self._sku, given_back, len(order_ids))

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput
-from segmented.ledger_lines import NO_DIGEST, Checkpoint, digest, parse_checkpoint
+from segmented.ledger_lines import NO_DIGEST, UNHEARD, Checkpoint, digest, parse_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,6 +42,8 @@ class FoldedOrder:
     segment: int | None = None
     parts: tuple[Part, ...] = ()
     fencing_token: int | None = None
+    may_return: bool = False
+    """Whether its caller was gone when it was cancelled, so that the id can be used again."""
 
     def __str__(self) -> str:
         """Return the state in words."""
@@ -245,15 +247,6 @@ class LedgerFold:
         order_id = entry.order_id or ""
         before = self.orders.get(order_id)
         self._judge(order_id, entry, before)
-        after = FoldedOrder(
-            STATE_AFTER[entry.kind],
-            entry.quantity,
-            entry.sequence,
-            entry.customer_id,
-            entry.segment,
-            entry.parts,
-            entry.fencing_token,
-        )
         if entry.kind == "reserved":
             self._add(entry, -1)
             self.reserved += entry.quantity
@@ -267,13 +260,29 @@ class LedgerFold:
             self.confirmed += entry.quantity
         elif entry.kind == "refused" and self.available >= entry.quantity and entry.note != BY_LIMIT:
             self.refused_wrongly.append(order_id)
-        self.orders[order_id] = after
+        self.orders[order_id] = folded(entry)
 
     def _judge(self, order_id: str, entry: LedgerEntry, before: FoldedOrder | None) -> None:
         begins = entry.kind in {"reserved", "refused"} or (entry.kind == "cancelled" and entry.quantity == 0)
+        if before is not None and before.may_return and begins:
+            return
         if before is None and not begins and self.first_sequence > 1:
             self.inherited[order_id] = FoldedOrder("reserved", entry.quantity, 0, entry.customer_id)
         elif begins != (before is None) or (before is not None and before.state != "reserved"):
             self.impossible.append(order_id)
             if before is None:
                 self.headless.add(order_id)
+
+
+def folded(entry: LedgerEntry) -> FoldedOrder:
+    """Return an order after its latest entry."""
+    return FoldedOrder(
+        STATE_AFTER[entry.kind],
+        entry.quantity,
+        entry.sequence,
+        entry.customer_id,
+        entry.segment,
+        entry.parts,
+        entry.fencing_token,
+        may_return=entry.kind == "cancelled" and entry.note == UNHEARD,
+    )

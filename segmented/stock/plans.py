@@ -22,14 +22,16 @@ from segmented.locks.fair import FairClaim, FairTry
 from segmented.locks.handle import acquire_plan
 from segmented.models import Busy, Granted, Lost, Renewed, Settled
 from segmented.models.shards import SHARD_MARK
-from segmented.plans import Now, Plan, Try, pause, perform, undo_after, wait_in_line
+from segmented.models.submitted import BegunOrder
+from segmented.plans import Now, Plan, Try, pause, perform, undo_after, wait_for, wait_in_line
 from segmented.plans.waiting import MILLISECOND, undone
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from segmented.errors import SegmentedError
     from segmented.models import OrderRecord, Refusal, Taken, Thawed
+    from segmented.models.submitted import TakenOrders
 
 DUE_BATCH: Final = 100
 """Expired holds processed in one step, so that other requests are served in between."""
@@ -79,7 +81,7 @@ def grant_plan(operation: op.Grant, timeout: float | None) -> Plan[Found]:
 
 def _waited(operation: op.Grant, trying: Try[Granted | Refusal]) -> Plan[tuple[Granted | Refusal | None, float]]:
     """Wait for a segment, once; return the last answer, if any, and the local time just before it was sent."""
-    cancelling = partial(op.Cancel, operation.sku, operation.order.order_id, operation.holder_id)
+    cancelling = _cancelling(operation)
     try:
         tried: tuple[Granted | Refusal, float] | None = yield trying
         if tried is not None and (trying.timeout == 0 or not _needs_segment(tried[0])):
@@ -97,6 +99,10 @@ def _waited(operation: op.Grant, trying: Try[Granted | Refusal]) -> Plan[tuple[G
     except BaseException as error:
         yield from undo_after(error, cancelling, trying, STANDS)
         raise
+
+
+def _cancelling(operation: op.Grant) -> Callable[[], op.Cancel]:
+    return partial(op.Cancel, operation.sku, operation.order.order_id, operation.holder_id, unheard=True)
 
 
 def _needs_segment(answer: Granted | Refusal) -> bool:
@@ -189,7 +195,7 @@ def resolve_plan(sku: str, verdicts: Mapping[str, Verdict]) -> Plan[tuple[Settle
     decided: list[Settled] = []
     for verdict, state in (("confirm", "confirmed"), ("release", "expired")):
         order_ids = tuple(order_id for order_id, found in verdicts.items() if found == verdict)
-        operation = op.SettleMany(sku, state, order_ids, voided=True)  # type: ignore[arg-type]  # both are states
+        operation = op.SettleMany(sku, state, order_ids, decided=True)  # type: ignore[arg-type]  # both are states
         answers = yield from settle_many_plan(operation)
         decided += [answer for answer in answers if isinstance(answer, Settled) and not answer.replay]
     return tuple(decided)
@@ -217,8 +223,7 @@ def fair_grant_plan(operation: op.Grant, timeout: float | None) -> Plan[Found]:
         except BaseException:
             if found is not None and isinstance(found[0], Granted) and not found[0].replay:
                 # Nobody learns of the grant, so its units go back, as those of an attempt that was cancelled.
-                cancelling = partial(op.Cancel, operation.sku, operation.order.order_id, operation.holder_id)
-                yield from undone(cancelling, deadline)
+                yield from undone(_cancelling(operation), deadline)
             yield from _leave(door)
             raise
         if found is not None:
@@ -241,3 +246,16 @@ def _inside(operation: op.Grant, door: FairTry, deadline: float) -> Plan[Found |
 def _leave(door: FairTry) -> Plan[None]:
     with suppress(StoreError):  # its lease expires on its own
         yield from perform(door.releasing())
+
+
+def take_plan(operation: op.TakeOrders, channel: str, timeout: float) -> Plan[tuple[TakenOrders | None, float]]:
+    """Begin work; if it needs a segment and none is free, wait for one. None: the deadline came before a turn.
+
+    Also returns the local time from which the orders are the worker's.
+    """
+    return wait_for(operation, channel=channel, timeout=timeout, is_busy=_lacks_segment)
+
+
+def _lacks_segment(taken: TakenOrders) -> bool:
+    is_any_begun = any(isinstance(one, BegunOrder) for one in taken.orders)
+    return not is_any_begun and any(isinstance(one, Busy) and not one.is_in_hand for one in taken.orders)

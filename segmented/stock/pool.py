@@ -24,7 +24,14 @@ from segmented.stock.plans import (
     thaw_plan,
 )
 from segmented.stock.repair import RepairReport, repair_plan
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_verdicts
+from segmented.stock.settings import (
+    DEFAULT_HOLD,
+    DEFAULT_TTL,
+    PoolSettings,
+    as_order,
+    checked_flag,
+    checked_verdicts,
+)
 from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, reserve_many_marked, reserve_marked, returning
 
 if TYPE_CHECKING:
@@ -110,8 +117,13 @@ class Pool:
         """Read all totals and each segment's units atomically. Raises PoolMissing."""
         return self.store.execute(op.ReadPool(self.sku))
 
-    def is_gated(self) -> bool:
-        """Return whether an order database decides this pool's orders; asks the server once. Raises PoolMissing."""
+    def is_gated(self, *, again: bool = False) -> bool:
+        """Return whether an order database decides this pool's orders. Raises PoolMissing.
+
+        Asks the server once, or `again`: the pool may have been opened again in the meantime.
+        """
+        if again:
+            self._found = None
         return self._first_found().gated
 
     def epoch(self, *, at_least: int = 1) -> int:
@@ -145,11 +157,10 @@ class Pool:
         with other content.
         """
         operation = self._settings.grant(
-            order, quantity, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
+            order, quantity, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
         )
-        answer, asked_at = run_sync(
-            grant_marked(self._mark, operation, checked_timeout(timeout), fair=fair), self.store
-        )
+        plan = grant_marked(self._mark, operation, checked_timeout(timeout), fair=fair)
+        answer, asked_at = run_sync(plan, self.store)
         return Grant(self, answer, asked_at) if isinstance(answer, Granted) else answer
 
     def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
@@ -196,12 +207,13 @@ class Pool:
         check_id(order_id, "order id")
         return OrderHandle(self.store, self.sku, order_id)
 
-    def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
+    def confirm(self, order_id: str, *, holder_id: str | None = None, stored: bool = False) -> Settled:
         """Make the order final; the answer says if it was already settled.
 
-        With a holder id only that holder's segment is freed, not that of a successor in the same order.
+        With a holder id only that holder's segment is freed, not that of a successor in the same order. In a gated
+        pool, only orders that the order database has `stored` can be confirmed; otherwise raises PoolGated.
         """
-        return self.store.execute(self._settings.confirm(order_id, holder_id=holder_id))
+        return self.store.execute(self._settings.confirm(order_id, holder_id=holder_id, stored=stored))
 
     def cancel(self, order_id: str, *, holder_id: str | None = None, voided: bool = False) -> Settled | Superseded:
         """Give the units back; with a holder id only while that holder still has the order.
@@ -211,14 +223,14 @@ class Pool:
         operation = self._settings.cancel(order_id, holder_id=holder_id, voided=voided)
         return run_sync(returning(self._mark, perform(operation)), self.store)
 
-    def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
+    def confirm_many(self, order_ids: Iterable[str], *, stored: bool = False) -> list[Settled | SegmentedError | None]:
         """Confirm many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `confirm`."""
-        operation = self._settings.settle_many("confirmed", order_ids)
+        operation = self._settings.settle_many("confirmed", order_ids, decided=stored)
         return run_sync(settle_many_plan(operation), self.store)
 
     def cancel_many(self, order_ids: Iterable[str], *, voided: bool = False) -> list[Settled | SegmentedError | None]:
         """Cancel many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `cancel`."""
-        operation = self._settings.settle_many("cancelled", order_ids, voided=voided)
+        operation = self._settings.settle_many("cancelled", order_ids, decided=voided)
         plan = returning(self._mark, settle_many_plan(operation))
         return run_sync(plan, self.store)
 
@@ -243,7 +255,7 @@ class Pool:
             raise PoolNotGated(self.sku)
 
     def _require_stored(self, change: str, *, stored: bool) -> None:
-        if not stored and self.state().gated:
+        if not checked_flag(stored, "stored") and self.state().gated:
             raise ChangeGated(self.sku, change)
 
     def restock(self, units: int, *, restock_id: str, stored: bool = False) -> Restocked | Closed:

@@ -15,6 +15,7 @@ from segmented.plans import Plan, perform
 from segmented.stock.audit import LEDGER_END, all_drift_plan, audit_plan, totals_of, unreadable_totals
 from segmented.stock.audit_orders import UNREADABLE, changes_plan
 from segmented.stock.ledger import LedgerTrimmed, extend_plan
+from segmented.stock.settings import checked_flag
 
 if TYPE_CHECKING:
     from segmented.models import PoolState
@@ -84,6 +85,7 @@ def repair_plan(report: AuditReport, hold_ms: int, *, yes: bool) -> Plan[RepairR
     ledger. A second run changes nothing. Drift that the report does not name is left alone. A restored hold lasts
     `hold_ms` from now.
     """
+    checked_flag(yes, "yes")
     sku = report.state.sku
     state, fold, drift = yield from all_drift_plan(sku)
     is_stuck = bool(state.ledger_end)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import uuid4
 
 from segmented import protocol as op
@@ -24,11 +24,13 @@ from segmented.models import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import Literal
 
     from segmented.stock.outbox import Outbox
     from segmented.stock.plans import Verdict
+
+ItemT = TypeVar("ItemT")
 
 VERDICTS: Final = ("confirm", "release", "wait")
 DEFAULT_TTL: Final = 10.0
@@ -60,7 +62,7 @@ class PoolSettings:
         self._check_number(segments, "segment count", 1, SEGMENT_COUNT_MAX)
         if customer_limit is not None:
             self._check_number(customer_limit, "limit per customer", 1, QUANTITY_MAX)
-        return op.OpenPool(self.sku, stock, segments, gated, epoch, customer_limit)
+        return op.OpenPool(self.sku, stock, segments, checked_flag(gated, "gated"), epoch, customer_limit)
 
     def shard_count(self, shards: int, stock: int, segments: int) -> int:
         """Check the number of shards over which the stock and the segments are split."""
@@ -105,9 +107,12 @@ class PoolSettings:
         _check_number_of(self.sku, value, what, least, most)
 
     def grant(
-        self, order: Order | str, quantity: int, *, holder_id: str | None, keep_refusal: bool, partial: bool
+        self, order: Order | str, quantity: int, *, holder_id: str | None, keep_refusal: bool, partial: bool, fair: bool
     ) -> op.Grant:
         """Build a grant of units and a segment; a caller's holder id counts for this order only, and is reusable."""
+        checked_flag(fair, "fair")
+        checked_flag(keep_refusal, "keep_refusal")
+        checked_flag(partial, "partial")
         wanted = as_order(order, quantity)
         if holder_id is None:
             own = uuid4().hex
@@ -118,11 +123,12 @@ class PoolSettings:
 
     def reserve(self, order: Order | str, quantity: int, *, partial: bool) -> op.Reserve:
         """Build a reservation of units."""
-        return op.Reserve(self.sku, as_order(order, quantity), self.hold_ms, partial)
+        return op.Reserve(self.sku, as_order(order, quantity), self.hold_ms, checked_flag(partial, "partial"))
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool) -> op.ReserveMany:
         """Check that all items are orders, before any is reserved."""
-        found = tuple(orders)
+        checked_flag(partial, "partial")
+        found = tuple(checked_list(orders, f"orders for {self.sku!r}"))
         for order in found:
             if not isinstance(order, Order):
                 message = f"{shortened(order)} among the orders for {self.sku!r} is not an Order"
@@ -133,27 +139,28 @@ class PoolSettings:
         """Check that these are orders, and set when the outbox publishes unfinished ones."""
         return replace(self.reserve_many(orders, partial=False), publish_after_ms=outbox.publish_after_ms)
 
-    def confirm(self, order_id: str, *, holder_id: str | None) -> op.Confirm:
+    def confirm(self, order_id: str, *, holder_id: str | None, stored: bool) -> op.Confirm:
         """Check the ids."""
         _check_decided(order_id, holder_id)
-        return op.Confirm(self.sku, order_id, holder_id)
+        return op.Confirm(self.sku, order_id, holder_id, checked_flag(stored, "stored"))
 
     def cancel(self, order_id: str, *, holder_id: str | None, voided: bool) -> op.Cancel:
         """Check the ids."""
         _check_decided(order_id, holder_id)
-        return op.Cancel(self.sku, order_id, holder_id, voided)
+        return op.Cancel(self.sku, order_id, holder_id, checked_flag(voided, "voided"))
 
     def settle_many(
-        self, state: Literal["confirmed", "cancelled"], order_ids: Iterable[str], *, voided: bool = False
+        self, state: Literal["confirmed", "cancelled"], order_ids: Iterable[str], *, decided: bool
     ) -> op.SettleMany:
         """Check all ids. A single string is refused, because its characters would be taken for order ids."""
         if isinstance(order_ids, str):
             message = f"{shortened(order_ids)} is a single order id; give the orders to be {state} as a list"
             raise InvalidInput(message)
-        found = tuple(order_ids)
+        found = tuple(checked_list(order_ids, f"orders to be {state}"))
         for order_id in found:
             check_id(order_id, "order id")
-        return op.SettleMany(self.sku, state, found, voided)
+        checked_flag(decided, "stored" if state == "confirmed" else "voided")
+        return op.SettleMany(self.sku, state, found, decided)
 
     def expire_limit(self, limit: int) -> int:
         """Check how many orders one call may expire."""
@@ -164,6 +171,23 @@ def checked_expire_limit(sku: str, limit: int) -> int:
     """Return how many orders one call may expire. Raises InvalidInput."""
     _check_number_of(sku, limit, "limit of orders to give back", 1, QUANTITY_MAX)
     return limit
+
+
+def checked_flag(value: object, name: str) -> bool:
+    """Return an argument that must be True or False: a text such as "no" counts as true elsewhere."""
+    if type(value) is not bool:
+        message = f"{name}={shortened(value)} is not True or False"
+        raise InvalidInput(message)
+    return value
+
+
+def checked_list(items: Iterable[ItemT], what: str) -> Iterator[ItemT]:
+    """Return an iterator over the items. Raises InvalidInput for a value that has none."""
+    try:
+        return iter(items)
+    except TypeError:
+        message = f"{what}: {shortened(items)} is not a list"
+        raise InvalidInput(message) from None
 
 
 def _check_number_of(sku: str, value: int, what: str, least: int, most: int) -> None:

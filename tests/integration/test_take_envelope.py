@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import protocol as op
+from segmented.errors import PoolFrozen
+from segmented.orders import rebuild
 from segmented.orders.envelopes import EnvelopeReport
 from segmented.orders.work_terms import TryLater
 from segmented.plans import run_sync
@@ -215,7 +217,7 @@ def test_a_worker_whom_a_later_token_overtook_in_the_database_tries_later_uncoun
     assert (setup.found("o000").begun, setup.found("o000").state) == (0, "reserved")
 
 
-def test_where_the_database_has_fewer_units_the_order_is_put_off_with_the_reason_and_counted(
+def test_where_the_database_has_fewer_units_the_pool_is_frozen_and_its_orders_are_decided_after_a_rebuild(
     gated_till: EnvelopeSetup,
 ) -> None:
     gate = gated_till.gate
@@ -223,9 +225,12 @@ def test_where_the_database_has_fewer_units_the_order_is_put_off_with_the_reason
     gate.confirm(order_id="other", sku=SKU, segment=0, quantity=49, epoch=1)
     for segment in (1, 2, 3):
         gate.confirm(order_id=f"other {segment}", sku=SKU, segment=segment, quantity=50, epoch=1)
-    report = gated_till.take(gated_till.submit(2))
-    assert len(report.settled) == 1
-    (reason,) = report.put_off.values()
-    assert reason.startswith("PoolDiverged: ")
-    assert reason.endswith("the pool granted units, but 200 of 200 are sold")
-    assert gated_till.found(*report.put_off).begun == 1
+    ids = gated_till.submit(2)
+    for _ in range(2):
+        with pytest.raises(PoolFrozen):
+            gated_till.take(ids)
+        assert gate.totals(SKU).sold == 200
+    rebuild(gated_till.pool, gate)
+    report = gated_till.take(ids)
+    assert sorted(one.state for one in report.settled) == ["cancelled", "confirmed"]
+    gated_till.check(confirmed=200, available=0)

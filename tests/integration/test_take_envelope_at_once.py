@@ -107,6 +107,21 @@ def test_a_worker_may_die_at_any_step_and_the_next_one_finishes(setup: EnvelopeS
     assert setup.pool.audit().is_clean
 
 
+def test_a_worker_without_a_step_leaves_alone_what_anothers_step_works_on(till_store: RedisStore) -> None:
+    setup = EnvelopeSetup(opened(till_store, "at acceptance", None), None, "")
+    ids = setup.submit(2)
+    told: list[EnvelopeReport] = []
+
+    def step(_: BegunOrder) -> None:
+        told.append(setup.take(ids))
+        assert setup.states(ids) == {"reserved": 2}
+
+    report = setup.take(ids, step=step)
+    assert told == [EnvelopeReport(in_hand=ids)] * 2
+    assert [one.replay for one in report.settled] == [False] * 2
+    setup.check(confirmed=2, available=198)
+
+
 # --- servers that are away ---
 
 

@@ -45,7 +45,7 @@ def _operation(
 ) -> Operation[Any]:
     if kind == "reserve":
         return op.ReserveMany(sku, tuple(what), LONG_MS, partial=flag)
-    return op.SettleMany(sku, kind, tuple(what), voided=flag)
+    return op.SettleMany(sku, kind, tuple(what), decided=flag)
 
 
 def test_batches_of_orders_that_are_alike_are_answered_as_the_model_does(valkey_url: str) -> None:

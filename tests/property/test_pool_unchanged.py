@@ -107,13 +107,14 @@ def test_a_sku_that_is_not_open_is_told_and_makes_no_key(caller: Caller, name: s
         assert caller.keys() == before
 
 
-def test_a_gated_pool_that_was_not_voided_changes_nothing(caller: Caller) -> None:
+def test_a_gated_pool_whose_database_has_not_decided_changes_nothing(caller: Caller) -> None:
     first, second = caller.pools("gated")
     first.open(stock=5, segments=2, gated=True)
     first.reserve("a")
     for pool in (first, second):
         before = caller.keys()
-        for ask in (lambda pool, _: pool.cancel("a"), lambda pool, _: pool.expire()):
+        asks = (lambda pool, _: pool.confirm("a"), lambda pool, _: pool.cancel("a"), lambda pool, _: pool.expire())
+        for ask in asks:
             with pytest.raises(PoolGated):
                 caller.ask(ask, pool)
         assert caller.keys() == before

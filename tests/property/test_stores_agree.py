@@ -86,7 +86,7 @@ def timeless(answer: object) -> object:
 def timeless_submitted(answer: TakenOrders | Submitted | OutboxState | DeadOrder) -> object:
     match answer:
         case TakenOrders():
-            return timeless(answer.orders), min(answer.free_in_ms or 0, 1)
+            return timeless(answer.orders), min(answer.free_in_ms or 0, 1), answer.epoch, answer.is_gated
         case Submitted():
             due, dead = (None if time is None else 0 for time in (answer.due_ms, answer.dead_at_ms))
             times = replace(answer, until_ms=min(1, answer.until_ms), due_ms=due, dead_at_ms=dead, read_at_ms=0)
@@ -234,13 +234,13 @@ class PoolsAgree(Agreement):
     def renew(self, order_id: str, holder: str, ttl_ms: int) -> None:
         self.agree_on(op.RenewGrant(self.name, order_id, f"{holder} of {order_id}", ttl_ms, ttl_ms))
 
-    @rule(order_id=ORDERS)
-    def confirm(self, order_id: str) -> None:
-        self.agree_on(op.Confirm(self.name, order_id))
+    @rule(order_id=ORDERS, holder=st.none() | HOLDERS, stored=st.booleans())
+    def confirm(self, order_id: str, holder: str | None, *, stored: bool) -> None:
+        self.agree_on(op.Confirm(self.name, order_id, holder and f"{holder} of {order_id}", stored))
 
-    @rule(order_id=ORDERS, holder=st.none() | HOLDERS, voided=st.booleans())
-    def cancel(self, order_id: str, holder: str | None, *, voided: bool) -> None:
-        self.agree_on(op.Cancel(self.name, order_id, holder and f"{holder} of {order_id}", voided))
+    @rule(order_id=ORDERS, holder=st.none() | HOLDERS, voided=st.booleans(), unheard=st.booleans())
+    def cancel(self, order_id: str, holder: str | None, *, voided: bool, unheard: bool) -> None:
+        self.agree_on(op.Cancel(self.name, order_id, holder and f"{holder} of {order_id}", voided, unheard))
 
     @rule(order_id=ORDERS, voided=st.booleans())
     def expire(self, order_id: str, *, voided: bool) -> None:
@@ -249,12 +249,16 @@ class PoolsAgree(Agreement):
     @rule(
         state=st.sampled_from(["confirmed", "cancelled", "expired"]),
         order_ids=st.lists(ORDERS, min_size=1, max_size=5),
-        voided=st.booleans(),
+        decided=st.booleans(),
+        mode=st.sampled_from(["", "idle", "unheard"]),
     )
     def settle_many(
-        self, state: Literal["confirmed", "cancelled", "expired"], order_ids: list[str], *, voided: bool
+        self, state: Literal["confirmed", "cancelled", "expired"], order_ids: list[str], *, decided: bool, mode: str
     ) -> None:
-        self.agree_on(op.SettleMany(self.name, state, tuple(order_ids), voided))
+        is_unheard = mode == "unheard" and state == "cancelled"
+        self.agree_on(
+            op.SettleMany(self.name, state, tuple(order_ids), decided, idle=mode == "idle", unheard=is_unheard)
+        )
 
     @rule(limit=st.sampled_from([1, 3, 100]))
     def expire_due(self, limit: int) -> None:

@@ -14,7 +14,6 @@ from segmented.errors import OrderQueued, StoreUnavailable
 from segmented.keys import shard_keys
 from segmented.models import Order
 from segmented.models.submitted import BegunOrder, Deciding, Queued, SweepSuperseded
-from segmented.orders.envelopes import take_plan
 from segmented.plans import Plan, perform
 from segmented.stock.audit import audit_plan
 from segmented.stock.outbox import (
@@ -27,7 +26,7 @@ from segmented.stock.outbox import (
     sweep_operation,
     to_publish,
 )
-from segmented.stock.plans import expire_plan, settle_many_plan
+from segmented.stock.plans import expire_plan, settle_many_plan, take_plan
 from segmented.stock.sold_out_mark import SoldOutMark
 from segmented.testing import Simulation, Sleep
 from tests.support.sim.seeds import each_seed
@@ -100,7 +99,7 @@ class Sale:
         """What `take_envelope` does, with a step that takes a while and may fail."""
         has_step = self.chance.random() < 0.5
         if not has_step:
-            answers = yield from settle_many_plan(op.SettleMany(SKU, "confirmed", ids, voided=False))
+            answers = yield from settle_many_plan(op.SettleMany(SKU, "confirmed", ids, decided=False))
             ids = tuple(one for one, answer in zip(ids, answers, strict=True) if isinstance(answer, OrderQueued))
             if not ids:
                 return
@@ -119,7 +118,7 @@ class Sale:
                 yield from perform(op.PutOff(SKU, (failed,), holder_id, 100, counts, TERMS.begun_max, "it rained"))
         if begun:
             yield from settle_many_plan(
-                op.SettleMany(SKU, "confirmed", tuple(begun), voided=False, holder_id=holder_id)
+                op.SettleMany(SKU, "confirmed", tuple(begun), decided=False, holder_id=holder_id)
             )
 
     def sweeper(self, fencing_token: int | None) -> Plan[None]:

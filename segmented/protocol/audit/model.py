@@ -209,13 +209,17 @@ class PoolAudits:
 def _raw(pool: ModelPool, kind: str, record_id: str) -> str | None:
     if kind == "order":
         record = pool.orders.get(record_id)
-        return None if record is None else record_text(record)
+        text = None if record is None else record_text(record)
+        return f"v{text[1:]}" if text and record_id in pool.undone else text
     change = pool.changes.get(record_id)
     return None if change is None else " ".join(map(str, change))
 
 
 def _write(pool: ModelPool, operation: op.MendRecord) -> None:
     kept: dict[str, Any] = pool.orders if operation.kind == "order" else pool.changes
+    if operation.kind == "order":
+        is_undone = (operation.wanted or "").startswith("v\t")
+        (pool.undone.add if is_undone else pool.undone.discard)(operation.record_id)
     if operation.wanted is None:
         kept.pop(operation.record_id, None)
     elif operation.kind == "order":

@@ -4,13 +4,18 @@
 -- ARGV     1 order_id   2 pinned_until_ms (later than any hold)   3 home (of its cart, which has the decision)
 -- answers  {"missing"}   the pool is not open
 --          {"unknown"}   no such order
+--          {"gated"}     the order database of this pool decides its orders, so no cart can
 --          {"order", state}   "r": pinned; any other: it was decided before
-if not read_pool() then
+local pool = read_pool()
+if not pool then
   return { 'missing' }
 end
 local record = read_order(ARGV[1])
 if not record then
   return { 'unknown' }
+end
+if record.state == 'r' and pool.is_gated then
+  return { 'gated' }
 end
 if record.state == 'r' then
   record.home = ARGV[3]

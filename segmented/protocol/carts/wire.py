@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
-from segmented.errors import CartMismatch, CartUnknown, InvalidInput
+from segmented.errors import CartMismatch, CartUnknown, InvalidInput, PoolGated
 from segmented.keys import cart_keys, shard_keys
 from segmented.models import (
     PINNED_UNTIL_MS,
@@ -128,6 +128,8 @@ def _encode_pin(operation: op.PinOrder) -> Call:
 
 
 def _decode_pin(operation: op.PinOrder, reply: Reply) -> OrderState:
+    if text(reply[0]) == "gated":
+        raise PoolGated(operation.sku, operation.order_id, "store")
     kind_of(operation.sku, reply, operation.order_id)
     return STATES[text(reply[1])]
 

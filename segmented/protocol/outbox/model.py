@@ -124,7 +124,7 @@ class OutboxModel(OutboxUpkeep):
         numbered = (
             replace(answer, sequence=pool.sequence) if isinstance(answer, Busy) else answer for answer in answers
         )
-        return TakenOrders(tuple(numbered), self._free_in_ms(pool))
+        return TakenOrders(tuple(numbered), self._free_in_ms(pool), pool.epoch, is_gated=pool.gated)
 
     def _begin(
         self, pool: ModelPool, envelope: _Envelope, order_id: str

@@ -11,7 +11,8 @@
 --          5 begun_max   6 above (a token that the database has accepted: the new one is higher)
 --          7 on: order ids, at most 1,000, each once
 -- answers  {"missing"}   the pool is not open
---          {"taken", epoch, sequence, free_in_ms, lines}   one line per order, separated by newlines, with tabs inside:
+--          {"taken", epoch, sequence, free_in_ms, lines}   ("taken_gated" if an order database decides the pool's orders)
+--          one line per order, separated by newlines, with tabs inside:
 --            settled, state, quantity, segment, fence, sequence   decided before, or refused now
 --            unknown      no such order
 --            dead, begun  it was begun too often
@@ -217,4 +218,5 @@ end
 if segment or due_so_far > 0 then
   write_pool(pool)
 end
-return { 'taken', pool.epoch, digits(pool.sequence), free_in_ms(), table.concat(answers, '\n') }
+local kind = pool.is_gated and 'taken_gated' or 'taken'
+return { kind, pool.epoch, digits(pool.sequence), free_in_ms(), table.concat(answers, '\n') }

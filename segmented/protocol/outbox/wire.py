@@ -102,7 +102,7 @@ def _decode_take(operation: op.TakeOrders, reply: Reply) -> TakenOrders:
         _taken(operation.sku, order_id, line, epoch, sequence)
         for order_id, line in zip(operation.order_ids, lines, strict=True)
     )
-    return TakenOrders(orders, optional_number(reply[3]))
+    return TakenOrders(orders, optional_number(reply[3]), epoch, is_gated=text(reply[0]) == "taken_gated")
 
 
 def _taken(

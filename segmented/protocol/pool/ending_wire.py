@@ -6,22 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
-from segmented.errors import (
-    OrderQueued,
-    OrderUnknown,
-    PoolDrifted,
-    PoolGated,
-    SegmentedError,
-)
-from segmented.keys import shard_keys
-from segmented.models import (
-    Lost,
-    OrderState,
-    Released,
-    Settled,
-    Superseded,
-)
-from segmented.protocol.pool.orders_wire import SETTLED, lines_of, settled_line
+from segmented.errors import OrderQueued, OrderUnknown, PoolDrifted, PoolGated, SegmentedError
+from segmented.models import OrderState, Settled, Superseded
+from segmented.protocol.pool.orders_wire import lines_of, settled_line, woken_by
 from segmented.protocol.pool.wire import keys_of, kind_of
 from segmented.protocol.wire import Call, Codec, load_script, text
 
@@ -30,22 +17,22 @@ if TYPE_CHECKING:
 
     from segmented.protocol.wire import Finish, Reply, Sight
 
-
-def _encode_release(operation: op.ReleaseGrant) -> Call:
-    return Call(load_script("release_grant"), keys_of(operation.sku), (operation.order_id, operation.holder_id))
-
-
-def _decode_release(operation: op.ReleaseGrant, reply: Reply) -> Released | Lost:
-    return Released() if kind_of(operation.sku, reply, operation.order_id) == "released" else Lost()
+SETTLED: Final = frozenset({"settled", b"settled"})
+"""The first word of the usual answer, as text and as bytes; `kind_of` reads the others."""
 
 
 def _encode_settle(operation: op.SettleMany) -> Call:
     holder_id = operation.holder_id
-    head = (operation.state, "1" if operation.voided else "0", "1" if holder_id is None else "2")
+    flags = _flags(decided=operation.decided, idle=operation.idle, unheard=operation.unheard)
+    head = (operation.state, flags, "1" if holder_id is None else "2")
     if holder_id is None:
         return Call(load_script("settle"), keys_of(operation.sku), (*head, *operation.order_ids))
     orders = [part for order_id in operation.order_ids for part in (order_id, holder_id)]
     return Call(load_script("settle"), keys_of(operation.sku), (*head, *orders))
+
+
+def _flags(*, decided: bool, idle: bool = False, unheard: bool = False) -> str:
+    return "d" * decided + "i" * idle + "u" * unheard or "0"
 
 
 def _ended(
@@ -61,7 +48,7 @@ def _ended(
         if found is None:
             kind, *fields = line.split("\t")
             if kind != "done":
-                answers.append(_not_ended(sku, order_id, kind, fields))
+                answers.append(_not_ended(sku, state, order_id, kind, fields))
                 continue
             quantity, segment, fence = (*fields, "")[:3]
             found = done[line] = int(quantity), int(segment), int(fence) if fence else None
@@ -70,7 +57,7 @@ def _ended(
 
 
 def _not_ended(
-    sku: str, order_id: str, kind: str, fields: Sequence[str]
+    sku: str, state: OrderState, order_id: str, kind: str, fields: Sequence[str]
 ) -> Settled | Superseded | SegmentedError | None:
     match kind:
         case "settled":
@@ -82,7 +69,7 @@ def _not_ended(
         case "queued":
             return OrderQueued(order_id)
         case "gated":
-            return PoolGated(sku, order_id)
+            return PoolGated(sku, order_id, "store" if state == "confirmed" else "void")
         case "drifted":
             return PoolDrifted(sku)
         case _:
@@ -109,7 +96,7 @@ def _one(sku: str, state: OrderState, order_id: str, reply: Reply) -> Settled | 
 
 
 def _encode_confirm(operation: op.Confirm) -> Call:
-    arguments = ("confirmed", "0", "2", operation.order_id, operation.holder_id or "")
+    arguments = ("confirmed", _flags(decided=operation.stored), "2", operation.order_id, operation.holder_id or "")
     return Call(load_script("settle"), keys_of(operation.sku), arguments)
 
 
@@ -118,7 +105,8 @@ def _decode_confirm(operation: op.Confirm, reply: Reply) -> Settled:
 
 
 def _encode_cancel(operation: op.Cancel) -> Call:
-    arguments = ("cancelled", "1" if operation.voided else "0", "2", operation.order_id, operation.holder_id or "")
+    head = ("cancelled", _flags(decided=operation.voided, unheard=operation.unheard), "2")
+    arguments = (*head, operation.order_id, operation.holder_id or "")
     return Call(load_script("settle"), keys_of(operation.sku), arguments)
 
 
@@ -126,15 +114,8 @@ def _decode_cancel(operation: op.Cancel, reply: Reply) -> Settled | Superseded:
     return _one(operation.sku, "cancelled", operation.order_id, reply)  # type: ignore[return-value]  # the script has no other answer
 
 
-def _wakes(operation: op.Confirm | op.Cancel | op.ReleaseGrant) -> tuple[str, str] | None:
-    """Return the channel to wake and the holder id, if given: its segment is freed if it still has it."""
-    if operation.holder_id is None:
-        return None
-    return shard_keys(operation.sku).freed, operation.holder_id
-
-
 def _encode_expire(operation: op.Expire) -> Call:
-    arguments = ("expired", "1" if operation.voided else "0", "1", operation.order_id)
+    arguments = ("expired", _flags(decided=operation.voided), "1", operation.order_id)
     return Call(load_script("settle"), keys_of(operation.sku), arguments)
 
 
@@ -156,6 +137,9 @@ def _decode_expire_due(operation: op.ExpireDue, reply: Reply) -> tuple[tuple[Set
     return tuple(settled), text(reply[2]) == "1"
 
 
+# --- what an answer tells of the pool's progress ---
+
+
 def _sight_of_ended(reply: Reply, _: object) -> Sight:
     return int(reply[3]), int(reply[1]), 0
 
@@ -165,9 +149,8 @@ def _sight_of_expired(reply: Reply, _: object) -> Sight:
 
 
 CODECS: Final = {
-    op.ReleaseGrant: Codec(_encode_release, _decode_release, wakes=_wakes),
-    op.Confirm: Codec(_encode_confirm, _decode_confirm, wakes=_wakes, sight=_sight_of_ended),
-    op.Cancel: Codec(_encode_cancel, _decode_cancel, wakes=_wakes, sight=_sight_of_ended),
+    op.Confirm: Codec(_encode_confirm, _decode_confirm, wakes=woken_by, sight=_sight_of_ended),
+    op.Cancel: Codec(_encode_cancel, _decode_cancel, wakes=woken_by, sight=_sight_of_ended),
     op.Expire: Codec(_encode_expire, _decode_expire, sight=_sight_of_ended),
     op.SettleMany: Codec(_encode_settle, _decode_settle, finish=_settle_rest, sight=_sight_of_ended),
     op.ExpireDue: Codec(_encode_expire_due, _decode_expire_due, sight=_sight_of_expired),

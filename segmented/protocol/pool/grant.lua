@@ -28,6 +28,9 @@ end
 
 -- 1. a known order
 local record = read_order(id)
+if record and record.state == 'v' then
+  record = nil
+end
 local count, refused
 if record then
   if not is_same_order(record, quantity, customer) then

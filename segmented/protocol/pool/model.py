@@ -104,7 +104,7 @@ class PoolModel(PoolDeciding):
             if room.is_full:
                 break
             try:
-                record = self._known(pool, order)
+                record = self._taken_before(pool, order)
             except OrderMismatch as error:
                 answers.append(error)
                 continue
@@ -157,7 +157,7 @@ class PoolModel(PoolDeciding):
     def grant(self, operation: op.Grant) -> Granted | SoldOut | Busy | Settled | Closed | LimitReached:
         """Take units and a segment's lock."""
         pool, order = self.found(operation.sku), operation.order
-        record = self._known(pool, order)
+        record = self._taken_before(pool, order)
         quantity = 0
         # 1. a known order
         if record is not None:
@@ -244,7 +244,12 @@ class PoolModel(PoolDeciding):
             return min(wanted, left)
         return LimitReached(order.order_id, wanted, customer_id, limit, has)
 
+    def _taken_before(self, pool: ModelPool, order: Order) -> OrderRecord | None:
+        """Return the record of a known order; the id of one whose caller was gone can be used again."""
+        return None if order.order_id in pool.undone else self._known(pool, order)
+
     def _take(self, pool: ModelPool, record: OrderRecord) -> OrderRecord:
+        pool.undone.discard(record.order_id)
         pool.available -= record.quantity
         pool.reserved += record.quantity
         pool.add_bought(record.customer_id, record.quantity)
@@ -262,6 +267,7 @@ class PoolModel(PoolDeciding):
 
     def _keep_refusal(self, pool: ModelPool, order: Order, refusal: SoldOut) -> SoldOut:
         kept = replace(new_record(order, order.quantity, -1, ()), state="refused")
+        pool.undone.discard(order.order_id)
         kept = replace(kept, sequence=self.append(pool, "refused", [entry_of(kept)]))
         pool.orders[order.order_id] = kept
         pool.leave_outbox(order.order_id)

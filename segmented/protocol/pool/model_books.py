@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Literal
 from segmented import protocol as op
 from segmented.errors import ChangeMismatch, OrderMismatch, OrderQueued, OrderUnknown, PoolGated, PoolInShards
 from segmented.keys import shard_keys
-from segmented.ledger_lines import line_of, step_of
+from segmented.ledger_lines import UNHEARD, line_of, step_of
 from segmented.models import (
     PINNED_UNTIL_MS,
+    UNITS_MAX,
     AlreadyOpen,
     Busy,
     Closed,
@@ -39,6 +40,7 @@ from segmented.protocol.pool.model_records import (
     pool_entry,
     settled_answer,
 )
+from segmented.protocol.pool.wire import too_many_units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -154,6 +156,9 @@ class PoolBooks:
             return before
         if pool.is_closed:
             return Closed(operation.change_id)
+        left = UNITS_MAX - pool.opened - pool.restocked
+        if operation.units > left:
+            raise too_many_units(pool.sku, operation.units, left)
         parts = even_parts(operation.units, pool.segment_count)
         for segment, units in parts:
             pool.stock[segment] += units
@@ -216,6 +221,8 @@ class PoolBooks:
     def pin(self, operation: op.PinOrder) -> OrderState:
         """Keep a reservation until it is confirmed or cancelled."""
         pool, record = self._found(operation.sku, operation.order_id)
+        if record.state == "reserved" and pool.gated:
+            raise PoolGated(pool.sku, record.order_id, "store")
         if record.state == "reserved":
             pool.orders[record.order_id] = replace(record, cart_home=operation.home)
             pool.holds[record.order_id] = PINNED_UNTIL_MS
@@ -252,6 +259,7 @@ class PoolBooks:
         state: Literal["confirmed", "cancelled", "expired"],
         *,
         keeps: Collection[str] = (),
+        unheard: bool = False,
     ) -> list[OrderRecord]:
         """End reservations in one step; the segments of the orders in `keeps` stay with their holders."""
         for record in records:
@@ -262,7 +270,10 @@ class PoolBooks:
             pool.reserved -= record.quantity
             if record.order_id not in keeps:
                 self._free(pool, record)
-        sequence = self.append(pool, state, [entry_of(record) for record in records])
+        note = UNHEARD if unheard else ""
+        sequence = self.append(pool, state, [replace(entry_of(record), note=note) for record in records])
+        if unheard:
+            pool.undone.update(record.order_id for record in records)
         settled = [replace(record, state=state, sequence=sequence) for record in records]
         for record in settled:
             pool.orders[record.order_id] = record

@@ -24,8 +24,11 @@ class PoolDeciding(PoolBooks):
     def confirm(self, operation: op.Confirm) -> Settled:
         """Confirm an order."""
         pool, record = self._found_to_end(operation.sku, operation.order_id)
-        if (answer := self._undecided(pool, record, "confirmed", operation.holder_id)) is not None:
-            return answer  # type: ignore[return-value]  # only a decided order cannot be confirmed
+        answer = self._undecided(pool, record, "confirmed", operation.holder_id, decided=operation.stored)
+        if isinstance(answer, SegmentedError):
+            raise answer
+        if isinstance(answer, Settled):
+            return answer
         keeps = () if operation.holder_id in {None, record.holder_id} else (record.order_id,)
         return self._settled_one(pool, record, "confirmed", keeps)
 
@@ -33,15 +36,17 @@ class PoolDeciding(PoolBooks):
         """Cancel an order."""
         pool = self.found(operation.sku)
         record = _queued_record(pool, operation.order_id) or self._found(operation.sku, operation.order_id)[1]
-        answer = self._undecided(pool, record, "cancelled", operation.holder_id, voided=operation.voided)
+        answer = self._undecided(pool, record, "cancelled", operation.holder_id, decided=operation.voided)
         if isinstance(answer, SegmentedError):
             raise answer
-        return answer if isinstance(answer, Settled | Superseded) else self._settled_one(pool, record, "cancelled")
+        if isinstance(answer, Settled | Superseded):
+            return answer
+        return self._settled_one(pool, record, "cancelled", unheard=operation.unheard)
 
     def expire(self, operation: op.Expire) -> Settled | None:
         """Expire an order."""
         pool, record = self._found_to_end(operation.sku, operation.order_id)
-        answer = self._undecided(pool, record, "expired", None, voided=operation.voided)
+        answer = self._undecided(pool, record, "expired", None, decided=operation.voided)
         if isinstance(answer, SegmentedError):
             raise answer
         if answer == ALIVE:
@@ -63,26 +68,23 @@ class PoolDeciding(PoolBooks):
         for order_id in operation.order_ids:
             if room.is_full:
                 break
+            if operation.idle and self._is_in_hand(pool, order_id):
+                found.append(ALIVE)
+                continue
             record = pool.orders.get(order_id)
             if record is not None and not self._ends_plainly(pool, record, operation, ending):
                 room.work += ORDER_WORK + part_count(record)
-            if record is None and operation.state == "cancelled":
-                record = _queued_record(pool, order_id)
+            record = record or (_queued_record(pool, order_id) if operation.state == "cancelled" else None)
             if record is None:
                 found.append(OrderQueued(order_id) if pool.queued(order_id) else OrderUnknown(order_id))
             elif order_id in ending:
                 found.append(REPEATED)
             else:
-                answer = self._undecided(pool, record, operation.state, operation.holder_id, voided=operation.voided)
+                answer = self._undecided(pool, record, operation.state, operation.holder_id, decided=operation.decided)
                 found.append(answer)
                 if answer is None:
                     ending[order_id] = record
-        holder_id = operation.holder_id
-        keeps = [order_id for order_id, record in ending.items() if holder_id not in {None, record.holder_id}]
-        settled = {
-            record.order_id: record
-            for record in (self._settle(pool, list(ending.values()), operation.state, keeps=keeps) if ending else ())
-        }
+        settled = self._settled_many(pool, operation, ending)
         answers: list[Settled | SegmentedError | None] = []
         for order_id, one in zip(operation.order_ids, found, strict=False):
             if one is None or one == REPEATED:
@@ -91,23 +93,44 @@ class PoolDeciding(PoolBooks):
                 answers.append(one if isinstance(one, Settled | SegmentedError) else None)
         return answers
 
+    def _is_in_hand(self, pool: ModelPool, order_id: str) -> bool:
+        entry = pool.entries.get(order_id)
+        return entry is not None and entry.until_ms > self._now_ms()
+
+    def _settled_many(
+        self, pool: ModelPool, operation: op.SettleMany, ending: dict[str, OrderRecord]
+    ) -> dict[str, OrderRecord]:
+        if not ending:
+            return {}
+        holder_id = operation.holder_id
+        keeps = [order_id for order_id, record in ending.items() if holder_id not in {None, record.holder_id}]
+        records = list(ending.values())
+        ended = self._settle(pool, records, operation.state, keeps=keeps, unheard=operation.unheard)
+        return {record.order_id: record for record in ended}
+
     def _ends_plainly(
         self, pool: ModelPool, record: OrderRecord, operation: op.SettleMany, ending: dict[str, OrderRecord]
     ) -> bool:
         """Return whether a reservation can be ended with others that are alike."""
         order_id = record.order_id
         is_due = operation.state != "expired" or pool.holds.get(order_id, 0) <= self._now_ms()
-        may_end = operation.state == "confirmed" or operation.voided or not pool.gated
+        may_end = (operation.decided or not pool.gated) and not operation.unheard
         return may_end and is_due and operation.holder_id is None and order_id not in ending and is_plain(record)
 
     def _settled_one(
-        self, pool: ModelPool, record: OrderRecord, state: SettledState, keeps: tuple[str, ...] = ()
+        self,
+        pool: ModelPool,
+        record: OrderRecord,
+        state: SettledState,
+        keeps: tuple[str, ...] = (),
+        *,
+        unheard: bool = False,
     ) -> Settled:
-        (settled,) = self._settle(pool, [record], state, keeps=keeps)
+        (settled,) = self._settle(pool, [record], state, keeps=keeps, unheard=unheard)
         return settled_answer(settled, replay=False)
 
     def _undecided(
-        self, pool: ModelPool, record: OrderRecord, state: SettledState, holder_id: str | None, *, voided: bool = False
+        self, pool: ModelPool, record: OrderRecord, state: SettledState, holder_id: str | None, *, decided: bool
     ) -> Settled | Superseded | SegmentedError | str | None:
         """Return the reason against ending a reservation, or None."""
         is_holders = holder_id in {None, record.holder_id}
@@ -122,8 +145,8 @@ class PoolDeciding(PoolBooks):
             pool.holds.get(record.order_id, 0) > self._now_ms() or self._lease(pool, record) is not None
         ):
             return ALIVE
-        if state != "confirmed" and pool.gated and not voided:
-            return PoolGated(pool.sku, record.order_id)
+        if pool.gated and not decided:
+            return PoolGated(pool.sku, record.order_id, "store" if state == "confirmed" else "void")
         return None
 
 

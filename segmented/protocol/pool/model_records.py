@@ -90,6 +90,8 @@ class ModelPool:
     outbox: dict[str, int] = field(default_factory=dict)
     """Submitted, unfinished order -> server milliseconds at which it is published again."""
     entries: dict[str, Entry] = field(default_factory=dict)
+    undone: set[str] = field(default_factory=set)
+    """Orders cancelled for callers that were gone: their ids can be used again."""
     dead: dict[str, tuple[int, int, str, Order | None]] = field(default_factory=dict)
     """Dead order -> how often it was begun, when and why it became dead, and its request if it was queued."""
     swept_under: int = 0

@@ -119,11 +119,15 @@ class ReleaseGrant(Operation[Released | Lost]):
 
 @dataclass(frozen=True, slots=True)
 class Confirm(Operation[Settled]):
-    """Make a reservation final and free its segment. Needs no lease; with a holder id, frees only that holder's."""
+    """Make a reservation final and free its segment. Needs no lease; with a holder id, frees only that holder's.
+
+    A gated pool refuses unless `stored` says that the order database has stored the order.
+    """
 
     sku: str
     order_id: str
     holder_id: str | None = None
+    stored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +141,8 @@ class Cancel(Operation[Settled | Superseded]):
     order_id: str
     holder_id: str | None = None
     voided: bool = False
+    unheard: bool = False
+    """The caller was gone before it had the answer: the id can be reserved or granted again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,15 +161,21 @@ class Expire(Operation[Settled | None]):
 class SettleMany(Operation[tuple[Settled | SegmentedError | None, ...]]):
     """`Confirm`, `Cancel` or `Expire` for up to 1,000 orders, without a holder or with one for all of them.
 
-    Returns for each order the answer, or the error that the single operation would have raised. One step, or several
-    with a sequence number each: a step begins no further order once it has done enough.
+    Returns for each order the answer, or the error that the single operation would have raised; None if it is too early
+    to expire it, or if a worker has it in hand. One step, or several with a sequence number each: a step begins no
+    further order once it has done enough.
     """
 
     sku: str
     state: Literal["confirmed", "cancelled", "expired"]
     order_ids: tuple[str, ...]
-    voided: bool = False
+    decided: bool = False
+    """The order database of a gated pool has stored, or voided, these orders."""
     holder_id: str | None = None
+    idle: bool = False
+    """Leave alone submitted orders that a worker has in hand."""
+    unheard: bool = False
+    """As for `Cancel`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Orders over the wire: taking units, and deciding. Each Lua file starts with its script's contract."""
+"""Orders over the wire: taking units. Each Lua file starts with its script's contract."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from segmented.errors import (
     PoolDrifted,
     SegmentedError,
 )
+from segmented.keys import shard_keys
 from segmented.ledger_lines import parse_parts
 from segmented.models import (
     Busy,
@@ -21,6 +22,7 @@ from segmented.models import (
     Lost,
     Order,
     Part,
+    Released,
     Renewed,
     Reserved,
     Settled,
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 
 
 RESERVED: Final = frozenset({"reserved", b"reserved"})
-SETTLED: Final = frozenset({"settled", b"settled"})
 GRANTED: Final = frozenset({"granted", b"granted"})
 """First words of the usual answers, as text and as bytes; `kind_of` reads the others."""
 
@@ -46,7 +47,7 @@ GRANTED: Final = frozenset({"granted", b"granted"})
 
 
 def lines_of(value: Reply) -> list[str]:
-    """Return the lines of an answer."""
+    """Split an item of an answer into its lines."""
     return (value.decode() if isinstance(value, bytes) else str(value)).split("\n")
 
 
@@ -245,6 +246,21 @@ def _decode_renew(operation: op.RenewGrant, reply: Reply) -> Renewed | Lost:
     return Renewed(operation.ttl_ms) if renewed else Lost()
 
 
+def _encode_release(operation: op.ReleaseGrant) -> Call:
+    return Call(load_script("release_grant"), keys_of(operation.sku), (operation.order_id, operation.holder_id))
+
+
+def _decode_release(operation: op.ReleaseGrant, reply: Reply) -> Released | Lost:
+    return Released() if kind_of(operation.sku, reply, operation.order_id) == "released" else Lost()
+
+
+def woken_by(operation: op.Confirm | op.Cancel | op.ReleaseGrant) -> tuple[str, str] | None:
+    """Return the channel to wake and the holder id, if given: its segment is freed if it still has it."""
+    if operation.holder_id is None:
+        return None
+    return shard_keys(operation.sku).freed, operation.holder_id
+
+
 def _sight_of_many(reply: Reply, _: object) -> Sight:
     return int(reply[1]), int(reply[2]), 0
 
@@ -254,4 +270,5 @@ CODECS: Final = {
     op.ReserveMany: Codec(_encode_reserve_many, _decode_reserve_many, finish=_reserve_rest, sight=_sight_of_many),
     op.Grant: Codec(_encode_grant, _decode_grant),
     op.RenewGrant: Codec(_encode_renew, _decode_renew),
+    op.ReleaseGrant: Codec(_encode_release, _decode_release, wakes=woken_by),
 }

@@ -134,7 +134,7 @@ for index, id in ipairs(ids) do
   local raw = not at and raws(index)
   if at then
     answers[index] = repeated_here(at, quantity, customer)
-  elseif raw then
+  elseif raw and string.sub(raw, 1, 1) ~= 'v' then
     -- it may have expired in this call, to make room for an earlier order
     local record = due_so_far > 0 and read_order(id) or parsed(raw)
     note_work(record)

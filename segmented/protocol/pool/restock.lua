@@ -5,6 +5,7 @@
 -- answers  {"missing"}   {"mismatch"}   the id was used for another change
 --          {"done", units, sequence, available, replay, epoch}
 --          {"closed"}    restocked: the pool is closed
+--          {"full", left}   restocked: with these units the pool would have been given more than a script can count
 --          {"too_few", available}   withdrawn: fewer are free
 --          {"drifted"}   the units of the segments do not add up to the total, or cannot be read
 local change_id, kind, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -25,6 +26,10 @@ local parts
 if kind == 'restocked' then
   if pool.is_closed then
     return { 'closed' }
+  end
+  local left = EXACT_MAX - pool.opened - pool.restocked
+  if count > left then
+    return { 'full', digits(math.max(0, left)) }
   end
   parts = spread(pool, count)
   if not parts then

@@ -1,12 +1,15 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
 -- End reservations: one, or many, each as if alone. Works when memory is full.
+-- In a gated pool its order database decides, and the caller says that it has.
 -- "confirmed" makes them final, and needs no lease. The segment is freed if its holder still has it; a holder whose lease
 -- has expired does not free its successor's.
 -- "cancelled" gives the units back on purpose. With a holder id, only while the order is still that holder's: a holder
 -- whose lease has expired must not cancel its successor's order.
 -- "expired" gives them back if the hold has expired and no lease is alive.
--- ARGV     1 state   2 voided ("1": the order database of this pool has voided them)
+-- ARGV     1 state   2 flags ("0" for none): d(ecided): the order database of this pool has stored, or voided, these
+--            orders; i(dle): only orders that no worker has in hand; u(nheard): cancelled for a caller that is gone, so
+--            that the id can be used again
 --          3 width ("2", or "1": no holder ids)
 --          then for each order, at most 1,000: order_id, holder_id ("" for any holder; absent at width 1)
 -- answers  {"missing"}   the pool is not open
@@ -16,11 +19,11 @@
 --            queued       submitted, and no worker has decided it yet; cancelled: it ends without units
 --            settled, state, quantity, segment, fence, sequence   decided before
 --            superseded, fence   cancelled: another holder has it
---            alive        expired: not yet
---            gated        cancelled, expired: the order database must void it first
+--            alive        expired: not yet; idle: a worker has it in hand
+--            gated        the order database must store (confirmed) or void it first
 --            drifted      its segment's units cannot be read: written to from outside
 --            done, quantity, segment, fence   ended now, at the answer's sequence
-local state, is_voided = ARGV[1], ARGV[2] == '1'
+local state, is_decided, is_unheard = ARGV[1], string.find(ARGV[2], 'd', 1, true), string.find(ARGV[2], 'u', 1, true)
 local pool = read_pool()
 if not pool then
   return { 'missing' }
@@ -33,8 +36,15 @@ end
 local raws = raws_of(ids)
 local due = state == 'expired' and redis.call('ZMSCORE', HOLDS, unpack(ids))
 
+local entries = string.find(ARGV[2], 'i', 1, true) and has_entries and redis.call('HMGET', ENTRIES, unpack(ids)) or {}
+
 local answers, done_ids, done_records, keeps, seen = {}, {}, {}, {}, {}
-local ends_plain = state == 'confirmed' or is_voided or not pool.is_gated
+local is_gated = pool.is_gated and not is_decided
+local ends_plain = not is_gated and not is_unheard
+
+local function in_hand_until(entry)
+  return tonumber(string.match(entry, '^%d+\t%d+\t%d*\t[^\t]*\t[^\t]*\t(%d+)') or '0')
+end
 
 local function ended_before(index, id, record, is_holders)
   local is_own = holders[index] ~= '' and record.holder == holders[index]
@@ -55,7 +65,7 @@ local function decide(index, id, record)
   if state == 'expired' and (tonumber(due[index] or '0') > now_ms or has_lease(record)) then
     return 'alive'
   end
-  if state ~= 'confirmed' and pool.is_gated and not is_voided then
+  if is_gated then
     return 'gated'
   end
   if state ~= 'confirmed' and not can_give_back(pool, record) then
@@ -95,7 +105,9 @@ for index, id in ipairs(ids) do
     break
   end
   local raw = raws(index)
-  if raw then
+  if entries[index] and in_hand_until(entries[index]) > now_ms then
+    answers[index] = 'alive'
+  elseif raw then
     local answer = decide_plain(index, id, raw)
     if not answer then
       local record = seen[id] or parsed(raw)
@@ -109,7 +121,7 @@ for index, id in ipairs(ids) do
   end
 end
 if #done_ids > 0 then
-  settle(pool, state, done_ids, done_records, keeps)
+  settle(pool, state, done_ids, done_records, keeps, is_unheard)
   write_pool(pool)
 end
 for index, answer in ipairs(answers) do

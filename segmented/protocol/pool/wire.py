@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from segmented import protocol as op
 from segmented.errors import (
     ChangeMismatch,
+    InvalidInput,
     OrderMismatch,
     OrderUnknown,
     PoolDrifted,
@@ -47,6 +48,7 @@ SCAN_COUNT: Final = 1_000
 STATES: Final[dict[str, OrderState]] = {
     "r": "reserved",
     "c": "confirmed",
+    "v": "cancelled",
     "x": "cancelled",
     "e": "expired",
     "f": "refused",
@@ -214,10 +216,20 @@ def _encode_restock(operation: op.Restock | op.Withdraw) -> Call:
     return script_call("restock", keys_of(operation.sku), operation.change_id, kind, operation.units)
 
 
+def too_many_units(sku: str, units: int, left: int) -> InvalidInput:
+    """Return the error for a restock that the pool's numbers cannot count."""
+    message = (
+        f"{units:,} units are too many to restock {sku!r} by: with what it was given before, {left:,} more are possible"
+    )
+    return InvalidInput(message)
+
+
 def _restocked(operation: op.Restock | op.Withdraw, reply: Reply) -> Restocked | None:
     kind = text(reply[0])
     if kind == "mismatch":
         raise ChangeMismatch(operation.sku, operation.change_id)
+    if kind == "full":
+        raise too_many_units(operation.sku, operation.units, int(reply[1]))
     if kind_of(operation.sku, reply) != "done":
         return None
     units, sequence, available = int(reply[1]), int(reply[2]), int(reply[3])

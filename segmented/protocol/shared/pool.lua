@@ -10,8 +10,9 @@
 --       14 dead (hash: order id -> begun, ms, reason, quantity, customer: of orders that are no longer published)
 -- A record is state, quantity, segment, sequence, parts, customer, asked, holder, fence, home (of the cart that pinned
 -- it), separated by tabs, none at the end. (`..` may append numbers of up to 14 digits; longer ones need `digits`.) The
--- state is r(eserved), c(onfirmed), x (cancelled), e(xpired) or f (refused). `parts` is empty if all units are from the
--- segment, otherwise "segment:units,..."; `asked` is empty if all units asked for were taken.
+-- state is r(eserved), c(onfirmed), x (cancelled), v (cancelled, and the id can be reserved or granted again), e(xpired)
+-- or f (refused). `parts` is empty if all units are from the segment, otherwise "segment:units,..."; `asked` is empty if
+-- all units asked for were taken.
 -- An entry is begun, published, quantity, customer, reason, until, worker in the same format: how often a worker began
 -- the order without finishing it, how often it was published again since, units and customer of a queued order, why it
 -- was put off last, and which worker has it until which ms.
@@ -33,6 +34,7 @@ local WORK_MAX = 1000 -- after which a call begins no further order; an order th
 local ORDER_WORK = 2
 local SUBMITTED_UNTIL = '253402300798000' -- the hold of a submitted order, which does not expire
 local EXACT_MAX = 9007199254740992 -- larger numbers are not exact in a script
+local UNHEARD = 'unheard' -- note of an order that was cancelled because its caller was gone
 local NO_DIGEST = '0000000000000000'
 local LETTERS = { reserved = 'r', confirmed = 'c', cancelled = 'x', expired = 'e', refused = 'f' }
 
@@ -615,8 +617,9 @@ local function end_units(pool, state, record, count)
 end
 
 -- End reservations that the caller has found reserved: `state` is confirmed, cancelled or expired. Records may be shared
--- (`of_many`). With `keeps[id]` the segment stays with its holder. One ledger entry; the caller calls write_pool.
-local function settle(pool, state, ids, records, keeps)
+-- (`of_many`), but not if they are `is_unheard`. With `keeps[id]` the segment stays with its holder. One ledger entry; the
+-- caller calls write_pool.
+local function settle(pool, state, ids, records, keeps, is_unheard)
   local lines, fields, shared, freed, customers = {}, {}, {}, {}, {}
   for index, record in ipairs(pool.customer_limit > 0 and state ~= 'confirmed' and records or {}) do
     customers[index] = record.customer
@@ -635,7 +638,8 @@ local function settle(pool, state, ids, records, keeps)
       if not (keeps and keeps[id]) and has_lease(record) then
         freed[#freed + 1] = record
       end
-      lines[index] = line_of(id, record)
+      lines[index] = is_unheard and table.concat({ id, digits(record.quantity), record.segment and digits(record.segment)
+        or '', record.parts, record.customer, record.fence, UNHEARD }, '\t') or line_of(id, record)
     end
   end
   append(pool, state, table.concat(lines, '\n')) -- the first write: if it fails, nothing has changed
@@ -644,7 +648,7 @@ local function settle(pool, state, ids, records, keeps)
       free_segment(pool, record)
     end
   end
-  local letter, sequence = LETTERS[state], pool.sequence
+  local letter, sequence = is_unheard and 'v' or LETTERS[state], pool.sequence
   for _, record in ipairs(shared) do
     end_units(pool, state, record, record.count)
     record.ended, record.state, record.sequence = letter .. record.tail .. '\t' .. sequence, letter, sequence

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from segmented import protocol as op
 from segmented.errors import SegmentedError
 from segmented.locks.durations import checked_timeout
 from segmented.models import Granted, check_id
@@ -26,6 +25,7 @@ from segmented.stock.sharded.serving import publish, sharded_outbox
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from segmented import protocol as op
     from segmented.models import (
         AlreadyOpen,
         Closed,
@@ -131,7 +131,7 @@ class AsyncShardedPool:
     ) -> Granting[AsyncGrant]:
         """Return an awaitable for the answer, or use `async with pool.grant(order) as grant`. See `ShardedPool`."""
         operation = self._settings.grant(
-            order, quantity, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
+            order, quantity, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
         )
         seconds = checked_timeout(timeout)
         return Granting(lambda: self._granted(operation, seconds, fair=fair))
@@ -143,14 +143,14 @@ class AsyncShardedPool:
         cancelled while units are brought from other shards, it may keep them until the hold expires; a repeat gets
         them.
         """
-        found, mark = as_order(order, quantity), self._plans.mark
+        operation, mark = self._settings.reserve(order, quantity, partial=partial), self._plans.mark
+        found = operation.order
         refused = mark.refusal(found, partial=partial) if mark.seconds else None
         if refused is not None:
             return refused
         home = await self.shard_of(found.order_id, customer_id=found.customer_id)
         asked_at = mark.now()
         answer = await home.reserve(found)
-        operation = op.Reserve(self.sku, found, self._settings.hold_ms, partial)
         answer, asked_at = await run_async(self._plans.reserve_on(operation, (answer, asked_at)), self.store)
         if mark.seconds:
             mark.note(found.order_id, answer, asked_at)
@@ -200,7 +200,7 @@ class AsyncShardedPool:
 
     async def confirm(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
         """Make the order final; a pool with a limit needs the customer to find the order. See `Pool.confirm`."""
-        self._settings.confirm(order_id, holder_id=holder_id)  # checks the ids
+        self._settings.confirm(order_id, holder_id=holder_id, stored=False)  # checks the ids
         return await (await self.shard_of(order_id, customer_id=customer_id)).confirm(order_id, holder_id=holder_id)
 
     async def cancel(

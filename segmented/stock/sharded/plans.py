@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError, StoreError
-from segmented.models import SKU_BYTES_MAX, Busy, LimitReached, PoolClosed, Resized, SoldOut, check_id
+from segmented.models import SKU_BYTES_MAX, Busy, LimitReached, Order, PoolClosed, Resized, SoldOut, check_id
 from segmented.plans import Batch, Now, Plan, perform
 from segmented.stock.plans import expire_plan
+from segmented.stock.settings import checked_list
 from segmented.stock.sharded.gathering import Gathering
 from segmented.stock.sharded.opening import (
     ALL_SECONDS,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
         Closed,
         Granted,
         Opened,
-        Order,
         Refusal,
         Restocked,
         Settled,
@@ -85,7 +85,14 @@ class ShardedPlans:
             self._gathering.shortage.clear()
 
     def home(self, gathering: Gathering, order_id: str, customer_id: str | None) -> Shard:
-        """Return the home shard of an order. Raises InvalidInput if only the missing customer determines it."""
+        """Return the home shard of an order. Raises InvalidInput for an id that is none, and for a missing customer."""
+        check_id(order_id, "order id")
+        if customer_id is not None:
+            check_id(customer_id, "customer id")
+        return self._home(gathering, order_id, customer_id)
+
+    def _home(self, gathering: Gathering, order_id: str, customer_id: str | None) -> Shard:
+        """Return the home shard of an order with checked ids."""
         directory = gathering.directory
         if directory.customer_limit is None:
             name = order_id
@@ -242,12 +249,12 @@ class ShardedPlans:
         self, state: Literal["confirmed", "cancelled"], orders: Iterable[str | Order]
     ) -> Plan[list[Settled | SegmentedError | None]]:
         """End many reservations, each at its home shard, many in a step."""
-        found = tuple(orders) if not isinstance(orders, str) else orders
-        ids = found if isinstance(found, str) else [one if isinstance(one, str) else one.order_id for one in found]
-        operation = self.settings.settle_many(state, ids)
+        found = orders if isinstance(orders, str) else tuple(checked_list(orders, f"orders to be {state}"))
+        ids = found if isinstance(found, str) else [one.order_id if isinstance(one, Order) else one for one in found]
+        operation = self.settings.settle_many(state, ids, decided=False)
         gathering = yield from self.found()
-        customers = [None if isinstance(one, str) else one.customer_id for one in found]
-        homes = list(map(self.home, [gathering] * len(found), operation.order_ids, customers))
+        customers = [one.customer_id if isinstance(one, Order) else None for one in found]
+        homes = list(map(self._home, [gathering] * len(found), operation.order_ids, customers))
         plan = paged_plan(homes, operation.order_ids, lambda home, page: replace(operation, sku=home, order_ids=page))
         return (yield from plan if state == "confirmed" else self._returning(plan))
 
@@ -276,7 +283,7 @@ class ShardedPlans:
         """Yield the shard of each order, or why it cannot be determined."""
         for order in orders:
             try:
-                yield self.home(gathering, order.order_id, order.customer_id)
+                yield self._home(gathering, order.order_id, order.customer_id)
             except InvalidInput as error:
                 yield error
 

@@ -137,7 +137,7 @@ class ShardedPool:
         Segments and fencing tokens are numbered within their shard: `grant.pool` is that shard.
         """
         operation = self._settings.grant(
-            order, quantity, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
+            order, quantity, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
         )
         plan = self._plans.grant(operation, checked_timeout(timeout), fair=fair)
         answer, asked_at, home = run_sync(plan, self.store)
@@ -195,7 +195,7 @@ class ShardedPool:
 
     def confirm(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
         """Make the order final; a pool with a limit needs the customer to find the order. See `Pool.confirm`."""
-        operation = self._settings.confirm(order_id, holder_id=holder_id)
+        operation = self._settings.confirm(order_id, holder_id=holder_id, stored=False)
         return run_sync(self._plans.confirm(operation, customer_id), self.store)
 
     def cancel(

@@ -13,7 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis.asyncio.cluster import ClusterNode
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.plans.tasks import begun
@@ -22,6 +22,7 @@ from segmented.stores.redis.async_link import AsyncLink
 from segmented.stores.redis.cluster_exchange import (
     Attempts,
     node_named,
+    perform_again,
     reading_slots,
     remapped,
     seeds_of,
@@ -93,6 +94,7 @@ class AsyncClusterLink:
         The nodes work in parallel, each of them on one batch after the other.
         """
         answers: dict[int, AnswerT | SegmentedError] = {}
+        unsure: set[int] = set()  # may have run: the replies were lost
         give_up = min(deadline, self._clock.now() + self._patience)
         divided: dict[Host | None, list[tuple[int, list[int]]]] = defaultdict(list)
         for slot, places in shares(self.map, operations, size_max=BATCH_MAX):
@@ -106,8 +108,10 @@ class AsyncClusterLink:
                     found = await self._run(partial(perform_all, batch, where, self.seen), slot, deadline)
                 except SegmentedError as error:
                     found = [error] * len(batch)
+                    unsure.update(places)
                 except (RedisError, OSError) as error:
                     found = [our_error(error, where)] * len(batch)
+                    unsure.update(() if isinstance(error, ResponseError) else places)
                 answers.update(zip(places, found, strict=True))
 
         if len(divided) == 1:
@@ -118,7 +122,8 @@ class AsyncClusterLink:
                     nodes.create_task(begun(partial(ask_one, batches)))
         for place, operation in enumerate(operations):
             if isinstance(answers[place], StoreUnavailable) and self._clock.now() < give_up:  # perhaps moved
-                answers[place] = await self._performed(operation, where, give_up)
+                exchange = partial(perform_again if place in unsure else perform_one, operation, self.seen)
+                answers[place] = await self._performed(exchange, slot_for(operation), where, give_up)
         return [answers[place] for place in range(len(operations))]
 
     async def free(
@@ -127,10 +132,12 @@ class AsyncClusterLink:
         """Perform a release and then a waiter's attempt on the same keys; one answer or error each."""
         return await self.perform_all((operation, behind), where=where, deadline=deadline)
 
-    async def _performed(self, operation: Operation[AnswerT], where: str, deadline: float) -> AnswerT | SegmentedError:
+    async def _performed(
+        self, make_exchange: MakeExchange[AnswerT], slot: int, where: str, deadline: float
+    ) -> AnswerT | SegmentedError:
         try:
             with Translated(where):
-                return await self.perform(operation, deadline=deadline)
+                return await self._run(make_exchange, slot, deadline)
         except SegmentedError as error:
             return error
 

@@ -19,7 +19,6 @@ from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, 
 from segmented.stores.redis.exchange import (
     TOO_LATE,
     Seen,
-    freeing,
     greeted,
     greeting,
     packed,
@@ -169,7 +168,7 @@ class AsyncLink:
         self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
     ) -> list[Any]:
         """Perform a release and then a waiter's attempt in one round trip; one answer or error each."""
-        return await self.run(partial(freeing, operation, behind, where, self.seen), deadline=deadline)
+        return await self.run(partial(perform_all, (operation, behind), where, self.seen), deadline=deadline)
 
     async def publish(self, channel: str, word: str, *, deadline: float) -> None:
         """Send a message within a short time or not at all."""

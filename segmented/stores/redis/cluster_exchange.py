@@ -10,6 +10,7 @@ from segmented.protocol.codecs import CODECS
 from segmented.protocol.wire import Exchange, MakeExchange, Send
 from segmented.stores.redis.addresses import Host
 from segmented.stores.redis.cluster_map import slot_of
+from segmented.stores.redis.exchange import perform_one
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,8 +18,14 @@ if TYPE_CHECKING:
     from segmented.protocol import Operation
     from segmented.protocol.wire import Peer, Reply
     from segmented.stores.redis.cluster_map import ClusterMap
+    from segmented.stores.redis.exchange import Seen
 
 AnswerT = TypeVar("AnswerT")
+
+
+def perform_again(operation: Operation[AnswerT], seen: Seen, peer: Peer, attempt: int) -> Exchange[AnswerT]:
+    """Perform an operation of a batch whose replies were lost."""
+    return perform_one(operation, seen, peer, attempt + 1)
 
 
 class Attempts(Generic[AnswerT]):

@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from redis.cluster import ClusterNode
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from segmented.errors import SegmentedError, StoreBusy, StoreUnavailable
 from segmented.stores.redis.addresses import Deployment, Host
@@ -22,6 +22,7 @@ from segmented.stores.redis.cluster_exchange import (
     Attempts,
     node_named,
     part_of,
+    perform_again,
     reading_slots,
     remapped,
     seeds_of,
@@ -92,6 +93,7 @@ class ClusterLink:
     ) -> list[AnswerT | SegmentedError]:
         """Perform independent operations, many per round trip to a node; one answer each."""
         answers: dict[int, AnswerT | SegmentedError] = {}
+        unsure: set[int] = set()  # may have run: the replies were lost
         give_up = min(deadline, self._clock.now() + self._patience)
         divided = shares(self.map, operations, size_max=BATCH_MAX)
         for left, (slot, places) in zip(range(len(divided), 0, -1), divided, strict=True):
@@ -103,10 +105,12 @@ class ClusterLink:
                 found = [error] * len(batch)
             except (RedisError, OSError) as error:
                 found = [our_error(error, where)] * len(batch)
+                unsure.update(() if isinstance(error, ResponseError) else places)
             answers.update(zip(places, found, strict=True))
         for place, operation in enumerate(operations):
             if isinstance(answers[place], StoreUnavailable) and self._clock.now() < give_up:  # perhaps moved
-                answers[place] = self._performed(operation, where, give_up)
+                exchange = partial(perform_again if place in unsure else perform_one, operation, self.seen)
+                answers[place] = self._performed(exchange, slot_for(operation), where, give_up)
         return [answers[place] for place in range(len(operations))]
 
     def free(
@@ -115,10 +119,12 @@ class ClusterLink:
         """Perform a release and then a waiter's attempt on the same keys; one answer or error each."""
         return self.perform_all((operation, behind), where=where, deadline=deadline)
 
-    def _performed(self, operation: Operation[AnswerT], where: str, deadline: float) -> AnswerT | SegmentedError:
+    def _performed(
+        self, make_exchange: MakeExchange[AnswerT], slot: int, where: str, deadline: float
+    ) -> AnswerT | SegmentedError:
         try:
             with Translated(where):
-                return self.perform(operation, deadline=deadline)
+                return self._run(make_exchange, slot, deadline)
         except SegmentedError as error:
             return error
 

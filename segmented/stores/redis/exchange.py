@@ -207,9 +207,12 @@ def _finished(codec: Codec, operation: Operation[Any], answer: object, seen: See
 
 
 def perform_all(
-    operations: Sequence[Operation[AnswerT]], where: str, seen: Seen, peer: Peer, _: int
+    operations: Sequence[Operation[AnswerT]], where: str, seen: Seen, peer: Peer, attempt: int
 ) -> Exchange[list[AnswerT | SegmentedError]]:
-    """Perform independent operations in one round trip, or in two if scripts were not cached."""
+    """Perform independent operations in one round trip, or in two if scripts were not cached.
+
+    From the second `attempt` on, an earlier one may have run and lost its replies.
+    """
     requests = [_Request(operation, seen, peer) for operation in operations]
     replies = yield Send([command for request in requests for command in request.commands])
     position = 0
@@ -229,18 +232,10 @@ def perform_all(
             request.answer = yield from _finished(codec, request.operation, request.answer, seen, peer)
         except SegmentedError as error:
             request.answer = error
+    if attempt > 1:
+        for request in requests:
+            request.doubt()
     return [request.answer for request in requests]
-
-
-def freeing(
-    operation: Operation[Any], behind: Operation[Any], where: str, seen: Seen, peer: Peer, attempt: int
-) -> Exchange[list[Any]]:
-    """Perform a release and then a waiter's attempt in one round trip; one answer or error each."""
-    answers = yield from perform_all((operation, behind), where, seen, peer, attempt)
-    doubt = CODECS[type(operation)].doubt
-    if attempt > 1 and doubt is not None and not isinstance(answers[0], SegmentedError):
-        answers[0] = doubt(answers[0])
-    return answers
 
 
 class _Request:
@@ -287,6 +282,11 @@ class _Request:
             self.answer = error
             return
         self._seen.learn(self.name, self._codec, reply, self.answer)
+
+    def doubt(self) -> None:
+        """Read the answer as one to a repeat."""
+        if self._codec.doubt is not None and not isinstance(self.answer, SegmentedError):
+            self.answer = self._codec.doubt(self.answer)
 
 
 def _by_digest(call: Call) -> Command:

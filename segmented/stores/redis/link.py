@@ -20,7 +20,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError, TimeoutErr
 from segmented.errors import StoreBusy
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, pinging, publishing
 from segmented.stores.redis.edge import TRIES, our_error
-from segmented.stores.redis.exchange import Seen, Wire, freeing, perform_all, perform_one
+from segmented.stores.redis.exchange import Seen, Wire, perform_all, perform_one
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,7 +99,7 @@ class Link:
         self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
     ) -> list[Any]:
         """Perform a release and then a waiter's attempt in one round trip; one answer or error each."""
-        return self.run(partial(freeing, operation, behind, where, self.seen), deadline=deadline)
+        return self.run(partial(perform_all, (operation, behind), where, self.seen), deadline=deadline)
 
     def publish(self, channel: str, word: str, *, deadline: float) -> None:
         """Send a message within a short time or not at all."""

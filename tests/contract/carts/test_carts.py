@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import CartMismatch, CartUnknown, InvalidInput, PoolMissing
+from segmented.errors import CartMismatch, CartUnknown, InvalidInput, PoolGated, PoolMissing
 from segmented.models import (
     CartRefused,
     CartReserved,
@@ -164,6 +164,21 @@ def test_a_gated_pool_takes_no_carts(pools: CartPools) -> None:
     with pytest.raises(InvalidInput, match="its order database decides its orders"):
         pools.reserve(pools.cart("c1", ("a", 1), ("d", 1)))
     assert pools.totals()["a"] == (10, 0, 0)
+
+
+def test_a_cart_is_not_confirmed_when_one_of_its_pools_was_gated_meanwhile(redis_side: Side) -> None:
+    made = CartPools(redis_side)
+    for letter in "ab":
+        made.open(letter, 10)
+    cart = made.cart("c1", ("a", 1), ("b", 2))
+    made.reserved(cart)
+    redis_side.raw().hset(made.shops["b"].keys.meta, "gated", "1")
+    with pytest.raises(PoolGated, match="its order database must store order"):
+        made.confirm(cart)
+    assert (made.read(cart).state, made.totals()) == ("reserved", {"a": (9, 1, 0), "b": (8, 2, 0)})
+    redis_side.raw().hset(made.shops["b"].keys.meta, "gated", "0")
+    assert made.confirm(cart).state == "confirmed"
+    made.check_books()
 
 
 def test_a_cart_that_nobody_knows_is_an_error(pools: CartPools) -> None:

@@ -90,7 +90,7 @@ def test_a_confirm_grants_the_freed_segment_to_the_next_waiter_with_a_fresh_toke
     waiter.join(10)
     assert spy.count == 1
     assert isinstance(found[0], Grant)
-    assert found[0].fencing_token == first.fencing_token + 1
+    assert found[0].fencing_token > first.fencing_token
     assert found[0].is_trusted
     assert pool.audit().is_clean
 

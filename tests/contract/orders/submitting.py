@@ -96,8 +96,8 @@ def renew_work(shop: Shop, *order_ids: str, holder: str = "w1", work_ms: int = L
     return shop.side.execute(op.RenewWork(shop.sku, order_ids, holder, LONG_MS, LONG_MS, work_ms))
 
 
-def confirm(shop: Shop, *order_ids: str, holder: str | None = "w1") -> tuple[Any, ...]:
-    return shop.side.execute(op.SettleMany(shop.sku, "confirmed", order_ids, voided=False, holder_id=holder))
+def confirm(shop: Shop, *order_ids: str, holder: str | None = "w1", stored: bool = False) -> tuple[Any, ...]:
+    return shop.side.execute(op.SettleMany(shop.sku, "confirmed", order_ids, decided=stored, holder_id=holder))
 
 
 def sweep(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from segmented import protocol as op
 from segmented.models import Busy, Order, Settled
 from segmented.models.submitted import BegunOrder, Dead, TakenOrders, TooManyOthers
 from tests.contract.orders.submitting import (
@@ -47,6 +48,8 @@ def test_an_envelope_takes_one_segment_and_one_token_for_all_its_orders(shop: Sh
             BegunOrder(Order("c", 4), 4, 0, ((0, 1), (1, 3)), token, 1, 2, 1),
         ),
         0,
+        epoch=1,
+        is_gated=False,
     )
     shop.check_tokens(began_us, token)
     assert shop.totals() == (5, 7, 0)
@@ -256,3 +259,31 @@ def test_what_must_go_alone_stays_in_the_outbox(shop: Shop) -> None:
     take(shop, "o00", "o01", work_ms=LONG_MS)
     shop.let_short_holds_lapse()
     assert sweep(shop).due == (("o00", 2),)  # type: ignore[union-attr]  # it has no token to be superseded
+
+
+# --- the pool that it is ---
+
+
+def test_a_worker_is_told_which_pool_it_is_now(shop: Shop) -> None:
+    shop.open(9, 3, gated=True, epoch=4)
+    queue(shop, Order("a", 2))
+    found = take(shop, "a")
+    assert (found.epoch, found.is_gated) == (4, True)
+
+
+# --- workers that confirm at once ---
+
+
+def test_what_a_worker_has_in_hand_is_left_alone_by_one_that_confirms_what_is_idle(shop: Shop) -> None:
+    shop.open(9, 3)
+    submit(shop, *(Order(order_id, 1) for order_id in "abc"))
+    queue(shop, Order("d", 1))
+    begun(shop, "a")
+    begin_and_die(shop, "b")
+    confirm_idle = op.SettleMany(shop.sku, "confirmed", ("a", "b", "c", "d", "nobody"), idle=True)
+    in_hand, *others = shop.side.execute(confirm_idle)
+    assert in_hand is None
+    assert named(others) == ["Settled", "Settled", "OrderQueued", "OrderUnknown"]
+    assert submitted(shop, "a").state == "reserved"
+    assert named(confirm(shop, "a")) == ["Settled"]
+    assert shop.totals() == (6, 0, 3)

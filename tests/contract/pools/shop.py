@@ -109,8 +109,8 @@ class Shop:
         holder_id = holder_id or f"holder of {order_id}"
         return self.side.execute(op.RenewGrant(self.sku, order_id, holder_id, ttl_ms, ttl_ms))
 
-    def confirm(self, order_id: str, holder_id: str | None = None) -> Settled:
-        return self.side.execute(op.Confirm(self.sku, order_id, holder_id))
+    def confirm(self, order_id: str, holder_id: str | None = None, *, stored: bool = False) -> Settled:
+        return self.side.execute(op.Confirm(self.sku, order_id, holder_id, stored))
 
     def cancel(self, order_id: str, holder_id: str | None = None, *, voided: bool = False) -> Settled | Superseded:
         return self.side.execute(op.Cancel(self.sku, order_id, holder_id, voided))
@@ -118,8 +118,8 @@ class Shop:
     def expire(self, order_id: str, *, voided: bool = False) -> Settled | None:
         return self.side.execute(op.Expire(self.sku, order_id, voided))
 
-    def confirm_many(self, *order_ids: str) -> tuple[Settled | SegmentedError | None, ...]:
-        return self.side.execute(op.SettleMany(self.sku, "confirmed", order_ids))
+    def confirm_many(self, *order_ids: str, stored: bool = False) -> tuple[Settled | SegmentedError | None, ...]:
+        return self.side.execute(op.SettleMany(self.sku, "confirmed", order_ids, stored))
 
     def cancel_many(self, *order_ids: str, voided: bool = False) -> tuple[Settled | SegmentedError | None, ...]:
         return self.side.execute(op.SettleMany(self.sku, "cancelled", order_ids, voided))

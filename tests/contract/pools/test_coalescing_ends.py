@@ -90,6 +90,27 @@ def test_a_call_cancelled_in_the_pass_that_brings_its_answer_gives_it_back(
     run(scenario)
 
 
+def test_an_order_that_is_asked_for_again_before_its_units_go_back_leaves_nothing_to_give(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(pool: AsyncPool, store: Watched) -> None:
+        async def twice() -> object:
+            await pool.reserve("b")
+            return await pool.reserve("a")  # in the pass of the loop in which a's first caller is found gone
+
+        store.hold()
+        gone, stays = asyncio.create_task(pool.reserve("a")), asyncio.create_task(twice())
+        await until(lambda: store.batches == [2])
+        gone.cancel()
+        store.let_go()
+        assert isinstance(await stays, Reserved)
+        await turns()
+        assert (store.cancelled, (await pool.state()).reserved) == ([], 2)
+
+    run(scenario)
+    assert caplog.text == ""
+
+
 def test_of_two_callers_of_an_order_the_second_keeps_it_when_the_first_ends_with_the_answer(run: Run) -> None:
     async def scenario(pool: AsyncPool, store: Watched) -> None:
         gone: list[asyncio.Task[Any]] = []
@@ -171,7 +192,7 @@ def test_an_order_that_was_granted_meanwhile_is_not_cancelled_under_its_holders_
     run(scenario)
 
 
-def test_a_repeat_waits_while_its_order_is_being_given_back_and_is_told_so(run: Run) -> None:
+def test_a_repeat_waits_while_its_order_is_being_given_back_and_gets_units_anew(run: Run) -> None:
     async def scenario(opened: AsyncPool, watched: Watched) -> None:
         store = Gated(watched)
         pool = AsyncPool(store, opened.sku)
@@ -186,8 +207,9 @@ def test_a_repeat_waits_while_its_order_is_being_given_back_and_is_told_so(run: 
         assert store.sent == 1
         store.may_cancel.set()
         answer = await again
-        assert isinstance(answer, Settled)
-        assert answer.state == "cancelled"
+        assert isinstance(answer, Reserved)
+        assert not answer.replay
+        assert store.cancelled == [("gone",)]
 
     run(scenario)
 

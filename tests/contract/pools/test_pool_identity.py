@@ -99,6 +99,25 @@ def test_a_change_is_made_when_the_pool_is_gated_no_longer(side: Side, change: s
     assert pool.state().sequence == 2
 
 
+def test_a_pool_that_is_asked_again_says_what_it_is_now(side: Side) -> None:
+    pool = side.pool(side.name())
+    pool.open(stock=6, segments=2, gated=False)
+    assert not pool.is_gated()
+    open_again(side, pool.sku, gated=True)
+    assert (pool.is_gated(), pool.is_gated(again=True), pool.is_gated()) == (False, True, True)
+
+
+def test_a_confirmation_is_refused_when_the_pool_was_gated_meanwhile(side: Side) -> None:
+    pool = side.pool(side.name())
+    pool.open(stock=6, segments=2, gated=False)
+    assert not pool.is_gated()
+    open_again(side, pool.sku, gated=True)
+    pool.reserve("a")
+    with pytest.raises(PoolGated):
+        pool.confirm("a")
+    assert [type(answer) for answer in pool.confirm_many(["a"])] == [PoolGated]
+
+
 def test_what_is_due_is_refused_when_the_pool_was_gated_meanwhile(side: Side) -> None:
     pool = side.pool(side.name())
     pool.open(stock=6, segments=2)

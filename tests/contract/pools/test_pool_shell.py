@@ -118,6 +118,18 @@ def test_an_overslept_body_that_fails_does_not_cancel_its_successors_order(pool:
     assert totals(pool) == (5, 3, 0)
 
 
+def test_the_end_of_the_body_does_not_confirm_in_a_gated_pool(waiting_side: Side) -> None:
+    pool = waiting_side.pool(waiting_side.name())
+    pool.open(stock=8, segments=2, gated=True)
+    sentence = rf"^pool '{pool.sku}' is gated: its order database must store order 'a' first$"
+    with pytest.raises(PoolGated, match=sentence), granted(pool, "a", quantity=3) as grant:
+        pass
+    assert totals(pool) == (5, 3, 0)
+    confirmed = pool.confirm("a", holder_id=grant.holder_id, stored=True)
+    assert (confirmed.state, totals(pool)) == ("confirmed", (5, 0, 3))
+    assert pool.audit().is_clean
+
+
 def test_a_failed_cancel_is_noted_on_the_bodys_error(waiting_side: Side) -> None:
     pool = waiting_side.pool(waiting_side.name())
     pool.open(stock=8, segments=2, gated=True)

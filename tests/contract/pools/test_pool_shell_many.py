@@ -119,6 +119,17 @@ def test_a_batch_of_voided_orders_is_cancelled_in_a_gated_pool(lasting: Pool) ->
     assert totals(lasting) == (9, 0, 0)
 
 
+def test_a_batch_of_stored_orders_is_confirmed_in_a_gated_pool(lasting: Pool) -> None:
+    lasting.open(stock=9, segments=2, gated=True)
+    lasting.reserve_many([Order("a", 2), Order("b", 3)])
+    assert [type(answer) for answer in lasting.confirm_many(["a", "b"])] == [PoolGated, PoolGated]
+    with pytest.raises(PoolGated):
+        lasting.confirm("a")
+    assert [type(answer) for answer in lasting.confirm_many(["a"], stored=True)] == [Settled]
+    assert lasting.confirm("b", stored=True).state == "confirmed"
+    assert totals(lasting) == (4, 0, 5)
+
+
 def test_partial_orders_and_limits_pass_through(lasting: Pool) -> None:
     opened = lasting.open(stock=9, segments=2, customer_limit=4)
     assert isinstance(opened, Opened)
@@ -214,11 +225,11 @@ def test_an_order_decided_while_its_resolver_thinks_keeps_its_fate(pool: Pool, w
 
     def confirm_first(record: OrderRecord) -> Any:  # noqa: ANN401  # a verdict
         if other is not None:
-            pool.confirm(record.order_id)
+            pool.confirm(record.order_id, stored=True)
         return "release"
 
     async def confirm_first_later(record: OrderRecord) -> Any:  # noqa: ANN401  # as above
-        await pool._target.confirm(record.order_id)  # type: ignore[attr-defined]  # noqa: SLF001  # the asyncio pool, inside its loop
+        await pool._target.confirm(record.order_id, stored=True)  # type: ignore[attr-defined]  # noqa: SLF001  # the asyncio pool, inside its loop
         return "release"
 
     resolver: Any = confirm_first if other is not None else confirm_first_later

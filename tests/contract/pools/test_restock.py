@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented.errors import ChangeMismatch, PoolMissing
-from segmented.models import STOCK_MAX, Closed, Reserved, Restocked, SoldOut, TooFew
+from segmented.errors import ChangeMismatch, InvalidInput, PoolMissing
+from segmented.models import STOCK_MAX, UNITS_MAX, Closed, Reserved, Restocked, SoldOut, TooFew
 from tests.contract.pools.shop import SHORT_MS
 
 if TYPE_CHECKING:
@@ -132,6 +132,22 @@ def test_a_closed_pool_is_not_restocked_but_answers_a_repeat(shop: Shop) -> None
     with pytest.raises(ChangeMismatch):
         shop.restock(6, "r1")
     assert isinstance(shop.withdraw(11, "w1"), Restocked)
+
+
+def test_a_pool_is_never_given_more_units_than_a_script_can_count(shop: Shop) -> None:
+    shop.open(6, 3)
+    most = UNITS_MAX - 6
+    assert isinstance(shop.restock(most - 1, "r1"), Restocked)
+    before = shop.state()
+    with pytest.raises(InvalidInput, match=r"^2 units are too many to restock .*, 1 more are possible$"):
+        shop.restock(2, "r2")
+    assert shop.state() == before
+    assert isinstance(shop.withdraw(before.available - 1, "w1"), Restocked)
+    with pytest.raises(InvalidInput):  # `restocked` is a total, too
+        shop.restock(2, "r2")
+    assert isinstance(shop.restock(1, "r3"), Restocked)
+    assert shop.restock(most - 1, "r1").replay  # type: ignore[union-attr]  # a repeat is answered, not refused
+    assert (shop.state().available, shop.state().stocked) == (2, 2)
 
 
 def test_a_gated_pool_is_restocked_and_withdrawn_from_as_any(shop: Shop) -> None:

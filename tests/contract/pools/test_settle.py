@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented.errors import OrderUnknown, PoolGated
-from segmented.models import Settled
+from segmented.models import Granted, Settled
 from tests.contract.pools.shop import SHORT_MS
 
 if TYPE_CHECKING:
@@ -158,7 +158,29 @@ def test_a_gated_pool_gives_units_back_only_once_the_database_has_voided_the_ord
     assert shop.totals() == (8, 0, 0)
 
 
-def test_a_gated_pool_confirms_as_any_other(shop: Shop) -> None:
+def test_a_gated_pool_confirms_only_what_the_database_has_stored(shop: Shop) -> None:
     shop.open(8, 2, gated=True)
-    shop.granted("a", 3)
-    assert shop.confirm("a").state == "confirmed"
+    token = shop.granted("a", 3).fencing_token
+    with pytest.raises(PoolGated, match=r"its order database must store order 'a' first$") as caught:
+        shop.confirm("a")
+    assert (caught.value.sku, caught.value.order_id) == (shop.sku, "a")
+    assert (shop.totals(), len(shop.ledger())) == ((5, 3, 0), 2)
+    assert shop.confirm("a", stored=True) == Settled("a", "confirmed", 3, 0, token, 3, replay=False)
+    assert shop.confirm("a") == Settled("a", "confirmed", 3, 0, token, 3, replay=True)
+    assert shop.totals() == (5, 0, 3)
+
+
+def test_a_gated_pool_frees_no_segment_for_a_confirmation_that_it_refuses(shop: Shop) -> None:
+    shop.open(8, 1, gated=True)
+    shop.granted("a", 3, holder_id="h")
+    with pytest.raises(PoolGated):
+        shop.confirm("a", "h")
+    assert not isinstance(shop.grant("b"), Granted)
+    shop.confirm("a", "h", stored=True)
+    assert shop.granted("b").segment == 0
+
+
+def test_a_pool_without_a_gate_confirms_what_a_database_has_stored(shop: Shop) -> None:
+    shop.open(8, 2)
+    shop.reserved("a", 3)
+    assert shop.confirm("a", stored=True).state == "confirmed"

@@ -138,10 +138,17 @@ def test_a_gated_pool_gives_back_only_what_was_voided(shop: Shop, end: str) -> N
     assert shop.totals() == (9, 0, 0)
 
 
-def test_a_gated_pool_confirms_without_being_voided(shop: Shop) -> None:
+def test_a_gated_pool_confirms_only_what_was_stored(shop: Shop) -> None:
     shop.open(9, 3, gated=True)
-    shop.reserved("a", 2)
-    assert getattr(shop.confirm_many("a")[0], "state", None) == "confirmed"
+    shop.reserve_many([Order("a", 2), Order("b", 1)])
+    refused, unknown, again = shop.confirm_many("a", "nobody", "a")
+    assert isinstance(refused, PoolGated)
+    assert isinstance(again, PoolGated)
+    assert str(refused) == f"pool '{shop.sku}' is gated: its order database must store order 'a' first"
+    assert isinstance(unknown, OrderUnknown)
+    assert (shop.totals(), len(shop.ledger())) == ((6, 3, 0), 3)
+    assert [getattr(answer, "state", None) for answer in shop.confirm_many("a", "b", stored=True)] == ["confirmed"] * 2
+    assert shop.totals() == (6, 0, 3)
 
 
 def test_a_thousand_orders_are_ended_in_one_call(shop: Shop) -> None:

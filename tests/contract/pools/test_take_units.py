@@ -135,12 +135,14 @@ def test_a_gated_pool_gives_no_due_hold_back_for_an_envelope(shop: Shop) -> None
     assert submitted(shop, "late").state == "reserved"
 
 
-def test_a_gated_pool_is_served_as_any_other(shop: Shop) -> None:
+def test_a_gated_pool_is_served_as_any_other_and_confirms_what_was_stored(shop: Shop) -> None:
     shop.open(9, 3, gated=True)
     queue(shop, Order("a", 2))
     submit(shop, Order("b", 1))
     assert named(take(shop, "a", "b").orders) == ["BegunOrder", "BegunOrder"]
-    assert named(confirm(shop, "a", "b")) == ["Settled", "Settled"]
+    assert named(confirm(shop, "a", "b")) == ["PoolGated", "PoolGated"]
+    assert outbox(shop).waiting == 2
+    assert named(confirm(shop, "a", "b", stored=True)) == ["Settled", "Settled"]
     assert outbox(shop).waiting == 0
 
 

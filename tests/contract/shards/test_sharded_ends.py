@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import PoolDrifted
+from segmented.errors import PoolDrifted, PoolGated
 from segmented.keys import shard_keys
 from segmented.models import Order, Received, Reserved, SoldOut
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
@@ -37,6 +37,20 @@ def pool(side: Side) -> Iterator[ShardedPool]:
     made.open(stock=STOCK, segments=7, shards=SHARDS)
     yield made
     check_all(made)
+
+
+def test_a_shard_that_an_order_database_decides_confirms_nothing_alone(redis_side: Side) -> None:
+    pool = sharded(redis_side, redis_side.name())
+    pool.open(stock=STOCK, segments=7, shards=SHARDS)
+    pool.reserve("a")
+    meta = shard_keys(pool.shard_of("a").sku).meta
+    redis_side.raw().hset(meta, "gated", "1")
+    with pytest.raises(PoolGated):
+        pool.confirm("a")
+    assert [type(answer) for answer in pool.confirm_many(["a"])] == [PoolGated]
+    redis_side.raw().hset(meta, "gated", "0")
+    assert pool.confirm("a").state == "confirmed"
+    check_all(pool)
 
 
 # --- what comes back ---

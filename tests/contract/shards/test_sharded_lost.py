@@ -68,17 +68,22 @@ def test_units_that_a_source_has_twice_after_a_failover_are_named_and_put_right_
     assert free_of_each(side, sku) == [4_999, 5_000]
     fail_over()
     assert free_of_each(side, sku) == [4_999, 10_000]
-    assert [taken(pool.reserve(z, quantity=4_999)), taken(pool.reserve(elsewhere, quantity=10_000))] == [4_999, 10_000]
-    report = pool.audit()
-    assert (report.state.reserved, report.oversold, report.is_clean) == (25_000, 5_000, False)
-    assert [(drift.kind, drift.name) for drift in report.drift] == [("foreign write", "1>0")]
-    assert report.drift[0].detail == "shard 0 received 5000 units from shard 1, which sent 0"
-    pool.cancel(elsewhere)
-    assert refused(sharded(side, sku).reserve(big, quantity=6_000)) == (5_000, 15_000)
-    assert pool.audit().drift == ()
-    assert taken(sharded(side, sku).reserve(last, quantity=5_000)) == 5_000
-    assert (pool.state().available, pool.state().reserved) == (0, 20_000)
-    check_all(pool)
+    with another_process(side) as other:  # for this one, which has seen what was lost, the shard would be frozen
+        pool = sharded(other, sku)
+        assert [taken(pool.reserve(z, quantity=4_999)), taken(pool.reserve(elsewhere, quantity=10_000))] == [
+            4_999,
+            10_000,
+        ]
+        report = pool.audit()
+        assert (report.state.reserved, report.oversold, report.is_clean) == (25_000, 5_000, False)
+        assert [(drift.kind, drift.name) for drift in report.drift] == [("foreign write", "1>0")]
+        assert report.drift[0].detail == "shard 0 received 5000 units from shard 1, which sent 0"
+        pool.cancel(elsewhere)
+        assert refused(pool.reserve(big, quantity=6_000)) == (5_000, 15_000)
+        assert pool.audit().drift == ()
+        assert taken(pool.reserve(last, quantity=5_000)) == 5_000
+        assert (pool.state().available, pool.state().reserved) == (0, 20_000)
+        check_all(pool)
 
 
 def test_transfers_smaller_than_what_was_doubled_bring_nothing_until_they_make_up_for_it(side: Side) -> None:
@@ -91,12 +96,14 @@ def test_transfers_smaller_than_what_was_doubled_bring_nothing_until_they_make_u
     assert free_of_each(side, sku) == [0, 50]
     fail_over()
     assert free_of_each(side, sku) == [0, 100]
-    for units, left in ((20, 80), (20, 60), (20, 50)):
-        sent = side.execute(op.SendUnits(source, 0, units))
-        assert (sent.units, pool.finish_transfers()) == (units, 1)  # type: ignore[union-attr]  # there are free ones
-        assert max(sum(free_of_each(side, sku)), 50) == left
-    assert free_of_each(side, sku) == [10, 40]
-    check_all(pool)
+    with another_process(side) as other:  # for this one, which has seen what was lost, the shard would be frozen
+        pool = sharded(other, sku)
+        for units, left in ((20, 80), (20, 60), (20, 50)):
+            sent = other.execute(op.SendUnits(source, 0, units))
+            assert (sent.units, pool.finish_transfers()) == (units, 1)  # type: ignore[union-attr]  # there are free ones
+            assert max(sum(free_of_each(side, sku)), 50) == left
+        assert free_of_each(side, sku) == [10, 40]
+        check_all(pool)
 
 
 def test_what_a_target_lost_with_a_failover_comes_in_with_the_next_transfer_and_orders_are_served_meanwhile(

@@ -140,7 +140,7 @@ def test_a_queued_order_is_an_entry_and_a_place_until_a_worker_takes_a_segment_f
     assert keys_of(store) == ORDER_KEYS | {POOL.outbox, POOL.entries, f"{POOL.lock}:0"}
     store.execute(op.RenewWork(SKU, ("a",), "h", 60_000, 60_000, 60_000))
     assert keys_of(store) == ORDER_KEYS | {POOL.outbox, POOL.entries, f"{POOL.lock}:0"}
-    store.execute(op.SettleMany(SKU, "confirmed", ("a",), voided=False, holder_id="h"))
+    store.execute(op.SettleMany(SKU, "confirmed", ("a",), decided=False, holder_id="h"))
     assert keys_of(store) == ORDER_KEYS - {POOL.holds}
 
 

@@ -16,6 +16,5 @@ HANDLES: Final = (
         lapsing=lambda hold: [part.claim.renewing(LAPSE_MS) for part in hold._parts],  # noqa: SLF001  # no other way in
         ending=lambda hold: [part.claim.releasing() for part in hold._parts[:1]],  # noqa: SLF001  # one of them is enough
         token=lambda hold: min(hold.fencing_tokens.values()),
-        holes={"A7": "a batch that is sent again does not say that its answers are in doubt"},
     ),
 )

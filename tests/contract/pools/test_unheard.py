@@ -1,0 +1,110 @@
+"""Orders cancelled because their caller was gone: nobody was told of them, so their ids can be used again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmented import protocol as op
+from segmented.models import Granted, Order, Reserved, Settled
+from tests.contract.orders.submitting import named, queue
+from tests.contract.pools import test_coalescing
+from tests.contract.pools.test_coalescing import Run, Watched, until
+
+if TYPE_CHECKING:
+    from segmented.stock import AsyncPool
+    from tests.contract.pools.shop import Shop
+
+run = test_coalescing.run
+
+
+def undo(shop: Shop, *order_ids: str) -> list[str | None]:
+    answers = shop.side.execute(op.SettleMany(shop.sku, "cancelled", order_ids, unheard=True))
+    return [getattr(answer, "state", None) for answer in answers]
+
+
+def test_an_undone_order_is_cancelled_and_can_be_reserved_again_with_any_content(shop: Shop) -> None:
+    shop.open(9, 3)
+    shop.reserved("a", 4)
+    assert undo(shop, "a", "a") == ["cancelled", "cancelled"]
+    assert shop.cancel("a") == Settled("a", "cancelled", 4, 1, None, 3, replay=True)
+    again = shop.reserved("a", 2)
+    assert (again.quantity, again.sequence, again.replay) == (2, 4, False)
+    assert shop.reserved("a", 2).replay
+    assert shop.confirm("a").quantity == 2
+    assert shop.totals() == (7, 0, 2)
+    assert shop.story() == [
+        ("opened", None),
+        ("reserved", "a"),
+        ("cancelled", "a"),
+        ("reserved", "a"),
+        ("confirmed", "a"),
+    ]
+
+
+def test_an_undone_order_comes_twice_in_a_batch_and_is_taken_once(shop: Shop) -> None:
+    shop.open(9, 3)
+    shop.reserved("a", 4)
+    undo(shop, "a")
+    answers = shop.reserve_many([Order("a", 4), Order("a", 4), Order("b", 1)])
+    assert [(type(one), getattr(one, "replay", None)) for one in answers] == [
+        (Reserved, False),
+        (Reserved, True),
+        (Reserved, False),
+    ]
+    assert shop.totals() == (4, 5, 0)
+
+
+def test_a_grant_is_undone_by_its_holder_and_the_order_is_granted_to_another(shop: Shop) -> None:
+    shop.open(9, 1)
+    shop.granted("a", 4, holder_id="gone")
+    assert isinstance(shop.side.execute(op.Cancel(shop.sku, "a", "gone", unheard=True)), Settled)
+    granted = shop.grant("a", 4, holder_id="next")
+    assert isinstance(granted, Granted)
+    assert (granted.replay, granted.holder_id) == (False, "next")
+    assert shop.totals() == (5, 4, 0)
+
+
+def test_a_refusal_is_kept_for_an_undone_order(shop: Shop) -> None:
+    shop.open(2, 1)
+    shop.reserved("a", 1)
+    undo(shop, "a")
+    shop.reserved("b", 2)
+    shop.grant("a", 1, keep_refusal=True)
+    shop.cancel("b")
+    assert getattr(shop.reserve("a", 1), "state", None) == "refused"
+
+
+def test_an_undone_order_is_not_submitted_to_workers_that_decide_it(shop: Shop) -> None:
+    shop.open(9, 3)
+    shop.reserved("a", 4)
+    undo(shop, "a")
+    assert named(queue(shop, Order("a", 4))) == ["Settled"]
+
+
+def test_a_cancelled_order_stays_cancelled(shop: Shop) -> None:
+    shop.open(9, 3)
+    shop.reserved("a", 4)
+    shop.cancel("a")
+    assert undo(shop, "a") == ["cancelled"]
+    assert getattr(shop.reserve("a", 4), "state", None) == "cancelled"
+
+
+def test_a_reservation_whose_caller_timed_out_leaves_the_id_usable(run: Run) -> None:
+    async def scenario(pool: AsyncPool, store: Watched) -> None:
+        for number in range(20):
+            store.hold()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(pool.reserve(f"o{number}", quantity=3), 0.002)
+            store.let_go()
+            await until(lambda: (f"o{number}",) in store.cancelled)  # noqa: B023  # awaited here
+            answer = await pool.reserve(f"o{number}", quantity=3)
+            assert isinstance(answer, Reserved)
+            assert not answer.replay
+            assert (await pool.confirm(f"o{number}")).state == "confirmed"
+            await pool.restock(3, restock_id=f"r{number}")
+        assert (await pool.state()).confirmed == 60
+
+    run(scenario)
