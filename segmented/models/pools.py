@@ -78,6 +78,12 @@ class PoolState:
         return self.opened + self.restocked - self.withdrawn + self.received - self.sent
 
 
+def latest_epoch(state: PoolState) -> int:
+    """Return the latest epoch that a pool was ever in, as far as anything of it is left."""
+    ledger_epoch = state.ledger_end.partition("-")[0] or "0"
+    return max(state.epoch, (state.frozen or (0, 0))[0], int(ledger_epoch))
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
     """The pool is open with this stock, split over its segments."""

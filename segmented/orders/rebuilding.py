@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolNotFrozen, PoolNotGated
 from segmented.models import Thawed
+from segmented.models.pools import latest_epoch
 from segmented.orders.answers import AlreadyConfirmed, Stored
 from segmented.orders.tables import WITHDRAWN
 
@@ -117,7 +118,7 @@ def _next_epoch(gate: Gate, state: PoolState, begun: int) -> int:
     That is the database's own, if a rebuild was interrupted before it noted that it would open the pool.
     """
     opened = gate.stocking.opened_epoch(state.sku) or 0
-    known = max(state.epoch, (state.frozen or (0, 0))[0], opened)
+    known = max(latest_epoch(state), opened)
     return begun if begun > known else known + 1
 
 

@@ -33,6 +33,7 @@ from segmented.models.locks import Lost, Released, Renewed
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
+POSITION: Final = re.compile(r"([0-9]{1,15})-([0-9]{1,15})")
 Reply = Any
 """A server's reply: bytes or str, int, None, lists of these, or a ResponseError."""
 Command = Sequence[str | int]
@@ -91,9 +92,9 @@ def readable(value: Reply) -> str:
 
 
 def position(said: str) -> tuple[int, int]:
-    """Read an epoch and a sequence number, joined by "-"."""
-    epoch, _, sequence = said.partition("-")
-    return int(epoch), int(sequence)
+    """Read an epoch and a sequence number, joined by "-"; zeros if another program wrote something else."""
+    found = POSITION.fullmatch(said)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def optional_number(value: Reply) -> int | None:

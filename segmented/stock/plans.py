@@ -21,6 +21,7 @@ from segmented.locks.claim import new_holder_id
 from segmented.locks.fair import FairClaim, FairTry
 from segmented.locks.handle import acquire_plan
 from segmented.models import Busy, Granted, Lost, Renewed, Settled
+from segmented.models.pools import latest_epoch
 from segmented.models.shards import SHARD_MARK
 from segmented.models.submitted import BegunOrder
 from segmented.plans import Now, Plan, Try, pause, perform, undo_after, wait_for, wait_in_line
@@ -175,7 +176,7 @@ def thaw_plan(operation: op.ThawPool) -> Plan[Thawed]:
     state = yield from perform(op.ReadPool(operation.sku))
     if state.frozen is None:
         raise PoolNotFrozen(operation.sku)
-    thawed = yield from perform(replace(operation, epoch=max(state.epoch, state.frozen[0]) + 1))
+    thawed = yield from perform(replace(operation, epoch=latest_epoch(state) + 1))
     assert thawed is not None  # noqa: S101  # the last call of a thaw answers so
     return thawed
 

@@ -9,7 +9,7 @@ from segmented import protocol as op
 from segmented.errors import PoolFrozen, PoolGated, PoolNotFrozen, PoolNotGated
 from segmented.keys import shard_keys
 from segmented.models import Frozen, Thawed, Verified
-from segmented.protocol.freezing.wire import another_epoch, too_many_sold
+from segmented.protocol.freezing.wire import another_epoch, check_counts, too_many_sold
 from segmented.protocol.pool.model_records import even_parts, pool_entry
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ class FreezingModel:
 
     def thaw(self, operation: op.ThawPool) -> Thawed | None:
         """End decided orders, and at last replace the numbers."""
+        check_counts(operation)
         pool = self._pools.found(operation.sku)
         if pool.frozen is None:
             if pool.epoch == operation.epoch:

@@ -12,10 +12,12 @@
 --          {"sells"}         it is not frozen
 --          {"gated"}         its order database must be in the epoch first
 --          {"not_gated"}     it has no order database
---          {"late", epoch}   it is in this epoch or a later one already
+--          {"late", epoch}   it, or its ledger, is in this epoch or a later one already
 --          {"too_many", stocked, reserved}   sold and reserved are more than were stocked
 --          {"ending"}        the orders are ended, and more may follow
 --          {"thawed", state, replay}
+local LONGEST = 999999999999999 -- a number of 16 digits was written from outside
+local SEGMENTS_MAX = 4096
 local epoch, sold, is_stored, is_last = tonumber(ARGV[1]), tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5] == '1'
 local pool = read_numbers()
 if not pool then
@@ -31,24 +33,70 @@ end
 if pool.is_gated ~= is_stored then
   return { pool.is_gated and 'gated' or 'not_gated' }
 end
+
+-- 1. what can be read. All is checked before the first write, because a script does not roll back.
+local found = redis.call('HMGET', META, 'sent', 'received', 'lost')
+local sent, received, lost_before = whole(found[1] or '0'), whole(found[2] or '0'), whole(found[3] or '0')
+local function check_number(number, lowest, highest)
+  if not number or number < lowest or number > highest then
+    error(DRIFTED)
+  end
+end
+check_number(pool.segment_count, 1, SEGMENTS_MAX)
+for _, name in ipairs({ 'epoch', 'sequence' }) do
+  check_number(tonumber(pool[name]), 0, LONGEST)
+end
+for _, name in ipairs({ 'opened', 'restocked', 'withdrawn', 'reserved', 'confirmed' }) do
+  check_number(pool[name], -LONGEST, LONGEST)
+end
+check_number(sent, 0, LONGEST)
+check_number(received, 0, LONGEST)
+check_number(lost_before, -LONGEST, LONGEST)
+if not pool.chain then
+  error(DRIFTED)
+end
+-- The ledger refuses an id that is not above its last one. That may be of an epoch that the numbers have forgotten.
+local ledger_epoch = 0
+local about = redis.call('EXISTS', LEDGER) > 0 and redis.call('XINFO', 'STREAM', LEDGER) or {}
+for index = 1, #about, 2 do
+  if about[index] == 'last-generated-id' then
+    ledger_epoch = tonumber(string.match(about[index + 1], '^%d+'))
+  end
+end
 if epoch <= math.max(tonumber(pool.epoch), tonumber(string.match(pool.frozen, '^%d+'))) then
   return { 'late', pool.epoch }
 end
+if epoch <= ledger_epoch or epoch > LONGEST then
+  return { 'late', digits(math.max(ledger_epoch, tonumber(pool.epoch))) }
+end
 
--- 1. the decided orders
-local ids, letters = {}, {}
+-- 2. the decided orders
+local ids, letters, is_named = {}, {}, {}
 for index = 6, #ARGV, 2 do
-  ids[#ids + 1], letters[#letters + 1] = ARGV[index], ARGV[index + 1]
+  local id = ARGV[index]
+  if not is_named[id] then
+    ids[#ids + 1], letters[#letters + 1], is_named[id] = id, ARGV[index + 1], true
+  end
+end
+if #ids > 0 then
+  redis.call('HLEN', DEAD)
 end
 local raws, fields, ended = #ids > 0 and redis.call('HMGET', ORDERS, unpack(ids)) or {}, {}, {}
 for index, id in ipairs(ids) do
-  local record = raws[index] and parsed(raws[index])
+  local is_read, record = true, nil
+  if raws[index] then
+    is_read, record = pcall(parsed, raws[index])
+    if not is_read or not record.parts then
+      error(DRIFTED)
+    end
+    check_number(record.quantity, 0, LONGEST)
+  end
   if record and record.state == 'r' then
     pool.reserved = pool.reserved - record.quantity
-    if letters[index] == 'x' then
-      add_bought(pool, record.customer, -record.quantity)
-    else
+    if letters[index] ~= 'x' then
       pool.confirmed = pool.confirmed + record.quantity
+    elseif not pcall(add_bought, pool, record.customer, -record.quantity) then
+      error(DRIFTED)
     end
     record.state = letters[index]
     ended[#ended + 1] = id
@@ -56,11 +104,9 @@ for index, id in ipairs(ids) do
   end
 end
 
--- 2. the numbers
-local sums = redis.call('HMGET', META, 'sent', 'received', 'lost')
-local sent, received = tonumber(sums[1] or '0'), tonumber(sums[2] or '0')
+-- 3. the numbers
 -- sold units that the pool has no orders for: their changes are lost
-local lost = sold - pool.confirmed + tonumber(sums[3] or '0')
+local lost = sold - pool.confirmed + lost_before
 local kept = pool.opened + pool.restocked - pool.withdrawn + received - sent
 local stocked = tonumber(ARGV[2]) or kept
 local available = stocked - sold - pool.reserved
@@ -68,7 +114,20 @@ if is_last and available < 0 then
   return { 'too_many', digits(stocked), digits(pool.reserved) }
 end
 
--- all is checked: write
+local count, parts = pool.segment_count, is_last and even_parts(available, pool.segment_count)
+local from, seen, start = pool.epoch .. '-' .. digits(pool.sequence), pool.frozen, nil
+
+-- all is checked: write, first what may still fail
+if is_last then
+  pool.opened = pool.opened + stocked - kept
+  pool.epoch = ARGV[1]
+  pool.available, pool.was_available, pool.confirmed = available, -1, sold
+  pool.sequence = math.max(pool.sequence, tonumber(string.match(seen, '%d+$')))
+  local numbers = table.concat({ digits(count), digits(pool.opened), digits(pool.restocked), digits(pool.withdrawn),
+    digits(sent), digits(received), digits(pool.reserved), digits(sold), pool.is_closed and '1' or '0', pool.chain }, ' ')
+  append(pool, 'checkpoint', pool_line('', available, parts, numbers))
+  start = digits(pool.sequence)
+end
 if #ended > 0 then
   redis.call('HSET', ORDERS, unpack(fields))
   redis.call('ZREM', HOLDS, unpack(ended))
@@ -77,27 +136,17 @@ if #ended > 0 then
   redis.call('HSET', META, 'reserved', digits(pool.reserved), 'confirmed', digits(pool.confirmed))
 end
 if not is_last then
+  write_bought()
   return { 'ending' }
 end
-local count, parts = pool.segment_count, even_parts(available, pool.segment_count)
 redis.call('DEL', STOCK)
-for first = 0, count - 1, MANY do
-  local shares = {}
-  for segment = first, math.min(first + MANY, count) - 1 do
-    local base, extra = math.floor(available / count), available % count
+each_chunk(count, MANY, function(first, last)
+  local shares, base, extra = {}, shares_of(available, count)
+  for segment = first, last do
     shares[#shares + 1], shares[#shares + 2] = segment, digits(base + (segment < extra and 1 or 0))
   end
   redis.call('HSET', STOCK, unpack(shares))
-end
-local from, seen = pool.epoch .. '-' .. digits(pool.sequence), pool.frozen
-pool.opened = pool.opened + stocked - kept
-pool.epoch = ARGV[1]
-pool.available, pool.was_available, pool.confirmed = available, -1, sold
-pool.sequence = math.max(pool.sequence, tonumber(string.match(seen, '%d+$')))
-local numbers = table.concat({ digits(count), digits(pool.opened), digits(pool.restocked), digits(pool.withdrawn),
-  digits(sent), digits(received), digits(pool.reserved), digits(sold), pool.is_closed and '1' or '0', pool.chain }, ' ')
-append(pool, 'checkpoint', pool_line('', available, parts, numbers))
-local start = digits(pool.sequence)
+end)
 append(pool, 'thawed', pool_line('', sold, '', 'at ' .. from .. ' seen ' .. seen .. ' lost ' .. digits(lost)))
 redis.call('HSET', META, 'epoch', pool.epoch, 'opened', digits(pool.opened), 'lost', digits(lost), 'ledger_start', start, 'checkpoints', start)
 if pool.is_gated then

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from segmented.protocol.wire import Reply, Sight
 
 LETTERS: Final = {"confirmed": "c", "cancelled": "x"}
+UNITS_END: Final = 10**15
+"""From here on, a number of units may not be exact in a script."""
 
 
 def another_epoch(sku: str, epoch: int, found: int) -> InvalidInput:
@@ -33,6 +35,14 @@ def too_many_sold(operation: op.ThawPool, *, stocked: int, reserved: int) -> Inv
     return InvalidInput(message)
 
 
+def check_counts(operation: op.ThawPool) -> None:
+    """Raise InvalidInput for numbers of units that no pool has."""
+    for what, units in (("sold", operation.sold), ("stocked", operation.stocked)):
+        if units is not None and (type(units) is not int or not 0 <= units < UNITS_END):
+            message = f"{units!r} {what} units are not a number of units: give a whole number from 0"
+            raise InvalidInput(message)
+
+
 def _encode_freeze(operation: op.FreezePool) -> Call:
     return script_call("freeze_pool", keys_of(operation.sku), operation.epoch)
 
@@ -44,9 +54,10 @@ def _decode_freeze(operation: op.FreezePool, reply: Reply) -> Frozen:
 
 
 def _encode_thaw(operation: op.ThawPool) -> Call:
+    check_counts(operation)
     stocked = "" if operation.stocked is None else operation.stocked
     flags = ("1" if operation.is_stored else "0", "1" if operation.is_last else "0")
-    decided = [part for order_id, state in operation.decided for part in (order_id, LETTERS[state])]
+    decided = [part for order_id, state in dict(operation.decided).items() for part in (order_id, LETTERS[state])]
     return script_call("thaw_pool", keys_of(operation.sku), operation.epoch, stocked, operation.sold, *flags, *decided)
 
 

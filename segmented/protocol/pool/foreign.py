@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from segmented.models import PoolState, Transfer
-from segmented.protocol.wire import readable
+from segmented.protocol.wire import POSITION, position, readable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +81,7 @@ def pool_state(sku: str, reply: Reply) -> PoolState:
         is_closed=bool(number["closed"]),
         unreadable=tuple(unreadable),
         ledger_end=_end_beyond(readable(more[0]), number["epoch"], number["sequence"]) if more else "",
-        frozen=_seen(readable(more[3])) if more else None,
+        frozen=_seen(readable(more[3]), number) if more else None,
         lost=number.get("lost", 0),
         transfers=tuple(sorted(transfer for transfer in between.values() if transfer is not None)),
     )
@@ -99,9 +99,11 @@ def _transfers(flat: Sequence[Reply]) -> dict[str, Transfer | None]:
     return found
 
 
-def _seen(said: str) -> tuple[int, int] | None:
-    epoch, _, sequence = said.partition("-")
-    return (int(epoch), int(sequence)) if epoch.isdecimal() and sequence.isdecimal() else None
+def _seen(said: str, number: dict[str, int]) -> tuple[int, int] | None:
+    """Return what a frozen pool lacks, None if it sells. An unreadable text freezes it at its own numbers."""
+    if not said:
+        return None
+    return position(said) if POSITION.fullmatch(said) else (number["epoch"], number["sequence"])
 
 
 def _end_beyond(last_id: str, epoch: int, sequence: int) -> str:

@@ -22,6 +22,6 @@ local behind = tonumber(seen_epoch) - (tonumber(more[4] or '') or 0)
 if not more[3] and (behind > 0 or behind == 0 and (tonumber(more[5] or '') or 0) < tonumber(seen_sequence)) then
   more[3] = seen_epoch .. '-' .. seen_sequence
 end
-answer[#answer + 1] = { last_id, more[1] or '', more[2] or '', more[3] or '', more[6] or '0' }
+answer[#answer + 1] = { last_id, more[1] or '', more[2] or '', more[3] == '' and '?' or more[3] or '', more[6] or '0' }
 answer[#answer + 1] = redis.call('HGETALL', TRANSFERS)
 return answer

@@ -99,6 +99,14 @@ local function check_layout(found)
   end
 end
 
+local DRIFTED = { err = 'DRIFTED a number of the pool is missing or cannot be read: it was written to from outside' }
+
+-- What a frozen pool lacks, as meta says it. If that cannot be read, the pool is frozen all the same: at its own numbers.
+local function frozen_at(pool, said)
+  local epoch, sequence = string.match(said, '^(%d+)%-(%d+)$')
+  return epoch and #epoch < 16 and #sequence < 16 and said or pool.epoch .. '-' .. digits(pool.sequence)
+end
+
 -- The pool's numbers, nil if it has none. They are changed in this table and written by write_pool. Fails before any
 -- write if one of them cannot be read.
 local function read_numbers()
@@ -112,7 +120,7 @@ local function read_numbers()
   end
   for index = 1, #found do
     if index ~= 10 and index < 16 and not (found[index] and whole(found[index])) then
-      error({ err = 'DRIFTED a number of the pool is missing or cannot be read: it was written to from outside' })
+      error(DRIFTED)
     end
   end
   local pool = { epoch = found[1], segment_count = tonumber(found[2]), is_gated = found[3] == '1',
@@ -120,8 +128,9 @@ local function read_numbers()
     confirmed = tonumber(found[7]), fence = tonumber(found[8]), cursor = tonumber(found[9]), chain = found[10],
     customer_limit = tonumber(found[11]), is_closed = found[12] == '1', opened = tonumber(found[13]),
     restocked = tonumber(found[14]), withdrawn = tonumber(found[15]),
-    increases = string.match(increases, '^%d+$') and #increases < 16 and tonumber(increases) or nil, frozen = found[17],
+    increases = string.match(increases, '^%d+$') and #increases < 16 and tonumber(increases) or nil,
     server = found[19] }
+  pool.frozen = found[17] and frozen_at(pool, found[17])
   if pool.customer_limit > 0 then
     redis.call('HLEN', CUSTOMERS)
   end
@@ -476,6 +485,24 @@ local function note_increase(pool)
   redis.call('HSET', META, 'increases', digits(pool.increases))
 end
 
+-- Write the customers whose units changed.
+local function write_bought()
+  local gone, has = {}, {}
+  for customer in pairs(bought_changed) do
+    if bought[customer] > 0 then
+      has[#has + 1], has[#has + 2] = customer, digits(bought[customer])
+    else
+      gone[#gone + 1] = customer
+    end
+  end
+  each_chunk(#has, 2 * MANY, function(first, last)
+    redis.call('HSET', CUSTOMERS, unpack(has, first + 1, last + 1))
+  end)
+  each_chunk(#gone, MANY, function(first, last)
+    redis.call('HDEL', CUSTOMERS, unpack(gone, first + 1, last + 1))
+  end)
+end
+
 -- Write the numbers, and the units and customers that changed.
 local function write_pool(pool)
   redis.call('HSET', META, 'sequence', digits(pool.sequence), 'available', digits(pool.available),
@@ -495,20 +522,7 @@ local function write_pool(pool)
   each_chunk(size, 2 * MANY, function(first, last)
     redis.call('HSET', STOCK, unpack(fields, first + 1, last + 1))
   end)
-  local gone, has = {}, {}
-  for customer in pairs(bought_changed) do
-    if bought[customer] > 0 then
-      has[#has + 1], has[#has + 2] = customer, digits(bought[customer])
-    else
-      gone[#gone + 1] = customer
-    end
-  end
-  each_chunk(#has, 2 * MANY, function(first, last)
-    redis.call('HSET', CUSTOMERS, unpack(has, first + 1, last + 1))
-  end)
-  each_chunk(#gone, MANY, function(first, last)
-    redis.call('HDEL', CUSTOMERS, unpack(gone, first + 1, last + 1))
-  end)
+  write_bought()
 end
 
 -- --- segments and their locks ---

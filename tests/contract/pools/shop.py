@@ -199,3 +199,13 @@ class Shop:
         assert state.available == sum(state.stock)
         assert min(state.available, state.reserved, state.confirmed, *state.stock) >= 0
         return set(named)
+
+
+def frozen(shop: Shop) -> Shop:
+    """Open a pool of ten units with one sold and one reserved, and freeze it."""
+    shop.open(10, 4)
+    shop.reserved("sold")
+    shop.confirm("sold")
+    shop.reserved("kept", 2)
+    shop.side.execute(op.FreezePool(shop.sku, 1))
+    return shop

@@ -19,7 +19,7 @@ from segmented.errors import (
 )
 from segmented.keys import lock_keys, shard_keys
 from segmented.models import Frozen, Granted, Lost, Opened, Order, Released, Reserved, Settled
-from tests.contract.pools.shop import Shop
+from tests.contract.pools.shop import Shop, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,16 +48,6 @@ def forgotten(shop: Shop) -> Iterator[None]:
     for name, content in before.items():
         if content is not None:
             raw.restore(name, 0, content)
-
-
-def frozen(shop: Shop) -> Shop:
-    """Open a pool of ten units with one sold and one reserved, and freeze it."""
-    shop.open(10, 4)
-    shop.reserved("sold")
-    shop.confirm("sold")
-    shop.reserved("kept", 2)
-    shop.side.execute(op.FreezePool(shop.sku, 1))
-    return shop
 
 
 CHANGES: dict[str, Callable[[Shop], object]] = {

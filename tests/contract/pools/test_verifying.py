@@ -30,7 +30,7 @@ def moved(shop: Shop, *, gated: bool = True) -> Shop:
     """Open a pool of ten units with one sold and one reserved, as it is found after a restart of its server."""
     shop.open(10, 4, gated=gated)
     shop.reserved("sold")
-    shop.confirm("sold")
+    shop.confirm("sold", stored=gated)
     shop.reserved("kept", 2)
     shop.side.raw().hset(shop.keys.meta, "server", "another")
     return shop

@@ -28,6 +28,7 @@ class Row:
     epoch: int = 1
     sold: int = 0
     fence: int = 0
+    sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class GateModel:
         return sum(row.sold for row in self.rows)
 
     def confirm(
-        self, order_id: str, segment: int, quantity: int, epoch: int, fence: int | None
+        self, order_id: str, segment: int, quantity: int, epoch: int, fence: int | None, sequence: int
     ) -> answers.ConfirmAnswer:
         known = self.stored.get(order_id)
         if known is not None:
@@ -78,7 +79,7 @@ class GateModel:
             if giver is not row:
                 giver.quota, row.quota = giver.quota - moved, row.quota + moved
         row.sold += quantity
-        row.fence = max(row.fence, fence or 0)
+        row.fence, row.sequence = max(row.fence, fence or 0), max(row.sequence, sequence)
         self.stored[order_id] = StoredOrder("confirmed", quantity, segment, fence, epoch)
         return answers.Confirmed(replay=False)
 
@@ -93,6 +94,7 @@ class GateModel:
         if any(row.epoch > epoch for row in self.rows):
             return None
         for row in self.rows:
+            row.sequence = row.sequence if row.epoch == epoch else 0
             row.epoch = epoch
         return self.totals()
 
@@ -104,7 +106,7 @@ class GateModel:
 
     def totals(self) -> answers.SegmentTotals:
         rows = tuple(
-            answers.SegmentRow(number, one.quota, one.sold, one.fence, one.epoch)
+            answers.SegmentRow(number, one.quota, one.sold, one.fence, one.epoch, one.sequence)
             for number, one in enumerate(self.rows)
         )
         return answers.SegmentTotals(self.quota, self.sold, rows)
@@ -126,7 +128,7 @@ class SteppedGate:
         self._store, self._model = store, model
         self.stocking = self
 
-    def confirm(
+    def confirm(  # noqa: PLR0913  # given by name, as to `Gate.confirm`
         self,
         *,
         order_id: str,
@@ -137,9 +139,10 @@ class SteppedGate:
         fence: int | None = None,
         customer_id: str | None = None,  # noqa: ARG002  # there are none
         asked: int | None = None,  # noqa: ARG002  # no order takes a part
+        sequence: int = 0,
     ) -> answers.ConfirmAnswer:
         found: answers.ConfirmAnswer = self._store.ask(
-            Do(lambda: self._model.confirm(order_id, segment, quantity, epoch, fence))
+            Do(lambda: self._model.confirm(order_id, segment, quantity, epoch, fence, sequence))
         )
         return found
 
@@ -155,6 +158,9 @@ class SteppedGate:
     def totals(self, sku: str) -> answers.SegmentTotals:  # noqa: ARG002  # as above
         found: answers.SegmentTotals = self._store.ask(Do(self._model.totals))
         return found
+
+    def unfinished_changes(self, sku: str) -> tuple[answers.ChangeRow, ...]:  # noqa: ARG002  # as above
+        return ()  # nobody restocks
 
     def raise_epoch(self, sku: str, segment_count: int, *, epoch: int) -> answers.SegmentTotals | None:  # noqa: ARG002  # as above
         found: answers.SegmentTotals | None = self._store.ask(Do(lambda: self._model.raise_epoch(epoch)))
