@@ -105,7 +105,7 @@ class AsyncPool:
         return await self.store.execute(op.ReadPool(self.sku))
 
     async def is_gated(self, *, again: bool = False) -> bool:
-        """Return whether an order database decides this pool's orders; asks the server once, or `again`."""
+        """Return whether an order database decides this pool's orders. Asks the server once, or `again`."""
         if again:
             self._found = None
         return (await self._first_found()).gated
@@ -199,7 +199,7 @@ class AsyncPool:
         return AsyncOrderHandle(self.store, self.sku, order_id)
 
     async def confirm(self, order_id: str, *, holder_id: str | None = None, stored: bool = False) -> Settled:
-        """Make the order final; in a gated pool only one that the order database has `stored`. See `Pool.confirm`."""
+        """Make the order final; the answer says if it was already settled. `stored`: see `Pool.confirm`."""
         operation = self._settings.confirm(order_id, holder_id=holder_id, stored=stored)
         if holder_id is not None:
             return await run_async(perform(operation), self.store)

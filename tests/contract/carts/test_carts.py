@@ -21,6 +21,7 @@ from segmented.models import (
     SoldOut,
 )
 from tests.contract.carts.carts import CartPools
+from tests.contract.pools.shop import verified
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -173,6 +174,7 @@ def test_a_cart_is_not_confirmed_when_one_of_its_pools_was_gated_meanwhile(redis
     cart = made.cart("c1", ("a", 1), ("b", 2))
     made.reserved(cart)
     redis_side.raw().hset(made.shops["b"].keys.meta, "gated", "1")
+    verified(redis_side, made.shops["b"].sku)
     with pytest.raises(PoolGated, match="its order database must store order"):
         made.confirm(cart)
     assert (made.read(cart).state, made.totals()) == ("reserved", {"a": (9, 1, 0), "b": (8, 2, 0)})

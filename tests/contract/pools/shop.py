@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
 from segmented.keys import ShardKeys, shard_keys
-from segmented.models import Granted, Order, Reserved
+from segmented.models import Granted, Order, Reserved, Verified
 from segmented.stock.audit import audit_plan
 
 if TYPE_CHECKING:
@@ -209,3 +209,13 @@ def frozen(shop: Shop) -> Shop:
     shop.reserved("kept", 2)
     shop.side.execute(op.FreezePool(shop.sku, 1))
     return shop
+
+
+def verified(side: Side, sku: str, sequence: int = 0, *, epoch: int = 1) -> Verified:
+    """Verify a pool by the two steps that the order database takes."""
+    server = side.execute(op.VerifyPool(sku, epoch, sequence))
+    if isinstance(server, Verified):
+        return server
+    answer = side.execute(op.VerifyPool(sku, epoch, sequence, server))
+    assert isinstance(answer, Verified)
+    return answer

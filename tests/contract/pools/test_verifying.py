@@ -9,7 +9,7 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolFrozen, PoolMissing, PoolNotGated, PoolUnverified
 from segmented.models import Reserved, Verified
-from tests.contract.pools.shop import Shop
+from tests.contract.pools.shop import Shop, verified
 from tests.contract.pools.test_freezing import CHANGES
 
 if TYPE_CHECKING:
@@ -37,13 +37,7 @@ def moved(shop: Shop, *, gated: bool = True) -> Shop:
 
 
 def verify(shop: Shop, sequence: int = 3, *, epoch: int = 1) -> Verified:
-    """Verify the pool by the two steps that the order database takes."""
-    server = shop.side.execute(op.VerifyPool(shop.sku, epoch, sequence))
-    if isinstance(server, Verified):
-        return server
-    answer = shop.side.execute(op.VerifyPool(shop.sku, epoch, sequence, server))
-    assert isinstance(answer, Verified)
-    return answer
+    return verified(shop.side, shop.sku, sequence, epoch=epoch)
 
 
 @pytest.mark.parametrize("change", [name for name in CHANGES if name != "open"])

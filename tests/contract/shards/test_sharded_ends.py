@@ -13,6 +13,7 @@ from segmented.keys import shard_keys
 from segmented.models import Order, Received, Reserved, SoldOut
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from tests.contract.parking import scripts_run
+from tests.contract.pools.shop import verified
 from tests.contract.shards.sharding import at_home_in, check_all, refused, sharded, shards_of, taken
 from tests.fixtures.stores import Flavour
 
@@ -45,6 +46,7 @@ def test_a_shard_that_an_order_database_decides_confirms_nothing_alone(redis_sid
     pool.reserve("a")
     meta = shard_keys(pool.shard_of("a").sku).meta
     redis_side.raw().hset(meta, "gated", "1")
+    verified(redis_side, pool.shard_of("a").sku)
     with pytest.raises(PoolGated):
         pool.confirm("a")
     assert [type(answer) for answer in pool.confirm_many(["a"])] == [PoolGated]
