@@ -110,7 +110,7 @@ def test_memory_does_not_grow_with_the_number_of_orders(pool: Pool, gate: Gate) 
         pairs = zip(orders, taken, strict=True)
         claims = [Claim(order, SKU, one.segment, 1) for order, one in pairs if isinstance(one, Reserved)]
         gate.confirm_many(claims)
-        pool.store.execute(op.SettleMany(SKU, "confirmed", tuple(one.order.order_id for one in claims)))
+        pool.store.execute(op.SettleMany(SKU, "confirmed", tuple(one.order.order_id for one in claims), decided=True))
         if batch in {3, 19}:
             tracemalloc.start()
             report = audit_both(pool, gate)

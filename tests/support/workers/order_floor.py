@@ -220,6 +220,8 @@ class OrderSystem:
 
     def _ledger(self) -> list[Any]:
         entries: list[Any] = []
-        while page := self.pool.store.execute(op.ReadLedger(self.pool.sku, len(entries), 1_000)):
+        after = 0
+        while page := self.pool.store.execute(op.ReadLedger(self.pool.sku, after, 1_000)):
             entries += page
+            after = page[-1].sequence
         return entries
