@@ -102,7 +102,7 @@ ROWS: Final = (
         messages.killed_after_return,
         (SUCCEEDED,),
     ),
-    Row("F19", "a hard time limit ends the task: a repeat runs, or is told of it", claims.hard_time_limit),
+    Row("F19", "a hard time limit ends the task: a repeat runs, or gets the failure", claims.hard_time_limit),
     Row("F22", "the same order with another quantity: refused, with an error", answers.other_payload, (KEY, PAYLOAD)),
     Row("F23", "a repeat after the end: the stored result, and no run", answers.after_completion, (KEY, KEPT)),
     Row("F25 parts", '`a="1_b-2"` and `a=1, b=2` are two orders: two runs', claims.parts_do_not_run_together, (KEY,)),

@@ -45,7 +45,7 @@ LOST: Final = (PoolFrozen, PoolVanished, PoolMissing)
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What one process buys from."""
+    """The pool that one process buys from, and its gate."""
 
     process: int
     url: str

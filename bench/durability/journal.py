@@ -66,7 +66,7 @@ class Ack:
 
 @dataclass(slots=True)
 class Journal:
-    """What all journals of a trial say."""
+    """All journals of a trial, read together."""
 
     acks: list[Ack] = field(default_factory=list)
     noticed: list[float] = field(default_factory=list)

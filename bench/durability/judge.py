@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What is known of a trial, from outside of the pool. Times are monotonic seconds."""
+    """The facts of a trial, seen from outside of the pool. Times are monotonic seconds."""
 
     stock: int
     fault_at: float
@@ -37,7 +37,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a trial shows."""
+    """The verdict on a trial."""
 
     acknowledged: int
     """Orders acknowledged before the fault."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 SHOWN: Final = "<!-- shown: bench/durability/results.json -->"
 
 INTRODUCTION: Final = """\
-# What a fault can lose
+# Losses by fault
 
 Redis and Valkey acknowledge writes that a crash, a power failure or a failover can take back. This page shows how many
 acknowledged orders that costs, for each set-up of the stock's server and each fault, and when a process notices it.
@@ -24,7 +24,7 @@ In short:
 
 - Without a replica, `appendfsync always` loses nothing but what an operator takes back with an old copy.
 - Without an order database, every other set-up can forget acknowledged orders. A process that has seen them notices it,
-  with [the exceptions below](#what-it-does-not-show), and [the pool is frozen](../how-to/recover-a-pool.md). Then no
+  with [the exceptions below](#limits-of-the-table), and [the pool is frozen](../how-to/recover-a-pool.md). Then no
   unit is sold twice, provided that you know how many orders your customers have.
 - With an [order database](durable-gate.md), the server may forget what it likes: no acknowledged order is lost, and no
   unit is sold twice.
@@ -56,7 +56,7 @@ doctored.
 """
 
 RESERVATIONS: Final = """\
-## What it does not show
+## Limits of the table
 
 - No cell kills Celery workers: [torture the orders](../how-to/torture-orders.md) does that.
 - The processes that saw the lost changes go on in every trial. Where all of them are gone, too, a pool without an order

@@ -1,4 +1,4 @@
-"""What the comparison commands share: they print a failure as one sentence, and run all or the chosen names."""
+"""Common parts of the comparison commands: they print a failure as one sentence, and run all or the chosen names."""
 
 from __future__ import annotations
 

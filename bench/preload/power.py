@@ -1,4 +1,4 @@
-"""What a power failure leaves of a server's files: each is cut at the last byte that was synced to the disk."""
+"""A server's files after a power failure: each is cut at the last byte that was synced to the disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VARIABLE: Final = "SEGMENTED_PRELOAD_SYNC_LOG"
 
 
 class SyncLog:
-    """What one server has synced; `environment` starts the server with the library that notes it."""
+    """How far one server has synced its files; `environment` starts the server with the library that notes it."""
 
     def __init__(self, file: Path, library: Path) -> None:
         """Note it in `file`."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from segmented.orders.answers import ChangeRow, OrderRow, SegmentTotals
 
 DifferenceKind = Literal["pool only", "database only", "content", "sum", "epoch"]
-"""What the two sides disagree about.
+"""Kinds of disagreement between the two sides.
 
 | kind | meaning |
 | --- | --- |
@@ -46,7 +46,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What is known of the database's orders: of all together, not at one moment."""
+    """Totals of the database's orders: of all together, not at one moment."""
 
     sold_before: int
     """Units sold by the segments' rows before the orders were read."""

@@ -38,7 +38,7 @@ Reply = Any
 """A server's reply: bytes or str, int, None, lists of these, or a ResponseError."""
 Command = Sequence[str | int]
 Sight = tuple[int, int, int]
-"""What an answer tells of a name's progress: epoch, sequence number and fencing token; 0 if it does not tell."""
+"""A name's progress as an answer reports it: epoch, sequence number and fencing token; 0 where it reports none."""
 
 
 @dataclass(slots=True)  # neither this nor Call is frozen: each operation creates one, and frozen takes twice as long

@@ -1,4 +1,4 @@
-"""What grants share: the state of the sync and the async grant, and the call for asyncio that is not answered yet."""
+"""Common parts of grants: the state of the sync and the async grant, and the asyncio call that is still open."""
 
 from __future__ import annotations
 

@@ -296,7 +296,7 @@ class Pool:
         """Let a frozen pool without an order database sell again, in a new epoch, with `sold` units sold.
 
         You say how many are sold, from what your customers have: the server has lost it. Units that are still reserved
-        stay so, and all others are free. The ledger begins anew with these numbers and names both states. Raises
+        stay so, and all others are free. The ledger begins again with these numbers and names both states. Raises
         PoolNotFrozen for a pool that sells, PoolGated for one whose order database knows what is sold (`rebuild`), and
         InvalidInput if more would be sold and reserved than were ever stocked.
         """

@@ -74,7 +74,7 @@ def test_f14_a_worker_whose_clock_is_wrong_finds_lost_messages_by_itself(
     """The messages of beat, whose clock is right, are not too old for it."""
     system = open_system(IN_WORKER, environment={"SEGMENTED_SWEEP_EVERY": "0.3"})
     system.worker(clock_offset=offset)
-    system.publisher.close()  # from now on nobody is told but by the sweep
+    system.publisher.close()  # from now on only the sweep notifies workers
     system.submit([(f"o{number}", 1) for number in range(5)])
     with system.beat():
         system.until_decided(sweeping=False)

@@ -1,4 +1,4 @@
-"""What a store has seen of its names: it only grows, and is bounded for locks."""
+"""A store's memory of the names it has seen: it only grows, and is bounded for locks."""
 
 from __future__ import annotations
 

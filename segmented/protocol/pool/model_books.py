@@ -70,7 +70,7 @@ class Room:
     is_stuck: bool = False
     """Whether an order must ask again; later orders must not get its units."""
     work: int = 0
-    """What this step has done; after much of it, it begins no further order."""
+    """Work done by this step; after much of it, the step begins no further order."""
 
     @property
     def is_full(self) -> bool:

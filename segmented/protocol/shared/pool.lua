@@ -101,7 +101,7 @@ end
 
 local DRIFTED = { err = 'DRIFTED a number of the pool is missing or cannot be read: it was written to from outside' }
 
--- What a frozen pool lacks, as meta says it. If that cannot be read, the pool is frozen all the same: at its own numbers.
+-- The state that a frozen pool has lost, from meta. If that cannot be read, the pool is frozen all the same: at its own numbers.
 local function frozen_at(pool, said)
   local epoch, sequence = string.match(said, '^(%d+)%-(%d+)$')
   return epoch and #epoch < 16 and #sequence < 16 and said or pool.epoch .. '-' .. digits(pool.sequence)

@@ -1,4 +1,4 @@
--- What the caller's process has seen of the name: the highest epoch, sequence number and fencing token, zeros at first.
+-- The caller's process has seen of the name: the highest epoch, sequence number and fencing token, zeros at first.
 -- Then the identity of this server, as it told the connection: "?" if it tells none. The store adds them as one last item
 -- to the arguments that a script names, joined by "-".
 local seen_epoch, seen_sequence, seen_token, this_server =

@@ -60,7 +60,7 @@ SMALL: Final = 4_096
 
 
 class Seen:
-    """What a store has seen of the names on its server, so that a server that forgot some of it is noticed.
+    """Memory of the names that a store has seen on its server, so that a server that forgot some of it is noticed.
 
     By the first key of a script: a pool's highest epoch with its highest sequence number, and the highest fencing token
     of a pool or lock. Scripts that declare so get them as the last argument, with the identity of the connection's

@@ -1,4 +1,4 @@
-"""What an operator asks, and every kind of lock, for the tests of both."""
+"""The questions of an operator, and every kind of lock, for the tests of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders cancelled because their caller was gone: nobody was told of them, so their ids can be used again."""
+"""Orders cancelled because their caller was gone: nobody got their answers, so their ids can be used again."""
 
 from __future__ import annotations
 

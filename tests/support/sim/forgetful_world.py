@@ -44,7 +44,7 @@ class Do(Effect[Any]):
 
 @dataclass(slots=True)
 class Sight:
-    """What one process has seen of one pool."""
+    """The state of one pool that one process has seen."""
 
     at: tuple[int, int] = (0, 0)
     """Epoch and sequence number."""

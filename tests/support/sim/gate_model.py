@@ -122,7 +122,7 @@ class GateModel:
 
 
 class SteppedGate:
-    """What one process sees of the database: the part of `Gate` and `stocking` that orders need. A call is a step."""
+    """The database as one process sees it: the part of `Gate` and `stocking` that orders need. A call is a step."""
 
     def __init__(self, store: SteppedStore, model: GateModel) -> None:
         self._store, self._model = store, model

@@ -224,7 +224,7 @@ class GatedSale:
             assert answer.state.confirmed == self.gate.sold, f"{self.gate.sold} sold, not {answer.state.confirmed}"
 
     def _check_answer(self, order: Order, answer: object, *, has_asked: bool) -> None:
-        """Check what a caller was told against the database; a repeated `reserve` is answered by the pool alone."""
+        """Check the answer of a caller against the database; a repeated `reserve` is answered by the pool alone."""
         if isinstance(answer, Settled):
             kept = self.gate.stored.get(order.order_id)
             is_right = kept is not None and (kept.state == "confirmed") == (answer.state == "confirmed")

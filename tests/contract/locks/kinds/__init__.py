@@ -1,4 +1,4 @@
-"""What the tests need of each kind of lock: one file a kind, beside this one.
+"""Each kind of lock, described for the tests: one file a kind, beside this one.
 
 A file has `USES`, how the kind is held by its operations, for the operator's tests, and `HANDLES`, how its handles are
 made and what they offer, for the conformance suite. A new kind joins both by a file.
@@ -27,7 +27,7 @@ Step = Callable[[str, str], Operation[Any]]
 """Creates an operation from a name and a holder id."""
 
 EVERY_LEASE: Final = frozenset({"ttl", "with", "renewal", "background", "telling", "listening"})
-"""What the shell that nearly all kinds share gives each of them."""
+"""Features that nearly all kinds get from the shell they share."""
 LAPSE_MS: Final = 1
 LONG_MS: Final = 60_000
 
@@ -42,7 +42,7 @@ class Use:
     renew: Step
     release: Step
     names_owner: bool = False
-    """Does an operator see its owner, and no holder id?"""
+    """Whether an operator sees its owner, and no holder id."""
 
     def __str__(self) -> str:
         return f"{self.kind}-{self.mode}"
@@ -76,7 +76,7 @@ class Handles:
     offers: frozenset[str]
     rival_sync: Make | None = None
     rival_asyncio: Make | None = None
-    """What excludes it, where others of its own kind do not."""
+    """Makes a handle that excludes it, where others of its own kind do not."""
     lapsing: Steps = _lapsing
     """End a lease as its time would."""
     ending: Steps = _ending
@@ -87,9 +87,9 @@ class Handles:
     token: Callable[[Any], int] = _token
     """Its fencing token."""
     tells_rest: bool = True
-    """Can its store say that a waiter has come to rest?"""
+    """Whether its store can report that a waiter has come to rest."""
     key_lapses: bool = True
-    """Does the server end its key by itself?"""
+    """Whether the server ends its key by itself."""
     key_life_ms: int = 0
     """How much longer than the lease its key may live."""
     holes: dict[str, str] = field(default_factory=dict)
