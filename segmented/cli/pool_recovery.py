@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -25,6 +26,11 @@ from segmented.models import PoolState, Thawed
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.cli.pool_gate import GatedPool
+
 EXIT_REFUSED: Final = 1
 
 SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")]
@@ -38,18 +44,10 @@ def rebuild(
     Submitted orders and reservations that are left stay; the database refuses confirms of the old epoch. Safe to run
     twice; the next run finishes an interrupted one. A pool whose keys are gone is opened again with pool open --epoch.
     """
-    if database is None:
-        message = f"rebuild needs --database URL: the order database that decides the orders of {sku!r}"
-        raise InvalidInput(message)
-    with RedisStore.from_url(url) as store:
-        from segmented.cli.pool_gate import gated_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
-        from segmented.orders import rebuild as rebuild_pool  # noqa: PLC0415  # as above
+    with _gated("rebuild", sku, database, url) as both:
+        from segmented.orders import rebuild as rebuild_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
-        with gated_pool(Pool(store, sku), database) as both:
-            try:
-                thawed = rebuild_pool(both.pool, both.gate)
-            except (PoolNotFrozen, PoolNotGated) as error:
-                raise InvalidInput(str(error)) from error
+        thawed = rebuild_pool(both.pool, both.gate)
     _tell("rebuilt", thawed, json_file)
 
 
@@ -61,18 +59,10 @@ def verify(
     Workers with the order database do so by themselves. A pool that lacks changes which the database has seen is
     frozen, and is to be rebuilt. Safe to run twice.
     """
-    if database is None:
-        message = f"verify needs --database URL: the order database that decides the orders of {sku!r}"
-        raise InvalidInput(message)
-    with RedisStore.from_url(url) as store:
-        from segmented.cli.pool_gate import gated_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
-        from segmented.orders import verify as verify_pool  # noqa: PLC0415  # as above
+    with _gated("verify", sku, database, url) as both:
+        from segmented.orders import verify as verify_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
-        with gated_pool(Pool(store, sku), database) as both:
-            try:
-                verified = verify_pool(both.pool, both.gate)
-            except PoolNotGated as error:
-                raise InvalidInput(str(error)) from error
+        verified = verify_pool(both.pool, both.gate)
     if json_file is not None:
         write_json(json_file, {"sku": sku, "is_changed": not verified.replay})
     if json_file != STDOUT:
@@ -110,6 +100,21 @@ def thaw(
             raise typer.Exit(EXIT_REFUSED)
         thawed = pool.thaw(sold=sold)
     _tell("thawed", thawed, json_file)
+
+
+@contextmanager
+def _gated(command: str, sku: str, database: str | None, url: str) -> Iterator[GatedPool]:
+    """Connect to a pool and its order database. A pool for which the command is wrong is bad input."""
+    if database is None:
+        message = f"{command} needs --database URL: the order database that decides the orders of {sku!r}"
+        raise InvalidInput(message)
+    from segmented.cli.pool_gate import gated_pool  # noqa: PLC0415  # as above
+
+    with RedisStore.from_url(url) as store, gated_pool(Pool(store, sku), database) as both:
+        try:
+            yield both
+        except (PoolNotFrozen, PoolNotGated) as error:
+            raise InvalidInput(str(error)) from error
 
 
 def _one_of(pool: Pool | ShardedPool, shard: int | None) -> Pool:

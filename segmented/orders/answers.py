@@ -172,3 +172,8 @@ class SegmentTotals:
     def sequence(self) -> int:
         """Return the highest change of the pool that a confirmed order carried; 0 if none is known."""
         return max((row.sequence for row in self.segments), default=0)
+
+    @property
+    def epoch(self) -> int:
+        """Return the latest epoch of a segment; 0 if there is no segment."""
+        return max((row.epoch for row in self.segments), default=0)

@@ -34,6 +34,7 @@ from segmented.orders.differences import (
     stock_of,
 )
 from segmented.orders.tables import CONFIRMED
+from segmented.orders.verifying import opened_totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -90,11 +91,7 @@ def audit_both(pool: Pool, gate: Gate) -> BothReport:
         state = pool.state()
         if not state.gated:
             raise PoolNotGated(pool.sku)
-        if not gate.totals(pool.sku).segments:
-            message = (
-                f"the order database has no rows for {pool.sku!r}: name the database that the pool was opened with"
-            )
-            raise InvalidInput(message)
+        opened_totals(gate, pool.sku)
         report = _Audit(pool, gate, state.epoch).report()
         if report is not None:
             return report

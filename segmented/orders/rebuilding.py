@@ -25,13 +25,13 @@ from segmented.models import Thawed
 from segmented.models.pools import latest_epoch
 from segmented.orders.answers import AlreadyConfirmed, Stored
 from segmented.orders.tables import WITHDRAWN
+from segmented.orders.verifying import opened_totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Literal
 
     from segmented.models import PoolState
-    from segmented.orders.answers import SegmentTotals
     from segmented.orders.gate import Gate
     from segmented.stock import Pool
 
@@ -70,15 +70,12 @@ def rebuild(pool: Pool, gate: Gate) -> Thawed:
 
 def _rebuilt(pool: Pool, gate: Gate, state: PoolState) -> Thawed | None:
     """Rebuild a frozen pool in this state once; None if another rebuild overtook this one."""
-    found = gate.totals(pool.sku)
-    if not found.segments:
-        message = f"the order database has no rows for {pool.sku!r}: name the database that the pool was opened with"
-        raise InvalidInput(message)
+    begun = opened_totals(gate, pool.sku).epoch
     try:  # perhaps only this process knows of the loss so far: nobody may take units between here and the end
         pool.store.execute(op.FreezePool(pool.sku, state.epoch))
     except InvalidInput:
         return None
-    epoch = _next_epoch(gate, state, _epoch_of(found))
+    epoch = _next_epoch(gate, state, begun)
     rows = gate.stocking.raise_epoch(pool.sku, state.segment_count, epoch=epoch)
     if rows is None:
         message = f"{pool.sku!r} was rebuilt in an epoch later than {epoch} meanwhile: read its state"
@@ -94,7 +91,7 @@ def _rebuilt(pool: Pool, gate: Gate, state: PoolState) -> Thawed | None:
         if noted == Stored(replay=False, state="done", epoch=epoch):  # else another one may have opened it, and sold
             with suppress(InvalidInput):  # the pool is another one again: a replica took its place, or a later rebuild
                 thawed = pool.store.execute(last)
-                if _epoch_of(gate.totals(pool.sku)) == epoch:
+                if gate.totals(pool.sku).epoch == epoch:
                     return thawed
     _freeze_if_left_behind(pool, gate)
     return None
@@ -103,13 +100,9 @@ def _rebuilt(pool: Pool, gate: Gate, state: PoolState) -> Thawed | None:
 def _freeze_if_left_behind(pool: Pool, gate: Gate) -> None:
     """Freeze a pool that sells in an epoch whose orders the database refuses: a later rebuild began meanwhile."""
     state = pool.state()
-    if state.frozen is None and state.epoch < _epoch_of(gate.totals(pool.sku)):
+    if state.frozen is None and state.epoch < gate.totals(pool.sku).epoch:
         with suppress(InvalidInput):
             pool.store.execute(op.FreezePool(pool.sku, state.epoch))
-
-
-def _epoch_of(found: SegmentTotals) -> int:
-    return max(row.epoch for row in found.segments)
 
 
 def _next_epoch(gate: Gate, state: PoolState, begun: int) -> int:

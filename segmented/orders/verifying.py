@@ -24,6 +24,7 @@ from segmented.models import Verified
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from segmented.orders.answers import SegmentTotals
     from segmented.orders.gate import Gate
     from segmented.stock import Pool
 
@@ -42,18 +43,21 @@ def verify(pool: Pool, gate: Gate) -> Verified:
     """
     server = ""
     for _ in range(SERVERS_MAX):
-        rows = gate.totals(pool.sku)
-        if not rows.segments:
-            message = (
-                f"the order database has no rows for {pool.sku!r}: name the database that the pool was opened with"
-            )
-            raise InvalidInput(message)
-        epoch = max(row.epoch for row in rows.segments)
-        answer = pool.store.execute(op.VerifyPool(pool.sku, epoch, rows.sequence, server))
+        rows = opened_totals(gate, pool.sku)
+        answer = pool.store.execute(op.VerifyPool(pool.sku, rows.epoch, rows.sequence, server))
         if isinstance(answer, Verified):
             return answer
         server = answer
     raise PoolUnverified(pool.sku)
+
+
+def opened_totals(gate: Gate, sku: str) -> SegmentTotals:
+    """Read the database's rows of an open pool. Raises InvalidInput if there are none."""
+    rows = gate.totals(sku)
+    if not rows.segments:
+        message = f"the order database has no rows for {sku!r}: name the database that the pool was opened with"
+        raise InvalidInput(message)
+    return rows
 
 
 def when_verified(pool: Pool, gate: Gate | None, ask: Callable[[], AnswerT]) -> AnswerT:
