@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from segmented.protocol.wire import Call, Script
-from segmented.stores.redis.seen import LOCKS_MAX, Seen
+from segmented.stores.redis.exchange import LOCKS_MAX, Seen
 
 SCRIPT = Script("script", "", "", takes_seen=True)
 

@@ -18,6 +18,7 @@ from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, publi
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
 from segmented.stores.redis.exchange import (
     TOO_LATE,
+    Seen,
     greeted,
     greeting,
     packed,
@@ -25,7 +26,6 @@ from segmented.stores.redis.exchange import (
     perform_one,
 )
 from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS, TRANSPORT_ERRORS, none_free
-from segmented.stores.redis.seen import Seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

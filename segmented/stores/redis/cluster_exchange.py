@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from segmented.protocol import Operation
     from segmented.protocol.wire import Peer, Reply
     from segmented.stores.redis.cluster_map import ClusterMap
-    from segmented.stores.redis.seen import Seen
+    from segmented.stores.redis.exchange import Seen
 
 AnswerT = TypeVar("AnswerT")
 

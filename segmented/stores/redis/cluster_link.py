@@ -32,9 +32,8 @@ from segmented.stores.redis.cluster_exchange import (
 from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, way
 from segmented.stores.redis.connections import Connections, ServerCheck, connections_of, pinging, publishing
 from segmented.stores.redis.edge import Translated, our_error
-from segmented.stores.redis.exchange import perform_all, perform_one
+from segmented.stores.redis.exchange import Seen, perform_all, perform_one
 from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS, Link
-from segmented.stores.redis.seen import Seen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,8 +20,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError, TimeoutErr
 from segmented.errors import StoreBusy
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, pinging, publishing
 from segmented.stores.redis.edge import TRIES, our_error
-from segmented.stores.redis.exchange import Wire, perform_all, perform_one
-from segmented.stores.redis.seen import Seen
+from segmented.stores.redis.exchange import Seen, Wire, perform_all, perform_one
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
