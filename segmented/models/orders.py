@@ -108,7 +108,7 @@ class SoldOut:
     by_mark: bool = False
     """True if this process refused it locally, because of another order's recent refusal."""
     age_ms: int = 0
-    """Maximum age of that other answer, by the local clock; 0 for an answer from the server."""
+    """Age of that other answer when this one was made, by the local clock, rounded up; 0 for one from the server."""
 
     def describe(self) -> str:
         """Return the answer in words."""

@@ -8,6 +8,7 @@ within it. Units returned by this process end the mark.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 from threading import Lock
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -71,7 +72,7 @@ class SoldOutMark:
                         answer.reserved,
                         answer.sequence,
                         by_mark=True,
-                        age_ms=int(age * 1_000),
+                        age_ms=ceil(age * 1_000),
                     )
             self._known.setdefault(order_id, False)  # it may have units now: a repeat gets its first answer
             if len(self._known) > KNOWN_MAX:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from segmented.errors import InvalidInput, SegmentedError, StoreRefused
@@ -75,7 +75,7 @@ def served_plan(
                     if not isinstance(answer, SoldOut) or answer.replay:
                         return answer, asked_at
                 now = yield from perform(Now())
-                age_ms = int((now - free.asked_at) * 1_000)
+                age_ms = ceil((now - free.asked_at) * 1_000)
                 refused = replace(answer, available=free.available, reserved=free.reserved, age_ms=age_ms)
                 return refused, free.asked_at
         elif partial and isinstance(answer, LimitReached) and answer.taken < answer.limit:

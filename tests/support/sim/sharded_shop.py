@@ -35,8 +35,6 @@ GATHER_LOCK: Final = f"pool:{SKU}:gather"
 TTL_MS: Final = 300
 HOLD_MS: Final = 400
 TRIES: Final = 20
-ROUNDING: Final = 0.001
-"""A refusal's age is in whole milliseconds."""
 
 
 def scattered(plan: Plan[Any], chance: random.Random, before: Callable[[Any], Plan[None]] | None = None) -> Plan[Any]:
@@ -186,7 +184,7 @@ class Shop:
     def check_refusals(self) -> None:
         """Was less free than each refused order asked for, at some instant of its request, or of what it rests on?"""
         for one in self.refusals:
-            since = min(one.began_at, one.ended_at - one.answer.age_ms / 1_000 - ROUNDING)
+            since = one.began_at - one.answer.age_ms / 1_000  # the age counts from an instant of the request
             found = [unsold for at, unsold in self.history if since <= at <= one.ended_at]
             assert min(found) < one.answer.quantity, (one, min(found))
             assert one.answer.available < one.answer.quantity
