@@ -10,12 +10,14 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING
 
+from segmented.errors import SegmentedError
 from segmented.locks.durations import milliseconds
 from segmented.locks.keeper import async_keeper, thread_keeper
 from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock
-from segmented.locks.lease_state import LeaseState, Renewal
+from segmented.locks.lease_state import RELEASE_SECONDS, LeaseState, Renewal
 from segmented.locks.sequencer import Sequencer
 from segmented.plans import Within, perform, run_async, run_sync
+from segmented.plans.tasks import to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,11 +67,19 @@ class HeldLease(EndsWithItsBlock, LeaseState):
         self.require()
 
     def release(self) -> None:
-        """End the lease. Raises LeaseLost if it had already ended on its own; calling it again does nothing."""
+        """End the lease. Raises LeaseLost if it had already ended on its own; calling it again does nothing.
+
+        A release that fails, or is cancelled, is repeated in the background until the lease has ended.
+        """
         if not self.has_ended:
             self._require_own_process()
             deadline = self.note_release_asked()
-            answer = self._store.execute(self.claim.releasing(), deadline=deadline)
+            try:
+                answer = self._store.execute(self.claim.releasing(), deadline=deadline)
+            except (SegmentedError, KeyboardInterrupt):
+                self.owe_release()
+                self._watch()
+                raise
             try:
                 self.note_release(answer)
             finally:
@@ -129,16 +139,38 @@ class AsyncHeldLease(EndsWithItsAsyncBlock, LeaseState):
         self.require()
 
     async def release(self) -> None:
-        """End the lease. Raises LeaseLost if it had already ended on its own; calling it again does nothing."""
+        """End the lease. Raises LeaseLost if it had already ended on its own; calling it again does nothing.
+
+        A release that fails, or is cancelled, is repeated in the background until the lease has ended.
+        """
         if not self.has_ended:
             self._require_own_process()
             deadline = self.note_release_asked()
-            answer = await run_async(perform(Within(self.claim.releasing(), deadline)), self._store)
+            try:
+                answer = await run_async(perform(Within(self.claim.releasing(), deadline)), self._store)
+            except SegmentedError:
+                self.owe_release()
+                self._watch()
+                raise
+            except asyncio.CancelledError:  # it was sent, or it failed: only the answer to a repeat tells
+                await to_the_end(self._release_again)
+                raise
             try:
                 self.note_release(answer)
             finally:
                 if self._is_watched:
                     async_keeper(self._store).discard(self)
+
+    async def _release_again(self) -> None:
+        self.note_release_asked()
+        deadline = self._store.clock.now() + RELEASE_SECONDS
+        try:
+            self.note_repeated_release(await self._store.execute(self.claim.releasing(), deadline=deadline))
+        except SegmentedError:
+            self.owe_release()
+            self._watch()
+        if self.has_ended and self._is_watched:
+            async_keeper(self._store).discard(self)
 
     def _watch(self) -> None:
         self._is_watched = True

@@ -12,7 +12,7 @@ import os
 import threading
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from segmented.errors import LeaseLost, SegmentedError
 from segmented.locks.hints import LEASE_HINTS, Hinted
@@ -35,6 +35,8 @@ SLACK_RATE = 0.02
 
 RELEASE_SECONDS = 1.0
 """Seconds that a release may take beyond the end of its lease."""
+REPEAT_SECONDS = 0.5
+"""Maximum seconds between a keeper's repeats of a release that failed."""
 BATCH_SECONDS = 1.0
 """Seconds that a batch of renewals may take: a hanging server must not delay the report of other leases' loss."""
 
@@ -86,6 +88,8 @@ class LeaseState(Hinted, StaysInItsProcess):
         self._soonest_end = inf
         """The soonest end of those and of all that overlapped them: the server may have applied any of them last."""
         self._was_trusted_at_release = False
+        self._release_at = inf
+        """Local time at which a keeper repeats a release that failed; inf if none did."""
 
     @property
     def is_lost(self) -> bool:
@@ -102,7 +106,7 @@ class LeaseState(Hinted, StaysInItsProcess):
     @property
     def is_over(self) -> bool:
         """Return whether the lease is released or known to be lost, so that a keeper has nothing to do."""
-        return self.has_ended or self._is_lost
+        return self.has_ended or (self._is_lost and self._release_at == inf)
 
     def remaining(self) -> float:
         """Return the seconds for which the lease may still be trusted, or 0 if it has ended."""
@@ -116,7 +120,7 @@ class LeaseState(Hinted, StaysInItsProcess):
 
     def next_look(self) -> float:
         """Return the local time at which a keeper must check this lease."""
-        return -inf if self.is_over else min(self._renew_at, self.trusted_until)
+        return -inf if self.is_over else min(self._renew_at, self._release_at, self.trusted_until)
 
     def slack(self) -> float:
         """Return the seconds by which a renewal may be early."""
@@ -203,6 +207,23 @@ class LeaseState(Hinted, StaysInItsProcess):
         self._releases_asked += 1
         return self.release_deadline()
 
+    def owe_release(self) -> None:
+        """Let a keeper repeat a release that failed, until the server has ended the lease on its own."""
+        if self._releases_asked and not self.has_ended:
+            at = self._clock.now() + min(REPEAT_SECONDS, self.ttl_ms / 1000 / RETRIES_PER_TTL)
+            self._release_at = at if at < self.trusted_until else inf
+
+    def owes_release(self, now: float) -> bool:
+        """Return whether a failed release is to be repeated now."""
+        return self._release_at <= now and not self.has_ended
+
+    def note_repeated_release(self, answer: Released | Lost | SegmentedError) -> None:
+        """Note the answer to a keeper's repeat of the release."""
+        if isinstance(answer, SegmentedError):
+            self.owe_release()
+        else:  # the holder has heard of its failed release, and nothing is left to tell it
+            self._release_at, self.has_ended = inf, True
+
     def _may_be_our_own(self, answer: Lost) -> bool:
         # "Gone" after a lost reply: the lease was alive when we first asked, so our own release ended it.
         return self._was_trusted_at_release and (answer.is_unsure or self._releases_asked > 1)
@@ -242,23 +263,29 @@ class LeaseState(Hinted, StaysInItsProcess):
 
 
 def tend_plan(leases: Sequence[LeaseState]) -> Plan[None]:
-    """Do a keeper's work for the leases that are due: renew them in one batch, or find that they are lost."""
+    """Do a keeper's work for the leases that are due: renew them and repeat failed releases, or find losses."""
     asked_at = yield from perform(Now())
     living = [lease for lease in leases if lease.is_trusted and lease.wants_renewal(asked_at)]
-    if not living:
+    owing = [lease for lease in leases if lease.owes_release(asked_at)]
+    if not living and not owing:
         return
-    operations = tuple(lease.claim.renewing(lease.ttl_ms) for lease in living)
-    deadline = min(asked_at + BATCH_SECONDS, *(lease.trusted_until for lease in living))
+    operations = (
+        *(lease.claim.renewing(lease.ttl_ms) for lease in living),
+        *(lease.claim.releasing() for lease in owing),
+    )
+    deadline = min([asked_at + BATCH_SECONDS, *(lease.trusted_until for lease in living)])
     for lease in living:
         lease.begin_renewal(lease.ttl_ms, asked_at)
     try:
-        answers = yield from perform(Batch(operations, deadline))
+        answers: list[Any] = yield from perform(Batch(operations, deadline))
     except BaseException:
         for lease in living:
             lease.note_unanswered_renewal()
         raise
-    for lease, answer in zip(living, answers, strict=True):
+    for lease, answer in zip(living, answers, strict=False):
         if isinstance(answer, SegmentedError):
             lease.note_failed_renewal(asked_at)
         else:
             lease.note_renewal(answer, asked_at)
+    for lease, answer in zip(owing, answers[len(living) :], strict=True):
+        lease.note_repeated_release(answer)

@@ -134,6 +134,12 @@ class MultiLeaseState(StaysInItsProcess):
         answers = yield from perform(Batch(tuple(part.claim.releasing() for part in pending), deadline))
         self._note_releases(pending, answers)
 
+    def _owing(self) -> list[Part]:
+        """Return the names whose release failed, which a keeper repeats from now on."""
+        for part in self._parts:
+            part.owe_release()
+        return [part for part in self._parts if not part.has_ended]
+
     def _note_releases(self, pending: Sequence[Part], answers: ReleaseAnswers) -> None:
         failures: dict[str, SegmentedError] = {}
         lost: dict[str, SegmentedError] = {}
@@ -198,10 +204,15 @@ class MultiLease(EndsWithItsBlock, MultiLeaseState):
     def release(self) -> None:
         """Release every name, even if one fails; calling it again does nothing, or retries those that failed.
 
+        A release that fails, or is cancelled, is repeated in the background until the leases have ended.
         Raises LeaseLost with the names that had already ended, and PartlyReleased if some could not be released.
         """
         try:
             run_sync(self._releasing(), self._store)
+        except (SegmentedError, KeyboardInterrupt):
+            for part in self._owing():
+                thread_keeper(self._store).watch(part, self._store)
+            raise
         finally:
             if self._is_watched:
                 for part in self._parts:
@@ -254,10 +265,15 @@ class AsyncMultiLease(EndsWithItsAsyncBlock, MultiLeaseState):
     async def release(self) -> None:
         """Release every name, even if one fails; calling it again does nothing, or retries those that failed.
 
+        A release that fails, or is cancelled, is repeated in the background until the leases have ended.
         Raises as `MultiLease.release`.
         """
         try:
             await run_async(self._releasing(), self._store)
+        except (SegmentedError, asyncio.CancelledError):
+            for part in self._owing():
+                async_keeper(self._store).watch(part, self._store)
+            raise
         finally:
             if self._is_watched:
                 for part in self._parts:

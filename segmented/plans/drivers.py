@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from segmented.plans.effects import Batch, Join, Leave, Listen, Now, Park, Plan, Try, Within
-from segmented.plans.tasks import begun
+from segmented.plans.tasks import to_the_end
 from segmented.plans.waiting import ATTEMPT_SECONDS, TRY_SECONDS
 from segmented.protocol import Effect, Operation
 
@@ -219,19 +218,4 @@ async def _tried_async(effect: Try[AnswerT], store: AsyncStore) -> tuple[AnswerT
 async def _finished(store: AsyncStore, ask: Callable[[], Coroutine[Any, Any, AnswerT]]) -> AnswerT:
     if getattr(store, "ends_before_cancelled", False):  # the store does that itself, cheaper than a task
         return await ask()
-    task = asyncio.create_task(begun(ask))
-    try:
-        return await asyncio.shield(task)
-    except GeneratorExit:  # closed from outside: nothing would clean up after further requests
-        if not task.get_loop().is_closed():
-            task.cancel()
-        raise
-    except asyncio.CancelledError:
-        while not task.done():
-            try:
-                await asyncio.wait([task])
-            except asyncio.CancelledError:
-                continue  # cancelled again: only the store's time-out ends the wait
-        if not task.cancelled():
-            task.exception()  # retrieved, so that no warning is printed; the plan gets the cancellation
-        raise
+    return await to_the_end(ask)

@@ -37,6 +37,26 @@ def _stand() -> Generator[None, None, None]:
     yield
 
 
+async def to_the_end(make: Callable[[], Coroutine[Any, Any, OutcomeT]]) -> OutcomeT:
+    """Await a coroutine in a task of its own. A cancellation is raised once that task has ended."""
+    task = asyncio.create_task(begun(make))
+    try:
+        return await asyncio.shield(task)
+    except GeneratorExit:  # closed from outside: nothing would clean up after further requests
+        if not task.get_loop().is_closed():
+            task.cancel()
+        raise
+    except asyncio.CancelledError:
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError:
+                continue  # cancelled again: only the store's time-out ends the wait
+        if not task.cancelled():
+            task.exception()  # retrieved, so that no warning is printed; the caller gets the cancellation
+        raise
+
+
 class Alarm:
     """Cancels the task that created it after some seconds; as a `with` statement, it then raises TimeoutError.
 

@@ -17,3 +17,9 @@ class Operation(Effect[AnswerT_co]):
     """An effect that a store executes in one step."""
 
     __slots__ = ()
+
+
+class Release(Operation[AnswerT_co]):
+    """An operation that gives something back, for which others may wait: it goes first, and ends although cancelled."""
+
+    __slots__ = ()

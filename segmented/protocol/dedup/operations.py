@@ -29,7 +29,7 @@ from segmented.models.dedup import (
     SeatEnd,
     StillRunning,
 )
-from segmented.protocol.base import Operation
+from segmented.protocol.base import Operation, Release
 
 DAY_MS: Final = 86_400_000
 
@@ -132,7 +132,7 @@ class FinishRunWithEffect(Operation[RunFinished | RunOvertaken]):
 
 
 @dataclass(frozen=True, slots=True)
-class AbandonRun(Operation[Released | Lost]):
+class AbandonRun(Release[Released | Lost]):
     """End a run without an outcome. With a `next_attempt`, the message keeps its claim until that attempt arrives."""
 
     record: RecordName

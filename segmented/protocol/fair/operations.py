@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from segmented.errors import WrongKind
 from segmented.keys import fair_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
-from segmented.protocol.base import Operation
+from segmented.protocol.base import Operation, Release
 from segmented.protocol.lock.wire import FENCE_IDLE_MS
 from segmented.protocol.wire import Call, Codec, released_or_lost, renewed_or_lost, script_call, text, unsure_if_lost
 
@@ -55,7 +55,7 @@ class RenewFair(Operation[Renewed | Lost]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseFair(Operation[Released | Lost]):
+class ReleaseFair(Release[Released | Lost]):
     """End the lease and hand the lock to the head of the queue; for a waiter, give up its place."""
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from segmented.models import Acquired, Held, Lost, Released, Renewed, Unreplicated
-from segmented.protocol.base import Operation
+from segmented.protocol.base import Operation, Release
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class RenameHolder(Operation[bool]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseLock(Operation[Released | Lost]):
+class ReleaseLock(Release[Released | Lost]):
     """Delete the lock if it is the holder's, and wake a waiter. A repeat gets Released until another releases it."""
 
     name: str

@@ -28,7 +28,7 @@ from segmented.models import (
     TooFew,
 )
 from segmented.models.pools import LedgerStep
-from segmented.protocol.base import Operation
+from segmented.protocol.base import Operation, Release
 
 BATCH_MAX = 1_000
 """Maximum orders in one batch: a script must not block other clients for long."""
@@ -109,7 +109,7 @@ class RenewGrant(Operation[Renewed | Lost]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseGrant(Operation[Released | Lost]):
+class ReleaseGrant(Release[Released | Lost]):
     """Free the segment of a grant before its lease ends; the units stay reserved for the order."""
 
     sku: str
@@ -131,7 +131,7 @@ class Confirm(Operation[Settled]):
 
 
 @dataclass(frozen=True, slots=True)
-class Cancel(Operation[Settled | Superseded]):
+class Cancel(Release[Settled | Superseded]):
     """Cancel an order and free its segment; with a holder id, only if the order is still that holder's.
 
     A gated pool refuses unless `voided` says that the order database has voided the order.

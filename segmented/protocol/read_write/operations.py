@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from segmented.errors import WrongKind
 from segmented.keys import read_write_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
-from segmented.protocol.base import Operation
+from segmented.protocol.base import Operation, Release
 from segmented.protocol.lock.wire import FENCE_IDLE_MS
 from segmented.protocol.wire import (
     Call,
@@ -57,7 +57,7 @@ class RenewReadWrite(Operation[Renewed | Lost]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseReadWrite(Operation[Released | Lost]):
+class ReleaseReadWrite(Release[Released | Lost]):
     """End a reader's or the writer's lease, or a writer's waiting, and wake those that may now enter."""
 
     name: str

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from segmented.errors import WrongKind
 from segmented.keys import reentrant_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
-from segmented.protocol.base import Operation
+from segmented.protocol.base import Operation, Release
 from segmented.protocol.lock.wire import FENCE_IDLE_MS
 from segmented.protocol.wire import (
     Call,
@@ -50,7 +50,7 @@ class RenewReentrant(Operation[Renewed | Lost]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseReentrant(Operation[Released | Lost]):
+class ReleaseReentrant(Release[Released | Lost]):
     """Remove this entry from the owner's count, once; the last one frees the lock and wakes a waiter."""
 
     name: str

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from segmented.errors import PermitsMismatch
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
-from segmented.protocol.base import Operation
+from segmented.protocol.base import Operation, Release
 from segmented.protocol.lock.wire import FENCE_IDLE_MS
 from segmented.protocol.wire import Call, Codec, released_or_lost, renewed_or_lost, script_call, text, unsure_if_lost
 
@@ -39,7 +39,7 @@ class RenewPermit(Operation[Renewed | Lost]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReleasePermit(Operation[Released | Lost]):
+class ReleasePermit(Release[Released | Lost]):
     """Release the holder's permit, and wake one waiter."""
 
     name: str

@@ -16,7 +16,8 @@ from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import RedisError, ResponseError
 
 from segmented.errors import SegmentedError, StoreUnavailable
-from segmented.plans.tasks import begun
+from segmented.plans.tasks import begun, to_the_end
+from segmented.protocol.base import Release
 from segmented.stores.redis.addresses import Deployment
 from segmented.stores.redis.async_link import AsyncLink
 from segmented.stores.redis.cluster_exchange import (
@@ -84,7 +85,9 @@ class AsyncClusterLink:
 
     async def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Perform one operation on the node that serves its keys."""
-        return await self._run(partial(perform_one, operation, self.seen), slot_for(operation), deadline)
+        exchange = partial(perform_one, operation, self.seen)
+        run = partial(self._run, exchange, slot_for(operation), deadline, is_release=isinstance(operation, Release))
+        return await (to_the_end(run) if isinstance(operation, Release) else run())
 
     async def perform_all(
         self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
@@ -95,6 +98,7 @@ class AsyncClusterLink:
         """
         answers: dict[int, AnswerT | SegmentedError] = {}
         unsure: set[int] = set()  # may have run: the replies were lost
+        is_release = any(isinstance(one, Release) for one in operations)
         give_up = min(deadline, self._clock.now() + self._patience)
         divided: dict[Host | None, list[tuple[int, list[int]]]] = defaultdict(list)
         for slot, places in shares(self.map, operations, size_max=BATCH_MAX):
@@ -105,7 +109,8 @@ class AsyncClusterLink:
                 batch = [operations[place] for place in places]
                 found: list[Any]
                 try:
-                    found = await self._run(partial(perform_all, batch, where, self.seen), slot, deadline)
+                    exchange = partial(perform_all, batch, where, self.seen)
+                    found = await self._run(exchange, slot, deadline, is_release=is_release)
                 except SegmentedError as error:
                     found = [error] * len(batch)
                     unsure.update(places)
@@ -157,7 +162,9 @@ class AsyncClusterLink:
         """Disconnect all unused wires, and wait until their sockets are closed."""
         await asyncio.gather(*(begun(link.aclose) for link in list(self._links.values())))
 
-    async def _run(self, make_exchange: MakeExchange[AnswerT], slot: int, deadline: float) -> AnswerT:
+    async def _run(
+        self, make_exchange: MakeExchange[AnswerT], slot: int, deadline: float, *, is_release: bool = False
+    ) -> AnswerT:
         attempts = Attempts(make_exchange)
         give_up = min(deadline, self._clock.now() + self._patience)
         going = way(self.map, slot)
@@ -167,7 +174,7 @@ class AsyncClusterLink:
                 case Visit(host, is_asking):
                     make = attempts.asking if is_asking else attempts.direct
                     try:
-                        return await self._link(host).run(make, deadline=deadline)
+                        return await self._link(host).run(make, deadline=deadline, is_release=is_release)
                     except (RedisError, OSError) as error:
                         attempts.failed(error)
                         step = going.throw(error)

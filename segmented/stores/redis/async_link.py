@@ -13,7 +13,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError, TimeoutError as RedisTimeoutError
 
 from segmented.errors import StoreBusy
-from segmented.plans.tasks import Alarm, begun
+from segmented.plans.tasks import Alarm, begun, to_the_end
+from segmented.protocol.base import Release
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, publishing
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
 from segmented.stores.redis.exchange import (
@@ -26,6 +27,7 @@ from segmented.stores.redis.exchange import (
     perform_one,
 )
 from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS, TRANSPORT_ERRORS, none_free
+from segmented.stores.redis.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -141,23 +143,26 @@ class AsyncLink:
         self._tries = tries
         self.seen = Seen()
         self._is_failing = False
-        self._turns = asyncio.Semaphore(connections.wires_max)
+        self._turns = Turns(connections.wires_max)
         self._free: deque[AsyncWire] = deque()
         self.dialect = dialect
 
     async def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Perform one operation."""
-        return await self.run(partial(perform_one, operation, self.seen), deadline=deadline)
+        exchange = partial(perform_one, operation, self.seen)
+        return await self.run(exchange, deadline=deadline, is_release=isinstance(operation, Release))
 
     async def perform_all(
         self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
         """Perform independent operations, many per round trip; one answer or error each."""
         answers: list[AnswerT | SegmentedError] = []
+        is_release = any(isinstance(one, Release) for one in operations)
         for start in range(0, len(operations), BATCH_MAX):
             batch = operations[start : start + BATCH_MAX]
+            exchange = partial(perform_all, batch, where, self.seen)
             try:
-                answers += await self.run(partial(perform_all, batch, where, self.seen), deadline=deadline)
+                answers += await self.run(exchange, deadline=deadline, is_release=is_release)
             except TRANSPORT_ERRORS as error:
                 answers += [our_error(error, where)] * len(batch)
             except StoreBusy as error:
@@ -168,19 +173,31 @@ class AsyncLink:
         self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
     ) -> list[Any]:
         """Perform a release and then a waiter's attempt in one round trip; one answer or error each."""
-        return await self.run(partial(perform_all, (operation, behind), where, self.seen), deadline=deadline)
+        exchange = partial(perform_all, (operation, behind), where, self.seen)
+        return await self.run(exchange, deadline=deadline, is_release=True)
 
     async def publish(self, channel: str, word: str, *, deadline: float) -> None:
         """Send a message within a short time or not at all."""
         await self.run(partial(publishing, channel, word), deadline=min(deadline, self._clock.now() + PUBLISH_SECONDS))
 
-    async def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
-        """Run an exchange; each attempt creates a new one."""
+    async def run(
+        self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf, is_release: bool = False
+    ) -> AnswerT:
+        """Run an exchange; each attempt creates a new one.
+
+        A release passes all others that wait for a connection. A cancellation is raised when it has ended.
+        """
+        run = partial(self._run, make_exchange, deadline, is_release=is_release)
+        if is_release and (self._turns.locked() or not self._free or not self._free[-1].connection.is_connected):
+            return await to_the_end(run)
+        return await run()  # nothing to wait for but the reply, and a wire reads that in any case
+
+    async def _run(self, make_exchange: MakeExchange[AnswerT], deadline: float, *, is_release: bool) -> AnswerT:
         now = self._clock.now
         if self._turns.locked():
             try:
                 with Alarm(max(0.0, min(TURN_SECONDS, deadline - now()))):
-                    await self._turns.acquire()
+                    await self._turns.acquire(is_release=is_release)
             except TimeoutError as error:
                 raise none_free(self._connections.wires_max, is_failing=self._is_failing) from error
         else:

@@ -65,7 +65,7 @@ class AsyncRedisWakeups(AsyncioWakeups):
             return
         confirmed = self._wanted.setdefault(channel, asyncio.Event())
         if self._task is None:
-            self._task = asyncio.create_task(begun(self._run), name="segmented-listener")
+            self._start()
         with suppress(RedisError, OSError):  # the listener checks its list a little later anyway
             await self._link.publish(self._own_channel, "look", deadline=deadline)
         try:
@@ -89,23 +89,35 @@ class AsyncRedisWakeups(AsyncioWakeups):
 
     # --- the listener's task ---
 
+    def _start(self) -> None:
+        self._task = asyncio.create_task(begun(self._run), name="segmented-listener")
+        self._task.add_done_callback(self._note_end)
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        """Start again if somebody cancelled the task, as a program does that cancels all tasks it finds."""
+        if self._task is not task:
+            return  # it was closed
+        self._task = None
+        self._ask_again()
+        if self._lines and not task.get_loop().is_closed():
+            self._start()
+
     async def _run(self) -> None:
-        subscription = self._subscribe()
+        subscription: PubSub | None = None
         this = asyncio.current_task()
         try:
             # the driver may treat a cancellation as its own error; the task would then outlive the event loop
             while this is not None and not this.cancelling():
                 try:
+                    subscription = subscription or self._subscribe()
                     await self._listen_once(subscription)
                 except Exception:  # noqa: BLE001  # even an unreadable message: all waiters depend on this task
                     await asyncio.sleep(RECONNECT_SECONDS)
-                    with suppress(RedisError, OSError):
-                        await subscription.aclose()
-                    subscription = self._subscribe()
+                    await _closed(subscription)
+                    subscription = None
                     self._ask_again()
         finally:
-            with suppress(RedisError, OSError):
-                await subscription.aclose()
+            await _closed(subscription)
 
     async def _listen_once(self, subscription: PubSub) -> None:
         channels = [channel for channel in self._wanted if channel not in self._asked]
@@ -167,3 +179,9 @@ class AsyncRedisWakeups(AsyncioWakeups):
             self._used_at.pop(channel, None)
         if idle:
             await subscription.unsubscribe(*idle)
+
+
+async def _closed(subscription: PubSub | None) -> None:
+    if subscription is not None:
+        with suppress(RedisError, OSError):
+            await subscription.aclose()

@@ -184,13 +184,15 @@ class AsyncSentinelLink(AsyncLink):
         super().__init__(connections, clock, dialect=dialect, check=check)
         self._patience = patience
 
-    async def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
+    async def run(
+        self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf, is_release: bool = False
+    ) -> AnswerT:
         """Run an exchange on the current master."""
         attempts = Attempts(make_exchange)
         give_up = min(deadline, self._clock.now() + self._patience)
         for pause in pauses():
             try:
-                return await super().run(attempts.direct, deadline=deadline)
+                return await super().run(attempts.direct, deadline=deadline, is_release=is_release)
             except (RedisError, OSError) as error:
                 attempts.failed(error)
                 if not passes(error) or self._clock.now() + pause >= give_up:

@@ -70,8 +70,7 @@ class RedisWakeups(ThreadWakeups):
                 return
             confirmed = self._wanted.setdefault(channel, threading.Event())
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="segmented-listener", daemon=True)
-                self._thread.start()
+                self._start()
         self._call("look", deadline)
         if not confirmed.wait(min(LISTEN_TIMEOUT, max(0.0, deadline - self._clock.now()))):
             with self._state:
@@ -96,21 +95,30 @@ class RedisWakeups(ThreadWakeups):
 
     # --- the listener's thread ---
 
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="segmented-listener", daemon=True)
+        self._thread.start()
+
     def _run(self) -> None:
-        subscription = self._subscribe()
+        subscription: PubSub | None = None
         try:
             while not self._stopping.is_set():
                 try:
+                    subscription = subscription or self._subscribe()
                     self._listen_once(subscription)
                 except Exception:  # noqa: BLE001  # even an unreadable message: all waiters depend on this thread
                     self._stopping.wait(RECONNECT_SECONDS)
-                    with suppress(RedisError, OSError):
-                        subscription.close()
-                    subscription = self._subscribe()
+                    _close(subscription)
+                    subscription = None
                     self._ask_again()
         finally:
-            with suppress(RedisError, OSError):
-                subscription.close()
+            _close(subscription)
+            if not self._stopping.is_set():  # something ended the thread: start again
+                self._ask_again()
+                with self._state:
+                    self._thread = None
+                    if self._lines:
+                        self._start()
 
     def _listen_once(self, subscription: PubSub) -> None:
         with self._state:
@@ -178,3 +186,9 @@ class RedisWakeups(ThreadWakeups):
                 self._used_at.pop(channel, None)
         if idle:
             subscription.unsubscribe(*idle)
+
+
+def _close(subscription: PubSub | None) -> None:
+    if subscription is not None:
+        with suppress(RedisError, OSError):
+            subscription.close()
