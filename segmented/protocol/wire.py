@@ -156,6 +156,8 @@ class Codec:
     """Returns whether an operation needs `finish`."""
     wakes: Callable[[Any], tuple[str, str] | None] | None = None
     """For a possible release: returns the waiters' channel and the holder id that its message carries."""
+    quietly: Callable[[Any], Any] | None = None
+    """Returns a release without its message, for a caller that sends the attempt of a waiter right behind it."""
     doubt: Callable[[Any], Any] | None = None
     """Reads the answer to a repeat after a lost reply: the first attempt may have taken effect."""
     sight: Callable[[Reply, Any], Sight | None] | None = None

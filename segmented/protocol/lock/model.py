@@ -142,7 +142,8 @@ class LockModel:
             return Released() if self._releasers.get(operation.name) == operation.holder_id else Lost()
         del self._leases[operation.name]
         self._releasers[operation.name] = operation.holder_id
-        self._publish(lock_keys(operation.name).freed)
+        if not operation.quiet:
+            self._publish(lock_keys(operation.name).freed)
         return Released()
 
 

@@ -65,9 +65,13 @@ class RenameHolder(Operation[bool]):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseLock(Release[Released | Lost]):
-    """Delete the lock if it is the holder's, and wake a waiter. A repeat gets Released until another releases it."""
+    """Delete the lock if it is the holder's, and wake a waiter. A repeat gets Released until another releases it.
+
+    A `quiet` release wakes no waiter, because the caller sends the attempt of one right behind it.
+    """
 
     name: str
     holder_id: str
     delay_ms: int = 0
     is_key: bool = False
+    quiet: bool = False

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Compare and delete, then wake one waiter per process. Safe to run twice: a repeat after a lost reply gets "released"
+-- Compare and delete, then wake one waiter per process, unless it is quiet. Safe to run twice: a repeat after a lost reply gets "released"
 -- until another holder has released the lock.
 -- KEYS     1 lock (string: holder id)   2 fence (hash: token, releaser, delay)   3 freed (channel)
--- ARGV     1 holder_id   2 delay_ms
+-- ARGV     1 holder_id   2 delay_ms   3 is_quiet ("1")
 -- answers  {"released"}   {"lost"}
 local lock, fence, holder_id, delay_ms = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
 if redis.call('GET', lock) ~= holder_id then
@@ -16,5 +16,7 @@ redis.call('DEL', lock)
 if redis.call('EXISTS', fence) == 1 then
   redis.call('HSET', fence, 'releaser', holder_id)
 end
-redis.call('PUBLISH', KEYS[3], holder_id)
+if ARGV[3] ~= '1' then
+  redis.call('PUBLISH', KEYS[3], holder_id)
+end
 return { 'released' }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -98,7 +99,8 @@ def _decode_rename(_: RenameHolder, reply: Reply) -> bool:
 
 def _encode_release(operation: ReleaseLock) -> Call:
     keys = _listed(operation.name, is_key=operation.is_key)
-    return Call(load_script("release_lock"), keys, (operation.holder_id, operation.delay_ms))
+    arguments = (operation.holder_id, operation.delay_ms)
+    return Call(load_script("release_lock"), keys, (*arguments, "1") if operation.quiet else arguments)
 
 
 # --- by the server's own commands ---
@@ -120,7 +122,8 @@ def _native_release(operation: ReleaseLock, dialect: Dialect) -> Sequence[Comman
     if operation.delay_ms:
         return ()
     keys = _keys(operation)
-    return (dialect.compare_and_delete(keys.lock, operation.holder_id), ("PUBLISH", keys.freed, operation.holder_id))
+    deleting = dialect.compare_and_delete(keys.lock, operation.holder_id)
+    return (deleting,) if operation.quiet else (deleting, ("PUBLISH", keys.freed, operation.holder_id))
 
 
 def _decode_native_release(_: ReleaseLock, replies: Sequence[Reply]) -> Released | None:
@@ -129,6 +132,10 @@ def _decode_native_release(_: ReleaseLock, replies: Sequence[Reply]) -> Released
 
 def _wakes(operation: ReleaseLock) -> tuple[str, str]:
     return _keys(operation).freed, operation.holder_id
+
+
+def _quietly(operation: ReleaseLock) -> ReleaseLock:
+    return replace(operation, quiet=True)
 
 
 # --- follow-up commands on the same connection ---
@@ -155,6 +162,7 @@ CODECS: Final = {
         released_or_lost,
         native=Native(_native_release, _decode_native_release),
         wakes=_wakes,
+        quietly=_quietly,
         doubt=unsure_if_lost,
     ),
 }

@@ -109,25 +109,34 @@ class AsyncRedisStore:
 
     async def _release(self, operation: Operation[AnswerT], channel: str, holder_id: str, deadline: float) -> AnswerT:
         # The next waiter of this process does not have to wait for the message, which another task delivers.
-        self.wakeups.note_release(holder_id)
         place = self.wakeups.take_offer(channel)
         if place is not None:
-            return await self._hand_over(operation, place, deadline)
+            return await self._hand_over(operation, place, channel, holder_id, deadline)
+        self.wakeups.note_release(holder_id)
         try:
             with Translated(self._where):
                 return await self._link.perform(operation, deadline=deadline)
         finally:
             self.wakeups.signal(channel)
 
-    async def _hand_over(self, operation: Operation[AnswerT], place: Place, deadline: float) -> AnswerT:
-        """Release, and then make the attempt of the next waiter."""
+    async def _hand_over(
+        self, operation: Operation[AnswerT], place: Place, channel: str, holder_id: str, deadline: float
+    ) -> AnswerT:
+        """Release, and then make the attempt of the next waiter; waiters of other processes are not woken in vain."""
         offer, asked_at = cast("Offer", place.offer), self.clock.now()
         handed: tuple[object, float] | None = None
+        quietly = CODECS[type(operation)].quietly
+        if quietly is None:
+            self.wakeups.note_release(holder_id)
+        release = operation if quietly is None else quietly(operation)
         try:
             with Translated(self._where):
-                answer, attempt = await self._link.free(operation, offer.attempt, where=self._where, deadline=deadline)
+                answer, attempt = await self._link.free(release, offer.attempt, where=self._where, deadline=deadline)
             if not isinstance(attempt, SegmentedError):  # on an error the waiter makes its own attempt
                 handed = attempt, asked_at
+            elif quietly is not None:
+                with suppress(RedisError, OSError):
+                    await self._link.publish(channel, holder_id, deadline=deadline)
         finally:
             undo = self.wakeups.hand(place, handed)
         if undo is not None:

@@ -36,20 +36,19 @@ def test_a_listener_task_that_was_cancelled_is_started_again(valkey_url: str) ->
                 name = uuid4().hex
                 held = await AsyncLock(other, name, ttl=60).acquire(timeout=0)
                 lock = AsyncLock(store, name, ttl=60)
-                if is_waited_for:
-                    waiter = asyncio.ensure_future(lock.acquire(timeout=20))
-                    await parked(store, 1)
+                waiters = [asyncio.ensure_future(lock.acquire(timeout=20))] if is_waited_for else []
+                await parked(store, len(waiters))
                 for task in listener_tasks():
                     task.cancel()
                 await asyncio.sleep(0.05)
                 if not is_waited_for:
                     assert listener_tasks() == []
-                    waiter = asyncio.ensure_future(lock.acquire(timeout=20))
+                    waiters = [asyncio.ensure_future(lock.acquire(timeout=20))]
                 await asyncio.sleep(0.5)
                 assert len(listener_tasks()) == 1
                 await held.release()
                 async with asyncio.timeout(SOON):
-                    await (await waiter).release()
+                    await (await waiters[0]).release()
         assert listener_tasks() == []
 
     asyncio.run(body())
