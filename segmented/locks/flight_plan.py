@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, LoaderFailed, StoreError
+from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, LoaderFailed, StoreError, StoreRefused
 from segmented.locks.durations import DEFAULT_WAIT, checked_timeout, is_whole, milliseconds
 from segmented.locks.lease_state import trusted_until
 from segmented.locks.lock import LockClaim
 from segmented.models import Cached, Held, MayLoad, Outpaced
 from segmented.plans import Now, Plan, perform, wait_for
-from segmented.protocol import ReadOrAcquire, WriteCached
+from segmented.protocol import ForgetCached, ReadCached, ReadOrAcquire, WriteCached
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +35,15 @@ DEFAULT_ERROR_TTL: Final = 1.0
 DEFAULT_SIZE_MAX: Final = 1024 * 1024
 HOLD_OFF_MS_MIN: Final = 1_000
 DETAIL_LENGTH_MAX: Final = 500
+LOOKS_MAX: Final = 5
+"""Looks at a value that cannot be read, which other callers keep again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A kept value, as `load` restored it."""
+
+    value: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +56,44 @@ class Turn:
     old: Cached | None
 
 
-def look_plan(name: str, holder_id: str, options: FlightOptions) -> Plan[Cached | Turn]:
+def look_plan(name: str, holder_id: str, options: FlightOptions) -> Plan[Opened | Turn]:
     """Return the kept value, or the caller's turn; wait while another caller loads a missing value.
 
-    Raises AcquireTimeout if others load for longer than `wait`, and LeaseLost if the answer arrives after the lease has
-    expired; nothing is left behind.
+    A value that `load` cannot read, for example one of an older release, is dropped as if it were missing. Raises
+    LoaderFailed for a kept failure, AcquireTimeout if others load for longer than `wait`, and LeaseLost if the answer
+    arrives after the lease has expired; nothing is left behind.
     """
+    for attempt in range(1, LOOKS_MAX + 1):
+        found = yield from _one_look(name, holder_id, options)
+        if isinstance(found, Turn):
+            return found
+        try:
+            return Opened(options.opened(name, found))
+        except LoaderFailed:
+            raise
+        except Exception as error:
+            _log.warning("flight.unreadable", extra={"flight": name, "reason": described(error)})
+            if attempt == LOOKS_MAX:  # others keep on writing such values
+                raise
+            yield from perform(ForgetCached(name, only=found))
+    raise AssertionError  # the loop returns or raises
+
+
+def _one_look(name: str, holder_id: str, options: FlightOptions) -> Plan[Cached | Turn]:
     claim = LockClaim(name, holder_id, options.lease_ms)
-    answer, asked_at = yield from wait_for(
-        ReadOrAcquire(name, holder_id, options.lease_ms, options.hold_off_ms),
-        channel=claim.channel,
-        timeout=options.wait,
-        is_busy=lambda answer: isinstance(answer, Held),
-        undo=claim.releasing,
-    )
+    try:
+        answer, asked_at = yield from wait_for(
+            ReadOrAcquire(name, holder_id, options.lease_ms, options.hold_off_ms),
+            channel=claim.channel,
+            timeout=options.wait,
+            is_busy=lambda answer: isinstance(answer, Held),
+            undo=claim.releasing,
+        )
+    except StoreRefused:  # perhaps the server's memory is full: reading needs none
+        kept = yield from perform(ReadCached(name))
+        if isinstance(kept, Cached):
+            return kept
+        raise
     if isinstance(answer, Cached):
         return answer
     if not isinstance(answer, MayLoad):
@@ -69,7 +102,8 @@ def look_plan(name: str, holder_id: str, options: FlightOptions) -> Plan[Cached 
         with suppress(StoreError):  # the lease expires on its own
             yield from perform(claim.releasing())
         raise LeaseLost(name, holder_id)
-    return Turn(claim, answer.acquired, asked_at, answer.old)
+    old = answer.old
+    return Turn(claim, answer.acquired, asked_at, old if old is not None and options.can_open(name, old) else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +139,7 @@ def landing_plan(turn: Turn, outcome: Loaded | Failed, options: FlightOptions) -
             yield from _keep_plan(turn, entry)
             return entry.value
     if turn.old is not None:
-        reason = f"{type(outcome.error).__qualname__}: {outcome.error}"
-        _log.warning("flight.refresh_failed", extra={"flight": name, "reason": reason})
+        _log.warning("flight.refresh_failed", extra={"flight": name, "reason": described(outcome.error)})
         return turn.old
     failure = options.failure(outcome.error)
     if failure is not None:
@@ -198,7 +231,7 @@ class FlightOptions:
     def failure(self, error: Exception) -> Entry | None:
         """Return the entry to keep for a loader's error, its type and the start of its message, or None."""
         ttl_ms = _kept_ms(self.error_ttl, "error_ttl")
-        detail = str(error)[:DETAIL_LENGTH_MAX]
+        detail = _text_of(error)[:DETAIL_LENGTH_MAX]
         body = json.dumps({"kind": type(error).__qualname__, "detail": detail})
         return Entry(Cached("error", body), ttl_ms) if ttl_ms else None
 
@@ -212,6 +245,26 @@ class FlightOptions:
             case "bytes":
                 return self.load(base64.b64decode(kept.body))
         raise LoaderFailed(name, **json.loads(kept.body))
+
+    def can_open(self, name: str, kept: Cached) -> bool:
+        """Return whether `load` can read a kept value."""
+        try:
+            self.opened(name, kept)
+        except Exception:  # noqa: BLE001  # any error of the caller's `load`
+            return False
+        return True
+
+
+def described(error: Exception) -> str:
+    """Return an error's type and message."""
+    return f"{type(error).__qualname__}: {_text_of(error)}"
+
+
+def _text_of(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001  # an error of the caller's own, whose text fails in any way
+        return f"its text cannot be read ({type(failure).__qualname__})"
 
 
 def _kept_ms(seconds: float, what: str) -> int:

@@ -25,7 +25,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
 from uuid import uuid4
 
-from segmented.errors import InvalidInput, SegmentedError
+from segmented.errors import InvalidInput, LoaderFailed, SegmentedError
 from segmented.locks.call_keys import KEY_ATTRIBUTE, CallKey, checked_function, name_of, shape_of
 from segmented.locks.durations import DEFAULT_WAIT, checked_name
 from segmented.locks.flight_plan import (
@@ -35,6 +35,7 @@ from segmented.locks.flight_plan import (
     Failed,
     FlightOptions,
     Loaded,
+    Opened,
     landing_plan,
     look_plan,
 )
@@ -82,8 +83,8 @@ class SingleFlight:
         """
         store = sync_store(self._given, WHO)
         turn = run_sync(look_plan(checked_name(key, WHO), uuid4().hex, self._options), store)
-        if isinstance(turn, Cached):
-            return _landed(key, turn, self._options)  # type: ignore[no-any-return]  # what a loader gave
+        if isinstance(turn, Opened):
+            return turn.value  # type: ignore[no-any-return]  # what a loader gave
         lease = Lease(store, turn.claim, RENEWAL, turn.acquired, turn.asked_at)
         outcome: Loaded | Failed
         try:
@@ -98,9 +99,12 @@ class SingleFlight:
         return _landed(key, found, self._options)  # type: ignore[no-any-return]  # what the loader gave
 
     def peek(self, key: str, *, default: V | None = None) -> Any:  # noqa: ANN401  # whatever was kept
-        """Return the kept value without loading, or `default`. Raises LoaderFailed for a kept failure."""
+        """Return the kept value without loading, or `default` if none is kept that `load` can read.
+
+        Raises LoaderFailed for a kept failure.
+        """
         found = run_sync(perform(ReadCached(checked_name(key, WHO))), sync_store(self._given, WHO))
-        return default if isinstance(found, Uncached) else self._options.opened(key, found)
+        return _peeked(key, found, default, self._options)
 
     def forget(self, key: str) -> bool:
         """Drop the kept value and do not keep one that is being loaded now. Return whether one was kept.
@@ -146,8 +150,8 @@ class AsyncSingleFlight:
         """
         store = async_store(self._given, WHO)
         turn = await run_async(look_plan(checked_name(key, WHO), uuid4().hex, self._options), store)
-        if isinstance(turn, Cached):
-            return _landed(key, turn, self._options)  # type: ignore[no-any-return]  # what a loader gave
+        if isinstance(turn, Opened):
+            return turn.value  # type: ignore[no-any-return]  # what a loader gave
         lease = AsyncLease(store, turn.claim, RENEWAL, turn.acquired, turn.asked_at)
         outcome: Loaded | Failed
         try:
@@ -162,9 +166,12 @@ class AsyncSingleFlight:
         return _landed(key, found, self._options)  # type: ignore[no-any-return]  # what the loader gave
 
     async def peek(self, key: str, *, default: V | None = None) -> Any:  # noqa: ANN401  # whatever was kept
-        """Return the kept value without loading, or `default`. Raises LoaderFailed for a kept failure."""
+        """Return the kept value without loading, or `default` if none is kept that `load` can read.
+
+        Raises LoaderFailed for a kept failure.
+        """
         found = await run_async(perform(ReadCached(checked_name(key, WHO))), async_store(self._given, WHO))
-        return default if isinstance(found, Uncached) else self._options.opened(key, found)
+        return _peeked(key, found, default, self._options)
 
     async def forget(self, key: str) -> bool:
         """Drop the kept value and do not keep one that is being loaded now; see `SingleFlight.forget`."""
@@ -282,3 +289,14 @@ def _landed(key: str, found: Cached | Failed, options: FlightOptions) -> Any:  #
     if isinstance(found, Failed):
         raise found.error
     return options.opened(key, found)
+
+
+def _peeked(key: str, found: Cached | Uncached, default: object, options: FlightOptions) -> Any:  # noqa: ANN401  # as above
+    if isinstance(found, Uncached):
+        return default
+    try:
+        return options.opened(key, found)
+    except LoaderFailed:
+        raise
+    except Exception:  # noqa: BLE001  # any error of the caller's `load`
+        return default

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from segmented.errors import AcquireTimeout, SegmentedError, StoreUnavailable
-from segmented.locks.flight_plan import Failed, FlightOptions, Loaded, landing_plan, look_plan
+from segmented.locks.flight_plan import Failed, FlightOptions, Loaded, Opened, landing_plan, look_plan
 from segmented.models import Cached
 from segmented.plans import perform
 from segmented.protocol import ForgetCached, ReadCached
@@ -44,8 +44,8 @@ def caller(source: Source, name: str, options: FlightOptions, *, work: float, de
     """Do what `SingleFlight.get` does, with a loader that reads the source at once and then takes its time."""
     yield from perform(Sleep(delay))
     turn = yield from look_plan(NAME, name, options)
-    if isinstance(turn, Cached):
-        return options.opened(NAME, turn)
+    if isinstance(turn, Opened):
+        return turn.value
     try:
         source.calls += 1
         number = source.calls

@@ -88,7 +88,10 @@ class CacheModel:
 
     def forget(self, operation: ForgetCached) -> Forgotten:
         """Drop the value, and refuse all tokens granted so far."""
-        was_kept = self._living(operation.name) is not None
+        kept = self._living(operation.name)
+        if operation.only is not None and (kept is None or kept.value != operation.only):
+            return Forgotten(was_kept=False)
+        was_kept = kept is not None
         self._values.pop(operation.name, None)
         last = self._locks.last_token(operation.name)
         if last is not None:

@@ -57,9 +57,13 @@ class WriteCached(Operation[Written | Outpaced]):
 
 @dataclass(frozen=True, slots=True)
 class ForgetCached(Operation[Forgotten]):
-    """Drop the cached value, and refuse writes by the current and all earlier holders of the lock."""
+    """Drop the cached value, and refuse writes by the current and all earlier holders of the lock.
+
+    With `only`, do nothing if another value is cached.
+    """
 
     name: str
+    only: Cached | None = None
 
 
 # --- over the wire ---
@@ -101,7 +105,8 @@ def _decode_write(_: WriteCached, reply: Reply) -> Written | Outpaced:
 
 
 def _encode_forget(operation: ForgetCached) -> Call:
-    return script_call("forget_cached", cache_keys(operation.name).listed())
+    only = () if operation.only is None else (operation.only.kind, operation.only.body)
+    return script_call("forget_cached", cache_keys(operation.name).listed(), *only)
 
 
 def _decode_forget(_: ForgetCached, reply: Reply) -> Forgotten:

@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented import AsyncMemoryStore, MemoryStore, protocol as op
-from segmented.errors import AcquireTimeout, InvalidInput, LoaderFailed, StoreUnavailable
+from segmented.errors import AcquireTimeout, InvalidInput, LoaderFailed, StoreRefused, StoreUnavailable
 from segmented.locks import AsyncLock
 from segmented.locks.call_keys import key_for
 from segmented.locks.flight_plan import FlightOptions
 from segmented.locks.flights import AsyncSingleFlight, SingleFlight, single_flight
+from segmented.models import Acquired, Cached, Forgotten, Released, Written
+from segmented.stores.redis import RedisStore
 from tests.contract.caches.flights import Flight, Loader
 from tests.contract.locks.locked import is_free
 
 if TYPE_CHECKING:
     from segmented.protocol import Operation
+    from segmented.servers import ValkeyServer
     from tests.fixtures.stores import Side
 
 
@@ -103,6 +106,83 @@ def test_every_caller_gets_the_same_shape_the_one_that_loaded_too(side: Side) ->
     flight, key, loader = Flight(side), side.name(), Loader({"size": (1, 2), 3: "three"})
     expected = {"size": [1, 2], "3": "three"}
     assert [flight.get(key, loader), flight.get(key, loader)] == [expected, expected]
+
+
+class Speechless(Exception):
+    """An error whose text fails."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_a_loaders_error_whose_text_fails_stays_the_loaders_error(side: Side) -> None:
+    flight, key, error = Flight(side), side.name(), Speechless()
+    with pytest.raises(Speechless) as caught:
+        flight.get(key, Loader(error))
+    assert caught.value is error
+    with pytest.raises(LoaderFailed) as told:
+        flight.get(key, Loader(1))
+    assert (told.value.kind, told.value.detail) == ("Speechless", "its text cannot be read (RuntimeError)")
+
+
+def test_a_refresh_that_fails_with_such_an_error_leaves_the_old_value(side: Side) -> None:
+    flight, key = Flight(side, ttl=60, refresh_ahead=59.95), side.name()
+    assert flight.get(key, Loader("old")) == "old"
+    side.pass_time(0.1)
+    assert flight.get(key, Loader(Speechless())) == "old"
+
+
+def test_a_kept_value_that_load_cannot_read_is_a_miss(side: Side) -> None:
+    key, loader = side.name(), Loader({"release": 2})
+    old = Flight(side, dump=repr, load=str)
+    assert old.get(key, Loader({"release": 1})) == "{'release': 1}"
+    new = Flight(side)
+    assert new.peek(key, default="nothing") == "nothing"
+    assert [new.get(key, loader) for _ in range(3)] == [{"release": 2}] * 3
+    assert (loader.calls, is_free(side, key)) == (1, True)
+
+
+def test_a_kept_failure_that_cannot_be_read_is_a_miss(side: Side) -> None:
+    key = side.name()
+    flight = Flight(side)
+    with pytest.raises(KeyError):
+        flight.get(key, Loader(KeyError("x")))
+    held = side.execute(op.AcquireLock(key, "h", 60_000))
+    assert isinstance(held, Acquired)
+    write = op.WriteCached(key, "h", held.fencing_token, Cached("error", '{"what": 1}'), 60_000)
+    assert side.execute(write) == Written()
+    assert side.execute(op.ReleaseLock(key, "h")) == Released()
+    assert flight.get(key, Loader("here")) == "here"
+
+
+def test_a_value_that_is_due_for_a_refresh_and_cannot_be_read_does_not_replace_a_failure(side: Side) -> None:
+    key, error = side.name(), ValueError("down")
+    Flight(side, dump=repr, load=str, refresh_ahead=59.95).get(key, Loader({"release": 1}))
+    side.pass_time(0.1)
+    with pytest.raises(ValueError, match="down"):
+        Flight(side, refresh_ahead=59.95).get(key, Loader(error))
+
+
+def test_only_the_value_that_was_read_is_dropped(side: Side) -> None:
+    key = side.name()
+    flight = Flight(side)
+    flight.get(key, Loader("new"))
+    assert side.execute(op.ForgetCached(key, only=Cached("text", '"old"'))) == Forgotten(was_kept=False)
+    assert flight.peek(key) == "new"
+    assert side.execute(op.ForgetCached(key, only=Cached("text", '"new"'))) == Forgotten(was_kept=True)
+    assert flight.peek(key) is None
+
+
+def test_a_kept_value_is_read_although_the_servers_memory_is_full(private_valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(private_valkey.url) as store:
+        flight = single_flight(store, ttl=60)
+        assert flight.get("kept", lambda: "value") == "value"
+        store.client.config_set("maxmemory", 1)
+        assert flight.get("kept", lambda: "another") == "value"
+        with pytest.raises(StoreRefused, match="memory"):
+            flight.get("missing", lambda: "value")
+        store.client.config_set("maxmemory", 0)
+        assert flight.get("missing", lambda: "value") == "value"
 
 
 def test_another_serializer_may_make_bytes(side: Side) -> None:
