@@ -51,6 +51,8 @@ class FileDeadLetters:
 
     def _start_over(self) -> None:
         self._kept: dict[str, _Kept] = {}
+        self._places: list[_Kept] = []
+        """The letters by their place, which counts from 1."""
         self._file_id = (0, 0)
         self._read_to = 0
 
@@ -71,11 +73,11 @@ class FileDeadLetters:
     def take(self, after: int, attempts_max: int) -> DeadLetter | None:
         """Return the first letter after `after` that has an attempt left, and append the attempt."""
         with self._opened() as file:
-            for kept in self._kept.values():
-                letter = kept.letter
-                if not kept.is_done and letter.place > after and letter.attempts < attempts_max:
-                    self._append(file, {"attempt": letter.work.work_id})
-                    return self._kept[letter.work.work_id].letter
+            for index in range(max(after, 0), len(self._places)):
+                kept = self._places[index]
+                if not kept.is_done and kept.letter.attempts < attempts_max:
+                    self._append(file, {"attempt": kept.letter.work.work_id})
+                    return kept.letter
         return None
 
     def put_back(self, letter: DeadLetter) -> None:
@@ -158,7 +160,8 @@ class FileDeadLetters:
             happened = next(iter(event))
             if happened == "recorded" and work_id not in self._kept:
                 work = Work(event["name"], event["payload"], work_id)
-                self._kept[work_id] = _Kept(DeadLetter(work, len(self._kept) + 1, 0))
+                kept = self._kept[work_id] = _Kept(DeadLetter(work, len(self._kept) + 1, 0))
+                self._places.append(kept)
         except (ValueError, AttributeError, StopIteration, KeyError, TypeError, InvalidInput):
             return  # half a line from a crash, or a line from an editor
         kept = self._kept.get(work_id)
