@@ -160,8 +160,8 @@ class FileDeadLetters:
             happened = next(iter(event))
             if happened == "recorded" and work_id not in self._kept:
                 work = Work(event["name"], event["payload"], work_id)
-                kept = self._kept[work_id] = _Kept(DeadLetter(work, len(self._kept) + 1, 0))
-                self._places.append(kept)
+                self._places.append(_Kept(DeadLetter(work, len(self._kept) + 1, 0)))
+                self._kept[work_id] = self._places[-1]
         except (ValueError, AttributeError, StopIteration, KeyError, TypeError, InvalidInput):
             return  # half a line from a crash, or a line from an editor
         kept = self._kept.get(work_id)

@@ -127,7 +127,7 @@ class _LeaseState(StaysInItsProcess):
     @property
     def is_trusted(self) -> bool:
         """Return whether the holder may still act, by its own clock. This may be wrong: see the module."""
-        return not self.has_ended and not self.is_lost
+        return self._is_in_its_process() and not self.has_ended and not self.is_lost
 
     def remaining(self) -> float:
         """Return the seconds until it expires, by the client's own clock, or 0 if it has ended."""

@@ -24,8 +24,11 @@ class StaysInItsProcess:
     _process_id: int
     """The process that acquired it, which each class notes when it is created."""
 
+    def _is_in_its_process(self) -> bool:
+        return os.getpid() == self._process_id
+
     def _require_own_process(self) -> None:
-        if os.getpid() != self._process_id:
+        if not self._is_in_its_process():
             message = f"the lease on {self.name!r} belongs to process {self._process_id}; acquire in this one"
             raise InvalidInput(message)
 

@@ -100,8 +100,11 @@ class LeaseState(Hinted, StaysInItsProcess):
 
     @property
     def is_trusted(self) -> bool:
-        """Return whether the holder may still act on the lease; False once it has asked for the release."""
-        return not self.has_ended and not self.is_lost and not self._releases_asked
+        """Return whether the holder may still act on the lease; False once it has asked for the release.
+
+        False in a forked child too: the lease stays with the process that acquired it.
+        """
+        return self._is_in_its_process() and not (self.has_ended or self.is_lost or self._releases_asked)
 
     @property
     def is_over(self) -> bool:

@@ -72,7 +72,7 @@ class ZooKeeperLeaseState(StaysInItsProcess, Held):
 
     def remaining(self) -> float:
         """Return the seconds for which it may be trusted without an answer from ZooKeeper, or 0 if it is in doubt."""
-        if self.is_lost or self.is_over():
+        if not self._is_in_its_process() or self.is_lost or self.is_over():
             return 0.0
         return max(0.0, self.trusted_until - self._session.clock.now())
 

@@ -28,3 +28,10 @@ def test_the_system_clock_only_grows_and_minds_no_wall_clock(monkeypatch: pytest
     monkeypatch.setattr(time, "time", lambda: 0.0)
     after = clock.now()
     assert 0 <= after - before < 5
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="this system has no clock of that name")
+def test_the_system_clock_goes_on_while_the_machine_is_suspended() -> None:
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    found = SystemClock().now()
+    assert before <= found <= time.clock_gettime(time.CLOCK_BOOTTIME)

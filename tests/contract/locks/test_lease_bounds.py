@@ -53,6 +53,8 @@ def test_a_lease_is_of_no_use_in_a_child_process_and_stays_the_parents(valkey_ur
     with RedisStore.from_url(valkey_url) as store:
         lease = Lock(store, "forked").acquire(timeout=0)
         sentence = f"the lease on 'forked' belongs to process {os.getpid()}; acquire in this one"
+        assert in_child(lambda: f"{lease.is_trusted} {lease.remaining():g}") == "False 0"
+        assert lease.is_trusted
         assert in_child(lease.require) == sentence
         assert in_child(lease.renew) == sentence
         assert in_child(lease.release) == sentence
