@@ -36,6 +36,8 @@ def code_of(error: DBAPIError) -> str | int | None:
     first = original.args[0] if original is not None and original.args else None
     if isinstance(first, int):
         return first
+    if isinstance(first, dict):  # pg8000: the server's fields by their letters
+        return str(first["C"]) if "C" in first else None
     code = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
     return None if code is None else str(code)
 
@@ -43,7 +45,12 @@ def code_of(error: DBAPIError) -> str | int | None:
 def said(error: BaseException) -> str:
     """Return the driver's message in one line, without the statement or its values."""
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    words = original.args[1] if len(original.args) > 1 and isinstance(original.args[0], int) else original
+    words: object = original
+    match original.args:
+        case (int(), text, *_):
+            words = text
+        case ({"M": text}, *_):  # pg8000, as above
+            words = text
     first = str(words).partition("Is the server running")[0]  # a question in the middle of our sentence
     return " ".join(first.split()).rstrip(".")
 

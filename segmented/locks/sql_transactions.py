@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 from sqlalchemy import Connection, event
 from sqlalchemy.orm import Session
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from segmented.locks.holdings import Follower, Transaction
 
 INFO_KEY: Final = "segmented.locks.followers"
-"""The key under which a pooled connection keeps the followers of its transaction."""
+"""The key under which a session, or a pooled connection, keeps the followers of its transaction."""
+CONNECTIONS_KEY: Final = "segmented.locks.connections"
+"""The key under which a session keeps the connections that its transaction has begun on."""
 
 
 class _Watch:
@@ -46,32 +48,26 @@ class _Watch:
 
 
 class SessionWatch(_Watch):
-    """Follows the transactions of a session, or of the connection whose transaction it has joined."""
+    """Follows the transactions of a session, or of a connection whose transaction it has joined."""
 
     def __init__(self, session: Session) -> None:
         """Create a watch of `session` without followers."""
         self._session = session
 
     def is_open(self) -> bool:
-        """Return whether a transaction has begun, in the session or in the connection that it joined."""
-        outer = _outer(self._session)
-        return self._session.in_transaction() or (outer is not None and outer.in_transaction())
+        """Return whether a transaction has begun, in the session or in a connection that it joined."""
+        return self._session.in_transaction() or any(map(_is_in_transaction, _connections(self._session)))
 
     def follow(self, follower: Follower) -> None:
         """Notify `follower` from now on."""
-        with _guard:
-            is_new = self._session not in _followers
-            _followers.setdefault(self._session, []).append(follower)
-        if is_new:
-            event.listen(self._session, "before_commit", _before_session_commit)
-            event.listen(self._session, "after_transaction_end", _after_session_end)
+        self._session.info.setdefault(INFO_KEY, []).append(follower)
 
     def leave(self, follower: Follower) -> None:
         """Stop notifying `follower`."""
-        _discard(_followers.get(self._session, []), follower)
-        outer = _outer(self._session)
-        if outer is not None and not (outer.closed or outer.invalidated):
-            _discard(outer.info.get(INFO_KEY, []), follower)
+        _discard(self._session.info.get(INFO_KEY, []), follower)
+        for connection in _connections(self._session):
+            if not (connection.closed or connection.invalidated):
+                _discard(connection.info.get(INFO_KEY, []), follower)
 
 
 class ConnectionWatch(_Watch):
@@ -87,15 +83,15 @@ class ConnectionWatch(_Watch):
 
     def follow(self, follower: Follower) -> None:
         """Notify `follower` from now on, until the connection goes back to its pool."""
-        self._connection.info.setdefault(INFO_KEY, []).append(follower)
-        for target, name, listener in (
-            (self._connection, "commit", _before_connection_commit),
-            (self._connection, "begin", _after_connection_end),
-            (Pool, "checkin", _after_checkin),
-        ):
+        followers = self._connection.info.setdefault(INFO_KEY, [])
+        followers.append(follower)
+        proxied = self._connection.connection
+        if proxied.is_detached:
+            _detached[id(proxied.dbapi_connection)] = followers
+        for name, listener in CONNECTION_EVENTS.items():
             with _guard:
-                if not event.contains(target, name, listener):
-                    event.listen(target, name, listener)
+                if not event.contains(self._connection, name, listener):
+                    event.listen(self._connection, name, listener)
 
     def leave(self, follower: Follower) -> None:
         """Stop notifying `follower`."""
@@ -116,14 +112,21 @@ def watched(found: object, where: str) -> Transaction:
     raise InvalidInput(message)
 
 
-# --- listeners: module functions, so that each is registered once per session or connection ---
+# --- listeners: module functions, so that each is registered once ---
 
-_followers: WeakKeyDictionary[Session, list[Follower]] = WeakKeyDictionary()
+_detached: dict[int, list[Follower]] = {}
+"""The followers of connections that were taken out of their pools, by the identity of the driver's connection."""
 _guard = threading.Lock()
 
 
-def _outer(session: Session) -> Connection | None:
-    return session.bind if isinstance(session.bind, Connection) else None
+def _connections(session: Session) -> set[Connection]:
+    """Return the connections of a session's transaction; of one that began before our import, only its own bind."""
+    own = {session.bind} if isinstance(session.bind, Connection) else set[Connection]()
+    return own | set(session.info.get(CONNECTIONS_KEY, ()))
+
+
+def _is_in_transaction(connection: Connection) -> bool:
+    return not (connection.closed or connection.invalidated) and connection.in_transaction()
 
 
 def _discard(followers: list[Follower], follower: Follower) -> None:
@@ -131,32 +134,39 @@ def _discard(followers: list[Follower], follower: Follower) -> None:
         followers.remove(follower)
 
 
+def _after_session_begin(session: Session, _: SessionTransaction, connection: Connection) -> None:
+    session.info.setdefault(CONNECTIONS_KEY, WeakSet()).add(connection)
+
+
 def _before_session_commit(session: Session) -> None:
-    for follower in list(_followers.get(session, [])):
+    for follower in list(session.info.get(INFO_KEY, [])):
         follower.before_commit()
 
 
 def _after_session_end(session: Session, transaction: SessionTransaction) -> None:
     if transaction.parent is not None:  # a savepoint
         return
-    outer = _outer(session)
-    followers = list(_followers.get(session, []))
-    if outer is not None and outer.in_transaction():  # the session only joined: its work is not committed yet
-        watch = ConnectionWatch(outer)
+    # Those that the session only joined go on: its work is not committed yet.
+    joined = [connection for connection in _connections(session) if _is_in_transaction(connection)]
+    session.info.pop(CONNECTIONS_KEY, None)
+    followers = list(session.info.get(INFO_KEY, []))
+    if not joined:
         for follower in followers:
-            _discard(outer.info.get(INFO_KEY, []), follower)
-            watch.follow(follower)
+            follower.after_end()
         return
+    session.info[CONNECTIONS_KEY] = WeakSet(joined)
     for follower in followers:
-        follower.after_end()
+        for connection in joined:
+            _discard(connection.info.get(INFO_KEY, []), follower)
+            ConnectionWatch(connection).follow(follower)
 
 
-def _before_connection_commit(connection: Connection) -> None:
+def _before_connection_commit(connection: Connection, *_: object) -> None:
     for follower in list(connection.info.get(INFO_KEY, [])):
         follower.before_commit()
 
 
-def _after_connection_end(connection: Connection) -> None:
+def _after_connection_end(connection: Connection, *_: object) -> None:
     for follower in list(connection.info.get(INFO_KEY, [])):
         follower.after_end()
 
@@ -164,3 +174,32 @@ def _after_connection_end(connection: Connection) -> None:
 def _after_checkin(_: Any, entry: ConnectionPoolEntry) -> None:  # noqa: ANN401  # the driver's own connection, or None
     for follower in entry.info.pop(INFO_KEY, []):
         follower.after_end()
+
+
+def _after_detach(driver: Any, entry: ConnectionPoolEntry) -> None:  # noqa: ANN401  # the driver's own connection
+    followers = entry.info.get(INFO_KEY)
+    if followers is not None:
+        _detached[id(driver)] = followers
+
+
+def _after_close_detached(driver: Any) -> None:  # noqa: ANN401  # as above
+    for follower in _detached.pop(id(driver), []):
+        follower.after_end()
+
+
+CONNECTION_EVENTS: Final[dict[str, Callable[..., None]]] = {
+    "commit": _before_connection_commit,
+    "prepare_twophase": _before_connection_commit,
+    "commit_twophase": _before_connection_commit,
+    "begin": _after_connection_end,
+    "begin_twophase": _after_connection_end,
+}
+for _target, _name, _listener in (
+    (Session, "after_begin", _after_session_begin),
+    (Session, "before_commit", _before_session_commit),
+    (Session, "after_transaction_end", _after_session_end),
+    (Pool, "checkin", _after_checkin),
+    (Pool, "detach", _after_detach),
+    (Pool, "close_detached", _after_close_detached),
+):
+    event.listen(_target, _name, _listener)
