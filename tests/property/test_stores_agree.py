@@ -298,6 +298,10 @@ class PoolsAgree(Agreement):
         self.agree_on(op.TrimLedger(self.name, keep))
         self.agree_on(op.ReadLedgerStart(self.name))
 
+    @rule(sequence=st.none() | st.integers(min_value=0, max_value=30))
+    def note_relayed(self, sequence: int | None) -> None:
+        self.agree_on(op.NoteRelayed(self.name, None if sequence is None else (1, sequence)))
+
     @rule(order_ids=st.lists(ORDERS, min_size=1, max_size=4))
     def inspect(self, order_ids: list[str]) -> None:
         self.agree_on(op.InspectOrders(self.name, tuple(order_ids)))

@@ -4,10 +4,12 @@
 -- last `keep` changes. An audit begins at that checkpoint, so the ledger is never trimmed past it. Works when memory is
 -- full. A checkpoint is written when the last one is a quarter of `keep` behind, so a repeat writes none. meta lists the
 -- valid ones in `checkpoints`, and the one at which the ledger begins in `ledger_start`. Entries before it may still take
--- up memory: one step deletes 10,000 changes.
+-- up memory: one step deletes 10,000 changes. A ledger that is relayed to a database (relay/note_relayed.lua) is trimmed
+-- only behind what was relayed.
 -- ARGV     1 keep (changes)
 -- answers  {"missing"}
 --          {"unsound"}   the totals do not add up, and a checkpoint of them would hide the error from an audit
+--          {"not_relayed", epoch, sequence, epoch, sequence}   relayed up to, and the last entry that would be deleted
 --          {"trimmed", first sequence, sequence, more ("1": entries remain to be deleted)}
 local DELETED_MAX = 10000
 local keep = tonumber(ARGV[1])
@@ -15,7 +17,7 @@ local pool = read_pool()
 if not pool then
   return { 'missing' }
 end
-local remembered = redis.call('HMGET', META, 'ledger_start', 'checkpoints', 'sent', 'received')
+local remembered = redis.call('HMGET', META, 'ledger_start', 'checkpoints', 'sent', 'received', 'relayed')
 local start, checkpoints = tonumber(remembered[1] or '1'), {}
 for sequence in string.gmatch(remembered[2] or '', '%d+') do
   checkpoints[#checkpoints + 1] = tonumber(sequence)
@@ -45,20 +47,40 @@ if not sent or not received or sum ~= pool.available
   return { 'unsound' }
 end
 
-if pool.sequence - (checkpoints[#checkpoints] or 0) >= math.max(1, math.floor(keep / 4)) then
+-- where the ledger begins afterwards: at the newest checkpoint, the one to be written included, that leaves `keep` changes
+local is_due = pool.sequence - (checkpoints[#checkpoints] or 0) >= math.max(1, math.floor(keep / 4))
+if is_due then
+  checkpoints[#checkpoints + 1] = pool.sequence + 1
+end
+for _, sequence in ipairs(checkpoints) do
+  if sequence <= pool.sequence + (is_due and 1 or 0) - keep and sequence > start then
+    start = sequence
+  end
+end
+if remembered[5] then
+  local epoch, sequence = string.match(remembered[5], '^(%d+)%-(%d+)$')
+  if not epoch or #epoch > 15 or #sequence > 15 then
+    error(DRIFTED)
+  end
+  local first_kept = pool.epoch .. '-' .. digits(start)
+  local last = redis.call('XREVRANGE', LEDGER, '(' .. first_kept, '-', 'COUNT', 1)[1]
+  if last then
+    local last_epoch, last_sequence = string.match(last[1], '^(%d+)%-(%d+)$')
+    local beyond = tonumber(last_epoch) - tonumber(epoch)
+    if beyond > 0 or beyond == 0 and tonumber(last_sequence) > tonumber(sequence) then
+      return { 'not_relayed', epoch, sequence, last_epoch, last_sequence }
+    end
+  end
+end
+
+if is_due then
   local note = table.concat({ digits(pool.segment_count), digits(pool.opened), digits(pool.restocked),
     digits(pool.withdrawn), digits(sent), digits(received), digits(pool.reserved), digits(pool.confirmed),
     pool.is_closed and '1' or '0', pool.chain }, ' ')
   append(pool, 'checkpoint', pool_line('', pool.available, parts, note))
-  checkpoints[#checkpoints + 1] = pool.sequence
   write_pool(pool)
 end
 local valid = {}
-for _, sequence in ipairs(checkpoints) do
-  if sequence <= pool.sequence - keep and sequence > start then
-    start = sequence
-  end
-end
 for _, sequence in ipairs(checkpoints) do
   if sequence >= start then
     valid[#valid + 1] = digits(sequence)
@@ -69,11 +91,12 @@ redis.call('HSET', META, 'ledger_start', digits(start), 'checkpoints', table.con
 local oldest = redis.call('XRANGE', LEDGER, '-', '+', 'COUNT', 1)[1]
 local is_more_left = false
 if oldest then
-  local first = tonumber(string.match(oldest[1], '%-(%d+)$'))
-  local up_to = math.min(start, first + DELETED_MAX)
-  if first < up_to then
-    redis.call('XTRIM', LEDGER, 'MINID', '=', pool.epoch .. '-' .. digits(up_to))
-  end
+  local oldest_epoch, first = string.match(oldest[1], '^(%d+)%-(%d+)$')
+  local up_to = math.min(start, tonumber(first) + DELETED_MAX)
   is_more_left = up_to < start
+  if tonumber(first) < up_to then
+    local epoch = is_more_left and oldest_epoch or pool.epoch
+    redis.call('XTRIM', LEDGER, 'MINID', '=', epoch .. '-' .. digits(up_to))
+  end
 end
 return { 'trimmed', digits(start), digits(pool.sequence), is_more_left and '1' or '0' }

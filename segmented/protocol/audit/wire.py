@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
-from segmented.errors import PoolDrifted
+from segmented.errors import LedgerNotRelayed, PoolDrifted
 from segmented.keys import shard_keys
 from segmented.models import Differing, Inspected, Mended, Outrun, Sound, Trimmed
 from segmented.protocol.pool.foreign import moment, whole
@@ -101,8 +101,12 @@ def _encode_trim(operation: op.TrimLedger) -> Call:
 
 
 def _decode_trim(operation: op.TrimLedger, reply: Reply) -> Trimmed:
-    if kind_of(operation.sku, reply) == "unsound":
+    kind = kind_of(operation.sku, reply)
+    if kind == "unsound":
         raise PoolDrifted(operation.sku)
+    if kind == "not_relayed":
+        relayed, last = (int(reply[1]), int(reply[2])), (int(reply[3]), int(reply[4]))
+        raise LedgerNotRelayed(operation.sku, relayed=relayed, last=last)
     return Trimmed(int(reply[1]), int(reply[2]), text(reply[3]) == "1")
 
 
