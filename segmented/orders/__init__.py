@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from segmented.orders.engine import connect
     from segmented.orders.envelopes import EnvelopeReport, take_envelope
     from segmented.orders.gate import Gate
+    from segmented.orders.migrating import Migrated, migrate
     from segmented.orders.opening import open_gated, reopen_gated
     from segmented.orders.rebuilding import rebuild
     from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
@@ -26,6 +27,7 @@ __all__ = [
     "Difference",
     "EnvelopeReport",
     "Gate",
+    "Migrated",
     "TryLater",
     "WorkTerms",
     "audit_both",
@@ -33,6 +35,7 @@ __all__ = [
     "connect",
     "expire_voided",
     "finish_reserved",
+    "migrate",
     "open_gated",
     "rebuild",
     "reopen_gated",
@@ -52,6 +55,7 @@ LATE: Final = from_modules(
         "segmented.orders.engine": "connect",
         "segmented.orders.envelopes": "EnvelopeReport take_envelope",
         "segmented.orders.gate": "Gate",
+        "segmented.orders.migrating": "Migrated migrate",
         "segmented.orders.opening": "open_gated reopen_gated",
         "segmented.orders.rebuilding": "rebuild",
         "segmented.orders.sale": "cancel_order expire_voided finish_reserved take_order",
