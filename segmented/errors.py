@@ -266,42 +266,6 @@ class LayoutUnknown(StockError):
         self.known = known
 
 
-class LedgerDiverged(StockError):
-    """The ledger of the pool does not continue what a database has of it, so nothing is relayed there."""
-
-    def __init__(
-        self, sku: str, *, relayed: tuple[int, int] | None, found: tuple[int, int], is_behind: bool = False
-    ) -> None:
-        """Create the error with the pool, the database's last change, and the pool's last one or the ledger's next."""
-        known = "nothing" if relayed is None else f"changes up to {relayed[0]}-{relayed[1]}"
-        at = f"{found[0]}-{found[1]}"
-        why = (
-            f"the pool is at change {at}: its server lost changes, or the database has another sale of this sku; "
-            "audit the pool, or name the right database"
-            if is_behind
-            else f"the ledger goes on with change {at} after others: the changes in between were relayed to another "
-            "database, or this one was restored from an older backup; name or restore the right one"
-        )
-        super().__init__(f"the database has {known} of the ledger of {sku!r}, and {why}")
-        self.sku = sku
-        self.relayed = relayed
-        self.found = found
-
-
-class LedgerNotRelayed(StockError):
-    """The ledger of the pool is relayed, and may not be trimmed beyond what was relayed; nothing changed."""
-
-    def __init__(self, sku: str, *, relayed: tuple[int, int], last: tuple[int, int]) -> None:
-        """Create the error with the pool, the change up to which it was relayed, and the last one to be deleted."""
-        super().__init__(
-            f"the ledger of {sku!r} was relayed up to change {relayed[0]}-{relayed[1]}, so it cannot be trimmed to "
-            f"{last[0]}-{last[1]}: relay it first with 'segmented pool relay', or keep more changes"
-        )
-        self.sku = sku
-        self.relayed = relayed
-        self.last = last
-
-
 class PoolUnverified(StockError):
     """The stock's server was restarted or replaced since the gated pool was last verified; nothing changed."""
 

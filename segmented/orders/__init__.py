@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from segmented.orders.migrating import Migrated, migrate
     from segmented.orders.opening import open_gated, reopen_gated
     from segmented.orders.rebuilding import rebuild
+    from segmented.orders.relaying import RelayReport, ShardRelay, relay
     from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
     from segmented.orders.standing import Claim
     from segmented.orders.verifying import verify
@@ -28,6 +29,8 @@ __all__ = [
     "EnvelopeReport",
     "Gate",
     "Migrated",
+    "RelayReport",
+    "ShardRelay",
     "TryLater",
     "WorkTerms",
     "audit_both",
@@ -38,6 +41,7 @@ __all__ = [
     "migrate",
     "open_gated",
     "rebuild",
+    "relay",
     "reopen_gated",
     "resize_gated",
     "restock_gated",
@@ -58,6 +62,7 @@ LATE: Final = from_modules(
         "segmented.orders.migrating": "Migrated migrate",
         "segmented.orders.opening": "open_gated reopen_gated",
         "segmented.orders.rebuilding": "rebuild",
+        "segmented.orders.relaying": "RelayReport ShardRelay relay",
         "segmented.orders.sale": "cancel_order expire_voided finish_reserved take_order",
         "segmented.orders.standing": "Claim",
         "segmented.orders.verifying": "verify",

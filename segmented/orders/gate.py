@@ -20,6 +20,7 @@ from segmented.orders.answers import AlreadyOpen, Confirmed, NotConfirmed, Opene
 from segmented.orders.confirming import ENVELOPE_MAX, Confirming, ConfirmingMany
 from segmented.orders.edge import is_worth_repeating, translated
 from segmented.orders.engine import GUARDED, shown
+from segmented.orders.ledger import LedgerRows
 from segmented.orders.postgresql import PostgresStatements
 from segmented.orders.sqlite import SqliteStatements
 from segmented.orders.standing import Claim, fate
@@ -63,6 +64,8 @@ class Gate:
         self._confirming_many = ConfirmingMany(self._statements)
         self.stocking = Stocking(self._statements, self._run)
         """Changes the rows when the pool is restocked, emptied or resized."""
+        self.ledger = LedgerRows(engine.dialect.name, self._statements.begin, self._run)
+        """The rows of relayed ledgers."""
         try:
             self._run(lambda connection: check_version(connection, self._where))
         except BaseException:

@@ -293,9 +293,9 @@ class PoolsAgree(Agreement):
     def read_ledger(self, after: int, limit: int) -> None:
         self.agree_on(op.ReadLedger(self.name, after, limit))
 
-    @rule(keep=st.sampled_from([0, 3, 12]))
-    def trim_ledger(self, keep: int) -> None:
-        self.agree_on(op.TrimLedger(self.name, keep))
+    @rule(keep=st.sampled_from([0, 3, 12]), relayed_only=st.booleans())
+    def trim_ledger(self, keep: int, *, relayed_only: bool) -> None:
+        self.agree_on(op.TrimLedger(self.name, keep, relayed_only))
         self.agree_on(op.ReadLedgerStart(self.name))
 
     @rule(sequence=st.none() | st.integers(min_value=0, max_value=30))

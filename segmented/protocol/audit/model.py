@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
-from segmented.errors import LedgerNotRelayed, PoolDrifted
+from segmented.errors import PoolDrifted
 from segmented.ledger_lines import Checkpoint, parse_record, record_text
 from segmented.models import PINNED_UNTIL_MS, Differing, Inspected, Mended, Outrun, Sound, Trimmed
 from segmented.protocol.pool.model_records import pool_entry
+from segmented.protocol.relay.wire import not_relayed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -174,10 +175,15 @@ class PoolAudits:
         is_due = pool.sequence - max(pool.checkpoints, default=0) >= max(1, keep // 4)
         end = pool.sequence + is_due
         checkpoints = (*pool.checkpoints, *([end] if is_due else []))
-        start = max([pool.ledger_start, *(sequence for sequence in checkpoints if sequence <= end - keep)])
+        newest = end - keep
+        if operation.relayed_only:
+            relayed = pool.relayed or (0, 0)
+            newest = min(newest, relayed[1] + 1) if relayed[0] == pool.epoch else 0
+        start = max([pool.ledger_start, *(sequence for sequence in checkpoints if sequence <= newest)])
         deleted = [(one.epoch, one.sequence) for one in pool.ledger if one.epoch < pool.epoch or one.sequence < start]
-        if pool.relayed is not None and deleted and deleted[-1] > pool.relayed:
-            raise LedgerNotRelayed(pool.sku, relayed=pool.relayed, last=deleted[-1])
+        can_delete = pool.relayed is None or not deleted or deleted[-1] <= pool.relayed
+        if pool.relayed is not None and not can_delete and not operation.relayed_only:
+            raise not_relayed(pool.sku, pool.relayed, deleted[-1])
         if is_due:
             note = Checkpoint(
                 pool.segment_count,
@@ -195,6 +201,8 @@ class PoolAudits:
             self._append(pool, "checkpoint", pool_entry(pool.available, parts, note=note))
         pool.ledger_start = start
         pool.checkpoints = tuple(sequence for sequence in checkpoints if sequence >= start)
+        if not can_delete:
+            return Trimmed(start, pool.sequence, is_more_left=False)
         first = pool.ledger[0]
         up_to = min(start, first.sequence + DELETED_MAX)
         if first.sequence < up_to:

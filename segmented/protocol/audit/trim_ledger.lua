@@ -6,13 +6,13 @@
 -- valid ones in `checkpoints`, and the one at which the ledger begins in `ledger_start`. Entries before it may still take
 -- up memory: one step deletes 10,000 changes. A ledger that is relayed to a database (relay/note_relayed.lua) is trimmed
 -- only behind what was relayed.
--- ARGV     1 keep (changes)
+-- ARGV     1 keep (changes)   2 relayed_only ("1": delete only what was relayed, instead of refusing)
 -- answers  {"missing"}
 --          {"unsound"}   the totals do not add up, and a checkpoint of them would hide the error from an audit
 --          {"not_relayed", epoch, sequence, epoch, sequence}   relayed up to, and the last entry that would be deleted
 --          {"trimmed", first sequence, sequence, more ("1": entries remain to be deleted)}
 local DELETED_MAX = 10000
-local keep = tonumber(ARGV[1])
+local keep, is_relayed_only = tonumber(ARGV[1]), ARGV[2] == '1'
 local pool = read_pool()
 if not pool then
   return { 'missing' }
@@ -52,24 +52,27 @@ local is_due = pool.sequence - (checkpoints[#checkpoints] or 0) >= math.max(1, m
 if is_due then
   checkpoints[#checkpoints + 1] = pool.sequence + 1
 end
+local relayed = remembered[5] and numbers_in(remembered[5])
+if remembered[5] and not relayed then
+  error(DRIFTED)
+end
+local newest = pool.sequence + (is_due and 1 or 0) - keep
+if is_relayed_only then
+  local is_in_epoch = relayed and relayed[1] == tonumber(pool.epoch)
+  newest = is_in_epoch and math.min(newest, relayed[2] + 1) or 0
+end
 for _, sequence in ipairs(checkpoints) do
-  if sequence <= pool.sequence + (is_due and 1 or 0) - keep and sequence > start then
+  if sequence <= newest and sequence > start then
     start = sequence
   end
 end
-if remembered[5] then
-  local epoch, sequence = string.match(remembered[5], '^(%d+)%-(%d+)$')
-  if not epoch or #epoch > 15 or #sequence > 15 then
-    error(DRIFTED)
-  end
-  local first_kept = pool.epoch .. '-' .. digits(start)
-  local last = redis.call('XREVRANGE', LEDGER, '(' .. first_kept, '-', 'COUNT', 1)[1]
-  if last then
-    local last_epoch, last_sequence = string.match(last[1], '^(%d+)%-(%d+)$')
-    local beyond = tonumber(last_epoch) - tonumber(epoch)
-    if beyond > 0 or beyond == 0 and tonumber(last_sequence) > tonumber(sequence) then
-      return { 'not_relayed', epoch, sequence, last_epoch, last_sequence }
-    end
+local can_delete = true
+if relayed then
+  local last = redis.call('XREVRANGE', LEDGER, '(' .. pool.epoch .. '-' .. digits(start), '-', 'COUNT', 1)[1]
+  local id = last and numbers_in(last[1])
+  can_delete = not id or id[1] < relayed[1] or id[1] == relayed[1] and id[2] <= relayed[2]
+  if not can_delete and not is_relayed_only then
+    return { 'not_relayed', digits(relayed[1]), digits(relayed[2]), digits(id[1]), digits(id[2]) }
   end
 end
 
@@ -90,7 +93,7 @@ redis.call('HSET', META, 'ledger_start', digits(start), 'checkpoints', table.con
 
 local oldest = redis.call('XRANGE', LEDGER, '-', '+', 'COUNT', 1)[1]
 local is_more_left = false
-if oldest then
+if oldest and can_delete then
   local oldest_epoch, first = string.match(oldest[1], '^(%d+)%-(%d+)$')
   local up_to = math.min(start, tonumber(first) + DELETED_MAX)
   is_more_left = up_to < start

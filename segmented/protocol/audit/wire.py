@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
-from segmented.errors import LedgerNotRelayed, PoolDrifted
+from segmented.errors import PoolDrifted
 from segmented.keys import shard_keys
 from segmented.models import Differing, Inspected, Mended, Outrun, Sound, Trimmed
 from segmented.protocol.pool.foreign import moment, whole
 from segmented.protocol.pool.wire import SCAN_COUNT, keys_of, kind_of
+from segmented.protocol.relay.wire import not_relayed
 from segmented.protocol.wire import Call, Codec, plain_call, script_call, text
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _decode_start(_: op.ReadLedgerStart, reply: Reply) -> int:
 
 
 def _encode_trim(operation: op.TrimLedger) -> Call:
-    return script_call("trim_ledger", keys_of(operation.sku), operation.keep)
+    return script_call("trim_ledger", keys_of(operation.sku), operation.keep, int(operation.relayed_only))
 
 
 def _decode_trim(operation: op.TrimLedger, reply: Reply) -> Trimmed:
@@ -106,7 +107,7 @@ def _decode_trim(operation: op.TrimLedger, reply: Reply) -> Trimmed:
         raise PoolDrifted(operation.sku)
     if kind == "not_relayed":
         relayed, last = (int(reply[1]), int(reply[2])), (int(reply[3]), int(reply[4]))
-        raise LedgerNotRelayed(operation.sku, relayed=relayed, last=last)
+        raise not_relayed(operation.sku, relayed, last)
     return Trimmed(int(reply[1]), int(reply[2]), text(reply[3]) == "1")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from segmented import protocol as op
-from segmented.errors import LedgerDiverged
+from segmented.protocol.relay.wire import ledger_diverged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,18 +29,18 @@ class RelayModel:
         pool, given = self._pool(operation.sku), operation.relayed
         if given is not None and given > (pool.epoch, pool.sequence):
             found = (pool.epoch, pool.sequence)
-            raise LedgerDiverged(pool.sku, relayed=given, found=found, is_behind=True)
+            raise ledger_diverged(pool.sku, given, found, "behind")
         following = _next_after(pool, given)
         if given is None:
             if following[1] > 1 and pool.relayed is not None:
-                raise LedgerDiverged(pool.sku, relayed=None, found=following, is_behind=False)
+                raise ledger_diverged(pool.sku, None, following, "gap")
             if following[1] > 1:
                 following = (pool.epoch, pool.ledger_start)
             given = (following[0], following[1] - 1)
         elif _is_gap(pool, given, following):
-            raise LedgerDiverged(pool.sku, relayed=given, found=following, is_behind=False)
+            raise ledger_diverged(pool.sku, given, following, "gap")
         pool.relayed = max(given, pool.relayed or given)
-        return pool.relayed
+        return given
 
 
 def _next_after(pool: ModelPool, given: tuple[int, int] | None) -> tuple[int, int]:
@@ -53,8 +53,6 @@ def _next_after(pool: ModelPool, given: tuple[int, int] | None) -> tuple[int, in
 
 
 def _is_gap(pool: ModelPool, given: tuple[int, int], following: tuple[int, int]) -> bool:
-    if following > (pool.epoch, pool.sequence):
-        return False  # there is no next entry
-    if following[0] == given[0]:
-        return following[1] != given[1] + 1
-    return pool.relayed is not None and given < pool.relayed
+    if given[0] == pool.epoch:
+        return pool.ledger_start > given[1] + 1
+    return pool.relayed is not None and given < pool.relayed and following != (given[0], given[1] + 1)

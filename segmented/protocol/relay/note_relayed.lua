@@ -7,7 +7,7 @@
 -- answers  {"missing"}
 --          {"behind", epoch, sequence}   the pool is at this change, and the database has later ones
 --          {"gap", epoch, sequence}      the next entry of the ledger has this id: those in between are gone
---          {"relayed", epoch, sequence}  as noted now
+--          {"relayed", epoch, sequence}  as given; otherwise the change before the ledger's first entry
 local pool = read_numbers()
 if not pool then
   return { 'missing' }
@@ -16,13 +16,6 @@ local noted = redis.call('HMGET', META, 'relayed', 'ledger_start')
 local start = whole(noted[2] or '1')
 if not start then
   error(DRIFTED)
-end
--- an id as its epoch and sequence number; nil for a text that is not one
-local function numbers_in(id)
-  local epoch, sequence = string.match(id, '^(%d+)%-(%d+)$')
-  if epoch and #epoch < 16 and #sequence < 16 then
-    return { tonumber(epoch), tonumber(sequence) }
-  end
 end
 local function is_before(one, other)
   return one[1] < other[1] or one[1] == other[1] and one[2] < other[2]
@@ -50,19 +43,18 @@ local function next_after(id)
   return found
 end
 
-local following = next_after(given and '(' .. id_of(given) or '-')
-if given and following then
-  local is_gap
-  if following[1] == given[1] then
-    is_gap = following[2] ~= given[2] + 1
-  else -- of a later epoch: then all of the earlier one was relayed, or never acknowledged
-    is_gap = before and is_before(given, before)
+local following = next_after(given and '(' .. id_of(given) or '-') or { own_epoch, pool.sequence + 1 }
+if given then
+  local is_gap = start > given[2] + 1
+  if given[1] < own_epoch then
+    -- entries of the earlier epoch may be left after a thaw; a trim deletes them only if they were relayed
+    local is_next = following[1] == given[1] and following[2] == given[2] + 1
+    is_gap = before and is_before(given, before) and not is_next
   end
   if is_gap then
     return { 'gap', digits(following[1]), digits(following[2]) }
   end
-elseif not given then
-  following = following or { own_epoch, pool.sequence + 1 }
+else
   if following[2] > 1 then
     if before then -- the rest was relayed to another database
       return { 'gap', digits(following[1]), digits(following[2]) }
@@ -72,7 +64,6 @@ elseif not given then
   given = { following[1], following[2] - 1 }
 end
 if not before or is_before(before, given) then
-  before = given
   redis.call('HSET', META, 'relayed', id_of(given))
 end
-return { 'relayed', digits(before[1]), digits(before[2]) }
+return { 'relayed', digits(given[1]), digits(given[2]) }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import LedgerDiverged, LedgerNotRelayed, PoolMissing, StoreRefused
+from segmented.errors import InvalidInput, PoolMissing, StoreRefused
 from segmented.models import Trimmed
 from segmented.stock.audit import audit_plan
 from segmented.stock.ledger import trim_plan
@@ -27,8 +27,8 @@ class RelayedShop(Shop):
     def relayed(self) -> tuple[int, int] | None:
         return self.side.execute(op.ReadPool(self.sku)).relayed
 
-    def trim(self, keep: int) -> Trimmed:
-        return self.side.run(trim_plan(op.TrimLedger(self.sku, keep)))
+    def trim(self, keep: int, *, relayed_only: bool = False) -> Trimmed:
+        return self.side.run(trim_plan(op.TrimLedger(self.sku, keep, relayed_only)))
 
     def ids(self, epoch: int, after: int) -> list[tuple[int, int]]:
         page = self.side.execute(op.ReadLedger(self.sku, after, 1_000, epoch))
@@ -70,8 +70,8 @@ def test_the_first_relay_begins_before_the_first_change(shop: RelayedShop) -> No
 def test_the_note_follows_the_database_and_never_moves_back(shop: RelayedShop) -> None:
     assert shop.note(1, 3) == (1, 3)
     assert shop.note(1, 5) == (1, 5)
-    assert shop.note(1, 3) == (1, 5)
-    assert shop.note() == (1, 5)
+    assert shop.note(1, 3) == (1, 3)
+    assert shop.note() == (1, 0)
     assert shop.relayed() == (1, 5)
 
 
@@ -91,16 +91,16 @@ def test_the_age_of_what_is_not_relayed_is_that_of_its_oldest_change(shop: Relay
 
 
 def test_a_database_that_is_ahead_of_the_pool_is_refused(shop: RelayedShop) -> None:
-    with pytest.raises(LedgerDiverged, match=r"changes up to 1-6 of the ledger .* the pool is at change 1-5"):
+    with pytest.raises(InvalidInput, match=r"changes up to 1-6 of the ledger .* the pool is at change 1-5"):
         shop.note(1, 6)
-    with pytest.raises(LedgerDiverged, match=r"changes up to 2-1 of the ledger"):
+    with pytest.raises(InvalidInput, match=r"changes up to 2-1 of the ledger"):
         shop.note(2, 1)
     assert shop.relayed() is None
 
 
 def test_a_trim_beyond_the_relayed_change_is_refused_and_changes_nothing(shop: RelayedShop) -> None:
     shop.note(1, 4)
-    with pytest.raises(LedgerNotRelayed, match=r"was relayed up to change 1-4, so it cannot be trimmed to 1-5"):
+    with pytest.raises(StoreRefused, match=r"was relayed up to change 1-4, so it cannot be trimmed to 1-5"):
         shop.trim(0)
     assert [entry.sequence for entry in shop.ledger()] == [1, 2, 3, 4, 5]
     shop.note(1, 5)
@@ -113,25 +113,50 @@ def test_a_trim_behind_the_relayed_change_keeps_what_it_was_told_to(shop: Relaye
     shop.note(1, 5)
     assert shop.trim(2) == Trimmed(6, 9, is_more_left=False)
     assert [entry.sequence for entry in shop.ledger()] == [6, 7, 8, 9]
-    with pytest.raises(LedgerNotRelayed, match="relayed up to change 1-5, so it cannot be trimmed to 1-8"):
+    with pytest.raises(StoreRefused, match="relayed up to change 1-5, so it cannot be trimmed to 1-8"):
         shop.trim(0)
     assert shop.note(1, 9) == (1, 9)
     assert shop.trim(0) == Trimmed(9, 9, is_more_left=False)
 
 
+def test_a_trim_of_what_was_relayed_keeps_the_rest(shop: RelayedShop) -> None:
+    assert shop.trim(0, relayed_only=True) == Trimmed(1, 6, is_more_left=False)
+    shop.note(1, 3)
+    assert shop.trim(0, relayed_only=True) == Trimmed(1, 6, is_more_left=False)
+    shop.note(1, 5)
+    assert shop.trim(0, relayed_only=True) == Trimmed(6, 6, is_more_left=False)
+    assert [entry.sequence for entry in shop.ledger()] == [6]
+    shop.sell(1)
+    assert shop.trim(0, relayed_only=True) == Trimmed(6, 9, is_more_left=False)
+    shop.note(1, 9)
+    assert shop.trim(2, relayed_only=True) == Trimmed(6, 9, is_more_left=False)
+    assert shop.trim(0, relayed_only=True) == Trimmed(9, 9, is_more_left=False)
+
+
+def test_a_trim_of_what_was_relayed_keeps_the_rest_of_an_earlier_epoch(shop: RelayedShop) -> None:
+    shop.note(1, 3)
+    shop.thaw(2)
+    assert shop.trim(0, relayed_only=True) == Trimmed(6, 8, is_more_left=False)
+    assert shop.ids(1, 0) == [(1, number) for number in range(1, 6)] + [(2, 6), (2, 7), (2, 8)]
+    shop.note(1, 5)
+    assert shop.trim(0, relayed_only=True) == Trimmed(6, 8, is_more_left=False)
+    assert shop.ids(1, 0) == [(2, 6), (2, 7), (2, 8)]
+
+
 def test_a_first_relay_of_a_trimmed_ledger_begins_with_its_checkpoint(shop: RelayedShop) -> None:
     shop.trim(0)
     assert shop.note() == (1, 5)
+    assert shop.relayed() == (1, 5)
     assert shop.ids(1, 5) == [(1, 6)]
 
 
 def test_another_database_is_refused_once_entries_are_deleted(shop: RelayedShop) -> None:
     shop.note(1, 5)
-    assert shop.note() == (1, 5)
+    assert shop.note() == (1, 0)
     shop.trim(0)
-    with pytest.raises(LedgerDiverged, match=r"has nothing of the ledger .* goes on with change 1-6"):
+    with pytest.raises(InvalidInput, match=r"has nothing of the ledger .* goes on with change 1-6"):
         shop.note()
-    with pytest.raises(LedgerDiverged, match=r"has changes up to 1-4 of the ledger .* goes on with change 1-6"):
+    with pytest.raises(InvalidInput, match=r"has changes up to 1-4 of the ledger .* goes on with change 1-6"):
         shop.note(1, 4)
     assert shop.note(1, 5) == (1, 5)
 
@@ -142,10 +167,10 @@ def test_after_a_thaw_the_ledger_is_relayed_from_the_earlier_epoch_on(shop: Rela
     assert shop.ids(1, 3) == [(1, 4), (1, 5), (2, 6), (2, 7)]
     assert shop.ids(2, 6) == [(2, 7)]
     assert shop.note(1, 3) == (1, 3)
-    with pytest.raises(LedgerNotRelayed, match="relayed up to change 1-3, so it cannot be trimmed to 2-7"):
+    with pytest.raises(StoreRefused, match="relayed up to change 1-3, so it cannot be trimmed to 2-7"):
         shop.trim(0)
     assert shop.note(1, 5) == (1, 5)
-    with pytest.raises(LedgerNotRelayed, match="relayed up to change 1-5, so it cannot be trimmed to 2-7"):
+    with pytest.raises(StoreRefused, match="relayed up to change 1-5, so it cannot be trimmed to 2-7"):
         shop.trim(0)
     assert shop.trim(3) == Trimmed(6, 8, is_more_left=False)
     assert shop.note(2, 7) == (2, 7)
