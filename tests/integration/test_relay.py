@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pytest
 from sqlalchemy import create_engine, event, func, select
 
-from segmented import Order, Pool, RedisStore
+from segmented import Order, Pool, RedisStore, protocol as op
 from segmented.errors import DatabaseUnavailable, InvalidInput, StoreRefused
 from segmented.keys import shard_keys
 from segmented.orders import Gate, connect, migrate, open_gated, relay, relaying, take_order
@@ -374,7 +374,7 @@ def test_mariadb_has_each_change_once_as_well(pool: Pool, mariadb_url: str) -> N
     ledger_rows = LedgerRows("mysql", "START TRANSACTION", run)
     sell(pool, "Second", "SECOND")
     pool.reserve_many([Order("a"), Order("b")])
-    steps = pool.store.execute(relaying.op.ReadSteps(SKU, 0, 1_000))
+    steps = pool.store.execute(op.ReadSteps(SKU, 0, 1_000))
     for _ in range(2):
         ledger_rows.add(SKU, 0, steps)
     last = ledger_rows.last(SKU, 0)
