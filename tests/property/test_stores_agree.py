@@ -293,14 +293,11 @@ class PoolsAgree(Agreement):
     def read_ledger(self, after: int, limit: int) -> None:
         self.agree_on(op.ReadLedger(self.name, after, limit))
 
-    @rule(keep=st.sampled_from([0, 3, 12]), relayed_only=st.booleans())
-    def trim_ledger(self, keep: int, *, relayed_only: bool) -> None:
+    @rule(keep=st.sampled_from([0, 3, 12]), relayed_only=st.booleans(), sequence=st.none() | st.integers(0, 30))
+    def trim_ledger(self, keep: int, *, relayed_only: bool, sequence: int | None) -> None:
+        note = op.NoteRelayed(self.name, sequence and (1, sequence))
+        self.agree_on(note if relayed_only else op.ReadLedgerStart(self.name))
         self.agree_on(op.TrimLedger(self.name, keep, relayed_only))
-        self.agree_on(op.ReadLedgerStart(self.name))
-
-    @rule(sequence=st.none() | st.integers(min_value=0, max_value=30))
-    def note_relayed(self, sequence: int | None) -> None:
-        self.agree_on(op.NoteRelayed(self.name, None if sequence is None else (1, sequence)))
 
     @rule(order_ids=st.lists(ORDERS, min_size=1, max_size=4))
     def inspect(self, order_ids: list[str]) -> None:
