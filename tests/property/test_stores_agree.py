@@ -293,9 +293,9 @@ class PoolsAgree(Agreement):
     def read_ledger(self, after: int, limit: int) -> None:
         self.agree_on(op.ReadLedger(self.name, after, limit))
 
-    @rule(keep=st.sampled_from([0, 3, 12]), relayed_only=st.booleans(), sequence=st.none() | st.integers(0, 30))
-    def trim_ledger(self, keep: int, *, relayed_only: bool, sequence: int | None) -> None:
-        note = op.NoteRelayed(self.name, sequence and (1, sequence))
+    @rule(keep=st.sampled_from([0, 3, 12]), relayed_only=st.booleans(), sequence=st.integers(-1, 30))
+    def trim_ledger(self, keep: int, *, relayed_only: bool, sequence: int) -> None:
+        note = op.NoteRelayed(self.name, (1, sequence) if sequence >= 0 else None)
         self.agree_on(note if relayed_only else op.ReadLedgerStart(self.name))
         self.agree_on(op.TrimLedger(self.name, keep, relayed_only))
 
