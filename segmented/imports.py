@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 EXTRAS: Final = {
+    "alembic": "orders",
     "asyncmy": "mysql",
     "celery": "workers",
     "hiredis": "fast",

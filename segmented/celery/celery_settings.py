@@ -29,7 +29,13 @@ DELIVERY: Final[dict[str, Any]] = {
     "store_errors_even_if_ignored": False,
 }
 """Options of each of these tasks, whatever the app's own settings are."""
-CHORES: Final = ("segmented.sweep", "segmented.expire", "segmented.relay", "segmented.audit")
+CHORES: Final = (
+    "segmented.sweep",
+    "segmented.expire",
+    "segmented.finish_transfers",
+    "segmented.relay",
+    "segmented.audit",
+)
 
 
 def celery_settings(settings: WorkerSettings) -> dict[str, Any]:
@@ -125,5 +131,13 @@ def schedule(settings: WorkerSettings) -> dict[str, dict[str, Any]]:
     No message has an `expires`: a worker whose clock is ahead of beat's would drop every one of them, and nothing would
     find lost messages. Instead the tasks drop messages that piled up during a night without workers, by their number.
     """
-    seconds = (settings.sweep_every, settings.expire_every, settings.relay_every, settings.audit_every)
+    # The database that is used when none is named would get the ledgers of pools that are relayed to another one.
+    relay_every = settings.relay_every if "database" in settings.model_fields_set else 0.0
+    seconds = (
+        settings.sweep_every,
+        settings.expire_every,
+        settings.transfers_every,
+        relay_every,
+        settings.audit_every,
+    )
     return {task: {"task": task, "schedule": every} for task, every in zip(CHORES, seconds, strict=True) if every > 0}

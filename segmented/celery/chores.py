@@ -1,4 +1,7 @@
-"""The periodic tasks: republish orders, release holds, complete transfers, audit. Each is safe to run twice."""
+"""The periodic tasks: republish orders, release holds, complete transfers, relay ledgers, audit.
+
+Each is safe to run twice.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ from segmented.errors import (
     StoreUnavailable,
 )
 from segmented.locks import Lock
-from segmented.models.shards import SHARD_MARK
-from segmented.orders import expire_voided, rebuild
+from segmented.models.shards import SHARD_MARK, ShardedState
+from segmented.orders import expire_voided, rebuild, relay as relay_pool
 from segmented.orders.verifying import when_verified
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stock.outbox import SweepTerms, sweep as sweep_outbox
@@ -133,12 +136,32 @@ def expire(self: Task[Any, Any]) -> dict[str, int]:
     return _counted("expired", one)
 
 
-@shared_task(bind=True, name="segmented.relay", **DELIVERY)
-def relay(self: Task[Any, Any]) -> dict[str, int]:
+@shared_task(bind=True, name="segmented.finish_transfers", **DELIVERY)
+def finish_transfers(self: Task[Any, Any]) -> dict[str, int]:
     """Complete transfers of units between shards whose sender died."""
     if _is_piled_up(self):
         return {}
-    return _counted("relayed", lambda pool: pool.finish_transfers() if isinstance(pool, ShardedPool) else 0)
+    return _counted("balanced", lambda pool: pool.finish_transfers() if isinstance(pool, ShardedPool) else 0)
+
+
+@shared_task(bind=True, name="segmented.relay", **DELIVERY)
+def relay(self: Task[Any, Any]) -> dict[str, int]:
+    """Copy the ledgers of relayed pools to the order database, and trim them behind it.
+
+    A pool is relayed once `segmented pool relay` has copied its ledger.
+    """
+    if _is_piled_up(self):
+        return {}
+    said, gate = settings(), connections().gate
+
+    def one(pool: Pool | ShardedPool) -> int:
+        state = pool.state()
+        shards = state.shards if isinstance(state, ShardedState) else (state,)
+        if all(shard.relayed is None for shard in shards):
+            return 0
+        return relay_pool(pool, gate, timeout=said.task_time_limit / 2, trim_keep=said.ledger_keep).copied
+
+    return _counted("relayed", one)
 
 
 @shared_task(bind=True, name="segmented.audit", **DELIVERY)

@@ -137,8 +137,13 @@ class WorkerSettings(BaseSettings):
     """Interval of republishing orders, seconds; 0: never."""
     expire_every: Every = 5.0
     """Interval of releasing expired holds, seconds; 0: never."""
-    relay_every: Every = 10.0
+    transfers_every: Every = 10.0
     """Interval of completing transfers between shards, seconds; 0: never."""
+    relay_every: Every = 10.0
+    """Interval of copying the ledgers of relayed pools to the order database, seconds; 0, or without
+    `SEGMENTED_DATABASE`: never."""
+    ledger_keep: int | None = Field(default=None, ge=0)
+    """Entries that a relayed ledger keeps; older ones are deleted once the order database has them; unset: all."""
     rebuild_frozen: bool = False
     """Rebuild a gated pool that lost changes at the next sweep, from the order database and without an operator;
     otherwise it stays frozen until `segmented pool rebuild`."""

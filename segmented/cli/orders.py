@@ -1,4 +1,4 @@
-"""`segmented orders`: list and show submitted orders, and replay dead ones."""
+"""`segmented orders`: list and show submitted orders, replay dead ones, and migrate the order database."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from segmented.cli.orders_view import (
 from segmented.cli.output import (
     DEFAULT_URL,
     STDOUT,
+    DatabaseOption,
     JsonOption,
     UrlOption,
     YesOption,
@@ -58,7 +59,9 @@ from segmented.stores.redis import RedisStore
 EXIT_REFUSED: Final = 1
 QUEUE_BYTES_MAX: Final = 200
 
-orders = typer.Typer(no_args_is_help=True, help="Inspect submitted orders; replay dead ones.")
+orders = typer.Typer(
+    no_args_is_help=True, help="Inspect submitted orders; replay dead ones; migrate the order database."
+)
 
 SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")]
 QueueOption = Annotated[
@@ -236,6 +239,29 @@ def forget_message(
         return
     for digest, was_there in forgotten.items():
         typer.echo(f"{shown(digest)}: {'forgotten' if was_there else 'forgotten meanwhile by somebody else'}")
+
+
+@orders.command()
+def migrate(*, database: DatabaseOption = None, json_file: JsonOption = None) -> None:
+    """Bring the tables of the order database to the version that this release needs, or create them.
+
+    Upgrade all processes afterwards: a release refuses tables of another version. Safe to run twice, and concurrently.
+    """
+    if database is None:
+        message = "migrate needs --database URL: the order database whose tables are brought up to date"
+        raise InvalidInput(message)
+    from segmented.orders import connect, migrate as migrate_tables  # noqa: PLC0415  # SQLAlchemy, for those who need it
+
+    engine = connect(database, pool_size=1)
+    try:
+        done = migrate_tables(engine)
+    finally:
+        engine.dispose()
+    if json_file is not None:
+        write_json(json_file, {"before": done.before, "after": done.after, "is_changed": not done.replay})
+    if json_file != STDOUT:
+        change = f"created at {done.after}" if done.before is None else f"migrated from {done.before} to {done.after}"
+        typer.echo(f"tables at revision {done.after} before: nothing is changed" if done.replay else f"tables {change}")
 
 
 @contextmanager

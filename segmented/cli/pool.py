@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from segmented.cli import pool_books, pool_changes, pool_recovery
+from segmented.cli import pool_books, pool_changes, pool_recovery, pool_relay
 from segmented.cli.output import (
     DEFAULT_URL,
     STDOUT,
@@ -268,6 +268,12 @@ pool.command()(pool_books.repair)
 
 
 pool.command()(pool_books.export)
+
+
+pool.command()(pool_relay.relay)
+
+
+pool.command()(pool_relay.trim)
 
 
 pool.command()(pool_recovery.verify)

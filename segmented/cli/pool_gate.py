@@ -56,6 +56,14 @@ def gated_pool(pool: Pool, database: str) -> Iterator[GatedPool]:
         yield GatedPool(pool, gate)
 
 
+@contextmanager
+def migrated_gate(database: str) -> Iterator[Gate]:
+    """Connect to an order database that has all tables. Raises InvalidInput otherwise."""
+    with _connected(database, may_be_new=False) as gate:
+        _check_tables(gate, database, "create what is missing with 'segmented orders migrate --database URL'")
+        yield gate
+
+
 @dataclass(frozen=True, slots=True)
 class Opening:
     """The parameters of a gated pool to open."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from segmented.cli.output import STDOUT, Row, print_table, shown, table_of, write_json
+from segmented.cli.output import STDOUT, Row, print_table, shown, span, table_of, write_json
 from segmented.cli.pool_shards import SHARD_HEADS, shard_rows, shards_json
 from segmented.clock import Clock
 from segmented.errors import StoreUnavailable
@@ -66,8 +66,22 @@ def total_rows(state: PoolState) -> list[Row]:
         rows[-1] = ("changes", str(state.sequence))
         rows.insert(7, ("shards", str(len(state.shards))))
         rows.insert(4, ("on the way", str(state.away)))
+    rows += relayed_rows(state)
     moved = [("restocked", state.restocked), ("withdrawn", state.withdrawn)]
     rows[3:3] = [(word, str(units)) for word, units in moved if units]
+    return rows
+
+
+def relayed_rows(state: PoolState) -> list[Row]:
+    """Return up to which change a database has the ledger, and its lag; nothing for a pool that is not relayed."""
+    shards = state.shards if isinstance(state, ShardedState) else (state,)
+    rows: list[Row] = []
+    for number, shard in enumerate(shards):
+        if shard.relayed is not None:
+            behind = max(0, shard.sequence - shard.relayed[1])
+            lag = f"{behind} behind, {span(shard.relay_age_ms / 1_000)}" if behind else "nothing behind"
+            place = f" of shard {number}" if len(shards) > 1 else ""
+            rows.append((f"relayed{place}", f"{shard.relayed[0]}-{shard.relayed[1]}, {lag}"))
     return rows
 
 

@@ -69,6 +69,12 @@ class PoolState:
     """Epoch and sequence number that were seen of a pool that lost them: it answers no order. None: it sells."""
     lost: int = 0
     """Units that count as confirmed since a thaw although the pool has no orders for them."""
+    relayed: tuple[int, int] | None = None
+    """Epoch and sequence number up to which a database has the ledger; None: it was never relayed. Not included in the
+    shorter state in answers to changes.
+    """
+    relay_age_ms: int = field(default=0, compare=False)
+    """Age of the oldest change that was not relayed yet; 0: all were."""
     transfers: tuple[Transfer, ...] = ()
     """A shard's notes of its transfers; not included in the shorter state in answers to changes."""
 

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from segmented.orders.engine import connect
     from segmented.orders.envelopes import EnvelopeReport, take_envelope
     from segmented.orders.gate import Gate
+    from segmented.orders.migrating import Migrated, migrate
     from segmented.orders.opening import open_gated, reopen_gated
     from segmented.orders.rebuilding import rebuild
+    from segmented.orders.relaying import RelayReport, ShardRelay, relay
     from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
     from segmented.orders.standing import Claim
     from segmented.orders.verifying import verify
@@ -26,6 +28,9 @@ __all__ = [
     "Difference",
     "EnvelopeReport",
     "Gate",
+    "Migrated",
+    "RelayReport",
+    "ShardRelay",
     "TryLater",
     "WorkTerms",
     "audit_both",
@@ -33,8 +38,10 @@ __all__ = [
     "connect",
     "expire_voided",
     "finish_reserved",
+    "migrate",
     "open_gated",
     "rebuild",
+    "relay",
     "reopen_gated",
     "resize_gated",
     "restock_gated",
@@ -52,8 +59,10 @@ LATE: Final = from_modules(
         "segmented.orders.engine": "connect",
         "segmented.orders.envelopes": "EnvelopeReport take_envelope",
         "segmented.orders.gate": "Gate",
+        "segmented.orders.migrating": "Migrated migrate",
         "segmented.orders.opening": "open_gated reopen_gated",
         "segmented.orders.rebuilding": "rebuild",
+        "segmented.orders.relaying": "RelayReport ShardRelay relay",
         "segmented.orders.sale": "cancel_order expire_voided finish_reserved take_order",
         "segmented.orders.standing": "Claim",
         "segmented.orders.verifying": "verify",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -17,7 +16,6 @@ from sqlalchemy.exc import (
 )
 
 from segmented.errors import DatabaseUnavailable, InvalidInput, StoreRefused
-from segmented.orders.tables import EARLIER_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 DEADLOCK_OR_SERIALIZATION: Final = frozenset({"40001", "40P01"})
 READ_ONLY: Final = "25006"
 """Error code of a standby: another server, or this one later, can do it."""
-COLUMN_MISSING: Final = re.compile(r"no such column: \S*sequence|column \S*sequence\S* .*does not exist")
 SQLITE_STATEMENT_WRONG: Final = frozenset({"SQLITE_ERROR", "SQLITE_MISUSE", "SQLITE_RANGE"})
 
 
@@ -60,7 +57,7 @@ def translated(where: str) -> Iterator[None]:
         raise InvalidInput(message) from error
     except (OperationalError, InterfaceError) as error:
         if _is_statement_wrong(error):
-            message = f"{where} refused the operation: {_advice(error)}"
+            message = f"{where} refused the operation: {reason(error)}"
             raise StoreRefused(message) from error
         message = f"{where} did not answer: {reason(error)}"
         raise DatabaseUnavailable(message) from error
@@ -68,14 +65,8 @@ def translated(where: str) -> Iterator[None]:
         if getattr(getattr(error, "orig", None), "sqlstate", None) == READ_ONLY:
             message = f"{where} cannot be written to now: {reason(error)}"
             raise DatabaseUnavailable(message) from error
-        message = f"{where} refused the operation: {_advice(error)}"
+        message = f"{where} refused the operation: {reason(error)}"
         raise StoreRefused(message) from error
-
-
-def _advice(error: SQLAlchemyError) -> str:
-    """Return the driver's message, or what to do if a table is of an earlier version."""
-    message = reason(error)
-    return EARLIER_VERSION if COLUMN_MISSING.search(message) else message
 
 
 def _is_statement_wrong(error: DBAPIError) -> bool:

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from sqlalchemy import insert, inspect
+from sqlalchemy import insert
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from segmented.errors import DatabaseUnavailable, GrantSuperseded, InvalidInput, SegmentedError
@@ -20,12 +20,13 @@ from segmented.orders.answers import AlreadyOpen, Confirmed, NotConfirmed, Opene
 from segmented.orders.confirming import ENVELOPE_MAX, Confirming, ConfirmingMany
 from segmented.orders.edge import is_worth_repeating, translated
 from segmented.orders.engine import GUARDED, shown
+from segmented.orders.ledger import LedgerRows
 from segmented.orders.postgresql import PostgresStatements
 from segmented.orders.sqlite import SqliteStatements
 from segmented.orders.standing import Claim, fate
 from segmented.orders.statements import order_values
 from segmented.orders.stocking import Stocking
-from segmented.orders.tables import EARLIER_VERSION, SKU_LENGTH_MAX, segments
+from segmented.orders.tables import SKU_LENGTH_MAX, segments
 from segmented.orders.versions import check_version, create_missing, missing_tables
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class Gate:
         self._confirming_many = ConfirmingMany(self._statements)
         self.stocking = Stocking(self._statements, self._run)
         """Changes the rows when the pool is restocked, emptied or resized."""
+        self.ledger = LedgerRows(engine.dialect.name, self._statements.begin, self._run)
+        """The rows of relayed ledgers."""
         try:
             self._run(lambda connection: check_version(connection, self._where))
         except BaseException:
@@ -70,17 +73,13 @@ class Gate:
             raise
 
     def create(self) -> None:
-        """Create missing tables. Safe to repeat, also concurrently. Refuses a table of an earlier version."""
+        """Create missing tables. Safe to repeat, also concurrently. Raises InvalidInput for those of other releases."""
 
         def work(connection: Connection) -> None:
             self._statements.begin_creating(connection)
             check_version(connection, self._where)
             create_missing(connection)
             connection.commit()
-            there = {column["name"] for column in inspect(connection).get_columns(segments.name)}
-            if segments.c.sequence.name not in there:
-                message = f"{self._where} cannot be used: {EARLIER_VERSION}"
-                raise InvalidInput(message)
 
         self._run(work)
 

@@ -113,7 +113,7 @@ def _store_many() -> Insert:
     """
     old = (segments.c.segment, segments.c.epoch, segments.c.quota, segments.c.sold, segments.c.fence)
     new_values = (*old[2:], segments.c.sequence)
-    rows = _given_rows("change", *(("old", at) for at in old), *(("new", at) for at in new_values))
+    rows = given_rows("change", *(("old", at) for at in old), *(("new", at) for at in new_values))
     changed = (
         update(segments)
         .where(segments.c.sku == given(segments.c.sku), *(at == rows.c[f"old_{at.name}"] for at in old))
@@ -122,7 +122,7 @@ def _store_many() -> Insert:
         .cte("changed")
     )
     each = [at for at in ORDER_COLUMNS if at is not orders.c.sku and at is not orders.c.state]
-    new = _given_rows("confirmed", *(("each", at) for at in each))
+    new = given_rows("confirmed", *(("each", at) for at in each))
     replaced = {orders.c.state: STATE_CONFIRMED, orders.c.sku: given(orders.c.sku)}
     columns = [replaced[at] if at in replaced else new.c[f"each_{at.name}"] for at in ORDER_COLUMNS]
     change_count = select(func.count()).select_from(changed).scalar_subquery()
@@ -134,7 +134,7 @@ def _store_many() -> Insert:
     return insert(orders).from_select(ORDER_COLUMNS, found, include_defaults=False)
 
 
-def _given_rows(name: str, *columns: tuple[str, Column[Any]]) -> TableValuedAlias:
+def given_rows(name: str, *columns: tuple[str, Column[Any]]) -> TableValuedAlias:
     """Return rows whose columns are given as one array each."""
     arrays = [_given_array(f"{role}_{at.name}", at) for role, at in columns]
     names = [column(f"{role}_{at.name}", at.type) for role, at in columns]

@@ -1,48 +1,72 @@
-"""The version of the tables: a release neither reads nor changes tables that another release has laid out."""
+"""The version of the tables: a release neither reads nor changes tables that another release has laid out.
+
+The version is the revision of a migration (segmented/orders/migrations), in a table of Alembic's form.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import Column, Integer, MetaData, String, Table, insert, inspect, select
+from sqlalchemy import Column, MetaData, PrimaryKeyConstraint, String, Table, insert, inspect, select
 
 from segmented.errors import InvalidInput
+from segmented.orders.ledger_table import ledger
 from segmented.orders.tables import metadata
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-TABLES_VERSION: Final = 1
-"""The version that this release reads and writes. Tables without a row in `segmented_versions` have version 1."""
-NAME: Final = "orders"
+REVISIONS: Final = ("0001", "0002")
+"""The revisions of the tables, oldest first. This release reads and writes the last one."""
+HEAD: Final = REVISIONS[-1]
+VERSION_TABLE: Final = "segmented_alembic_version"
+"""Of a name of its own, because the database may have another program's table of this form."""
 
 versions = Table(
-    "segmented_versions",
-    MetaData(),  # of its own, because tables of an earlier release lack it and lack nothing
-    Column("name", String(64), primary_key=True),
-    Column("version", Integer, nullable=False),
+    VERSION_TABLE,
+    MetaData(),  # of its own, because the migrations create it before all others
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
 )
 
 
 def check_version(connection: Connection, where: str) -> None:
-    """Raise InvalidInput for tables of another version."""
-    found = _version(connection)
-    if found not in {None, TABLES_VERSION}:
+    """Raise InvalidInput for tables of another revision."""
+    found = known_revision(connection, where)
+    if found not in {None, HEAD}:
         message = (
-            f"{where} has tables of version {found}, and this release of segmented knows version {TABLES_VERSION} "
-            "only: upgrade segmented, or name another database"
+            f"{where} has tables of revision {found}, and this release of segmented needs revision {HEAD}: "
+            "bring them up to date with 'segmented orders migrate --database URL'"
         )
         raise InvalidInput(message)
 
 
+def known_revision(connection: Connection, where: str) -> str | None:
+    """Return the revision of the tables, None if there are none. Raises InvalidInput for that of a later release."""
+    found = _revision(connection)
+    if found is not None and found not in REVISIONS:
+        message = (
+            f"{where} has tables of revision {found}, and this release of segmented knows revisions up to {HEAD} only: "
+            "upgrade segmented, or name another database"
+        )
+        raise InvalidInput(message)
+    return found
+
+
 def create_missing(connection: Connection) -> None:
-    """Create missing tables and store their version, in a transaction in which no other process creates tables."""
+    """Create missing tables and store their revision, in a transaction in which no other process creates tables."""
     if not missing_tables(connection):
         return  # nothing is created, so the account need not have the right to
+    found = _revision(connection)
     metadata.create_all(connection)
+    if found is None:
+        stamp(connection, HEAD)
+
+
+def stamp(connection: Connection, name: str) -> None:
+    """Store the revision of tables that have none yet."""
     versions.create(connection, checkfirst=True)
-    if _version(connection) is None:
-        connection.execute(insert(versions), {"name": NAME, "version": TABLES_VERSION})
+    connection.execute(insert(versions), {"version_num": name})
 
 
 def missing_tables(connection: Connection) -> tuple[str, ...]:
@@ -51,7 +75,11 @@ def missing_tables(connection: Connection) -> tuple[str, ...]:
     return tuple(name for name in sorted(metadata.tables) if not there.has_table(name))
 
 
-def _version(connection: Connection) -> int | None:
-    if not inspect(connection).has_table(versions.name):
-        return None
-    return connection.execute(select(versions.c.version).where(versions.c.name == NAME)).scalar_one_or_none()
+def _revision(connection: Connection) -> str | None:
+    """Return the revision of the tables. Tables without a revision have the first one."""
+    there = inspect(connection)
+    found = None
+    if there.has_table(versions.name):
+        found = connection.execute(select(versions.c.version_num)).scalar_one_or_none()
+    is_old = found is None and any(there.has_table(name) for name in metadata.tables if name != ledger.name)
+    return REVISIONS[0] if is_old else found

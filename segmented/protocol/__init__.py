@@ -98,6 +98,7 @@ if TYPE_CHECKING:
     )
     from segmented.protocol.read_write.operations import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
     from segmented.protocol.reentrant.operations import AcquireReentrant, ReleaseReentrant, RenewReentrant
+    from segmented.protocol.relay.operations import NoteRelayed
     from segmented.protocol.semaphore.operations import AcquirePermit, ReleasePermit, RenewPermit
     from segmented.protocol.sequencer.operations import CheckSequencer, FencedSet
     from segmented.protocol.shards.operations import (
@@ -168,6 +169,7 @@ __all__ = [
     "MendNumber",
     "MendRecord",
     "NoteOutbox",
+    "NoteRelayed",
     "OpenCart",
     "OpenPool",
     "Operation",
@@ -265,6 +267,7 @@ LATE: Final = from_modules(
         "segmented.protocol.vote.operations": "AcquireVote IdentifyServer ReleaseVote RenewVote",
         "segmented.protocol.read_write.operations": "AcquireRead AcquireWrite ReleaseReadWrite RenewReadWrite",
         "segmented.protocol.reentrant.operations": "AcquireReentrant ReleaseReentrant RenewReentrant",
+        "segmented.protocol.relay.operations": "NoteRelayed",
         "segmented.protocol.semaphore.operations": "AcquirePermit ReleasePermit RenewPermit",
         "segmented.protocol.sequencer.operations": "CheckSequencer FencedSet",
         "segmented.protocol.shards.operations": (

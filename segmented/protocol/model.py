@@ -16,6 +16,7 @@ from segmented.protocol.kinds import lock_kinds
 from segmented.protocol.lock.model import KIND as LOCK
 from segmented.protocol.operator.model import OperatorModel
 from segmented.protocol.outbox.model import OutboxModel
+from segmented.protocol.relay.model import RelayModel
 from segmented.protocol.sequencer.model import SequencerModel
 from segmented.protocol.shards.model import ShardModel
 
@@ -49,6 +50,7 @@ class MemoryModel:
             pools,
             CartModel(clock, pools.found),
             ShardModel(pools),
+            RelayModel(pools.found),
             self._freezing,
             DedupModel(clock, publish),
         )

@@ -318,14 +318,14 @@ class AsyncPool:
                 yield entry
             page = await self.store.execute(next_page(self.sku, page))
 
-    async def trim_ledger(self, *, keep: int) -> Trimmed:
+    async def trim_ledger(self, *, keep: int, relayed_only: bool = False) -> Trimmed:
         """Delete old changes, except the last `keep` and those since the checkpoint before them; audit first.
 
-        Writes a checkpoint of all numbers, which later trims can start from. For changes before the ledger's first
-        checkpoint only sums are known: an audit can find that an order decided before it is missing, but not which one,
-        and cannot find a wrong refusal. Orders keep their records. Raises PoolDrifted when the totals do not add up.
+        Writes a checkpoint, where audits begin: of changes before it only sums are known, so a missing order is noticed
+        but not named, and no wrong refusal is found. Raises PoolDrifted when the totals do not add up, and StoreRefused
+        if it would delete changes of a relayed ledger that were not relayed; with `relayed_only` it keeps them.
         """
-        return await run_async(trim_plan(self._settings.trim(keep)), self.store)
+        return await run_async(trim_plan(self._settings.trim(keep, relayed_only=relayed_only)), self.store)
 
     @property
     def tokens_above(self) -> int:

@@ -98,10 +98,10 @@ class PoolSettings:
         self._check_number(segments, "segment count", 1, SEGMENT_COUNT_MAX)
         return op.Resize(self.sku, segments)
 
-    def trim(self, keep: int) -> op.TrimLedger:
+    def trim(self, keep: int, *, relayed_only: bool) -> op.TrimLedger:
         """Check how many changes to keep."""
         self._check_number(keep, "number of changes to keep", 0, STOCK_MAX)
-        return op.TrimLedger(self.sku, keep)
+        return op.TrimLedger(self.sku, keep, checked_flag(relayed_only, "relayed_only"))
 
     def _check_number(self, value: int, what: str, least: int, most: int) -> None:
         _check_number_of(self.sku, value, what, least, most)

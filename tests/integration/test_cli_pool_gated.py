@@ -257,7 +257,8 @@ def test_a_database_without_tables_is_refused_and_gets_none(
     store: RedisStore, valkey: ValkeyServer, postgres_database: str
 ) -> None:
     where = shown(make_url(postgres_database))
-    begin = f"the order database {where} has no tables segmented_changes, segmented_orders, segmented_segments: "
+    tables = "segmented_changes, segmented_ledger, segmented_orders, segmented_segments"
+    begin = f"the order database {where} has no tables {tables}: "
     assert refused(*OPEN[1:], "--database", postgres_database, url=valkey.url) == (
         f"{begin}--create-tables makes what a new one lacks"
     )

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-from sqlalchemy import create_engine
-
 from segmented import MemoryStore, Order, Pool, Reserved
-from segmented.errors import InvalidInput, StoreRefused
-from segmented.orders import Claim, Gate, connect, finish_reserved, open_gated, take_envelope, take_order
+from segmented.orders import Claim, Gate, finish_reserved, open_gated, take_envelope, take_order
 from segmented.orders.answers import SegmentRow
 from segmented.stock.outbox import Outbox
 from tests.support.pools.gating import NEW, claim, confirm
@@ -81,25 +75,3 @@ def test_every_way_to_sell_stores_the_change_that_took_the_units(gate: Gate) -> 
         take_envelope(shop, ids, gate=gate)
         assert gate.totals("mug").sequence == pool.state().sequence - 1
     assert gate.totals("mug").sold == 6
-
-
-def test_a_table_of_an_earlier_version_is_refused_with_its_cure(gate: Gate, order_database: str) -> None:
-    gate.open("mug", [5])
-    gate.close()
-    _run(order_database, "ALTER TABLE segmented_segments DROP COLUMN sequence")
-    with Gate(connect(order_database)) as old:
-        with pytest.raises(InvalidInput, match=r"of an earlier version.*ALTER TABLE segmented_segments ADD") as caught:
-            old.create()
-        for work in (lambda: confirm(old, "o-1"), lambda: confirm(old, "o-1", fence=3), lambda: old.totals("mug")):
-            with pytest.raises(StoreRefused, match=r"of an earlier version.*ALTER TABLE segmented_segments ADD"):
-                work()
-        _run(order_database, str(caught.value).partition("add it: ")[2])
-        assert confirm(old, "o-1", sequence=2) == NEW
-        assert old.totals("mug").sequence == 2
-
-
-def _run(order_database: str, statement: str) -> None:
-    engine: Any = create_engine(order_database.replace("postgresql://", "postgresql+psycopg://"))
-    with engine.begin() as connection:
-        connection.exec_driver_sql(statement)
-    engine.dispose()

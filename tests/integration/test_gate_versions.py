@@ -1,15 +1,14 @@
-"""The order database's tables have a version: a gate refuses those of another release in one sentence."""
+"""The order database's tables have a revision: a gate refuses those of another release in one sentence."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from sqlalchemy import Engine, inspect, text
 
 from segmented.errors import InvalidInput
 from segmented.orders import Gate, connect
-from segmented.orders.tables import metadata
 from tests.support.command_line import ran
 
 if TYPE_CHECKING:
@@ -17,9 +16,14 @@ if TYPE_CHECKING:
 
     from segmented.servers import ValkeyServer
 
-SENTENCE = (
-    r"^the order database \S+ has tables of version 2, and this release of segmented knows version 1 only: "
-    r"upgrade segmented, or name another database$"
+HEAD: Final = "0002"
+LATER: Final = (
+    r"^the order database \S+ has tables of revision 0003, and this release of segmented knows revisions up to 0002 "
+    r"only: upgrade segmented, or name another database$"
+)
+EARLIER: Final = (
+    r"^the order database \S+ has tables of revision 0001, and this release of segmented needs revision 0002: "
+    r"bring them up to date with 'segmented orders migrate --database URL'$"
 )
 
 
@@ -36,68 +40,60 @@ def execute(engine: Engine, sql: str) -> None:
         connection.execute(text(sql))
 
 
-def stored(engine: Engine) -> list[tuple[object, ...]]:
+def stored(engine: Engine) -> list[str]:
     with engine.connect() as connection:
-        return [tuple(row) for row in connection.execute(text("SELECT name, version FROM segmented_versions"))]
+        return list(connection.execute(text("SELECT version_num FROM segmented_alembic_version")).scalars())
 
 
-def test_new_tables_say_their_version_once(order_database: str, engine: Engine) -> None:
+def test_new_tables_say_their_revision_once(order_database: str, engine: Engine) -> None:
     for _ in range(2):
         with Gate(connect(order_database)) as gate:
             gate.create()
             assert gate.missing_tables() == ()
-    assert stored(engine) == [("orders", 1)]
+    assert stored(engine) == [HEAD]
 
 
-def test_tables_from_before_the_version_have_version_1_and_nothing_is_created(
-    order_database: str, engine: Engine
-) -> None:
-    with engine.connect() as connection:
-        metadata.create_all(connection)
-    with Gate(connect(order_database)) as gate:
-        assert gate.missing_tables() == ()
-        gate.create()
-        gate.open("mug", [1])
-        gate.confirm(order_id="a", sku="mug", segment=0, quantity=1, epoch=1)
-    assert not inspect(engine).has_table("segmented_versions")
-
-
-def test_tables_of_a_release_before_that_lacked_some_get_them_and_the_version(
-    order_database: str, engine: Engine
-) -> None:
-    with engine.connect() as connection:
-        metadata.create_all(connection, tables=[metadata.tables["segmented_orders"]])
+def test_a_missing_table_is_created_again_beside_the_others(order_database: str, engine: Engine) -> None:
     with Gate(connect(order_database)) as gate:
         gate.create()
+        execute(engine, "DROP TABLE segmented_changes")
+        assert gate.missing_tables() == ("segmented_changes",)
+        gate.create()
         assert gate.missing_tables() == ()
-    assert stored(engine) == [("orders", 1)]
+    assert stored(engine) == [HEAD]
 
 
-def test_tables_of_another_version_are_refused_before_anything_is_read_or_created(
+@pytest.mark.parametrize(
+    "change", ["DROP TABLE segmented_alembic_version", "UPDATE segmented_alembic_version SET version_num = '0001'"]
+)
+def test_earlier_tables_and_those_without_a_revision_are_refused_with_the_command_that_migrates_them(
+    order_database: str, engine: Engine, change: str
+) -> None:
+    with Gate(connect(order_database)) as gate:
+        gate.create()
+        execute(engine, "DROP TABLE segmented_ledger")
+        execute(engine, change)
+        with pytest.raises(InvalidInput, match=EARLIER):
+            Gate(connect(order_database))
+        with pytest.raises(InvalidInput, match=EARLIER):
+            gate.create()
+    assert not inspect(engine).has_table("segmented_ledger")
+
+
+def test_tables_of_a_later_release_are_refused_before_anything_is_read_or_created(
     order_database: str, engine: Engine, valkey: ValkeyServer
 ) -> None:
     with Gate(connect(order_database)) as gate:
         gate.create()
-        execute(engine, "UPDATE segmented_versions SET version = 2")
+        execute(engine, "UPDATE segmented_alembic_version SET version_num = '0003'")
         execute(engine, "DROP TABLE segmented_changes")
-        with pytest.raises(InvalidInput, match=SENTENCE):
+        with pytest.raises(InvalidInput, match=LATER):
             Gate(connect(order_database))
-        with pytest.raises(InvalidInput, match=SENTENCE):
+        with pytest.raises(InvalidInput, match=LATER):
             gate.create()
-    said = ran(
-        "pool",
-        "open",
-        "mug",
-        "--stock",
-        "1",
-        "--segments",
-        "1",
-        "--gated",
-        "--create-tables",
-        "--database",
-        order_database,
-        url=valkey.url,
-    )
-    assert (said.returncode, "tables of version 2" in said.stderr, said.stdout) == (2, True, "")
+    opening = ("pool", "open", "mug", "--stock", "1", "--segments", "1", "--gated", "--create-tables")
+    for command in (opening, ("orders", "migrate")):
+        said = ran(*command, "--database", order_database, url=valkey.url)
+        assert (said.returncode, "tables of revision 0003" in said.stderr, said.stdout) == (2, True, "")
     assert not inspect(engine).has_table("segmented_changes")
-    assert stored(engine) == [("orders", 2)]
+    assert stored(engine) == ["0003"]

@@ -19,8 +19,8 @@ from segmented.celery.settings import WorkerSettings
 from segmented.errors import PoolUnverified
 from segmented.keys import shard_keys
 from segmented.models import Reserved
-from segmented.orders import Gate, connect
-from segmented.stock import Pool
+from segmented.orders import Gate, connect, relay
+from segmented.stock import Pool, ShardedPool
 from segmented.stock.outbox import Outbox
 from segmented.stores.redis import RedisStore
 from tests.support.paths import ROOT
@@ -37,7 +37,13 @@ END_SECONDS: Final = 30.0
 
 @pytest.fixture
 def settings(valkey: ValkeyServer, postgres_database: str) -> WorkerSettings:
-    return WorkerSettings(url=SecretStr(valkey.url), database=SecretStr(postgres_database), broker_on_stock_server=True)
+    return WorkerSettings(
+        url=SecretStr(valkey.url),
+        database=SecretStr(postgres_database),
+        broker_on_stock_server=True,
+        skus=("mug", "plain", "plate"),
+        ledger_keep=4,
+    )
 
 
 @pytest.fixture
@@ -131,6 +137,33 @@ def test_an_order_is_taken_once_its_pool_is_there_and_asked_for_again(
 
     until(asked_again)
     assert [(entry.order_id, entry.kind) for entry in decided(store)] == [("a", "confirmed")]
+
+
+@pytest.mark.usefixtures("worker", "mugs")
+def test_the_ledgers_of_relayed_pools_are_copied_and_trimmed(publisher: Celery, store: RedisStore, gate: Gate) -> None:
+    plain, plate = Pool(store, "plain"), ShardedPool(store, "plate")
+    plain.open(stock=100, segments=2)
+    plate.open(stock=100, segments=4, shards=2)
+    relay(plain, gate)
+    relay(plate, gate)
+    for number in range(10):
+        plain.reserve(f"{number}")
+        plate.reserve(f"{number}")
+    publisher.send_task("segmented.relay", queue="segmented-chores")
+    until(
+        lambda: (
+            plain.state().relayed == (1, 11) and sum((one.relayed or (0, 0))[1] for one in plate.state().shards) == 12
+        )
+    )
+    until(lambda: plain.state().sequence == 12)  # the checkpoint of the trim
+    publisher.send_task("segmented.relay", queue="segmented-chores")
+    until(lambda: plain.state().relayed == (1, 12))
+    found = {sku: gate.ledger.last(sku, 0) for sku in ("mug", "plain")}
+    assert found["mug"] is None
+    assert found["plain"] is not None
+    assert found["plain"].change == (1, 12)
+    assert Pool(store, "mug").state().relayed is None
+    assert plain.audit().is_clean
 
 
 @pytest.mark.usefixtures("worker")

@@ -293,10 +293,11 @@ class PoolsAgree(Agreement):
     def read_ledger(self, after: int, limit: int) -> None:
         self.agree_on(op.ReadLedger(self.name, after, limit))
 
-    @rule(keep=st.sampled_from([0, 3, 12]))
-    def trim_ledger(self, keep: int) -> None:
-        self.agree_on(op.TrimLedger(self.name, keep))
-        self.agree_on(op.ReadLedgerStart(self.name))
+    @rule(keep=st.sampled_from([0, 3, 12]), relayed_only=st.booleans(), sequence=st.integers(-1, 30))
+    def trim_ledger(self, keep: int, *, relayed_only: bool, sequence: int) -> None:
+        note = op.NoteRelayed(self.name, (1, sequence) if sequence >= 0 else None)
+        self.agree_on(note if relayed_only else op.ReadLedgerStart(self.name))
+        self.agree_on(op.TrimLedger(self.name, keep, relayed_only))
 
     @rule(order_ids=st.lists(ORDERS, min_size=1, max_size=4))
     def inspect(self, order_ids: list[str]) -> None:

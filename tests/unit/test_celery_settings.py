@@ -9,6 +9,7 @@ import pytest
 from celery import Celery
 from celery.app.defaults import SETTING_KEYS
 from kombu.transport.redis import Channel, Transport
+from pydantic import SecretStr
 
 from segmented.celery.celery_settings import celery_settings, schedule
 from segmented.celery.publishing import queue_of
@@ -78,19 +79,23 @@ def test_orders_sent_to_the_queue_by_its_name_go_where_the_workers_look() -> Non
 
 
 def test_the_schedule_is_what_the_settings_say() -> None:
-    assert schedule(WorkerSettings()) == {
-        name: {"task": name, "schedule": every}
-        for name, every in (
-            ("segmented.sweep", 1.0),
-            ("segmented.expire", 5.0),
-            ("segmented.relay", 10.0),
-            ("segmented.audit", 600.0),
-        )
+    every = {
+        "segmented.sweep": 1.0,
+        "segmented.expire": 5.0,
+        "segmented.finish_transfers": 10.0,
+        "segmented.audit": 600.0,
     }
+    assert schedule(WorkerSettings()) == {name: {"task": name, "schedule": seconds} for name, seconds in every.items()}
+
+
+def test_ledgers_are_relayed_if_a_database_is_named() -> None:
+    named = WorkerSettings(database=SecretStr("sqlite:////tmp/orders.sqlite"))
+    assert schedule(named)["segmented.relay"] == {"task": "segmented.relay", "schedule": 10.0}
+    assert "segmented.relay" not in schedule(WorkerSettings())
 
 
 def test_what_is_never_to_be_done_is_not_in_the_schedule() -> None:
-    settings = WorkerSettings(sweep_every=0, relay_every=0, audit_every=0, expire_every=2.5)
+    settings = WorkerSettings(sweep_every=0, transfers_every=0, audit_every=0, expire_every=2.5)
     assert {name: entry["schedule"] for name, entry in schedule(settings).items()} == {"segmented.expire": 2.5}
 
 

@@ -9,6 +9,7 @@ from segmented.errors import PoolDrifted
 from segmented.ledger_lines import Checkpoint, parse_record, record_text
 from segmented.models import PINNED_UNTIL_MS, Differing, Inspected, Mended, Outrun, Sound, Trimmed
 from segmented.protocol.pool.model_records import pool_entry
+from segmented.protocol.relay.wire import not_relayed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -171,7 +172,19 @@ class PoolAudits:
         stocked = pool.opened + pool.restocked - pool.withdrawn + pool.received - pool.sent
         if sum(pool.stock) != pool.available or stocked != pool.available + pool.reserved + pool.confirmed:
             raise PoolDrifted(operation.sku)
-        if pool.sequence - max(pool.checkpoints, default=0) >= max(1, keep // 4):
+        is_due = pool.sequence - max(pool.checkpoints, default=0) >= max(1, keep // 4)
+        end = pool.sequence + is_due
+        checkpoints = (*pool.checkpoints, *([end] if is_due else []))
+        newest = end - keep
+        if operation.relayed_only:
+            relayed = pool.relayed or (0, 0)
+            newest = min(newest, relayed[1] + 1) if relayed[0] == pool.epoch else 0
+        start = max([pool.ledger_start, *(sequence for sequence in checkpoints if sequence <= newest)])
+        deleted = [(one.epoch, one.sequence) for one in pool.ledger if one.epoch < pool.epoch or one.sequence < start]
+        can_delete = pool.relayed is None or not deleted or deleted[-1] <= pool.relayed
+        if pool.relayed is not None and not can_delete and not operation.relayed_only:
+            raise not_relayed(pool.sku, pool.relayed, deleted[-1])
+        if is_due:
             note = Checkpoint(
                 pool.segment_count,
                 pool.opened,
@@ -185,15 +198,17 @@ class PoolAudits:
                 pool.chain,
             ).note()
             parts = tuple((segment, units) for segment, units in enumerate(pool.stock) if units)
-            sequence = self._append(pool, "checkpoint", pool_entry(pool.available, parts, note=note))
-            pool.checkpoints = (*pool.checkpoints, sequence)
-        old_enough = [sequence for sequence in pool.checkpoints if sequence <= pool.sequence - keep]
-        pool.ledger_start = max([pool.ledger_start, *old_enough])
-        pool.checkpoints = tuple(sequence for sequence in pool.checkpoints if sequence >= pool.ledger_start)
-        first = pool.ledger[0].sequence
-        up_to = min(pool.ledger_start, first + DELETED_MAX)
-        pool.ledger = [entry for entry in pool.ledger if entry.sequence >= up_to]
-        return Trimmed(pool.ledger_start, pool.sequence, is_more_left=up_to < pool.ledger_start)
+            self._append(pool, "checkpoint", pool_entry(pool.available, parts, note=note))
+        pool.ledger_start = start
+        pool.checkpoints = tuple(sequence for sequence in checkpoints if sequence >= start)
+        if not can_delete:
+            return Trimmed(start, pool.sequence, is_more_left=False)
+        first = pool.ledger[0]
+        up_to = min(start, first.sequence + DELETED_MAX)
+        if first.sequence < up_to:
+            last = (first.epoch if up_to < start else pool.epoch, up_to)
+            pool.ledger = [entry for entry in pool.ledger if (entry.epoch, entry.sequence) >= last]
+        return Trimmed(start, pool.sequence, is_more_left=up_to < start)
 
     # --- helpers ---
 

@@ -68,11 +68,14 @@ class ReadLedgerStart(Operation[int]):
 class TrimLedger(Operation[Trimmed]):
     """Write a checkpoint, and drop the entries before the newest checkpoint that leaves the last `keep` changes.
 
-    Frees the memory of at most 10,000 changes in one step. Raises PoolDrifted if the totals do not add up.
+    Frees the memory of at most 10,000 changes in one step. Raises PoolDrifted if the totals do not add up, and
+    StoreRefused for entries of a relayed ledger that were not relayed yet.
     """
 
     sku: str
     keep: int
+    relayed_only: bool = False
+    """Delete only what was relayed, instead of refusing."""
 
 
 @dataclass(frozen=True, slots=True)

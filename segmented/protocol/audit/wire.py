@@ -11,6 +11,7 @@ from segmented.keys import shard_keys
 from segmented.models import Differing, Inspected, Mended, Outrun, Sound, Trimmed
 from segmented.protocol.pool.foreign import moment, whole
 from segmented.protocol.pool.wire import SCAN_COUNT, keys_of, kind_of
+from segmented.protocol.relay.wire import not_relayed
 from segmented.protocol.wire import Call, Codec, plain_call, script_call, text
 
 if TYPE_CHECKING:
@@ -97,12 +98,16 @@ def _decode_start(_: op.ReadLedgerStart, reply: Reply) -> int:
 
 
 def _encode_trim(operation: op.TrimLedger) -> Call:
-    return script_call("trim_ledger", keys_of(operation.sku), operation.keep)
+    return script_call("trim_ledger", keys_of(operation.sku), operation.keep, int(operation.relayed_only))
 
 
 def _decode_trim(operation: op.TrimLedger, reply: Reply) -> Trimmed:
-    if kind_of(operation.sku, reply) == "unsound":
+    kind = kind_of(operation.sku, reply)
+    if kind == "unsound":
         raise PoolDrifted(operation.sku)
+    if kind == "not_relayed":
+        relayed, last = (int(reply[1]), int(reply[2])), (int(reply[3]), int(reply[4]))
+        raise not_relayed(operation.sku, relayed, last)
     return Trimmed(int(reply[1]), int(reply[2]), text(reply[3]) == "1")
 
 

@@ -160,7 +160,6 @@ class FreezingModel:
         pool.increases += 1
         numbers = (pool.segment_count, pool.opened, pool.restocked, pool.withdrawn, pool.sent, pool.received)
         note = (*numbers, pool.reserved, pool.confirmed, int(pool.is_closed), pool.chain)
-        pool.ledger.clear()
         checkpoint = pool_entry(pool.available, parts, note=" ".join(map(str, note)))
         pool.ledger_start = self._pools.append(pool, "checkpoint", [checkpoint])
         pool.checkpoints = (pool.ledger_start,)

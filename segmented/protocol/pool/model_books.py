@@ -112,7 +112,11 @@ class PoolBooks:
     def read(self, operation: op.ReadPool) -> PoolState:
         """Read totals and units by segment."""
         pool = self.found(operation.sku)
-        return pool.state(pool.transfers)
+        relayed = pool.relayed
+        waiting = (entry.at_us for entry in pool.ledger if relayed and (entry.epoch, entry.sequence) > relayed)
+        oldest_us = next(waiting, None)
+        age_ms = 0 if oldest_us is None else max(0, int(self._clock.now() * 1_000) - oldest_us // 1_000)
+        return replace(pool.state(pool.transfers), relayed=relayed, relay_age_ms=age_ms)
 
     def read_orders(self, operation: op.ReadOrders) -> tuple[OrderRecord | None, ...]:
         """Read records; a pool that is not open has none."""
@@ -126,23 +130,25 @@ class PoolBooks:
 
     def read_ledger(self, operation: op.ReadLedger) -> tuple[LedgerEntry, ...]:
         """Read entries by their sequence numbers."""
-        ledger = self.found(operation.sku).ledger
-        first = max(operation.after + 1, ledger[0].sequence)  # a trim may have removed the entries before
+        pool = self.found(operation.sku)
+        after = (pool.epoch if operation.epoch is None else operation.epoch, operation.after)
         page: list[LedgerEntry] = []
-        size = 0
-        for entry in ledger:
+        size = count = 0
+        for entry in pool.ledger:
+            if (entry.epoch, entry.sequence) <= after:
+                continue
             is_new = not page or page[-1].sequence != entry.sequence
-            if entry.sequence >= first + operation.limit or (is_new and size >= PAGE_BYTES):
+            count += is_new
+            if count > operation.limit or (is_new and size >= PAGE_BYTES):
                 break
-            if entry.sequence >= first:
-                page.append(entry)
-                size += len(line_of(entry).encode()) + 1
-                size += len(f"{entry.kind}{entry.at_us}") + ENTRY_BYTES if is_new else 0
+            page.append(entry)
+            size += len(line_of(entry).encode()) + 1
+            size += len(f"{entry.kind}{entry.at_us}") + ENTRY_BYTES if is_new else 0
         return tuple(page)
 
     def read_steps(self, operation: op.ReadSteps) -> tuple[LedgerStep, ...]:
         """Read entries by their sequence numbers, those of each in one piece."""
-        entries = self.read_ledger(op.ReadLedger(operation.sku, operation.after, operation.limit))
+        entries = self.read_ledger(op.ReadLedger(operation.sku, operation.after, operation.limit, operation.epoch))
         return tuple(step_of(tuple(group)) for _, group in groupby(entries, key=attrgetter("sequence")))
 
     def list_due(self, operation: op.ListDue) -> tuple[str, ...]:

@@ -58,6 +58,8 @@ class ModelPool:
     """Epoch and sequence number that were seen, if the pool is frozen."""
     lost: int = 0
     """Units that count as confirmed since a thaw although the pool has no orders for them."""
+    relayed: tuple[int, int] | None = None
+    """Epoch and sequence number up to which a database has the ledger."""
     restocked: int = 0
     withdrawn: int = 0
     sent_to: dict[int, tuple[int, int]] = field(default_factory=dict)

@@ -250,6 +250,8 @@ class ReadLedger(Operation[tuple[LedgerEntry, ...]]):
     sku: str
     after: int
     limit: int
+    epoch: int | None = None
+    """The epoch of `after`, to read those of an earlier one as well; None: the pool's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,3 +261,5 @@ class ReadSteps(Operation[tuple[LedgerStep, ...]]):
     sku: str
     after: int
     limit: int
+    epoch: int | None = None
+    """As for `ReadLedger`."""

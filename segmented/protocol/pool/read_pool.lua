@@ -5,7 +5,8 @@
 -- answers  {"missing"}
 --          {"pool", epoch, segment_count, gated, sequence, opened, available, reserved, confirmed, restocked,
 --           withdrawn, sent, received, customer_limit, closed, order_count, {segment, units, ...},
---           {ledger's last id, fence, cursor, seen; "" if it sells, lost}, {field, text, ...} of the transfers}
+--           {ledger's last id, fence, cursor, seen; "" if it sells, lost, relayed; "" if never, age in ms of the oldest
+--            entry that is not relayed; 0 if all are}, {field, text, ...} of the transfers}
 if redis.call('EXISTS', META) == 0 then
   return { 'missing' }
 end
@@ -17,11 +18,21 @@ if redis.call('EXISTS', LEDGER) > 0 then
     last_id = about[index] == 'last-generated-id' and about[index + 1] or last_id
   end
 end
-local more = redis.call('HMGET', META, 'fence', 'cursor', 'frozen', 'epoch', 'sequence', 'lost')
+local more = redis.call('HMGET', META, 'fence', 'cursor', 'frozen', 'epoch', 'sequence', 'lost', 'relayed')
 local behind = tonumber(seen_epoch) - (tonumber(more[4] or '') or 0)
 if not more[3] and (behind > 0 or behind == 0 and (tonumber(more[5] or '') or 0) < tonumber(seen_sequence)) then
   more[3] = seen_epoch .. '-' .. seen_sequence
 end
-answer[#answer + 1] = { last_id, more[1] or '', more[2] or '', more[3] == '' and '?' or more[3] or '', more[6] or '0' }
+local relayed, age_ms = more[7] or '', 0
+if string.match(relayed, '^%d+%-%d+$') and #relayed < 32 then
+  local oldest = redis.pcall('XRANGE', LEDGER, '(' .. relayed, '+', 'COUNT', 1)[1]
+  for index = 1, oldest and oldest[2] and #oldest[2] or 0, 2 do
+    if oldest[2][index] == 'at_us' and whole(oldest[2][index + 1]) then
+      age_ms = math.max(0, now_ms - math.floor(whole(oldest[2][index + 1]) / 1000))
+    end
+  end
+end
+answer[#answer + 1] = { last_id, more[1] or '', more[2] or '', more[3] == '' and '?' or more[3] or '', more[6] or '0',
+  relayed, digits(age_ms) }
 answer[#answer + 1] = redis.call('HGETALL', TRANSFERS)
 return answer

@@ -177,7 +177,8 @@ def _decode_scan_orders(_: op.ScanOrders, reply: Reply) -> tuple[int, tuple[Orde
 
 
 def _encode_read_ledger(operation: op.ReadLedger | op.ReadSteps) -> Call:
-    return script_call("read_ledger", keys_of(operation.sku), operation.after, operation.limit)
+    epoch = "" if operation.epoch is None else operation.epoch
+    return script_call("read_ledger", keys_of(operation.sku), operation.after, operation.limit, epoch)
 
 
 def _decode_read_ledger(operation: op.ReadLedger, reply: Reply) -> tuple[LedgerEntry, ...]:

@@ -82,6 +82,12 @@ local function whole(text)
   return found or nil
 end
 
+-- The epoch and the sequence number in an entry's id; nil if another program wrote something else.
+local function numbers_in(id)
+  local epoch, sequence = string.match(id, '^(%d+)%-(%d+)$')
+  return epoch and #epoch < 16 and #sequence < 16 and { tonumber(epoch), tonumber(sequence) } or nil
+end
+
 -- Call `act` with the first place of each chunk of `count` places from 0, and the last one.
 local function each_chunk(count, size, act)
   for first = 0, count - 1, size do

@@ -25,6 +25,7 @@ MORE: dict[str, Callable[[Shop], object]] = {
     "thaw": lambda shop: shop.side.execute(op.ThawPool(shop.sku, 2, 0)),
     "audit": lambda shop: shop.side.pool(shop.sku).audit(),
     "mend": lambda shop: shop.side.execute(op.MendNumber(shop.sku, "total", "reserved", 1, 5)),
+    "relay": lambda shop: shop.side.execute(op.NoteRelayed(shop.sku, None)),
     "dead": lambda shop: shop.side.execute(op.ReplayDead(shop.sku, ("kept",))),
 }
 

@@ -1,0 +1,90 @@
+"""Bring the tables of an order database to the revision that this release needs."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import inspect
+
+from segmented.errors import InvalidInput
+from segmented.orders.edge import translated
+from segmented.orders.engine import shown
+from segmented.orders.ledger_table import ledger
+from segmented.orders.postgresql import PostgresStatements
+from segmented.orders.sqlite import SqliteStatements
+from segmented.orders.tables import metadata
+from segmented.orders.versions import HEAD, known_revision, stamp, versions
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+FOLDER: Final = Path(__file__).parent / "migrations"
+ONE_AT_A_TIME: Final = threading.Lock()
+"""Alembic keeps the running migration in global variables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """The revision of the tables before and after a migration."""
+
+    before: str | None
+    """None: there were no tables."""
+    after: str
+
+    @property
+    def replay(self) -> bool:
+        """Return whether the tables were up to date, so that nothing changed."""
+        return self.before == self.after
+
+
+def migrate(engine: Engine) -> Migrated:
+    """Bring the tables of the database to the newest revision, or create them. Safe to repeat, also concurrently.
+
+    `engine` is one made by `connect`. Raises InvalidInput for tables of a later release, and for tables without a
+    revision that lack columns of the first one. On PostgreSQL and SQLite all of it happens, or nothing.
+    """
+    where = f"the order database {shown(engine.url)}"
+    with ONE_AT_A_TIME, translated(where), engine.connect() as connection:
+        if connection.dialect.name == "postgresql":
+            PostgresStatements().begin_creating(connection)
+        elif connection.dialect.name == "sqlite":
+            SqliteStatements().begin_creating(connection)
+        before = known_revision(connection, where)
+        if before == HEAD:
+            return Migrated(before, HEAD)
+        if before is not None and not inspect(connection).has_table(versions.name):
+            _check_columns(connection, where)
+            stamp(connection, before)
+        run_revisions(connection)
+        connection.commit()
+    return Migrated(before, HEAD)
+
+
+def run_revisions(connection: Connection) -> None:
+    """Run the missing revisions in the transaction of this connection."""
+    config = Config()
+    config.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    command.upgrade(config, HEAD)
+
+
+def _check_columns(connection: Connection, where: str) -> None:
+    """Raise InvalidInput unless the tables have all columns of the first revision."""
+    there = inspect(connection)
+    for table in metadata.sorted_tables:
+        if table is ledger:
+            continue
+        found = {column["name"] for column in there.get_columns(table.name)} if there.has_table(table.name) else set()
+        lacking = [column.name for column in table.columns if column.name not in found]
+        if lacking:
+            message = (
+                f"{where} has tables of segmented that no release has made: {table.name} lacks {', '.join(lacking)}; "
+                "name another database, or drop these tables if nothing in them is needed"
+            )
+            raise InvalidInput(message)

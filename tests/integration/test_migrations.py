@@ -1,0 +1,263 @@
+"""Migrations bring the tables of an order database to the newest revision, beside another program's migrations."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import sqlalchemy
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine, create_engine, inspect, text
+
+from segmented.errors import InvalidInput
+from segmented.orders import Gate, Migrated, connect, migrate, migrating, versions
+from segmented.orders.tables import metadata
+from tests.support.command_line import ran
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TABLES: Final = {"segmented_changes", "segmented_ledger", "segmented_orders", "segmented_segments"}
+FIRST: Final = [metadata.tables[name] for name in ("segmented_segments", "segmented_orders", "segmented_changes")]
+MARIADB: Final = "mariadb"
+
+
+@pytest.fixture
+def engine(order_database: str) -> Iterator[Engine]:
+    engine = connect(order_database)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def mariadb(mariadb_url: str) -> Iterator[Engine]:
+    engine = create_engine(mariadb_url)
+    with engine.begin() as connection:
+        for name in (*TABLES, versions.VERSION_TABLE):
+            connection.exec_driver_sql(f"DROP TABLE IF EXISTS {name}")
+    yield engine
+    engine.dispose()
+
+
+def execute(engine: Engine, sql: str) -> list[tuple[Any, ...]]:
+    with engine.connect() as connection:
+        found = connection.execute(text(sql))
+        rows = [tuple(row) for row in found] if found.returns_rows else []
+        connection.commit()
+        return rows
+
+
+def create_first(engine: Engine) -> None:
+    """Make the tables of the first revision, with an order."""
+    with engine.connect() as connection:
+        metadata.create_all(connection, tables=FIRST)
+        connection.commit()
+    execute(engine, "INSERT INTO segmented_segments (sku, segment, quota, sold, epoch) VALUES ('mug', 0, 5, 2, 1)")
+    execute(
+        engine,
+        "INSERT INTO segmented_orders (sku, order_id, state, quantity, segment, epoch) "
+        "VALUES ('mug', 'o-1', 'confirmed', 2, 0, 1)",
+    )
+
+
+def layout(engine: Engine) -> dict[str, Any]:
+    """Describe all tables, as the database has them."""
+    found = inspect(engine)
+    return {
+        name: (
+            [
+                (str(column["type"]), column["name"], column["nullable"], column.get("default"))
+                for column in found.get_columns(name)
+            ],
+            found.get_pk_constraint(name),
+            sorted((one["name"], one["sqltext"]) for one in found.get_check_constraints(name)),
+            found.get_indexes(name),
+        )
+        for name in [*TABLES, versions.VERSION_TABLE]
+    }
+
+
+def test_the_revisions_are_those_of_the_modules_and_the_last_one_is_the_head() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(migrating.FOLDER))
+    config.set_main_option("path_separator", "os")
+    revisions = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+    assert tuple(reversed(revisions)) == versions.REVISIONS
+    assert ScriptDirectory.from_config(config).get_heads() == [versions.HEAD]
+
+
+def test_an_empty_database_gets_all_tables_once(engine: Engine) -> None:
+    assert migrate(engine) == Migrated(None, "0002")
+    assert migrate(engine) == Migrated("0002", "0002")
+    assert migrate(engine).replay
+    assert Gate(engine).missing_tables() == ()
+
+
+def test_migrated_tables_are_those_that_a_gate_creates(engine: Engine) -> None:
+    migrate(engine)
+    migrated = layout(engine)
+    for name in (*TABLES, versions.VERSION_TABLE):
+        execute(engine, f"DROP TABLE {name}")
+    Gate(engine).create()
+    assert layout(engine) == migrated
+
+
+@pytest.mark.parametrize("is_stamped", [True, False])
+def test_tables_of_the_first_revision_get_the_ledger_and_keep_their_rows(engine: Engine, *, is_stamped: bool) -> None:
+    create_first(engine)
+    if is_stamped:
+        with engine.connect() as connection:
+            versions.stamp(connection, "0001")
+    with pytest.raises(InvalidInput, match="segmented orders migrate --database URL"):
+        Gate(connect(engine.url.render_as_string(hide_password=False)))
+    assert migrate(engine) == Migrated("0001", "0002")
+    gate = Gate(engine)
+    assert gate.missing_tables() == ()
+    assert (gate.totals("mug").sold, gate.confirmed_units("mug")) == (2, 2)
+    gate.confirm(order_id="o-2", sku="mug", segment=0, quantity=3, epoch=1)
+    assert gate.totals("mug").sold == 5
+
+
+def test_mariadb_migrates_from_the_first_revision_and_from_nothing(mariadb: Engine) -> None:
+    create_first(mariadb)
+    assert migrate(mariadb) == Migrated("0001", "0002")
+    assert migrate(mariadb) == Migrated("0002", "0002")
+    assert execute(mariadb, "SELECT sold FROM segmented_segments") == [(2,)]
+    migrated = layout(mariadb)
+    for name in (*TABLES, versions.VERSION_TABLE):
+        execute(mariadb, f"DROP TABLE {name}")
+    assert migrate(mariadb) == Migrated(None, "0002")
+    assert layout(mariadb) == migrated
+    with mariadb.connect() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"version_table": versions.VERSION_TABLE, "include_name": _is_ours}
+        )
+        assert compare_metadata(context, metadata) == []
+
+
+def _is_ours(name: str | None, kind: str, _: object) -> bool:
+    return kind != "table" or str(name).startswith("segmented_")
+
+
+def test_a_migration_that_fails_leaves_nothing(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    create_first(engine)
+    upgraded = migrating.run_revisions
+
+    def fail(connection: sqlalchemy.Connection) -> None:
+        upgraded(connection)
+        raise RuntimeError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(migrating, "run_revisions", fail)
+        with pytest.raises(RuntimeError):
+            migrate(engine)
+    assert not inspect(engine).has_table("segmented_ledger")
+    assert not inspect(engine).has_table(versions.VERSION_TABLE)
+    assert migrate(engine) == Migrated("0001", "0002")
+
+
+def test_of_eight_migrations_at_once_one_changes_the_tables(order_database: str, engine: Engine) -> None:
+    create_first(engine)
+    done: list[Migrated] = []
+
+    def run() -> None:
+        own = connect(order_database, pool_size=1)
+        done.append(migrate(own))
+        own.dispose()
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(one.before or "" for one in done) == ["0001", *["0002"] * 7]
+    assert {one.after for one in done} == {"0002"}
+
+
+@pytest.mark.parametrize(
+    ("change", "lack"),
+    [
+        ("ALTER TABLE segmented_segments DROP COLUMN sequence", "segmented_segments lacks sequence"),
+        ("DROP TABLE segmented_changes", "segmented_changes lacks sku, change_id"),
+    ],
+)
+def test_tables_that_no_release_made_are_refused_and_unchanged(engine: Engine, change: str, lack: str) -> None:
+    create_first(engine)
+    execute(engine, change)
+    with pytest.raises(InvalidInput, match=f"tables of segmented that no release has made: {lack}"):
+        migrate(engine)
+    assert not inspect(engine).has_table("segmented_ledger")
+    assert not inspect(engine).has_table(versions.VERSION_TABLE)
+
+
+def test_the_command_says_what_it_changed(order_database: str) -> None:
+    outputs = []
+    for _ in range(2):
+        said = ran("orders", "migrate", "--database", order_database, url=None)
+        assert (said.returncode, said.stderr) == (0, "")
+        outputs.append(said.stdout)
+    assert outputs == ["tables created at 0002\n", "tables at revision 0002 before: nothing is changed\n"]
+    said = ran("orders", "migrate", "--database", order_database, "--json", "-", url=None)
+    assert said.stdout.split() == ["{", '"before":', '"0002",', '"after":', '"0002",', '"is_changed":', "false", "}"]
+
+
+def test_the_command_needs_a_database() -> None:
+    said = ran("orders", "migrate", url=None)
+    assert said.returncode == 2
+    assert "migrate needs --database URL: the order database whose tables" in said.stderr
+
+
+ENVIRONMENT: Final = """
+from alembic import context
+from sqlalchemy import create_engine, MetaData, NullPool, Table, Column, Integer
+
+
+metadata = MetaData()
+Table("invoices", metadata, Column("id", Integer, primary_key=True))
+
+
+def include_name(name, kind, parents):
+    return kind != "table" or not name.startswith("segmented_")
+
+
+with create_engine(context.config.get_main_option("url"), poolclass=NullPool).connect() as connection:
+    context.configure(connection=connection, target_metadata=metadata, include_name=include_name)
+    with context.begin_transaction():
+        context.run_migrations()
+    connection.commit()
+"""
+REVISION: Final = """
+from alembic import op
+import sqlalchemy as sa
+
+revision = "a1"
+down_revision = None
+
+def upgrade():
+    op.create_table("invoices", sa.Column("id", sa.Integer, primary_key=True))
+"""
+
+
+def test_the_migrations_of_another_program_stand_beside_ours(
+    order_database: str, engine: Engine, tmp_path: Path
+) -> None:
+    folder = tmp_path / "migrations"
+    (folder / "versions").mkdir(parents=True)
+    (folder / "env.py").write_text(ENVIRONMENT)
+    (folder / "versions" / "a1.py").write_text(REVISION)
+    config = Config()
+    config.set_main_option("script_location", str(folder))
+    config.set_main_option("path_separator", "os")
+    config.set_main_option("url", order_database.replace("%", "%%"))
+    command.upgrade(config, "head")
+    assert migrate(engine) == Migrated(None, "0002")
+    assert execute(engine, "SELECT version_num FROM alembic_version") == [("a1",)]
+    assert execute(engine, "SELECT version_num FROM segmented_alembic_version") == [("0002",)]
+    command.check(config)  # raises if it would drop our tables
+    assert set(inspect(engine).get_table_names()) == TABLES | {"invoices", "alembic_version", versions.VERSION_TABLE}
