@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from segmented.models import Refusal
 
 
 class SegmentedError(Exception):
@@ -30,6 +32,16 @@ class StoreUnavailable(StoreError):
 
 class StoreBusy(StoreUnavailable):
     """No connection to the store was free in time, so nothing was sent: allow more connections, or wait longer."""
+
+
+class AcknowledgementUnknown(StoreUnavailable):
+    """The pool has made the change, but too few replicas or disks acknowledged it in time: repeat the same id."""
+
+    def __init__(self, sku: str, order_id: str | None, *, wanted: int, counted: int, detail: str) -> None:
+        """Create the error with the pool, the id to repeat, the acknowledgements wanted and counted, and the reason."""
+        what = f"the outcome of {'a change' if order_id is None else repr(order_id)} in pool {sku!r} is unknown"
+        super().__init__(f"{what}: {detail}; repeat the call with the same id")
+        self.sku, self.order_id, self.wanted, self.counted = sku, order_id, wanted, counted
 
 
 class LockUnreachable(StoreUnavailable):
@@ -301,21 +313,10 @@ class PoolVanished(StockError):
         self.epoch = epoch
 
 
-class Refused(Protocol):
-    """An answer that refuses, such as SoldOut: see `segmented.models.Refusal`."""
-
-    @property
-    def order_id(self) -> str:
-        """Return the order id."""
-
-    def describe(self) -> str:
-        """Return the reason in a few words."""
-
-
 class NotGranted(StockError):
     """The order was refused, so the body of the `with` statement did not run."""
 
-    def __init__(self, refusal: Refused) -> None:
+    def __init__(self, refusal: Refusal) -> None:
         """Create the error with the refusal."""
         super().__init__(f"order {refusal.order_id!r} was not granted: {refusal.describe()}")
         self.refusal = refusal

@@ -32,6 +32,7 @@ from segmented.cli.pool_view import as_json, looks, show_once, total_rows, watch
 from segmented.clock import SystemClock
 from segmented.errors import InvalidInput
 from segmented.models import AlreadyOpen, CartSweep, PoolState, ShardedState, UnfinishedCart
+from segmented.models.profiles import pool_profile
 from segmented.process import tell
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stock.carts import LIST_MAX, SWEEP_LIMIT, Carts
@@ -143,6 +144,14 @@ def open_pool(  # noqa: PLR0913  # an option each
         int | None,
         typer.Option(metavar="N", help="Maximum units per customer; every order must then name its customer."),
     ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PROFILE",
+            help="When an order is acknowledged: memory, replicated:N, fsync or database  "
+            "[default: memory, or database with --gated]",
+        ),
+    ] = None,
     gated: Annotated[
         bool, typer.Option("--gated", help="Let the order database given by --database decide every order.")
     ] = False,
@@ -167,25 +176,33 @@ def open_pool(  # noqa: PLR0913  # an option each
     if gated and database is None:
         message = f"--gated needs --database URL: the order database that decides the orders of {sku!r}"
         raise InvalidInput(message)
+    wanted = str(pool_profile(sku, profile, gated=gated))
     with RedisStore.from_url(url) as store:
         found = Pool(store, sku)
         if shards != 1:
             answer = ShardedPool(store, sku).open(
-                stock=stock, segments=segments, shards=shards, epoch=epoch, customer_limit=limit_per_customer
+                stock=stock,
+                segments=segments,
+                shards=shards,
+                epoch=epoch,
+                customer_limit=limit_per_customer,
+                profile=profile,
             )
         elif gated and database is not None:
             required_in_one_piece(store, sku)  # before the order database gets rows
             from segmented.cli.pool_gate import Opening, open_both  # noqa: PLC0415  # SQLAlchemy, for who needs it
 
-            asked = Opening(stock, segments, epoch, limit_per_customer, creates_tables=create_tables)
+            asked = Opening(stock, segments, epoch, limit_per_customer, profile, creates_tables=create_tables)
             answer = open_both(found, database, asked)
         else:
-            answer = found.open(stock=stock, segments=segments, epoch=epoch, customer_limit=limit_per_customer)
+            answer = found.open(
+                stock=stock, segments=segments, epoch=epoch, customer_limit=limit_per_customer, profile=profile
+            )
     state = answer.state
     is_new = not isinstance(answer, AlreadyOpen)
     shard_count = len(state.shards) if isinstance(state, ShardedState) else 1
     numbers = (state.opened, state.segment_count, state.customer_limit, state.gated, state.epoch, shard_count)
-    is_as_asked = numbers == (stock, segments, limit_per_customer, gated, epoch, shards)
+    is_as_asked = (*numbers, state.profile) == (stock, segments, limit_per_customer, gated, epoch, shards, wanted)
     if json_file is not None:
         write_json(json_file, {"is_new": is_new, "is_as_asked": is_as_asked} | as_json(state))
     differs = "" if is_as_asked else ", with other numbers than these"

@@ -35,9 +35,10 @@ from segmented.models import (
     TooFew,
 )
 from segmented.models.pools import LedgerStep
+from segmented.models.profiles import pool_profile
 from segmented.models.shards import no_keys_of
 from segmented.protocol.pool.foreign import moment, pool_state
-from segmented.protocol.wire import Call, Codec, optional_number, plain_call, readable, script_call, text
+from segmented.protocol.wire import Call, Codec, always, optional_number, plain_call, readable, script_call, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,11 +94,12 @@ def _sight_of_change(reply: Reply, answer: Restocked | Closed | TooFew) -> Sight
 
 def _encode_open(operation: op.OpenPool) -> Call:
     gated = "1" if operation.gated else "0"
-    arguments = (operation.stock, operation.segment_count, gated, operation.epoch, operation.customer_limit or 0)
+    numbers = (operation.stock, operation.segment_count, gated, operation.epoch, operation.customer_limit or 0)
+    profile = operation.profile or pool_profile(operation.sku, None, gated=operation.gated)
     kept = cart_keys(operation.sku)
     place = shard_keys(operation.sku)
     keys = [*keys_of(operation.sku), kept.carts, kept.unfinished, place.directory]
-    return script_call("open_pool", keys, *arguments)
+    return script_call("open_pool", keys, *numbers, str(profile))
 
 
 def _decode_open(operation: op.OpenPool, reply: Reply) -> Opened | AlreadyOpen:
@@ -270,8 +272,8 @@ CODECS: Final = {
     op.ScanOrders: Codec(_encode_scan_orders, _decode_scan_orders),
     op.ReadLedger: Codec(_encode_read_ledger, _decode_read_ledger),
     op.ReadSteps: Codec(_encode_read_ledger, _decode_read_steps),
-    op.Restock: Codec(_encode_restock, _decode_restock, sight=_sight_of_change),
-    op.Withdraw: Codec(_encode_restock, _decode_withdraw, sight=_sight_of_change),
-    op.Resize: Codec(_encode_resize, _decode_resize, sight=sight_of_state),
-    op.ClosePool: Codec(_encode_close, _decode_close, sight=sight_of_state),
+    op.Restock: Codec(_encode_restock, _decode_restock, acknowledges=always, sight=_sight_of_change),
+    op.Withdraw: Codec(_encode_restock, _decode_withdraw, acknowledges=always, sight=_sight_of_change),
+    op.Resize: Codec(_encode_resize, _decode_resize, acknowledges=always, sight=sight_of_state),
+    op.ClosePool: Codec(_encode_close, _decode_close, acknowledges=always, sight=sight_of_state),
 }
