@@ -81,6 +81,7 @@ class _Request:
         self._codec = CODECS[type(operation)]
         self._seen = seen
         self._peer = peer
+        self._call: Call
         self._name: str | None = None
         self._is_native = False
 
@@ -92,14 +93,10 @@ class _Request:
                 self._is_native = True
                 return commands
         self._is_native = False
-        call = self._call()
-        return (whole(call) if self.is_whole else by_digest(call),)
-
-    def _call(self) -> Call:
-        call = self._codec.encode(self.operation)
-        self._name = self._seen.added_to(call, self._peer.server)
+        self._call = self._codec.encode(self.operation)
+        self._name = self._seen.added_to(self._call, self._peer.server)
         self.profile = self._seen.profile_for(self._name, self._codec, self.operation)
-        return call
+        return (whole(self._call) if self.is_whole else by_digest(self._call),)
 
     def read(self, replies: list[Reply], where: str) -> None:
         if self._is_native:
@@ -109,7 +106,7 @@ class _Request:
             return
         (reply,) = replies
         if isinstance(reply, ResponseError):
-            if not isinstance(reply, NoScriptError) and not self._seen.learns_profile(self._name, reply):
+            if not isinstance(reply, NoScriptError) and not self._seen.learns_profile(self._call, reply):
                 found = self._seen.error(self.operation, reply)
                 self.answer = found if isinstance(found, SegmentedError) else our_error(found, where)
                 self.is_answered = True

@@ -98,17 +98,18 @@ class Seen:
             return None
         return self._profiles[name]
 
-    def learns_profile(self, name: str | None, refused: ResponseError) -> bool:
-        """Return whether a script has changed nothing but told another profile of its pool than this process knew."""
-        kind, _, said = str(refused).partition(" ")
-        if kind != "PROFILE" or name is None or not is_profile(said):
+    def learns_profile(self, call: Call, refused: ResponseError) -> bool:
+        """Return whether a script has changed nothing but told another profile of its pool than the call said."""
+        kind, said, *_ = *str(refused).split(" ", 2), ""
+        if kind != "PROFILE" or not is_profile(said) or str(call.arguments[-1]).endswith(f"-{said}"):
             return False
         profile = parse_profile(said)
         with Seen.lock:
-            known = self._profiles.pop(name, None)
             if profile.waits:
-                self._profiles[name] = profile
-        return known != (profile if profile.waits else None)
+                self._profiles[call.keys[0]] = profile
+            else:
+                self._profiles.pop(call.keys[0], None)
+        return True
 
     def learn(self, name: str | None, codec: Codec, reply: Reply, answer: object) -> None:
         """Remember what the answer to a call tells of its name."""
@@ -214,7 +215,7 @@ def _by_script(codec: Codec, operation: Operation[Any], seen: Seen, peer: Peer) 
     if isinstance(reply, NoScriptError):  # after a restart, a SCRIPT FLUSH or a change of server
         reply, *counts = yield Send((whole(call), *waits), patience)
     if isinstance(reply, ResponseError):
-        if seen.learns_profile(name, reply):
+        if seen.learns_profile(call, reply):
             return (yield from _by_script(codec, operation, seen, peer))
         raise seen.error(operation, reply)
     answer = codec.decode(operation, reply)
