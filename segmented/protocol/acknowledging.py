@@ -8,7 +8,7 @@ it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from redis.exceptions import ResponseError
 
@@ -62,23 +62,36 @@ def bounded(send: Send, seconds_left: float) -> list[Command]:
     ]
 
 
-def acknowledged(operation: Any, answer: Any, profile: Profile, reply: Reply) -> Any:  # noqa: ANN401  # of any type
-    """Return the answer to a change if enough acknowledged it, otherwise AcknowledgementUnknown.
+class Shortfall(NamedTuple):
+    """Too few acknowledgements: how many there were, and why."""
 
-    An operation on many orders gets one in place of each order's answer. A refusal promises nothing and is unchanged.
-    """
+    counted: int
+    reason: str
+
+
+def shortfall(profile: Profile, reply: Reply) -> Shortfall | None:
+    """Read the reply to `profile_wait`; None if enough acknowledged the change."""
     try:
         count = counted(reply)
-        said = f"{count} acknowledged it within {profile.within_ms} ms, and profile {profile} wants {profile.wanted}"
     except ResponseError as error:
-        count, said = 0, f"the server refused to wait for profile {profile}: {error}"
+        return Shortfall(0, f"the server refused to wait for profile {profile}: {error}")
     if count >= profile.wanted:
-        return answer
+        return None
+    within = f"{count} acknowledged it within {profile.within_ms} ms"
+    return Shortfall(count, f"{within}, and profile {profile} wants {profile.wanted}")
+
+
+def unknown(operation: Any, answer: Any, profile: Profile, lacking: Shortfall) -> Any:  # noqa: ANN401  # of any type
+    """Return AcknowledgementUnknown in place of an answer that promises something; a refusal is unchanged.
+
+    An operation on many orders gets one in place of each order's answer.
+    """
 
     def unless_refused(one: object, order_id: str | None) -> object:
         if isinstance(one, SETTLES_NOTHING):
             return one
-        return AcknowledgementUnknown(_pool(operation), order_id, wanted=profile.wanted, counted=count, detail=said)
+        wanted, (count, reason) = profile.wanted, lacking
+        return AcknowledgementUnknown(_pool(operation), order_id, wanted=wanted, counted=count, detail=reason)
 
     if isinstance(answer, tuple):
         return tuple(unless_refused(one, order_id) for one, order_id in zip(answer, _ids(operation), strict=False))

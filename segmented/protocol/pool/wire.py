@@ -35,7 +35,7 @@ from segmented.models import (
     TooFew,
 )
 from segmented.models.pools import LedgerStep
-from segmented.models.profiles import pool_profile
+from segmented.models.profiles import DATABASE, MEMORY, pool_profile
 from segmented.models.shards import no_keys_of
 from segmented.protocol.pool.foreign import moment, pool_state
 from segmented.protocol.wire import Call, Codec, always, optional_number, plain_call, readable, script_call, text
@@ -55,6 +55,8 @@ STATES: Final[dict[str, OrderState]] = {
     "f": "refused",
 }
 """States by the scripts' abbreviations."""
+NOT_WAITED_FOR: Final = frozenset({str(MEMORY), str(DATABASE)})
+"""Profiles whose changes are acknowledged by the script alone, as it returns."""
 
 
 @lru_cache(KEPT_MAX)
@@ -80,9 +82,9 @@ def kind_of(sku: str, reply: Reply, order_id: str = "") -> str:
 
 
 def sight_of_state(_: Reply, answer: Opened | AlreadyOpen | Resized | PoolClosed | PoolState) -> Sight:
-    """Return what the state of a pool tells of its progress."""
+    """Return what the state of a pool tells of its progress; its changes may be lost before they are acknowledged."""
     state = answer if isinstance(answer, PoolState) else answer.state
-    return state.epoch, state.sequence, 0
+    return state.epoch, state.sequence if state.profile in NOT_WAITED_FOR else 0, 0
 
 
 def _sight_of_change(reply: Reply, answer: Restocked | Closed | TooFew) -> Sight | None:
@@ -266,7 +268,7 @@ def _decode_close(operation: op.ClosePool, reply: Reply) -> PoolClosed:
 
 CODECS: Final = {
     op.OpenPool: Codec(_encode_open, _decode_open, sight=sight_of_state),
-    op.ReadPool: Codec(_encode_read, _decode_read),
+    op.ReadPool: Codec(_encode_read, _decode_read, sight=sight_of_state),
     op.ListDue: Codec(_encode_list_due, _decode_list_due),
     op.ReadOrders: Codec(_encode_read_orders, _decode_read_orders, finish=_read_more_orders),
     op.ScanOrders: Codec(_encode_scan_orders, _decode_scan_orders),

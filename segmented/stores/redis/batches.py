@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from redis.exceptions import NoScriptError, ResponseError
 
 from segmented.errors import SegmentedError
-from segmented.protocol.acknowledging import acknowledged, profile_wait
+from segmented.protocol.acknowledging import profile_wait, shortfall, unknown
 from segmented.protocol.codecs import CODECS
 from segmented.protocol.wire import Dialect, Send
 from segmented.stores.redis.edge import our_error
@@ -62,9 +62,11 @@ def _sent(requests: Sequence[_Request], where: str) -> Exchange[None]:
     counts = dict(zip(profiles, replies[len(commands) :], strict=True))
     position = 0
     for request, found in zip(requests, encoded, strict=True):
-        request.read(replies[position : position + len(found)], where)
-        if request.profile is not None and request.is_answered:
-            request.answer = acknowledged(request.operation, request.answer, request.profile, counts[request.profile])
+        profile = request.profile
+        lacking = None if profile is None else shortfall(profile, counts[profile])
+        request.read(replies[position : position + len(found)], where, is_acknowledged=lacking is None)
+        if profile is not None and lacking is not None and request.is_answered:
+            request.answer = unknown(request.operation, request.answer, profile, lacking)
         position += len(found)
 
 
@@ -98,7 +100,7 @@ class _Request:
         self.profile = self._seen.profile_for(self._name, self._codec, self.operation)
         return (whole(self._call) if self.is_whole else by_digest(self._call),)
 
-    def read(self, replies: list[Reply], where: str) -> None:
+    def read(self, replies: list[Reply], where: str, *, is_acknowledged: bool) -> None:
         if self._is_native:
             if not any(isinstance(reply, ResponseError) for reply in replies):
                 self.answer = self._codec.native.decode(self.operation, replies)  # type: ignore[union-attr]  # as encoded
@@ -117,7 +119,8 @@ class _Request:
         except SegmentedError as error:
             self.answer = error
             return
-        self._seen.learn(self._name, self._codec, reply, self.answer)
+        is_kept = is_acknowledged and self.profile is not None
+        self._seen.learn(self._name, self._codec, reply, self.answer, is_acknowledged=is_kept)
 
     def doubt(self) -> None:
         """Read the answer as one to a repeat."""

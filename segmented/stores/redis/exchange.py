@@ -19,7 +19,7 @@ from segmented.errors import LayoutUnknown, PoolDrifted, PoolFrozen, PoolUnverif
 from segmented.models.profiles import is_profile, parse_profile
 from segmented.models.shards import Shard, no_keys_of
 from segmented.process import after_fork_in_child
-from segmented.protocol.acknowledging import acknowledged, bounded, profile_wait
+from segmented.protocol.acknowledging import bounded, profile_wait, shortfall, unknown
 from segmented.protocol.codecs import CODECS
 from segmented.protocol.wire import (
     IDENTITY,
@@ -111,8 +111,13 @@ class Seen:
                 self._profiles.pop(call.keys[0], None)
         return True
 
-    def learn(self, name: str | None, codec: Codec, reply: Reply, answer: object) -> None:
-        """Remember what the answer to a call tells of its name."""
+    def learn(
+        self, name: str | None, codec: Codec, reply: Reply, answer: object, *, is_acknowledged: bool = False
+    ) -> None:
+        """Remember what the answer to a call tells of its name.
+
+        Of a pool whose profile waits, only changes that were acknowledged count: losing any other is no loss.
+        """
         if name is None:
             return
         if codec.sight is not None:
@@ -120,6 +125,8 @@ class Seen:
         else:
             epoch, sequence = getattr(answer, "epoch", 0), getattr(answer, "sequence", 0)
             sight = (epoch, sequence if epoch else 0, getattr(answer, "fencing_token", None) or 0)
+        if sight is not None and name in self._profiles and not is_acknowledged:
+            sight = (sight[0], 0, 0)
         if sight is not None and sight != NOTHING:
             self.note(name, sight)
 
@@ -219,9 +226,13 @@ def _by_script(codec: Codec, operation: Operation[Any], seen: Seen, peer: Peer) 
             return (yield from _by_script(codec, operation, seen, peer))
         raise seen.error(operation, reply)
     answer = codec.decode(operation, reply)
-    seen.learn(name, codec, reply, answer)
-    if profile is not None:
-        answer = acknowledged(operation, answer, profile, counts[0])
+    if profile is None:
+        seen.learn(name, codec, reply, answer)
+        return answer
+    lacking = shortfall(profile, counts[0])
+    seen.learn(name, codec, reply, answer, is_acknowledged=lacking is None)
+    if lacking is not None:
+        answer = unknown(operation, answer, profile, lacking)
         if isinstance(answer, SegmentedError):
             raise answer
     return answer
