@@ -11,9 +11,7 @@ from segmented.models.ids import shortened
 
 REPLICAS_MAX: Final = 100
 WITHIN_MS_MAX: Final = 60_000
-REPLICATED_WITHIN_MS: Final = 1_000
-FSYNC_WITHIN_MS: Final = 3_000
-"""`appendfsync everysec` syncs once a second, and a slow disk delays a sync by up to two more."""
+DEFAULT_WITHIN_MS: Final = 1_000
 SPELLING: Final = re.compile(r"(memory|database|fsync|replicated:([1-9][0-9]{0,2}))(?:/([1-9][0-9]{0,4})ms)?")
 
 
@@ -97,7 +95,7 @@ def pool_profile(sku: str, text: str | None, *, gated: bool) -> Profile:
 
 
 def _default_ms(kind: str) -> int:
-    return {"replicated": REPLICATED_WITHIN_MS, "fsync": FSYNC_WITHIN_MS}.get(kind, 0)
+    return DEFAULT_WITHIN_MS if kind in {"replicated", "fsync"} else 0
 
 
 def _unknown(text: object) -> str:

@@ -13,7 +13,7 @@ from segmented.models.profiles import Profile, is_profile, parse_profile
     [
         ("memory", Profile("memory"), 0),
         ("database", Profile("database"), 0),
-        ("fsync", Profile("fsync", 0, 3_000), 1),
+        ("fsync", Profile("fsync", 0, 1_000), 1),
         ("fsync/500ms", Profile("fsync", 0, 500), 1),
         ("replicated:2", Profile("replicated", 2, 1_000), 2),
         ("replicated:1/60000ms", Profile("replicated", 1, 60_000), 1),
@@ -41,6 +41,6 @@ def test_another_text_is_refused_with_those_that_are_known(text: object) -> None
     )
 
 
-@pytest.mark.parametrize("text", ["replicated:01", "fsync/3000ms", "replicated:2/1000ms"])
+@pytest.mark.parametrize("text", ["replicated:01", "fsync/1000ms", "replicated:2/1000ms"])
 def test_a_pool_stores_one_text_for_each_profile(text: str) -> None:
     assert not is_profile(text)
