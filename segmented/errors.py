@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from segmented.models import Refusal
 
 
 class SegmentedError(Exception):
@@ -102,9 +100,7 @@ class ReplicasMissing(LeaseError):
     def __init__(self, name: str, wanted: int, acknowledged: int) -> None:
         """Create the error with the lock and the numbers of replicas wanted and acknowledged."""
         super().__init__(f"lock {name!r} was acknowledged by {acknowledged} replicas of the {wanted} wanted")
-        self.name = name
-        self.wanted = wanted
-        self.acknowledged = acknowledged
+        self.name, self.wanted, self.acknowledged = name, wanted, acknowledged
 
 
 class PermitsMismatch(InvalidInput):
@@ -113,9 +109,7 @@ class PermitsMismatch(InvalidInput):
     def __init__(self, name: str, permits: int, wanted: int) -> None:
         """Create the error with the semaphore, its current number of permits, and this handle's number."""
         super().__init__(f"semaphore {name!r} is in use with {permits} permits, not with {wanted}")
-        self.name = name
-        self.permits = permits
-        self.wanted = wanted
+        self.name, self.permits, self.wanted = name, permits, wanted
 
 
 class PartlyReleased(LeaseError):
@@ -138,9 +132,7 @@ class StaleToken(LeaseError):
     def __init__(self, resource: str, token: int, newest: int | None) -> None:
         """Create the error with the resource, the refused token, and the newest one."""
         super().__init__(f"fencing token {token} is too old for {resource!r}, which has seen {newest}")
-        self.resource = resource
-        self.token = token
-        self.newest = newest
+        self.resource, self.token, self.newest = resource, token, newest
 
 
 class LoaderFailed(SegmentedError):
@@ -149,9 +141,7 @@ class LoaderFailed(SegmentedError):
     def __init__(self, name: str, kind: str, detail: str) -> None:
         """Create the error with the value's name, and the type and message of the loader's error."""
         super().__init__(f"the loader of {name!r} failed a moment ago: {kind}: {detail}")
-        self.name = name
-        self.kind = kind
-        self.detail = detail
+        self.name, self.kind, self.detail = name, kind, detail
 
 
 class StockError(SegmentedError):
@@ -313,10 +303,21 @@ class PoolVanished(StockError):
         self.epoch = epoch
 
 
+class Refused(Protocol):
+    """An answer that refuses, such as SoldOut: see `segmented.models.Refusal`."""
+
+    @property
+    def order_id(self) -> str:
+        """Return the order id."""
+
+    def describe(self) -> str:
+        """Return the reason in a few words."""
+
+
 class NotGranted(StockError):
     """The order was refused, so the body of the `with` statement did not run."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: Refused) -> None:
         """Create the error with the refusal."""
         super().__init__(f"order {refusal.order_id!r} was not granted: {refusal.describe()}")
         self.refusal = refusal
@@ -367,9 +368,7 @@ class CartDiverged(StockError):
     def __init__(self, cart_id: str, state: str, sku: str, detail: str) -> None:
         """Create the error with the cart, its decision, the line's sku, and the difference."""
         super().__init__(f"cart {cart_id!r} is {state}, but its line in the pool {sku!r} {detail}")
-        self.cart_id = cart_id
-        self.state = state
-        self.sku = sku
+        self.cart_id, self.state, self.sku = cart_id, state, sku
 
 
 class OrderUnknown(StockError):

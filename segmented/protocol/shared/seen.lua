@@ -1,7 +1,7 @@
 -- The caller's process has seen of the name: the highest epoch, sequence number and fencing token, zeros at first.
--- Then the identity of this server, as it told the connection: "?" if it tells none. Then the profile of the pool if the
--- caller waits for it (shared/profile.lua), else nothing. The store adds them as one last item to the arguments that a
--- script names, joined by "-".
+-- Then the identity of this server, as it told the connection: "?" if it tells none. Then the profile of the pool, but only
+-- if the caller waits for it (shared/profile.lua). The store adds them as one last item to the arguments that a script
+-- names, joined by "-".
 local seen_epoch, seen_sequence, seen_token, this_server, seen_profile =
   string.match(table.remove(ARGV), '^(%d+)%-(%d+)%-(%d+)%-([^-]+)%-?(.*)$')
 
