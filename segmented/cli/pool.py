@@ -176,19 +176,24 @@ def open_pool(  # noqa: PLR0913  # an option each
     if gated and database is None:
         message = f"--gated needs --database URL: the order database that decides the orders of {sku!r}"
         raise InvalidInput(message)
-    options = {"stock": stock, "segments": segments, "epoch": epoch, "customer_limit": limit_per_customer}
+    options: dict[str, Any] = {
+        "stock": stock,
+        "segments": segments,
+        "epoch": epoch,
+        "customer_limit": limit_per_customer,
+    }
     wanted = None if profile is None else str(pool_profile(sku, profile, gated=gated))
     with RedisStore.from_url(url) as store:
         if shards != 1:
-            answer = ShardedPool(store, sku).open(shards=shards, profile=profile, **options)  # type: ignore[arg-type]  # numbers
+            answer = ShardedPool(store, sku).open(shards=shards, profile=profile, **options)
         elif gated and database is not None:
             required_in_one_piece(store, sku)  # before the order database gets rows
             from segmented.cli.pool_gate import Opening, open_both  # noqa: PLC0415  # SQLAlchemy, for who needs it
 
-            asked = Opening(stock, segments, epoch, limit_per_customer, profile, creates_tables=create_tables)
+            asked = Opening(**options, profile=profile, creates_tables=create_tables)
             answer = open_both(Pool(store, sku), database, asked)
         else:
-            answer = Pool(store, sku).open(profile=profile, **options)  # type: ignore[arg-type]  # as above
+            answer = Pool(store, sku).open(profile=profile, **options)
     state = answer.state
     shard_count = len(state.shards) if isinstance(state, ShardedState) else 1
     numbers = (state.opened, state.segment_count, state.epoch, state.customer_limit, state.gated, shard_count)

@@ -60,31 +60,6 @@ def test_a_pool_is_opened_once(valkey: ValkeyServer) -> None:
     assert (state.opened, state.segment_count, state.customer_limit, state.epoch) == (100, 4, 2, 7)
 
 
-def test_a_pool_is_opened_with_a_profile_and_shown_with_it(
-    start_valkey: Callable[..., ValkeyServer], data_folder: Path
-) -> None:
-    url = start_valkey(data_folder, config={"appendfsync": "always"}).url
-    words = ["pool", "open", SKU, "--stock", "100", "--segments", "4"]
-    done = ran(*words, "--profile", "fsync/500ms", url=url)
-    assert (done.returncode, done.stderr, rows_of(done.stdout)["profile"]) == (0, "", "fsync/500ms")
-    assert ran(*words, url=url).returncode == 0  # an open pool keeps its profile
-    assert ran(*words, "--profile", "fsync", url=url).returncode == 1
-    assert json.loads(ran("pool", "show", SKU, "--json", "-", url=url).stdout)["profile"] == "fsync/500ms"
-
-
-def test_a_profile_that_the_server_or_nobody_knows_is_refused_and_nothing_is_opened(valkey: ValkeyServer) -> None:
-    words = ["pool", "open", SKU, "--stock", "100", "--segments", "4", "--profile"]
-    replicated = ran(*words, "replicated:1", url=valkey.url)
-    assert (replicated.returncode, replicated.stderr) == (
-        2,
-        "segmented: pool 'concert' cannot be opened with profile replicated:1: the server has 0 connected replicas of "
-        "the 1 wanted; connect more, or ask for fewer\n",
-    )
-    unknown = ran(*words, "disk", url=valkey.url)
-    assert (unknown.returncode, unknown.stderr.startswith("segmented: profile 'disk' is not known; give ")) == (2, True)
-    assert ran("pool", "show", SKU, url=valkey.url).returncode != 0
-
-
 def test_a_pool_that_is_open_with_other_numbers_is_left_alone_and_said(pool: Pool, valkey: ValkeyServer) -> None:
     before = pool.state()
     done = ran("pool", "open", SKU, "--stock", "200", "--segments", "4", url=valkey.url)
