@@ -148,8 +148,7 @@ def open_pool(  # noqa: PLR0913  # an option each
         str | None,
         typer.Option(
             metavar="PROFILE",
-            help="When an order is acknowledged: memory, replicated:N, fsync or database  "
-            "[default: memory, or database with --gated]",
+            help="Durability of orders: memory, replicated:N, fsync or database  [default: memory; gated: database]",
         ),
     ] = None,
     gated: Annotated[

@@ -99,7 +99,7 @@ def test_an_account_that_may_not_wait_is_refused_and_told_the_rule(start: Callab
     assert said.endswith("; allow +waitaof, or use Valkey, or Redis 7.2 or newer")
 
 
-def test_a_managed_server_that_forbids_config_is_refused_with_what_is_known(
+def test_a_server_that_forbids_config_is_refused_with_what_is_known(
     start: Callable[[str], ValkeyServer],
 ) -> None:
     server = start("always")
