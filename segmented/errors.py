@@ -32,6 +32,16 @@ class StoreBusy(StoreUnavailable):
     """No connection to the store was free in time, so nothing was sent: allow more connections, or wait longer."""
 
 
+class AcknowledgementUnknown(StoreUnavailable):
+    """The pool has made the change, but too few replicas or disks acknowledged it in time: repeat the same id."""
+
+    def __init__(self, sku: str, order_id: str | None, *, wanted: int, counted: int, detail: str) -> None:
+        """Create the error with the pool, the id to repeat, the acknowledgements wanted and counted, and the reason."""
+        what = f"the outcome of {'a change' if order_id is None else repr(order_id)} in pool {sku!r} is unknown"
+        super().__init__(f"{what}: {detail}; repeat the call with the same id")
+        self.sku, self.order_id, self.wanted, self.counted = sku, order_id, wanted, counted
+
+
 class LockUnreachable(StoreUnavailable):
     """The lock could not be acquired because its store cannot be reached; the protected work has not begun."""
 
@@ -90,9 +100,7 @@ class ReplicasMissing(LeaseError):
     def __init__(self, name: str, wanted: int, acknowledged: int) -> None:
         """Create the error with the lock and the numbers of replicas wanted and acknowledged."""
         super().__init__(f"lock {name!r} was acknowledged by {acknowledged} replicas of the {wanted} wanted")
-        self.name = name
-        self.wanted = wanted
-        self.acknowledged = acknowledged
+        self.name, self.wanted, self.acknowledged = name, wanted, acknowledged
 
 
 class PermitsMismatch(InvalidInput):
@@ -101,9 +109,7 @@ class PermitsMismatch(InvalidInput):
     def __init__(self, name: str, permits: int, wanted: int) -> None:
         """Create the error with the semaphore, its current number of permits, and this handle's number."""
         super().__init__(f"semaphore {name!r} is in use with {permits} permits, not with {wanted}")
-        self.name = name
-        self.permits = permits
-        self.wanted = wanted
+        self.name, self.permits, self.wanted = name, permits, wanted
 
 
 class PartlyReleased(LeaseError):
@@ -126,9 +132,7 @@ class StaleToken(LeaseError):
     def __init__(self, resource: str, token: int, newest: int | None) -> None:
         """Create the error with the resource, the refused token, and the newest one."""
         super().__init__(f"fencing token {token} is too old for {resource!r}, which has seen {newest}")
-        self.resource = resource
-        self.token = token
-        self.newest = newest
+        self.resource, self.token, self.newest = resource, token, newest
 
 
 class LoaderFailed(SegmentedError):
@@ -137,9 +141,7 @@ class LoaderFailed(SegmentedError):
     def __init__(self, name: str, kind: str, detail: str) -> None:
         """Create the error with the value's name, and the type and message of the loader's error."""
         super().__init__(f"the loader of {name!r} failed a moment ago: {kind}: {detail}")
-        self.name = name
-        self.kind = kind
-        self.detail = detail
+        self.name, self.kind, self.detail = name, kind, detail
 
 
 class StockError(SegmentedError):
@@ -366,9 +368,7 @@ class CartDiverged(StockError):
     def __init__(self, cart_id: str, state: str, sku: str, detail: str) -> None:
         """Create the error with the cart, its decision, the line's sku, and the difference."""
         super().__init__(f"cart {cart_id!r} is {state}, but its line in the pool {sku!r} {detail}")
-        self.cart_id = cart_id
-        self.state = state
-        self.sku = sku
+        self.cart_id, self.state, self.sku = cart_id, state, sku
 
 
 class OrderUnknown(StockError):

@@ -22,6 +22,8 @@ class Profile:
     """The server's `appendfsync`; None: it keeps nothing on disk."""
     has_replica: bool = False
     is_gated: bool = False
+    pool_profile: str | None = None
+    """The profile that the pool is opened with; None: the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,20 @@ DATABASE_REPLICATED: Final = Profile(
     has_replica=True,
     is_gated=True,
 )
-PROFILES: Final = (MEMORY, EVERYSEC, FSYNC, REPLICATED, DATABASE_MEMORY, DATABASE_REPLICATED)
+PROFILE_FSYNC: Final = Profile(
+    "profile-fsync", "as `fsync`, and the pool is opened with the profile `fsync`", "always", pool_profile="fsync"
+)
+PROFILE_REPLICATED: Final = Profile(
+    "profile-replicated",
+    "as `replicated`, and the pool is opened with the profile `replicated:1/200ms`",
+    "everysec",
+    has_replica=True,
+    pool_profile="replicated:1/200ms",
+)
+PROFILES: Final = (
+    *(MEMORY, EVERYSEC, FSYNC, REPLICATED, DATABASE_MEMORY, DATABASE_REPLICATED),
+    *(PROFILE_FSYNC, PROFILE_REPLICATED),
+)
 
 CLIENT_KILL: Final = Fault("client-kill", "one of the two buying processes gets a SIGKILL")
 SERVER_KILL: Final = Fault(

@@ -114,8 +114,17 @@ class Deployment:
         if self._replica is not None and fault not in {BOTH_POWER_LOSS, OLD_DUMP}:
             self._replica.ask("REPLICAOF", "NO", "ONE")
             self._point_to(self._replica)
+            self._follow(self._primary, self._replica)
         else:
             self._primary.restart()
+            if self._replica is not None and fault is BOTH_POWER_LOSS:
+                self._follow(self._replica, self._primary)
+
+    def _follow(self, replica: StockServer, primary: StockServer) -> None:
+        """Start a dead server as a replica again, where the pool's profile needs one."""
+        if self._cell.profile.pool_profile is not None:
+            replica.restart()
+            replica.ask("REPLICAOF", LOOPBACK, primary.port)
 
     # --- parts ---
 

@@ -31,12 +31,13 @@ HELD_SECONDS: Final = HOLD + 2.0
 class Operator:
     """Works with stores of its own, which have not seen what the buyers have."""
 
-    def __init__(self, url: str, database: str | None, stock: int) -> None:
-        """Work on the pool at `url`, decided by `database` if there is one."""
+    def __init__(self, url: str, database: str | None, stock: int, *, profile: str | None = None) -> None:
+        """Work on the pool at `url`, opened with `profile` and decided by `database` if there is one."""
         self._stack = ExitStack()
         self._url = url
         self._database = database
         self._stock = stock
+        self._profile = profile
         self._epoch = 1
         self.acks: list[Ack] = []
         """Orders that the operator sold at the end."""
@@ -58,7 +59,7 @@ class Operator:
         with RedisStore.from_url(self._url) as store:
             pool = shop_pool(store)
             if self._gate is None:
-                pool.open(stock=self._stock, segments=SEGMENTS)
+                pool.open(stock=self._stock, segments=SEGMENTS, profile=self._profile)
             else:
                 open_gated(pool, self._gate, stock=self._stock, segments=SEGMENTS)
 
@@ -99,7 +100,7 @@ class Operator:
             left = self._stock - self._sold(acks)
             if left <= 0:
                 return "nothing"
-            pool.open(stock=left, segments=SEGMENTS, epoch=self._epoch)
+            pool.open(stock=left, segments=SEGMENTS, epoch=self._epoch, profile=self._profile)
         return "reopened"
 
     def _sold(self, acks: Iterable[Ack]) -> int:

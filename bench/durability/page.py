@@ -70,7 +70,8 @@ RESERVATIONS: Final = """\
   preloaded library has noted. A disk that says it has synced and has not is worse.
 - A stalled replica is one whose link was cut. A process that is merely stopped would apply what is left in its socket
   when it goes on.
-- The profiles are set-ups, not arguments of a pool. Nothing checks at `open` how a server is set up.
+- Set-ups are servers, not [profiles](../how-to/choose-a-profile.md), except those whose names begin with `profile`:
+  their pool is opened with a profile, and their operator starts the old server as a replica of the new one.
 """
 
 

@@ -18,7 +18,7 @@ from bench.durability.deployment import Deployment
 from bench.durability.journal import JournalReader
 from bench.durability.judge import Evidence, judge
 from bench.durability.operator import Operator
-from segmented.errors import SegmentedError
+from segmented.errors import AcknowledgementUnknown, SegmentedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,6 +33,8 @@ FAULT_SHARES: Final = (0.15, 0.6)
 """Between these shares of the stock, drawn at random, the fault comes."""
 PREPARED_SHARES: Final = (0.5, 1.0)
 """Between these shares of that a replica is cut off, or a copy of the data is made: a few orders are lost, or many."""
+UNKNOWN_CALLS: Final = 20
+"""Calls whose outcome is unknown after which a fault comes: a pool that waits for a cut-off replica sells nothing."""
 TICK: Final = 0.01
 TRIAL_SECONDS: Final = 90.0
 NOTICED_SECONDS: Final = 3.0
@@ -66,7 +68,7 @@ def run_trial(cell: Cell, seed: str, libraries: Mapping[Library, Path]) -> Trial
         database = f"sqlite:///{folder / 'orders.sqlite'}" if cell.profile.is_gated else None
         with (
             Deployment(cell, folder, libraries) as deployment,
-            Operator(deployment.url, database, STOCK) as operator,
+            Operator(deployment.url, database, STOCK, profile=cell.profile.pool_profile) as operator,
         ):
             operator.open()
             deployment.settle()
@@ -92,7 +94,7 @@ class _Trial:
         prepared = acks_at_fault * self._chance.uniform(*PREPARED_SHARES)
         self._wait(lambda journal: len(journal.acks) >= prepared, "what precedes the fault")
         self._deployment.prepare()
-        self._wait(lambda journal: len(journal.acks) >= acks_at_fault, "the fault")
+        self._wait(lambda journal: len(journal.acks) >= acks_at_fault or _is_stalled(journal), "the fault")
         time.sleep(self._chance.uniform(0, TICK))
         fault_at, back_at = self._inject()
         kept = self._operator.kept()
@@ -161,6 +163,11 @@ class _Trial:
             )
             raise SegmentedError(message)
         return self._reader.read()
+
+
+def _is_stalled(journal: Journal) -> bool:
+    """Return whether nothing is acknowledged any more, because the replica that would do it is cut off."""
+    return journal.failures.get(AcknowledgementUnknown.__name__, 0) >= UNKNOWN_CALLS
 
 
 def confirmed_rows(database: Path) -> dict[str, int]:

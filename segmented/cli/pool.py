@@ -31,7 +31,8 @@ from segmented.cli.pool_shards import required_in_one_piece, required_ungated
 from segmented.cli.pool_view import as_json, looks, show_once, total_rows, watch
 from segmented.clock import SystemClock
 from segmented.errors import InvalidInput
-from segmented.models import AlreadyOpen, CartSweep, PoolState, ShardedState, UnfinishedCart
+from segmented.models import AlreadyOpen, CartSweep, Opened, PoolState, ShardedState, UnfinishedCart
+from segmented.models.profiles import pool_profile
 from segmented.process import tell
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stock.carts import LIST_MAX, SWEEP_LIMIT, Carts
@@ -143,6 +144,13 @@ def open_pool(  # noqa: PLR0913  # an option each
         int | None,
         typer.Option(metavar="N", help="Maximum units per customer; every order must then name its customer."),
     ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PROFILE",
+            help="Durability of orders: memory, replicated:N, fsync or database  [default: memory; gated: database]",
+        ),
+    ] = None,
     gated: Annotated[
         bool, typer.Option("--gated", help="Let the order database given by --database decide every order.")
     ] = False,
@@ -167,25 +175,34 @@ def open_pool(  # noqa: PLR0913  # an option each
     if gated and database is None:
         message = f"--gated needs --database URL: the order database that decides the orders of {sku!r}"
         raise InvalidInput(message)
+    options: dict[str, Any] = {
+        "stock": stock,
+        "segments": segments,
+        "epoch": epoch,
+        "customer_limit": limit_per_customer,
+    }
+    wanted = None if profile is None else str(pool_profile(sku, profile, gated=gated))
     with RedisStore.from_url(url) as store:
-        found = Pool(store, sku)
         if shards != 1:
-            answer = ShardedPool(store, sku).open(
-                stock=stock, segments=segments, shards=shards, epoch=epoch, customer_limit=limit_per_customer
-            )
+            answer = ShardedPool(store, sku).open(shards=shards, profile=profile, **options)
         elif gated and database is not None:
             required_in_one_piece(store, sku)  # before the order database gets rows
             from segmented.cli.pool_gate import Opening, open_both  # noqa: PLC0415  # SQLAlchemy, for who needs it
 
-            asked = Opening(stock, segments, epoch, limit_per_customer, creates_tables=create_tables)
-            answer = open_both(found, database, asked)
+            asked = Opening(**options, profile=profile, creates_tables=create_tables)
+            answer = open_both(Pool(store, sku), database, asked)
         else:
-            answer = found.open(stock=stock, segments=segments, epoch=epoch, customer_limit=limit_per_customer)
+            answer = Pool(store, sku).open(profile=profile, **options)
     state = answer.state
-    is_new = not isinstance(answer, AlreadyOpen)
     shard_count = len(state.shards) if isinstance(state, ShardedState) else 1
-    numbers = (state.opened, state.segment_count, state.customer_limit, state.gated, state.epoch, shard_count)
-    is_as_asked = numbers == (stock, segments, limit_per_customer, gated, epoch, shards)
+    numbers = (state.opened, state.segment_count, state.epoch, state.customer_limit, state.gated, shard_count)
+    is_as_asked = numbers == (*options.values(), gated, shards) and wanted in {None, state.profile}
+    _tell_opened(answer, json_file, is_as_asked=is_as_asked)
+
+
+def _tell_opened(answer: Opened | AlreadyOpen, json_file: Path | None, *, is_as_asked: bool) -> None:
+    """Print the pool. Exits with code 1 if it differs from the one asked for."""
+    state, is_new = answer.state, not isinstance(answer, AlreadyOpen)
     if json_file is not None:
         write_json(json_file, {"is_new": is_new, "is_as_asked": is_as_asked} | as_json(state))
     differs = "" if is_as_asked else ", with other numbers than these"

@@ -72,6 +72,7 @@ class Opening:
     segments: int
     epoch: int
     customer_limit: int | None
+    profile: str | None
     creates_tables: bool
 
 
@@ -82,7 +83,12 @@ def open_both(pool: Pool, database: str, asked: Opening) -> Opened | AlreadyOpen
     """
     settings = PoolSettings(pool.sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD)
     settings.open(
-        asked.stock, asked.segments, gated=True, epoch=asked.epoch, customer_limit=asked.customer_limit
+        asked.stock,
+        asked.segments,
+        gated=True,
+        epoch=asked.epoch,
+        customer_limit=asked.customer_limit,
+        profile=asked.profile,
     )  # before creating tables
     there = state_of(pool)
     if there is not None and not there.gated:
@@ -109,6 +115,7 @@ def open_both(pool: Pool, database: str, asked: Opening) -> Opened | AlreadyOpen
             segments=asked.segments,
             epoch=asked.epoch,
             customer_limit=asked.customer_limit,
+            profile=asked.profile,
         )
 
 

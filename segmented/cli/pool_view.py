@@ -59,6 +59,7 @@ def total_rows(state: PoolState) -> list[Row]:
         ("segments", str(state.segment_count)),
         ("limit per customer", "none" if state.customer_limit is None else str(state.customer_limit)),
         ("decided by", "an order database" if state.gated else "the pool"),
+        ("profile", shown(state.profile)),
         ("epoch", str(state.epoch)),
         ("last change", str(state.sequence)),
     ]

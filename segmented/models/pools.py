@@ -59,6 +59,8 @@ class PoolState:
     """Units that a shard has received from others."""
     customer_limit: int | None = None
     is_closed: bool = False
+    profile: str = "memory"
+    """When the pool acknowledges a change: the text of its `Profile`."""
     unreadable: tuple[str, ...] = ()
     """Totals and segments ("segment 3") that another program overwrote with non-integers: they count as 0."""
     ledger_end: str = ""

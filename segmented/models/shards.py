@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Self
 from segmented.errors import InvalidInput, PoolMissing, ShardVanished, StockError
 from segmented.models.ids import SKU_BYTES_MAX, check_id, shortened
 from segmented.models.pools import PoolState, Transfer
+from segmented.models.profiles import is_profile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,6 +93,8 @@ class ShardDirectory:
     customer_limit: int | None
     is_open: bool
     """False until every shard is open: nothing has been sold then, and opening the pool again continues with it."""
+    profile: str = "memory"
+    """When the pool acknowledges a change: the text of its `Profile`."""
 
     @property
     def shards(self) -> tuple[Shard, ...]:
@@ -106,14 +109,18 @@ class ShardDirectory:
     @property
     def content(self) -> str:
         """The stored text, without `is_open`."""
-        return f"{','.join(self.salts)} {self.stock} {self.segment_count} {self.epoch} {self.customer_limit or 0}"
+        numbers = f"{self.stock} {self.segment_count} {self.epoch} {self.customer_limit or 0}"
+        return f"{','.join(self.salts)} {numbers} {self.profile}"
 
 
 def parse_directory(sku: str, content: str, *, is_open: bool) -> ShardDirectory:
     """Parse `ShardDirectory.content`. Raises ValueError for anything else."""
-    salts, *numbers = content.split(" ")
+    salts, *numbers, profile = content.split(" ")
     stock, segment_count, epoch, customer_limit = map(int, numbers)
-    return ShardDirectory(sku, tuple(salts.split(",")), stock, segment_count, epoch, customer_limit or None, is_open)
+    if not is_profile(profile):
+        raise ValueError(profile)
+    names = tuple(salts.split(","))
+    return ShardDirectory(sku, names, stock, segment_count, epoch, customer_limit or None, is_open, profile)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,29 +6,41 @@ is unknown on that server: it is not opened again as if nothing had happened.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from segmented.errors import InvalidInput, PoolMissing, PoolVanished
 from segmented.models import AlreadyOpen
 from segmented.orders import answers
+from segmented.plans import run_sync
+from segmented.stock.opening import check_profile_plan
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
 
 if TYPE_CHECKING:
+    from segmented import protocol as op
     from segmented.models import Opened, PoolState
     from segmented.orders.gate import Gate
     from segmented.stock import Pool
 
 
 def open_gated(
-    pool: Pool, gate: Gate, *, stock: int, segments: int, epoch: int = 1, customer_limit: int | None = None
+    pool: Pool,
+    gate: Gate,
+    *,
+    stock: int,
+    segments: int,
+    epoch: int = 1,
+    customer_limit: int | None = None,
+    profile: str | None = None,
 ) -> Opened | AlreadyOpen:
     """Open a pool and its rows in the order database. Safe to repeat; an interrupted run is finished.
 
     Opening again changes nothing and returns the existing pool, also after it was rebuilt in a later epoch. Raises
     PoolVanished if the pool was open in this epoch and its keys are gone, and InvalidInput if the database has rows of
-    another sale.
+    another sale. With the default profile, `database`, an order is acknowledged when its transaction has committed;
+    `replicated:N` or `fsync` also let reservations and submitted orders wait.
     """
-    _check(pool, stock, segments, epoch, customer_limit)
+    operation = _check(pool, stock, segments, epoch, customer_limit, profile)
     base, extra = divmod(stock, segments)
     quotas = [base + (segment < extra) for segment in range(segments)]
     found = gate.open(pool.sku, quotas, epoch)
@@ -44,11 +56,17 @@ def open_gated(
         if there is not None:
             return AlreadyOpen(_noted(gate, there, epoch))
         _check_unopened(pool.sku, known, found, stock, segments)
-    return _opened(pool, gate, stock, segments, epoch, customer_limit)
+    return _opened(pool, gate, operation)
 
 
 def reopen_gated(
-    pool: Pool, gate: Gate, *, segments: int, epoch: int, customer_limit: int | None = None
+    pool: Pool,
+    gate: Gate,
+    *,
+    segments: int,
+    epoch: int,
+    customer_limit: int | None = None,
+    profile: str | None = None,
 ) -> Opened | AlreadyOpen:
     """Open a pool again whose keys were lost, in a later epoch, with the units that the database has not sold.
 
@@ -56,7 +74,7 @@ def reopen_gated(
     free again, and customers' limits restart. Safe to repeat. Raises InvalidInput if the pool exists, the epoch is not
     later, or no unit is left.
     """
-    _check(pool, 1, segments, epoch, customer_limit)
+    operation = _check(pool, 1, segments, epoch, customer_limit, profile)
     found = gate.totals(pool.sku)
     if not found.segments:
         message = f"the order database has no rows for {pool.sku!r}: open it first"
@@ -78,7 +96,7 @@ def reopen_gated(
     if rows.quota == rows.sold:
         message = f"all {rows.quota} units of {pool.sku!r} are sold: there is nothing to open"
         raise InvalidInput(message)
-    return _opened(pool, gate, rows.quota - rows.sold, segments, epoch, customer_limit)
+    return _opened(pool, gate, replace(operation, stock=rows.quota - rows.sold))
 
 
 def state_of(pool: Pool) -> PoolState | None:
@@ -89,11 +107,9 @@ def state_of(pool: Pool) -> PoolState | None:
         return None
 
 
-def _opened(
-    pool: Pool, gate: Gate, stock: int, segments: int, epoch: int, customer_limit: int | None
-) -> Opened | AlreadyOpen:
-    opened = pool.open(stock=stock, segments=segments, gated=True, epoch=epoch, customer_limit=customer_limit)
-    _noted(gate, opened.state, epoch)
+def _opened(pool: Pool, gate: Gate, operation: op.OpenPool) -> Opened | AlreadyOpen:
+    opened = pool.store.execute(operation)
+    _noted(gate, opened.state, operation.epoch)
     return opened
 
 
@@ -121,6 +137,11 @@ def _check_unopened(sku: str, known: int | None, found: answers.AlreadyOpen, sto
         raise InvalidInput(message)
 
 
-def _check(pool: Pool, stock: int, segments: int, epoch: int, customer_limit: int | None) -> None:
+def _check(
+    pool: Pool, stock: int, segments: int, epoch: int, customer_limit: int | None, profile: str | None
+) -> op.OpenPool:
+    """Check the arguments and the stock's server, before the database gets rows."""
     settings = PoolSettings(pool.sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD)
-    settings.open(stock, segments, gated=True, epoch=epoch, customer_limit=customer_limit)
+    operation = settings.open(stock, segments, gated=True, epoch=epoch, customer_limit=customer_limit, profile=profile)
+    run_sync(check_profile_plan(operation), pool.store)
+    return operation

@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from segmented.protocol.pool.operations import (
         BATCH_MAX,
         Cancel,
+        CheckProfile,
         ClosePool,
         Confirm,
         Expire,
@@ -128,6 +129,7 @@ __all__ = [
     "BeginRun",
     "Cancel",
     "CancelMessage",
+    "CheckProfile",
     "CheckSequencer",
     "ClaimKey",
     "ClosePool",
@@ -260,9 +262,9 @@ LATE: Final = from_modules(
             "TrimLedger"
         ),
         "segmented.protocol.pool.operations": (
-            "BATCH_MAX Cancel ClosePool Confirm Expire ExpireDue Grant ListDue OpenPool ReadLedger ReadOrders "
-            "ReadPool ReadSteps ReleaseGrant RenewGrant Reserve ReserveMany Resize Restock ScanOrders SettleMany "
-            "Withdraw"
+            "BATCH_MAX Cancel CheckProfile ClosePool Confirm Expire ExpireDue Grant ListDue OpenPool ReadLedger "
+            "ReadOrders ReadPool ReadSteps ReleaseGrant RenewGrant Reserve ReserveMany Resize Restock ScanOrders "
+            "SettleMany Withdraw"
         ),
         "segmented.protocol.vote.operations": "AcquireVote IdentifyServer ReleaseVote RenewVote",
         "segmented.protocol.read_write.operations": "AcquireRead AcquireWrite ReleaseReadWrite RenewReadWrite",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PREFIX: Final = f"{protocol.__name__}."
 WIRES: Final = {
     "dedup": ("dedup.wire", "operator.wire"),
-    "pool": ("pool.wire", "pool.orders_wire", "pool.ending_wire"),
+    "pool": ("pool.wire", "pool.orders_wire", "pool.ending_wire", "pool.profile_wire"),
     "shards": ("shards.wire", "operator.wire"),
 }
 """Modules with a concept's codecs, for concepts that have more than `operations` or `wire`."""

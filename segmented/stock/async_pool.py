@@ -14,6 +14,7 @@ from segmented.stock.audit import AuditReport, audit_plan
 from segmented.stock.coalescing import Coalescing
 from segmented.stock.grant import Granting, GrantState
 from segmented.stock.ledger import first_page_plan, next_page, trim_plan
+from segmented.stock.opening import open_pool_plan
 from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import due_plan, expire_plan, renew_plan, resolve_plan, settle_many_plan, thaw_plan
@@ -86,14 +87,19 @@ class AsyncPool:
         gated: bool = False,
         epoch: int = 1,
         customer_limit: int | None = None,
+        profile: str | None = None,
     ) -> Opened | AlreadyOpen:
         """Open the pool; opening it again changes nothing and returns the existing pool.
 
         With `gated`, an outside authority such as an order database decides every order, so nothing expires before it
         has been asked. With `customer_limit` every order names its customer, who gets at most that many units.
+        `profile` says when a change is acknowledged: "memory" (default), "replicated:N", "fsync", or "database"
+        (default with `gated`). Raises InvalidInput if the server cannot keep to it.
         """
-        operation = self._settings.open(stock, segments, gated=gated, epoch=epoch, customer_limit=customer_limit)
-        return await self.store.execute(operation)
+        operation = self._settings.open(
+            stock, segments, gated=gated, epoch=epoch, customer_limit=customer_limit, profile=profile
+        )
+        return await run_async(open_pool_plan(operation), self.store)
 
     @property
     def refused_by_mark(self) -> int:
@@ -106,18 +112,15 @@ class AsyncPool:
 
     async def is_gated(self, *, again: bool = False) -> bool:
         """Return whether an order database decides this pool's orders. Asks the server once, or `again`."""
-        if again:
-            self._found = None
-        return (await self._first_found()).gated
+        return (await self._first_found(again=again)).gated
 
     async def epoch(self, *, at_least: int = 1) -> int:
         """Return the pool's epoch; asks the server once, and again if `at_least` is later than the known epoch."""
-        if (await self._first_found()).epoch < at_least:
-            self._found = None
-        return (await self._first_found()).epoch
+        is_later = (await self._first_found()).epoch < at_least
+        return (await self._first_found(again=is_later)).epoch
 
-    async def _first_found(self) -> PoolState:
-        if self._found is None:
+    async def _first_found(self, *, again: bool = False) -> PoolState:
+        if again or self._found is None:
             self._found = await self.state()
         return self._found
 
@@ -243,14 +246,11 @@ class AsyncPool:
         limit = self._settings.expire_limit(limit)
         if resolver is None:
             return await run_async(returning(self._mark, expire_plan(self.sku, limit)), self.store)
-        await self._require_gated()
+        if not (await self.state()).gated:
+            raise PoolNotGated(self.sku)
         records = await run_async(due_plan(self.sku, limit), self.store)
         verdicts = {record.order_id: await resolver(record) for record in records}
         return await run_async(returning(self._mark, resolve_plan(self.sku, checked_verdicts(verdicts))), self.store)
-
-    async def _require_gated(self) -> None:
-        if not (await self.state()).gated:
-            raise PoolNotGated(self.sku)
 
     async def _require_stored(self, change: str, *, stored: bool) -> None:
         if not checked_flag(stored, "stored") and (await self.state()).gated:

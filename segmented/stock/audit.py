@@ -105,7 +105,8 @@ def _unreadable_drift(state: PoolState, totals: Mapping[str, int], stock: Sequen
             yield Drift("foreign write", None, detail, "transfer", name.removeprefix(TRANSFER))
         elif segment == name:
             said = f", the ledger says {totals[name]}" if name in totals else ""
-            yield Drift("foreign write", None, f"{name} is not a whole number{said}", "total", name)
+            what = "is not the text of a profile" if name == "profile" else f"is not a whole number{said}"
+            yield Drift("foreign write", None, f"{name} {what}", "total", name)
         elif segment.isdecimal() and int(segment) < len(stock):
             detail = f"segment {segment} has {NO_NUMBER_OF_UNITS}, the ledger says {stock[int(segment)]}"
             yield Drift("foreign write", None, detail, "segment", segment)

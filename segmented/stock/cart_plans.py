@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
 from segmented.errors import (
+    AcknowledgementUnknown,
     CartDiverged,
     InvalidInput,
     OrderUnknown,
@@ -205,7 +206,11 @@ def _finish(record: CartRecord) -> Plan[CartSettled]:
     cart = record.cart
     is_finished = record.is_finished
     if not is_finished:
-        is_finished = not (yield from _end_lines(record))
+        unanswered = yield from _end_lines(record)
+        for error in unanswered.values():
+            if isinstance(error, AcknowledgementUnknown):  # nor is it known whether the decision survives
+                raise error
+        is_finished = not unanswered
     if is_finished and not record.is_finished:
         try:
             yield from perform(op.FinishCart(cart.home, cart.cart_id))

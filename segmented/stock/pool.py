@@ -13,6 +13,7 @@ from segmented.plans.store_kinds import checked_sync
 from segmented.stock.audit import AuditReport, audit_plan
 from segmented.stock.grant import GrantState
 from segmented.stock.ledger import first_page_plan, next_page, trim_plan
+from segmented.stock.opening import open_pool_plan
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import (
@@ -99,14 +100,19 @@ class Pool:
         gated: bool = False,
         epoch: int = 1,
         customer_limit: int | None = None,
+        profile: str | None = None,
     ) -> Opened | AlreadyOpen:
         """Open the pool; opening it again changes nothing and returns the existing pool.
 
         With `gated`, an outside authority such as an order database decides every order, so nothing expires before it
         has been asked. With `customer_limit` every order names its customer, who gets at most that many units.
+        `profile` says when a change is acknowledged: "memory" (default), "replicated:N", "fsync", or "database"
+        (default with `gated`). Raises InvalidInput if the server cannot keep to it.
         """
-        operation = self._settings.open(stock, segments, gated=gated, epoch=epoch, customer_limit=customer_limit)
-        return self.store.execute(operation)
+        operation = self._settings.open(
+            stock, segments, gated=gated, epoch=epoch, customer_limit=customer_limit, profile=profile
+        )
+        return run_sync(open_pool_plan(operation), self.store)
 
     @property
     def refused_by_mark(self) -> int:
@@ -122,18 +128,15 @@ class Pool:
 
         Asks the server once, or `again`: the pool may have been opened again in the meantime.
         """
-        if again:
-            self._found = None
-        return self._first_found().gated
+        return self._first_found(again=again).gated
 
     def epoch(self, *, at_least: int = 1) -> int:
         """Return the pool's epoch; asks the server once, and again if `at_least` is later than the known epoch."""
-        if self._first_found().epoch < at_least:
-            self._found = None
-        return self._first_found().epoch
+        is_later = self._first_found().epoch < at_least
+        return self._first_found(again=is_later).epoch
 
-    def _first_found(self) -> PoolState:
-        if self._found is None:
+    def _first_found(self, *, again: bool = False) -> PoolState:
+        if again or self._found is None:
             self._found = self.state()
         return self._found
 
@@ -245,14 +248,11 @@ class Pool:
         limit = self._settings.expire_limit(limit)
         if resolver is None:
             return run_sync(returning(self._mark, expire_plan(self.sku, limit)), self.store)
-        self._require_gated()
+        if not self.state().gated:
+            raise PoolNotGated(self.sku)
         records = run_sync(due_plan(self.sku, limit), self.store)
         verdicts = {record.order_id: resolver(record) for record in records}
         return run_sync(returning(self._mark, resolve_plan(self.sku, checked_verdicts(verdicts))), self.store)
-
-    def _require_gated(self) -> None:
-        if not self.state().gated:
-            raise PoolNotGated(self.sku)
 
     def _require_stored(self, change: str, *, stored: bool) -> None:
         if not checked_flag(stored, "stored") and self.state().gated:

@@ -22,6 +22,7 @@ from segmented.models import (
     check_id,
     shortened,
 )
+from segmented.models.profiles import pool_profile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -55,14 +56,24 @@ class PoolSettings:
             message = f"hold of {hold:g} s is shorter than ttl of {ttl:g} s: the units would expire under a live lease"
             raise InvalidInput(message)
 
-    def open(self, stock: int, segments: int, *, gated: bool, epoch: int, customer_limit: int | None) -> op.OpenPool:
-        """Check stock, segment count and limit."""
+    def open(
+        self,
+        stock: int,
+        segments: int,
+        *,
+        gated: bool,
+        epoch: int,
+        customer_limit: int | None,
+        profile: str | None = None,
+    ) -> op.OpenPool:
+        """Check stock, segment count, limit and profile."""
         self._check_number(epoch, "epoch", 1, EPOCH_MAX)
         self._check_number(stock, "stock", 1, STOCK_MAX)
         self._check_number(segments, "segment count", 1, SEGMENT_COUNT_MAX)
         if customer_limit is not None:
             self._check_number(customer_limit, "limit per customer", 1, QUANTITY_MAX)
-        return op.OpenPool(self.sku, stock, segments, checked_flag(gated, "gated"), epoch, customer_limit)
+        found = pool_profile(self.sku, profile, gated=checked_flag(gated, "gated"))
+        return op.OpenPool(self.sku, stock, segments, gated, epoch, customer_limit, found)
 
     def shard_count(self, shards: int, stock: int, segments: int) -> int:
         """Check the number of shards over which the stock and the segments are split."""

@@ -91,6 +91,7 @@ def test_a_pool_is_shown_in_plain_lines(pool: Pool, valkey: ValkeyServer) -> Non
         "segments": "4",
         "limit per customer": "none",
         "decided by": "the pool",
+        "profile": "memory",
         "epoch": "1",
         "last change": str(pool.state().sequence),
     }

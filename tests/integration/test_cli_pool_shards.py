@@ -141,6 +141,7 @@ def test_a_pool_is_shown_with_a_row_for_each_shard(pool: ShardedPool, valkey: Va
             "segments 6",
             "limit per customer none",
             "decided by the pool",
+            "profile memory",
             "epoch 1",
             "changes 6",
         ),

@@ -29,7 +29,7 @@ from segmented.models import (
 from segmented.protocol.audit.wire import foreign_text, pairs_in
 from segmented.protocol.pool.foreign import moment
 from segmented.protocol.pool.wire import SCAN_COUNT, STATES, keys_of, kind_of
-from segmented.protocol.wire import Call, Codec, plain_call, script_call, text
+from segmented.protocol.wire import Call, Codec, always, plain_call, script_call, text
 
 if TYPE_CHECKING:
     from segmented.protocol.wire import Reply
@@ -182,9 +182,9 @@ def _decode_scan_pinned(_: op.ScanPinned, reply: Reply) -> tuple[int, tuple[str,
 
 
 CODECS: Final = {
-    op.OpenCart: Codec(_encode_open, _decode_open),
+    op.OpenCart: Codec(_encode_open, _decode_open, acknowledges=always),
     op.ReadCart: Codec(_encode_read, _decode_read),
-    op.DecideCart: Codec(_encode_decide, _decode_read),
+    op.DecideCart: Codec(_encode_decide, _decode_read, acknowledges=always),
     op.FinishCart: Codec(_encode_finish, _decode_finish),
     op.ListDueCarts: Codec(_encode_list_due, _decode_list_due),
     op.ListCarts: Codec(_encode_list, _decode_list),

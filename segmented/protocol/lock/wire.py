@@ -7,17 +7,15 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from redis.exceptions import ResponseError
-
 from segmented.errors import WrongKind
 from segmented.keys import KEPT_MAX, LockKeys, lock_keys, named_lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed, Unreplicated
+from segmented.protocol.acknowledging import awaited, replicas_wait
 from segmented.protocol.lock.operations import AcquireLock, AdoptLock, ReleaseLock, RenameHolder, RenewLock
 from segmented.protocol.wire import (
     Call,
     Codec,
     Native,
-    Send,
     load_script,
     optional_number,
     released_or_lost,
@@ -145,11 +143,8 @@ def _await_replicas(operation: AcquireLock, answer: Acquired | Held) -> Exchange
     """Wait until replicas acknowledge the write: a repeat writes too, otherwise WAIT would count wrongly."""
     if not isinstance(answer, Acquired):
         return answer
-    wait: Command = ("WAIT", operation.replicas, operation.within_ms)
-    (count,) = yield Send((wait,), patience=operation.within_ms / 1000)
-    if isinstance(count, ResponseError):
-        raise count
-    return answer if int(count) >= operation.replicas else Unreplicated(operation.replicas, int(count))
+    count = yield from awaited(replicas_wait(operation.replicas, operation.within_ms))
+    return answer if count >= operation.replicas else Unreplicated(operation.replicas, count)
 
 
 CODECS: Final = {

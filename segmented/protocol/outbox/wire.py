@@ -29,7 +29,17 @@ from segmented.models.submitted import (
 )
 from segmented.protocol.pool.orders_wire import customer_missing, settled_line
 from segmented.protocol.pool.wire import SCAN_COUNT, keys_of, kind_of, order_record
-from segmented.protocol.wire import Call, Codec, load_script, optional_number, plain_call, readable, script_call, text
+from segmented.protocol.wire import (
+    Call,
+    Codec,
+    always,
+    load_script,
+    optional_number,
+    plain_call,
+    readable,
+    script_call,
+    text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -318,7 +328,7 @@ def _sight_of_taken(reply: Reply, answer: TakenOrders) -> Sight:
 
 
 CODECS: Final = {
-    op.QueueOrders: Codec(_encode_queue, _decode_queue),
+    op.QueueOrders: Codec(_encode_queue, _decode_queue, acknowledges=always),
     op.TakeOrders: Codec(_encode_take, _decode_take, sight=_sight_of_taken),
     op.RenewWork: Codec(_encode_renew, _decode_renew),
     op.PutOff: Codec(_encode_put_off, _decode_put_off),

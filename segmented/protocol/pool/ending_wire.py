@@ -148,10 +148,27 @@ def _sight_of_expired(reply: Reply, _: object) -> Sight:
     return int(reply[4]), int(reply[1]), 0
 
 
+# --- acknowledging ---
+
+
+def _is_promised(operation: op.Confirm | op.Cancel) -> bool:
+    """Return whether a caller relies on this answer: not if the order database has decided or the caller is gone."""
+    return not (operation.stored if isinstance(operation, op.Confirm) else operation.voided or operation.unheard)
+
+
+def _are_promised(operation: op.SettleMany) -> bool:
+    """Return the same for many; an expired hold is told to nobody."""
+    return operation.state != "expired" and not operation.decided and not operation.unheard
+
+
 CODECS: Final = {
-    op.Confirm: Codec(_encode_confirm, _decode_confirm, wakes=woken_by, sight=_sight_of_ended),
-    op.Cancel: Codec(_encode_cancel, _decode_cancel, wakes=woken_by, sight=_sight_of_ended),
+    op.Confirm: Codec(
+        _encode_confirm, _decode_confirm, wakes=woken_by, acknowledges=_is_promised, sight=_sight_of_ended
+    ),
+    op.Cancel: Codec(_encode_cancel, _decode_cancel, wakes=woken_by, acknowledges=_is_promised, sight=_sight_of_ended),
     op.Expire: Codec(_encode_expire, _decode_expire, sight=_sight_of_ended),
-    op.SettleMany: Codec(_encode_settle, _decode_settle, finish=_settle_rest, sight=_sight_of_ended),
+    op.SettleMany: Codec(
+        _encode_settle, _decode_settle, finish=_settle_rest, acknowledges=_are_promised, sight=_sight_of_ended
+    ),
     op.ExpireDue: Codec(_encode_expire_due, _decode_expire_due, sight=_sight_of_expired),
 }

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from segmented.models import PoolState, Transfer
+from segmented.models.profiles import is_profile
 from segmented.protocol.wire import POSITION, position, readable
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def pool_state(sku: str, reply: Reply) -> PoolState:
     found = {name: whole(value) for name, value in zip(NAMES, reply[1:], strict=False)}
     flat = reply[len(NAMES) + 1]
     units = {readable(flat[index]): whole(flat[index + 1]) for index in range(0, len(flat), 2)}
-    more, transfers = (*reply[len(NAMES) + 2 :], None, None)[:2]
+    profile = readable(reply[len(NAMES) + 2])
+    more, transfers = (*reply[len(NAMES) + 3 :], None, None)[:2]
     if more:
         found |= {"fence": whole(more[1]), "cursor": whole(more[2]), "lost": whole(more[4])}
         found |= {} if not more[5] or POSITION.fullmatch(readable(more[5])) else {"relayed": None}
@@ -61,6 +63,7 @@ def pool_state(sku: str, reply: Reply) -> PoolState:
     unreadable = [name for name, value in found.items() if value is None]
     unreadable += [f"segment {name}" for name, value in units.items() if value is None or whole(name) is None]
     unreadable += [field for field, transfer in between.items() if transfer is None]
+    unreadable += [] if is_profile(profile) else ["profile"]
     number = {name: value or 0 for name, value in found.items()}
     return PoolState(
         sku=sku,
@@ -80,6 +83,7 @@ def pool_state(sku: str, reply: Reply) -> PoolState:
         received=number["received"],
         customer_limit=number["customer_limit"] or None,
         is_closed=bool(number["closed"]),
+        profile=profile,
         unreadable=tuple(unreadable),
         ledger_end=_end_beyond(readable(more[0]), number["epoch"], number["sequence"]) if more else "",
         frozen=_seen(readable(more[3]), number) if more else None,

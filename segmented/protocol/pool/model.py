@@ -46,6 +46,7 @@ class PoolModel(PoolDeciding):
         """Return the method that performs each operation."""
         return {
             op.OpenPool: self.open,
+            op.CheckProfile: self.check_profile,
             op.ReadPool: self.read,
             op.Reserve: self.reserve,
             op.ReserveMany: self.reserve_many,

@@ -8,7 +8,15 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Literal
 
 from segmented import protocol as op
-from segmented.errors import ChangeMismatch, OrderMismatch, OrderQueued, OrderUnknown, PoolGated, PoolInShards
+from segmented.errors import (
+    ChangeMismatch,
+    InvalidInput,
+    OrderMismatch,
+    OrderQueued,
+    OrderUnknown,
+    PoolGated,
+    PoolInShards,
+)
 from segmented.keys import shard_keys
 from segmented.ledger_lines import UNHEARD, line_of, step_of
 from segmented.models import (
@@ -97,6 +105,8 @@ class PoolBooks:
             return AlreadyOpen(pool.state())
         if operation.sku in self.in_shards:
             raise PoolInShards(operation.sku)
+        if operation.profile is not None and operation.profile.waits:
+            self.check_profile(op.CheckProfile(operation.sku, operation.profile))
         count = operation.segment_count
         parts = even_parts(operation.stock, count)
         stock = [dict(parts).get(segment, 0) for segment in range(count)]
@@ -108,6 +118,14 @@ class PoolBooks:
         self._pools[operation.sku] = pool
         self.append(pool, "opened", [pool_entry(operation.stock, parts, note=str(count))])
         return Opened(pool.state())
+
+    def check_profile(self, operation: op.CheckProfile) -> None:
+        """Refuse a profile that waits: a memory store has neither replicas nor a disk."""
+        message = (
+            f"pool {operation.sku!r} cannot be opened with profile {operation.profile}: a memory store has no replicas "
+            "and no disk; leave the profile out, or use a RedisStore"
+        )
+        raise InvalidInput(message)
 
     def read(self, operation: op.ReadPool) -> PoolState:
         """Read totals and units by segment."""

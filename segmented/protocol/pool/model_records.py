@@ -18,6 +18,7 @@ from segmented.models import (
     SoldOut,
     Transfer,
 )
+from segmented.models.profiles import pool_profile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -207,6 +208,7 @@ class ModelPool:
             received=self.received,
             customer_limit=self.customer_limit,
             is_closed=self.is_closed,
+            profile=str(pool_profile(self.sku, None, gated=self.gated)),
             frozen=self.frozen,
             lost=self.lost,
             transfers=transfers,

@@ -4,6 +4,7 @@
 -- KEYS     after those of the pool: 15 carts (hash)   16 unfinished (zset): the carts that the pool keeps
 --          17 directory (string): of a pool of that sku in shards
 -- ARGV     1 stock   2 segment_count   3 gated ("1" or "0")   4 epoch   5 customer_limit (0: none)
+--          6 profile
 -- answers  {"already_open", state}   {"opened", state}   state as read_pool answers it
 --          {"remains"}   some keys exist but not meta
 --          {"vanished", epoch}   the caller's process has seen it open in this epoch or a later one, and it is gone
@@ -29,7 +30,8 @@ end
 local base, extra = math.floor(stock / segment_count), stock % segment_count
 redis.call('HSET', META, 'layout', LAYOUT, 'epoch', ARGV[4], 'segment_count', ARGV[2], 'gated', ARGV[3], 'sequence', '0', 'fence', '0',
   'opened', ARGV[1], 'available', ARGV[1], 'reserved', '0', 'confirmed', '0', 'restocked', '0', 'withdrawn', '0',
-  'sent', '0', 'received', '0', 'cursor', '0', 'chain', NO_DIGEST, 'customer_limit', ARGV[5], 'closed', '0')
+  'sent', '0', 'received', '0', 'cursor', '0', 'chain', NO_DIGEST, 'customer_limit', ARGV[5], 'closed', '0',
+  'profile', ARGV[6])
 if ARGV[3] == '1' then
   redis.call('HSET', META, 'server', this_server)
 end
@@ -44,7 +46,7 @@ for first = 0, segment_count - 1, MANY do
   redis.call('HSET', STOCK, unpack(shares))
   redis.call('ZADD', FREE, unpack(free))
 end
-local pool = read_pool()
+local pool = read_numbers()
 append(pool, 'opened', pool_line('', stock, even_parts(stock, segment_count), ARGV[2]))
 write_pool(pool)
 return { 'opened', pool_state() }

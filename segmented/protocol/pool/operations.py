@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from segmented.errors import SegmentedError
 from segmented.models import (
@@ -30,6 +30,9 @@ from segmented.models import (
 from segmented.models.pools import LedgerStep
 from segmented.protocol.base import Operation, Release
 
+if TYPE_CHECKING:
+    from segmented.models.profiles import Profile
+
 BATCH_MAX = 1_000
 """Maximum orders in one batch: a script must not block other clients for long."""
 
@@ -45,6 +48,16 @@ class OpenPool(Operation[Opened | AlreadyOpen]):
     epoch: int = 1
     customer_limit: int | None = None
     """Maximum units of one customer, over all orders; None for no limit."""
+    profile: Profile | None = None
+    """None for the default: `database` if the pool is gated, otherwise `memory`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckProfile(Operation[None]):
+    """Check that the server of a pool that is to be opened can keep to the profile; changes nothing."""
+
+    sku: str
+    profile: Profile
 
 
 @dataclass(frozen=True, slots=True)

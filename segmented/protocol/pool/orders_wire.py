@@ -30,7 +30,7 @@ from segmented.models import (
     Taken,
 )
 from segmented.protocol.pool.wire import STATES, keys_of, kind_of
-from segmented.protocol.wire import Call, Codec, load_script, optional_number, text
+from segmented.protocol.wire import Call, Codec, always, load_script, optional_number, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -266,9 +266,11 @@ def _sight_of_many(reply: Reply, _: object) -> Sight:
 
 
 CODECS: Final = {
-    op.Reserve: Codec(_encode_reserve, _decode_reserve),
-    op.ReserveMany: Codec(_encode_reserve_many, _decode_reserve_many, finish=_reserve_rest, sight=_sight_of_many),
-    op.Grant: Codec(_encode_grant, _decode_grant),
+    op.Reserve: Codec(_encode_reserve, _decode_reserve, acknowledges=always),
+    op.ReserveMany: Codec(
+        _encode_reserve_many, _decode_reserve_many, finish=_reserve_rest, acknowledges=always, sight=_sight_of_many
+    ),
+    op.Grant: Codec(_encode_grant, _decode_grant, acknowledges=always),
     op.RenewGrant: Codec(_encode_renew, _decode_renew),
     op.ReleaseGrant: Codec(_encode_release, _decode_release, wakes=woken_by),
 }

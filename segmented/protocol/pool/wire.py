@@ -35,9 +35,10 @@ from segmented.models import (
     TooFew,
 )
 from segmented.models.pools import LedgerStep
+from segmented.models.profiles import DATABASE, MEMORY, pool_profile
 from segmented.models.shards import no_keys_of
 from segmented.protocol.pool.foreign import moment, pool_state
-from segmented.protocol.wire import Call, Codec, optional_number, plain_call, readable, script_call, text
+from segmented.protocol.wire import Call, Codec, always, optional_number, plain_call, readable, script_call, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,6 +55,8 @@ STATES: Final[dict[str, OrderState]] = {
     "f": "refused",
 }
 """States by the scripts' abbreviations."""
+NOT_WAITED_FOR: Final = frozenset({str(MEMORY), str(DATABASE)})
+"""Profiles whose changes are acknowledged by the script alone, as it returns."""
 
 
 @lru_cache(KEPT_MAX)
@@ -79,9 +82,9 @@ def kind_of(sku: str, reply: Reply, order_id: str = "") -> str:
 
 
 def sight_of_state(_: Reply, answer: Opened | AlreadyOpen | Resized | PoolClosed | PoolState) -> Sight:
-    """Return what the state of a pool tells of its progress."""
+    """Return what the state of a pool tells of its progress; its changes may be lost before they are acknowledged."""
     state = answer if isinstance(answer, PoolState) else answer.state
-    return state.epoch, state.sequence, 0
+    return state.epoch, state.sequence if state.profile in NOT_WAITED_FOR else 0, 0
 
 
 def _sight_of_change(reply: Reply, answer: Restocked | Closed | TooFew) -> Sight | None:
@@ -93,11 +96,12 @@ def _sight_of_change(reply: Reply, answer: Restocked | Closed | TooFew) -> Sight
 
 def _encode_open(operation: op.OpenPool) -> Call:
     gated = "1" if operation.gated else "0"
-    arguments = (operation.stock, operation.segment_count, gated, operation.epoch, operation.customer_limit or 0)
+    numbers = (operation.stock, operation.segment_count, gated, operation.epoch, operation.customer_limit or 0)
+    profile = operation.profile or pool_profile(operation.sku, None, gated=operation.gated)
     kept = cart_keys(operation.sku)
     place = shard_keys(operation.sku)
     keys = [*keys_of(operation.sku), kept.carts, kept.unfinished, place.directory]
-    return script_call("open_pool", keys, *arguments)
+    return script_call("open_pool", keys, *numbers, str(profile))
 
 
 def _decode_open(operation: op.OpenPool, reply: Reply) -> Opened | AlreadyOpen:
@@ -265,14 +269,14 @@ def _decode_close(operation: op.ClosePool, reply: Reply) -> PoolClosed:
 
 CODECS: Final = {
     op.OpenPool: Codec(_encode_open, _decode_open, sight=sight_of_state),
-    op.ReadPool: Codec(_encode_read, _decode_read),
+    op.ReadPool: Codec(_encode_read, _decode_read, sight=sight_of_state),
     op.ListDue: Codec(_encode_list_due, _decode_list_due),
     op.ReadOrders: Codec(_encode_read_orders, _decode_read_orders, finish=_read_more_orders),
     op.ScanOrders: Codec(_encode_scan_orders, _decode_scan_orders),
     op.ReadLedger: Codec(_encode_read_ledger, _decode_read_ledger),
     op.ReadSteps: Codec(_encode_read_ledger, _decode_read_steps),
-    op.Restock: Codec(_encode_restock, _decode_restock, sight=_sight_of_change),
-    op.Withdraw: Codec(_encode_restock, _decode_withdraw, sight=_sight_of_change),
-    op.Resize: Codec(_encode_resize, _decode_resize, sight=sight_of_state),
-    op.ClosePool: Codec(_encode_close, _decode_close, sight=sight_of_state),
+    op.Restock: Codec(_encode_restock, _decode_restock, acknowledges=always, sight=_sight_of_change),
+    op.Withdraw: Codec(_encode_restock, _decode_withdraw, acknowledges=always, sight=_sight_of_change),
+    op.Resize: Codec(_encode_resize, _decode_resize, acknowledges=always, sight=sight_of_state),
+    op.ClosePool: Codec(_encode_close, _decode_close, acknowledges=always, sight=sight_of_state),
 }

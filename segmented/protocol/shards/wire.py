@@ -11,11 +11,12 @@ from segmented.errors import PoolDrifted, StoreUnavailable
 from segmented.keys import directory_keys, shard_keys
 from segmented.models import Received, ShardDirectory, ShardFound, Transfer
 from segmented.models.shards import parse_directory
+from segmented.protocol.acknowledging import awaited, replicas_wait
 from segmented.protocol.pool.wire import keys_of, kind_of
-from segmented.protocol.wire import Call, Codec, Exchange, Send, plain_call, readable, script_call, text
+from segmented.protocol.wire import Call, Codec, Exchange, Send, always, plain_call, readable, script_call, text
 
 if TYPE_CHECKING:
-    from segmented.protocol.wire import Command, Reply
+    from segmented.protocol.wire import Reply
 
 AnswerT = TypeVar("AnswerT")
 
@@ -112,11 +113,7 @@ def _await_replica(operation: op.SendUnits | op.ReceiveUnits, answer: AnswerT) -
         raise info
     if "state=online" not in readable(info):
         return answer
-    wait: Command = ("WAIT", 1, REPLICA_MS)
-    (count,) = yield Send((wait,), patience=REPLICA_MS / 1000)
-    if isinstance(count, ResponseError):
-        raise count
-    if int(count) < 1:
+    if (yield from awaited(replicas_wait(1, REPLICA_MS))) < 1:
         message = f"no replica of {operation.shard!r} has acknowledged a transfer within {REPLICA_MS} ms"
         raise StoreUnavailable(message)
     return answer
@@ -126,7 +123,7 @@ CODECS: Final = {
     op.ReadDirectory: Codec(_encode_read, _decode_read),
     op.WriteDirectory: Codec(_encode_write, _decode_write),
     op.LookAtShard: Codec(_encode_look, _decode_look),
-    op.SendUnits: Codec(_encode_send, _decode_send, finish=_await_replica),
-    op.ReceiveUnits: Codec(_encode_receive, _decode_receive, finish=_await_replica),
+    op.SendUnits: Codec(_encode_send, _decode_send, finish=_await_replica, acknowledges=always),
+    op.ReceiveUnits: Codec(_encode_receive, _decode_receive, finish=_await_replica, acknowledges=always),
     op.AcknowledgeUnits: Codec(_encode_acknowledge, _decode_acknowledge),
 }

@@ -1,3 +1,5 @@
+-- uses shared/seen.lua
+-- uses shared/profile.lua
 -- Shared by the scripts about carts: their records, and the answer that carries one.
 -- KEYS  1 meta (hash: the pool's own)   2 carts (hash: cart id -> record)
 --       3 unfinished (zset: cart id -> ms from which anybody may finish it)
@@ -13,8 +15,13 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
+-- Fails if the caller does not know the profile of the pool.
 local function is_pool_missing()
-  return redis.call('EXISTS', META) == 0
+  if redis.call('EXISTS', META) == 0 then
+    return true
+  end
+  check_profile(META, redis.call('HGET', META, 'profile'))
+  return false
 end
 
 local function packed(cart)

@@ -1,4 +1,5 @@
 -- uses shared/seen.lua
+-- uses shared/profile.lua
 -- Shared by every pool script: names for KEYS, the pool's numbers, records, the ledger, units, and ending reservations.
 -- KEYS  1 meta (hash)   2 stock (hash: segment -> units)   3 free (zset: segment -> ms at which it is free; a hint)
 --       4 orders (hash: order id -> record)   5 holds (zset: order id -> ms)   6 ledger (stream)
@@ -118,7 +119,7 @@ end
 local function read_numbers()
   local found = redis.call('HMGET', META, 'epoch', 'segment_count', 'gated', 'sequence', 'available', 'reserved',
     'confirmed', 'fence', 'cursor', 'chain', 'customer_limit', 'closed', 'opened', 'restocked', 'withdrawn', 'increases',
-    'frozen', 'layout', 'server')
+    'frozen', 'layout', 'server', 'profile')
   check_layout(found[18])
   local increases = found[16] or '0'
   if not found[1] then
@@ -135,7 +136,7 @@ local function read_numbers()
     customer_limit = tonumber(found[11]), is_closed = found[12] == '1', opened = tonumber(found[13]),
     restocked = tonumber(found[14]), withdrawn = tonumber(found[15]),
     increases = string.match(increases, '^%d+$') and #increases < 16 and tonumber(increases) or nil,
-    server = found[19] }
+    server = found[19], profile = found[20] }
   pool.frozen = found[17] and frozen_at(pool, found[17])
   if pool.customer_limit > 0 then
     redis.call('HLEN', CUSTOMERS)
@@ -162,7 +163,7 @@ local function check_seen(pool)
 end
 
 -- The same for every operation but opening, verifying, freezing and thawing. Fails if the pool is frozen or must be
--- verified first, and if it was open and its keys are gone.
+-- verified first, if the caller does not know its profile, and if it was open and its keys are gone.
 local function read_pool()
   local pool = read_numbers()
   if pool then
@@ -170,6 +171,7 @@ local function read_pool()
     if pool.is_gated and pool.server ~= this_server and this_server ~= '?' then
       error({ err = 'UNVERIFIED' })
     end
+    check_profile(META, pool.profile)
   elseif tonumber(seen_epoch) > 0 then
     error({ err = 'VANISHED ' .. seen_epoch })
   end
@@ -843,5 +845,6 @@ local function pool_state()
   end
   answer[#answer + 1] = digits(redis.call('HLEN', ORDERS))
   answer[#answer + 1] = redis.call('HGETALL', STOCK)
+  answer[#answer + 1] = redis.call('HGET', META, 'profile') or ''
   return answer
 end

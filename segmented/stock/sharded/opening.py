@@ -17,6 +17,7 @@ from segmented import protocol as op
 from segmented.errors import PoolInShards, PoolMissing, SegmentedError, ShardVanished, StoreRefused, StoreUnavailable
 from segmented.keys import pool_tag
 from segmented.models import AlreadyOpen, Opened, PoolState, ShardDirectory, ShardedState
+from segmented.models.profiles import MEMORY, parse_profile
 from segmented.plans import Batch, Now, Plan, Within, perform
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def open_plan(wanted: op.OpenPool, shard_count: int) -> Plan[Opened | AlreadyOpe
     if is_new:
         shares = zip(found.shards, found.shares(found.stock), found.shares(found.segment_count), strict=True)
         opened = yield from all_plan(
-            op.OpenPool(shard, stock, segments, gated=False, epoch=found.epoch, customer_limit=found.customer_limit)
+            op.OpenPool(shard, stock, segments, False, found.epoch, found.customer_limit, parse_profile(found.profile))  # noqa: FBT003  # not gated
             for shard, stock, segments in shares
         )
         if sum(answer.state.opened for answer in opened) != found.stock:  # of another directory, which is gone
@@ -108,7 +109,10 @@ def _written_plan(wanted: op.OpenPool, shard_count: int) -> Plan[ShardDirectory]
         wanted.epoch,
         wanted.customer_limit,
         is_open=False,
+        profile=str(wanted.profile or MEMORY),
     )
+    if wanted.profile is not None and wanted.profile.waits:
+        yield from all_plan(op.CheckProfile(shard, wanted.profile) for shard in mine.shards)
     found = yield from perform(op.WriteDirectory(mine, 0))
     if found is None:
         raise PoolInShards(wanted.sku, is_in_shards=False)
@@ -140,6 +144,7 @@ def summed(directory: ShardDirectory, states: list[PoolState]) -> ShardedState:
         withdrawn=sum(state.withdrawn for state in states),
         customer_limit=first.customer_limit,
         is_closed=all(state.is_closed for state in states),
+        profile=directory.profile,
         unreadable=tuple(f"{state.sku!r}: {name}" for state in states for name in state.unreadable),
         shards=tuple(states),
     )

@@ -79,16 +79,25 @@ class ShardedPool:
         self._shards: tuple[Pool, ...] = ()
 
     def open(
-        self, *, stock: int, segments: int, shards: int, epoch: int = 1, customer_limit: int | None = None
+        self,
+        *,
+        stock: int,
+        segments: int,
+        shards: int,
+        epoch: int = 1,
+        customer_limit: int | None = None,
+        profile: str | None = None,
     ) -> Opened | AlreadyOpen:
         """Open the pool, with stock and segments split evenly over `shards`, which are assigned to the masters in turn.
 
         Opening it again changes nothing and returns the existing pool. The number of shards never changes. An
         interrupted opening is continued with the numbers with which it began, which the answer's state reports. Raises
         PoolInShards when the sku is sold by a `Pool`, and ShardVanished when what remains of it shows that data was
-        lost.
+        lost. `profile` is as for `Pool`; each shard keeps to it on its own master.
         """
-        operation = self._settings.open(stock, segments, gated=False, epoch=epoch, customer_limit=customer_limit)
+        operation = self._settings.open(
+            stock, segments, gated=False, epoch=epoch, customer_limit=customer_limit, profile=profile
+        )
         return run_sync(self._plans.open(operation, shards), self.store)
 
     @property

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import RedisError, ResponseError
 
-from segmented.errors import SegmentedError, StoreUnavailable
+from segmented.errors import SegmentedError
 from segmented.plans.tasks import begun, to_the_end
 from segmented.protocol.base import Release
 from segmented.stores.redis.addresses import Deployment
 from segmented.stores.redis.async_link import AsyncLink
+from segmented.stores.redis.batches import perform_all
 from segmented.stores.redis.cluster_exchange import (
     Attempts,
+    may_have_moved,
     node_named,
     perform_again,
     reading_slots,
@@ -34,7 +36,7 @@ from segmented.stores.redis.cluster_link import LOOK_SECONDS
 from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, way
 from segmented.stores.redis.connections import Connections, ServerCheck, connections_like, publishing
 from segmented.stores.redis.edge import Translated, our_error
-from segmented.stores.redis.exchange import Seen, perform_all, perform_one
+from segmented.stores.redis.exchange import Seen, perform_one
 from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS
 
 if TYPE_CHECKING:
@@ -126,7 +128,7 @@ class AsyncClusterLink:
                 for batches in divided.values():
                     nodes.create_task(begun(partial(ask_one, batches)))
         for place, operation in enumerate(operations):
-            if isinstance(answers[place], StoreUnavailable) and self._clock.now() < give_up:  # perhaps moved
+            if may_have_moved(answers[place]) and self._clock.now() < give_up:
                 exchange = partial(perform_again if place in unsure else perform_one, operation, self.seen)
                 answers[place] = await self._performed(exchange, slot_for(operation), where, give_up)
         return [answers[place] for place in range(len(operations))]

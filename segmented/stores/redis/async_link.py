@@ -14,7 +14,9 @@ from redis.exceptions import ResponseError, TimeoutError as RedisTimeoutError
 
 from segmented.errors import StoreBusy
 from segmented.plans.tasks import Alarm, begun, to_the_end
+from segmented.protocol.acknowledging import bounded
 from segmented.protocol.base import Release
+from segmented.stores.redis.batches import perform_all
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, publishing
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
 from segmented.stores.redis.exchange import (
@@ -23,7 +25,6 @@ from segmented.stores.redis.exchange import (
     greeted,
     greeting,
     packed,
-    perform_all,
     perform_one,
 )
 from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS, TRANSPORT_ERRORS, none_free
@@ -112,7 +113,7 @@ class AsyncWire:
             seconds = min(self._seconds + send.patience, deadline - now())
             if seconds <= 0:
                 raise RedisTimeoutError(TOO_LATE)
-            replies = await self.ask(send.commands, seconds)
+            replies = await self.ask(send.commands if not send.patience else bounded(send, deadline - now()), seconds)
             try:
                 send = exchange.send(replies)
             except StopIteration as stop:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from redis.exceptions import ResponseError
 
+from segmented.errors import AcknowledgementUnknown, StoreUnavailable
 from segmented.protocol.codecs import CODECS
 from segmented.protocol.wire import Exchange, MakeExchange, Send
 from segmented.stores.redis.addresses import Host
@@ -26,6 +27,11 @@ AnswerT = TypeVar("AnswerT")
 def perform_again(operation: Operation[AnswerT], seen: Seen, peer: Peer, attempt: int) -> Exchange[AnswerT]:
     """Perform an operation of a batch whose replies were lost."""
     return perform_one(operation, seen, peer, attempt + 1)
+
+
+def may_have_moved(answer: object) -> bool:
+    """Return whether another node may answer; a change whose acknowledgements are missing has been made."""
+    return isinstance(answer, StoreUnavailable) and not isinstance(answer, AcknowledgementUnknown)
 
 
 class Attempts(Generic[AnswerT]):

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from redis.cluster import ClusterNode
 from redis.exceptions import RedisError, ResponseError
 
-from segmented.errors import SegmentedError, StoreBusy, StoreUnavailable
+from segmented.errors import SegmentedError, StoreBusy
 from segmented.stores.redis.addresses import Deployment, Host
+from segmented.stores.redis.batches import perform_all
 from segmented.stores.redis.cluster_exchange import (
     Attempts,
+    may_have_moved,
     node_named,
     part_of,
     perform_again,
@@ -32,7 +34,7 @@ from segmented.stores.redis.cluster_exchange import (
 from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, way
 from segmented.stores.redis.connections import Connections, ServerCheck, connections_of, pinging, publishing
 from segmented.stores.redis.edge import Translated, our_error
-from segmented.stores.redis.exchange import Seen, perform_all, perform_one
+from segmented.stores.redis.exchange import Seen, perform_one
 from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS, Link
 
 if TYPE_CHECKING:
@@ -108,7 +110,7 @@ class ClusterLink:
                 unsure.update(() if isinstance(error, ResponseError) else places)
             answers.update(zip(places, found, strict=True))
         for place, operation in enumerate(operations):
-            if isinstance(answers[place], StoreUnavailable) and self._clock.now() < give_up:  # perhaps moved
+            if may_have_moved(answers[place]) and self._clock.now() < give_up:
                 exchange = partial(perform_again if place in unsure else perform_one, operation, self.seen)
                 answers[place] = self._performed(exchange, slot_for(operation), where, give_up)
         return [answers[place] for place in range(len(operations))]

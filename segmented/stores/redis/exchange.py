@@ -15,9 +15,11 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, ResponseError, TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
-from segmented.errors import LayoutUnknown, PoolFrozen, PoolUnverified, PoolVanished, SegmentedError
+from segmented.errors import LayoutUnknown, PoolDrifted, PoolFrozen, PoolUnverified, PoolVanished, SegmentedError
+from segmented.models.profiles import is_profile, parse_profile
 from segmented.models.shards import Shard, no_keys_of
 from segmented.process import after_fork_in_child
+from segmented.protocol.acknowledging import bounded, profile_wait, shortfall, unknown
 from segmented.protocol.codecs import CODECS
 from segmented.protocol.wire import (
     IDENTITY,
@@ -34,11 +36,12 @@ from segmented.protocol.wire import (
     identity_of,
     position,
 )
-from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, our_error
+from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from segmented.models.profiles import Profile
     from segmented.protocol import Operation
     from segmented.protocol.wire import Codec
     from segmented.stores.redis.connections import ServerCheck
@@ -74,6 +77,7 @@ class Seen:
         """Create an empty memory."""
         self._pools: dict[str, Sight] = {}
         self._locks: dict[str, Sight] = {}
+        self._profiles: dict[str, Profile] = {}
         self._reported: set[tuple[str, tuple[int, int]]] = set()
         self.on_frozen: Callable[[PoolFrozen], None] | None = None
 
@@ -83,11 +87,37 @@ class Seen:
             return None
         name = call.keys[0]
         sight = self._pools.get(name) or self._locks.get(name)
-        call.arguments = (*call.arguments, f"0-0-0-{server}" if sight is None else "{}-{}-{}-{}".format(*sight, server))
+        told = f"0-0-0-{server}" if sight is None else "{}-{}-{}-{}".format(*sight, server)
+        profile = self._profiles.get(name)
+        call.arguments = (*call.arguments, told if profile is None else f"{told}-{profile}")
         return name
 
-    def learn(self, name: str | None, codec: Codec, reply: Reply, answer: object) -> None:
-        """Remember what the answer to a call tells of its name."""
+    def profile_for(self, name: str | None, codec: Codec, operation: object) -> Profile | None:
+        """Return the profile that the answer of this operation must wait for, if any."""
+        if codec.acknowledges is None or name not in self._profiles or not codec.acknowledges(operation):
+            return None
+        return self._profiles[name]
+
+    def learns_profile(self, call: Call, refused: ResponseError) -> bool:
+        """Return whether a script has changed nothing but told another profile of its pool than the call said."""
+        kind, said, *_ = *str(refused).split(" ", 2), ""
+        if kind != "PROFILE" or not is_profile(said) or str(call.arguments[-1]).endswith(f"-{said}"):
+            return False
+        profile = parse_profile(said)
+        with Seen.lock:
+            if profile.waits:
+                self._profiles[call.keys[0]] = profile
+            else:
+                self._profiles.pop(call.keys[0], None)
+        return True
+
+    def learn(
+        self, name: str | None, codec: Codec, reply: Reply, answer: object, *, is_acknowledged: bool = False
+    ) -> None:
+        """Remember what the answer to a call tells of its name.
+
+        Of a pool whose profile waits, only changes that were acknowledged count: losing any other is no loss.
+        """
         if name is None:
             return
         if codec.sight is not None:
@@ -95,6 +125,8 @@ class Seen:
         else:
             epoch, sequence = getattr(answer, "epoch", 0), getattr(answer, "sequence", 0)
             sight = (epoch, sequence if epoch else 0, getattr(answer, "fencing_token", None) or 0)
+        if sight is not None and name in self._profiles and not is_acknowledged:
+            sight = (sight[0], 0, 0)
         if sight is not None and sight != NOTHING:
             self.note(name, sight)
 
@@ -106,6 +138,8 @@ class Seen:
             return no_keys_of(sku) if isinstance(sku, Shard) else PoolVanished(sku, int(rest[0]))
         if kind == "UNVERIFIED":
             return PoolUnverified(sku)
+        if kind == "PROFILE":
+            return PoolDrifted(sku)
         if kind not in {"FROZEN", "LAYOUT"} or len(rest) < 2:  # noqa: PLR2004  # what is there, and what was seen or is known
             return refused
         if kind == "LAYOUT":
@@ -172,26 +206,39 @@ def perform_one(operation: Operation[AnswerT], seen: Seen, peer: Peer, attempt: 
     if answer is None:
         answer = yield from _by_script(codec, operation, seen, peer)
     if codec.finish is not None and codec.finishes(operation):
-        answer = yield from _finished(codec, operation, answer, seen, peer)
+        answer = yield from finished(codec, operation, answer, seen, peer)
     if attempt > 1 and codec.doubt is not None:
         answer = codec.doubt(answer)
     return answer  # type: ignore[no-any-return]  # the codec's answer has no type here
 
 
 def _by_script(codec: Codec, operation: Operation[Any], seen: Seen, peer: Peer) -> Exchange[Any]:
+    """Run the operation's script, and behind it the command that waits for the pool's profile, if it has such a one."""
     call = codec.encode(operation)
     name = seen.added_to(call, peer.server)
-    (reply,) = yield Send((_by_digest(call),))
+    profile = seen.profile_for(name, codec, operation)
+    waits, patience = () if profile is None else (profile_wait(profile),), 0.0 if profile is None else profile.seconds
+    reply, *counts = yield Send((by_digest(call), *waits), patience)
     if isinstance(reply, NoScriptError):  # after a restart, a SCRIPT FLUSH or a change of server
-        (reply,) = yield Send((_whole(call),))
+        reply, *counts = yield Send((whole(call), *waits), patience)
     if isinstance(reply, ResponseError):
+        if seen.learns_profile(call, reply):
+            return (yield from _by_script(codec, operation, seen, peer))
         raise seen.error(operation, reply)
     answer = codec.decode(operation, reply)
-    seen.learn(name, codec, reply, answer)
+    if profile is None:
+        seen.learn(name, codec, reply, answer)
+        return answer
+    lacking = shortfall(profile, counts[0])
+    seen.learn(name, codec, reply, answer, is_acknowledged=lacking is None)
+    if lacking is not None:
+        answer = unknown(operation, answer, profile, lacking)
+        if isinstance(answer, SegmentedError):
+            raise answer
     return answer
 
 
-def _finished(codec: Codec, operation: Operation[Any], answer: object, seen: Seen, peer: Peer) -> Exchange[Any]:
+def finished(codec: Codec, operation: Operation[Any], answer: object, seen: Seen, peer: Peer) -> Exchange[Any]:
     """Continue an operation: it yields what to send, or an operation for what one step was too short for."""
     finishing = codec.finish(operation, answer)  # type: ignore[misc]  # the caller has checked that there is one
     found: Any = None
@@ -206,95 +253,13 @@ def _finished(codec: Codec, operation: Operation[Any], answer: object, seen: See
             found = yield from _by_script(CODECS[type(asked)], asked, seen, peer)
 
 
-def perform_all(
-    operations: Sequence[Operation[AnswerT]], where: str, seen: Seen, peer: Peer, attempt: int
-) -> Exchange[list[AnswerT | SegmentedError]]:
-    """Perform independent operations in one round trip, or in two if scripts were not cached.
-
-    From the second `attempt` on, an earlier one may have run and lost its replies.
-    """
-    requests = [_Request(operation, seen, peer) for operation in operations]
-    replies = yield Send([command for request in requests for command in request.commands])
-    position = 0
-    for request in requests:
-        request.read(replies[position : position + len(request.commands)], where)
-        position += len(request.commands)
-    again = [request for request in requests if request.answer is None]
-    if again:
-        late = yield Send([request.in_full() for request in again])
-        for request, reply in zip(again, late, strict=True):
-            request.read_script(reply, where)
-    for request in requests:
-        codec = CODECS[type(request.operation)]
-        if codec.finish is None or isinstance(request.answer, SegmentedError) or not codec.finishes(request.operation):
-            continue
-        try:
-            request.answer = yield from _finished(codec, request.operation, request.answer, seen, peer)
-        except SegmentedError as error:
-            request.answer = error
-    if attempt > 1:
-        for request in requests:
-            request.doubt()
-    return [request.answer for request in requests]
-
-
-class _Request:
-    """One operation of a batch; `answer` is None while the whole script still has to be sent."""
-
-    def __init__(self, operation: Operation[Any], seen: Seen, peer: Peer) -> None:
-        self.operation = operation
-        self.answer: Any = None
-        self.commands: Sequence[Command] = ()
-        self._codec = CODECS[type(operation)]
-        self._seen = seen
-        self._server = peer.server
-        self.name: str | None = None
-        native = self._codec.native
-        if native is not None and peer.dialect is not Dialect.SCRIPT:
-            self.commands = native.encode(operation, peer.dialect)
-        self._native = native if self.commands else None
-        if not self.commands:
-            self.commands = (_by_digest(self._call()),)
-
-    def _call(self) -> Call:
-        call = self._codec.encode(self.operation)
-        self.name = self._seen.added_to(call, self._server)
-        return call
-
-    def in_full(self) -> Command:
-        return _whole(self._call())
-
-    def read(self, replies: list[Reply], where: str) -> None:
-        if self._native is not None:
-            if not any(isinstance(reply, ResponseError) for reply in replies):
-                self.answer = self._native.decode(self.operation, replies)
-        elif not isinstance(replies[0], NoScriptError):
-            self.read_script(replies[0], where)
-
-    def read_script(self, reply: Reply, where: str) -> None:
-        if isinstance(reply, ResponseError):
-            found = self._seen.error(self.operation, reply)
-            self.answer = found if isinstance(found, SegmentedError) else our_error(found, where)
-            return
-        try:
-            self.answer = self._codec.decode(self.operation, reply)
-        except SegmentedError as error:
-            self.answer = error
-            return
-        self._seen.learn(self.name, self._codec, reply, self.answer)
-
-    def doubt(self) -> None:
-        """Read the answer as one to a repeat."""
-        if self._codec.doubt is not None and not isinstance(self.answer, SegmentedError):
-            self.answer = self._codec.doubt(self.answer)
-
-
-def _by_digest(call: Call) -> Command:
+def by_digest(call: Call) -> Command:
+    """Return the command with the script's digest."""
     script = call.script
     return call.arguments if script is None else ("EVALSHA", script.sha, len(call.keys), *call.keys, *call.arguments)
 
 
-def _whole(call: Call) -> Command:
+def whole(call: Call) -> Command:
     """Return the command with the script's text, which also caches it."""
     script = call.script
     return call.arguments if script is None else ("EVAL", script.text, len(call.keys), *call.keys, *call.arguments)
@@ -377,7 +342,7 @@ class Wire:
             seconds = min(self._seconds + send.patience, deadline - now())
             if seconds <= 0:
                 raise RedisTimeoutError(TOO_LATE)
-            replies = self.ask(send.commands, seconds)
+            replies = self.ask(send.commands if not send.patience else bounded(send, deadline - now()), seconds)
             try:
                 send = exchange.send(replies)
             except StopIteration as stop:

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from redis.exceptions import ConnectionError as RedisConnectionError, TimeoutError as RedisTimeoutError
 
 from segmented.errors import StoreBusy
+from segmented.stores.redis.batches import perform_all
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, pinging, publishing
 from segmented.stores.redis.edge import TRIES, our_error
-from segmented.stores.redis.exchange import Seen, Wire, perform_all, perform_one
+from segmented.stores.redis.exchange import Seen, Wire, perform_one
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
