@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 
 ROUNDS_MAX: Final = 10
 """Maximum number of rebuilds of others that overtake one."""
+PAGE: Final = 200
+"""Reserved orders looked up and ended in one step: with more, orders of other pools would wait for each script."""
 STATES: Final[dict[str, Literal["confirmed", "cancelled"]]] = {"confirmed": "confirmed", "void": "cancelled"}
 """How an order ends in the pool, by its state in the database."""
 
@@ -157,7 +159,7 @@ def _reserved(pool: Pool) -> Iterator[tuple[str, ...]]:
     cursor = 0
     while True:
         cursor, ids = pool.store.execute(op.ScanHolds(pool.sku, cursor))
-        for first in range(0, len(ids), op.BATCH_MAX):
-            yield ids[first : first + op.BATCH_MAX]
+        for first in range(0, len(ids), PAGE):
+            yield ids[first : first + PAGE]
         if cursor == 0:
             return
