@@ -61,7 +61,7 @@ buyers repeat them. A call that fails later than 20 s breaks the run.
 <!-- set: bench/durability/watched.py::DOWN_AFTER_MS, bench/durability/watched.py::NODE_TIMEOUT_MS -->
 <!-- set: bench/durability/judge.py::FAILED_SECONDS_MAX -->
 
-In worker-kill, buyers submit orders and wait for their outcome. Two processes take what is due from the outbox, and
+In worker-kill, buyers submit orders and wait for their outcome, and two workers take what is due from the outbox and
 finish it in envelopes. An order that the other one does not finish within 6 s breaks the run.
 <!-- set: bench/durability/buyers.py::WORKERS, bench/durability/buyer.py::KNOWN_SECONDS -->
 
