@@ -1,4 +1,4 @@
-"""`segmented torture locks`, `orders` and `durability`: real processes that die, and promises that must hold."""
+"""`segmented torture`: real processes that die, servers that forget, and promises that must hold."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from bench.durability.page import render
 from bench.durability.run import torture_durability
 from bench.orders_torture.options import OrdersOptions
 from bench.orders_torture.run import torture_orders
+from bench.rebuilds.options import RebuildOptions
+from bench.rebuilds.run import torture_rebuild
 from bench.results import check_writable
 from bench.torture.options import KINDS, TortureOptions
 from bench.torture.run import torture_locks
@@ -133,4 +135,24 @@ def durability(
     results = torture_durability(options, display_on(console))
     if page is not None:
         files.write_whole(page, render(results.as_json()))
+    finish(results, console, json)
+
+
+@torture.command()
+def rebuild(
+    *,
+    orders: Annotated[int, typer.Option(help="Confirmed orders of the pool.", metavar="N")] = 1_000_000,
+    rounds: Annotated[int, typer.Option(help="Number of losses, each followed by a rebuild.", metavar="N")] = 5,
+    quick: Annotated[bool, typer.Option("--quick", help="Run one round with a 500th of the orders.")] = False,
+    json: Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")] = None,
+) -> None:
+    """Rebuild a pool with many orders from its order database, after its server was started with an old copy.
+
+    Another pool on the same servers sells meanwhile. Exit code 0 only if every number is exact on both sides, each
+    rebuild took less than 30 s, and the other pool's p99 during rebuilds was less than twice that before them.
+    """
+    options = RebuildOptions(orders=orders, rounds=rounds, is_quick=quick)
+    check_writable(json)
+    console = Console()
+    results = torture_rebuild(options, display_on(console))
     finish(results, console, json)

@@ -12,6 +12,7 @@ import threading
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -21,11 +22,15 @@ from bench.durability.journal import JournalWriter
 from bench.orders_torture.event_log import LogWriter
 from segmented.errors import PoolFrozen, PoolMissing, PoolVanished, SegmentedError
 from segmented.models import Order, Settled, SoldOut
+from segmented.models.submitted import Dead
 from segmented.orders import Gate, connect, take_order
 from segmented.stock import Grant, Pool
+from segmented.stock.outbox import Outbox
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from segmented.models import Refusal
 
 SKU: Final = "durable"
@@ -39,6 +44,8 @@ AGAIN_SECONDS: Final = 0.02
 TAKE_SECONDS: Final = 1.0
 KNOWN_SECONDS: Final = 6.0
 """Time for the outcome of an order to become known. A killed call's lease may outlast it, if a clock is behind."""
+OUTBOX: Final = Outbox(publish_after=0.001)
+"""The workers of a trial ask for orders all the time, so there is no broker."""
 LOST: Final = (PoolFrozen, PoolVanished, PoolMissing)
 """The errors by which a process learns that changes are lost."""
 
@@ -52,11 +59,13 @@ class Assignment:
     database: str | None
     """The order database of a gated pool."""
     journal: str
+    is_submitting: bool = False
+    """Whether orders are submitted, and workers finish them."""
 
 
 def shop_pool(store: RedisStore) -> Pool:
     """Return the pool as all processes of a trial use it."""
-    return Pool(store, SKU, ttl=TTL, hold=HOLD)
+    return Pool(store, SKU, ttl=TTL, hold=HOLD, outbox=OUTBOX)
 
 
 def take(pool: Pool, gate: Gate | None, order_id: str) -> Settled | Refusal:
@@ -67,10 +76,16 @@ def take(pool: Pool, gate: Gate | None, order_id: str) -> Settled | Refusal:
     return grant.confirm() if isinstance(grant, Grant) else grant
 
 
+def submit(pool: Pool, order_id: str) -> Settled | Refusal | None:
+    """Submit an order of one unit, and return its outcome; None if no worker has finished it yet. Safe to repeat."""
+    outcome = pool.submit(order_id).wait(TAKE_SECONDS)
+    return None if isinstance(outcome, Dead) else outcome
+
+
 def be_buyer(assignment: Assignment) -> None:
     """Buy until everything is sold. Runs in a process of its own."""
     os.setsid()  # a terminal's Ctrl-C reaches only the command, which ends its processes
-    threading.Thread(target=_end_with_starter, daemon=True).start()
+    threading.Thread(target=end_with_starter, daemon=True).start()
     logging.getLogger("segmented").addHandler(logging.NullHandler())  # the journal says what was noticed
     with ExitStack() as stack:
         store = stack.enter_context(RedisStore.from_url(assignment.url))
@@ -78,32 +93,34 @@ def be_buyer(assignment: Assignment) -> None:
         log = LogWriter(Path(assignment.journal))
         pool = shop_pool(store)
         names = [f"{assignment.process}.{thread}" for thread in range(THREADS)]
-        threads = [threading.Thread(target=_buy, args=(pool, gate, JournalWriter(log, name), name)) for name in names]
+        buy = partial(submit, pool) if assignment.is_submitting else partial(take, pool, gate)
+        threads = [threading.Thread(target=_buy, args=(buy, JournalWriter(log, name), name)) for name in names]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
 
-def _buy(pool: Pool, gate: Gate | None, journal: JournalWriter, name: str) -> None:
+def _buy(buy: Callable[[str], Settled | Refusal | None], journal: JournalWriter, name: str) -> None:
     for number in count():
         order_id = f"{name}-{number}"
-        if not _settle(pool, gate, journal, order_id):
+        if not _settle(buy, journal, order_id):
             journal.over()
             return
         time.sleep(PACE_SECONDS)
 
 
-def _settle(pool: Pool, gate: Gate | None, journal: JournalWriter, order_id: str) -> bool:
+def _settle(buy: Callable[[str], Settled | Refusal | None], journal: JournalWriter, order_id: str) -> bool:
     """Try an order until its outcome is known; return False if everything is sold."""
     until: float | None = None
     while True:
+        began = time.monotonic()
         try:
-            answer = take(pool, gate, order_id)
+            answer = buy(order_id)
         except LOST as error:
             journal.noticed(error)
         except SegmentedError as error:
-            journal.failed(error)
+            journal.failed(error, time.monotonic() - began)
         else:
             if isinstance(answer, SoldOut):
                 return False
@@ -118,7 +135,8 @@ def _settle(pool: Pool, gate: Gate | None, journal: JournalWriter, order_id: str
         time.sleep(AGAIN_SECONDS)
 
 
-def _end_with_starter() -> None:
+def end_with_starter() -> None:
+    """End the process with the one that started it."""
     starter = multiprocessing.parent_process()
     if starter is not None:
         wait([starter.sentinel])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, Literal
 
 from segmented.errors import InvalidInput
 
@@ -24,6 +24,8 @@ class Profile:
     is_gated: bool = False
     pool_profile: str | None = None
     """The profile that the pool is opened with; None: the default."""
+    watched_by: Literal["sentinel", "cluster"] | None = None
+    """What notices that the server is down, and promotes its replica; None: nothing does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,13 @@ class Fault:
     summary: str
     needs_replica: bool | None = None
     """True: only with a replica; False: only without one; None: with both."""
+    needs_watchers: bool | None = None
+    """True: only where the replica is promoted by itself; False: only where it is not; None: everywhere."""
+
+    def fits(self, profile: Profile) -> bool:
+        """Return whether the fault can happen to this set-up."""
+        has_watchers = profile.watched_by is not None
+        return self.needs_replica in {None, profile.has_replica} and self.needs_watchers in {None, has_watchers}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +92,38 @@ PROFILE_REPLICATED: Final = Profile(
     has_replica=True,
     pool_profile="replicated:1/200ms",
 )
+SENTINEL: Final = Profile(
+    "sentinel",
+    "as `replicated`, watched by three Sentinels, which promote the replica",
+    "everysec",
+    has_replica=True,
+    watched_by="sentinel",
+)
+CLUSTER: Final = Profile(
+    "cluster",
+    "a cluster of three masters with a replica each, append-only files, `appendfsync everysec`",
+    "everysec",
+    has_replica=True,
+    watched_by="cluster",
+)
+DATABASE_SENTINEL: Final = replace(
+    SENTINEL, name="database-sentinel", summary="as `sentinel`, and an order database (SQLite) decides", is_gated=True
+)
+DATABASE_CLUSTER: Final = replace(
+    CLUSTER, name="database-cluster", summary="as `cluster`, and an order database (SQLite) decides", is_gated=True
+)
 PROFILES: Final = (
-    *(MEMORY, EVERYSEC, FSYNC, REPLICATED, DATABASE_MEMORY, DATABASE_REPLICATED),
+    *(MEMORY, EVERYSEC, FSYNC, REPLICATED),
     *(PROFILE_FSYNC, PROFILE_REPLICATED),
+    *(SENTINEL, CLUSTER),
+    *(DATABASE_MEMORY, DATABASE_REPLICATED),
+    *(DATABASE_SENTINEL, DATABASE_CLUSTER),
 )
 
 CLIENT_KILL: Final = Fault("client-kill", "one of the two buying processes gets a SIGKILL")
+WORKER_KILL: Final = Fault(
+    "worker-kill", "orders are submitted, and one of the two workers that finish them gets a SIGKILL"
+)
 SERVER_KILL: Final = Fault(
     "server-kill", "the server gets a SIGKILL; it is restarted, or its replica is promoted if it has one"
 )
@@ -108,25 +143,35 @@ REPLICA_BEHIND: Final = Fault(
 REPLICA_BEHIND_CLOCK: Final = Fault(
     "replica-behind-clock", "as replica-behind, and the replica's clock is 30 s behind", needs_replica=True
 )
+REPLICA_STALLED: Final = Fault(
+    "replica-stalled",
+    "the replica gets a SIGSTOP, the server a SIGKILL after some sales, the replica a SIGCONT; it is promoted",
+    needs_replica=True,
+)
+NO_QUORUM: Final = Fault(
+    "no-quorum",
+    "the server gets a SIGKILL, and so do most of those who elect another one; they are restarted after 7 s",
+    needs_watchers=True,
+)
 OLD_DUMP: Final = Fault(
-    "old-dump", "an operator stops the server, and starts it with a copy of its data from earlier in the sale"
+    "old-dump",
+    "an operator stops the server, and starts it with a copy of its data from earlier in the sale",
+    needs_watchers=False,
 )
 FAULTS: Final = (
     CLIENT_KILL,
+    WORKER_KILL,
     SERVER_KILL,
     POWER_LOSS,
     BOTH_POWER_LOSS,
     REPLICA_BEHIND,
     REPLICA_BEHIND_CLOCK,
+    REPLICA_STALLED,
+    NO_QUORUM,
     OLD_DUMP,
 )
 
-CELLS: Final = tuple(
-    Cell(profile, fault)
-    for profile in PROFILES
-    for fault in FAULTS
-    if fault.needs_replica is None or fault.needs_replica == profile.has_replica
-)
+CELLS: Final = tuple(Cell(profile, fault) for profile in PROFILES for fault in FAULTS if fault.fits(profile))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,20 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
-from bench.durability.cells import BOTH_POWER_LOSS, OLD_DUMP, POWER_LOSS, REPLICA_BEHIND_CLOCK
+from bench.durability.buyer import SKU
+from bench.durability.cells import (
+    BOTH_POWER_LOSS,
+    OLD_DUMP,
+    POWER_LOSS,
+    REPLICA_BEHIND,
+    REPLICA_BEHIND_CLOCK,
+    REPLICA_STALLED,
+)
 from bench.durability.server import LOOPBACK, StockServer
 from bench.preload.clock import ServerClock
 from bench.preload.power import SyncLog
 from segmented.errors import SegmentedError
+from segmented.keys import shard_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,6 +38,8 @@ BEHIND_SECONDS: Final = 30.0
 SYNC_SECONDS: Final = 20.0
 PAUSE_SECONDS: Final = 0.01
 WAIT_MS: Final = 5_000
+SETTLE_KEY: Final = f"{shard_keys(SKU).meta}:settle"
+"""In a cluster, it is on the pool's server."""
 NOBODY: Final = 1
 """A port on which no server listens."""
 
@@ -50,13 +61,7 @@ class Deployment:
     def __enter__(self) -> Self:
         """Start the servers, with the replica in step."""
         with ExitStack() as stack:
-            self._primary = stack.enter_context(self._started("primary"))
-            self._replica: StockServer | None = None
-            if self._cell.profile.has_replica:
-                self._replica = stack.enter_context(self._started("replica"))
-                self._replica.ask("REPLICAOF", LOOPBACK, self._primary.port)
-                self._wait_in_step()
-            self._point_to(self._primary)
+            self._form(stack)
             self._stack = stack.pop_all()
         return self
 
@@ -73,7 +78,7 @@ class Deployment:
         """Wait until disk and replica have what was written so far, so that a trial begins with a pool that is open."""
         for name, log in self._sync_logs.items():
             self._wait(partial(log.covers, self._folder / name), f"the disk of the {name} has the pool")
-        if self._replica is not None and self._primary.write_and("WAIT", 1, WAIT_MS) != 1:
+        if self._replica is not None and self._primary.write_and(SETTLE_KEY, "WAIT", 1, WAIT_MS) != 1:
             message = f"the replica did not have the pool within {WAIT_MS} ms"
             raise SegmentedError(message)
 
@@ -83,10 +88,13 @@ class Deployment:
         """Do what comes earlier in the sale than the fault itself: copy the data, or cut the replica off."""
         if self._cell.fault is OLD_DUMP:
             self._copy_data()
-        elif self._cell.fault.name.startswith("replica-behind") and self._replica is not None:
-            self._replica.ask(
-                "REPLICAOF", LOOPBACK, NOBODY
-            )  # it keeps what it has, and follows a port without a server
+        elif self._replica is not None and self._cell.fault is REPLICA_STALLED:
+            self._replica.stall()
+        elif self._replica is not None and self._cell.fault in {REPLICA_BEHIND, REPLICA_BEHIND_CLOCK}:
+            self._cut_off(self._replica)
+
+    def _cut_off(self, replica: StockServer) -> None:
+        replica.ask("REPLICAOF", LOOPBACK, NOBODY)  # it keeps what it has, and follows a port without a server
 
     def _copy_data(self) -> None:
         if self._cell.profile.fsync is None:
@@ -103,6 +111,8 @@ class Deployment:
         self._primary.kill()
         if self._cell.fault is BOTH_POWER_LOSS and self._replica is not None:
             self._replica.kill()
+        if self._cell.fault is REPLICA_STALLED and self._replica is not None:
+            self._replica.go_on()
 
     def bring_back(self) -> None:
         """Have a server at the address again, as an operator would."""
@@ -128,7 +138,17 @@ class Deployment:
 
     # --- parts ---
 
-    def _started(self, name: str) -> StockServer:
+    def _form(self, stack: ExitStack) -> None:
+        """Start the servers; `stack` stops them."""
+        self._primary = stack.enter_context(self._started("primary"))
+        self._replica: StockServer | None = None
+        if self._cell.profile.has_replica:
+            self._replica = stack.enter_context(self._started("replica"))
+            self._replica.ask("REPLICAOF", LOOPBACK, self._primary.port)
+            self._wait_in_step()
+        self._point_to(self._primary)
+
+    def _started(self, name: str, directives: Mapping[str, str] | None = None) -> StockServer:
         environment: Mapping[str, str] | None = None
         if self._cell.cuts_files:
             self._sync_logs[name] = SyncLog(self._folder / f"{name}.syncs", self._libraries["sync_log"])
@@ -139,7 +159,11 @@ class Deployment:
             environment = clock.environment
         profile = self._cell.profile
         return StockServer.start(
-            self._folder / name, fsync=profile.fsync, has_port=profile.has_replica, environment=environment
+            self._folder / name,
+            fsync=profile.fsync,
+            has_port=profile.has_replica,
+            environment=environment,
+            directives=directives,
         )
 
     def _wait_in_step(self) -> None:

@@ -4,7 +4,7 @@ One line per event, appended in one write before the thread goes on. NS is the s
 
     ack NS THREAD ORDER UNITS   the order is sold, and the customer knows it
     noticed NS THREAD ERROR     the pool was refused because it lost changes
-    failed NS THREAD ERROR      a call failed; the order is tried again under its id
+    failed NS THREAD ERROR MS   a call failed after so many milliseconds; the order is tried again under its id
     left NS THREAD ORDER        the outcome of an order stayed unknown; the thread goes on with another
     over NS THREAD              everything is sold, and the thread ends
 """
@@ -38,9 +38,9 @@ class JournalWriter:
         """Note that the pool refused because it lost changes."""
         self._write("noticed", type(error).__name__)
 
-    def failed(self, error: Exception) -> None:
-        """Note a failed call."""
-        self._write("failed", type(error).__name__)
+    def failed(self, error: Exception, seconds: float) -> None:
+        """Note a failed call, and how long it took."""
+        self._write("failed", type(error).__name__, f"{seconds * 1_000:.0f}")
 
     def left(self, order_id: str) -> None:
         """Note an order whose outcome is unknown."""
@@ -77,6 +77,8 @@ class Journal:
     noticed_last: dict[str, float] = field(default_factory=dict)
     """The last such moment of each thread."""
     failures: dict[str, int] = field(default_factory=dict)
+    failed_s_max: float = 0.0
+    """Seconds that the longest failed call took."""
 
     def feed(self, lines: Iterable[str]) -> None:
         """Add lines of a journal."""
@@ -90,6 +92,7 @@ class Journal:
                 self.noticed_last[thread] = at
             elif kind == "failed":
                 self.failures[words[0]] = self.failures.get(words[0], 0) + 1
+                self.failed_s_max = max(self.failed_s_max, int(words[1]) / 1_000)
             elif kind == "left":
                 self.left.append(words[0])
             elif kind == "over":

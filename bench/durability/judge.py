@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from bench.durability.journal import Ack
+
+
+FAILED_SECONDS_MAX: Final = 20.0
+"""A call to servers that are away fails after its own timeout and the store's patience, each for every step of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,10 @@ class Evidence:
     """Units by order id of the confirmed rows of the order database, at the end; None without one."""
     held: int = 0
     """Units that are still reserved at the end."""
+    undecided: Collection[str] = ()
+    """Orders that were submitted, and that no worker finished in time."""
+    failed_s_max: float = 0.0
+    """Seconds that the longest failed call took."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +104,10 @@ def _broken(evidence: Evidence, verdict: Verdict) -> list[str]:
     doubled = [order_id for order_id, count in Counter(ack.order_id for ack in evidence.acks).items() if count > 1]
     if doubled:
         found.append(f"{len(doubled)} orders were acknowledged twice, such as {doubled[0]}")
+    if evidence.undecided:
+        found.append(f"{len(evidence.undecided)} submitted orders were not finished, such as {min(evidence.undecided)}")
+    if evidence.failed_s_max > FAILED_SECONDS_MAX:
+        found.append(f"a call failed only after {evidence.failed_s_max:.1f} s")
     if evidence.rows is None:
         return found
     if verdict.lost:

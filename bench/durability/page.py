@@ -23,9 +23,11 @@ acknowledged orders that costs, for each set-up of the stock's server and each f
 In short:
 
 - Without a replica, `appendfsync always` loses nothing but what an operator takes back with an old copy.
-- Without an order database, every other set-up can forget acknowledged orders. A process that has seen them notices it,
-  with [the exceptions below](#limits-of-the-table), and [the pool is frozen](../how-to/recover-a-pool.md). Then no
-  unit is sold twice, provided that you know how many orders your customers have.
+- Without an order database, every other set-up can forget acknowledged orders, also behind Sentinels and in a cluster.
+  A process that has seen them notices it, with [the exceptions below](#limits-of-the-table), and [the pool is
+  frozen](../how-to/recover-a-pool.md). Then no unit is sold twice, provided that you know how many orders your
+  customers have.
+- The death of a client or of a worker loses nothing anywhere.
 - With an [order database](durable-gate.md), the server may forget what it likes: no acknowledged order is lost, and no
   unit is sold twice.
 """
@@ -48,7 +50,20 @@ and the buyers go on. When one of them learns that the pool lost changes, an ope
 - *noticed after*: seconds from the fault until a buying process gets `PoolFrozen` or `PoolVanished`, in trials in
   which the server forgot something: median, maximum.
 - *sells again after*: seconds from the fault until an order is acknowledged again: median, maximum. That includes the
-  start of a server, or the promotion, which a script does here at once. A person, a Sentinel or a slow disk adds to it.
+  start of a server, or the promotion. A script does it at once here, Sentinels and clusters when they have noticed the
+  death. A person or a slow disk adds to it.
+
+Sentinels notice a death after 1 s here, and cluster nodes after 1.5 s, so that a trial takes some seconds; the defaults
+are 30 s and 15 s. A replica that was without its master for long is not promoted by default. The cluster of the table
+promotes it (`cluster-replica-validity-factor 0`), and the Sentinels' limit of ten times their second is not reached.
+While there is no quorum, calls fail with `StoreUnavailable` after their own timeout and the store's `patience` of 5 s;
+buyers repeat them. A call that fails later than 20 s breaks the run.
+<!-- set: bench/durability/watched.py::DOWN_AFTER_MS, bench/durability/watched.py::NODE_TIMEOUT_MS -->
+<!-- set: bench/durability/judge.py::FAILED_SECONDS_MAX -->
+
+In worker-kill, buyers submit orders and wait for their outcome, and two workers take what is due from the outbox and
+finish it in envelopes. An order that the other one does not finish within 6 s breaks the run.
+<!-- set: bench/durability/buyers.py::WORKERS, bench/durability/buyer.py::KNOWN_SECONDS -->
 
 The judge reads journals and order rows. It shares no code with the pool, and its own tests feed it journals that were
 doctored.
@@ -58,18 +73,21 @@ doctored.
 RESERVATIONS: Final = """\
 ## Limits of the table
 
-- No cell kills Celery workers: [torture the orders](../how-to/torture-orders.md) does that.
+- The workers of the table are processes that call `take_envelope`. [Torture the orders](../how-to/torture-orders.md)
+  kills Celery workers, up to a thousand times a run.
 - The processes that saw the lost changes go on in every trial. Where all of them are gone, too, a pool without an order
   database sells on from what is left, and nobody notices: see
   [what is not noticed](../how-to/recover-a-pool.md#what-is-not-noticed).
 - Sequence numbers are compared, not servers. If very few changes are lost, another process, which has not seen them,
   may make as many new ones before the process that has seen them calls again. Then nothing is noticed without an order
   database. The run fails if that happens in a trial.
-- Sentinel and cluster failovers are not in the table: one replica is promoted by a command.
+- Each fault hits the server that has the pool, or its replica. A pool of several shards in a cluster loses what one of
+  its shards loses: the others sell on.
+- An old copy behind Sentinels or in a cluster is not in the table: nobody is promoted, and it is as for `replicated`.
 - A power failure is emulated: the process is killed, and its files are cut at the last byte that it had synced, which a
   preloaded library has noted. A disk that says it has synced and has not is worse.
-- A stalled replica is one whose link was cut. A process that is merely stopped would apply what is left in its socket
-  when it goes on.
+- A replica that was only stalled finds the missed sales in its socket when it goes on, as far as they fit, and loses
+  few or none. In replica-behind its link is cut instead.
 - Set-ups are servers, not [profiles](../how-to/choose-a-profile.md), except those whose names begin with `profile`:
   their pool is opened with a profile, and their operator starts the old server as a replica of the new one.
 """

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import signal
 import socket
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
@@ -20,7 +22,7 @@ from segmented.servers.supervised import Command, Supervised
 from segmented.servers.valkey import SOCKET_NAME, STOPS, answers, configuration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 LOOPBACK: Final = "127.0.0.1"
@@ -39,12 +41,24 @@ class StockServer(EmbeddedServer):
     data: Path
     port: int
     """0 for a server without a port."""
+    bus_port: int
+    """0 outside of a cluster."""
 
     @classmethod
-    def start(
-        cls, data: Path, *, fsync: str | None, has_port: bool, environment: Mapping[str, str] | None = None
+    def start(  # all but `data` by name
+        cls,
+        data: Path,
+        *,
+        fsync: str | None,
+        has_port: bool,
+        environment: Mapping[str, str] | None = None,
+        directives: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
     ) -> Self:
-        """Start a server that keeps an append-only file in `data` with this `fsync`, or nothing if it is None."""
+        """Start a server that keeps an append-only file in `data` with this `fsync`, or nothing if it is None.
+
+        `directives` are more lines of its configuration, and `options` follow it on the command line.
+        """
         data.mkdir()
         for attempt in range(1, STARTS_MAX + 1):
             port = free_port() if has_port else 0
@@ -55,30 +69,38 @@ class StockServer(EmbeddedServer):
                 "appendonly": "no" if fsync is None else "yes",
                 "appendfsync": fsync or "everysec",
                 "auto-aof-rewrite-percentage": "0",  # a rewrite would sync everything at a moment of its own
+                **(directives or {}),
             }
+            if "cluster-enabled" in extra:
+                extra["cluster-port"] = str(free_port())
             try:
-                return cls._start(data, extra, environment)
+                return cls._start(data, extra, environment, options)
             except InvalidInput as error:
                 if attempt == STARTS_MAX or CLASH not in str(error):
                     raise
         raise AssertionError
 
     @classmethod
-    def _start(cls, data: Path, extra: Mapping[str, str], environment: Mapping[str, str] | None) -> Self:
+    def _start(
+        cls, data: Path, extra: Mapping[str, str], environment: Mapping[str, str] | None, options: Sequence[str]
+    ) -> Self:
         folder = private_folder()
+        if "cluster-enabled" in extra:  # beside the data, because a power failure of a trial takes changes of the stock
+            extra = {**extra, "cluster-config-file": str(folder / "nodes.conf")}
         command = partial(Command) if environment is None else partial(Command, environment=environment)
         with Supervised(folder, stops=STOPS) as supervised:
             (folder / "stock.conf").write_text(configuration(folder, kept=data, extra=extra))
             path = folder / SOCKET_NAME
             server = cls(
                 supervised,
-                command((str(valkey_program()), str(folder / "stock.conf"))),
+                command((str(valkey_program()), str(folder / "stock.conf"), *options)),
                 url=f"unix://{path}?db=0",
                 socket_path=path,
                 is_ready=partial(answers, path),
             )
         server.data = data
         server.port = int(extra["port"])
+        server.bus_port = int(extra.get("cluster-port", "0"))
         return server
 
     @property
@@ -91,12 +113,20 @@ class StockServer(EmbeddedServer):
         with self._client() as client:
             return client.execute_command(*words)
 
-    def write_and(self, *words: str | int) -> Any:  # noqa: ANN401  # as above
-        """Write something, then send a command on the same connection: WAIT needs a write before it to be true."""
+    def write_and(self, key: str, *words: str | int) -> Any:  # noqa: ANN401  # as above
+        """Write a key, then send a command on the same connection: WAIT needs a write before it to be true."""
         with self._client() as client, client.pipeline(transaction=False) as pipe:
-            pipe.set("settle", "1").delete("settle")
+            pipe.set(key, "1").delete(key)
             pipe.execute_command(*words)
             return pipe.execute()[-1]
+
+    def stall(self) -> None:
+        """Stop the process with SIGSTOP: it neither reads nor answers, and its connections stay open."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let a stalled process go on."""
+        os.kill(self.pid, signal.SIGCONT)
 
     def replace_data(self, copy: Path) -> None:
         """Put a copy of earlier data in place of the data of a dead server."""
@@ -104,7 +134,13 @@ class StockServer(EmbeddedServer):
         shutil.copytree(copy, self.data)
 
     def _client(self) -> redis.Redis:
-        return redis.Redis(unix_socket_path=str(self._socket), socket_timeout=TALK_SECONDS, retry=Retry(NoBackoff(), 0))
+        return redis.Redis(
+            unix_socket_path=str(self._socket),
+            decode_responses=True,
+            protocol=2,
+            socket_timeout=TALK_SECONDS,
+            retry=Retry(NoBackoff(), 0),
+        )
 
 
 def free_port() -> int:

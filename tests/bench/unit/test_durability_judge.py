@@ -83,7 +83,7 @@ def test_a_journal_is_read_event_by_event() -> None:
     journal.feed(
         [
             "ack 1500000000 0.1 0.1-0 1",
-            "failed 1600000000 0.1 StoreUnavailable",
+            "failed 1600000000 0.1 StoreUnavailable 1250",
             "noticed 2000000000 0.1 PoolFrozen",
             "left 2500000000 0.1 0.1-1",
             "over 3000000000 0.1",
@@ -92,3 +92,14 @@ def test_a_journal_is_read_event_by_event() -> None:
     assert journal.acks == [Ack(1.5, "0.1-0", 1)]
     assert (journal.noticed, journal.noticed_last) == ([2.0], {"0.1": 2.0})
     assert (journal.left, journal.over, journal.failures) == (["0.1-1"], {"0.1"}, {"StoreUnavailable": 1})
+    assert journal.failed_s_max == 1.25
+
+
+def test_a_submitted_order_that_no_worker_finished_is_found() -> None:
+    found = judge(replace(SOUND, undecided=("e", "d")))
+    assert found.broken == ("2 submitted orders were not finished, such as d",)
+
+
+def test_a_call_that_failed_long_after_its_deadline_is_found() -> None:
+    assert judge(replace(SOUND, failed_s_max=20.0)).broken == ()
+    assert judge(replace(SOUND, failed_s_max=20.5)).broken == ("a call failed only after 20.5 s",)

@@ -1,0 +1,146 @@
+"""A process gets a SIGKILL at each step of a confirm, a rebuild and a thaw: the next process finishes, exactly."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from segmented import Pool, RedisStore, Reserved, protocol as op
+from segmented.errors import PoolFrozen, PoolNotFrozen
+from segmented.orders import audit_both, open_gated, rebuild
+from tests.support.killed import SOLD, Action, prepared, shop, was_killed
+from tests.support.pools.forgetting import forgotten, sell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.orders import Gate
+    from segmented.servers import ValkeyServer
+    from tests.support.servers.deployments import Cluster, Sentinels
+
+STEPS_MAX: Final = 200
+STOCK: Final = 1_000
+SEGMENTS: Final = 4
+
+numbers = count()
+
+
+@pytest.fixture(
+    params=[
+        "one server",
+        pytest.param("sentinels", marks=pytest.mark.long),
+        pytest.param("cluster", marks=pytest.mark.long),
+    ]
+)
+def url(request: pytest.FixtureRequest) -> str:
+    """The address of the stock, in each kind of deployment."""
+    if request.param == "one server":
+        server: ValkeyServer = request.getfixturevalue("valkey")
+        return server.url
+    deployment: Sentinels | Cluster = request.getfixturevalue(request.param)
+    return deployment.url
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[RedisStore]:
+    with RedisStore.from_url(url) as store:
+        yield store
+
+
+@pytest.fixture
+def pool(store: RedisStore, gate: Gate) -> Pool:
+    pool = shop(store, f"mug-{next(numbers)}")  # deployments keep the pools of earlier tests
+    open_gated(pool, gate, stock=STOCK, segments=SEGMENTS)
+    return pool
+
+
+@pytest.mark.parametrize(
+    ("name", "effect", "steps_min"),
+    [
+        pytest.param("take_order", 2, 8, id="take_order"),
+        pytest.param("finish_reserved", 2, 5, id="finish_reserved"),
+        pytest.param("take_envelope", 2, 8, id="take_envelope"),
+        pytest.param("cancel_order", 0, 5, id="cancel_order"),
+    ],
+)
+def test_every_step_of_an_order_may_be_killed_and_the_order_has_one_effect(  # fixtures
+    url: str, pool: Pool, gate: Gate, order_database: str, name: str, effect: int, steps_min: int
+) -> None:
+    for step in range(1, STEPS_MAX):
+        order_id = f"{name}-{step}"
+        is_killed = was_killed(Action(name, url, order_database, pool.sku, order_id, step))
+        for _ in range(2):  # the next delivery, and one more
+            finish(name, pool, gate, order_id)
+        check(pool, gate, sold=effect * step)
+        if not is_killed:
+            break
+    assert steps_min < step < STEPS_MAX - 1
+
+
+def finish(name: str, pool: Pool, gate: Gate, order_id: str) -> None:
+    """Do the action again, as another process would, until the dead one's lease has ended."""
+    for _ in range(STEPS_MAX):
+        prepared(name, pool, gate, order_id)()
+        (record,) = pool.store.execute(op.ReadOrders(pool.sku, (order_id,)))
+        if record is not None and record.state in {"confirmed", "cancelled"}:
+            return
+        threading.Event().wait(0.01)
+    message = f"{order_id} is not settled"
+    raise AssertionError(message)
+
+
+def test_every_step_of_a_rebuild_may_be_killed_and_the_next_one_ends_it(
+    url: str, pool: Pool, gate: Gate, order_database: str
+) -> None:
+    assert isinstance(pool.reserve("open", quantity=3), Reserved)
+    for step in range(1, STEPS_MAX):
+        with forgotten(pool):
+            sell(pool, gate, f"lost-{step}", 2)
+        with pytest.raises(PoolFrozen):
+            pool.reserve("next")
+        is_killed = was_killed(Action("rebuild", url, order_database, pool.sku, "", step))
+        if is_killed:
+            with suppress(PoolNotFrozen):  # it had ended
+                rebuild(pool, gate)
+        check(pool, gate, sold=2 * step, reserved=3)
+        assert pool.state().lost == 2 * step
+        if not is_killed:
+            break
+    assert 20 < step < STEPS_MAX - 1
+
+
+def test_every_step_of_a_thaw_may_be_killed_and_the_next_one_ends_it(url: str, store: RedisStore) -> None:
+    for step in range(1, STEPS_MAX):
+        sku = f"poster-{next(numbers)}"
+        pool = shop(store, sku)
+        pool.open(stock=20, segments=SEGMENTS)
+        assert isinstance(pool.reserve("open", quantity=3), Reserved)
+        with forgotten(pool), pool.grant("lost"):
+            pass
+        with pytest.raises(PoolFrozen):
+            pool.reserve("next")
+        is_killed = was_killed(Action("thaw", url, None, sku, "", step))
+        if is_killed:
+            with suppress(PoolNotFrozen):  # it had ended
+                pool.thaw(sold=SOLD)
+        state = pool.state()
+        assert (state.epoch, state.frozen, state.confirmed, state.reserved, state.available) == (2, None, SOLD, 3, 16)
+        assert pool.audit().is_clean
+        if not is_killed:
+            break
+    assert 2 < step < STEPS_MAX - 1
+
+
+def check(pool: Pool, gate: Gate, *, sold: int, reserved: int = 0) -> None:
+    """Compare the numbers of both sides, their audits, and the order rows."""
+    state, totals = pool.state(), gate.totals(pool.sku)
+    assert (state.frozen, state.confirmed, state.reserved) == (None, sold, reserved)
+    assert state.available == STOCK - sold - reserved
+    assert (totals.quota, totals.sold, gate.confirmed_units(pool.sku)) == (STOCK, sold, sold)
+    assert pool.audit().is_clean
+    both = audit_both(pool, gate)
+    assert both.is_clean, both.differences
