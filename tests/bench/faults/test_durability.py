@@ -137,7 +137,7 @@ def test_waitaof_of_a_server_that_syncs_every_second_counts_too_early(tmp_path: 
     early = 0
     with StockServer.start(tmp_path / "data", fsync="everysec", has_port=False, environment=log.environment) as server:
         for _ in range(10):
-            assert server.write_and("WAITAOF", 1, 0, 5_000) == [1, 0]
+            assert server.write_and("settle", "WAITAOF", 1, 0, 5_000) == [1, 0]
             early += not log.covers(server.data)
     assert early > 0
 
