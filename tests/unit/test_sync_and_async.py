@@ -18,8 +18,11 @@ from tests.support.twins import Twins
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-PROGRAMS: Final = ("segmented.celery", "segmented.cli", "segmented.servers", "segmented.testing")
-"""Packages without a shell for asyncio: programs, and what starts or controls servers and processes."""
+PROGRAMS: Final = (
+    *("segmented.celery", "segmented.cli", "segmented.servers", "segmented.testing"),
+    "segmented.orders.migrations",
+)
+"""Packages without a shell for asyncio: programs, what starts or controls servers and processes, and Alembic's scripts."""
 
 EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
     "only sync": {

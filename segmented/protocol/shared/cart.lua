@@ -20,7 +20,8 @@ local function is_pool_missing()
   if redis.call('EXISTS', META) == 0 then
     return true
   end
-  check_profile(META, redis.call('HGET', META, 'profile'))
+  local found = redis.call('HMGET', META, 'profile', 'gated')
+  check_profile(META, found[1], found[2] == '1')
   return false
 end
 

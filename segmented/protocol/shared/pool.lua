@@ -171,7 +171,7 @@ local function read_pool()
     if pool.is_gated and pool.server ~= this_server and this_server ~= '?' then
       error({ err = 'UNVERIFIED' })
     end
-    check_profile(META, pool.profile)
+    check_profile(META, pool.profile, pool.is_gated)
   elseif tonumber(seen_epoch) > 0 then
     error({ err = 'VANISHED ' .. seen_epoch })
   end

@@ -78,6 +78,8 @@ class Seen:
         self._pools: dict[str, Sight] = {}
         self._locks: dict[str, Sight] = {}
         self._profiles: dict[str, Profile] = {}
+        self._gated: set[str] = set()
+        """Gated pools among those whose profile waits."""
         self._reported: set[tuple[str, tuple[int, int]]] = set()
         self.on_frozen: Callable[[PoolFrozen], None] | None = None
 
@@ -94,21 +96,25 @@ class Seen:
 
     def profile_for(self, name: str | None, codec: Codec, operation: object) -> Profile | None:
         """Return the profile that the answer of this operation must wait for, if any."""
-        if codec.acknowledges is None or name not in self._profiles or not codec.acknowledges(operation):
+        if codec.acknowledges is None or name not in self._profiles:
             return None
-        return self._profiles[name]
+        return self._profiles.get(name) if codec.acknowledges(operation, name in self._gated) else None
 
     def learns_profile(self, call: Call, refused: ResponseError) -> bool:
         """Return whether a script has changed nothing but told another profile of its pool than the call said."""
-        kind, said, *_ = *str(refused).split(" ", 2), ""
+        kind, said, gated, *_ = *str(refused).split(" ", 3), "", ""
         if kind != "PROFILE" or not is_profile(said) or str(call.arguments[-1]).endswith(f"-{said}"):
             return False
         profile = parse_profile(said)
+        name = call.keys[0]
         with Seen.lock:
+            (self._gated.add if gated == "1" else self._gated.discard)(
+                name
+            )  # first, for a thread that reads in between
             if profile.waits:
-                self._profiles[call.keys[0]] = profile
+                self._profiles[name] = profile
             else:
-                self._profiles.pop(call.keys[0], None)
+                self._profiles.pop(name, None)
         return True
 
     def learn(
