@@ -157,6 +157,8 @@ class Thawed:
 
     state: PoolState
     replay: bool
+    cancelled_count: int = 0
+    """Reserved orders that this call cancelled, because their units are sold."""
 
 
 EntryKind = Literal[

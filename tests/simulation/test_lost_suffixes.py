@@ -43,6 +43,7 @@ LEAST: Final = {
         "PoolFrozen": 1_000,
         "thaws": 300,
         "crashes inside a thaw": 1,
+        "reserved orders cancelled by a thaw": 30,
         "orders forgotten in hand": 3,
         "kills": 100,
     },

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
-from segmented.errors import PoolFrozen, PoolGated, PoolNotFrozen, PoolNotGated
+from segmented.errors import PoolFrozen, PoolGated, PoolNotFrozen, PoolNotGated, TooManySold
 from segmented.keys import shard_keys
 from segmented.models import Frozen, Thawed, Verified
-from segmented.protocol.freezing.wire import another_epoch, check_counts, too_many_sold
+from segmented.protocol.freezing.wire import another_epoch, check_counts, counted_before
 from segmented.protocol.pool.model_records import even_parts, pool_entry
 
 if TYPE_CHECKING:
@@ -131,10 +131,15 @@ class FreezingModel:
             for order_id, state in dict(operation.decided).items()
             if order_id in pool.orders and pool.orders[order_id].state == "reserved"
         ]
-        reserved = pool.reserved - sum(record.quantity for record, _ in ending)
+        found, counted = operation.reserved or (pool.reserved, pool.reserved)
+        if operation.is_last and found != pool.reserved:
+            raise counted_before(pool.sku)
+        reserved = counted - sum(record.quantity for record, _ in ending)
         stocked = pool.state().stocked if operation.stocked is None else operation.stocked
         if operation.is_last and operation.sold + reserved > stocked:
-            raise too_many_sold(operation, stocked=stocked, reserved=reserved)
+            raise TooManySold(pool.sku, sold=operation.sold, stocked=stocked, reserved=reserved)
+        if operation.is_last:
+            pool.reserved = counted
         for record, state in ending:
             pool.reserved -= record.quantity
             if state == "cancelled":

@@ -35,7 +35,7 @@ class VerifyPool(Operation[Verified | str]):
 class ThawPool(Operation[Thawed | None]):
     """Let a frozen pool sell again in a later `epoch`, with `sold` units sold. None: `decided` is ended, more follows.
 
-    `decided` are reserved orders, up to 1,000, that the order database has sold or voided. With `is_last` the numbers
+    `decided` are reserved orders, up to 1,000, that were sold, voided or cancelled. With `is_last` the numbers
     are replaced: what is neither sold nor still reserved is free.
     """
 
@@ -48,6 +48,8 @@ class ThawPool(Operation[Thawed | None]):
     """Whether the order database is in this epoch."""
     decided: tuple[tuple[str, Literal["confirmed", "cancelled"]], ...] = ()
     is_last: bool = True
+    reserved: tuple[int, int] | None = None
+    """The pool's number of reserved units, and their number by its orders, which replaces it; None: it is right."""
 
 
 @dataclass(frozen=True, slots=True)

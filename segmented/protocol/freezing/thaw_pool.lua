@@ -7,18 +7,21 @@
 -- again with a checkpoint of these numbers, and an entry says what happened. Safe to run twice.
 -- ARGV     1 epoch (later than the pool's)   2 stocked ("": as the pool has it)   3 sold
 --          4 stored ("1": the order database is in this epoch)   5 is_last ("1")
---          6 on: for each decided order, at most 1,000: order_id, "c" or "x"
+--          6 reserved, as the pool has it, and   7 as its orders have it, which replaces it ("": the pool's is right)
+--          8 on: for each decided order, at most 1,000: order_id, "c" or "x"
 -- answers  {"missing"}
 --          {"sells"}         it is not frozen
 --          {"gated"}         its order database must be in the epoch first
 --          {"not_gated"}     it has no order database
 --          {"late", epoch}   it, or its ledger, is in this epoch or a later one already
 --          {"too_many", stocked, reserved}   sold and reserved are more than were stocked
+--          {"counted_before"}   the pool's number of reserved units is not the given one: another call ended orders
 --          {"ending"}        the orders are ended, and more may follow
 --          {"thawed", state, replay}
 local LONGEST = 999999999999999 -- a number of 16 digits was written from outside
 local SEGMENTS_MAX = 4096
 local epoch, sold, is_stored, is_last = tonumber(ARGV[1]), tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5] == '1'
+local reserved_found, reserved_counted = tonumber(ARGV[6]), tonumber(ARGV[7])
 local pool = read_numbers()
 if not pool then
   return { 'missing' }
@@ -70,9 +73,18 @@ if epoch <= ledger_epoch or epoch > LONGEST then
   return { 'late', digits(math.max(ledger_epoch, tonumber(pool.epoch))) }
 end
 
+if is_last and reserved_counted then
+  if reserved_found ~= pool.reserved then
+    return { 'counted_before' }
+  end
+  pool.reserved = reserved_counted
+elseif is_last then
+  check_number(pool.reserved, 0, LONGEST)
+end
+
 -- 2. the decided orders
 local ids, letters, is_named = {}, {}, {}
-for index = 6, #ARGV, 2 do
+for index = 8, #ARGV, 2 do
   local id = ARGV[index]
   if not is_named[id] then
     ids[#ids + 1], letters[#letters + 1], is_named[id] = id, ARGV[index + 1], true

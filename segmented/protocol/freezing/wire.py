@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, PoolGated, PoolNotFrozen, PoolNotGated
+from segmented.errors import InvalidInput, PoolGated, PoolNotFrozen, PoolNotGated, TooManySold
 from segmented.keys import shard_keys
 from segmented.models import Frozen, Thawed, Verified
 from segmented.protocol.pool.foreign import pool_state
@@ -26,12 +26,9 @@ def another_epoch(sku: str, epoch: int, found: int) -> InvalidInput:
     return InvalidInput(message)
 
 
-def too_many_sold(operation: op.ThawPool, *, stocked: int, reserved: int) -> InvalidInput:
-    """Return the error for more units sold and reserved than were ever stocked."""
-    message = (
-        f"{operation.sold} sold and {reserved} reserved are more than the {stocked} units that pool {operation.sku!r} "
-        f"ever had: check the number of sold units, at most {stocked - reserved} fit"
-    )
+def counted_before(sku: str) -> InvalidInput:
+    """Return the error for a count of reserved units that another thaw has overtaken."""
+    message = f"another thaw of pool {sku!r} cancels orders: read its state and try again"
     return InvalidInput(message)
 
 
@@ -56,7 +53,7 @@ def _decode_freeze(operation: op.FreezePool, reply: Reply) -> Frozen:
 def _encode_thaw(operation: op.ThawPool) -> Call:
     check_counts(operation)
     stocked = "" if operation.stocked is None else operation.stocked
-    flags = ("1" if operation.is_stored else "0", "1" if operation.is_last else "0")
+    flags = ("1" if operation.is_stored else "0", "1" if operation.is_last else "0", *(operation.reserved or ("", "")))
     decided = [part for order_id, state in dict(operation.decided).items() for part in (order_id, LETTERS[state])]
     return script_call("thaw_pool", keys_of(operation.sku), operation.epoch, stocked, operation.sold, *flags, *decided)
 
@@ -73,7 +70,9 @@ def _decode_thaw(operation: op.ThawPool, reply: Reply) -> Thawed | None:
         case "late":
             raise another_epoch(sku, operation.epoch, int(reply[1]))
         case "too_many":
-            raise too_many_sold(operation, stocked=int(reply[1]), reserved=int(reply[2]))
+            raise TooManySold(sku, sold=operation.sold, stocked=int(reply[1]), reserved=int(reply[2]))
+        case "counted_before":
+            raise counted_before(sku)
         case "ending":
             return None
     kind_of(sku, reply)

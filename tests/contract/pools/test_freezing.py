@@ -16,6 +16,7 @@ from segmented.errors import (
     PoolNotFrozen,
     PoolNotGated,
     PoolVanished,
+    TooManySold,
 )
 from segmented.keys import lock_keys, shard_keys
 from segmented.models import Frozen, Granted, Lost, Opened, Order, Released, Reserved, Settled
@@ -141,9 +142,9 @@ def test_a_pool_is_thawed_twice_with_other_numbers_and_its_books_are_right(shop:
 def test_more_sold_than_there_ever_was_is_refused_and_nothing_changes(shop: Shop) -> None:
     frozen(shop)
     pool = shop.side.pool(shop.sku)
-    sentence = rf"^9 sold and 2 reserved are more than the 10 units that pool '{shop.sku}' ever had: "
-    with pytest.raises(InvalidInput, match=sentence):
-        pool.thaw(sold=9)
+    sentence = rf"^9 sold and 2 reserved units are more than the 10 units that pool '{shop.sku}' ever had: "
+    with pytest.raises(TooManySold, match=sentence):
+        shop.side.execute(op.ThawPool(shop.sku, 2, 9))
     state = pool.state()
     assert (state.frozen, state.confirmed, state.reserved, state.available) == ((1, 4), 1, 2, 7)
     assert pool.thaw(sold=8).state.available == 0
