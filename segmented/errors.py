@@ -287,22 +287,6 @@ class PoolNotFrozen(StockError):
         self.sku = sku
 
 
-class TooManySold(InvalidInput):
-    """More units of a frozen pool are sold and reserved than it ever had."""
-
-    def __init__(self, sku: str, *, sold: int, stocked: int, reserved: int = 0) -> None:
-        """Create the error with the pool and its units. Reserved orders can be cancelled, sold ones cannot."""
-        more = f"{sold} sold and {reserved} reserved units" if reserved else f"{sold} sold units"
-        super().__init__(
-            f"{more} are more than the {stocked} units that pool {sku!r} ever had: check the number, or give the units "
-            "ever stocked with stocked=N, in the command --stocked N"
-        )
-        self.sku = sku
-        self.sold = sold
-        self.stocked = stocked
-        self.reserved = reserved
-
-
 class PoolVanished(StockError):
     """The pool was open and its keys are gone: it is not opened again in the same epoch."""
 

@@ -104,6 +104,7 @@ if TYPE_CHECKING:
         AcknowledgeUnits,
         ListMasters,
         LookAtShard,
+        NoteEpoch,
         ReadDirectory,
         ReceiveUnits,
         SendUnits,
@@ -167,6 +168,7 @@ __all__ = [
     "MendLedger",
     "MendNumber",
     "MendRecord",
+    "NoteEpoch",
     "NoteOutbox",
     "OpenCart",
     "OpenPool",
@@ -268,7 +270,8 @@ LATE: Final = from_modules(
         "segmented.protocol.semaphore.operations": "AcquirePermit ReleasePermit RenewPermit",
         "segmented.protocol.sequencer.operations": "CheckSequencer FencedSet",
         "segmented.protocol.shards.operations": (
-            "AcknowledgeUnits ListMasters LookAtShard ReadDirectory ReceiveUnits SendUnits SlotRanges WriteDirectory"
+            "AcknowledgeUnits ListMasters LookAtShard NoteEpoch ReadDirectory ReceiveUnits SendUnits SlotRanges "
+            "WriteDirectory"
         ),
     }
 )

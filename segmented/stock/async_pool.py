@@ -292,10 +292,7 @@ class AsyncPool:
         return await self.store.execute(op.ClosePool(self.sku))
 
     async def thaw(self, *, sold: int, stocked: int | None = None) -> Thawed:
-        """Let a frozen pool without an order database sell again, in a new epoch, with `sold` units sold.
-
-        See `Pool.thaw`.
-        """
+        """Let a frozen pool that is not gated sell again, in a new epoch, with `sold` units sold. See `Pool.thaw`."""
         return await run_async(thaw_plan(self._settings.thaw(sold, stocked)), self.store)
 
     async def audit(self) -> AuditReport:

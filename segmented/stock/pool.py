@@ -15,13 +15,7 @@ from segmented.stock.grant import GrantState
 from segmented.stock.ledger import first_page_plan, next_page, trim_plan
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
-from segmented.stock.plans import (
-    due_plan,
-    expire_plan,
-    renew_plan,
-    resolve_plan,
-    settle_many_plan,
-)
+from segmented.stock.plans import due_plan, expire_plan, renew_plan, resolve_plan, settle_many_plan
 from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import (
     DEFAULT_HOLD,
@@ -293,14 +287,14 @@ class Pool:
         return self.store.execute(op.ClosePool(self.sku))
 
     def thaw(self, *, sold: int, stocked: int | None = None) -> Thawed:
-        """Let a frozen pool without an order database sell again, in a new epoch, with `sold` units sold.
+        """Let a frozen pool that is not gated sell again, in a new epoch, with `sold` units sold.
 
         You say how many are sold, from what your customers have: the server has lost it. Units that are still reserved
         stay so, and all others are free. If more are sold and reserved than were stocked, the newest reserved orders
         are cancelled; `cancelled_count` of the answer says how many. If a restock or a withdrawal was lost too, give
         the units ever `stocked`, without those withdrawn. The ledger begins again with these numbers and names both
         states. Raises PoolNotFrozen for a pool that sells, PoolGated for one whose order database knows what is sold
-        (`rebuild`), and TooManySold if more are sold than were ever stocked.
+        (`rebuild`), and InvalidInput if more are sold than were ever stocked.
         """
         return run_sync(thaw_plan(self._settings.thaw(sold, stocked)), self.store)
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from segmented.models import Frozen, Thawed, Verified
+from segmented.models import Frozen, Thawed, Transfer, Verified
 from segmented.protocol.base import Operation
 
 
 @dataclass(frozen=True, slots=True)
 class FreezePool(Operation[Frozen]):
-    """Stop a pool of this `epoch`, because its order database knows of changes that it lacks."""
+    """Stop a pool of this `epoch`, because its order database, or another shard, knows of changes that it lacks."""
 
     sku: str
     epoch: int
+    latest: int = 0
+    """An epoch in which the pool may have been since: it is thawed in a later one only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class ThawPool(Operation[Thawed | None]):
     is_last: bool = True
     reserved: tuple[int, int] | None = None
     """The pool's number of reserved units, and their number by its orders, which replaces it; None: it is right."""
+    transfers: tuple[Transfer, ...] = ()
+    """What other shards have sent to this one and received from it, with their epochs: what it lacks, it takes over."""
 
 
 @dataclass(frozen=True, slots=True)

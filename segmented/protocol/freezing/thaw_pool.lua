@@ -8,7 +8,9 @@
 -- ARGV     1 epoch (later than the pool's)   2 stocked ("": as the pool has it)   3 sold
 --          4 stored ("1": the order database is in this epoch)   5 is_last ("1")
 --          6 reserved, as the pool has it, and   7 as its orders have it, which replaces it ("": the pool's is right)
---          8 on: for each decided order, at most 1,000: order_id, "c" or "x"
+--          8 how many notes of other shards follow, for each: "sent" (to this shard) or "received" (from it), number of
+--            the other shard, number of its last transfer, units of all, its epoch
+--          and on: for each decided order, at most 1,000: order_id, "c" or "x"
 -- answers  {"missing"}
 --          {"sells"}         it is not frozen
 --          {"gated"}         its order database must be in the epoch first
@@ -73,6 +75,42 @@ if epoch <= ledger_epoch or epoch > LONGEST then
   return { 'late', digits(math.max(ledger_epoch, tonumber(pool.epoch))) }
 end
 
+-- Another shard knows of units that this one forgot to have sent, or to have received: it takes them over. Their notes
+-- only grow, so the larger number is the right one.
+local noted, dropped = {}, {}
+local function note_of(field)
+  local number, count = string.match(redis.call('HGET', TRANSFERS, field) or '0 0', '^(%d+) (%d+)$')
+  if not number then
+    error(DRIFTED)
+  end
+  check_number(tonumber(number), 0, LONGEST)
+  check_number(tonumber(count), 0, LONGEST)
+  return tonumber(number), tonumber(count)
+end
+local function note(field, text)
+  noted[#noted + 1], noted[#noted + 2] = field, text
+end
+for index = 9, 8 + 5 * tonumber(ARGV[8]), 5 do
+  local kind, other, count = ARGV[index], ARGV[index + 1], tonumber(ARGV[index + 3])
+  local own = (kind == 'sent' and 'received:' or 'sent:') .. other
+  local last, known = note_of(own)
+  if count > known then
+    note(own, digits(math.max(last, tonumber(ARGV[index + 2]))) .. ' ' .. digits(count))
+    if kind == 'sent' then
+      received = received + count - known
+    else
+      sent = sent + count - known
+      dropped[#dropped + 1] = 'away:' .. other
+    end
+  end
+  if kind == 'sent' then
+    local before = redis.call('HGET', TRANSFERS, 'epoch:' .. other) or '0'
+    if not whole(before) then
+      error(DRIFTED)
+    end
+    note('epoch:' .. other, digits(math.max(tonumber(before), tonumber(ARGV[index + 4]))))
+  end
+end
 if is_last and reserved_counted then
   if reserved_found ~= pool.reserved then
     return { 'counted_before' }
@@ -84,7 +122,7 @@ end
 
 -- 2. the decided orders
 local ids, letters, is_named = {}, {}, {}
-for index = 8, #ARGV, 2 do
+for index = 9 + 5 * tonumber(ARGV[8]), #ARGV, 2 do
   local id = ARGV[index]
   if not is_named[id] then
     ids[#ids + 1], letters[#letters + 1], is_named[id] = id, ARGV[index + 1], true
@@ -119,7 +157,7 @@ end
 -- 3. the numbers
 -- sold units that the pool has no orders for: their changes are lost
 local lost = sold - pool.confirmed + lost_before
-local kept = pool.opened + pool.restocked - pool.withdrawn + received - sent
+local kept = pool.opened + pool.restocked - pool.withdrawn + received - sent -- with what other shards know
 local stocked = tonumber(ARGV[2]) or kept
 local available = stocked - sold - pool.reserved
 if is_last and available < 0 then
@@ -150,6 +188,13 @@ end
 if not is_last then
   write_bought()
   return { 'ending' }
+end
+if #noted > 0 then
+  redis.call('HSET', TRANSFERS, unpack(noted))
+  redis.call('HSET', META, 'sent', digits(sent), 'received', digits(received))
+end
+if #dropped > 0 then
+  redis.call('HDEL', TRANSFERS, unpack(dropped))
 end
 redis.call('DEL', STOCK)
 each_chunk(count, MANY, function(first, last)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, PoolGated, PoolNotFrozen, PoolNotGated, TooManySold
+from segmented.errors import InvalidInput, PoolGated, PoolNotFrozen, PoolNotGated
 from segmented.keys import shard_keys
 from segmented.models import Frozen, Thawed, Verified
 from segmented.protocol.pool.foreign import pool_state
@@ -26,6 +26,22 @@ def another_epoch(sku: str, epoch: int, found: int) -> InvalidInput:
     return InvalidInput(message)
 
 
+class TooManySold(InvalidInput):
+    """More units of a frozen pool are sold and reserved than it ever had."""
+
+    def __init__(self, sku: str, *, sold: int, stocked: int, reserved: int = 0) -> None:
+        """Create the error with the pool and its units. Reserved orders can be cancelled, sold ones cannot."""
+        more = f"{sold} sold and {reserved} reserved units" if reserved else f"{sold} sold units"
+        super().__init__(
+            f"{more} are more than the {stocked} units that pool {sku!r} ever had: check the number, or give the units "
+            "ever stocked with stocked=N, in the command --stocked N"
+        )
+        self.sku = sku
+        self.sold = sold
+        self.stocked = stocked
+        self.reserved = reserved
+
+
 def counted_before(sku: str) -> InvalidInput:
     """Return the error for a count of reserved units that another thaw has overtaken."""
     message = f"another thaw of pool {sku!r} cancels orders: read its state and try again"
@@ -41,7 +57,7 @@ def check_counts(operation: op.ThawPool) -> None:
 
 
 def _encode_freeze(operation: op.FreezePool) -> Call:
-    return script_call("freeze_pool", keys_of(operation.sku), operation.epoch)
+    return script_call("freeze_pool", keys_of(operation.sku), operation.epoch, operation.latest)
 
 
 def _decode_freeze(operation: op.FreezePool, reply: Reply) -> Frozen:
@@ -54,8 +70,10 @@ def _encode_thaw(operation: op.ThawPool) -> Call:
     check_counts(operation)
     stocked = "" if operation.stocked is None else operation.stocked
     flags = ("1" if operation.is_stored else "0", "1" if operation.is_last else "0", *(operation.reserved or ("", "")))
+    notes = [part for one in operation.transfers for part in (one.kind, one.other, one.number, one.units, one.epoch)]
     decided = [part for order_id, state in dict(operation.decided).items() for part in (order_id, LETTERS[state])]
-    return script_call("thaw_pool", keys_of(operation.sku), operation.epoch, stocked, operation.sold, *flags, *decided)
+    numbers = (operation.epoch, stocked, operation.sold, *flags, len(operation.transfers), *notes)
+    return script_call("thaw_pool", keys_of(operation.sku), *numbers, *decided)
 
 
 def _decode_thaw(operation: op.ThawPool, reply: Reply) -> Thawed | None:

@@ -16,10 +16,10 @@ from segmented.errors import (
     PoolNotFrozen,
     PoolNotGated,
     PoolVanished,
-    TooManySold,
 )
 from segmented.keys import lock_keys, shard_keys
 from segmented.models import Frozen, Granted, Lost, Opened, Order, Released, Reserved, Settled
+from segmented.protocol.freezing.wire import TooManySold
 from tests.contract.pools.shop import Shop, frozen
 
 if TYPE_CHECKING:
