@@ -44,7 +44,8 @@ LEAST: Final = {
         "thaws": 300,
         "crashes inside a thaw": 1,
         "reserved orders cancelled by a thaw": 30,
-        "orders forgotten in hand": 3,
+        "overtaken changes noticed": 20,
+        "orders forgotten in hand": 1,
         "kills": 100,
     },
 }

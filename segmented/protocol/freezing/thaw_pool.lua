@@ -210,6 +210,7 @@ if pool.is_gated then
   redis.call('HSET', META, 'server', this_server)
 end
 write_pool(pool)
+note_server(pool)
 redis.call('HDEL', META, 'frozen')
 redis.pcall('PUBLISH', FREED, 'thawed')
 return { 'thawed', pool_state(), '0' }

@@ -17,9 +17,8 @@ if redis.call('EXISTS', LEDGER) > 0 then
     last_id = about[index] == 'last-generated-id' and about[index + 1] or last_id
   end
 end
-local more = redis.call('HMGET', META, 'fence', 'cursor', 'frozen', 'epoch', 'sequence', 'lost')
-local behind = tonumber(seen_epoch) - (tonumber(more[4] or '') or 0)
-if not more[3] and (behind > 0 or behind == 0 and (tonumber(more[5] or '') or 0) < tonumber(seen_sequence)) then
+local more = redis.call('HMGET', META, 'fence', 'cursor', 'frozen', 'epoch', 'sequence', 'lost', 'servers')
+if not more[3] and lacks_seen(tonumber(more[4] or '') or 0, tonumber(more[5] or '') or 0, more[7] or '') then
   more[3] = seen_epoch .. '-' .. seen_sequence
 end
 answer[#answer + 1] = { last_id, more[1] or '', more[2] or '', more[3] == '' and '?' or more[3] or '', more[6] or '0' }

@@ -62,10 +62,10 @@ SMALL: Final = 4_096
 class Seen:
     """Memory of the names that a store has seen on its server, so that a server that forgot some of it is noticed.
 
-    By the first key of a script: a pool's highest epoch with its highest sequence number, and the highest fencing token
-    of a pool or lock. Scripts that declare so get them as the last argument, with the identity of the connection's
-    server. A pool that is behind is frozen, a gated one of another server must be verified first, and a new token
-    exceeds all. Thread-safe.
+    By the first key of a script: a pool's highest epoch with its highest sequence number and the server on which it was
+    seen, and the highest fencing token of a pool or lock. Scripts that declare so get them as the last argument, with
+    the identity of the connection's server. A pool that is behind is frozen, a gated one of another server must be
+    verified first, and a new token exceeds all. Thread-safe.
     """
 
     lock: ClassVar[threading.Lock] = threading.Lock()
@@ -74,21 +74,22 @@ class Seen:
         """Create an empty memory."""
         self._pools: dict[str, Sight] = {}
         self._locks: dict[str, Sight] = {}
+        self._servers: dict[str, str] = {}
         self._reported: set[tuple[str, tuple[int, int]]] = set()
         self.on_frozen: Callable[[PoolFrozen], None] | None = None
 
-    def added_to(self, call: Call, server: str) -> str | None:
-        """Append the numbers to the call's arguments and return their name, or None for a script that takes none."""
+    def added_to(self, call: Call, server: str) -> None:
+        """Append the numbers to the arguments of a call whose script takes them."""
         if call.script is None or not call.script.takes_seen:
-            return None
+            return
         name = call.keys[0]
-        sight = self._pools.get(name) or self._locks.get(name)
-        call.arguments = (*call.arguments, f"0-0-0-{server}" if sight is None else "{}-{}-{}-{}".format(*sight, server))
-        return name
+        sight, seen_on = self._pools.get(name) or self._locks.get(name), self._servers.get(name, server)
+        seen = f"0-0-0-{server}" if sight is None else "{}-{}-{}-{}".format(*sight, server)
+        call.arguments = (*call.arguments, seen if seen_on == server else f"{seen}-{seen_on}")
 
-    def learn(self, name: str | None, codec: Codec, reply: Reply, answer: object) -> None:
-        """Remember what the answer to a call tells of its name."""
-        if name is None:
+    def learn(self, call: Call, codec: Codec, reply: Reply, answer: object, server: str) -> None:
+        """Remember what the answer to a call, from this server, tells of its name."""
+        if call.script is None or not call.script.takes_seen:
             return
         if codec.sight is not None:
             sight = codec.sight(reply, answer)
@@ -96,7 +97,7 @@ class Seen:
             epoch, sequence = getattr(answer, "epoch", 0), getattr(answer, "sequence", 0)
             sight = (epoch, sequence if epoch else 0, getattr(answer, "fencing_token", None) or 0)
         if sight is not None and sight != NOTHING:
-            self.note(name, sight)
+            self.note(call.keys[0], sight, server, is_sure=call.script.writes)
 
     def error(self, operation: object, refused: ResponseError) -> Exception:
         """Return our error for a pool that lost changes or may have, or of another release; others unchanged."""
@@ -127,19 +128,19 @@ class Seen:
         except Exception:
             LOGGER.exception("on_frozen failed")
 
-    def note(self, name: str, sight: Sight) -> None:
-        """Remember what was seen of a name. A later epoch begins with its own sequence numbers."""
-        epoch, sequence, token = sight
+    def note(self, name: str, sight: Sight, server: str, *, is_sure: bool = True) -> None:
+        """Remember what was seen of a name, on which server only if the pool is sure to have noted it."""
         with Seen.lock:
-            if not epoch and name not in self._pools:
+            if not sight[0] and name not in self._pools:
                 self._note_lock(name, sight)
                 return
             known = self._pools.get(name, NOTHING)
-            if epoch < known[0]:
-                epoch, sequence = known[:2]
-            elif epoch == known[0]:
-                sequence = max(sequence, known[1])
-            self._pools[name] = (epoch, sequence, max(token, known[2]))
+            is_sure = server != "?" and (is_sure or self._servers.get(name) == server)
+            if is_sure and sight[:2] >= known[:2]:
+                self._servers[name] = server
+            elif sight[:2] > known[:2]:
+                self._servers.pop(name, None)
+            self._pools[name] = (*max(sight[:2], known[:2]), max(sight[2], known[2]))
 
     def _note_lock(self, name: str, sight: Sight) -> None:
         known = self._locks.pop(name, None)
@@ -180,14 +181,14 @@ def perform_one(operation: Operation[AnswerT], seen: Seen, peer: Peer, attempt: 
 
 def _by_script(codec: Codec, operation: Operation[Any], seen: Seen, peer: Peer) -> Exchange[Any]:
     call = codec.encode(operation)
-    name = seen.added_to(call, peer.server)
+    seen.added_to(call, peer.server)
     (reply,) = yield Send((_by_digest(call),))
     if isinstance(reply, NoScriptError):  # after a restart, a SCRIPT FLUSH or a change of server
         (reply,) = yield Send((_whole(call),))
     if isinstance(reply, ResponseError):
         raise seen.error(operation, reply)
     answer = codec.decode(operation, reply)
-    seen.learn(name, codec, reply, answer)
+    seen.learn(call, codec, reply, answer, peer.server)
     return answer
 
 
@@ -248,21 +249,20 @@ class _Request:
         self._codec = CODECS[type(operation)]
         self._seen = seen
         self._server = peer.server
-        self.name: str | None = None
         native = self._codec.native
         if native is not None and peer.dialect is not Dialect.SCRIPT:
             self.commands = native.encode(operation, peer.dialect)
         self._native = native if self.commands else None
         if not self.commands:
-            self.commands = (_by_digest(self._call()),)
+            self.commands = (_by_digest(self._encoded()),)
 
-    def _call(self) -> Call:
-        call = self._codec.encode(self.operation)
-        self.name = self._seen.added_to(call, self._server)
-        return call
+    def _encoded(self) -> Call:
+        self._call = self._codec.encode(self.operation)
+        self._seen.added_to(self._call, self._server)
+        return self._call
 
     def in_full(self) -> Command:
-        return _whole(self._call())
+        return _whole(self._encoded())
 
     def read(self, replies: list[Reply], where: str) -> None:
         if self._native is not None:
@@ -281,7 +281,7 @@ class _Request:
         except SegmentedError as error:
             self.answer = error
             return
-        self._seen.learn(self.name, self._codec, reply, self.answer)
+        self._seen.learn(self._call, self._codec, reply, self.answer, self._server)
 
     def doubt(self) -> None:
         """Read the answer as one to a repeat."""

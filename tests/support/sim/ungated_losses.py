@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from segmented.protocol import Operation
+    from segmented.protocol.pool.model_records import ModelPool
     from segmented.testing.simulator import Actor
 
 SKU: Final = "poster"
@@ -57,6 +58,8 @@ class UngatedSale:
         """Units that the pool counts as ever stocked: more once the operator has found more sold than that."""
         self._replica = (0, STOCK, False, False)
         self._tokens: dict[str, int] = {}
+        self._witnessed: dict[str, tuple[int, int, str]] = {}
+        """Epoch, sequence number and digest of the latest change that a process has seen, as the ledger has it."""
         self._thawing: set[str] = set()
         self.world.server.watch = self._watched
         self.world.model.execute(op.OpenPool(SKU, STOCK, SEGMENTS, gated=False))
@@ -174,6 +177,7 @@ class UngatedSale:
 
     def _killed(self, process: str) -> None:
         self.counts["crashes inside a thaw"] += process in self._thawing
+        self._witnessed.pop(process, None)
 
     # --- what must hold ---
 
@@ -183,11 +187,13 @@ class UngatedSale:
         if isinstance(answer, Thawed):
             self._thawed(operation, answer)
         elif not isinstance(operation, (*READS, op.ThawPool)):
+            self._check_witness(pool, process, operation)
             assert not self.is_frozen, f"{operation} was answered between a loss that was seen and the thaw"
             self.unnoticed += self.has_lost
         if isinstance(answer, Settled) and answer.state == "confirmed" and not answer.replay:
             self.ever[answer.order_id] = answer.quantity
             self.sold += answer.quantity
+        self._note_witness(pool, process, answer)
         if isinstance(answer, Granted):
             highest = self._tokens.get(process, 0)
             assert answer.fencing_token > highest or answer.replay, (process, highest, answer)
@@ -198,6 +204,18 @@ class UngatedSale:
         assert pool.available + pool.reserved + pool.confirmed == self.stocked, operation
         assert min(pool.available, pool.reserved, *pool.stock) >= 0, operation
         assert sum(pool.stock) == pool.available, operation
+
+    def _check_witness(self, pool: ModelPool, process: str, operation: Operation[Any]) -> None:
+        """A process is not answered by a pool that lacks the latest change that it has seen."""
+        epoch, sequence, digest = self._witnessed.get(process, (0, 0, ""))
+        found = [entry.chain for entry in pool.ledger if (entry.epoch, entry.sequence) == (epoch, sequence)]
+        assert epoch < pool.epoch or found[:1] == [digest], f"{process} saw a change that is lost, and got {operation}"
+
+    def _note_witness(self, pool: ModelPool, process: str, answer: object) -> None:
+        number = getattr(answer, "sequence", 0) if getattr(answer, "epoch", 0) else 0
+        for entry in pool.ledger:
+            if (entry.epoch, entry.sequence) == (pool.epoch, number) >= self._witnessed.get(process, (0, 0, ""))[:2]:
+                self._witnessed[process] = pool.epoch, number, entry.chain
 
     def _thawed(self, operation: Operation[Any], answer: Thawed) -> None:
         assert isinstance(operation, op.ThawPool)
