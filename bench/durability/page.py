@@ -62,8 +62,8 @@ RESERVATIONS: Final = """\
 - The processes that saw the lost changes go on in every trial. Where all of them are gone, too, a pool without an order
   database sells on from what is left, and nobody notices: see
   [what is not noticed](../how-to/recover-a-pool.md#what-is-not-noticed).
-- A loss is noticed by a process that made or read a change that was lost. If very few changes are lost, other processes
-  may make as many new ones first. It is noticed all the same, because the pool knows with which change each server began.
+- A loss is noticed by a process that has seen a change that was lost. If very few changes are lost, other processes
+  may make as many new ones first. It is noticed all the same: the pool knows with which change each server began.
 - Sentinel and cluster failovers are not in the table: one replica is promoted by a command.
 - A power failure is emulated: the process is killed, and its files are cut at the last byte that it had synced, which a
   preloaded library has noted. A disk that says it has synced and has not is worse.
