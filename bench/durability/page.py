@@ -78,9 +78,8 @@ RESERVATIONS: Final = """\
 - The processes that saw the lost changes go on in every trial. Where all of them are gone, too, a pool without an order
   database sells on from what is left, and nobody notices: see
   [what is not noticed](../how-to/recover-a-pool.md#what-is-not-noticed).
-- Sequence numbers are compared, not servers. If very few changes are lost, another process, which has not seen them,
-  may make as many new ones before the process that has seen them calls again. Then nothing is noticed without an order
-  database. The run fails if that happens in a trial.
+- A loss is noticed by a process that has seen a change that was lost. If very few changes are lost, other processes
+  may make as many new ones first. It is noticed all the same: the pool knows with which change each server began.
 - Each fault hits the server that has the pool, or its replica. A pool of several shards in a cluster loses what one of
   its shards loses: the others sell on.
 - An old copy behind Sentinels or in a cluster is not in the table: nobody is promoted, and it is as for `replicated`.

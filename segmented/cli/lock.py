@@ -133,7 +133,13 @@ def _described(state: LockState) -> list[tuple[str, ...]]:
     rows += [("held by", f"{_who(holder)}, {_seconds(holder.remaining_ms)}") for holder in state.holders]
     if state.holder_count > len(state.holders):
         rows.append(("held by", f"{state.holder_count - len(state.holders)} more"))
-    rows.append(("free in", _seconds(state.free_in_ms)))
+    if state.permits is None:
+        rows.append(("free in", _seconds(state.free_in_ms)))
+    else:  # a name with a free permit is not held, and the others need not end together
+        free = max(0, state.permits - state.holder_count)
+        rows.append(("free permits", str(free)))
+        if not free and state.holders:
+            rows.append(("next one in", _seconds(state.holders[0].remaining_ms)))
     counts = {"fence": state.fencing_token, "permits": state.permits, "waiters": state.waiters}
     rows += [(word, str(count)) for word, count in counts.items() if count is not None]
     if state.listeners is not None:

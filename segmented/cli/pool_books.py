@@ -170,9 +170,11 @@ def frozen_lines(state: PoolState) -> Iterator[str]:
     for one in getattr(state, "shards", (state,)):
         if one.frozen is not None:
             epoch, sequence = one.frozen
+            is_ahead = one.frozen >= (one.epoch, one.sequence)
             yield (
-                f"frozen: {shown(one.sku)} is at change {one.sequence} of epoch {one.epoch}, and change {sequence} of "
-                f"epoch {epoch} was acknowledged: what is between them is lost"
+                f"frozen: {shown(one.sku)} is at change {one.sequence} of epoch {one.epoch}, and "
+                f"{'' if is_ahead else 'another '}change {sequence} of epoch {epoch} was acknowledged: "
+                f"{'what is between them' if is_ahead else 'it'} is lost"
             )
 
 

@@ -75,6 +75,14 @@ def thaw(
     sold: Annotated[
         int, typer.Option(metavar="N", help="Number of units sold, as your own records of customers' orders say.")
     ],
+    stocked: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Units ever stocked, without those withdrawn, if a restock or withdrawal was lost too."
+            "  [default: as the pool has it]",
+        ),
+    ] = None,
     shard: Annotated[
         int | None, typer.Option(metavar="N", help="Number of the frozen shard of a sharded pool.")
     ] = None,
@@ -85,7 +93,8 @@ def thaw(
     """Let a frozen pool without an order database sell again, in a new epoch, with the number of sold units you give.
 
     Its server lost changes, so it cannot know the number. Units that are still reserved stay so, all others are free.
-    The ledger starts again and records the number. Asks for confirmation; without a terminal, --yes is required.
+    If too few are left for the reserved orders, the newest ones are cancelled. The ledger starts again and records the
+    number. Asks for confirmation; without a terminal, --yes is required.
     """
     is_asked = require_somebody("thaw", yes=yes)
     with RedisStore.from_url(url) as store:
@@ -96,9 +105,9 @@ def thaw(
             raise InvalidInput(message)
         if state.frozen is None:
             raise InvalidInput(str(PoolNotFrozen(sku)))
-        if is_asked and not _is_wanted(state, sold):
+        if is_asked and not _is_wanted(state, sold, stocked):
             raise typer.Exit(EXIT_REFUSED)
-        thawed = pool.thaw(sold=sold)
+        thawed = pool.thaw(sold=sold, stocked=stocked)
     _tell("thawed", thawed, json_file)
 
 
@@ -129,17 +138,20 @@ def _one_of(pool: Pool | ShardedPool, shard: int | None) -> Pool:
     return pool.shards[shard]
 
 
-def _is_wanted(state: PoolState, sold: int) -> bool:
+def _is_wanted(state: PoolState, sold: int, stocked: int | None) -> bool:
     print_table(("", ""), total_rows(state))
-    free = state.stocked - sold - state.reserved
-    return typer.confirm(f"Sell {shown(state.sku)} again, with {sold} units sold and {free} free?")
+    left = (state.stocked if stocked is None else stocked) - sold
+    return typer.confirm(f"Sell {shown(state.sku)} again, with {sold} units sold and {left} free or reserved?")
 
 
 def _tell(word: str, thawed: Thawed, json_file: Path | None) -> None:
     if json_file is not None:
-        write_json(json_file, {"is_changed": not thawed.replay} | as_json(thawed.state))
+        told = {"is_changed": not thawed.replay, "cancelled_count": thawed.cancelled_count}
+        write_json(json_file, told | as_json(thawed.state))
     if json_file == STDOUT:
         return
     state = thawed.state
     numbers = f"{state.confirmed} sold, {state.reserved} reserved, {state.available} free"
     typer.echo(f"{word} before: nothing is changed" if thawed.replay else f"{word} in epoch {state.epoch}: {numbers}")
+    if thawed.cancelled_count:
+        typer.echo(f"{thawed.cancelled_count} reserved orders were cancelled, the newest ones: their units are sold")

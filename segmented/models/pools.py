@@ -34,6 +34,8 @@ class Transfer:
     units: int
     sent: int = field(default=0, compare=False)
     """For a transfer that is away, as answered: all units ever sent there, including these."""
+    epoch: int = field(default=0, compare=False)
+    """For a transfer that is away, as answered: the epoch of the shard that sent it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,8 @@ class Thawed:
 
     state: PoolState
     replay: bool
+    cancelled_count: int = 0
+    """Reserved orders that this call cancelled, because their units are sold."""
 
 
 EntryKind = Literal[

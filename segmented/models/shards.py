@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from string import ascii_lowercase, digits
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from segmented.errors import InvalidInput, PoolMissing, ShardVanished, StockError
 from segmented.models.ids import SKU_BYTES_MAX, check_id, shortened
@@ -138,6 +138,12 @@ class ShardedState(PoolState):
         return max(0, sum(shard.sent - shard.received for shard in self.shards))
 
 
+def note_of(state: PoolState, kind: Literal["sent", "away", "received"], other: int) -> Transfer:
+    """Return a shard's note of its transfers with another one; zeros if it has none."""
+    found = (one for one in state.transfers if (one.kind, one.other) == (kind, other))
+    return next(found, Transfer(kind, other, 0, 0))
+
+
 def units_away(senders: Sequence[PoolState], receivers: Sequence[PoolState]) -> list[int]:
     """Return for each shard the units on the way from it, even if it does not know yet that they have arrived.
 
@@ -177,6 +183,8 @@ class Received:
     number: int
     units: int
     """Units that this call added: 0 if they were already in; more than were sent, if earlier ones had been lost."""
+    later_epoch: int = 0
+    """The later epoch in which the source was thawed, if the transfer is from an earlier one: it never arrives."""
 
     @property
     def replay(self) -> bool:

@@ -106,6 +106,7 @@ if TYPE_CHECKING:
         AcknowledgeUnits,
         ListMasters,
         LookAtShard,
+        NoteEpoch,
         ReadDirectory,
         ReceiveUnits,
         SendUnits,
@@ -170,6 +171,7 @@ __all__ = [
     "MendLedger",
     "MendNumber",
     "MendRecord",
+    "NoteEpoch",
     "NoteOutbox",
     "NoteRelayed",
     "OpenCart",
@@ -273,7 +275,8 @@ LATE: Final = from_modules(
         "segmented.protocol.semaphore.operations": "AcquirePermit ReleasePermit RenewPermit",
         "segmented.protocol.sequencer.operations": "CheckSequencer FencedSet",
         "segmented.protocol.shards.operations": (
-            "AcknowledgeUnits ListMasters LookAtShard ReadDirectory ReceiveUnits SendUnits SlotRanges WriteDirectory"
+            "AcknowledgeUnits ListMasters LookAtShard NoteEpoch ReadDirectory ReceiveUnits SendUnits SlotRanges "
+            "WriteDirectory"
         ),
     }
 )

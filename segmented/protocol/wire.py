@@ -182,6 +182,7 @@ class Script:
     sha: str
     takes_seen: bool = False
     """Whether its last argument is what the caller's process has seen (`Seen` of the store)."""
+    writes: bool = True
 
 
 TAKEN: Final = "table.remove(ARGV)"
@@ -196,7 +197,8 @@ def load_script(name: str) -> Script:
     found = next((place for place in places if place.is_file()), top / f"{name}.lua")
     shebang, *rest = found.read_text(encoding="utf-8").splitlines()
     text = "\n".join([shebang, *_with_shared(top, rest)]) + "\n"
-    return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), TAKEN in text)
+    sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    return Script(name, text, sha, TAKEN in text, "no-writes" not in shebang)
 
 
 def _with_shared(top: Traversable, lines: list[str]) -> list[str]:

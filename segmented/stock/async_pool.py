@@ -17,10 +17,11 @@ from segmented.stock.ledger import first_page_plan, next_page, trim_plan
 from segmented.stock.opening import open_pool_plan
 from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
-from segmented.stock.plans import due_plan, expire_plan, renew_plan, resolve_plan, settle_many_plan, thaw_plan
+from segmented.stock.plans import due_plan, expire_plan, renew_plan, resolve_plan, settle_many_plan
 from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_flag, checked_verdicts
 from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, reserve_many_marked, returning
+from segmented.stock.thawing import thaw_plan
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -290,12 +291,9 @@ class AsyncPool:
         """Refuse all new orders. Reserved orders can still be confirmed, cancelled, or expire."""
         return await self.store.execute(op.ClosePool(self.sku))
 
-    async def thaw(self, *, sold: int) -> Thawed:
-        """Let a frozen pool without an order database sell again, in a new epoch, with `sold` units sold.
-
-        See `Pool.thaw`.
-        """
-        return await run_async(thaw_plan(self._settings.thaw(sold)), self.store)
+    async def thaw(self, *, sold: int, stocked: int | None = None) -> Thawed:
+        """Let a frozen pool that is not gated sell again, in a new epoch, with `sold` units sold. See `Pool.thaw`."""
+        return await run_async(thaw_plan(self._settings.thaw(sold, stocked)), self.store)
 
     async def audit(self) -> AuditReport:
         """Recompute all numbers from the ledger and compare them; safe while the pool sells."""

@@ -15,13 +15,12 @@ from math import inf
 from typing import TYPE_CHECKING, Final, Literal
 
 from segmented import protocol as op
-from segmented.errors import AcquireTimeout, PoolNotFrozen, StockError, StoreError
+from segmented.errors import AcquireTimeout, StockError, StoreError
 from segmented.keys import shard_keys
 from segmented.locks.claim import new_holder_id
 from segmented.locks.fair import FairClaim, FairTry
 from segmented.locks.handle import acquire_plan
 from segmented.models import Busy, Granted, Lost, Renewed, Settled
-from segmented.models.pools import latest_epoch
 from segmented.models.shards import SHARD_MARK
 from segmented.models.submitted import BegunOrder
 from segmented.plans import Now, Plan, Try, pause, perform, undo_after, wait_for, wait_in_line
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from segmented.errors import SegmentedError
-    from segmented.models import OrderRecord, Refusal, Taken, Thawed
+    from segmented.models import OrderRecord, Refusal, Taken
     from segmented.models.submitted import TakenOrders
 
 DUE_BATCH: Final = 100
@@ -169,16 +168,6 @@ def expire_plan(sku: str, limit: int) -> Plan[tuple[Settled, ...]]:
         if not settled:  # live leases protect the due orders
             break
     return tuple(expired)
-
-
-def thaw_plan(operation: op.ThawPool) -> Plan[Thawed]:
-    """Thaw a frozen pool in the epoch after the last one that was seen."""
-    state = yield from perform(op.ReadPool(operation.sku))
-    if state.frozen is None:
-        raise PoolNotFrozen(operation.sku)
-    thawed = yield from perform(replace(operation, epoch=latest_epoch(state) + 1))
-    assert thawed is not None  # noqa: S101  # the last call of a thaw answers so
-    return thawed
 
 
 def due_plan(sku: str, limit: int) -> Plan[list[OrderRecord]]:

@@ -16,14 +16,7 @@ from segmented.stock.ledger import first_page_plan, next_page, trim_plan
 from segmented.stock.opening import open_pool_plan
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
-from segmented.stock.plans import (
-    due_plan,
-    expire_plan,
-    renew_plan,
-    resolve_plan,
-    settle_many_plan,
-    thaw_plan,
-)
+from segmented.stock.plans import due_plan, expire_plan, renew_plan, resolve_plan, settle_many_plan
 from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import (
     DEFAULT_HOLD,
@@ -34,6 +27,7 @@ from segmented.stock.settings import (
     checked_verdicts,
 )
 from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, reserve_many_marked, reserve_marked, returning
+from segmented.stock.thawing import thaw_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -292,15 +286,17 @@ class Pool:
         """Refuse all new orders. Reserved orders can still be confirmed, cancelled, or expire."""
         return self.store.execute(op.ClosePool(self.sku))
 
-    def thaw(self, *, sold: int) -> Thawed:
-        """Let a frozen pool without an order database sell again, in a new epoch, with `sold` units sold.
+    def thaw(self, *, sold: int, stocked: int | None = None) -> Thawed:
+        """Let a frozen pool that is not gated sell again, in a new epoch, with `sold` units sold.
 
         You say how many are sold, from what your customers have: the server has lost it. Units that are still reserved
-        stay so, and all others are free. The ledger begins again with these numbers and names both states. Raises
-        PoolNotFrozen for a pool that sells, PoolGated for one whose order database knows what is sold (`rebuild`), and
-        InvalidInput if more would be sold and reserved than were ever stocked.
+        stay so, and all others are free. If more are sold and reserved than were stocked, the newest reserved orders
+        are cancelled; `cancelled_count` of the answer says how many. If a restock or a withdrawal was lost too, give
+        the units ever `stocked`, without those withdrawn. The ledger begins again with these numbers and names both
+        states. Raises PoolNotFrozen for a pool that sells, PoolGated for one whose order database knows what is sold
+        (`rebuild`), and InvalidInput if more are sold than were ever stocked.
         """
-        return run_sync(thaw_plan(self._settings.thaw(sold)), self.store)
+        return run_sync(thaw_plan(self._settings.thaw(sold, stocked)), self.store)
 
     def audit(self) -> AuditReport:
         """Recompute all numbers from the ledger and compare them; safe while the pool sells."""

@@ -99,10 +99,12 @@ class PoolSettings:
         self._check_number(units, "units to withdraw", 1, STOCK_MAX)
         return op.Withdraw(self.sku, withdraw_id, units)
 
-    def thaw(self, sold: int) -> op.ThawPool:
-        """Check the number of sold units; the epoch is still to be set."""
+    def thaw(self, sold: int, stocked: int | None) -> op.ThawPool:
+        """Check the numbers of units; the epoch is still to be set."""
         self._check_number(sold, "number of sold units", 0, STOCK_MAX)
-        return op.ThawPool(self.sku, 0, sold)
+        if stocked is not None:
+            self._check_number(stocked, "number of units ever stocked", 0, STOCK_MAX)
+        return op.ThawPool(self.sku, 0, sold, stocked)
 
     def resize(self, segments: int) -> op.Resize:
         """Check the segment count."""

@@ -60,6 +60,28 @@ def test_a_free_lock_is_shown_as_free_with_exit_code_zero(valkey: ValkeyServer) 
     assert (done.returncode, done.stdout, done.stderr) == (0, "free\n", "")
 
 
+def test_a_semaphore_shows_how_many_permits_are_free_and_when_the_next_one_is(
+    store: RedisStore, valkey: ValkeyServer
+) -> None:
+    def rows() -> dict[str, str]:
+        lines = ran("show", "pool", url=valkey.url).stdout.splitlines()
+        return {word: said for word, said in (line.split("\t") for line in lines) if word != "held by"}
+
+    first, last = (Semaphore(store, "pool", permits=2, ttl=ttl) for ttl in (LONG, 2 * LONG))
+    first.acquire()
+    shown = rows()
+    assert (shown["free permits"], shown["permits"], "free in" in shown, "next one in" in shown) == (
+        "1",
+        "2",
+        False,
+        False,
+    )
+    last.acquire()
+    shown = rows()
+    assert shown["free permits"] == "0"
+    assert 0 < float(shown["next one in"].removesuffix(" s")) <= LONG
+
+
 def test_json_goes_to_a_file_or_to_standard_output(store: RedisStore, valkey: ValkeyServer, tmp_path: Path) -> None:
     free = ran("show", "order:7", "--json", "-", url=valkey.url)
     assert json.loads(free.stdout) == {"name": "order:7", "is_free": True}

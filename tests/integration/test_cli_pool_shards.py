@@ -167,7 +167,7 @@ def test_a_transfer_that_was_cut_short_is_on_the_way_until_it_has_arrived(
     assert rows_of(shown)["available"] == "78"
     found = json.loads(ran("pool", "show", SKU, "--json", "-", url=valkey.url).stdout)
     assert (found["away"], [shard["away"] for shard in found["shards"]]) == (7, [0, 0, 7])
-    pool.store.execute(op.ReceiveUnits(names(pool)[0], 2, 1, 7))  # arrived, and its source does not know it
+    pool.store.execute(op.ReceiveUnits(names(pool)[0], 2, 1, 7, epoch=1))  # arrived, and its source does not know it
     shown = ran("pool", "show", SKU, url=valkey.url).stdout
     assert (rows_of(shown)["on the way"], [row[-1] for row in blocks(shown)[1]]) == ("0", ["0", "0", "0"])
 
@@ -295,8 +295,8 @@ def test_a_transfer_that_its_target_lost_is_brought_in_from_the_ledger(pool: Sha
     source, target = names(pool)[:2]
     for _ in range(2):
         send(pool, 0, 1, 3)
-        pool.store.execute(op.AcknowledgeUnits(source, 1, 1))  # as of a target that forgot what it got
-        pool.store.execute(op.AcknowledgeUnits(source, 1, 2))
+        pool.store.execute(op.AcknowledgeUnits(source, 1, 1, epoch=1))  # as of a target that forgot what it got
+        pool.store.execute(op.AcknowledgeUnits(source, 1, 2, epoch=1))
     told = ran("pool", "audit", SKU, url=valkey.url)
     assert (told.returncode, told.stdout.splitlines()[0]) == (
         1,

@@ -73,8 +73,8 @@ def test_a_note_that_was_deleted_does_not_bring_units_in_twice(damaged: Damaged,
     source, target = damaged.names[:2]
     for number in (1, 2):
         damaged.store.execute(op.SendUnits(source, 1, 10))
-        damaged.store.execute(op.ReceiveUnits(target, 0, number, 10 * number))
-        damaged.store.execute(op.AcknowledgeUnits(source, 1, number))
+        damaged.store.execute(op.ReceiveUnits(target, 0, number, 10 * number, epoch=1))
+        damaged.store.execute(op.AcknowledgeUnits(source, 1, number, epoch=1))
     damaged.client.hdel(shard_keys(target).transfers, "received:0")
     done = ran("pool", "repair", SKU, "--yes", url=valkey.url)
     assert (done.returncode, done.stderr) == (1, "")
@@ -113,7 +113,7 @@ def test_a_transfer_on_the_way_that_was_never_sent_is_found(damaged: Damaged, va
 def test_what_has_arrived_is_not_on_the_way_in_an_audit(damaged: Damaged) -> None:
     assert damaged.store.execute(op.SendUnits(damaged.names[0], 1, 5)) is not None
     assert damaged.pool.audit().away == 5
-    damaged.store.execute(op.ReceiveUnits(damaged.names[1], 0, 1, 5))
+    damaged.store.execute(op.ReceiveUnits(damaged.names[1], 0, 1, 5, epoch=1))
     report = damaged.pool.audit()
     assert (report.away, report.is_clean, report.state.available) == (0, True, 90)
 

@@ -317,7 +317,7 @@ def test_the_command_thaws_a_pool_with_the_operators_number(store: RedisStore, v
     unasked = ran("pool", "thaw", SKU, "--sold", "1", url=valkey.url)
     assert unasked.returncode == 2
     too_many = ran("pool", "thaw", SKU, "--sold", "21", "--yes", url=valkey.url)
-    assert (too_many.returncode, "21 sold and 0 reserved are more than the 20 units" in too_many.stderr) == (2, True)
+    assert (too_many.returncode, "21 sold units are more than the 20 units" in too_many.stderr) == (2, True)
     done = ran("pool", "thaw", SKU, "--sold", "1", "--yes", url=valkey.url)
     assert (done.returncode, done.stdout) == (0, "thawed in epoch 2: 1 sold, 0 reserved, 19 free\n")
     again = ran("pool", "thaw", SKU, "--sold", "1", "--yes", url=valkey.url)

@@ -44,7 +44,7 @@ class Replicated:
         return op.SendUnits(self.shards[1], 0, units)
 
     def receive(self, number: int, sent: int) -> op.ReceiveUnits:
-        return op.ReceiveUnits(self.shards[0], 1, number, sent)
+        return op.ReceiveUnits(self.shards[0], 1, number, sent, epoch=1)
 
     def kept_by_replica(self, shard: int, note: str) -> str | None:
         found: str | None = self.pair.replica.ask("HGET", shard_keys(self.shards[shard]).transfers, note)

@@ -55,7 +55,7 @@ class ShardsAgree(Agreement):
     )
     def open(self, stocks: tuple[int, ...], segments: tuple[int, ...]) -> None:
         self.agree_on(op.LookAtShard(self.shards[0]))
-        self.agree_on(op.ReceiveUnits(self.shards[0], 1, 1, 1))
+        self.agree_on(op.ReceiveUnits(self.shards[0], 1, 1, 1, epoch=1))
         for shard, stock, count in zip(self.shards, stocks, segments, strict=True):
             self.agree_on(op.OpenPool(shard, stock, count, gated=False))
             self.opened += stock
@@ -89,7 +89,7 @@ class ShardsAgree(Agreement):
         self._receive(place, self.sent[place][-1])
 
     def _receive(self, place: Place, transfer: Transfer) -> None:
-        operation = op.ReceiveUnits(self.shards[place[1]], place[0], transfer.number, transfer.sent)
+        operation = op.ReceiveUnits(self.shards[place[1]], place[0], transfer.number, transfer.sent, epoch=1)
         self.agree_on(operation)
         self.arrived[place] = max(self.arrived.get(place, 0), transfer.number)
         assert outcome(self.memory, operation) == Received(transfer.number, 0)
@@ -102,14 +102,14 @@ class ShardsAgree(Agreement):
         self.send(source, step, units)
         if self.sent[place]:
             self._receive(place, self.sent[place][-1])
-            self.agree_on(op.AcknowledgeUnits(self.shards[source], place[1], self.arrived[place]))
+            self.agree_on(op.AcknowledgeUnits(self.shards[source], place[1], self.arrived[place], epoch=1))
 
     @precondition(lambda self: any(self.arrived.values()))
     @rule(data=st.data())
     def acknowledge(self, data: st.DataObject) -> None:
         place = data.draw(st.sampled_from(sorted(self.arrived)), label="place")
         number = data.draw(st.integers(1, self.arrived[place]), label="number")
-        self.agree_on(op.AcknowledgeUnits(self.shards[place[0]], place[1], number))
+        self.agree_on(op.AcknowledgeUnits(self.shards[place[0]], place[1], number, epoch=1))
 
     @rule(number=PLACES)
     def look(self, number: int) -> None:

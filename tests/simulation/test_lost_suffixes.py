@@ -43,7 +43,9 @@ LEAST: Final = {
         "PoolFrozen": 1_000,
         "thaws": 300,
         "crashes inside a thaw": 1,
-        "orders forgotten in hand": 3,
+        "reserved orders cancelled by a thaw": 30,
+        "overtaken changes noticed": 20,
+        "orders forgotten in hand": 1,
         "kills": 100,
     },
 }

@@ -47,8 +47,8 @@ def sent(shop: Shop) -> None:
     first, second = shop.directory.shards[:2]
     transfer = shop.world.model.execute(op.SendUnits(second, 0, 2))
     if transfer is not None:  # the request may have them by now
-        shop.world.model.execute(op.ReceiveUnits(first, 1, transfer.number, transfer.sent))
-        shop.world.model.execute(op.AcknowledgeUnits(second, 0, transfer.number))
+        shop.world.model.execute(op.ReceiveUnits(first, 1, transfer.number, transfer.sent, epoch=1))
+        shop.world.model.execute(op.AcknowledgeUnits(second, 0, transfer.number, epoch=1))
 
 
 @pytest.mark.parametrize("happens", [cancelled, lapsed, restocked, sent], ids=lambda function: function.__name__)

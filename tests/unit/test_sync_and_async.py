@@ -22,7 +22,7 @@ PROGRAMS: Final = (
     *("segmented.celery", "segmented.cli", "segmented.servers", "segmented.testing"),
     "segmented.orders.migrations",
 )
-"""Packages without a shell for asyncio: programs, what starts or controls servers and processes, and Alembic's scripts."""
+"""Packages without a shell for asyncio: programs, what starts or controls servers and processes, Alembic's scripts."""
 
 EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
     "only sync": {
@@ -86,6 +86,7 @@ SYNC_ONLY: Final = {
     "expire_voided": WORKERS,
     "open_gated": WORKERS,
     "rebuild": WORKERS,
+    "relay": WORKERS,
     "reopen_gated": WORKERS,
     "resize_gated": WORKERS,
     "restock_gated": WORKERS,

@@ -16,11 +16,12 @@ if holder and holder ~= me and (kind or last_token > 0) and kind ~= 'fair' then
 end
 forget_the_absent()
 
--- 2. the caller's: handed over since its last request, or taken before with a lost reply
+-- 2. the caller's: handed over since its last request, or taken before with a lost reply. The process that handed it over
+--    need not have seen every token that the caller's has.
 if holder == me then
   local is_new = entry and true
   forget_me()
-  if last_token == 0 then
+  if last_token == 0 or last_token < tonumber(seen_token) + (is_new and 1 or 0) then
     give_to(me, process, ttl_ms)
   end
   redis.call('PEXPIRE', LOCK, ttl_ms)

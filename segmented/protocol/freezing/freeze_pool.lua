@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
 -- Stop a pool whose order database knows of changes that it lacks: no order is answered until it is rebuilt.
--- ARGV     1 epoch (the pool's, as the caller knows it)
+-- ARGV     1 epoch (the pool's, as the caller knows it)   2 latest (epoch in which it may have been since; 0: none)
 -- answers  {"missing"}
 --          {"late", epoch}   the pool is in another epoch: what the caller knows is not about it
 --          {"frozen", epoch, sequence, seen}
@@ -17,5 +17,10 @@ if not pool.frozen then
   pool.frozen = pool.epoch .. '-' .. digits(math.max(pool.sequence, tonumber(seen_sequence)))
   redis.call('HSET', META, 'frozen', pool.frozen)
   redis.pcall('PUBLISH', FREED, 'frozen')
+end
+local epoch, sequence = string.match(pool.frozen, '^(%d+)%-(%d+)$')
+if tonumber(epoch) < tonumber(ARGV[2]) then
+  pool.frozen = ARGV[2] .. '-' .. sequence
+  redis.call('HSET', META, 'frozen', pool.frozen)
 end
 return { 'frozen', pool.epoch, digits(pool.sequence), pool.frozen }

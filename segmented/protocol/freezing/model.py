@@ -9,7 +9,7 @@ from segmented import protocol as op
 from segmented.errors import PoolFrozen, PoolGated, PoolNotFrozen, PoolNotGated
 from segmented.keys import shard_keys
 from segmented.models import Frozen, Thawed, Verified
-from segmented.protocol.freezing.wire import another_epoch, check_counts, too_many_sold
+from segmented.protocol.freezing.wire import TooManySold, another_epoch, check_counts, counted_before
 from segmented.protocol.pool.model_records import even_parts, pool_entry
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ class FreezingModel:
             raise another_epoch(operation.sku, operation.epoch, pool.epoch)
         if pool.frozen is None:
             self._freeze(pool, (pool.epoch, pool.sequence))
+        if pool.frozen is not None and pool.frozen[0] < operation.latest:
+            pool.frozen = (operation.latest, pool.frozen[1])
         return Frozen(pool.sku, found=(pool.epoch, pool.sequence), seen=pool.frozen or (0, 0))
 
     def verify(self, operation: op.VerifyPool) -> Verified:
@@ -131,10 +133,16 @@ class FreezingModel:
             for order_id, state in dict(operation.decided).items()
             if order_id in pool.orders and pool.orders[order_id].state == "reserved"
         ]
-        reserved = pool.reserved - sum(record.quantity for record, _ in ending)
-        stocked = pool.state().stocked if operation.stocked is None else operation.stocked
+        found, counted = operation.reserved or (pool.reserved, pool.reserved)
+        if operation.is_last and found != pool.reserved:
+            raise counted_before(pool.sku)
+        reserved = counted - sum(record.quantity for record, _ in ending)
+        known = pool.state().stocked + _received(pool, operation) - _sent(pool, operation)
+        stocked = known if operation.stocked is None else operation.stocked
         if operation.is_last and operation.sold + reserved > stocked:
-            raise too_many_sold(operation, stocked=stocked, reserved=reserved)
+            raise TooManySold(pool.sku, sold=operation.sold, stocked=stocked, reserved=reserved)
+        if operation.is_last:
+            pool.reserved = counted
         for record, state in ending:
             pool.reserved -= record.quantity
             if state == "cancelled":
@@ -146,6 +154,7 @@ class FreezingModel:
             pool.leave_outbox(record.order_id)
 
     def _restart(self, pool: ModelPool, operation: op.ThawPool) -> Thawed:
+        _take_over(pool, operation)
         kept = pool.state().stocked
         stocked = kept if operation.stocked is None else operation.stocked
         pool.opened += stocked - kept
@@ -171,3 +180,30 @@ class FreezingModel:
     def scan_holds(self, operation: op.ScanHolds) -> tuple[int, tuple[str, ...]]:
         """Read all holds at once; a pool that is not open has none."""
         return 0, tuple(self._pools.found(operation.sku).holds) if self._pools.has(operation.sku) else ()
+
+
+def _received(pool: ModelPool, operation: op.ThawPool) -> int:
+    """Return the units that other shards have sent here, and the pool has forgotten."""
+    notes = [one for one in operation.transfers if one.kind == "sent"]
+    return sum(max(0, one.units - pool.received_from.get(one.other, (0, 0))[1]) for one in notes)
+
+
+def _sent(pool: ModelPool, operation: op.ThawPool) -> int:
+    """Return the units that other shards have received from here, and the pool has forgotten."""
+    notes = [one for one in operation.transfers if one.kind == "received"]
+    return sum(max(0, one.units - pool.sent_to.get(one.other, (0, 0))[1]) for one in notes)
+
+
+def _take_over(pool: ModelPool, operation: op.ThawPool) -> None:
+    """Take over what other shards have sent here and received from here, where it is more than the pool knows."""
+    pool.received += _received(pool, operation)
+    pool.sent += _sent(pool, operation)
+    for one in operation.transfers:
+        own = pool.received_from if one.kind == "sent" else pool.sent_to
+        number, units = own.get(one.other, (0, 0))
+        if one.units > units:
+            own[one.other] = (max(number, one.number), one.units)
+            if one.kind == "received":
+                pool.away.pop(one.other, None)
+        if one.kind == "sent":
+            pool.epochs_of[one.other] = max(pool.epochs_of.get(one.other, 0), one.epoch)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from segmented.models import Frozen, Thawed, Verified
+from segmented.models import Frozen, Thawed, Transfer, Verified
 from segmented.protocol.base import Operation
 
 
 @dataclass(frozen=True, slots=True)
 class FreezePool(Operation[Frozen]):
-    """Stop a pool of this `epoch`, because its order database knows of changes that it lacks."""
+    """Stop a pool of this `epoch`, because its order database, or another shard, knows of changes that it lacks."""
 
     sku: str
     epoch: int
+    latest: int = 0
+    """An epoch in which the pool may have been since: it is thawed in a later one only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class VerifyPool(Operation[Verified | str]):
 class ThawPool(Operation[Thawed | None]):
     """Let a frozen pool sell again in a later `epoch`, with `sold` units sold. None: `decided` is ended, more follows.
 
-    `decided` are reserved orders, up to 1,000, that the order database has sold or voided. With `is_last` the numbers
+    `decided` are reserved orders, up to 1,000, that were sold, voided or cancelled. With `is_last` the numbers
     are replaced: what is neither sold nor still reserved is free.
     """
 
@@ -48,6 +50,10 @@ class ThawPool(Operation[Thawed | None]):
     """Whether the order database is in this epoch."""
     decided: tuple[tuple[str, Literal["confirmed", "cancelled"]], ...] = ()
     is_last: bool = True
+    reserved: tuple[int, int] | None = None
+    """The pool's number of reserved units, and their number by its orders, which replaces it; None: it is right."""
+    transfers: tuple[Transfer, ...] = ()
+    """What other shards have sent to this one and received from it, with their epochs: what it lacks, it takes over."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,18 +7,23 @@
 -- again with a checkpoint of these numbers, and an entry says what happened. Safe to run twice.
 -- ARGV     1 epoch (later than the pool's)   2 stocked ("": as the pool has it)   3 sold
 --          4 stored ("1": the order database is in this epoch)   5 is_last ("1")
---          6 on: for each decided order, at most 1,000: order_id, "c" or "x"
+--          6 reserved, as the pool has it, and   7 as its orders have it, which replaces it ("": the pool's is right)
+--          8 how many notes of other shards follow, for each: "sent" (to this shard) or "received" (from it), number of
+--            the other shard, number of its last transfer, units of all, its epoch
+--          and on: for each decided order, at most 1,000: order_id, "c" or "x"
 -- answers  {"missing"}
 --          {"sells"}         it is not frozen
 --          {"gated"}         its order database must be in the epoch first
 --          {"not_gated"}     it has no order database
 --          {"late", epoch}   it, or its ledger, is in this epoch or a later one already
 --          {"too_many", stocked, reserved}   sold and reserved are more than were stocked
+--          {"counted_before"}   the pool's number of reserved units is not the given one: another call ended orders
 --          {"ending"}        the orders are ended, and more may follow
 --          {"thawed", state, replay}
 local LONGEST = 999999999999999 -- a number of 16 digits was written from outside
 local SEGMENTS_MAX = 4096
 local epoch, sold, is_stored, is_last = tonumber(ARGV[1]), tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5] == '1'
+local reserved_found, reserved_counted = tonumber(ARGV[6]), tonumber(ARGV[7])
 local pool = read_numbers()
 if not pool then
   return { 'missing' }
@@ -70,9 +75,54 @@ if epoch <= ledger_epoch or epoch > LONGEST then
   return { 'late', digits(math.max(ledger_epoch, tonumber(pool.epoch))) }
 end
 
+-- Another shard knows of units that this one forgot to have sent, or to have received: it takes them over. Their notes
+-- only grow, so the larger number is the right one.
+local noted, dropped = {}, {}
+local function note_of(field)
+  local number, count = string.match(redis.call('HGET', TRANSFERS, field) or '0 0', '^(%d+) (%d+)$')
+  if not number then
+    error(DRIFTED)
+  end
+  check_number(tonumber(number), 0, LONGEST)
+  check_number(tonumber(count), 0, LONGEST)
+  return tonumber(number), tonumber(count)
+end
+local function note(field, text)
+  noted[#noted + 1], noted[#noted + 2] = field, text
+end
+for index = 9, 8 + 5 * tonumber(ARGV[8]), 5 do
+  local kind, other, count = ARGV[index], ARGV[index + 1], tonumber(ARGV[index + 3])
+  local own = (kind == 'sent' and 'received:' or 'sent:') .. other
+  local last, known = note_of(own)
+  if count > known then
+    note(own, digits(math.max(last, tonumber(ARGV[index + 2]))) .. ' ' .. digits(count))
+    if kind == 'sent' then
+      received = received + count - known
+    else
+      sent = sent + count - known
+      dropped[#dropped + 1] = 'away:' .. other
+    end
+  end
+  if kind == 'sent' then
+    local before = redis.call('HGET', TRANSFERS, 'epoch:' .. other) or '0'
+    if not whole(before) then
+      error(DRIFTED)
+    end
+    note('epoch:' .. other, digits(math.max(tonumber(before), tonumber(ARGV[index + 4]))))
+  end
+end
+if is_last and reserved_counted then
+  if reserved_found ~= pool.reserved then
+    return { 'counted_before' }
+  end
+  pool.reserved = reserved_counted
+elseif is_last then
+  check_number(pool.reserved, 0, LONGEST)
+end
+
 -- 2. the decided orders
 local ids, letters, is_named = {}, {}, {}
-for index = 6, #ARGV, 2 do
+for index = 9 + 5 * tonumber(ARGV[8]), #ARGV, 2 do
   local id = ARGV[index]
   if not is_named[id] then
     ids[#ids + 1], letters[#letters + 1], is_named[id] = id, ARGV[index + 1], true
@@ -107,7 +157,7 @@ end
 -- 3. the numbers
 -- sold units that the pool has no orders for: their changes are lost
 local lost = sold - pool.confirmed + lost_before
-local kept = pool.opened + pool.restocked - pool.withdrawn + received - sent
+local kept = pool.opened + pool.restocked - pool.withdrawn + received - sent -- with what other shards know
 local stocked = tonumber(ARGV[2]) or kept
 local available = stocked - sold - pool.reserved
 if is_last and available < 0 then
@@ -139,6 +189,13 @@ if not is_last then
   write_bought()
   return { 'ending' }
 end
+if #noted > 0 then
+  redis.call('HSET', TRANSFERS, unpack(noted))
+  redis.call('HSET', META, 'sent', digits(sent), 'received', digits(received))
+end
+if #dropped > 0 then
+  redis.call('HDEL', TRANSFERS, unpack(dropped))
+end
 redis.call('DEL', STOCK)
 each_chunk(count, MANY, function(first, last)
   local shares, base, extra = {}, shares_of(available, count)
@@ -153,6 +210,7 @@ if pool.is_gated then
   redis.call('HSET', META, 'server', this_server)
 end
 write_pool(pool)
+note_server(pool)
 redis.call('HDEL', META, 'frozen')
 redis.pcall('PUBLISH', FREED, 'thawed')
 return { 'thawed', pool_state(), '0' }

@@ -26,12 +26,25 @@ def another_epoch(sku: str, epoch: int, found: int) -> InvalidInput:
     return InvalidInput(message)
 
 
-def too_many_sold(operation: op.ThawPool, *, stocked: int, reserved: int) -> InvalidInput:
-    """Return the error for more units sold and reserved than were ever stocked."""
-    message = (
-        f"{operation.sold} sold and {reserved} reserved are more than the {stocked} units that pool {operation.sku!r} "
-        f"ever had: check the number of sold units, at most {stocked - reserved} fit"
-    )
+class TooManySold(InvalidInput):
+    """More units of a frozen pool are sold and reserved than it ever had."""
+
+    def __init__(self, sku: str, *, sold: int, stocked: int, reserved: int = 0) -> None:
+        """Create the error with the pool and its units. Reserved orders can be cancelled, sold ones cannot."""
+        more = f"{sold} sold and {reserved} reserved units" if reserved else f"{sold} sold units"
+        super().__init__(
+            f"{more} are more than the {stocked} units that pool {sku!r} ever had: check the number, or give the units "
+            "ever stocked with stocked=N, in the command --stocked N"
+        )
+        self.sku = sku
+        self.sold = sold
+        self.stocked = stocked
+        self.reserved = reserved
+
+
+def counted_before(sku: str) -> InvalidInput:
+    """Return the error for a count of reserved units that another thaw has overtaken."""
+    message = f"another thaw of pool {sku!r} cancels orders: read its state and try again"
     return InvalidInput(message)
 
 
@@ -44,7 +57,7 @@ def check_counts(operation: op.ThawPool) -> None:
 
 
 def _encode_freeze(operation: op.FreezePool) -> Call:
-    return script_call("freeze_pool", keys_of(operation.sku), operation.epoch)
+    return script_call("freeze_pool", keys_of(operation.sku), operation.epoch, operation.latest)
 
 
 def _decode_freeze(operation: op.FreezePool, reply: Reply) -> Frozen:
@@ -56,9 +69,11 @@ def _decode_freeze(operation: op.FreezePool, reply: Reply) -> Frozen:
 def _encode_thaw(operation: op.ThawPool) -> Call:
     check_counts(operation)
     stocked = "" if operation.stocked is None else operation.stocked
-    flags = ("1" if operation.is_stored else "0", "1" if operation.is_last else "0")
+    flags = ("1" if operation.is_stored else "0", "1" if operation.is_last else "0", *(operation.reserved or ("", "")))
+    notes = [part for one in operation.transfers for part in (one.kind, one.other, one.number, one.units, one.epoch)]
     decided = [part for order_id, state in dict(operation.decided).items() for part in (order_id, LETTERS[state])]
-    return script_call("thaw_pool", keys_of(operation.sku), operation.epoch, stocked, operation.sold, *flags, *decided)
+    numbers = (operation.epoch, stocked, operation.sold, *flags, len(operation.transfers), *notes)
+    return script_call("thaw_pool", keys_of(operation.sku), *numbers, *decided)
 
 
 def _decode_thaw(operation: op.ThawPool, reply: Reply) -> Thawed | None:
@@ -73,7 +88,9 @@ def _decode_thaw(operation: op.ThawPool, reply: Reply) -> Thawed | None:
         case "late":
             raise another_epoch(sku, operation.epoch, int(reply[1]))
         case "too_many":
-            raise too_many_sold(operation, stocked=int(reply[1]), reserved=int(reply[2]))
+            raise TooManySold(sku, sold=operation.sold, stocked=int(reply[1]), reserved=int(reply[2]))
+        case "counted_before":
+            raise counted_before(sku)
         case "ending":
             return None
     kind_of(sku, reply)

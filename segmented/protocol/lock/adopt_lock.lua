@@ -24,6 +24,6 @@ end
 local token = noted[1]
 if not token then
   local time = redis.call('TIME')
-  token = string.format('%.0f', tonumber(time[1]) * 1000000 + tonumber(time[2]))
+  token = string.format('%.0f', math.max(tonumber(seen_token), tonumber(time[1]) * 1000000 + tonumber(time[2])))
 end
 return { 'held', string.format('%.0f', remaining_ms), token }

@@ -34,6 +34,8 @@ NAMES: Final = (
 )
 """In the order of the scripts' answers, from the second place on; the units of the segments follow."""
 TRANSFER: Final = re.compile(r"(sent|away|received):([0-9]{1,4})")
+THAWED: Final = re.compile(r"epoch:[0-9]{1,4} [0-9]{1,15}")
+"""A note of another shard's epoch, and its text."""
 TRANSFERRED: Final = re.compile(r"([0-9]{1,15}) ([0-9]{1,15})")
 MOMENT_MAX: Final = 1 << 62
 
@@ -99,6 +101,8 @@ def _transfers(flat: Sequence[Reply]) -> dict[str, Transfer | None]:
     found: dict[str, Transfer | None] = {}
     for index in range(0, len(flat), 2):
         field, said = readable(flat[index]), readable(flat[index + 1])
+        if THAWED.fullmatch(f"{field} {said}"):
+            continue
         about, numbers = TRANSFER.fullmatch(field), TRANSFERRED.fullmatch(said)
         found[f"transfer {field}"] = (
             Transfer(about[1], int(about[2]), int(numbers[1]), int(numbers[2])) if about and numbers else None  # type: ignore[arg-type]  # one of the three kinds

@@ -69,6 +69,8 @@ class ModelPool:
     """Other shard -> number and units of the last transfer there, until it is acknowledged."""
     received_from: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Other shard -> number of the last transfer from there, units of all transfers from there."""
+    epochs_of: dict[int, int] = field(default_factory=dict)
+    """Other shard -> the latest epoch noted of it; transfers from an earlier one add nothing."""
     sent: int = 0
     received: int = 0
     increases: int = 0

@@ -31,7 +31,7 @@ local base, extra = math.floor(stock / segment_count), stock % segment_count
 redis.call('HSET', META, 'layout', LAYOUT, 'epoch', ARGV[4], 'segment_count', ARGV[2], 'gated', ARGV[3], 'sequence', '0', 'fence', '0',
   'opened', ARGV[1], 'available', ARGV[1], 'reserved', '0', 'confirmed', '0', 'restocked', '0', 'withdrawn', '0',
   'sent', '0', 'received', '0', 'cursor', '0', 'chain', NO_DIGEST, 'customer_limit', ARGV[5], 'closed', '0',
-  'profile', ARGV[6])
+  'profile', ARGV[6], 'servers', this_server ~= '?' and this_server .. ':0' or '')
 if ARGV[3] == '1' then
   redis.call('HSET', META, 'server', this_server)
 end

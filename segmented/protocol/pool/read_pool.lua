@@ -18,12 +18,11 @@ if redis.call('EXISTS', LEDGER) > 0 then
     last_id = about[index] == 'last-generated-id' and about[index + 1] or last_id
   end
 end
-local more = redis.call('HMGET', META, 'fence', 'cursor', 'frozen', 'epoch', 'sequence', 'lost', 'relayed')
-local behind = tonumber(seen_epoch) - (tonumber(more[4] or '') or 0)
-if not more[3] and (behind > 0 or behind == 0 and (tonumber(more[5] or '') or 0) < tonumber(seen_sequence)) then
+local more = redis.call('HMGET', META, 'fence', 'cursor', 'frozen', 'epoch', 'sequence', 'lost', 'servers', 'relayed')
+if not more[3] and lacks_seen(tonumber(more[4] or '') or 0, tonumber(more[5] or '') or 0, more[7] or '') then
   more[3] = seen_epoch .. '-' .. seen_sequence
 end
-local relayed, age_ms = more[7] or '', 0
+local relayed, age_ms = more[8] or '', 0
 if string.match(relayed, '^%d+%-%d+$') and #relayed < 32 then
   local oldest = redis.pcall('XRANGE', LEDGER, '(' .. relayed, '+', 'COUNT', 1)[1]
   for index = 1, oldest and oldest[2] and #oldest[2] or 0, 2 do

@@ -1,7 +1,8 @@
 #!lua
 -- uses shared/seen.lua
 -- Let a reader in, unless a writer holds the lock or waits for it. Readers that overlap share one token: it names the
--- phase in which no writer got in. Safe to run twice: a repeat by the same holder renews its lease.
+-- phase in which no writer got in. Later ones get a new one if their process has seen a larger token, which the server
+-- forgot. Safe to run twice: a repeat by the same holder renews its lease.
 -- KEYS     1 lock (hash with PX: mode, token, holder)   2 fence (hash with PX: token, kind)
 --          3 readers (sorted set: holder id -> end in ms)   4 writers (sorted set: waiting holder id -> end in ms)
 --          5 freed (channel, unused)   6 opened (channel, unused)
@@ -37,13 +38,17 @@ if not is_replay and last_writer[2] and tonumber(last_writer[2]) > now then
 end
 
 -- 4. the first reader of a phase: remains of an earlier phase no longer count
-if not mode or redis.call('ZCOUNT', readers, '(' .. string.format('%.0f', now), '+inf') == 0 then
+local is_first = not mode or redis.call('ZCOUNT', readers, '(' .. string.format('%.0f', now), '+inf') == 0
+if is_first or tonumber(token) < tonumber(seen_token) then
   local last = tonumber(redis.call('HGET', fence, 'token') or '0')
   token = string.format('%.0f', next_token(last, tonumber(time[1]) * 1000000 + tonumber(time[2])))
-  redis.call('DEL', lock, readers)
+  if is_first then
+    redis.call('DEL', lock, readers)
+  end
   redis.call('HSET', lock, 'mode', 'read', 'token', token)
   redis.call('HSET', fence, 'token', token, 'kind', 'read_write')
-else
+end
+if not is_first then
   redis.call('ZREMRANGEBYSCORE', readers, '-inf', string.format('%.0f', now))
 end
 

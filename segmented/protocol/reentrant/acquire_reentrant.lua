@@ -35,12 +35,13 @@ local function lengthen(key, ms)
 end
 
 -- 3. free: entries of an owner that lost the lock no longer count. The token exceeds the last one even if that has
---    expired, because the server's clock has advanced.
+--    expired, because the server's clock has advanced. The same for a lock entered again, if its process has seen a
+--    larger token, which the server forgot.
 if not is_held then
   redis.call('DEL', entries)
   is_known = false
 end
-if not is_held or last == 0 then
+if not is_held or last == 0 or last < tonumber(seen_token) then
   local time = redis.call('TIME')
   last = next_token(last, tonumber(time[1]) * 1000000 + tonumber(time[2]))
   redis.call('HSET', fence, 'token', string.format('%.0f', last), 'kind', 'reentrant')

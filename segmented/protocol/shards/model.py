@@ -33,6 +33,7 @@ class ShardModel:
             op.SendUnits: self.send,
             op.ReceiveUnits: self.receive,
             op.AcknowledgeUnits: self.acknowledge,
+            op.NoteEpoch: self.note_epoch,
         }
 
     def read(self, operation: op.ReadDirectory) -> ShardDirectory | None:
@@ -57,7 +58,8 @@ class ShardModel:
         pool = self._pools.found(operation.shard)
         is_more_due = self._pools.give_back_some(pool, Room())
         away = tuple(
-            Transfer("away", target, *pool.away[target], pool.sent_to[target][1]) for target in sorted(pool.away)
+            Transfer("away", target, *pool.away[target], pool.sent_to[target][1], pool.epoch)
+            for target in sorted(pool.away)
         )
         return ShardFound(
             operation.shard, pool.available, pool.reserved, away, is_more_due, pool.increases, pool.sequence
@@ -67,7 +69,7 @@ class ShardModel:
         """Take units out for another shard."""
         pool, target = self._pools.found(operation.shard), operation.target
         if target in pool.away:
-            return Transfer("away", target, *pool.away[target], pool.sent_to[target][1])
+            return Transfer("away", target, *pool.away[target], pool.sent_to[target][1], pool.epoch)
         units = min(operation.units, pool.available)
         if units <= 0:
             return None
@@ -78,13 +80,15 @@ class ShardModel:
         pool.away[target] = (last + 1, units)
         pool.sent_to[target] = (last + 1, sum_before + units)
         pool.sent += units
-        return Transfer("away", target, last + 1, units, sum_before + units)
+        return Transfer("away", target, last + 1, units, sum_before + units, pool.epoch)
 
     def receive(self, operation: op.ReceiveUnits) -> Received:
         """Add the units that another shard has sent and that are missing here."""
         pool, source = self._pools.found(operation.shard), operation.source
         if sum(units for _, units in pool.received_from.values()) != pool.received:
             raise PoolDrifted(operation.shard)
+        if operation.epoch < pool.epochs_of.get(source, 0):
+            return Received(operation.number, 0, pool.epochs_of[source])
         units = operation.sent - pool.received_from.get(source, (0, 0))[1]
         if units <= 0:
             return Received(operation.number, 0)
@@ -103,5 +107,12 @@ class ShardModel:
         if not self._pools.has(operation.shard):
             return
         pool = self._pools.found(operation.shard)
-        if pool.away.get(operation.target, (0, 0))[0] == operation.number:
+        if pool.away.get(operation.target, (0, 0))[0] == operation.number and pool.epoch == operation.epoch:
             del pool.away[operation.target]
+
+    def note_epoch(self, operation: op.NoteEpoch) -> int:
+        """Note the epoch of another shard, and return the one noted before."""
+        pool = self._pools.found(operation.shard)
+        before = pool.epochs_of.get(operation.source, 0)
+        pool.epochs_of[operation.source] = max(before, operation.epoch)
+        return before

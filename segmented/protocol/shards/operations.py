@@ -4,6 +4,11 @@ The source takes units out for a target, notes them as away, and returns how man
 (`SendUnits`); the target adds what it lacks of that total (`ReceiveUnits`); then the source drops the note
 (`AcknowledgeUnits`). A source has one transfer to a target at a time, and numbers them. So any process can finish one,
 none can finish it twice, a late message changes nothing, and units that a target lost arrive with the next transfer.
+
+A shard that is thawed may have forgotten transfers. So first every other shard notes its next epoch (`NoteEpoch`), and
+adds no units of a transfer from an earlier one any more: what it has received from the thawed shard is final then. The
+thawed shard takes over what the others have sent to it and received from it where that is more than it knows
+(`ThawPool`). So the units of a forgotten transfer are in one shard, and free in none or one.
 """
 
 from __future__ import annotations
@@ -72,12 +77,24 @@ class ReceiveUnits(Operation[Received]):
     source: int
     number: int
     sent: int
+    epoch: int
+    """The source's epoch when it said so: an earlier one than this shard has noted of it adds nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgeUnits(Operation[None]):
-    """Drop the note that transfer `number` to the shard `target` is away: it has arrived."""
+    """Drop the note that transfer `number` of this `epoch` to the shard `target` is away: it has arrived."""
 
     shard: Shard
     target: int
     number: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoteEpoch(Operation[int]):
+    """Note that the shard `source` is thawed in `epoch`, unless a later one was noted. Returns the one noted before."""
+
+    shard: Shard
+    source: int
+    epoch: int

@@ -4,7 +4,9 @@
 -- however often and late this runs, and units that a shard lost in a failover arrive with the next transfer. This also
 -- works in a closed pool: the units came out of another such shard.
 -- ARGV     1 source (number of a shard)   2 number of the transfer   3 sent in all (units, this transfer included)
+--          4 epoch (of the source, when it answered so)
 -- answers  {"missing"}
+--          {"late", epoch}   the source was thawed in this later epoch: it may have forgotten the transfer
 --          {"received", units}   0: they arrived before
 --          {"drifted"}   the units of a segment, or a number, cannot be read; or the notes do not add up to the total
 local source, sent = ARGV[1], tonumber(ARGV[3])
@@ -12,10 +14,13 @@ local pool = read_pool()
 if not pool then
   return { 'missing' }
 end
-local totals, sum, got = redis.call('HGET', META, 'received'), 0, 0
+local totals, sum, got, latest = redis.call('HGET', META, 'received'), 0, 0, '0'
 local notes = redis.call('HGETALL', TRANSFERS)
 for index = 1, #notes, 2 do
   local other = string.match(notes[index], '^received:(%d+)$')
+  if notes[index] == 'epoch:' .. source then
+    latest = notes[index + 1]
+  end
   if other then
     local count = tonumber(string.match(notes[index + 1], '^%d+ (%d+)$') or '-1')
     sum = sum + count
@@ -24,8 +29,11 @@ for index = 1, #notes, 2 do
     end
   end
 end
-if sum ~= tonumber(totals and whole(totals) or '-1') or got < 0 then
+if sum ~= tonumber(totals and whole(totals) or '-1') or got < 0 or not string.match(latest, '^%d+$') then
   return { 'drifted' }
+end
+if tonumber(ARGV[4]) < tonumber(latest) then
+  return { 'late', latest }
 end
 local count = sent - got
 if count <= 0 then

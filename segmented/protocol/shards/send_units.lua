@@ -4,7 +4,7 @@
 -- shard at a time, so a repeat finds it.
 -- ARGV     1 target (number of a shard)   2 units (maximum)
 -- answers  {"missing"}   {"none"}   nothing is free
---          {"away", number, units, sent in all}
+--          {"away", number, units, sent in all, epoch}
 --          {"drifted"}   the units of the segments do not add up to the total, or a number cannot be read
 local target, wanted = ARGV[1], tonumber(ARGV[2])
 local pool = read_pool()
@@ -19,7 +19,7 @@ if not last or not (totals and whole(totals)) then
 end
 if found[1] then
   local number, count = string.match(found[1], '^(%d+) (%d+)$')
-  return number and { 'away', number, count, sum } or { 'drifted' }
+  return number and { 'away', number, count, sum, pool.epoch } or { 'drifted' }
 end
 local count = math.min(wanted, pool.available)
 if count <= 0 then
@@ -39,4 +39,4 @@ local in_all = digits(tonumber(sum) + count)
 redis.call('HSET', TRANSFERS, 'away:' .. target, number .. ' ' .. digits(count), 'sent:' .. target, number .. ' ' .. in_all)
 redis.call('HSET', META, 'sent', digits(tonumber(totals) + count))
 write_pool(pool)
-return { 'away', number, digits(count), in_all }
+return { 'away', number, digits(count), in_all, pool.epoch }

@@ -61,7 +61,8 @@ def _encode_look(operation: op.LookAtShard) -> Call:
 def _decode_look(operation: op.LookAtShard, reply: Reply) -> ShardFound:
     kind_of(operation.shard, reply)
     flat = [int(value) for value in reply[5]]
-    away = tuple(sorted(Transfer("away", *flat[first : first + 4]) for first in range(0, len(flat), 4)))
+    epoch = int(reply[7])
+    away = tuple(sorted(Transfer("away", *(*flat[first : first + 4], epoch)) for first in range(0, len(flat), 4)))
     return ShardFound(
         shard=operation.shard,
         available=int(reply[1]),
@@ -80,30 +81,44 @@ def _encode_send(operation: op.SendUnits) -> Call:
 def _decode_send(operation: op.SendUnits, reply: Reply) -> Transfer | None:
     if kind_of(operation.shard, reply) == "none":
         return None
-    return Transfer("away", operation.target, int(reply[1]), int(reply[2]), int(reply[3]))
+    return Transfer("away", operation.target, *map(int, reply[1:5]))
 
 
 def _encode_receive(operation: op.ReceiveUnits) -> Call:
-    return script_call("receive_units", keys_of(operation.shard), operation.source, operation.number, operation.sent)
+    numbers = (operation.source, operation.number, operation.sent, operation.epoch)
+    return script_call("receive_units", keys_of(operation.shard), *numbers)
 
 
 def _decode_receive(operation: op.ReceiveUnits, reply: Reply) -> Received:
-    kind_of(operation.shard, reply)
+    if kind_of(operation.shard, reply) == "late":
+        return Received(operation.number, 0, int(reply[1]))
     return Received(operation.number, int(reply[1]))
 
 
 def _encode_acknowledge(operation: op.AcknowledgeUnits) -> Call:
-    return script_call("acknowledge_units", [shard_keys(operation.shard).transfers], operation.target, operation.number)
+    keys = shard_keys(operation.shard)
+    numbers = (operation.target, operation.number, operation.epoch)
+    return script_call("acknowledge_units", [keys.transfers, keys.meta], *numbers)
 
 
 def _decode_acknowledge(_: op.AcknowledgeUnits, __: Reply) -> None:
     """Ignore whether the transfer was away: it is not any more."""
 
 
+def _encode_note_epoch(operation: op.NoteEpoch) -> Call:
+    keys = shard_keys(operation.shard)
+    return script_call("note_epoch", [keys.meta, keys.transfers], operation.source, operation.epoch)
+
+
+def _decode_note_epoch(operation: op.NoteEpoch, reply: Reply) -> int:
+    kind_of(operation.shard, reply)
+    return int(reply[1])
+
+
 # --- replicas ---
 
 
-def _await_replica(operation: op.SendUnits | op.ReceiveUnits, answer: AnswerT) -> Exchange[AnswerT]:
+def _await_replica(operation: op.SendUnits | op.ReceiveUnits | op.NoteEpoch, answer: AnswerT) -> Exchange[AnswerT]:
     """Wait until a replica, if there is one, acknowledges the writes: a failover would otherwise duplicate the units.
 
     Units whose sending is not acknowledged stay away until the next process completes the transfer.
@@ -126,4 +141,5 @@ CODECS: Final = {
     op.SendUnits: Codec(_encode_send, _decode_send, finish=_await_replica, acknowledges=always),
     op.ReceiveUnits: Codec(_encode_receive, _decode_receive, finish=_await_replica, acknowledges=always),
     op.AcknowledgeUnits: Codec(_encode_acknowledge, _decode_acknowledge),
+    op.NoteEpoch: Codec(_encode_note_epoch, _decode_note_epoch, finish=_await_replica),
 }

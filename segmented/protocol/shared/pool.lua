@@ -21,9 +21,12 @@
 -- A pool that is behind what the caller's process has seen (shared/seen.lua) has lost changes: it is frozen at once (meta:
 -- frozen is the epoch and sequence that were seen), and the script fails with FROZEN. A gated pool that was last verified
 -- against its order database on another server (meta: server) may have lost what nobody has seen: UNVERIFIED.
+-- meta: servers are the last servers of the pool, oldest first, each with the sequence number at which it took over:
+-- "id:number id:number". So a change is missed that was seen on one server, and is not in what the next one began with.
 local META, STOCK, FREE, ORDERS, HOLDS, LEDGER, LOCK, FREED, CUSTOMERS, CHANGES, TRANSFERS, OUTBOX, ENTRIES, DEAD =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13],
   KEYS[14]
+local SERVERS_MAX = 8
 local DUE_MAX = 16
 local DUE_IN_ALL_MAX = 160
 local MANY = 1000
@@ -119,7 +122,7 @@ end
 local function read_numbers()
   local found = redis.call('HMGET', META, 'epoch', 'segment_count', 'gated', 'sequence', 'available', 'reserved',
     'confirmed', 'fence', 'cursor', 'chain', 'customer_limit', 'closed', 'opened', 'restocked', 'withdrawn', 'increases',
-    'frozen', 'layout', 'server', 'profile')
+    'frozen', 'layout', 'server', 'profile', 'servers')
   check_layout(found[18])
   local increases = found[16] or '0'
   if not found[1] then
@@ -136,7 +139,7 @@ local function read_numbers()
     customer_limit = tonumber(found[11]), is_closed = found[12] == '1', opened = tonumber(found[13]),
     restocked = tonumber(found[14]), withdrawn = tonumber(found[15]),
     increases = string.match(increases, '^%d+$') and #increases < 16 and tonumber(increases) or nil,
-    server = found[19], profile = found[20] }
+    server = found[19], profile = found[20], servers = found[21] or '' }
   pool.frozen = found[17] and frozen_at(pool, found[17])
   if pool.customer_limit > 0 then
     redis.call('HLEN', CUSTOMERS)
@@ -144,21 +147,64 @@ local function read_numbers()
   return pool
 end
 
+-- Return whether a pool lacks the change that the process has seen. If it was seen on an earlier server, other changes
+-- may have its number: it is there if the next server began with it. A pool that has all its servers, and not that one, has
+-- lost all that happened there.
+local function lacks_seen(epoch, sequence, servers)
+  local behind, seen = tonumber(seen_epoch) - epoch, tonumber(seen_sequence)
+  if behind ~= 0 or sequence < seen then
+    return behind >= 0
+  end
+  if seen_server == '' or this_server == '?' then
+    return false
+  end
+  local is_known, ended, count, first = false, nil, 0, nil
+  for server, number in string.gmatch(servers, '(%w+):(%d+)') do
+    if server == seen_server then
+      is_known, ended = true, nil
+    else
+      ended = ended or is_known and tonumber(number)
+    end
+    count, first = count + 1, first or tonumber(number)
+  end
+  if not is_known then
+    return count < SERVERS_MAX or seen > first
+  end
+  return seen > (ended or sequence)
+end
+
 -- Freeze a pool that lacks changes which a process has seen: no order is answered from what is left of it. Its waiters
 -- are woken, so that they learn of it. A script that may not write only takes it for frozen.
 local function freeze_if_behind(pool)
-  local behind = tonumber(seen_epoch) - tonumber(pool.epoch)
-  if not pool.frozen and (behind > 0 or behind == 0 and pool.sequence < tonumber(seen_sequence)) then
+  if not pool.frozen and lacks_seen(tonumber(pool.epoch), pool.sequence, pool.servers) then
     pool.frozen = seen_epoch .. '-' .. seen_sequence
     redis.pcall('HSET', META, 'frozen', pool.frozen)
     redis.pcall('PUBLISH', FREED, 'frozen')
   end
 end
 
+-- Note a new server with the change that it begins with, before it changes anything. A script that may not write notes
+-- nothing, so what it answers is not remembered as seen on this server.
+local function note_server(pool)
+  if this_server == '?' or string.match(pool.servers, '(%w+):%d+$') == this_server then
+    return
+  end
+  local kept = {}
+  for server in string.gmatch(pool.servers, '%w+:%d+') do
+    kept[#kept + 1] = server
+  end
+  kept[#kept + 1] = this_server .. ':' .. digits(pool.sequence)
+  pool.servers = table.concat(kept, ' ', math.max(1, #kept - SERVERS_MAX + 1))
+  redis.pcall('HSET', META, 'servers', pool.servers)
+end
+
 local function check_seen(pool)
   freeze_if_behind(pool)
   if pool.frozen then
     error({ err = 'FROZEN ' .. pool.epoch .. '-' .. digits(pool.sequence) .. ' ' .. pool.frozen })
+  end
+  if not pool.is_gated or pool.server == this_server then
+    note_server(pool)
   end
 end
 

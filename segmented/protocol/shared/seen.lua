@@ -1,9 +1,9 @@
 -- The caller's process has seen of the name: the highest epoch, sequence number and fencing token, zeros at first.
--- Then the identity of this server, as it told the connection: "?" if it tells none. Then the profile of the pool, but only
--- if the caller waits for it (shared/profile.lua). The store adds them as one last item to the arguments that a script
--- names, joined by "-".
-local seen_epoch, seen_sequence, seen_token, this_server, seen_profile =
-  string.match(table.remove(ARGV), '^(%d+)%-(%d+)%-(%d+)%-([^-]+)%-?(.*)$')
+-- Then the identity of this server, as it told the connection: "?" if it tells none. Then, if it is another one, that of
+-- the server on which the sequence number was seen. Then the profile of the pool, but only if the caller waits for it
+-- (shared/profile.lua). The store adds them as one last item to the arguments that a script names, joined by "-".
+local seen_epoch, seen_sequence, seen_token, this_server, seen_server, seen_profile =
+  string.match(table.remove(ARGV), '^(%d+)%-(%d+)%-(%d+)%-([^-]+)%-?([^-]*)%-?(.*)$')
 
 -- The fencing token of a new grant: above the last one, above every one that the caller's process has seen, and not behind
 -- the server's clock in microseconds. So tokens grow although the last ones are lost: with an expired fence, or after a

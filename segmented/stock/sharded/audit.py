@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from segmented import protocol as op
 from segmented.errors import PoolDrifted
-from segmented.models import Transfer
-from segmented.models.shards import units_away
+from segmented.models.shards import note_of, units_away
 from segmented.plans import perform
 from segmented.stock.audit import AuditReport, Drift, audit_plan
 from segmented.stock.repair import Repair, repair_plan
@@ -27,7 +26,7 @@ from segmented.stock.sharded.opening import all_plan, summed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from segmented.models import PoolState, ShardDirectory, ShardedState
+    from segmented.models import PoolState, ShardDirectory, ShardedState, Transfer
     from segmented.plans import Plan
     from segmented.stock.sharded.gathering import Gathering
 
@@ -183,13 +182,13 @@ def _mend_plan(directory: ShardDirectory, drift: Drift, *, yes: bool) -> Plan[Re
     giver, taker = (yield from perform(op.ReadPool(source))), (yield from perform(op.ReadPool(target)))
     if not (_adds_up(giver) and _adds_up(taker)):
         return told("cannot be mended: a shard's notes of its transfers were changed, so units would be added twice")
-    sent, received = _note(giver, "sent", target.number), _note(taker, "received", source.number)
+    sent, received = note_of(giver, "sent", target.number), note_of(taker, "received", source.number)
     lacking = sent.units - received.units
     if lacking <= 0:
         return told(unclear)
     if not yes:
         return told(f"{lacking} units would be brought in")
-    came = yield from perform(op.ReceiveUnits(target, source.number, sent.number, sent.units))
+    came = yield from perform(op.ReceiveUnits(target, source.number, sent.number, sent.units, epoch=giver.epoch))
     return Repair(drift.kind, None, f"{drift.detail}: {came.units} units were brought in", is_done=True)
 
 
@@ -197,8 +196,3 @@ def _adds_up(state: PoolState) -> bool:
     """Return whether a shard's notes of its transfers add up to its totals; a shard that lost data has lost both."""
     totals = {"sent": state.sent, "received": state.received}
     return all(sum(one.units for one in state.transfers if one.kind == kind) == totals[kind] for kind in totals)
-
-
-def _note(state: PoolState, kind: Literal["sent", "received"], other: int) -> Transfer:
-    found = (one for one in state.transfers if (one.kind, one.other) == (kind, other))
-    return next(found, Transfer(kind, other, 0, 0))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from segmented import protocol as op
 from segmented.errors import (
     AcquireTimeout,
+    InvalidInput,
     LeaseLost,
     PoolDrifted,
     SegmentedError,
@@ -180,9 +181,16 @@ class Gathering:
         """Finish a transfer that may or may not have arrived."""
         if not 0 <= transfer.other < len(self.shards) or transfer.other == source.number:
             raise PoolDrifted(source)
-        target = self.shards[transfer.other]
-        yield from perform(op.ReceiveUnits(target, source.number, transfer.number, transfer.sent))
-        yield from perform(op.AcknowledgeUnits(source, transfer.other, transfer.number))
+        target, epoch = self.shards[transfer.other], transfer.epoch
+        received = yield from perform(
+            op.ReceiveUnits(target, source.number, transfer.number, transfer.sent, epoch=epoch)
+        )
+        if not received.later_epoch:
+            yield from perform(op.AcknowledgeUnits(source, transfer.other, transfer.number, epoch))
+            return
+        # The source was to be thawed in a later epoch. If it still sells in this one, it has forgotten that.
+        with suppress(InvalidInput):
+            yield from perform(op.FreezePool(source, epoch))
 
     def finish_all_plan(self) -> Plan[int]:
         """Finish every pending transfer; return how many there were."""

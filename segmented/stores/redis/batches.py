@@ -84,7 +84,6 @@ class _Request:
         self._seen = seen
         self._peer = peer
         self._call: Call
-        self._name: str | None = None
         self._is_native = False
 
     def encode(self) -> Sequence[Command]:
@@ -96,8 +95,8 @@ class _Request:
                 return commands
         self._is_native = False
         self._call = self._codec.encode(self.operation)
-        self._name = self._seen.added_to(self._call, self._peer.server)
-        self.profile = self._seen.profile_for(self._name, self._codec, self.operation)
+        self._seen.added_to(self._call, self._peer.server)
+        self.profile = self._seen.profile_for(self._call, self._codec, self.operation)
         return (whole(self._call) if self.is_whole else by_digest(self._call),)
 
     def read(self, replies: list[Reply], where: str, *, is_acknowledged: bool) -> None:
@@ -120,7 +119,8 @@ class _Request:
             self.answer = error
             return
         is_kept = is_acknowledged and self.profile is not None
-        self._seen.learn(self._name, self._codec, reply, self.answer, is_acknowledged=is_kept)
+        server = self._peer.server
+        self._seen.learn(self._call, self._codec, reply, self.answer, server, is_acknowledged=is_kept)
 
     def doubt(self) -> None:
         """Read the answer as one to a repeat."""

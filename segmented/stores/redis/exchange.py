@@ -65,10 +65,10 @@ SMALL: Final = 4_096
 class Seen:
     """Memory of the names that a store has seen on its server, so that a server that forgot some of it is noticed.
 
-    By the first key of a script: a pool's highest epoch with its highest sequence number, and the highest fencing token
-    of a pool or lock. Scripts that declare so get them as the last argument, with the identity of the connection's
-    server. A pool that is behind is frozen, a gated one of another server must be verified first, and a new token
-    exceeds all. Thread-safe.
+    By the first key of a script: a pool's highest epoch with its highest sequence number and the server on which it was
+    seen, and the highest fencing token of a pool or lock. Scripts that declare so get them as the last argument, with
+    the identity of the connection's server. A pool that is behind is frozen, a gated one of another server must be
+    verified first, and a new token exceeds all. Thread-safe.
     """
 
     lock: ClassVar[threading.Lock] = threading.Lock()
@@ -77,28 +77,32 @@ class Seen:
         """Create an empty memory."""
         self._pools: dict[str, Sight] = {}
         self._locks: dict[str, Sight] = {}
+        self._servers: dict[str, str] = {}
         self._profiles: dict[str, Profile] = {}
         self._gated: set[str] = set()
         """Gated pools among those whose profile waits."""
         self._reported: set[tuple[str, tuple[int, int]]] = set()
         self.on_frozen: Callable[[PoolFrozen], None] | None = None
 
-    def added_to(self, call: Call, server: str) -> str | None:
-        """Append the numbers to the call's arguments and return their name, or None for a script that takes none."""
+    def added_to(self, call: Call, server: str) -> None:
+        """Append the numbers to the arguments of a call whose script takes them."""
         if call.script is None or not call.script.takes_seen:
+            return
+        name = call.keys[0]
+        sight, seen_on = self._pools.get(name) or self._locks.get(name), self._servers.get(name, server)
+        seen = f"0-0-0-{server}" if sight is None else "{}-{}-{}-{}".format(*sight, server)
+        profile = self._profiles.get(name)
+        if seen_on != server or profile is not None:
+            seen = f"{seen}-{'' if seen_on == server else seen_on}-{'' if profile is None else profile}"
+        call.arguments = (*call.arguments, seen)
+
+    def profile_for(self, call: Call, codec: Codec, operation: object) -> Profile | None:
+        """Return the profile that the answer of this operation must wait for, if any."""
+        if codec.acknowledges is None or not self._profiles or not call.keys:
             return None
         name = call.keys[0]
-        sight = self._pools.get(name) or self._locks.get(name)
-        told = f"0-0-0-{server}" if sight is None else "{}-{}-{}-{}".format(*sight, server)
         profile = self._profiles.get(name)
-        call.arguments = (*call.arguments, told if profile is None else f"{told}-{profile}")
-        return name
-
-    def profile_for(self, name: str | None, codec: Codec, operation: object) -> Profile | None:
-        """Return the profile that the answer of this operation must wait for, if any."""
-        if codec.acknowledges is None or name not in self._profiles:
-            return None
-        return self._profiles.get(name) if codec.acknowledges(operation, name in self._gated) else None
+        return profile if profile is not None and codec.acknowledges(operation, name in self._gated) else None
 
     def learns_profile(self, call: Call, refused: ResponseError) -> bool:
         """Return whether a script has changed nothing but told another profile of its pool than the call said."""
@@ -118,23 +122,23 @@ class Seen:
         return True
 
     def learn(
-        self, name: str | None, codec: Codec, reply: Reply, answer: object, *, is_acknowledged: bool = False
+        self, call: Call, codec: Codec, reply: Reply, answer: object, server: str, *, is_acknowledged: bool = False
     ) -> None:
-        """Remember what the answer to a call tells of its name.
+        """Remember what the answer to a call, from this server, tells of its name.
 
         Of a pool whose profile waits, only changes that were acknowledged count: losing any other is no loss.
         """
-        if name is None:
+        if call.script is None or not call.script.takes_seen:
             return
         if codec.sight is not None:
             sight = codec.sight(reply, answer)
         else:
             epoch, sequence = getattr(answer, "epoch", 0), getattr(answer, "sequence", 0)
             sight = (epoch, sequence if epoch else 0, getattr(answer, "fencing_token", None) or 0)
-        if sight is not None and name in self._profiles and not is_acknowledged:
+        if sight is not None and call.keys[0] in self._profiles and not is_acknowledged:
             sight = (sight[0], 0, 0)
         if sight is not None and sight != NOTHING:
-            self.note(name, sight)
+            self.note(call.keys[0], sight, server, is_sure=call.script.writes)
 
     def error(self, operation: object, refused: ResponseError) -> Exception:
         """Return our error for a pool that lost changes or may have, or of another release; others unchanged."""
@@ -167,19 +171,19 @@ class Seen:
         except Exception:
             LOGGER.exception("on_frozen failed")
 
-    def note(self, name: str, sight: Sight) -> None:
-        """Remember what was seen of a name. A later epoch begins with its own sequence numbers."""
-        epoch, sequence, token = sight
+    def note(self, name: str, sight: Sight, server: str, *, is_sure: bool = True) -> None:
+        """Remember what was seen of a name, on which server only if the pool is sure to have noted it."""
         with Seen.lock:
-            if not epoch and name not in self._pools:
+            if not sight[0] and name not in self._pools:
                 self._note_lock(name, sight)
                 return
             known = self._pools.get(name, NOTHING)
-            if epoch < known[0]:
-                epoch, sequence = known[:2]
-            elif epoch == known[0]:
-                sequence = max(sequence, known[1])
-            self._pools[name] = (epoch, sequence, max(token, known[2]))
+            is_sure = server != "?" and (is_sure or self._servers.get(name) == server)
+            if is_sure and sight[:2] >= known[:2]:
+                self._servers[name] = server
+            elif sight[:2] > known[:2]:
+                self._servers.pop(name, None)
+            self._pools[name] = (*max(sight[:2], known[:2]), max(sight[2], known[2]))
 
     def _note_lock(self, name: str, sight: Sight) -> None:
         known = self._locks.pop(name, None)
@@ -221,8 +225,8 @@ def perform_one(operation: Operation[AnswerT], seen: Seen, peer: Peer, attempt: 
 def _by_script(codec: Codec, operation: Operation[Any], seen: Seen, peer: Peer) -> Exchange[Any]:
     """Run the operation's script, and behind it the command that waits for the pool's profile, if it has such a one."""
     call = codec.encode(operation)
-    name = seen.added_to(call, peer.server)
-    profile = seen.profile_for(name, codec, operation)
+    seen.added_to(call, peer.server)
+    profile = seen.profile_for(call, codec, operation)
     waits, patience = () if profile is None else (profile_wait(profile),), 0.0 if profile is None else profile.seconds
     reply, *counts = yield Send((by_digest(call), *waits), patience)
     if isinstance(reply, NoScriptError):  # after a restart, a SCRIPT FLUSH or a change of server
@@ -233,10 +237,10 @@ def _by_script(codec: Codec, operation: Operation[Any], seen: Seen, peer: Peer) 
         raise seen.error(operation, reply)
     answer = codec.decode(operation, reply)
     if profile is None:
-        seen.learn(name, codec, reply, answer)
+        seen.learn(call, codec, reply, answer, peer.server)
         return answer
     lacking = shortfall(profile, counts[0])
-    seen.learn(name, codec, reply, answer, is_acknowledged=lacking is None)
+    seen.learn(call, codec, reply, answer, peer.server, is_acknowledged=lacking is None)
     if lacking is not None:
         answer = unknown(operation, answer, profile, lacking)
         if isinstance(answer, SegmentedError):

@@ -19,6 +19,7 @@ from segmented.errors import (
 )
 from segmented.keys import lock_keys, shard_keys
 from segmented.models import Frozen, Granted, Lost, Opened, Order, Released, Reserved, Settled
+from segmented.protocol.freezing.wire import TooManySold
 from tests.contract.pools.shop import Shop, frozen
 
 if TYPE_CHECKING:
@@ -141,9 +142,9 @@ def test_a_pool_is_thawed_twice_with_other_numbers_and_its_books_are_right(shop:
 def test_more_sold_than_there_ever_was_is_refused_and_nothing_changes(shop: Shop) -> None:
     frozen(shop)
     pool = shop.side.pool(shop.sku)
-    sentence = rf"^9 sold and 2 reserved are more than the 10 units that pool '{shop.sku}' ever had: "
-    with pytest.raises(InvalidInput, match=sentence):
-        pool.thaw(sold=9)
+    sentence = rf"^9 sold and 2 reserved units are more than the 10 units that pool '{shop.sku}' ever had: "
+    with pytest.raises(TooManySold, match=sentence):
+        shop.side.execute(op.ThawPool(shop.sku, 2, 9))
     state = pool.state()
     assert (state.frozen, state.confirmed, state.reserved, state.available) == ((1, 4), 1, 2, 7)
     assert pool.thaw(sold=8).state.available == 0
@@ -172,6 +173,8 @@ def test_only_the_order_database_thaws_a_gated_pool_and_only_a_gated_one(shop: S
     shop.side.execute(op.FreezePool(shop.sku, 1))
     with pytest.raises(PoolGated):
         shop.side.pool(shop.sku).thaw(sold=0)
+    with pytest.raises(PoolGated):
+        shop.side.execute(op.ThawPool(shop.sku, 2, 0))
     assert shop.side.execute(op.ThawPool(shop.sku, 2, 0, 10, is_stored=True)) is not None
     other = Shop(shop.side, shop.side.name())
     other.open(10, 4)
@@ -272,6 +275,16 @@ def test_a_process_that_is_the_first_to_see_the_loss_thaws_the_pool(redis_shop: 
     pool = shop.side.pool(shop.sku)
     assert pool.state().frozen == (1, 2)  # as this process knows; nobody has frozen the pool yet
     assert (pool.thaw(sold=1).state.epoch, pool.state().available) == (2, 9)
+
+
+def test_the_thaw_of_a_process_that_is_the_first_to_see_the_loss_is_not_refused(redis_shop: Shop) -> None:
+    shop = redis_shop
+    shop.open(10, 4)
+    with forgotten(shop):
+        shop.granted("lost")
+    thawed = shop.side.execute(op.ThawPool(shop.sku, 2, 1))
+    assert thawed is not None
+    assert (thawed.state.epoch, thawed.state.available, thawed.replay) == (2, 9, False)
 
 
 def test_a_pool_that_lost_nothing_sells_on(redis_shop: Shop) -> None:

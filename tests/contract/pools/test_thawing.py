@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pytest
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolFrozen, StoreRefused, WrongKind
 from segmented.models import LimitReached, Reserved
+from segmented.stock.thawing import thaw_plan
 from tests.contract.pools.shop import Shop, frozen
 
 if TYPE_CHECKING:
@@ -150,3 +151,107 @@ def test_a_pool_is_thawed_above_the_epoch_of_its_ledger(redis_shop: Shop) -> Non
     assert pool.thaw(sold=4).state.epoch == 10
     assert isinstance(shop.reserve("next"), Reserved)
     assert pool.audit().is_clean
+
+
+# --- the operator's number is always usable ---
+
+
+def test_reservations_that_the_operators_number_leaves_no_units_for_are_cancelled_newest_first(shop: Shop) -> None:
+    shop.open(10, 4)
+    for order_id in ("first", "second", "third"):
+        shop.reserved(order_id, 2)
+    shop.side.execute(op.FreezePool(shop.sku, 1))
+    pool = shop.side.pool(shop.sku)
+    thawed = pool.thaw(sold=7)
+    state = thawed.state
+    assert (thawed.cancelled_count, state.confirmed, state.reserved, state.available) == (2, 7, 2, 1)
+    assert [shop.confirm(order_id).state for order_id in ("first", "second", "third")] == [
+        "confirmed",
+        "cancelled",
+        "cancelled",
+    ]
+    assert isinstance(shop.reserve("new"), Reserved)
+    report = pool.audit()
+    assert (report.is_clean, report.drift, report.oversold) == (True, (), 0)
+
+
+def test_a_restock_that_was_forgotten_is_named_with_the_units_ever_stocked(shop: Shop) -> None:
+    frozen(shop)
+    pool = shop.side.pool(shop.sku)
+    sentence = rf"^11 sold units are more than the 10 units that pool '{shop.sku}' ever had: check the number, or give"
+    with pytest.raises(InvalidInput, match=sentence):
+        pool.thaw(sold=11)
+    assert (pool.state().frozen, pool.state().reserved) == ((1, 4), 2)
+    thawed = pool.thaw(sold=11, stocked=15)
+    state = thawed.state
+    assert (thawed.cancelled_count, state.stocked, state.confirmed, state.reserved) == (0, 15, 11, 2)
+    assert state.available == 2
+    assert pool.audit().is_clean
+
+
+def test_a_number_of_stocked_units_below_what_is_sold_is_refused_and_nothing_changes(shop: Shop) -> None:
+    frozen(shop)
+    pool = shop.side.pool(shop.sku)
+    before = pool.state()
+    with pytest.raises(InvalidInput, match=r"^5 sold units are more than the 4 units that pool"):
+        pool.thaw(sold=5, stocked=4)
+    assert pool.state() == before
+
+
+def test_cancelled_reservations_count_for_their_customers_no_more(shop: Shop) -> None:
+    shop.open(4, 2, customer_limit=2)
+    for order_id, customer_id in (("old", "ann"), ("new", "bob")):
+        assert isinstance(shop.reserve(order_id, 2, customer_id=customer_id), Reserved)
+    shop.side.execute(op.FreezePool(shop.sku, 1))
+    assert shop.side.pool(shop.sku).thaw(sold=2).cancelled_count == 1
+    shop.restock(2, "more")
+    assert isinstance(shop.reserve("again", 2, customer_id="bob"), Reserved)
+    assert isinstance(shop.reserve("third", 1, customer_id="ann"), LimitReached)
+
+
+@pytest.mark.parametrize("said", ["-5", "0", "9", "3"])
+def test_a_thaw_counts_the_reserved_units_of_the_orders_and_not_the_pools_number(redis_shop: Shop, said: str) -> None:
+    shop = redis_shop
+    frozen(shop)
+    shop.side.raw().hset(shop.keys.meta, "reserved", said)
+    pool = shop.side.pool(shop.sku)
+    state = pool.thaw(sold=4).state
+    assert (state.confirmed, state.reserved, state.available) == (4, 2, 4)
+    report = pool.audit()
+    assert (report.is_clean, report.drift, report.oversold) == (True, (), 0)
+
+
+def test_a_thaw_that_is_not_told_how_many_are_reserved_refuses_a_negative_number(redis_shop: Shop) -> None:
+    shop = frozen(redis_shop)
+    shop.side.raw().hset(shop.keys.meta, "reserved", "-5")
+    before = contents(shop)
+    with pytest.raises(StoreRefused, match=r"DRIFTED a number of the pool is missing or cannot be read"):
+        shop.side.execute(op.ThawPool(shop.sku, 2, 4))
+    assert contents(shop) == before
+
+
+def test_a_count_that_another_thaw_has_overtaken_is_refused_and_nothing_changes(shop: Shop) -> None:
+    frozen(shop)
+    before = shop.state()
+    with pytest.raises(InvalidInput, match=r"^another thaw of pool '.*' cancels orders: read its state and try again$"):
+        shop.side.execute(op.ThawPool(shop.sku, 2, 4, reserved=(3, 2)))
+    assert shop.state() == before
+
+
+def test_a_pool_that_only_this_process_knows_to_be_behind_is_frozen_for_all_before_its_orders_are_counted(
+    redis_shop: Shop,
+) -> None:
+    shop = redis_shop
+    frozen(shop)
+    asked: list[type] = []
+    plan = thaw_plan(op.ThawPool(shop.sku, 0, 4))
+    reply: Any = None
+    while True:
+        try:
+            effect = plan.send(reply)
+        except StopIteration:
+            break
+        asked.append(type(effect))
+        reply = shop.side.execute(cast("op.Operation[Any]", effect))
+    assert asked[:3] == [op.ReadPool, op.FreezePool, op.ReadPool]
+    assert asked[-1] is op.ThawPool

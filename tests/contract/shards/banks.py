@@ -28,10 +28,10 @@ class TransferShard(Shop):
         return self.side.execute(op.SendUnits(self.shard, target, units))
 
     def receive(self, number: int, sent: int, source: int = 0) -> Received:
-        return self.side.execute(op.ReceiveUnits(self.shard, source, number, sent))
+        return self.side.execute(op.ReceiveUnits(self.shard, source, number, sent, epoch=1))
 
     def acknowledge(self, number: int, target: int = 1) -> None:
-        self.side.execute(op.AcknowledgeUnits(self.shard, target, number))
+        self.side.execute(op.AcknowledgeUnits(self.shard, target, number, epoch=1))
 
     def increases(self) -> int:
         return self.look().increases

@@ -13,8 +13,7 @@ from segmented.models import Order, Reserved, ShardDirectory, SoldOut, TooFew
 from segmented.plans import Batch
 from tests.contract.interposed import asked_by, asks, interposed, process_of
 from tests.contract.pools.shop import LONG_MS, SHORT_MS, SHORT_PASSES
-from tests.contract.shards.sharding import at_home_in, check_all, sharded, shards_of, taken
-from tests.contract.shards.test_sharded_lost import remembered
+from tests.contract.shards.sharding import at_home_in, check_all, remembered, sharded, shards_of, taken
 from tests.fixtures.stores import another_process
 
 if TYPE_CHECKING:

@@ -250,7 +250,7 @@ def test_units_that_others_have_sent_and_left_are_brought_in(side: Side, pool: S
     assert side.execute(op.SendUnits(shards[0], 1, 4)) is not None
     sent = side.execute(op.SendUnits(shards[2], 1, 2))
     assert sent is not None
-    side.execute(op.ReceiveUnits(shards[1], 2, sent.number, sent.sent))
+    side.execute(op.ReceiveUnits(shards[1], 2, sent.number, sent.sent, epoch=1))
     report = pool.audit()
     assert (report.is_clean, report.away, report.state.available) == (True, 4, 7)
     assert taken(pool.reserve("a", quantity=STOCK)) == STOCK
@@ -321,7 +321,7 @@ def test_a_transfer_that_was_received_twice_with_its_ledger_is_named(
     shards = shards_of(plain_redis_side, plain.sku)
     plain_redis_side.execute(op.SendUnits(shards[0], 2, 3))
     plain.finish_transfers()
-    again = plain_redis_side.execute(op.ReceiveUnits(shards[2], 0, 2, 6))
+    again = plain_redis_side.execute(op.ReceiveUnits(shards[2], 0, 2, 6, epoch=1))
     assert again == Received(2, 3)
     assert found(plain) == [("foreign write", "transfer", "0>2")]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING
@@ -13,42 +12,18 @@ from segmented import protocol as op
 from segmented.keys import shard_keys
 from segmented.stock.sharded.opening import COPIES
 from tests.contract.interposed import NeverReachedError, interposed, process_of
-from tests.contract.shards.sharding import at_home_in, check_all, refused, sharded, shards_of, taken
+from tests.contract.shards.sharding import at_home_in, check_all, refused, remembered, sharded, shards_of, taken
 from tests.fixtures.stores import another_process
 from tests.support.pools.carting import one_by_one
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.models import AlreadyOpen, Opened, Shard
+    from segmented.models import AlreadyOpen, Opened
     from segmented.plans import Plan
     from tests.fixtures.stores import Side
 
 
 def free_of_each(side: Side, sku: str) -> list[int]:
     return [side.execute(op.ReadPool(shard)).available for shard in shards_of(side, sku)]
-
-
-def remembered(side: Side, shard: Shard) -> Callable[[], None]:
-    """Keep a shard as a replica has it that hears of nothing more; the result makes that replica the master."""
-    if side.flavour.store == "memory":
-        pools = side.store._model._bodies[op.SendUnits].__self__._pools  # noqa: SLF001  # no server to be deposed
-        kept = copy.deepcopy(pools.found(shard))
-
-        def take_over() -> None:
-            for name in kept.__slots__:
-                setattr(pools.found(shard), name, getattr(kept, name))
-
-        return take_over
-    server, keys = side.raw(), shard_keys(shard).listed()
-    had = [key for key in keys if server.copy(key, f"{key} of the replica")]
-
-    def take_over_on_redis() -> None:
-        server.delete(*keys)
-        for key in had:
-            server.rename(f"{key} of the replica", key)
-
-    return take_over_on_redis
 
 
 # --- failovers that lose what a shard had acknowledged ---

@@ -1,7 +1,8 @@
 """A world whose server loses a suffix of its changes: at a failover an earlier copy of its pools takes its place.
 
 The copy's clock may be behind. Each process remembers what it has seen of every pool, by the rule of docs/how-to/
-recover-a-pool.md, written here once more: highest epoch with its sequence number, and highest fencing token.
+recover-a-pool.md, written here once more: highest epoch with its sequence number, the server on which that was seen,
+and highest fencing token. A pool remembers with which sequence number each server began.
 """
 
 from __future__ import annotations
@@ -49,9 +50,12 @@ class Sight:
     at: tuple[int, int] = (0, 0)
     """Epoch and sequence number."""
     token: int = 0
+    server: int | None = None
+    """The server on which the sequence number was seen; None: not sure."""
 
-    def learn(self, epoch: int, answer: object) -> None:
-        """Remember what an answer of a pool in this epoch tells."""
+    def learn(self, epoch: int, answer: object, server: int, *, is_sure: bool) -> None:
+        """Remember what an answer of a pool in this epoch, on this server, tells."""
+        before, self.at = self.at, (0, 0)
         state = getattr(answer, "state", None)
         if isinstance(answer, PoolState):
             self.at = max(self.at, (answer.epoch, answer.sequence))
@@ -59,6 +63,11 @@ class Sight:
             self.at = max(self.at, (state.epoch, state.sequence))
         elif isinstance(sequence := getattr(answer, "sequence", None), int):
             self.at = max(self.at, (epoch, sequence))
+        if self.at >= before and (is_sure or self.server == server):
+            self.server = server
+        elif self.at > before:
+            self.server = None
+        self.at = max(self.at, before)
         self.token = max(self.token, getattr(answer, "fencing_token", None) or 0)
 
 
@@ -87,6 +96,10 @@ class ForgetfulServer(MemoryModel):
         self.watch: Callable[[Operation[Any], object], None] = lambda _, __: None
         """Called with each operation that was answered, and its answer."""
         self._replica: dict[str, ModelPool] = {}
+        self.identity = 0
+        self._began: dict[str, list[tuple[int, int]]] = {}
+        """sku -> the servers of the pool, each with the sequence number with which it began."""
+        self._replica_began: dict[str, list[tuple[int, int]]] = {}
 
     def execute(self, operation: Operation[AnswerT]) -> AnswerT:
         """Perform one operation for the process that is the caller."""
@@ -98,20 +111,42 @@ class ForgetfulServer(MemoryModel):
         else:
             if type(operation) not in READS or isinstance(operation, op.FreezePool):
                 self._freeze_if_behind(before, sight)
+            if type(operation) not in READS and before.frozen is None:
+                self._note_server(before)
             answer = self._with_floor(before, sight, operation)
         pool = self.pools.get(sku)
+        if pool is not None and (before is None or isinstance(operation, op.ThawPool)):
+            self._note_server(pool)
         if pool is not None:
-            if isinstance(answer, PoolState) and answer.frozen is None and sight.at > (pool.epoch, pool.sequence):
+            if isinstance(answer, PoolState) and answer.frozen is None and self._lacks(pool, sight):
                 answer = cast("AnswerT", replace(answer, frozen=sight.at))
             self.watch(operation, answer)
-            sight.learn(pool.epoch, answer)
+            sight.learn(pool.epoch, answer, self.identity, is_sure=type(operation) not in READS)
         return answer
 
     def _freeze_if_behind(self, pool: ModelPool, sight: Sight) -> None:
-        if pool.frozen is None and sight.at > (pool.epoch, pool.sequence):
+        if pool.frozen is None and self._lacks(pool, sight):
+            self.counts["overtaken changes noticed"] += sight.at <= (pool.epoch, pool.sequence)
             super().execute(op.FreezePool(pool.sku, pool.epoch))
             pool.frozen = sight.at
             self.counts["frozen by a process that was ahead"] += 1
+
+    def _note_server(self, pool: ModelPool) -> None:
+        began = self._began.setdefault(pool.sku, [])
+        if [who for who, _ in began[-1:]] != [self.identity]:
+            began.append((self.identity, pool.sequence))
+
+    def _lacks(self, pool: ModelPool, sight: Sight) -> bool:
+        """Return whether the pool lacks what the process has seen, by numbers, or by servers if they agree."""
+        if sight.at > (pool.epoch, pool.sequence):
+            return True
+        if sight.at[0] < pool.epoch or sight.server in {None, self.identity}:
+            return False
+        began = self._began.get(pool.sku, [])
+        behind = [index + 1 for index, (who, _) in enumerate(began) if who == sight.server]
+        if not behind:
+            return True
+        return sight.at[1] > [*(number for _, number in began), pool.sequence][behind[-1]]
 
     def _with_floor(self, pool: ModelPool, sight: Sight, operation: Operation[AnswerT]) -> AnswerT:
         """Perform it; the token of a new grant exceeds those that the process has seen."""
@@ -131,6 +166,7 @@ class ForgetfulServer(MemoryModel):
     def replicate(self) -> None:
         """Bring the replica up to date."""
         self._replica = {sku: copied(pool) for sku, pool in self.pools.items()}
+        self._replica_began = {sku: [*began] for sku, began in self._began.items()}
 
     def fail_over(self, *, behind: float) -> bool:
         """Put the replica in the server's place, its clock so far behind. Return whether changes are lost."""
@@ -138,6 +174,8 @@ class ForgetfulServer(MemoryModel):
         is_lost = found != {sku: (pool.epoch, pool.sequence) for sku, pool in self._replica.items()}
         self.pools.clear()
         self.pools.update({sku: copied(pool) for sku, pool in self._replica.items()})
+        self._began = {sku: [*began] for sku, began in self._replica_began.items()}
+        self.identity += 1
         self.clock.behind = behind
         self.counts["failovers"] += 1
         self.counts["lost suffixes"] += is_lost

@@ -6,15 +6,17 @@ The judge keeps its own books: what was ever confirmed, and how many units the p
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, OrderUnknown, PoolFrozen, PoolNotFrozen, StoreUnavailable
+from segmented.errors import InvalidInput, OrderUnknown, PoolFrozen, PoolNotFrozen, SegmentedError, StoreUnavailable
 from segmented.models import Granted, Order, Reserved, Settled, SoldOut, Thawed
 from segmented.plans import Plan, perform
 from segmented.stock.audit import audit_plan
-from segmented.stock.plans import expire_plan, grant_plan, reserve_plan, thaw_plan
+from segmented.stock.plans import expire_plan, grant_plan, reserve_plan
+from segmented.stock.thawing import thaw_plan
 from segmented.testing import Sleep
 from tests.support.sim.forgetful_world import NATURE, READS, Do, ForgetfulWorld
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from segmented.protocol import Operation
+    from segmented.protocol.pool.model_records import ModelPool
     from segmented.testing.simulator import Actor
 
 SKU: Final = "poster"
@@ -32,6 +35,7 @@ TRIES: Final = 9
 TTL_MS: Final = 300
 HOLD_MS: Final = 600
 BEHIND_MAX: Final = 30.0
+OVERTAKEN: Final = re.compile("which does not fit epoch|cancels orders: read its state")
 WAYS: Final = ("grant", "grant", "reserve", "reserve", "cancel", "forget")
 
 
@@ -50,10 +54,12 @@ class UngatedSale:
         """Whether a process that acted has seen a loss, and whether there is one that nobody may have seen."""
         self.unnoticed = 0
         """Orders that were answered between a loss and the moment that a process saw it."""
-        self.has_lowered = False
-        """Whether the operator had to name a lower number, because the pool refused the right one."""
-        self._replica = (0, False, False)
+        self.stocked = STOCK
+        """Units that the pool counts as ever stocked: more once the operator has found more sold than that."""
+        self._replica = (0, STOCK, False, False)
         self._tokens: dict[str, int] = {}
+        self._witnessed: dict[str, tuple[int, int, str]] = {}
+        """Epoch, sequence number and digest of the latest change that a process has seen, as the ledger has it."""
         self._thawing: set[str] = set()
         self.world.server.watch = self._watched
         self.world.model.execute(op.OpenPool(SKU, STOCK, SEGMENTS, gated=False))
@@ -88,11 +94,11 @@ class UngatedSale:
 
     def _replicate(self) -> None:
         self.world.server.replicate()
-        self._replica = self.sold, self.is_frozen, self.has_lost
+        self._replica = self.sold, self.stocked, self.is_frozen, self.has_lost
 
     def _fail_over(self) -> None:
         is_lost = self.world.server.fail_over(behind=self.chance.choice((0.0, self.chance.uniform(0, BEHIND_MAX))))
-        self.sold, self.is_frozen, self.has_lost = self._replica
+        self.sold, self.stocked, self.is_frozen, self.has_lost = self._replica
         self.has_lost |= is_lost
 
     def _sells(self, order: Order, way: str, name: str, delay: float) -> Plan[object]:
@@ -143,31 +149,35 @@ class UngatedSale:
                     yield from self._informed(thaw_plan(op.ThawPool(SKU, 0, 0)))
                     self._thawing.discard(name)
             except InvalidInput as error:  # another thaw, or a failover, came in between
-                if "which does not fit epoch" not in str(error):
+                if not OVERTAKEN.search(str(error)):
                     raise
             except (PoolNotFrozen, StoreUnavailable):
                 continue
 
     def _informed(self, plan: Plan[Thawed]) -> Plan[Thawed]:
-        """Give a thaw the number of the moment in which it happens."""
+        """Give a thaw the numbers of the moment in which it happens: all units that customers have are sold."""
         effect = next(plan)
         while True:
             try:
-                reply = yield (replace(effect, sold=self._number()) if isinstance(effect, op.ThawPool) else effect)
+                if isinstance(effect, op.ThawPool):
+                    effect = replace(effect, sold=self._number(), stocked=max(STOCK, self._number()))
+                reply = yield effect
+            except SegmentedError as error:
+                effect = plan.throw(error)
+                continue
+            try:
                 effect = plan.send(reply)
             except StopIteration as stop:
+                self.counts["reserved orders cancelled by a thaw"] += stop.value.cancelled_count
                 return stop.value  # type: ignore[no-any-return]  # the thaw
 
     def _number(self) -> int:
-        """Return what the operator says: fewer than customers have if the pool promised their units to others."""
-        known, room = sum(self.ever.values()), STOCK - self.world.server.pools[SKU].reserved
-        if known > room:
-            self.counts["thaws with a lower number than customers have"] += 1
-            self.has_lowered = True
-        return min(known, room)
+        """Return what the operator says: the units that customers have."""
+        return sum(self.ever.values())
 
     def _killed(self, process: str) -> None:
         self.counts["crashes inside a thaw"] += process in self._thawing
+        self._witnessed.pop(process, None)
 
     # --- what must hold ---
 
@@ -176,20 +186,36 @@ class UngatedSale:
         self.is_frozen |= pool.frozen is not None
         if isinstance(answer, Thawed):
             self._thawed(operation, answer)
-        elif not isinstance(operation, READS):
+        elif not isinstance(operation, (*READS, op.ThawPool)):
+            self._check_witness(pool, process, operation)
             assert not self.is_frozen, f"{operation} was answered between a loss that was seen and the thaw"
             self.unnoticed += self.has_lost
         if isinstance(answer, Settled) and answer.state == "confirmed" and not answer.replay:
             self.ever[answer.order_id] = answer.quantity
             self.sold += answer.quantity
+        self._note_witness(pool, process, answer)
         if isinstance(answer, Granted):
             highest = self._tokens.get(process, 0)
             assert answer.fencing_token > highest or answer.replay, (process, highest, answer)
             self._tokens[process] = max(highest, answer.fencing_token)
         assert pool.confirmed == self.sold, (operation, pool.confirmed, self.sold)
-        assert pool.available + pool.reserved + pool.confirmed == STOCK, operation
+        if pool.frozen is not None:  # perhaps a thaw has cancelled some orders, and not given out their units yet
+            return
+        assert pool.available + pool.reserved + pool.confirmed == self.stocked, operation
         assert min(pool.available, pool.reserved, *pool.stock) >= 0, operation
         assert sum(pool.stock) == pool.available, operation
+
+    def _check_witness(self, pool: ModelPool, process: str, operation: Operation[Any]) -> None:
+        """A process is not answered by a pool that lacks the latest change that it has seen."""
+        epoch, sequence, digest = self._witnessed.get(process, (0, 0, ""))
+        found = [entry.chain for entry in pool.ledger if (entry.epoch, entry.sequence) == (epoch, sequence)]
+        assert epoch < pool.epoch or found[:1] == [digest], f"{process} saw a change that is lost, and got {operation}"
+
+    def _note_witness(self, pool: ModelPool, process: str, answer: object) -> None:
+        number = getattr(answer, "sequence", 0) if getattr(answer, "epoch", 0) else 0
+        for entry in pool.ledger:
+            if (entry.epoch, entry.sequence) == (pool.epoch, number) >= self._witnessed.get(process, (0, 0, ""))[:2]:
+                self._witnessed[process] = pool.epoch, number, entry.chain
 
     def _thawed(self, operation: Operation[Any], answer: Thawed) -> None:
         assert isinstance(operation, op.ThawPool)
@@ -198,7 +224,10 @@ class UngatedSale:
         state = answer.state
         self.counts["thaws"] += 1
         self.sold, self.is_frozen, self.has_lost = operation.sold, False, False
-        assert (state.confirmed, state.available) == (operation.sold, STOCK - operation.sold - state.reserved)
+        self.stocked = operation.stocked or STOCK
+        assert (state.confirmed, state.available) == (operation.sold, self.stocked - operation.sold - state.reserved)
+        records = self.world.server.pools[SKU].orders.values()
+        assert state.reserved == sum(record.quantity for record in records if record.state == "reserved")
 
     # --- the end ---
 
@@ -209,7 +238,7 @@ class UngatedSale:
         for actor in self.world.actors:
             if isinstance(actor.outcome, BaseException):
                 raise actor.outcome
-        if not self.unnoticed and not self.has_lowered:
+        if not self.unnoticed:
             assert sum(self.ever.values()) <= STOCK, self.ever
         state = self.world.model.execute(op.ReadPool(SKU))
         if self.has_lost or state.frozen is not None:
@@ -224,7 +253,7 @@ class UngatedSale:
         assert isinstance(self._done(self._sold(Order("none"), "grant", "none")), SoldOut)
         report = self._done(audit_plan(SKU))[0]
         assert report.is_clean, report
-        assert report.state.confirmed == STOCK
+        assert report.state.confirmed == self.stocked
 
     def _done(self, plan: Plan[Any]) -> Any:  # noqa: ANN401  # of any plan
         actor: Actor = self.world.start(f"last {len(self.world.actors)}", plan)
