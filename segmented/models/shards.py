@@ -92,6 +92,8 @@ class ShardDirectory:
     customer_limit: int | None
     is_open: bool
     """False until every shard is open: nothing has been sold then, and opening the pool again continues with it."""
+    is_archived: bool = False
+    """Whether all shards were archived: what is left is a note, and the pool can be opened again in a later epoch."""
 
     @property
     def shards(self) -> tuple[Shard, ...]:
@@ -105,15 +107,16 @@ class ShardDirectory:
 
     @property
     def content(self) -> str:
-        """The stored text, without `is_open`."""
+        """The stored text, without its state."""
         return f"{','.join(self.salts)} {self.stock} {self.segment_count} {self.epoch} {self.customer_limit or 0}"
 
 
-def parse_directory(sku: str, content: str, *, is_open: bool) -> ShardDirectory:
+def parse_directory(sku: str, content: str, *, is_open: bool, is_archived: bool = False) -> ShardDirectory:
     """Parse `ShardDirectory.content`. Raises ValueError for anything else."""
     salts, *numbers = content.split(" ")
     stock, segment_count, epoch, customer_limit = map(int, numbers)
-    return ShardDirectory(sku, tuple(salts.split(",")), stock, segment_count, epoch, customer_limit or None, is_open)
+    places, limit = tuple(salts.split(",")), customer_limit or None
+    return ShardDirectory(sku, places, stock, segment_count, epoch, limit, is_open, is_archived)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def _now_with_milliseconds(*_: object, **__: object) -> str:
     return "(strftime('%Y-%m-%d %H:%M:%f', 'now'))"
 
 
-def _identifier(length: int) -> String:
+def identifier(length: int) -> String:
     """Return a text type that sorts by bytes everywhere, so that rows are locked and read in one order."""
     return String(length).with_variant(String(length, collation="C"), "postgresql")
 
@@ -70,7 +70,7 @@ EARLIER_VERSION: Final = (
 segments = Table(
     "segmented_segments",
     metadata,
-    Column("sku", _identifier(SKU_LENGTH_MAX), nullable=False),
+    Column("sku", identifier(SKU_LENGTH_MAX), nullable=False),
     Column("segment", Integer, nullable=False, autoincrement=False),
     Column("quota", BigInteger, nullable=False),
     Column("sold", BigInteger, nullable=False, server_default=text("0")),
@@ -87,8 +87,8 @@ segments = Table(
 orders = Table(
     "segmented_orders",
     metadata,
-    Column("sku", _identifier(SKU_LENGTH_MAX), nullable=False),
-    Column("order_id", _identifier(ORDER_ID_BYTES_MAX), nullable=False),
+    Column("sku", identifier(SKU_LENGTH_MAX), nullable=False),
+    Column("order_id", identifier(ORDER_ID_BYTES_MAX), nullable=False),
     Column("state", String(16), nullable=False),
     Column("quantity", BigInteger, nullable=False),
     Column("segment", Integer),
@@ -107,8 +107,8 @@ orders = Table(
 changes = Table(
     "segmented_changes",
     metadata,
-    Column("sku", _identifier(SKU_LENGTH_MAX), nullable=False),
-    Column("change_id", _identifier(ORDER_ID_BYTES_MAX), nullable=False),
+    Column("sku", identifier(SKU_LENGTH_MAX), nullable=False),
+    Column("change_id", identifier(ORDER_ID_BYTES_MAX), nullable=False),
     Column("kind", String(16), nullable=False),
     Column("units", BigInteger, nullable=False),
     Column("state", String(16), nullable=False),

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from segmented.clock import Clock
     from segmented.models import EntryKind, Order, OrderState
+    from segmented.models.archives import PoolArchived
     from segmented.models.pools import LedgerStep
 
 DUE_MAX = 16
@@ -88,6 +89,8 @@ class PoolBooks:
         self._pools: dict[str, ModelPool] = {}
         self.in_shards: set[str] = set()
         """Skus with a directory of shards."""
+        self.archived: dict[str, tuple[int, PoolArchived]] = {}
+        """Notes of archived pools: the last epoch, and the error that says where the archive is."""
 
     # --- opening, reading, changing ---
 
@@ -95,8 +98,11 @@ class PoolBooks:
         """Open a pool once."""
         if pool := self._pools.get(operation.sku):
             return AlreadyOpen(pool.state())
+        if operation.sku in self.archived and self.archived[operation.sku][0] >= operation.epoch:
+            raise self.archived[operation.sku][1]
         if operation.sku in self.in_shards:
             raise PoolInShards(operation.sku)
+        self.archived.pop(operation.sku, None)
         count = operation.segment_count
         parts = even_parts(operation.stock, count)
         stock = [dict(parts).get(segment, 0) for segment in range(count)]
@@ -323,8 +329,12 @@ class PoolBooks:
     def found(self, sku: str) -> ModelPool:
         """Return an open pool. Raises PoolMissing."""
         if sku not in self._pools:
-            raise no_keys_of(sku)
+            raise self.archived[sku][1] if sku in self.archived else no_keys_of(sku)
         return self._pools[sku]
+
+    def remove(self, sku: str, note: PoolArchived) -> None:
+        """Remove an archived pool, but for a note of its archive."""
+        self.archived[sku] = self._pools.pop(sku).epoch, note
 
     def _found(self, sku: str, order_id: str) -> tuple[ModelPool, OrderRecord]:
         pool = self.found(sku)

@@ -4,6 +4,7 @@
 -- epoch-sequence.
 -- ARGV     1 after (sequence)   2 limit
 -- answers  {"missing"}   {"entries", {{id, {field, value, ...}}, ...}}
+check_archived()
 local epoch = redis.call('HGET', META, 'epoch')
 if not epoch then
   return { 'missing' }

@@ -13,7 +13,12 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
-local function is_pool_missing()
+-- Fails if the pool was archived; while it is being archived only a script that `is_reading` goes on.
+local function is_pool_missing(is_reading)
+  local found = redis.call('HMGET', META, 'archive', 'epoch')
+  if found[1] and not (is_reading and found[2]) then
+    error({ err = 'ARCHIVED ' .. found[1] })
+  end
   return redis.call('EXISTS', META) == 0
 end
 
