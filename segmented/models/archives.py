@@ -52,7 +52,8 @@ class PoolArchived(PoolMissing):
     ) -> None:
         """Create the error with the pool; its last epoch, and digest and place of its archive, once it is removed."""
         if is_removed:
-            said = f"was archived to {target}: open it again in a later epoch, or sell from another pool"
+            place = f" to {target}" if target else ""
+            said = f"was archived{place}: open it again in a later epoch, or sell from another pool"
         else:
             said = "is being archived and answers reads alone: 'segmented pool archive' finishes an interrupted run"
         Exception.__init__(self, f"pool {sku!r} {said}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput
-from segmented.files import check_writable
+from segmented.files import FILE_MODE, check_writable
 from segmented.stock.archiving.target import ArchiveTarget
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class FileArchive(ArchiveTarget):
 
     def exists(self, sku: str, epoch: int) -> bool:  # noqa: ARG002  # a file holds one archive
         """Return whether the file is there."""
-        return self._file.exists()
+        return self._file.is_file()
 
     def lines(self, sku: str, epoch: int) -> Iterator[str]:  # noqa: ARG002  # as above
         """Yield the lines that are there."""
@@ -69,7 +69,7 @@ class FileArchive(ArchiveTarget):
     @contextmanager
     def _opened(self) -> Iterator[IO[bytes]]:
         """Open the file beside it, alone; what a killed process left there is overwritten."""
-        descriptor = os.open(self._beside, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = os.open(self._beside, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), FILE_MODE)
         with os.fdopen(descriptor, "wb", buffering=BUFFER) as raw:
             with suppress(ImportError):  # Windows has none
                 import fcntl  # noqa: PLC0415  # as above
