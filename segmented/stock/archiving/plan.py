@@ -216,7 +216,7 @@ def _records_plan(source: _Source, name: str, writer: LineWriter, total: int, on
             cursor, page = yield from perform(op.ScanRecords(name, key, cursor))
             for record_name, value in page:
                 if key != "meta" and not record_name.isprintable() and not _is_text(record_name):
-                    message = f"the key '{key}' of pool {source.sku!r} has a name that is no text: remove it by hand"
+                    message = f"the key '{key}' of pool {source.sku!r} has a name that is not text: remove it by hand"
                     raise InvalidInput(message)
                 if key != "meta" or record_name != "archive":  # it says where this archive is
                     writer.record(key, record_name, value, shard)

@@ -194,7 +194,7 @@ def test_a_pool_with_drift_is_refused_and_can_be_repaired(redis_shop: Shop, tmp_
 def test_a_name_that_is_no_text_is_refused_and_the_pool_stays_whole(plain_redis_side: Side, tmp_path: Path) -> None:
     shop = sold(Shop(plain_redis_side, plain_redis_side.name()))
     shop.side.raw().zadd(shop.keys.free, {b"\xff\xfe": 1})
-    with pytest.raises(InvalidInput, match=r"the key 'free' of pool .* has a name that is no text: remove it by hand"):
+    with pytest.raises(InvalidInput, match=r"the key 'free' of pool .* has a name that is not text: remove it by hand"):
         archived(shop, tmp_path / "sold.jsonl")
     assert list(tmp_path.iterdir()) == []
     assert shop.close().replay
