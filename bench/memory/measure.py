@@ -26,6 +26,7 @@ WARM: Final = 1_000
 """Records that are made first: small hashes have another encoding, and buffers grow."""
 STOCK: Final = 10**9
 SEGMENTS: Final = 20
+NO_REWRITE: Final = {"auto-aof-rewrite-percentage": "0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class KindBytes:
 
 def measure(orders: int, progress: Progress) -> dict[str, Any]:
     """Measure all kinds, each on an empty server."""
-    with tempfile.TemporaryDirectory() as folder, ValkeyServer.start(folder) as server:
+    with tempfile.TemporaryDirectory() as folder, ValkeyServer.start(folder, config=NO_REWRITE) as server:
         conditions = server_conditions(server.url)
         found = []
         for number, kind in enumerate((KINDS[1], *KINDS)):  # the first one twice: scripts and buffers are there then
