@@ -42,6 +42,8 @@ RECORD_KEYS: Final[tuple[PoolKey, ...]] = (
 """The keys whose records are removed by name."""
 REMOVED_AT_ONCE: Final = 1_000
 """Records that one step removes."""
+ENTRIES_AT_ONCE: Final = 200
+"""Entries of the ledger that one step removes: each may have a thousand lines of 250 bytes."""
 
 
 class PoolArchived(PoolMissing):

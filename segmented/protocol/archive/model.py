@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from segmented import protocol as op
 from segmented.errors import PoolDrifted
 from segmented.ledger_lines import record_text, step_of
-from segmented.models.archives import RECORD_KEYS, REMOVED_AT_ONCE, Archiving, PoolArchived
+from segmented.models.archives import ENTRIES_AT_ONCE, RECORD_KEYS, Archiving, PoolArchived
 from segmented.protocol.archive.wire import not_archivable, not_begun, still_open
 from segmented.protocol.carts.wire import LETTERS as CART_LETTERS, refusal_text
 
@@ -139,8 +139,9 @@ class ArchiveModel:
             return 0
         pool = self._removing(operation.sku)
         if operation.key == "ledger":
-            pool.ledger = pool.ledger[REMOVED_AT_ONCE:]
-            return len(pool.ledger)
+            numbers = sorted({(entry.epoch, entry.sequence) for entry in pool.ledger})[ENTRIES_AT_ONCE:]
+            pool.ledger = [entry for entry in pool.ledger if numbers and (entry.epoch, entry.sequence) >= numbers[0]]
+            return len(numbers)
         for name in operation.names:
             self._remove(pool, operation.key, name)
         return len(list(self._records(pool, operation.key)))

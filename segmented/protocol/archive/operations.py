@@ -62,7 +62,7 @@ class ScanLedger(Operation[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]])
 
 @dataclass(frozen=True, slots=True)
 class RemoveRecords(Operation[int]):
-    """Remove records of a key by name, up to 1,000; of the ledger, its oldest 1,000. Returns how many are left."""
+    """Remove records of a key by name, up to 1,000; of the ledger, its oldest 200. Returns how many are left."""
 
     sku: str
     key: PoolKey

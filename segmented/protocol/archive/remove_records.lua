@@ -2,7 +2,7 @@
 -- uses shared/pool.lua
 -- Remove records of one key of a pool whose archive is complete; of the ledger, its oldest entries.
 -- KEYS     after those of the pool: 15 carts (hash)   16 unfinished (zset): the carts that the pool keeps
--- ARGV     1 key (its name)   2 ledger_entries (how many, at most 1,000)   3 and on: fields or members, at most 1,000
+-- ARGV     1 key (its name)   2 ledger_entries (how many)   3 and on: fields or members, at most 1,000
 -- answers  {"missing"}   {"not_removing"}   its archive is not complete
 --          {"left", records left in the key}
 local HASHES = { stock = STOCK, orders = ORDERS, customers = CUSTOMERS, changes = CHANGES, transfers = TRANSFERS,

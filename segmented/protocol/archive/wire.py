@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolDrifted, StoreRefused
 from segmented.keys import OUTBOXES, cart_keys, directory_keys, shard_keys
-from segmented.models.archives import REMOVED_AT_ONCE, Archiving
+from segmented.models.archives import ENTRIES_AT_ONCE, Archiving
 from segmented.models.shards import Shard, no_keys_of
 from segmented.protocol.wire import Call, Codec, plain_call, script_call, text
 
@@ -137,7 +137,7 @@ def _decode_ledger(_: op.ScanLedger, reply: Reply) -> tuple[tuple[str, tuple[tup
 
 
 def _encode_records(operation: op.RemoveRecords) -> Call:
-    return script_call("remove_records", _keys_of(operation.sku), operation.key, REMOVED_AT_ONCE, *operation.names)
+    return script_call("remove_records", _keys_of(operation.sku), operation.key, ENTRIES_AT_ONCE, *operation.names)
 
 
 def _decode_records(operation: op.RemoveRecords, reply: Reply) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError, StoreRefused
-from segmented.models.archives import RECORD_KEYS, REMOVED_AT_ONCE, Archived, Archiving, PoolArchived
+from segmented.models.archives import ENTRIES_AT_ONCE, RECORD_KEYS, REMOVED_AT_ONCE, Archived, Archiving, PoolArchived
 from segmented.models.shards import Shard
 from segmented.plans import Plan, perform
 from segmented.stock.archiving.checking import CheckedArchive, check_archive
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 
 NOTE_MS: Final = 30 * 24 * 3_600_000
 """How long the note of an archived pool stays."""
-ENTRIES_MIN: Final = 16
-"""Entries of the ledger that are read at once; more if they are short."""
-ENTRIES_MAX: Final = 1_000
-PAGE_BYTES: Final = 131_072
+ENTRIES_READ: Final = 32
+"""Entries of the ledger that are read at once: each may have a thousand lines of 250 bytes."""
 EXPIRED_MAX: Final = 1_000_000
 
 Progress = Callable[[str, int, int], None]
@@ -223,13 +221,11 @@ def _records_plan(source: _Source, name: str, writer: LineWriter, total: int, on
             on_progress("writing", min(writer.line_count, total), total)
             if cursor == 0:
                 break
-    after, limit = "0-0", ENTRIES_MIN
-    while entries := (yield from perform(op.ScanLedger(name, after, limit))):
+    after = "0-0"
+    while entries := (yield from perform(op.ScanLedger(name, after, ENTRIES_READ))):
         for entry_id, fields in entries:
             writer.record("ledger", entry_id, dict(fields), shard)
         after = entries[-1][0]
-        size = sum(len(value) for _, fields in entries for _, value in fields)
-        limit = min(ENTRIES_MAX, limit * 2) if size < PAGE_BYTES else max(ENTRIES_MIN, limit // 2)
         on_progress("writing", min(writer.line_count, total), total)
 
 
@@ -269,7 +265,7 @@ def _remove_plan(name: str, done: int, total: int, on_progress: Progress) -> Pla
             if cursor == 0 and not names:
                 break
     while (yield from perform(op.RemoveRecords(name, "ledger"))) > 0:
-        done += REMOVED_AT_ONCE
+        done += ENTRIES_AT_ONCE
         on_progress("removing", min(done, total), total)
     yield from perform(op.DropOutbox(name))
     yield from perform(op.RemovePool(name, NOTE_MS))
