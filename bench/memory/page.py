@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from bench.memory.kinds import BATCH
 from bench.memory.measure import SEGMENTS, WARM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SHOWN: Final = "<!-- shown: bench/memory/results.json -->"
+BATCHES: Final = "<!-- set: bench/memory/kinds.py::BATCH -->"
 SCALES: Final = ((1_000, "1 thousand"), (1_000_000, "1 million"), (100_000_000, "100 million"))
 SCALED: Final = ("sold", "sold in batches", "gated", "submitted")
 
@@ -28,24 +30,31 @@ GIVES_BACK: Final = """\
   stay.
 - [Archiving a closed pool](../how-to/archive-a-pool.md) writes everything to a file or a table, and gives back
   everything but a note of a few hundred bytes, which goes after 30 days.
+  <!-- set: segmented/stock/archiving/plan.py::NOTE_MS -->
 - Nothing removes single records from an open pool: while it is open, a late repeat of any order finds its answer. Ids
   of restocks and withdrawals, and carts, are kept in the same way. For a sale without end, open a pool for each period,
   such as a day, and archive the pool of the period before.
 - A lock's fencing token goes by itself, a day after it was last used.
 
-Redis frees memory, and keeps it for new keys: the process does not always give it back to the system.
+Redis keeps the memory that was freed for new keys: its process may stay as large as it was.
 """
 
-CHOOSING: Final = """\
+WITHOUT_MEMORY: Final = (
+    "<!-- shown: tests/contract/stores/test_redis_trouble.py::"
+    "test_without_memory_what_was_taken_is_renewed_confirmed_cancelled_and_expired -->"
+)
+CHOOSING: Final = f"""\
 ## Choose `maxmemory`
 
 1. Multiply the orders that a pool will have by the bytes of their kind, and add up the pools that exist at the same
-   time. Count reserved orders that are never confirmed as well: they expire, and their records stay.
-2. Multiply by 1.5, for hash tables that grow, for fragmentation, connections and replicas.
-3. Leave as much memory free on the machine as the pool changes while the append-only file is rewritten: at most as much
-   again.
+   time. Count orders that expire as well: their records stay.
+2. Add half of it, for hash tables that grow, fragmentation, connections and replicas.
+3. Leave as much memory free on the machine as the pool changes while the append-only file is rewritten. In a busy sale
+   that may be as much again.
 4. Set `maxmemory-policy noeviction`. Another policy would drop stock and locks, so a store refuses the server. If
    memory is full, new orders are refused with an error. Confirms, cancels, expiries, trims and archives still work.
+   <!-- shown: tests/integration/test_archive_places.py::test_an_archive_works_when_memory_is_full -->
+   {WITHOUT_MEMORY}
 
 The append-only file grows with every command. The server rewrites it, by default, when it has doubled. After that it is
 about as large as the memory. Provide room for the old and the new file: three times the memory.
@@ -81,8 +90,13 @@ def _bytes(number: float | None) -> str:
 
 
 def _legend(results: dict[str, Any]) -> str:
-    kinds = "\n".join(f"- *{kind['name']}*: {kind['summary']}." for kind in results["kinds"])
+    kinds = "\n".join(_described(kind) for kind in results["kinds"])
     return f"All numbers are bytes; the archive is compressed. The kinds:\n\n{kinds}\n"
+
+
+def _described(kind: dict[str, Any]) -> str:
+    marker = f"\n  {BATCHES}" if str(BATCH) in kind["summary"] else ""
+    return f"- *{kind['name']}*: {kind['summary']}.{marker}"
 
 
 def _scaled(results: dict[str, Any]) -> Iterator[str]:

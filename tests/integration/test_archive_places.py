@@ -112,6 +112,18 @@ def test_a_disk_without_room_is_one_sentence_and_the_pool_stays_whole(pool: Pool
     assert archive(pool, tmp_path / "sold.jsonl").orders == 25
 
 
+def test_an_archive_works_when_memory_is_full(private_valkey: ValkeyServer, tmp_path: Path) -> None:
+    with RedisStore.from_url(private_valkey.url) as store:
+        pool = Pool(store, SKU)
+        pool.open(stock=40, segments=4)
+        sell(pool, 25)
+        pool.close()
+        store.client.config_set("maxmemory", "1")
+        assert archive(pool, tmp_path / "sold.jsonl").orders == 25
+        with pytest.raises(PoolArchived):
+            pool.state()
+
+
 def test_a_file_of_something_else_is_not_overwritten(pool: Pool, tmp_path: Path) -> None:
     (tmp_path / "sold.jsonl").write_text("precious\n", encoding="utf-8")
     with pytest.raises(InvalidInput, match="is not a complete archive: line 1 is not a JSON object"):
