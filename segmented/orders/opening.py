@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from segmented.errors import InvalidInput, PoolMissing, PoolVanished
 from segmented.models import AlreadyOpen
+from segmented.models.archives import PoolArchived
 from segmented.orders import answers
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
 
@@ -25,8 +26,8 @@ def open_gated(
     """Open a pool and its rows in the order database. Safe to repeat; an interrupted run is finished.
 
     Opening again changes nothing and returns the existing pool, also after it was rebuilt in a later epoch. Raises
-    PoolVanished if the pool was open in this epoch and its keys are gone, and InvalidInput if the database has rows of
-    another sale.
+    PoolVanished if the pool was open in this epoch and its keys are gone, PoolArchived if it was archived, and
+    InvalidInput if the database has rows of another sale.
     """
     _check(pool, stock, segments, epoch, customer_limit)
     base, extra = divmod(stock, segments)
@@ -40,7 +41,7 @@ def open_gated(
             message = f"the order database has rows for {pool.sku!r} of epoch {found.epoch}, not of epoch {epoch}"
             raise InvalidInput(message)
         known = gate.stocking.opened_epoch(pool.sku)  # read before the pool, because it is written after the opening
-        there = state_of(pool)
+        there = state_of(pool, epoch=epoch)
         if there is not None:
             return AlreadyOpen(_noted(gate, there, epoch))
         _check_unopened(pool.sku, known, found, stock, segments)
@@ -81,11 +82,13 @@ def reopen_gated(
     return _opened(pool, gate, rows.quota - rows.sold, segments, epoch, customer_limit)
 
 
-def state_of(pool: Pool) -> PoolState | None:
-    """Read the pool; None if none is open."""
+def state_of(pool: Pool, *, epoch: int | None = None) -> PoolState | None:
+    """Read the pool; None if none is open. Raises PoolArchived for one that was archived in this `epoch` or later."""
     try:
         return pool.state()
-    except PoolMissing:
+    except PoolMissing as error:
+        if isinstance(error, PoolArchived) and epoch is not None and error.epoch >= epoch:
+            raise
         return None
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented.errors import InvalidInput
-from segmented.models import Order
+from segmented.models import Order, Settled
 from segmented.models.archives import PoolArchived
-from segmented.orders import Gate, open_gated, take_order
+from segmented.orders import Gate, open_gated, reopen_gated, take_order
 from segmented.orders.archive_table import SqlArchive
 from segmented.stock import Pool
 from segmented.stock.archiving import FileArchive, archive
@@ -251,7 +251,13 @@ def test_the_order_database_of_an_archived_pool_keeps_its_rows(
     assert (gate.totals(SKU).sold, gate.totals(SKU).quota) == (4, 10)
     with pytest.raises(PoolArchived, match="was archived to"):
         take_order(pool, gate, Order("late", 1), timeout=5.0)
+    with pytest.raises(PoolArchived, match="open it again in a later epoch"):
+        open_gated(pool, gate, stock=10, segments=2)
     assert gate.totals(SKU).sold == 4
+    assert reopen_gated(pool, gate, segments=2, epoch=2).state.available == 6
+    repeated = take_order(pool, gate, Order("order 1", 1), timeout=5.0)
+    assert isinstance(repeated, Settled)
+    assert (repeated.state, repeated.replay, gate.totals(SKU).sold) == ("confirmed", True, 4)
 
 
 def test_a_database_that_is_none_is_refused(pool: Pool, tmp_path: Path) -> None:
