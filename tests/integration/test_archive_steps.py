@@ -8,12 +8,17 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from redis import Redis
 
 from segmented import protocol as op
+from segmented.errors import StoreError
 from segmented.keys import shard_keys
 from segmented.models import Order
 from segmented.models.archives import ENTRIES_AT_ONCE, REMOVED_AT_ONCE
 from segmented.stock import Pool
+from segmented.stock.archiving import archive
+from segmented.stock.archiving.checking import check_archive
+from segmented.stock.archiving.file import lines_of
 from segmented.stock.archiving.plan import ENTRIES_READ
 from segmented.stores.redis import RedisStore
 from tests.support.paths import ROOT
@@ -110,3 +115,35 @@ def test_the_clients_memory_does_not_grow_with_the_number_of_orders(
         orders, grown[count] = json.loads(done.stdout)
         assert orders == count
     assert grown[100_000] < grown[10_000] + 4_000, grown
+
+
+DENIED: Final = ("hset", "hdel", "zrem", "xtrim", "del", "pexpire", "srem", "hscan", "zscan", "xrange", "hkeys", "xlen")
+
+
+@pytest.mark.parametrize("command", DENIED)
+def test_an_account_without_a_right_is_told_and_another_account_finishes(
+    private_valkey: ValkeyServer, tmp_path: Path, command: str
+) -> None:
+    file = tmp_path / "sold.jsonl"
+    with RedisStore.from_url(private_valkey.url) as store:
+        pool = Pool(store, SKU)
+        pool.open(stock=10, segments=4)
+        for number in range(4):
+            pool.reserve(f"order {number}")
+            pool.confirm(f"order {number}")
+        pool.close()
+        rights = ("on", ">word", "~*", "&*", "+@all", f"-{command}")
+        store.client.execute_command("ACL", "SETUSER", "clerk", *rights)
+        clerk = Redis.from_url(private_valkey.url, username="clerk", password="word")  # of a test
+        with RedisStore(clerk) as denied, pytest.raises(StoreError, match=command):
+            archive(Pool(denied, SKU), file)
+        clerk.close()
+        left = store.client.hget(KEYS.meta, "archive")
+        assert left is None or left.startswith((b"exporting", b"removing"))
+        if left is None or left.startswith(b"exporting"):
+            assert pool.state().order_count == 4
+            assert pool.audit().is_clean
+        else:
+            assert check_archive(lines_of(file), "here").orders == 4
+        assert archive(pool, file).orders == 4
+        assert check_archive(lines_of(file), "here").confirmed == 4

@@ -20,6 +20,7 @@ if redis.call('EXISTS', STOCK, FREE, ORDERS, HOLDS, CUSTOMERS, CHANGES, TRANSFER
   return { 'more' }
 end
 local note = 'archived ' .. pool.epoch .. ' ' .. digits(now_ms) .. ' ' .. about
+redis.call('PEXPIRE', META, ARGV[1]) -- the first write: if the account may not, nothing has changed
 redis.call('DEL', LEDGER, KEYS[17], META)
 redis.call('HSET', META, 'archive', note)
 redis.call('PEXPIRE', META, ARGV[1])
