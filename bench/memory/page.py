@@ -36,7 +36,7 @@ GIVES_BACK: Final = """\
   such as a day, and archive the pool of the period before.
 - A lock's fencing token goes by itself, a day after it was last used.
 
-Redis keeps the memory that was freed for new keys: its process may stay as large as it was.
+Redis keeps the memory that was freed for new keys: the size of its process may stay the same.
 """
 
 WITHOUT_MEMORY: Final = (

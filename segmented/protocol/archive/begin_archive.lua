@@ -6,7 +6,8 @@
 -- ARGV     none
 -- answers  {"missing"}
 --          {"open"}   it is not closed
---          {"unsettled", reserved (units), unfinished (submitted orders), away (transfers), unfinished (carts)}
+--          {"unsettled", reserved (units), unfinished (submitted orders), away (transfers), unfinished (carts),
+--           behind (changes that are not relayed to the order database; 0 without a relay)}
 --          {"exporting", epoch}
 --          {"removing", epoch, digest, target}   of the complete archive
 local pool = read_numbers()
@@ -30,8 +31,13 @@ for _, name in ipairs(notes) do
 end
 local orders, carts = redis.call('ZCARD', OUTBOX), redis.call('ZCARD', KEYS[16])
 redis.call('HLEN', KEYS[15])
-if pool.reserved ~= 0 or orders + away + carts > 0 then
-  return { 'unsettled', digits(pool.reserved), digits(orders), digits(away), digits(carts) }
+local behind, relayed = 0, redis.call('HGET', META, 'relayed') -- epoch-sequence, of a pool whose ledger is relayed
+if relayed and relayed ~= pool.epoch .. '-' .. digits(pool.sequence) then
+  local epoch, sequence = string.match(relayed, '^(%d+)%-(%d+)$')
+  behind = math.max(1, pool.sequence - (epoch == pool.epoch and tonumber(sequence) or 0))
+end
+if pool.reserved ~= 0 or orders + away + carts + behind > 0 then
+  return { 'unsettled', digits(pool.reserved), digits(orders), digits(away), digits(carts), digits(behind) }
 end
 redis.call('HSET', META, 'archive', 'exporting ' .. this_server)
 return { 'exporting', pool.epoch }

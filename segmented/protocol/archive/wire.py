@@ -21,7 +21,7 @@ SCAN_COUNT: Final = 200
 SETS: Final = frozenset({"free", "holds", "outbox", "unfinished"})
 
 
-def not_archivable(sku: str, *, reserved: int, orders: int, away: int, carts: int) -> InvalidInput:
+def not_archivable(sku: str, *, reserved: int, orders: int, away: int, carts: int, behind: int = 0) -> InvalidInput:
     """Return the error for a pool in which something is left to decide."""
     name = sku.sku if isinstance(sku, Shard) else sku
     left = (
@@ -29,6 +29,7 @@ def not_archivable(sku: str, *, reserved: int, orders: int, away: int, carts: in
         (orders, f"{orders} submitted orders are unfinished: let the workers finish them, or cancel them"),
         (away, f"{away} transfers to other shards are unfinished: run 'segmented pool repair {name}'"),
         (carts, f"{carts} carts are unfinished: run 'segmented pool finish-carts {name}'"),
+        (behind, f"{behind} changes are not in the order database yet: let the workers' relay finish"),
     )
     said = next(sentence for count, sentence in left if count)
     return InvalidInput(f"pool {name!r} cannot be archived: {said}")
@@ -89,8 +90,8 @@ def _decode_begin(operation: op.BeginArchive, reply: Reply) -> Archiving:
         case "open":
             raise still_open(operation.sku)
         case "unsettled":
-            reserved, orders, away, carts = map(int, reply[1:5])
-            raise not_archivable(operation.sku, reserved=reserved, orders=orders, away=away, carts=carts)
+            reserved, orders, away, carts, behind = map(int, reply[1:6])
+            raise not_archivable(operation.sku, reserved=reserved, orders=orders, away=away, carts=carts, behind=behind)
         case "removing":
             return _complete(operation.sku, reply)
     return Archiving(operation.sku, int(reply[1]))

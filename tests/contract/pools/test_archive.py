@@ -169,6 +169,19 @@ def test_an_unfinished_cart_is_refused(shop: Shop, tmp_path: Path) -> None:
         archived(shop, tmp_path / "sold.jsonl")
 
 
+@pytest.mark.parametrize(("relayed", "behind"), [("1-7", 3), ("2-9", 10), ("nonsense", 10)])
+def test_a_pool_whose_changes_are_not_all_relayed_is_refused(
+    plain_redis_side: Side, tmp_path: Path, relayed: str, behind: int
+) -> None:
+    shop = sold(Shop(plain_redis_side, plain_redis_side.name()))
+    shop.side.raw().hset(shop.keys.meta, "relayed", relayed)
+    with pytest.raises(InvalidInput, match=f"{behind} changes are not in the order database yet"):
+        archived(shop, tmp_path / "sold.jsonl")
+    shop.side.raw().hset(shop.keys.meta, "relayed", "1-10")
+    assert archived(shop, tmp_path / "sold.jsonl").orders == 3
+    assert values(tmp_path / "sold.jsonl", "meta")["relayed"] == "1-10"
+
+
 def test_a_frozen_pool_is_refused(shop: Shop, tmp_path: Path) -> None:
     sold(shop)
     shop.side.execute(op.FreezePool(shop.sku, 1))
