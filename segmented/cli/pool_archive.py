@@ -62,7 +62,7 @@ def archive(
     same command again to finish an interrupted run. The rows of an order database stay.
     """
     is_asked = require_somebody("archive", yes=yes)
-    with _target(to, database) as target, RedisStore.from_url(url) as store:
+    with _target(to, database, may_be_new=True) as target, RedisStore.from_url(url) as store:
         pool = find_pool(store, sku)
         if is_asked and not typer.confirm(f"Archive {shown(sku)} to {target.name}, and remove its keys?"):
             raise typer.Exit(EXIT_REFUSED)
@@ -98,7 +98,7 @@ def verify_archive(
     if (sku is None) != (database is None):
         message = "--database and --sku belong together: name the database and the pool whose archive it has"
         raise InvalidInput(message)
-    with _target(file, database) as target:
+    with _target(file, database, may_be_new=False) as target:
         if sku is not None:
             epoch = _epoch(target, sku, epoch)
         elif not target.exists("", 0):
@@ -116,7 +116,7 @@ def verify_archive(
 
 
 @contextmanager
-def _target(file: Path | None, database: str | None) -> Iterator[ArchiveTarget]:
+def _target(file: Path | None, database: str | None, *, may_be_new: bool) -> Iterator[ArchiveTarget]:
     if (file is None) == (database is None):
         message = "name one place for the archive: a file, or --database URL"
         raise InvalidInput(message)
@@ -124,7 +124,12 @@ def _target(file: Path | None, database: str | None) -> Iterator[ArchiveTarget]:
         yield FileArchive(file or "")
         return
     from segmented.orders.archive_table import SqlArchive  # noqa: PLC0415  # SQLAlchemy, for those who need it
+    from segmented.orders.engine import parse  # noqa: PLC0415  # as above
 
+    parsed = parse(database)
+    if not may_be_new and parsed.get_backend_name() == "sqlite" and not Path(parsed.database or "").exists():
+        message = f"there is no database {parsed.database}"  # connecting would create it
+        raise InvalidInput(message)
     with SqlArchive(database) as table:
         yield table
 

@@ -5,7 +5,19 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Self
 
-from sqlalchemy import BigInteger, Column, Integer, MetaData, PrimaryKeyConstraint, Table, Text, delete, insert, select
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    delete,
+    insert,
+    inspect,
+    select,
+)
 
 from segmented.orders.edge import translated
 from segmented.orders.engine import connect, parse, shown
@@ -50,7 +62,8 @@ class SqlArchive(ArchiveTarget):
 
     def exists(self, sku: str, epoch: int) -> bool:
         """Return whether there is an archive of the pool in this epoch whose last row is its end."""
-        self.check()
+        if not self._has_table():
+            return False
         last = select(archives.c.line).where(*_of(sku, epoch)).order_by(archives.c.number.desc()).limit(1)
         with translated(self.name), self._engine.connect() as connection:
             line = connection.execute(last).scalar()
@@ -58,7 +71,8 @@ class SqlArchive(ArchiveTarget):
 
     def epochs(self, sku: str) -> tuple[int, ...]:
         """Return the epochs of which the table has rows of a pool, in order."""
-        self.check()
+        if not self._has_table():
+            return ()
         wanted = select(archives.c.epoch).where(archives.c.sku == sku).distinct().order_by(archives.c.epoch)
         with translated(self.name), self._engine.connect() as connection:
             return tuple(connection.execute(wanted).scalars())
@@ -104,6 +118,10 @@ class SqlArchive(ArchiveTarget):
         except BaseException:
             self._clear(sku, epoch)
             raise
+
+    def _has_table(self) -> bool:
+        with translated(self.name):
+            return inspect(self._engine).has_table(archives.name)
 
     def _clear(self, sku: str, epoch: int) -> None:
         with translated(self.name), self._engine.begin() as connection:

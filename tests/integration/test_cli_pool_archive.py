@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -85,6 +87,19 @@ def test_an_archive_in_a_table(pool: Pool, valkey: ValkeyServer, sqlite_url: str
     for words in (["--sku", "other"], ["--sku", SKU, "--epoch", "7"]):
         bad = ran("pool", "verify-archive", "--database", sqlite_url, *words, url=None)
         assert (bad.returncode, bad.stderr.startswith("segmented: there is no archive of ")) == (2, True)
+
+
+def test_verifying_creates_neither_a_database_nor_a_table(sqlite_url: str, tmp_path: Path) -> None:
+    words = ["pool", "verify-archive", "--sku", SKU, "--database"]
+    missing = ran(*words, f"sqlite:///{tmp_path}/missing.db", url=None)
+    assert missing.stderr == f"segmented: there is no database {tmp_path}/missing.db\n"
+    assert (missing.returncode, (tmp_path / "missing.db").exists()) == (2, False)
+    file = sqlite_url.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE other (number INTEGER)")
+        empty = ran(*words, sqlite_url, url=None)
+        assert (empty.returncode, "there is no archive of 'concert'" in empty.stderr) == (2, True)
+        assert connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall() == [("other",)]
 
 
 def test_a_pool_in_shards(valkey: ValkeyServer, tmp_path: Path) -> None:
