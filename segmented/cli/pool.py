@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from segmented.cli import pool_books, pool_changes, pool_recovery, pool_relay
+from segmented.cli import pool_archive, pool_books, pool_changes, pool_recovery, pool_relay
 from segmented.cli.output import (
     DEFAULT_URL,
     STDOUT,
@@ -298,6 +298,10 @@ pool.command()(pool_recovery.rebuild)
 
 
 pool.command()(pool_recovery.thaw)
+
+
+pool.command()(pool_archive.archive)
+pool.command("verify-archive")(pool_archive.verify_archive)
 
 
 def _is_wanted(state: PoolState) -> bool:

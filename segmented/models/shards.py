@@ -95,6 +95,8 @@ class ShardDirectory:
     """False until every shard is open: nothing has been sold then, and opening the pool again continues with it."""
     profile: str = "memory"
     """When the pool acknowledges a change: the text of its `Profile`."""
+    is_archived: bool = False
+    """Whether all shards were archived: what is left is a note, and the pool can be opened again in a later epoch."""
 
     @property
     def shards(self) -> tuple[Shard, ...]:
@@ -108,19 +110,19 @@ class ShardDirectory:
 
     @property
     def content(self) -> str:
-        """The stored text, without `is_open`."""
+        """The stored text, without its state."""
         numbers = f"{self.stock} {self.segment_count} {self.epoch} {self.customer_limit or 0}"
         return f"{','.join(self.salts)} {numbers} {self.profile}"
 
 
-def parse_directory(sku: str, content: str, *, is_open: bool) -> ShardDirectory:
+def parse_directory(sku: str, content: str, *, is_open: bool, is_archived: bool = False) -> ShardDirectory:
     """Parse `ShardDirectory.content`. Raises ValueError for anything else."""
     salts, *numbers, profile = content.split(" ")
     stock, segment_count, epoch, customer_limit = map(int, numbers)
     if not is_profile(profile):
         raise ValueError(profile)
-    names = tuple(salts.split(","))
-    return ShardDirectory(sku, names, stock, segment_count, epoch, customer_limit or None, is_open, profile)
+    places, limit = tuple(salts.split(",")), customer_limit or None
+    return ShardDirectory(sku, places, stock, segment_count, epoch, limit, is_open, profile, is_archived)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
+    from segmented.orders.archive_table import SqlArchive
     from segmented.orders.auditing import BothReport, audit_both
     from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
     from segmented.orders.differences import Difference
@@ -31,6 +32,7 @@ __all__ = [
     "Migrated",
     "RelayReport",
     "ShardRelay",
+    "SqlArchive",
     "TryLater",
     "WorkTerms",
     "audit_both",
@@ -53,6 +55,7 @@ __all__ = [
 
 LATE: Final = from_modules(
     {
+        "segmented.orders.archive_table": "SqlArchive",
         "segmented.orders.auditing": "BothReport audit_both",
         "segmented.orders.changing": "resize_gated restock_gated withdraw_gated",
         "segmented.orders.differences": "Difference",

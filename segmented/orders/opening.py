@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from segmented.errors import InvalidInput, PoolMissing, PoolVanished
 from segmented.models import AlreadyOpen
+from segmented.models.archives import PoolArchived
 from segmented.orders import answers
 from segmented.plans import run_sync
 from segmented.stock.opening import check_profile_plan
@@ -36,9 +37,10 @@ def open_gated(
     """Open a pool and its rows in the order database. Safe to repeat; an interrupted run is finished.
 
     Opening again changes nothing and returns the existing pool, also after it was rebuilt in a later epoch. Raises
-    PoolVanished if the pool was open in this epoch and its keys are gone, and InvalidInput if the database has rows of
-    another sale. With the default profile, `database`, an order is acknowledged when its transaction has committed;
-    `replicated:N` or `fsync` also let reservations and submitted orders wait.
+    PoolVanished if the pool was open in this epoch and its keys are gone, PoolArchived if it was archived, and
+    InvalidInput if the database has rows of another sale. With the default profile, `database`, an order is
+    acknowledged when its transaction has committed; `replicated:N` or `fsync` also let reservations and submitted
+    orders wait.
     """
     operation = _check(pool, stock, segments, epoch, customer_limit, profile)
     base, extra = divmod(stock, segments)
@@ -52,7 +54,7 @@ def open_gated(
             message = f"the order database has rows for {pool.sku!r} of epoch {found.epoch}, not of epoch {epoch}"
             raise InvalidInput(message)
         known = gate.stocking.opened_epoch(pool.sku)  # read before the pool, because it is written after the opening
-        there = state_of(pool)
+        there = state_of(pool, epoch=epoch)
         if there is not None:
             return AlreadyOpen(_noted(gate, there, epoch))
         _check_unopened(pool.sku, known, found, stock, segments)
@@ -99,11 +101,13 @@ def reopen_gated(
     return _opened(pool, gate, replace(operation, stock=rows.quota - rows.sold))
 
 
-def state_of(pool: Pool) -> PoolState | None:
-    """Read the pool; None if none is open."""
+def state_of(pool: Pool, *, epoch: int | None = None) -> PoolState | None:
+    """Read the pool; None if none is open. Raises PoolArchived for one that was archived in this `epoch` or later."""
     try:
         return pool.state()
-    except PoolMissing:
+    except PoolMissing as error:
+        if isinstance(error, PoolArchived) and epoch is not None and error.epoch >= epoch:
+            raise
         return None
 
 

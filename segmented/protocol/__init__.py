@@ -11,6 +11,17 @@ from segmented.imports import from_modules, late
 from segmented.protocol.base import Effect, Operation
 
 if TYPE_CHECKING:
+    from segmented.protocol.archive.operations import (
+        AbandonArchive,
+        ArchiveDirectory,
+        BeginArchive,
+        CompleteExport,
+        DropOutbox,
+        RemovePool,
+        RemoveRecords,
+        ScanLedger,
+        ScanRecords,
+    )
     from segmented.protocol.audit.operations import (
         InspectOrders,
         MendLedger,
@@ -117,6 +128,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BATCH_MAX",
+    "AbandonArchive",
     "AbandonRun",
     "AcknowledgeUnits",
     "AcquireFair",
@@ -127,6 +139,8 @@ __all__ = [
     "AcquireVote",
     "AcquireWrite",
     "AdoptLock",
+    "ArchiveDirectory",
+    "BeginArchive",
     "BeginRun",
     "Cancel",
     "CancelMessage",
@@ -134,11 +148,13 @@ __all__ = [
     "CheckSequencer",
     "ClaimKey",
     "ClosePool",
+    "CompleteExport",
     "Confirm",
     "DecideCart",
     "DeleteValue",
     "DoubtRun",
     "DropMessage",
+    "DropOutbox",
     "Effect",
     "Expire",
     "ExpireDue",
@@ -202,6 +218,8 @@ __all__ = [
     "ReleaseReadWrite",
     "ReleaseReentrant",
     "ReleaseVote",
+    "RemovePool",
+    "RemoveRecords",
     "RenameHolder",
     "RenewFair",
     "RenewGrant",
@@ -222,8 +240,10 @@ __all__ = [
     "ScanChanges",
     "ScanHolds",
     "ScanIds",
+    "ScanLedger",
     "ScanOrders",
     "ScanPinned",
+    "ScanRecords",
     "SendUnits",
     "SetNx",
     "SettleMany",
@@ -242,6 +262,10 @@ __all__ = [
 
 LATE: Final = from_modules(
     {
+        "segmented.protocol.archive.operations": (
+            "AbandonArchive ArchiveDirectory BeginArchive CompleteExport DropOutbox RemovePool RemoveRecords "
+            "ScanLedger ScanRecords"
+        ),
         "segmented.protocol.cache.operations": "ForgetCached ReadCached ReadOrAcquire WriteCached",
         "segmented.protocol.carts.operations": (
             "DecideCart FinishCart InspectCarts ListCarts ListDueCarts OpenCart PinOrder ReadCart ScanCarts ScanPinned"

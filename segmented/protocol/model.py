@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from segmented.errors import WrongKind
+from segmented.protocol.archive.model import ArchiveModel
 from segmented.protocol.cache.model import CacheModel
 from segmented.protocol.carts.model import CartModel
 from segmented.protocol.dedup.model import DedupModel
@@ -41,6 +42,7 @@ class MemoryModel:
         self._taking = {operation: kind for kind in self._models for operation in kind.takes}
         operator = OperatorModel(*self._models.values())
         pools = OutboxModel(clock, publish)
+        carts, shards = CartModel(clock, pools.found), ShardModel(pools)
         self._freezing = FreezingModel(pools, publish)
         parts: tuple[Model, ...] = (
             *self._models.values(),
@@ -48,9 +50,10 @@ class MemoryModel:
             operator,
             SequencerModel(operator.show),
             pools,
-            CartModel(clock, pools.found),
-            ShardModel(pools),
+            carts,
+            shards,
             RelayModel(pools.found),
+            ArchiveModel(pools, carts, shards.retire),
             self._freezing,
             DedupModel(clock, publish),
         )

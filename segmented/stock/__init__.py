@@ -8,6 +8,8 @@ from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
     from segmented.models import Cart, CartRefused, CartReserved, CartSettled
+    from segmented.models.archives import Archived, PoolArchived
+    from segmented.stock.archiving import ArchiveTarget, FileArchive, archive, async_archive
     from segmented.stock.async_pool import AsyncGrant, AsyncPool
     from segmented.stock.audit import AuditReport, Drift
     from segmented.stock.carts import AsyncCarts, Carts
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "ArchiveTarget",
+    "Archived",
     "AsyncCarts",
     "AsyncGrant",
     "AsyncOrderHandle",
@@ -40,16 +44,20 @@ __all__ = [
     "Carts",
     "Drift",
     "EnvelopePublisher",
+    "FileArchive",
     "Grant",
     "LedgerFold",
     "OrderHandle",
     "Outbox",
     "Pool",
+    "PoolArchived",
     "Publisher",
     "Repair",
     "RepairReport",
     "ShardedAuditReport",
     "ShardedPool",
+    "archive",
+    "async_archive",
     "find_async_pool",
     "find_pool",
     "pool_of",
@@ -58,6 +66,8 @@ __all__ = [
 LATE: Final = from_modules(
     {
         "segmented.models": "Cart CartRefused CartReserved CartSettled",
+        "segmented.models.archives": "Archived PoolArchived",
+        "segmented.stock.archiving": "ArchiveTarget FileArchive archive async_archive",
         "segmented.stock.async_pool": "AsyncGrant AsyncPool",
         "segmented.stock.audit": "AuditReport Drift",
         "segmented.stock.carts": "AsyncCarts Carts",

@@ -25,6 +25,7 @@ from segmented import protocol as op
 from segmented.errors import PoolMissing, SegmentedError, StoreError, WrongKind
 from segmented.ledger_lines import parse_record
 from segmented.models import PINNED_UNTIL_MS
+from segmented.models.archives import PoolArchived
 from segmented.plans import Plan, perform
 from segmented.plans.effects import Batch
 from segmented.stock.ledger import Drift
@@ -243,7 +244,7 @@ def _without_cart_plan(audit: CartsAudit, homes: dict[str, dict[str, str]]) -> P
         return leaked
     inspections = tuple(op.InspectCarts(home, tuple(orders.values())) for home, orders in homes.items())
     for (home, orders), answer in zip(homes.items(), (yield from perform(Batch(inspections, inf))), strict=True):
-        if isinstance(answer, PoolMissing):
+        if isinstance(answer, PoolMissing) and not isinstance(answer, PoolArchived):
             why = f"it is on hold forever for a cart of {home!r}, but that pool is not open: cancel or confirm it"
             leaked |= {order_id: (cart_id, why) for order_id, cart_id in orders.items()}
         elif isinstance(answer, WrongKind) and home == audit.sku:
@@ -278,7 +279,7 @@ def _record(inspected: Inspected) -> OrderRecord | None:
 
 def _note_silent(audit: CartsAudit, sku: str, error: SegmentedError) -> None:
     """Remember a pool that did not answer. Raises any other error, and an error of this pool itself."""
-    if sku == audit.sku or not isinstance(error, StoreError):
+    if sku == audit.sku or not isinstance(error, StoreError | PoolArchived):
         raise error
     audit.silent[sku] = error
 

@@ -12,12 +12,17 @@ import pytest
 
 from segmented.keys import directory_keys, shard_keys
 from segmented.models import Order, Reserved, Settled, SoldOut
+from segmented.models.archives import PoolArchived
+from segmented.stock.archiving import FileArchive
+from segmented.stock.archiving.checking import check_archive
+from segmented.stock.archiving.plan import archive_plan, no_progress
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import COPIES, directory_plan
 from tests.support.servers.moving import WAYS, SlotMover
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from segmented.models import Shard
     from tests.fixtures.stores import Side
@@ -184,3 +189,24 @@ def test_a_shard_whose_slot_moves_in_mid_sale_costs_no_error_and_no_unit(
         seller.result(LONG)
     sale.check()
     assert cluster.master_of(key) is mover.target
+
+
+# --- archived ---
+
+
+def test_a_pool_on_three_masters_is_archived_as_a_whole(shared_sides: tuple[Side, Side], tmp_path: Path) -> None:
+    for side in shared_sides:
+        sku = side.name()
+        pool = sharded(side, sku)
+        pool.open(stock=60, segments=12, shards=SHARDS)
+        for number in range(45):
+            assert isinstance(pool.reserve(f"order {number}"), Reserved)
+            pool.confirm(f"order {number}")
+        pool.close()
+        target = FileArchive(tmp_path / f"{sku}.jsonl.gz")
+        for is_replay in (False, True):
+            archived = side.run(archive_plan(sku, target, no_progress))
+            assert (archived.orders, archived.replay) == (45, is_replay)
+        assert len(check_archive(target.lines(sku, 1), "here").pools) == SHARDS
+        with pytest.raises(PoolArchived):
+            pool.reserve("late")

@@ -22,7 +22,7 @@ from segmented.models import (
     cart_of,
 )
 from segmented.models.ids import check_id
-from segmented.protocol.carts.wire import _refusal, _refusal_text
+from segmented.protocol.carts.wire import _refusal, refusal_text
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
 LINES = st.lists(st.tuples(st.sampled_from(["a", "b", "c", "ü", "Z", "{"]), st.integers(1, 1_000)), min_size=1)
@@ -111,8 +111,8 @@ def test_what_no_pool_can_hold_is_refused_in_one_sentence(
 )
 def test_every_refusal_is_kept_and_read_back_as_it_was(answer: Any) -> None:  # noqa: ANN401  # one of several kinds
     refusal = LineRefusal("sku\t%{}", answer)
-    assert "\n" not in _refusal_text(refusal)
-    assert _refusal(_refusal_text(refusal)) == refusal
+    assert "\n" not in refusal_text(refusal)
+    assert _refusal(refusal_text(refusal)) == refusal
 
 
 def test_a_refused_cart_says_which_line_refused_it() -> None:

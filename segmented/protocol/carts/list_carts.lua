@@ -5,7 +5,7 @@
 -- answers  {"missing"}   the pool is not open
 --          {"unfinished", count, due (how many of them may be finished now),
 --            {cart_id, due_in_ms (negative: overdue), {"cart", state, left_ms, "0", refusal, content, "1"}}, ...}
-if is_pool_missing() then
+if is_pool_missing(true) then
   return { 'missing' }
 end
 local answers = {

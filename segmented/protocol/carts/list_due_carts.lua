@@ -6,7 +6,7 @@
 -- answers  {"missing"}   the pool is not open
 --          {"due", {cart_id, {"cart", state, left_ms, "0", refusal, content, "1"}}, ...}
 local PAGE, PAGES_MAX = 1000, 10
-if is_pool_missing() then
+if is_pool_missing(true) then
   return { 'missing' }
 end
 local limit, skip, answers = tonumber(ARGV[1]), tonumber(ARGV[2]), {}

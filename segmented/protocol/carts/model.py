@@ -132,6 +132,19 @@ class CartModel:
             return InspectedCart(place[1], is_kept=False, is_unfinished=is_unfinished)
         return InspectedCart(place[1], is_kept=True, is_unfinished=is_unfinished, cart=found.cart, state=found.state)
 
+    # --- for an archive ---
+
+    def kept(self, home: str) -> tuple[dict[str, ModelCart], dict[str, int]]:
+        """Return the carts that a pool keeps, and the times of the unfinished ones, by id."""
+        carts = {cart_id: cart for (own, cart_id), cart in self._carts.items() if own == home}
+        unfinished = {cart_id: int(due_ms) for (own, cart_id), due_ms in self._unfinished.items() if own == home}
+        return carts, unfinished
+
+    def remove(self, home: str, cart_id: str) -> None:
+        """Remove a cart."""
+        self._carts.pop((home, cart_id), None)
+        self._unfinished.pop((home, cart_id), None)
+
     # --- helpers ---
 
     def _found(self, home: str, cart_id: str) -> tuple[str, str]:

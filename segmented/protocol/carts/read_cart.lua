@@ -5,7 +5,7 @@
 -- answers  {"missing"}   the pool is not open
 --          {"unknown"}   it has no such cart
 --          {"cart", state, left_ms, finished ("1"), refusal, content, "1"}
-if is_pool_missing() then
+if is_pool_missing(true) then
   return { 'missing' }
 end
 local cart = read_cart(ARGV[1])

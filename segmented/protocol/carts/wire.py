@@ -40,7 +40,8 @@ LETTERS: Final = {state: letter for letter, state in CART_STATES.items()}
 REFUSALS: Final[dict[str, Any]] = {kind.__name__: kind for kind in (SoldOut, Busy, Settled, Closed, LimitReached)}
 
 
-def _refusal_text(refusal: LineRefusal | None) -> str:
+def refusal_text(refusal: LineRefusal | None) -> str:
+    """Return the text of a refusal, empty for none."""
     if refusal is None:
         return ""
     kept = [refusal.sku, type(refusal.answer).__name__, asdict(refusal.answer)]
@@ -89,7 +90,7 @@ def _decode_read(operation: op.ReadCart | op.DecideCart, reply: Reply) -> CartRe
 
 
 def _encode_decide(operation: op.DecideCart) -> Call:
-    arguments = (operation.cart_id, LETTERS[operation.state], _refusal_text(operation.refusal))
+    arguments = (operation.cart_id, LETTERS[operation.state], refusal_text(operation.refusal))
     return script_call("decide_cart", cart_keys(operation.home).listed(), *arguments)
 
 

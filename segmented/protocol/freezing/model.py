@@ -9,6 +9,7 @@ from segmented import protocol as op
 from segmented.errors import PoolFrozen, PoolGated, PoolNotFrozen, PoolNotGated
 from segmented.keys import shard_keys
 from segmented.models import Frozen, Thawed, Verified
+from segmented.models.archives import PoolArchived
 from segmented.protocol.freezing.wire import TooManySold, another_epoch, check_counts, counted_before
 from segmented.protocol.pool.model_records import even_parts, pool_entry
 
@@ -23,6 +24,7 @@ REFUSED: Final = frozenset(
         op.Cancel,
         op.ClosePool,
         op.Confirm,
+        op.DecideCart,
         op.Expire,
         op.ExpireDue,
         op.Grant,
@@ -31,6 +33,7 @@ REFUSED: Final = frozenset(
         op.MendLedger,
         op.MendNumber,
         op.MendRecord,
+        op.OpenCart,
         op.OpenPool,
         op.PinOrder,
         op.PutOff,
@@ -53,7 +56,13 @@ REFUSED: Final = frozenset(
         op.Withdraw,
     }
 )
-"""Operations that a frozen pool does not answer: all but reads, the audit, and what thaws it."""
+"""Operations that a frozen pool does not answer, nor one that is being archived: all but reads and what ends that."""
+
+
+OF_RECORDS: Final = frozenset({op.InspectOrders, op.ReadOrders})
+"""Operations that find nothing in a pool that is not open, but fail for one that was archived."""
+OF_CARTS: Final = frozenset({op.DecideCart, op.OpenCart})
+"""The refused operations that a frozen pool answers all the same: the carts that it keeps are decided elsewhere."""
 
 
 class FreezingModel:
@@ -74,13 +83,17 @@ class FreezingModel:
         }
 
     def check(self, operation: op.Operation[Any]) -> None:
-        """Raise PoolFrozen for an operation that a frozen pool does not answer."""
-        sku: str | None = getattr(operation, "sku", None) or getattr(operation, "shard", None)
+        """Raise PoolFrozen or PoolArchived for an operation that such a pool does not answer."""
+        sku = pool_named_by(operation)
+        if type(operation) in OF_RECORDS and sku in self._pools.archived:
+            raise self._pools.archived[sku][1]
         if type(operation) not in REFUSED or sku is None or not self._pools.has(sku):
             return
         pool = self._pools.found(sku)
-        if pool.frozen is not None:
+        if pool.frozen is not None and type(operation) not in OF_CARTS:
             raise PoolFrozen(sku, found=(pool.epoch, pool.sequence), seen=pool.frozen)
+        if pool.archive is not None:
+            raise PoolArchived(sku)
 
     def freeze(self, operation: op.FreezePool) -> Frozen:
         """Stop a pool."""
@@ -207,3 +220,9 @@ def _take_over(pool: ModelPool, operation: op.ThawPool) -> None:
                 pool.away.pop(one.other, None)
         if one.kind == "sent":
             pool.epochs_of[one.other] = max(pool.epochs_of.get(one.other, 0), one.epoch)
+
+
+def pool_named_by(operation: op.Operation[Any]) -> str | None:
+    """Return the pool, or the shard, that an operation is about."""
+    names = (getattr(operation, name, None) for name in ("sku", "shard", "home"))
+    return next(filter(None, names), None) or getattr(getattr(operation, "cart", None), "home", None)

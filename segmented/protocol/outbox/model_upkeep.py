@@ -57,6 +57,10 @@ class OutboxUpkeep(PoolModel):
             op.DropMessage: self.drop_message,
         }
 
+    def drop_outbox(self, sku: str) -> None:
+        """Remove a pool from those that the sweep looks at."""
+        self._noted.discard(sku)
+
     def put_off(self, operation: op.PutOff) -> int:
         """Give orders back unfinished."""
         pool, buried = self.found(operation.sku), 0

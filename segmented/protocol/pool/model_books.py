@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
     from segmented.clock import Clock
     from segmented.models import EntryKind, Order, OrderState
+    from segmented.models.archives import PoolArchived
     from segmented.models.pools import LedgerStep
 
 DUE_MAX = 16
@@ -96,6 +97,8 @@ class PoolBooks:
         self._pools: dict[str, ModelPool] = {}
         self.in_shards: set[str] = set()
         """Skus with a directory of shards."""
+        self.archived: dict[str, tuple[int, PoolArchived]] = {}
+        """Notes of archived pools: the last epoch, and the error that says where the archive is."""
 
     # --- opening, reading, changing ---
 
@@ -103,10 +106,13 @@ class PoolBooks:
         """Open a pool once."""
         if pool := self._pools.get(operation.sku):
             return AlreadyOpen(pool.state())
+        if operation.sku in self.archived and self.archived[operation.sku][0] >= operation.epoch:
+            raise self.archived[operation.sku][1]
         if operation.sku in self.in_shards:
             raise PoolInShards(operation.sku)
         if operation.profile is not None and operation.profile.waits:
             self.check_profile(op.CheckProfile(operation.sku, operation.profile))
+        self.archived.pop(operation.sku, None)
         count = operation.segment_count
         parts = even_parts(operation.stock, count)
         stock = [dict(parts).get(segment, 0) for segment in range(count)]
@@ -347,8 +353,12 @@ class PoolBooks:
     def found(self, sku: str) -> ModelPool:
         """Return an open pool. Raises PoolMissing."""
         if sku not in self._pools:
-            raise no_keys_of(sku)
+            raise self.archived[sku][1] if sku in self.archived else no_keys_of(sku)
         return self._pools[sku]
+
+    def remove(self, sku: str, note: PoolArchived) -> None:
+        """Remove an archived pool, but for a note of its archive."""
+        self.archived[sku] = self._pools.pop(sku).epoch, note
 
     def _found(self, sku: str, order_id: str) -> tuple[ModelPool, OrderRecord]:
         pool = self.found(sku)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from segmented.models import EntryKind
+    from segmented.models.archives import Archiving
 
 AnswerT = TypeVar("AnswerT")
 
@@ -55,6 +56,8 @@ class ModelPool:
     stock: list[int]
     customer_limit: int | None = None
     is_closed: bool = False
+    archive: Archiving | None = None
+    """Set while the pool is being archived."""
     frozen: tuple[int, int] | None = None
     """Epoch and sequence number that were seen, if the pool is frozen."""
     lost: int = 0

@@ -1,6 +1,7 @@
 #!lua
 -- uses shared/pool.lua
--- Open a pool once. A pool that has lost some of its keys is not reopened, because its units could be sold again.
+-- Open a pool once. A pool that has lost some of its keys is not reopened, because its units could be sold again. One
+-- that was archived can be opened again in a later epoch.
 -- KEYS     after those of the pool: 15 carts (hash)   16 unfinished (zset): the carts that the pool keeps
 --          17 directory (string): of a pool of that sku in shards
 -- ARGV     1 stock   2 segment_count   3 gated ("1" or "0")   4 epoch   5 customer_limit (0: none)
@@ -14,7 +15,13 @@ local stock, segment_count = tonumber(ARGV[1]), tonumber(ARGV[2])
 local found = read_numbers()
 if found then
   check_seen(found)
+  if found.archive then
+    error({ err = 'ARCHIVED ' .. found.archive })
+  end
   return { 'already_open', pool_state() }
+end
+if tombstone and (tonumber(string.match(tombstone, '^archived (%d+) ')) or 0) >= tonumber(ARGV[4]) then
+  error({ err = 'ARCHIVED ' .. tombstone })
 end
 if tonumber(seen_epoch) >= tonumber(ARGV[4]) then
   return { 'vanished', seen_epoch }
@@ -23,10 +30,13 @@ if redis.call('EXISTS', KEYS[17]) == 1 then
   return { 'in_shards' }
 end
 if redis.call('EXISTS', META, STOCK, FREE, ORDERS, HOLDS, LEDGER, CUSTOMERS, CHANGES, TRANSFERS, OUTBOX,
-    ENTRIES, DEAD, KEYS[15], KEYS[16]) > 0 then
+    ENTRIES, DEAD, KEYS[15], KEYS[16]) > (tombstone and 1 or 0) then
   return { 'remains' }
 end
 
+if tombstone then
+  redis.call('DEL', META)
+end
 local base, extra = math.floor(stock / segment_count), stock % segment_count
 redis.call('HSET', META, 'layout', LAYOUT, 'epoch', ARGV[4], 'segment_count', ARGV[2], 'gated', ARGV[3], 'sequence', '0', 'fence', '0',
   'opened', ARGV[1], 'available', ARGV[1], 'reserved', '0', 'confirmed', '0', 'restocked', '0', 'withdrawn', '0',

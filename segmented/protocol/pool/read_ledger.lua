@@ -4,6 +4,7 @@
 -- epoch-sequence. Those of an earlier epoch are in the ledger after a thaw, until a trim; the relay reads them as well.
 -- ARGV     1 after (sequence)   2 limit   3 epoch of that sequence number ("": the pool's)
 -- answers  {"missing"}   {"entries", {{id, {field, value, ...}}, ...}}
+check_archived()
 local epoch = redis.call('HGET', META, 'epoch')
 if not epoch then
   return { 'missing' }

@@ -3,6 +3,7 @@
 -- Records and the ends of their holds, in one step. Only of the first orders, if their records reach 256 KiB.
 -- ARGV     order ids, at most 1,000
 -- answers  {"orders", {record or nothing, ...}, {ms or nothing, ...}}   of a pool that is not open: nothings
+check_archived()
 local records, raws, bytes = {}, raws_of(ARGV), 0
 for index = 1, #ARGV do
   if bytes >= PAGE_BYTES then

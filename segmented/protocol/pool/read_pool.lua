@@ -10,6 +10,7 @@
 if redis.call('EXISTS', META) == 0 then
   return { 'missing' }
 end
+check_archived()
 check_layout(redis.call('HGET', META, 'layout'))
 local answer, last_id = pool_state(), ''
 if redis.call('EXISTS', LEDGER) > 0 then

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from segmented import protocol as op
@@ -47,11 +48,23 @@ class ShardModel:
             return None
         place = directory.sku, operation.copy
         found = self._directories.setdefault(place, directory)
+        if found.is_archived and directory.epoch > found.epoch:
+            found = self._directories[place] = directory
         if operation.copy == 0:
             self._pools.in_shards.add(directory.sku)
         if directory.is_open and found.content == directory.content:
             self._directories[place] = directory
         return self._directories[place]
+
+    def retire(self, directory: ShardDirectory, copy: int) -> bool:
+        """Note in a copy that all shards are archived; False if it is the directory of another pool."""
+        found = self._directories.get((directory.sku, copy))
+        if found is not None and (found.content != directory.content or not (found.is_open or found.is_archived)):
+            return False
+        if found is not None:
+            self._directories[directory.sku, copy] = replace(found, is_open=False, is_archived=True)
+            self._pools.in_shards.discard(directory.sku)
+        return True
 
     def look(self, operation: op.LookAtShard) -> ShardFound:
         """Expire due holds, and read the shard's numbers."""

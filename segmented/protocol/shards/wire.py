@@ -37,7 +37,8 @@ def _decode_read(operation: op.ReadDirectory, reply: Reply) -> ShardDirectory | 
 
 def _directory(sku: str, state: str, content: str) -> ShardDirectory:
     try:
-        return parse_directory(sku, content, is_open={"open": True, "opening": False}[state])
+        is_open, is_archived = {"open": (True, False), "opening": (False, False), "archived": (False, True)}[state]
+        return parse_directory(sku, content, is_open=is_open, is_archived=is_archived)
     except (KeyError, ValueError):
         raise PoolDrifted(sku) from None
 

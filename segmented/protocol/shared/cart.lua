@@ -15,13 +15,17 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
--- Fails if the caller does not know the profile of the pool.
-local function is_pool_missing()
+-- Fails if the pool was archived, or the caller does not know its profile; while it is being archived only a script that
+-- `is_reading` goes on.
+local function is_pool_missing(is_reading)
+  local found = redis.call('HMGET', META, 'archive', 'epoch', 'profile', 'gated')
+  if found[1] and not (is_reading and found[2]) then
+    error({ err = 'ARCHIVED ' .. found[1] })
+  end
   if redis.call('EXISTS', META) == 0 then
     return true
   end
-  local found = redis.call('HMGET', META, 'profile', 'gated')
-  check_profile(META, found[1], found[2] == '1')
+  check_profile(META, found[3], found[4] == '1')
   return false
 end
 

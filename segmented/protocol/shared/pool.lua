@@ -23,6 +23,8 @@
 -- against its order database on another server (meta: server) may have lost what nobody has seen: UNVERIFIED.
 -- meta: servers are the last servers of the pool, oldest first, each with the sequence number at which it took over:
 -- "id:number id:number". So a change is missed that was seen on one server, and is not in what the next one began with.
+-- A pool that is being archived (meta: archive is "exporting <server>", then "removing <digest> <target>") answers reads
+-- and no more: ARCHIVED. Afterwards meta has this field alone for a while: "archived <epoch> <ms> <digest> <target>".
 local META, STOCK, FREE, ORDERS, HOLDS, LEDGER, LOCK, FREED, CUSTOMERS, CHANGES, TRANSFERS, OUTBOX, ENTRIES, DEAD =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13],
   KEYS[14]
@@ -117,15 +119,18 @@ local function frozen_at(pool, said)
   return epoch and #epoch < 16 and #sequence < 16 and said or pool.epoch .. '-' .. digits(pool.sequence)
 end
 
+local tombstone -- what an archived pool has left of itself, once read_numbers has found no pool
+
 -- The pool's numbers, nil if it has none. They are changed in this table and written by write_pool. Fails before any
 -- write if one of them cannot be read.
 local function read_numbers()
   local found = redis.call('HMGET', META, 'epoch', 'segment_count', 'gated', 'sequence', 'available', 'reserved',
     'confirmed', 'fence', 'cursor', 'chain', 'customer_limit', 'closed', 'opened', 'restocked', 'withdrawn', 'increases',
-    'frozen', 'layout', 'server', 'profile', 'servers')
+    'frozen', 'layout', 'server', 'profile', 'servers', 'archive')
   check_layout(found[18])
   local increases = found[16] or '0'
   if not found[1] then
+    tombstone = found[22]
     return nil
   end
   for index = 1, #found do
@@ -139,7 +144,7 @@ local function read_numbers()
     customer_limit = tonumber(found[11]), is_closed = found[12] == '1', opened = tonumber(found[13]),
     restocked = tonumber(found[14]), withdrawn = tonumber(found[15]),
     increases = string.match(increases, '^%d+$') and #increases < 16 and tonumber(increases) or nil,
-    server = found[19], profile = found[20], servers = found[21] or '' }
+    server = found[19], profile = found[20], servers = found[21] or '', archive = found[22] }
   pool.frozen = found[17] and frozen_at(pool, found[17])
   if pool.customer_limit > 0 then
     redis.call('HLEN', CUSTOMERS)
@@ -208,20 +213,34 @@ local function check_seen(pool)
   end
 end
 
--- The same for every operation but opening, verifying, freezing and thawing. Fails if the pool is frozen or must be
--- verified first, if the caller does not know its profile, and if it was open and its keys are gone.
+-- The same for every operation but opening, verifying, freezing, thawing and archiving. Fails if the pool is frozen, is
+-- being archived or was, or must be verified first, if the caller does not know its profile, and if it was open and its
+-- keys are gone.
 local function read_pool()
   local pool = read_numbers()
   if pool then
     check_seen(pool)
+    if pool.archive then
+      error({ err = 'ARCHIVED ' .. pool.archive })
+    end
     if pool.is_gated and pool.server ~= this_server and this_server ~= '?' then
       error({ err = 'UNVERIFIED' })
     end
     check_profile(META, pool.profile, pool.is_gated)
+  elseif tombstone then
+    error({ err = 'ARCHIVED ' .. tombstone })
   elseif tonumber(seen_epoch) > 0 then
     error({ err = 'VANISHED ' .. seen_epoch })
   end
   return pool
+end
+
+-- For scripts that read without read_pool: fails if a note of its archive is all that is left of the pool.
+local function check_archived()
+  local found = redis.call('HMGET', META, 'epoch', 'archive')
+  if found[2] and not found[1] then
+    error({ err = 'ARCHIVED ' .. found[2] })
+  end
 end
 
 -- --- units of segments: read once, changed here, written by write_pool ---

@@ -17,6 +17,7 @@ from segmented import protocol as op
 from segmented.errors import PoolInShards, PoolMissing, SegmentedError, ShardVanished, StoreRefused, StoreUnavailable
 from segmented.keys import pool_tag
 from segmented.models import AlreadyOpen, Opened, PoolState, ShardDirectory, ShardedState
+from segmented.models.archives import PoolArchived
 from segmented.models.profiles import MEMORY, parse_profile
 from segmented.plans import Batch, Now, Plan, Within, perform
 
@@ -40,10 +41,12 @@ SALTS_MAX: Final = 20_000
 
 
 def directory_plan(sku: str) -> Plan[ShardDirectory]:
-    """Find the directory of an open pool. Raises PoolMissing."""
-    found = yield from first_copy_plan(sku, lambda found, _: found is not None and found.is_open)
+    """Find the directory of an open pool. Raises PoolMissing, and PoolArchived for an archived one."""
+    found = yield from first_copy_plan(sku, lambda found, _: found is not None and (found.is_open or found.is_archived))
     if found is None:
         raise PoolMissing(sku)
+    if found.is_archived:
+        raise PoolArchived(sku, found.epoch, is_removed=True)
     return found
 
 
@@ -77,6 +80,11 @@ def open_plan(wanted: op.OpenPool, shard_count: int) -> Plan[Opened | AlreadyOpe
     """
     sku = wanted.sku
     copies = yield from all_plan(op.ReadDirectory(sku, copy) for copy in range(COPIES))
+    for copy, one in enumerate(copies):
+        if one is not None and one.is_archived:
+            if one.epoch >= wanted.epoch:
+                raise PoolArchived(sku, one.epoch, is_removed=True)
+            copies[copy] = None
     found = copies[0]
     if found is None and any(copies):
         found = yield from perform(op.ReadDirectory(sku, 0))  # another process may have written it meanwhile

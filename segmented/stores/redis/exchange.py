@@ -15,9 +15,10 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, ResponseError, TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
-from segmented.errors import LayoutUnknown, PoolDrifted, PoolFrozen, PoolUnverified, PoolVanished, SegmentedError
+from segmented.errors import PoolFrozen, SegmentedError
+from segmented.keys import shard_keys
+from segmented.models.archives import PoolArchived
 from segmented.models.profiles import is_profile, parse_profile
-from segmented.models.shards import Shard, no_keys_of
 from segmented.process import after_fork_in_child
 from segmented.protocol.acknowledging import bounded, profile_wait, shortfall, unknown
 from segmented.protocol.codecs import CODECS
@@ -34,9 +35,9 @@ from segmented.protocol.wire import (
     Sight,
     dialect_of,
     identity_of,
-    position,
 )
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT
+from segmented.stores.redis.pool_errors import pool_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -141,22 +142,20 @@ class Seen:
             self.note(call.keys[0], sight, server, is_sure=call.script.writes)
 
     def error(self, operation: object, refused: ResponseError) -> Exception:
-        """Return our error for a pool that lost changes or may have, or of another release; others unchanged."""
-        kind, *rest = str(refused).split(" ")
-        sku: str = getattr(operation, "sku", "") or getattr(operation, "shard", "")
-        if kind == "VANISHED" and rest:
-            return no_keys_of(sku) if isinstance(sku, Shard) else PoolVanished(sku, int(rest[0]))
-        if kind == "UNVERIFIED":
-            return PoolUnverified(sku)
-        if kind == "PROFILE":
-            return PoolDrifted(sku)
-        if kind not in {"FROZEN", "LAYOUT"} or len(rest) < 2:  # noqa: PLR2004  # what is there, and what was seen or is known
-            return refused
-        if kind == "LAYOUT":
-            return LayoutUnknown(sku, found=rest[0], known=rest[1])
-        frozen = PoolFrozen(sku, found=position(rest[0]), seen=position(rest[1]))
-        self._report(frozen)
-        return frozen
+        """Return our error for a pool that does not answer as usual, or is another release's; others unchanged."""
+        found = pool_error(operation, refused)
+        if isinstance(found, PoolFrozen):
+            self._report(found)
+        elif isinstance(found, PoolArchived):  # once its note has lapsed too, it is as if it was never seen
+            self.forget(shard_keys(found.sku).meta)
+        return found
+
+    def forget(self, name: str) -> None:
+        """Remember nothing of a pool any more."""
+        with Seen.lock:
+            for memory in (self._pools, self._servers, self._profiles):
+                memory.pop(name, None)
+            self._gated.discard(name)
 
     def _report(self, frozen: PoolFrozen) -> None:
         """Log it and call the hook, once for each loss."""

@@ -1,0 +1,168 @@
+"""Archives of closed pools: `segmented pool archive` and `verify-archive`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from segmented.cli.output import (
+    DEFAULT_URL,
+    STDOUT,
+    JsonOption,
+    UrlOption,
+    YesOption,
+    require_somebody,
+    shown,
+    write_json,
+)
+from segmented.errors import InvalidInput
+from segmented.stock import find_pool
+from segmented.stock.archiving import FileArchive, archive as archive_pool
+from segmented.stock.archiving.checking import check_archive
+from segmented.stores.redis import RedisStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.stock.archiving import ArchiveTarget, Progress
+
+EXIT_REFUSED: Final = 1
+
+FileOption = Annotated[
+    Path | None,
+    typer.Option("--to", metavar="FILE", help="File of the archive, JSON lines; compressed if its name ends with .gz."),
+]
+TableOption = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        metavar="URL",
+        help="Database whose table segmented_archives gets the archive: postgresql:// or sqlite:///path.",
+    ),
+]
+
+
+def archive(
+    sku: Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")],
+    *,
+    to: FileOption = None,
+    database: TableOption = None,
+    url: UrlOption = DEFAULT_URL,
+    yes: YesOption = False,
+    json_file: JsonOption = None,
+) -> None:
+    """Write a closed pool to a file or a table, check what was written, and remove the pool's keys.
+
+    The pool must have nothing left to decide. The keys are removed in small steps, while other pools sell on. Run the
+    same command again to finish an interrupted run. The rows of an order database stay.
+    """
+    is_asked = require_somebody("archive", yes=yes)
+    with _target(to, database, may_be_new=True) as target, RedisStore.from_url(url) as store:
+        pool = find_pool(store, sku)
+        if is_asked and not typer.confirm(f"Archive {shown(sku)} to {target.name}, and remove its keys?"):
+            raise typer.Exit(EXIT_REFUSED)
+        with _progress() as on_progress:
+            archived = archive_pool(pool, target, on_progress=on_progress)
+    if json_file is not None:
+        write_json(json_file, {"is_changed": not archived.replay} | asdict(archived))
+    if json_file == STDOUT:
+        return
+    said = "archived before: nothing is changed" if archived.replay else "archived, and its keys are removed"
+    typer.echo(f"{said}: {archived.orders:,} orders in {archived.lines:,} lines at {shown(archived.target)}")
+    typer.echo(f"digest {archived.digest}")
+    if archived.gated:
+        typer.echo("the order database keeps its rows: they say what was sold")
+
+
+def verify_archive(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="File of the archive.", show_default=False)
+    ] = None,
+    *,
+    database: TableOption = None,
+    sku: Annotated[str | None, typer.Option(metavar="SKU", help="With --database: name of the archived pool.")] = None,
+    epoch: Annotated[
+        int | None, typer.Option(metavar="N", help="With --database: epoch of the pool  [default: its last one]")
+    ] = None,
+    json_file: JsonOption = None,
+) -> None:
+    """Check that an archive is complete and adds up, from its lines alone: counts, units, and the ledger's digests.
+
+    Exit code 2, with the reason, if it is not.
+    """
+    if (sku is None) != (database is None):
+        message = "--database and --sku belong together: name the database and the pool whose archive it has"
+        raise InvalidInput(message)
+    with _target(file, database, may_be_new=False) as target:
+        if sku is not None:
+            epoch = _epoch(target, sku, epoch)
+        elif not target.exists("", 0):
+            message = f"there is no archive {target.name}"
+            raise InvalidInput(message)
+        checked = check_archive(target.lines(sku or "", epoch or 0), target.name)
+    if json_file is not None:
+        write_json(json_file, {"is_complete": True} | asdict(checked))
+    if json_file != STDOUT:
+        typer.echo(
+            f"complete: {shown(checked.sku)} in epoch {checked.epoch}, {checked.orders:,} orders, "
+            f"{checked.confirmed:,} units sold, {checked.lines:,} lines"
+        )
+        typer.echo(f"digest {checked.digest}")
+
+
+@contextmanager
+def _target(file: Path | None, database: str | None, *, may_be_new: bool) -> Iterator[ArchiveTarget]:
+    if (file is None) == (database is None):
+        message = "name one place for the archive: a file, or --database URL"
+        raise InvalidInput(message)
+    if database is None:
+        yield FileArchive(file or "")
+        return
+    from segmented.orders.archive_table import SqlArchive  # noqa: PLC0415  # SQLAlchemy, for those who need it
+    from segmented.orders.engine import parse  # noqa: PLC0415  # as above
+
+    parsed = parse(database)
+    if not may_be_new and parsed.get_backend_name() == "sqlite" and not Path(parsed.database or "").exists():
+        message = f"there is no database {parsed.database}"  # connecting would create it
+        raise InvalidInput(message)
+    with SqlArchive(database) as table:
+        yield table
+
+
+def _epoch(target: ArchiveTarget, sku: str, epoch: int | None) -> int:
+    """Return the epoch to verify. Raises InvalidInput if the table has no archive of it."""
+    from segmented.orders.archive_table import SqlArchive  # noqa: PLC0415  # as above
+
+    epochs = target.epochs(sku) if isinstance(target, SqlArchive) else ()
+    if not epochs or (epoch is not None and epoch not in epochs):
+        message = f"there is no archive of {sku!r}{'' if epoch is None else f' of epoch {epoch}'} in {target.name}"
+        raise InvalidInput(message)
+    return epochs[-1] if epoch is None else epoch
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """Show a bar on a terminal, otherwise a line when a step begins; both on standard error."""
+    if not sys.stderr.isatty():
+        seen: set[str] = set()
+
+        def tell(step: str, _done: int, total: int) -> None:
+            if step not in seen:
+                seen.add(step)
+                typer.echo(f"{step}{f' about {total:,} records' if total else ''}", err=True)
+
+        yield tell
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bars, TextColumn  # noqa: PLC0415  # terminals only
+
+    from segmented.cli.console import Console  # noqa: PLC0415  # as above
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        bar = bars.add_task("checking", total=None)
+        yield lambda step, done, total: bars.update(bar, description=step, completed=done, total=total or None)

@@ -1,0 +1,43 @@
+#!lua flags=allow-oom
+-- uses shared/pool.lua
+-- Begin to archive a closed pool in which nothing is left to decide: from now on it answers reads alone, so that it can
+-- be read in many steps as it is. A repeat begins again, unless the archive is complete and the pool is being removed.
+-- KEYS     after those of the pool: 15 carts (hash)   16 unfinished (zset): the carts that the pool keeps
+-- ARGV     none
+-- answers  {"missing"}
+--          {"open"}   it is not closed
+--          {"unsettled", reserved (units), unfinished (submitted orders), away (transfers), unfinished (carts),
+--           behind (changes that are not relayed to the order database; 0 without a relay)}
+--          {"exporting", epoch}
+--          {"removing", epoch, digest, target}   of the complete archive
+local pool = read_numbers()
+if not pool or not pool.archive then
+  pool = read_pool()
+end
+if not pool then
+  return { 'missing' }
+end
+check_seen(pool)
+local digest, target = string.match(pool.archive or '', '^removing (%x+) (%S*)$')
+if digest then
+  return { 'removing', pool.epoch, digest, target }
+end
+if not pool.is_closed then
+  return { 'open' }
+end
+local notes, away = redis.call('HKEYS', TRANSFERS), 0
+for _, name in ipairs(notes) do
+  away = away + (string.find(name, '^away:') and 1 or 0)
+end
+local orders, carts = redis.call('ZCARD', OUTBOX), redis.call('ZCARD', KEYS[16])
+redis.call('HLEN', KEYS[15])
+local behind, relayed = 0, redis.call('HGET', META, 'relayed') -- epoch-sequence, of a pool whose ledger is relayed
+if relayed and relayed ~= pool.epoch .. '-' .. digits(pool.sequence) then
+  local epoch, sequence = string.match(relayed, '^(%d+)%-(%d+)$')
+  behind = math.max(1, pool.sequence - (epoch == pool.epoch and tonumber(sequence) or 0))
+end
+if pool.reserved ~= 0 or orders + away + carts + behind > 0 then
+  return { 'unsettled', digits(pool.reserved), digits(orders), digits(away), digits(carts), digits(behind) }
+end
+redis.call('HSET', META, 'archive', 'exporting ' .. this_server)
+return { 'exporting', pool.epoch }

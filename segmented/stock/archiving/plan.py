@@ -1,0 +1,272 @@
+"""The steps of archiving a pool, as a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from segmented import protocol as op
+from segmented.errors import InvalidInput, SegmentedError, StoreRefused
+from segmented.models.archives import ENTRIES_AT_ONCE, RECORD_KEYS, REMOVED_AT_ONCE, Archived, Archiving, PoolArchived
+from segmented.models.shards import Shard
+from segmented.plans import Plan, perform
+from segmented.stock.archiving.checking import CheckedArchive, check_archive
+from segmented.stock.archiving.lines import LineWriter
+from segmented.stock.audit import audit_plan
+from segmented.stock.plans import expire_plan
+from segmented.stock.sharded.audit import sharded_audit_plan
+from segmented.stock.sharded.opening import COPIES, first_copy_plan
+
+if TYPE_CHECKING:
+    from segmented.models import PoolState, ShardDirectory
+    from segmented.models.archives import PoolKey
+    from segmented.stock.archiving.target import ArchiveTarget
+
+NOTE_MS: Final = 30 * 24 * 3_600_000
+"""How long the note of an archived pool stays."""
+ENTRIES_READ: Final = 32
+"""Entries of the ledger that are read at once: each may have a thousand lines of 250 bytes."""
+EXPIRED_MAX: Final = 1_000_000
+
+Progress = Callable[[str, int, int], None]
+"""Gets the name of the step, how many records it has done, and about how many there are."""
+
+
+def no_progress(_step: str, _done: int, _total: int) -> None:
+    """Show nothing."""
+
+
+@dataclass(slots=True)
+class _Source:
+    """The pool, in shards or not."""
+
+    sku: str
+    directory: ShardDirectory | None
+    pools: tuple[str, ...]
+    standing: dict[str, Archiving | PoolArchived]
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under which the archive is kept."""
+        return self.directory.epoch if self.directory else self.standing[self.sku].epoch
+
+    def number(self, name: str) -> int | None:
+        return name.number if isinstance(name, Shard) else None
+
+    def digests(self) -> dict[str, str]:
+        """Return the digests of complete archives, with their places."""
+        return {one.digest: one.target for one in self.standing.values() if one.digest}
+
+    def removed(self) -> list[str]:
+        return [name for name, one in self.standing.items() if isinstance(one, PoolArchived)]
+
+
+def archive_plan(sku: str, target: ArchiveTarget, on_progress: Progress) -> Plan[Archived]:
+    """Archive a pool, or finish what another run has begun."""
+    source = yield from _begun_plan(sku)
+    if not source.digests():
+        try:
+            checked = yield from _exported_plan(source, target, on_progress)
+        except BaseException as error:
+            if not isinstance(error, GeneratorExit):
+                yield from _abandon_plan(source)
+            raise
+    else:
+        checked = _complete_before(source, target)
+    yield from _complete_plan(source, checked, target)
+    is_replay = len(source.removed()) == len(source.pools) and (
+        source.directory is None or source.directory.is_archived
+    )
+    total, done = checked.lines, 0
+    for name in source.pools:
+        if name not in source.removed():
+            done = yield from _remove_plan(name, done, total, on_progress)
+    if source.directory is not None:
+        for copy in reversed(range(COPIES)):  # the first one last, because it is read first
+            yield from perform(op.ArchiveDirectory(source.directory, copy, NOTE_MS))
+    return Archived(
+        sku, target.name, checked.digest, checked.lines, checked.orders, gated=checked.gated, replay=is_replay
+    )
+
+
+# --- beginning ---
+
+
+def _begun_plan(sku: str) -> Plan[_Source]:
+    """Let the pool answer reads alone; in shards each of them, or none."""
+    directory = yield from first_copy_plan(sku, lambda found, has_failed: found is not None or not has_failed)
+    pools: tuple[str, ...] = (sku,) if directory is None else directory.shards
+    source = _Source(sku, directory, pools, {})
+    try:
+        for name in pools:
+            try:
+                state = yield from perform(op.ReadPool(name))
+                if state.is_closed and not state.gated:
+                    yield from expire_plan(name, EXPIRED_MAX)
+            except PoolArchived:
+                pass  # the next step says how far it is
+            try:
+                source.standing[name] = yield from perform(op.BeginArchive(name))
+            except PoolArchived as error:
+                source.standing[name] = error
+    except SegmentedError:
+        yield from _abandon_plan(source)
+        raise
+    return source
+
+
+def _abandon_plan(source: _Source) -> Plan[None]:
+    for name, one in source.standing.items():
+        if not one.digest:
+            with suppress(SegmentedError):  # it stays closed, and the next run begins again
+                yield from perform(op.AbandonArchive(name))
+
+
+def _complete_before(source: _Source, target: ArchiveTarget) -> CheckedArchive:
+    """Find the complete archive that the pool names. Raises InvalidInput if it is not at the target."""
+    (digest, place), *_ = source.digests().items()
+    checked = None
+    if target.exists(source.sku, source.epoch):
+        with suppress(InvalidInput):
+            checked = check_archive(target.lines(source.sku, source.epoch), target.name)
+    if checked is None or checked.digest != digest:
+        message = (
+            f"pool {source.sku!r} was archived to {place}, and its complete archive is not at {target.name}: name the "
+            "place where it is now"
+        )
+        raise InvalidInput(message)
+    return checked
+
+
+# --- writing ---
+
+
+def _exported_plan(source: _Source, target: ArchiveTarget, on_progress: Progress) -> Plan[CheckedArchive]:
+    """Write the archive, and check what is there now; an archive of the same state is not written again."""
+    epoch = source.epoch
+    if not target.exists(source.sku, epoch):
+        target.check()
+    states = yield from _audited_plan(source, on_progress)
+    about: list[dict[str, Any]] = []
+    for name, state in zip(source.pools, states, strict=True):
+        about.append((yield from _about_plan(name, state)))
+    head = {"sku": source.sku, "epoch": epoch, "gated": states[0].gated, "is_sharded": source.directory is not None}
+    if source.directory is not None:
+        head["directory"] = source.directory.content
+    if not target.exists(source.sku, epoch):
+        total = sum(state.order_count + state.sequence for state in states)
+        with target.writing(source.sku, epoch) as write:
+            writer = LineWriter(write)
+            writer.head(head | {"pools": about})
+            for name in source.pools:
+                yield from _records_plan(source, name, writer, total, on_progress)
+            writer.end()
+    checked = check_archive(target.lines(source.sku, epoch), target.name)
+    if (checked.sku, checked.epoch, list(checked.pools)) != (source.sku, epoch, about):
+        message = f"{target.name} has the archive of another pool, or of another state: name another place"
+        raise InvalidInput(message)
+    return checked
+
+
+def _audited_plan(source: _Source, on_progress: Progress) -> Plan[list[PoolState]]:
+    on_progress("checking", 0, 0)
+    if source.directory is not None:
+        sharded = yield from sharded_audit_plan(source.directory)
+        states, is_clean = [report.state for report in sharded.shards], sharded.is_clean
+    else:
+        report, _ = yield from audit_plan(source.sku)
+        states, is_clean = [report.state], report.is_clean
+    if not is_clean:
+        message = (
+            f"pool {source.sku!r} is not archived, because its numbers do not follow from its ledger: see 'segmented "
+            f"pool audit {source.sku}', and mend it with 'segmented pool repair {source.sku}'"
+        )
+        raise InvalidInput(message)
+    return states
+
+
+def _about_plan(name: str, state: PoolState) -> Plan[dict[str, Any]]:
+    """Return what the first line says of a pool or of a shard."""
+    meta = dict((yield from _scanned_plan(name, "meta")))
+    about: dict[str, Any] = {"epoch": state.epoch, "sequence": state.sequence, "chain": meta.get("chain", "")}
+    return about | {"orders": state.order_count}
+
+
+def _scanned_plan(name: str, key: PoolKey) -> Plan[list[tuple[str, str]]]:
+    """Read all records of a small key."""
+    records: list[tuple[str, str]] = []
+    cursor = 0
+    while True:
+        cursor, page = yield from perform(op.ScanRecords(name, key, cursor))
+        records += page
+        if cursor == 0:
+            return records
+
+
+def _records_plan(source: _Source, name: str, writer: LineWriter, total: int, on_progress: Progress) -> Plan[None]:
+    """Write all records of a pool or of a shard, page by page."""
+    shard = source.number(name)
+    for key in ("meta", *RECORD_KEYS):
+        cursor = 0
+        while True:
+            cursor, page = yield from perform(op.ScanRecords(name, key, cursor))
+            for record_name, value in page:
+                if key != "meta" and not record_name.isprintable() and not _is_text(record_name):
+                    message = f"the key '{key}' of pool {source.sku!r} has a name that is not text: remove it by hand"
+                    raise InvalidInput(message)
+                if key != "meta" or record_name != "archive":  # it says where this archive is
+                    writer.record(key, record_name, value, shard)
+            on_progress("writing", min(writer.line_count, total), total)
+            if cursor == 0:
+                break
+    after = "0-0"
+    while entries := (yield from perform(op.ScanLedger(name, after, ENTRIES_READ))):
+        for entry_id, fields in entries:
+            writer.record("ledger", entry_id, dict(fields), shard)
+        after = entries[-1][0]
+        on_progress("writing", min(writer.line_count, total), total)
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# --- removing ---
+
+
+def _complete_plan(source: _Source, checked: CheckedArchive, target: ArchiveTarget) -> Plan[None]:
+    """Note in the pool, or in every shard, that its archive is complete, before the first record is removed."""
+    for name, one in source.standing.items():
+        if isinstance(one, PoolArchived) and one.is_removed:
+            continue
+        found = yield from perform(op.CompleteExport(name, checked.digest, target.name))
+        if found.digest != checked.digest:
+            message = f"another run archives pool {source.sku!r} to {found.target}: let it finish"
+            raise StoreRefused(message)
+
+
+def _remove_plan(name: str, done: int, total: int, on_progress: Progress) -> Plan[int]:
+    """Remove all records of a pool or of a shard, a bounded number in one step, and then the pool."""
+    for key in RECORD_KEYS:
+        cursor = 0
+        while True:
+            cursor, page = yield from perform(op.ScanRecords(name, key, cursor))
+            names = tuple(record_name for record_name, _ in page)
+            for first in range(0, len(names), REMOVED_AT_ONCE):
+                yield from perform(op.RemoveRecords(name, key, names[first : first + REMOVED_AT_ONCE]))
+            done += len(names)
+            on_progress("removing", min(done, total), total)
+            if cursor == 0 and not names:
+                break
+    while (yield from perform(op.RemoveRecords(name, "ledger"))) > 0:
+        done += ENTRIES_AT_ONCE
+        on_progress("removing", min(done, total), total)
+    yield from perform(op.DropOutbox(name))
+    yield from perform(op.RemovePool(name, NOTE_MS))
+    return done
