@@ -98,7 +98,7 @@ class Seen:
         """Return the profile that the answer of this operation must wait for, if any."""
         if codec.acknowledges is None or name not in self._profiles:
             return None
-        return self._profiles.get(name) if codec.acknowledges(operation, name in self._gated) else None
+        return self._profiles.get(name) if codec.acknowledges(operation, is_gated=name in self._gated) else None
 
     def learns_profile(self, call: Call, refused: ResponseError) -> bool:
         """Return whether a script has changed nothing but told another profile of its pool than the call said."""
