@@ -126,7 +126,7 @@ def unsure_if_lost(answer: Released | Lost) -> Released | Lost:
     return Lost(is_unsure=True) if isinstance(answer, Lost) else answer
 
 
-def always(_: object, __: bool) -> bool:  # noqa: FBT001  # as `Codec.acknowledges` is called
+def always(_: object, *, is_gated: bool) -> bool:  # noqa: ARG001  # as `Codec.acknowledges` is called
     """Return True: what `Codec.acknowledges` says of an operation whose every answer may promise a change."""
     return True
 
@@ -163,9 +163,9 @@ class Codec:
     """For a possible release: returns the waiters' channel and the holder id that its message carries."""
     quietly: Callable[[Any], Any] | None = None
     """Returns a release without its message, for a caller that sends the attempt of a waiter right behind it."""
-    acknowledges: Callable[[Any, bool], bool] | None = None
-    """Returns whether an operation's answer promises a change to a caller, so that it waits for the pool's profile. The
-    second argument says whether the pool is gated.
+    acknowledges: Callable[..., bool] | None = None
+    """Returns whether an operation's answer promises a change to a caller, so that it waits for the pool's profile. It
+    takes the operation, and `is_gated`: whether the pool is.
     """
     doubt: Callable[[Any], Any] | None = None
     """Reads the answer to a repeat after a lost reply: the first attempt may have taken effect."""

@@ -21,6 +21,7 @@ from tests.support.servers.nodes import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.fixtures.stores import Side
     from tests.support.servers.deployments import ReplicaPair
@@ -284,6 +285,25 @@ def test_a_promoted_replica_has_every_acknowledged_order(private_replica_pair: R
     assert len(sold) == 200
     assert [raw[0] for raw in orders] == ["c"] * 200
     assert lost == []
+
+
+def test_a_failover_that_loses_only_what_was_not_acknowledged_does_not_freeze_the_pool(
+    private_replica_pair: ReplicaPair, tmp_path: Path
+) -> None:
+    pair, address = private_replica_pair, tmp_path / "stock.sock"
+    address.symlink_to(pair.master._socket)  # noqa: SLF001  # the address that a name or a virtual address would be
+    with RedisStore.from_url(f"unix://{address}?db=0") as store:
+        pool = Pool(store, SKU)
+        pool.open(stock=20, segments=4, profile=PROFILE)
+        pool.reserve("kept")
+        pair.replica.ask("REPLICAOF", "NO", "ONE")
+        assert unknown(lambda: pool.reserve("lost")).counted == 0
+        pair.master.kill()
+        address.unlink()
+        address.symlink_to(pair.replica._socket)  # noqa: SLF001  # as above
+        assert unknown(lambda: pool.reserve("lost")).counted == 0  # the new master has no replica yet
+        state = pool.state()
+    assert (state.frozen, state.reserved) == (None, 2)
 
 
 @pytest.fixture

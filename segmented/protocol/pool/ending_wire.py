@@ -151,14 +151,14 @@ def _sight_of_expired(reply: Reply, _: object) -> Sight:
 # --- acknowledging ---
 
 
-def _is_promised(operation: op.Confirm | op.Cancel, is_gated: bool) -> bool:  # noqa: FBT001  # as it is called
+def _is_promised(operation: op.Confirm | op.Cancel, *, is_gated: bool) -> bool:
     """Return whether a caller relies on this answer: not if the order database has decided or the caller is gone."""
     if isinstance(operation, op.Confirm):
         return not (is_gated and operation.stored)
     return not (is_gated and operation.voided) and not operation.unheard
 
 
-def _are_promised(operation: op.SettleMany, is_gated: bool) -> bool:  # noqa: FBT001  # as above
+def _are_promised(operation: op.SettleMany, *, is_gated: bool) -> bool:
     """Return the same for many; an expired hold is told to nobody."""
     return operation.state != "expired" and not (is_gated and operation.decided) and not operation.unheard
 

@@ -103,7 +103,7 @@ class Seen:
             return None
         name = call.keys[0]
         profile = self._profiles.get(name)
-        return profile if profile is not None and codec.acknowledges(operation, name in self._gated) else None
+        return profile if profile is not None and codec.acknowledges(operation, is_gated=name in self._gated) else None
 
     def learns_profile(self, call: Call, refused: ResponseError) -> bool:
         """Return whether a script has changed nothing but told another profile of its pool than the call said."""
