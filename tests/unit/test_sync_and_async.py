@@ -82,6 +82,7 @@ SYNC_ONLY: Final = {
     "expire_voided": WORKERS,
     "open_gated": WORKERS,
     "rebuild": WORKERS,
+    "relay": WORKERS,
     "reopen_gated": WORKERS,
     "resize_gated": WORKERS,
     "restock_gated": WORKERS,
