@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
@@ -90,6 +92,19 @@ def test_the_revisions_are_those_of_the_modules_and_the_last_one_is_the_head() -
     revisions = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
     assert tuple(reversed(revisions)) == versions.REVISIONS
     assert ScriptDirectory.from_config(config).get_heads() == [versions.HEAD]
+
+
+def test_a_gate_works_without_alembic(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'orders.sqlite'}"
+    program = f"""
+import sys
+from segmented.orders import Gate, connect
+with Gate(connect({url!r})) as gate:
+    gate.create()
+print("alembic" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=20)
+    assert done.stdout == "False\n"
 
 
 def test_an_empty_database_gets_all_tables_once(engine: Engine) -> None:
