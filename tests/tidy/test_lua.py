@@ -32,6 +32,6 @@ def test_all_lua_keeps(rule: Rule) -> None:
 
 
 def test_every_shared_part_that_is_used_exists() -> None:
-    used = {name for path in SCRIPTS for name in USED.findall(path.read_text(encoding="utf-8"))}
+    used = {name for path in SCRIPTS + SHARED for name in USED.findall(path.read_text(encoding="utf-8"))}
     there_are = {f"{'*' if path.name == 'kind.lua' else path.parent.name}/{path.name}" for path in SHARED}
     assert used == there_are

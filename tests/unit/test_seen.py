@@ -11,7 +11,7 @@ SCRIPT = Script("script", "", "", takes_seen=True)
 def sent(seen: Seen, name: str) -> object:
     """Return what the store sends of a name."""
     call = Call(SCRIPT, (name,), ("argument",))
-    assert seen.added_to(call, "?") == name
+    assert seen.added_to(call, "?", "") == name
     assert call.arguments[0] == "argument"
     return str(call.arguments[1]).removesuffix("-?")
 
@@ -22,7 +22,7 @@ def test_of_a_name_that_was_not_seen_zeros_are_sent() -> None:
 
 def test_a_script_that_takes_nothing_gets_nothing() -> None:
     call = Call(Script("script", "", ""), ("pool",), ())
-    assert Seen().added_to(call, "?") is None
+    assert Seen().added_to(call, "?", "") is None
     assert call.arguments == ()
 
 

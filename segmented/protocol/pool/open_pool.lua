@@ -13,7 +13,8 @@ local stock, segment_count = tonumber(ARGV[1]), tonumber(ARGV[2])
 local found = read_numbers()
 if found then
   check_seen(found)
-  return { 'already_open', pool_state() }
+  local is_own = own_change(found, 1) -- an earlier attempt of this call opened it
+  return { is_own and 'opened' or 'already_open', pool_state() }
 end
 if tonumber(seen_epoch) >= tonumber(ARGV[4]) then
   return { 'vanished', seen_epoch }

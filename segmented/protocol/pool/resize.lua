@@ -10,7 +10,7 @@ if not pool then
   return { 'missing' }
 end
 if pool.segment_count == count then
-  return { 'resized', pool_state(), '1' }
+  return { 'resized', pool_state(), is_further and redis.call('HGET', META, 'resized_by') == this_call and '0' or '1' }
 end
 local parts = even_parts(pool.available, count)
 local base, extra = shares_of(pool.available, count)
@@ -48,6 +48,6 @@ if count > pool.segment_count then
   redis.call('PUBLISH', FREED, 'freed')
 end
 pool.segment_count, pool.cursor = count, 0
-redis.call('HSET', META, 'segment_count', ARGV[1])
+redis.call('HSET', META, 'segment_count', ARGV[1], 'resized_by', this_call)
 write_pool(pool)
 return { 'resized', pool_state(), '0' }

@@ -2,16 +2,17 @@
 redis.call('HLEN', DEAD)
 
 local function entry_of(raw)
-  local begun, published, quantity, customer, reason, until_ms, worker =
-    string.match(raw or '0\t0', '^(%d+)\t(%d+)\t?(%d*)\t?([^\t]*)\t?([^\t]*)\t?(%d*)\t?(.*)$')
+  local begun, published, quantity, customer, reason, until_ms, worker, by =
+    string.match(raw or '0\t0', '^(%d+)\t(%d+)\t?(%d*)\t?([^\t]*)\t?([^\t]*)\t?(%d*)\t?([^\t]*)\t?(.*)$')
   return { begun = tonumber(begun), published = tonumber(published), quantity = tonumber(quantity),
-    customer = customer, reason = reason, until_ms = tonumber(until_ms) or 0, worker = worker }
+    customer = customer, reason = reason, until_ms = tonumber(until_ms) or 0, worker = worker,
+    by = by }
 end
 
 local function packed_entry(entry)
   return joined({ digits(entry.begun), digits(entry.published),
     entry.quantity and digits(entry.quantity) or '', entry.customer, entry.reason,
-    entry.until_ms > 0 and digits(entry.until_ms) or '', entry.worker })
+    entry.until_ms > 0 and digits(entry.until_ms) or '', entry.worker, entry.by })
 end
 
 -- Note that no worker has the order.

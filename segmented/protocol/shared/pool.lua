@@ -1,3 +1,4 @@
+-- uses shared/call.lua
 -- uses shared/seen.lua
 -- Shared by every pool script: names for KEYS, the pool's numbers, records, the ledger, units, and ending reservations.
 -- KEYS  1 meta (hash)   2 stock (hash: segment -> units)   3 free (zset: segment -> ms at which it is free; a hint)
@@ -15,7 +16,7 @@
 -- all units asked for were taken.
 -- An entry is begun, published, quantity, customer, reason, until, worker in the same format: how often a worker began
 -- the order without finishing it, how often it was published again since, units and customer of a queued order, why it
--- was put off last, and which worker has it until which ms.
+-- was put off last, and which worker has it until which ms. Behind them is the call that submitted it.
 -- The line of an order in a ledger entry is order id, quantity, segment, parts, customer, fence, note, separated by tabs.
 -- A pool that is behind what the caller's process has seen (shared/seen.lua) has lost changes: it is frozen at once (meta:
 -- frozen is the epoch and sequence that were seen), and the script fails with FROZEN. A gated pool that was last verified
@@ -32,6 +33,7 @@ local ENTRIES_AT_ONCE = 8
 local CHUNK = 100 -- records read at once: each may have thousands of parts
 local WORK_MAX = 1000 -- after which a call begins no further order; an order that is not plain is 2, each of its parts 1
 local ORDER_WORK = 2
+local OWN_WORK = 25 -- of reading one change of the ledger, which may have a thousand lines
 local SUBMITTED_UNTIL = '253402300798000' -- the hold of a submitted order, which does not expire
 local EXACT_MAX = 9007199254740992 -- larger numbers are not exact in a script
 local UNHEARD = 'unheard' -- note of an order that was cancelled because its caller was gone
@@ -475,7 +477,24 @@ local function append(pool, kind, lines)
   local id, at_us = pool.epoch .. '-' .. digits(pool.sequence), digits(now_us)
   local content = table.concat({ pool.chain, id, kind, at_us, lines }, '\n')
   pool.chain = string.sub(redis.sha1hex(content), 1, 16)
-  redis.call('XADD', LEDGER, id, 'kind', kind, 'at_us', at_us, 'lines', lines, 'chain', pool.chain)
+  redis.call('XADD', LEDGER, id, 'kind', kind, 'at_us', at_us, 'lines', lines, 'chain', pool.chain, 'by', this_call)
+end
+
+-- The entry of a change if this very call made it, in an attempt whose reply was lost; otherwise nil. Its fields by name.
+local own_changes = {} -- sequence number -> entry, or false
+local function own_change(pool, sequence)
+  local found = is_further and own_changes[sequence]
+  if is_further and found == nil then
+    work = work + OWN_WORK
+    local id = pool.epoch .. '-' .. digits(sequence)
+    local entry, fields = redis.call('XRANGE', LEDGER, id, id)[1], {}
+    for index = 1, entry and #entry[2] or 0, 2 do
+      fields[entry[2][index]] = entry[2][index + 1]
+    end
+    found = fields.by == this_call and fields
+    own_changes[sequence] = found
+  end
+  return found or nil
 end
 
 -- A reader of several shards must see that units arrived in between. A count that another program has made unreadable
@@ -789,9 +808,11 @@ local function allowed(pool, quantity, customer, is_partial)
   return wanted
 end
 
-local function settled_line(record)
-  return table.concat({ 'settled', record.state, digits(record.quantity), record.segment and digits(record.segment) or '',
-    record.fence, digits(record.sequence) }, '\t')
+-- With `is_own`, this very call has decided the order, in an attempt whose reply was lost.
+local function settled_line(record, is_own)
+  local line = table.concat({ 'settled', record.state, digits(record.quantity),
+    record.segment and digits(record.segment) or '', record.fence, digits(record.sequence) }, '\t')
+  return is_own and line .. '\town' or line
 end
 
 -- --- the whole pool ---

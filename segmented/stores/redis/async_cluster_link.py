@@ -19,6 +19,7 @@ from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.plans.tasks import begun
 from segmented.stores.redis.addresses import Deployment
 from segmented.stores.redis.async_link import AsyncLink
+from segmented.stores.redis.batch_exchange import perform_all
 from segmented.stores.redis.cluster_exchange import (
     Attempts,
     node_named,
@@ -33,7 +34,7 @@ from segmented.stores.redis.cluster_link import LOOK_SECONDS
 from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, way
 from segmented.stores.redis.connections import Connections, ServerCheck, connections_like, publishing
 from segmented.stores.redis.edge import Translated, our_error
-from segmented.stores.redis.exchange import Seen, perform_all, perform_one
+from segmented.stores.redis.exchange import CALLS, Seen, perform_one
 from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class AsyncClusterLink:
 
     async def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Perform one operation on the node that serves its keys."""
-        return await self._run(partial(perform_one, operation, self.seen), slot_for(operation), deadline)
+        return await self._run(partial(perform_one, operation, self.seen, next(CALLS)), slot_for(operation), deadline)
 
     async def perform_all(
         self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
@@ -94,6 +95,7 @@ class AsyncClusterLink:
         The nodes work in parallel, each of them on one batch after the other.
         """
         answers: dict[int, AnswerT | SegmentedError] = {}
+        numbers = [next(CALLS) for _ in operations]
         unsure: set[int] = set()  # may have run: the replies were lost
         give_up = min(deadline, self._clock.now() + self._patience)
         divided: dict[Host | None, list[tuple[int, list[int]]]] = defaultdict(list)
@@ -103,9 +105,10 @@ class AsyncClusterLink:
         async def ask_one(batches: list[tuple[int, list[int]]]) -> None:
             for slot, places in batches:
                 batch = [operations[place] for place in places]
+                exchange = partial(perform_all, batch, where, self.seen, [numbers[place] for place in places])
                 found: list[Any]
                 try:
-                    found = await self._run(partial(perform_all, batch, where, self.seen), slot, deadline)
+                    found = await self._run(exchange, slot, deadline)
                 except SegmentedError as error:
                     found = [error] * len(batch)
                     unsure.update(places)
@@ -122,8 +125,9 @@ class AsyncClusterLink:
                     nodes.create_task(begun(partial(ask_one, batches)))
         for place, operation in enumerate(operations):
             if isinstance(answers[place], StoreUnavailable) and self._clock.now() < give_up:  # perhaps moved
-                exchange = partial(perform_again if place in unsure else perform_one, operation, self.seen)
-                answers[place] = await self._performed(exchange, slot_for(operation), where, give_up)
+                performing = perform_again if place in unsure else perform_one
+                trying = partial(performing, operation, self.seen, numbers[place])
+                answers[place] = await self._performed(trying, slot_for(operation), where, give_up)
         return [answers[place] for place in range(len(operations))]
 
     async def free(

@@ -14,15 +14,16 @@ from redis.exceptions import ResponseError, TimeoutError as RedisTimeoutError
 
 from segmented.errors import StoreBusy
 from segmented.plans.tasks import Alarm, begun
+from segmented.stores.redis.batch_exchange import perform_all
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, publishing
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
 from segmented.stores.redis.exchange import (
+    CALLS,
     TOO_LATE,
     Seen,
     greeted,
     greeting,
     packed,
-    perform_all,
     perform_one,
 )
 from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS, TRANSPORT_ERRORS, none_free
@@ -147,7 +148,7 @@ class AsyncLink:
 
     async def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Perform one operation."""
-        return await self.run(partial(perform_one, operation, self.seen), deadline=deadline)
+        return await self.run(partial(perform_one, operation, self.seen, next(CALLS)), deadline=deadline)
 
     async def perform_all(
         self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
@@ -156,8 +157,9 @@ class AsyncLink:
         answers: list[AnswerT | SegmentedError] = []
         for start in range(0, len(operations), BATCH_MAX):
             batch = operations[start : start + BATCH_MAX]
+            exchange = partial(perform_all, batch, where, self.seen, [next(CALLS) for _ in batch])
             try:
-                answers += await self.run(partial(perform_all, batch, where, self.seen), deadline=deadline)
+                answers += await self.run(exchange, deadline=deadline)
             except TRANSPORT_ERRORS as error:
                 answers += [our_error(error, where)] * len(batch)
             except StoreBusy as error:
@@ -168,7 +170,8 @@ class AsyncLink:
         self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
     ) -> list[Any]:
         """Perform a release and then a waiter's attempt in one round trip; one answer or error each."""
-        return await self.run(partial(perform_all, (operation, behind), where, self.seen), deadline=deadline)
+        numbers = (next(CALLS), next(CALLS))
+        return await self.run(partial(perform_all, (operation, behind), where, self.seen, numbers), deadline=deadline)
 
     async def publish(self, channel: str, word: str, *, deadline: float) -> None:
         """Send a message within a short time or not at all."""

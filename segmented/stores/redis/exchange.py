@@ -7,15 +7,17 @@ connection before it connects limits each step of the handshake, and the timeout
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, ResponseError, TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
-from segmented.errors import LayoutUnknown, PoolFrozen, PoolUnverified, PoolVanished, SegmentedError
+from segmented.errors import LayoutUnknown, PoolFrozen, PoolUnverified, PoolVanished
 from segmented.models.shards import Shard, no_keys_of
 from segmented.process import after_fork_in_child
 from segmented.protocol.codecs import CODECS
@@ -34,7 +36,7 @@ from segmented.protocol.wire import (
     identity_of,
     position,
 )
-from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, our_error
+from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,6 +57,8 @@ LOGGER: Final = logging.getLogger("segmented.stock")
 LOCKS_MAX: Final = 10_000
 """Locks that one store remembers, the last ones that were acquired. Every pool is remembered."""
 NOTHING: Final[Sight] = (0, 0, 0)
+CALLS: Final = count(1)
+"""Gives each call of this process its number, which all its attempts have."""
 SMALL: Final = 4_096
 """Number of bytes that fit into any socket's buffer, so that sending them does not block."""
 
@@ -66,9 +70,12 @@ class Seen:
     of a pool or lock. Scripts that declare so get them as the last argument, with the identity of the connection's
     server. A pool that is behind is frozen, a gated one of another server must be verified first, and a new token
     exceeds all. Thread-safe.
+
     """
 
     lock: ClassVar[threading.Lock] = threading.Lock()
+    first_call: ClassVar[int] = int.from_bytes(os.urandom(4))
+    """Makes the names of this process's calls differ from those of others."""
 
     def __init__(self) -> None:
         """Create an empty memory."""
@@ -77,13 +84,21 @@ class Seen:
         self._reported: set[tuple[str, tuple[int, int]]] = set()
         self.on_frozen: Callable[[PoolFrozen], None] | None = None
 
-    def added_to(self, call: Call, server: str) -> str | None:
-        """Append the numbers to the call's arguments and return their name, or None for a script that takes none."""
-        if call.script is None or not call.script.takes_seen:
+    def added_to(self, call: Call, server: str, call_name: str) -> str | None:
+        """Append what its script takes to the call's arguments.
+
+        Returns the name whose numbers were added, or None for a script that takes none.
+        """
+        script, name = call.script, None
+        if script is None:
             return None
-        name = call.keys[0]
-        sight = self._pools.get(name) or self._locks.get(name)
-        call.arguments = (*call.arguments, f"0-0-0-{server}" if sight is None else "{}-{}-{}-{}".format(*sight, server))
+        if script.takes_seen:
+            name = call.keys[0]
+            sight = self._pools.get(name) or self._locks.get(name)
+            seen = f"0-0-0-{server}" if sight is None else "{}-{}-{}-{}".format(*sight, server)
+            call.arguments = (*call.arguments, seen)
+        if script.takes_call:
+            call.arguments = (*call.arguments, call_name)
         return name
 
     def learn(self, name: str | None, codec: Codec, reply: Reply, answer: object) -> None:
@@ -149,15 +164,27 @@ class Seen:
 
 
 def _unlock() -> None:
-    """Let a forked child begin with a free lock: another thread of its parent may have had it."""
+    """Give a forked child a free lock, which a thread of its parent may have had, and names of its own for calls."""
     Seen.lock = threading.Lock()
+    Seen.first_call = int.from_bytes(os.urandom(4))
 
 
 after_fork_in_child(_unlock)
 
 
-def perform_one(operation: Operation[AnswerT], seen: Seen, peer: Peer, attempt: int) -> Exchange[AnswerT]:
-    """Perform one operation. From the second `attempt` on, an earlier one may have run and lost its reply."""
+def named(number: int, attempt: int) -> str:
+    """Return the name of a call for scripts that record who made a change; a "+" marks another attempt.
+
+    So the answer to another attempt is no replay of what an earlier one did whose reply was lost.
+    """
+    return f"{(Seen.first_call + number) & 0xFFFFFFFF:08x}{'+' if attempt > 1 else ''}"
+
+
+def perform_one(operation: Operation[AnswerT], seen: Seen, number: int, peer: Peer, attempt: int) -> Exchange[AnswerT]:
+    """Perform one operation. From the second `attempt` on, an earlier one may have run and lost its reply.
+
+    `number` is the call's, of CALLS.
+    """
     codec = CODECS[type(operation)]
     answer: Any = None
     if codec.native is not None and peer.dialect is not Dialect.SCRIPT:
@@ -169,21 +196,22 @@ def perform_one(operation: Operation[AnswerT], seen: Seen, peer: Peer, attempt: 
                     break  # the script reports the error, or works
             else:
                 answer = codec.native.decode(operation, replies)
+    call_name = named(number, attempt)
     if answer is None:
-        answer = yield from _by_script(codec, operation, seen, peer)
+        answer = yield from _by_script(codec, operation, seen, peer, call_name)
     if codec.finish is not None and codec.finishes(operation):
-        answer = yield from _finished(codec, operation, answer, seen, peer)
+        answer = yield from finished(codec, operation, answer, seen, peer, call_name)
     if attempt > 1 and codec.doubt is not None:
         answer = codec.doubt(answer)
     return answer  # type: ignore[no-any-return]  # the codec's answer has no type here
 
 
-def _by_script(codec: Codec, operation: Operation[Any], seen: Seen, peer: Peer) -> Exchange[Any]:
+def _by_script(codec: Codec, operation: Operation[Any], seen: Seen, peer: Peer, call_name: str) -> Exchange[Any]:
     call = codec.encode(operation)
-    name = seen.added_to(call, peer.server)
-    (reply,) = yield Send((_by_digest(call),))
+    name = seen.added_to(call, peer.server, call_name)
+    (reply,) = yield Send((by_digest(call),))
     if isinstance(reply, NoScriptError):  # after a restart, a SCRIPT FLUSH or a change of server
-        (reply,) = yield Send((_whole(call),))
+        (reply,) = yield Send((whole(call),))
     if isinstance(reply, ResponseError):
         raise seen.error(operation, reply)
     answer = codec.decode(operation, reply)
@@ -191,7 +219,9 @@ def _by_script(codec: Codec, operation: Operation[Any], seen: Seen, peer: Peer) 
     return answer
 
 
-def _finished(codec: Codec, operation: Operation[Any], answer: object, seen: Seen, peer: Peer) -> Exchange[Any]:
+def finished(
+    codec: Codec, operation: Operation[Any], answer: object, seen: Seen, peer: Peer, call_name: str
+) -> Exchange[Any]:
     """Continue an operation: it yields what to send, or an operation for what one step was too short for."""
     finishing = codec.finish(operation, answer)  # type: ignore[misc]  # the caller has checked that there is one
     found: Any = None
@@ -203,98 +233,16 @@ def _finished(codec: Codec, operation: Operation[Any], answer: object, seen: See
         if isinstance(asked, Send):
             found = yield asked
         else:
-            found = yield from _by_script(CODECS[type(asked)], asked, seen, peer)
+            found = yield from _by_script(CODECS[type(asked)], asked, seen, peer, call_name)
 
 
-def perform_all(
-    operations: Sequence[Operation[AnswerT]], where: str, seen: Seen, peer: Peer, attempt: int
-) -> Exchange[list[AnswerT | SegmentedError]]:
-    """Perform independent operations in one round trip, or in two if scripts were not cached.
-
-    From the second `attempt` on, an earlier one may have run and lost its replies.
-    """
-    requests = [_Request(operation, seen, peer) for operation in operations]
-    replies = yield Send([command for request in requests for command in request.commands])
-    position = 0
-    for request in requests:
-        request.read(replies[position : position + len(request.commands)], where)
-        position += len(request.commands)
-    again = [request for request in requests if request.answer is None]
-    if again:
-        late = yield Send([request.in_full() for request in again])
-        for request, reply in zip(again, late, strict=True):
-            request.read_script(reply, where)
-    for request in requests:
-        codec = CODECS[type(request.operation)]
-        if codec.finish is None or isinstance(request.answer, SegmentedError) or not codec.finishes(request.operation):
-            continue
-        try:
-            request.answer = yield from _finished(codec, request.operation, request.answer, seen, peer)
-        except SegmentedError as error:
-            request.answer = error
-    if attempt > 1:
-        for request in requests:
-            request.doubt()
-    return [request.answer for request in requests]
-
-
-class _Request:
-    """One operation of a batch; `answer` is None while the whole script still has to be sent."""
-
-    def __init__(self, operation: Operation[Any], seen: Seen, peer: Peer) -> None:
-        self.operation = operation
-        self.answer: Any = None
-        self.commands: Sequence[Command] = ()
-        self._codec = CODECS[type(operation)]
-        self._seen = seen
-        self._server = peer.server
-        self.name: str | None = None
-        native = self._codec.native
-        if native is not None and peer.dialect is not Dialect.SCRIPT:
-            self.commands = native.encode(operation, peer.dialect)
-        self._native = native if self.commands else None
-        if not self.commands:
-            self.commands = (_by_digest(self._call()),)
-
-    def _call(self) -> Call:
-        call = self._codec.encode(self.operation)
-        self.name = self._seen.added_to(call, self._server)
-        return call
-
-    def in_full(self) -> Command:
-        return _whole(self._call())
-
-    def read(self, replies: list[Reply], where: str) -> None:
-        if self._native is not None:
-            if not any(isinstance(reply, ResponseError) for reply in replies):
-                self.answer = self._native.decode(self.operation, replies)
-        elif not isinstance(replies[0], NoScriptError):
-            self.read_script(replies[0], where)
-
-    def read_script(self, reply: Reply, where: str) -> None:
-        if isinstance(reply, ResponseError):
-            found = self._seen.error(self.operation, reply)
-            self.answer = found if isinstance(found, SegmentedError) else our_error(found, where)
-            return
-        try:
-            self.answer = self._codec.decode(self.operation, reply)
-        except SegmentedError as error:
-            self.answer = error
-            return
-        self._seen.learn(self.name, self._codec, reply, self.answer)
-
-    def doubt(self) -> None:
-        """Read the answer as one to a repeat."""
-        if self._codec.doubt is not None and not isinstance(self.answer, SegmentedError):
-            self.answer = self._codec.doubt(self.answer)
-
-
-def _by_digest(call: Call) -> Command:
+def by_digest(call: Call) -> Command:
+    """Return the command with the script's digest, or the plain command."""
     script = call.script
     return call.arguments if script is None else ("EVALSHA", script.sha, len(call.keys), *call.keys, *call.arguments)
 
 
-def _whole(call: Call) -> Command:
+def whole(call: Call) -> Command:
     """Return the command with the script's text, which also caches it."""
     script = call.script
     return call.arguments if script is None else ("EVAL", script.text, len(call.keys), *call.keys, *call.arguments)
