@@ -289,12 +289,17 @@ local function each_part(record, act)
   end
 end
 
--- Count a record as work, with its parts.
-local function note_work(record)
-  work = work + ORDER_WORK
+-- Count a record's parts as work.
+local function note_parts(record)
   if record.parts ~= '' then
     work = work + select(2, string.gsub(record.parts, ':', ':'))
   end
+end
+
+-- Count a record as work, with its parts.
+local function note_work(record)
+  work = work + ORDER_WORK
+  note_parts(record)
 end
 
 -- Return whether the segments of a record can take its units back.
@@ -822,12 +827,25 @@ local function shares_of(count, segment_count)
   return math.floor(count / segment_count), count % segment_count
 end
 
--- Split `count` units evenly over segments, as parts that start at segment 0; zeros are left out.
+-- Split `count` units evenly over segments, as parts that start at segment 0; zeros are left out. To format a number takes
+-- longer than to join two texts, so the parts are made by hundreds, of a head and an ending each.
 local function even_parts(count, segment_count)
   local parts, base, extra = {}, shares_of(count, segment_count)
   local more, less = ':' .. digits(base + 1), ':' .. digits(base)
-  for segment = 0, (base > 0 and segment_count or extra) - 1 do
-    parts[segment + 1] = digits(segment) .. (segment < extra and more or less)
+  local last, with_more, with_less = (base > 0 and segment_count or extra) - 1, {}, {}
+  for segment = 0, math.min(99, last) do
+    parts[segment + 1] = segment .. (segment < extra and more or less)
+  end
+  for ending = 0, last > 99 and 99 or -1 do
+    local text = string.format('%02d', ending)
+    with_more[ending], with_less[ending] = text .. more, text .. less
+  end
+  for first = 100, last, 100 do
+    local head = digits(first / 100)
+    for ending = 0, math.min(99, last - first) do
+      local segment = first + ending
+      parts[segment + 1] = head .. (segment < extra and with_more or with_less)[ending]
+    end
   end
   return table.concat(parts, ',')
 end
@@ -848,8 +866,9 @@ local function spread(pool, count)
   return even_parts(count, pool.segment_count)
 end
 
--- Totals, sequence number and units by segment: the answer of read_pool, and a part of other answers.
-local function pool_state()
+-- Totals, sequence number and units by segment: the answer of read_pool, and a part of other answers. With `is_even` the
+-- units are evenly split, which the caller can work out: "even" in their place.
+local function pool_state(is_even)
   local answer = { 'pool' }
   local found = redis.call('HMGET', META, 'epoch', 'segment_count', 'gated', 'sequence', 'opened', 'available',
     'reserved', 'confirmed', 'restocked', 'withdrawn', 'sent', 'received', 'customer_limit', 'closed')
@@ -857,6 +876,6 @@ local function pool_state()
     answer[index + 1] = found[index]
   end
   answer[#answer + 1] = digits(redis.call('HLEN', ORDERS))
-  answer[#answer + 1] = redis.call('HGETALL', STOCK)
+  answer[#answer + 1] = is_even and 'even' or redis.call('HGETALL', STOCK)
   return answer
 end
