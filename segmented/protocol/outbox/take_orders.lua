@@ -200,6 +200,7 @@ local function write_down(kind, changed_records)
   end
   redis.call('HSET', ORDERS, unpack(fields))
 end
+write_buried()
 write_down('reserved', taken)
 write_down('granted', regranted)
 write_down('refused', refused)

@@ -113,6 +113,9 @@ for index, id in ipairs(ids) do
   if work >= WORK_MAX then
     break
   end
+  if state ~= 'confirmed' and (index - 1) % CHUNK == 0 then
+    read_ahead(pool, raws, index, #ids)
+  end
   local raw = raws(index)
   if entries[index] and in_hand_until(entries[index]) > now_ms then
     answers[index] = 'alive'

@@ -636,6 +636,20 @@ local function of_many(raw)
   return found or nil
 end
 
+-- Read the units of the segments to which the next plain reservations would go back, together.
+local function read_ahead(pool, raws, first, last)
+  local asked, is_asked = {}, {}
+  for index = first, math.min(first + CHUNK - 1, last) do
+    local raw = raws(index)
+    local record = raw and of_many(raw)
+    local segment = record and record.segment % pool.segment_count
+    if segment and not units[segment] and not is_asked[segment] then
+      asked[#asked + 1], is_asked[segment] = segment, true
+    end
+  end
+  read_units(asked)
+end
+
 local function end_units(pool, state, record, count)
   if state == 'confirmed' then
     pool.confirmed = pool.confirmed + record.quantity * count
@@ -719,6 +733,9 @@ local function expire_due(pool, limit)
     if work >= WORK_MAX then
       is_more_due = true
       break
+    end
+    if (index - 1) % CHUNK == 0 then
+      read_ahead(pool, raws, index, math.min(limit, #due))
     end
     local raw = raws(index)
     local record = raw and of_many(raw)
