@@ -30,7 +30,7 @@ from segmented.models import (
     Taken,
 )
 from segmented.protocol.pool.wire import STATES, keys_of, kind_of
-from segmented.protocol.wire import Call, Codec, load_script, optional_number, text
+from segmented.protocol.wire import Call, Codec, load_script, optional_number, text, unsure_if_lost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -270,5 +270,5 @@ CODECS: Final = {
     op.ReserveMany: Codec(_encode_reserve_many, _decode_reserve_many, finish=_reserve_rest, sight=_sight_of_many),
     op.Grant: Codec(_encode_grant, _decode_grant),
     op.RenewGrant: Codec(_encode_renew, _decode_renew),
-    op.ReleaseGrant: Codec(_encode_release, _decode_release, wakes=woken_by),
+    op.ReleaseGrant: Codec(_encode_release, _decode_release, wakes=woken_by, doubt=unsure_if_lost),
 }

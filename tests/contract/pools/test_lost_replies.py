@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented import protocol as op
+from segmented.errors import LeaseLost
 from segmented.keys import shard_keys
-from segmented.models import Granted, Order, Reserved, SoldOut
+from segmented.models import Granted, Lost, Order, Refusal, Reserved, SoldOut
 from tests.contract.carts.carts import CartPools
 from tests.contract.pools.lost_replies import (
     ROUNDS,
@@ -92,6 +93,44 @@ def test_a_grant_whose_reply_was_lost_is_no_replay_but_a_second_delivery_is_one(
     assert pool.shop.granted("a", 3).replay
     pool.shop.let_lease_lapse("a")
     assert pool.lossy(lambda: pool.shop.grant("a", 3, holder_id="another")).replay
+
+
+def test_a_lease_that_was_taken_away_is_lost_also_when_the_connection_broke_and_no_other_is(pool: LossyPool) -> None:
+    shop = pool.shop
+    shop.open(9, 3)
+    made = shop.side.pool(shop.sku)
+    kept, gone = made.grant("kept", timeout=0), made.grant("gone", timeout=0)
+    assert not isinstance(kept, Refusal)
+    assert not isinstance(gone, Refusal)
+    kept.renew()
+    pool.lossy(kept.renew)
+    shop.side.raw().delete(f"{shop.keys.lock}:{gone.segment}")
+    with pytest.raises(LeaseLost):
+        pool.lossy(gone.renew)
+    assert shop.totals() == (7, 2, 0)
+
+
+def test_the_end_of_a_grant_is_its_own_also_when_the_reply_was_lost(pool: LossyPool) -> None:
+    shop = pool.shop
+    shop.open(9, 3)
+    made = shop.side.pool(shop.sku)
+    ends = []
+    for order_id in ("sold", "returned"):
+        grant = made.grant(order_id, timeout=0)
+        assert not isinstance(grant, Refusal)
+        ended = pool.lossy(grant.confirm if order_id == "sold" else grant.cancel)
+        ends.append((ended.state, ended.replay))
+    assert ends == [("confirmed", False), ("cancelled", False)]
+    assert shop.totals() == (8, 0, 1)
+
+
+def test_a_freed_segment_is_not_said_to_be_lost_when_the_reply_was(pool: LossyPool) -> None:
+    pool.shop.open(9, 3)
+    holder_id = pool.shop.granted("a").holder_id
+    release = op.ReleaseGrant(pool.shop.sku, "a", holder_id)
+    pool.shop.side.execute(op.ReleaseGrant(pool.shop.sku, "a", "of another"))  # the server knows the script
+    assert pool.lossy(partial(pool.shop.side.execute, release)) == Lost(is_unsure=True)
+    assert pool.shop.side.execute(release) == Lost()
 
 
 def test_a_kept_refusal_whose_reply_was_lost_is_no_replay_while_it_is_true(pool: LossyPool) -> None:
