@@ -256,7 +256,10 @@ class ShardKeys:
     orders: str
     """Hash: order id -> record."""
     holds: str
-    """Sorted set: order id -> server milliseconds at which its hold expires."""
+    """Sorted set: order id -> server milliseconds at which its hold expires.
+
+    `<holds>:<call>` is a string with PX: the sequence number at which that call of `expire` gave holds back.
+    """
     ledger: str
     """Stream: every change, under the id epoch-sequence."""
     lock: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 HOLD_MS: Final = 3_600_000
 STOCK: Final = 10**9
 BATCH: Final = 1_000
+NAME: Final = re.compile(rb"bench-[0-9a-f]{8}-[a-z]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +90,13 @@ def server_of(context: BenchContext) -> Iterator[tuple[RedisStore, redis.Redis]]
         try:
             yield store, client
         finally:
+            names = set(context.skus)
             while context.skus:
                 client.unlink(*shard_keys(context.skus.pop()).listed())
+            for key in client.scan_iter(match="*bench-*", count=BATCH):  # carts, claims and locks
+                found = NAME.search(key)
+                if found is not None and found[0].decode() in names:
+                    client.unlink(key)
 
 
 def open_pool(store: RedisStore, sku: str, segments: int, stock: int = STOCK) -> None:

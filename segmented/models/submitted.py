@@ -75,6 +75,11 @@ class TakenOrders:
     is_gated: bool
     """Whether an order database decides the pool's orders: it may have been opened again since the worker asked."""
 
+    def lease(self) -> tuple[int, int] | None:
+        """Return the segment that the worker holds for these orders, with its fencing token; None if it holds none."""
+        begun = (order for order in self.orders if isinstance(order, BegunOrder))
+        return next(((one.segment, one.fencing_token) for one in begun if one.fencing_token is not None), None)
+
 
 @dataclass(frozen=True, slots=True)
 class Swept:

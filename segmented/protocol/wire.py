@@ -181,12 +181,15 @@ class Script:
     text: str
     sha: str
     takes_seen: bool = False
-    """Whether its last argument is what the caller's process has seen (`Seen` of the store)."""
+    """Whether it has an argument for what the caller's process has seen (`Seen` of the store)."""
+    takes_call: bool = False
+    """Whether its last argument is the name of the call, which another attempt after a lost reply repeats."""
     writes: bool = True
 
 
-TAKEN: Final = "table.remove(ARGV)"
-"""How a script takes its last argument, what was seen."""
+TAKES_SEEN: Final = "local seen_epoch"
+TAKES_CALL: Final = "local this_call"
+"""How a script takes what was seen, and the name of the call: it removes them from the end of its arguments."""
 
 
 @cache
@@ -198,7 +201,7 @@ def load_script(name: str) -> Script:
     shebang, *rest = found.read_text(encoding="utf-8").splitlines()
     text = "\n".join([shebang, *_with_shared(top, rest)]) + "\n"
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-    return Script(name, text, sha, TAKEN in text, "no-writes" not in shebang)
+    return Script(name, text, sha, TAKES_SEEN in text, TAKES_CALL in text, "no-writes" not in shebang)
 
 
 def _with_shared(top: Traversable, lines: list[str]) -> list[str]:

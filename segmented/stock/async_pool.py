@@ -242,7 +242,7 @@ class AsyncPool:
         """Give back the units of expired holds, up to `limit` orders, 100 in a step. Returns what this call decided.
 
         A gated pool expires nothing on its own (raises PoolGated): ask its order database (`expire_voided`), or pass a
-        `resolver`. It gets each order whose hold has expired and returns "confirm", "release" or "wait".
+        `resolver`. It gets each expired order, at most 5,000, and returns "confirm", "release" or "wait".
         """
         limit = self._settings.expire_limit(limit)
         if resolver is None:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 DUE_BATCH: Final = 100
 """Expired holds processed in one step, so that other requests are served in between."""
+LISTED_MAX: Final = 5_000
+"""Maximum number of expired holds that one call gives to a resolver: a longer list would block the server."""
 COMING_BACK_MAX: Final = 64
 """Maximum number of tries of a grant that does not wait, while expired holds are returned for it."""
 Verdict = Literal["confirm", "release", "wait"]
@@ -171,8 +173,8 @@ def expire_plan(sku: str, limit: int) -> Plan[tuple[Settled, ...]]:
 
 
 def due_plan(sku: str, limit: int) -> Plan[list[OrderRecord]]:
-    """Read up to `limit` orders whose hold has expired, the longest expired first."""
-    due = (yield from perform(op.ListDue(sku, limit)))[:limit]
+    """Read up to `limit` orders whose hold has expired, at most LISTED_MAX, the longest expired first."""
+    due = (yield from perform(op.ListDue(sku, min(limit, LISTED_MAX))))[:limit]
     records: list[OrderRecord] = []
     for first in range(0, len(due), op.BATCH_MAX):
         found = yield from perform(op.ReadOrders(sku, due[first : first + op.BATCH_MAX]))

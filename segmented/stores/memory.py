@@ -7,13 +7,14 @@ from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 from segmented.clock import Clock, SystemClock
-from segmented.errors import SegmentedError
 from segmented.protocol.model import MemoryModel
+from segmented.stores.one_by_one import async_one_by_one, one_by_one
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from segmented.errors import SegmentedError
     from segmented.protocol import Operation
 
 __all__ = ["AsyncMemoryStore", "MemoryModel", "MemoryStore"]
@@ -44,13 +45,7 @@ class MemoryStore:
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
         """Perform operations one by one; one answer or failure each."""
-        answers: list[AnswerT | SegmentedError] = []
-        for operation in operations:
-            try:
-                answers.append(self.execute(operation, deadline=deadline))
-            except SegmentedError as error:
-                answers.append(error)
-        return answers
+        return one_by_one(self, operations, deadline)
 
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
@@ -76,13 +71,7 @@ class AsyncMemoryStore:
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
         """Perform operations one by one; one answer or failure each."""
-        answers: list[AnswerT | SegmentedError] = []
-        for operation in operations:
-            try:
-                answers.append(await self.execute(operation, deadline=deadline))
-            except SegmentedError as error:
-                answers.append(error)
-        return answers
+        return await async_one_by_one(self, operations, deadline)
 
     async def close(self) -> None:
         """Do nothing: there is nothing to close."""

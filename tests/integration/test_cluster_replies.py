@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from contextlib import ExitStack
 from functools import partial
@@ -11,12 +12,26 @@ import pytest
 import redis
 from redis import asyncio as redis_asyncio
 
+from segmented import protocol as op
 from segmented.clock import SystemClock
 from segmented.errors import LeaseLost
 from segmented.keys import lock_keys
+from segmented.models import Settled
+from segmented.plans import perform
+from segmented.plans.effects import Batch
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.contract.locks.shared import several
 from tests.contract.parking import has_come_to_rest, wait_until
+from tests.contract.pools.lost_replies import (
+    ROUNDS,
+    STOCK,
+    LossyPool,
+    expired,
+    operations_on_the_pool,
+    replays,
+    replays_in_batches,
+)
+from tests.contract.pools.shop import Shop
 from tests.fixtures.stores import AsyncSide, Flavour, Side, SyncSide
 from tests.fixtures.stores_deployed import COLOURS
 from tests.support.proxy import LOOPBACK, Proxy
@@ -101,3 +116,53 @@ def test_a_lease_that_was_taken_away_is_lost_when_no_reply_was(far_side: Side, c
     cluster.master_of(key).ask("DEL", key)
     with pytest.raises(LeaseLost, match=names[1]):
         lease.release()
+
+
+@pytest.fixture
+def lossy_pool(far_side: Side, cluster: Cluster, proxies: dict[int, Proxy]) -> Iterator[LossyPool]:
+    """A pool of one of the masters; not yet open."""
+    made = LossyPool(far_side, lambda key: proxies[cluster.master_of(key).port].swallow_replies(1, to=b"EVALSHA"))
+    yield made
+    assert sum(proxy.swallowed for proxy in proxies.values()) == made.lost
+
+
+def test_of_105_calls_whose_reply_was_lost_none_says_replay_and_of_105_repeats_all_do(lossy_pool: LossyPool) -> None:
+    lossy_pool.shop.open(STOCK, 4)
+    found = replays(lossy_pool)
+    assert found == dict.fromkeys(found, (0, ROUNDS))
+    assert len(found) * ROUNDS == 105
+
+
+def test_a_batch_whose_reply_was_lost_says_replay_only_of_the_order_that_it_names_twice(lossy_pool: LossyPool) -> None:
+    lossy_pool.shop.open(STOCK, 4)
+    found = replays_in_batches(lossy_pool, 200)
+    assert found == dict.fromkeys(found, [False] * 200 + [True])
+    assert len(found) == 4
+
+
+def test_expire_names_the_orders_that_it_expired_though_its_first_reply_was_lost(lossy_pool: LossyPool) -> None:
+    lossy_pool.shop.open(STOCK, 4)
+    found = expired(lossy_pool, (1, 100, 250))
+    assert [named for _, named in found] == [due for due, _ in found]
+
+
+def test_opening_resizing_and_closing_are_no_replay_when_the_reply_was_lost(lossy_pool: LossyPool) -> None:
+    calls = operations_on_the_pool(lossy_pool)
+    assert [lossy_pool.lossy(call) for call in calls.values()] == ["Opened", False, False]
+
+
+def test_independent_operations_on_several_nodes_are_no_replays_though_a_reply_was_lost(
+    far_side: Side, cluster: Cluster, proxies: dict[int, Proxy]
+) -> None:
+    shops = [Shop(far_side, far_side.name("one")) for _ in range(6)]
+    for shop in shops:
+        shop.open(9, 1)
+        shop.reserved("a")
+        shop.reserved("warm")
+        shop.confirm("warm")
+    proxy = proxies[cluster.master_of(shops[0].keys.meta).port]
+    proxy.swallow_replies(1, to=b"EVALSHA")
+    ends = tuple(op.Confirm(shop.sku, "a") for shop in shops)
+    answers = far_side.run(perform(Batch((*ends, ends[0]), math.inf)))
+    assert proxy.swallowed == 1
+    assert [answer.replay for answer in answers if isinstance(answer, Settled)] == [False] * 6 + [True]

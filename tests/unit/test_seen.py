@@ -11,7 +11,7 @@ SCRIPT = Script("script", "", "", takes_seen=True)
 def sent(seen: Seen, name: str) -> object:
     """Return what the store sends of a name."""
     call = Call(SCRIPT, (name,), ("argument",))
-    seen.added_to(call, "?")
+    seen.added_to(call, "?", "")
     assert call.arguments[0] == "argument"
     return str(call.arguments[1]).removesuffix("-?")
 
@@ -22,7 +22,7 @@ def test_of_a_name_that_was_not_seen_zeros_are_sent() -> None:
 
 def test_a_script_that_takes_nothing_gets_nothing() -> None:
     call = Call(Script("script", "", ""), ("pool",), ())
-    Seen().added_to(call, "?")
+    Seen().added_to(call, "?", "")
     assert call.arguments == ()
 
 
@@ -69,7 +69,7 @@ def test_a_lock_s_token_never_goes_down() -> None:
 def test_the_server_is_sent_on_which_the_highest_change_was_seen_if_it_is_another_one() -> None:
     def sent_to(server: str) -> object:
         call = Call(SCRIPT, ("pool",), ())
-        seen.added_to(call, server)
+        seen.added_to(call, server, "")
         return call.arguments[0]
 
     seen = Seen()

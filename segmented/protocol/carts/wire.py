@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from segmented.protocol.wire import Reply
 
 CART_STATES: Final[dict[str, CartState]] = {"o": "open", **STATES}
-RECORD: Final = re.compile(r"([a-z])\t[0-9]{1,18}\t([^\n]*)\n(.*)", re.DOTALL)
+RECORD: Final = re.compile(r"([a-z])\t[0-9]{1,18}\t([^\t\n]*)(?:\t[0-9a-f]*)?\n(.*)", re.DOTALL)
 LETTERS: Final = {state: letter for letter, state in CART_STATES.items()}
 REFUSALS: Final[dict[str, Any]] = {kind.__name__: kind for kind in (SoldOut, Busy, Settled, Closed, LimitReached)}
 

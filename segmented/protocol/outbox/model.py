@@ -24,6 +24,7 @@ from segmented.protocol.pool.model_records import (
     ModelPool,
     entry_of,
     new_record,
+    part_count,
     reserved_answer,
     settled_answer,
 )
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from segmented.models import EntryKind, OrderRecord
 
 ALL: Final = 1_000
+TAKE_WORK: Final = 5
+"""Work of beginning one order, besides its parts."""
 WITH_OTHERS: Final = {0: ALL, 1: 10}
 """Maximum orders in one envelope, by how often one of them was begun; after more attempts it is alone."""
 
@@ -53,6 +56,13 @@ class _Envelope:
     limited: set[str] = field(default_factory=set)
     """The refused orders whose customer has reached the limit."""
     begun: dict[str, Entry] = field(default_factory=dict)
+    is_earlier: bool = False
+    """Whether an earlier step took the segment."""
+
+    @property
+    def holds(self) -> bool:
+        """Return whether orders are held under the segment's lock."""
+        return self.is_earlier or bool(self.taken or self.moved)
 
 
 class OutboxModel(OutboxUpkeep):
@@ -100,9 +110,29 @@ class OutboxModel(OutboxUpkeep):
     # --- working ---
 
     def take(self, operation: op.TakeOrders) -> TakenOrders:
-        """Begin to process the orders of one message."""
-        pool, envelope = self.found(operation.sku), _Envelope(operation)
-        found = {order_id: self._begin(pool, envelope, order_id) for order_id in operation.order_ids}
+        """Begin to process the orders of one message, in as many steps as their number and their parts need."""
+        taken = self._take_some(_Envelope(operation))
+        while left := operation.order_ids[len(taken.orders) :]:
+            for busy in taken.orders:
+                if isinstance(busy, Busy) and not busy.is_in_hand:  # later orders must not get its units
+                    refused = (replace(busy, order_id=order_id) for order_id in left)
+                    return replace(taken, orders=(*taken.orders, *refused))
+            rest = replace(operation, order_ids=left, earlier=len(taken.orders), lease=taken.lease())
+            found = self._take_some(_Envelope(rest))
+            taken = replace(found, orders=(*taken.orders, *found.orders))
+        return taken
+
+    def _take_some(self, envelope: _Envelope) -> TakenOrders:
+        """Begin to process the first orders, in one step."""
+        operation = envelope.asked
+        pool, found = self.found(operation.sku), {}
+        for order_id in operation.order_ids:
+            if envelope.room.is_full:
+                break
+            envelope.room.work += TAKE_WORK
+            if order_id in pool.orders:
+                envelope.room.work += part_count(pool.orders[order_id])
+            found[order_id] = self._begin(pool, envelope, order_id)
         self._write_down(pool, "reserved", envelope.taken)
         self._write_down(pool, "granted", envelope.moved)
         self._write_down(pool, "refused", list(envelope.refused.values()), limited=envelope.limited)
@@ -115,7 +145,7 @@ class OutboxModel(OutboxUpkeep):
         for order_id, answer in found.items():
             if isinstance(answer, Settled | OrderUnknown):
                 pool.leave_outbox(order_id, is_dead_kept=True)
-        if envelope.segment is not None and not envelope.taken and not envelope.moved:
+        if envelope.segment is not None and not envelope.holds:
             del pool.locks[envelope.segment]
             pool.note_free_at(envelope.segment, self._now_ms())
         answers = (
@@ -143,7 +173,7 @@ class OutboxModel(OutboxUpkeep):
         if order_id in pool.dead or (entry.begun >= operation.begun_max and not is_own):
             self.bury(pool, order_id, entry, operation.hold_ms)
             return Dead(order_id, entry.begun)
-        if not is_own and len(operation.order_ids) > WITH_OTHERS.get(entry.begun, 1):
+        if not is_own and operation.earlier + len(operation.order_ids) > WITH_OTHERS.get(entry.begun, 1):
             return TooManyOthers(order_id)
         if record is not None:
             answer = self._move(pool, envelope, record)
@@ -173,6 +203,11 @@ class OutboxModel(OutboxUpkeep):
         """Return the segment of this envelope, taken when the first order needs it."""
         if not envelope.has_looked:
             envelope.has_looked = True
+            segment, token = envelope.asked.lease or (None, 0)
+            holder_id, until_ms = pool.locks.get(segment, ("", 0)) if segment is not None else ("", 0)
+            if holder_id == envelope.asked.holder_id and until_ms > self._now_ms():
+                envelope.segment, envelope.fencing_token, envelope.is_earlier = segment, token, True
+                return segment
             envelope.segment = self._free_segment(pool)
             if envelope.segment is not None:
                 envelope.fencing_token = self.next_fence(pool, envelope.asked.above)
@@ -198,8 +233,10 @@ class OutboxModel(OutboxUpkeep):
             if not isinstance(allowed, SoldOut):
                 envelope.limited.add(order.order_id)
             return None
+        parts = pool.gather(segment, allowed)
+        envelope.room.work += len(parts) if len(parts) > 1 else 0
         leased = replace(
-            new_record(order, allowed, segment, pool.gather(segment, allowed)),
+            new_record(order, allowed, segment, parts),
             holder_id=envelope.asked.holder_id,
             fencing_token=envelope.fencing_token,
         )

@@ -31,7 +31,10 @@ class QueueOrders(Operation[tuple[Queued | Reserved | Settled | Closed | Segment
 
 @dataclass(frozen=True, slots=True)
 class TakeOrders(Operation[TakenOrders]):
-    """Begin to process up to 1,000 different orders of one message, under one segment's lock if needed."""
+    """Begin to process up to 1,000 different orders of one message, under one segment's lock if needed.
+
+    One step for 200 orders, or for fewer if they have many parts.
+    """
 
     sku: str
     order_ids: tuple[str, ...]
@@ -43,6 +46,10 @@ class TakeOrders(Operation[TakenOrders]):
     begun_max: int
     above: int = 0
     """The order database has accepted this token: take a higher one."""
+    earlier: int = 0
+    """How many orders of the message earlier steps have answered."""
+    lease: tuple[int, int] | None = None
+    """The segment that an earlier step took for the message, and its fencing token."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ for index, id in ipairs(ids) do
     end
   end
 end
+write_buried()
 if #notes > 0 then
   redis.call('HSET', ENTRIES, unpack(notes))
   redis.call('ZADD', OUTBOX, 'XX', unpack(places))

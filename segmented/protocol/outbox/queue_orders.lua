@@ -10,7 +10,7 @@
 --            reserved, segment, quantity, parts, sequence   units are taken for it
 --            closed       no new orders
 --            nobody       the pool limits customers, and the order names none
---            queued, replay ("1": it was before)
+--            queued, replay ("1": it was before, and not by an earlier attempt of this call, whose reply was lost)
 local pool = read_pool()
 if not pool then
   return { 'missing' }
@@ -42,14 +42,16 @@ for index, id in ipairs(ids) do
     answers[index] = known(id, parsed(raws[index]), quantity, customer)
   elseif entry.quantity then
     local is_same = entry.quantity == quantity and entry.customer == customer
-    answers[index] = is_same and 'queued\t1' or 'mismatch'
+    local is_own = is_further and entry.by == this_call and not queued_here[id]
+    answers[index] = is_same and (is_own and 'queued\t0' or 'queued\t1') or 'mismatch'
     waiting[#waiting + 1] = is_same and id or nil
+    queued_here[id] = is_same and entry or queued_here[id]
   elseif pool.is_closed then
     answers[index] = 'closed'
   elseif pool.customer_limit > 0 and customer == '' then
     answers[index] = 'nobody'
   else
-    entry.quantity, entry.customer, queued_here[id] = quantity, customer, entry
+    entry.quantity, entry.customer, entry.by, queued_here[id] = quantity, customer, this_call, entry
     fields[#fields + 1], fields[#fields + 2] = id, packed_entry(entry)
     waiting[#waiting + 1] = id
     answers[index] = 'queued\t0'

@@ -13,28 +13,43 @@ local pool = read_pool()
 if not pool then
   return { 'missing' }
 end
-local answers = {}
+local notes, raws = redis.call('HMGET', DEAD, unpack(ARGV)), raws_of(ARGV)
+local answers, done, entries, places, holds, is_done = {}, {}, {}, {}, {}, {}
+
+local function publish(id, entry)
+  local at = #entries
+  entries[at + 1], entries[at + 2] = id, packed_entry(entry)
+  places[at + 1], places[at + 2] = digits(now_ms), id
+  holds[at + 1], holds[at + 2] = SUBMITTED_UNTIL, id
+end
+
 for index, id in ipairs(ARGV) do
-  local raw = redis.call('HGET', DEAD, id)
-  local record = raw and read_order(id)
-  if not raw then
+  local note, raw = notes[index], notes[index] and raws(index)
+  local record = raw and parsed(raw)
+  if not note or is_done[id] then
     answers[index] = 'unknown'
   elseif record and record.state ~= 'r' then
     answers[index] = settled_line(record)
-    redis.call('HDEL', DEAD, id)
   else
-    local quantity, customer = string.match(raw, '^%d+\t%d+\t[^\t]*\t(%d*)\t(.*)$')
+    local quantity, customer = string.match(note, '^%d+\t%d+\t[^\t]*\t(%d*)\t(.*)$')
     if not record and quantity == '' then
       answers[index] = 'unknown' -- its record is gone: there is nothing to publish
     else
-      local entry = { begun = 0, published = 0, quantity = not record and tonumber(quantity) or nil,
-        customer = not record and customer or '', reason = '', until_ms = 0, worker = '' }
-      redis.call('HSET', ENTRIES, id, packed_entry(entry))
-      redis.call('ZADD', OUTBOX, digits(now_ms), id)
-      redis.call('ZADD', HOLDS, 'XX', SUBMITTED_UNTIL, id)
+      publish(id, { begun = 0, published = 0, quantity = not record and tonumber(quantity) or nil,
+        customer = not record and customer or '', reason = '', until_ms = 0, worker = '' })
       answers[index] = 'replayed'
     end
-    redis.call('HDEL', DEAD, id)
   end
+  if note and not is_done[id] then
+    done[#done + 1], is_done[id] = id, true
+  end
+end
+if #entries > 0 then
+  redis.call('HSET', ENTRIES, unpack(entries))
+  redis.call('ZADD', OUTBOX, unpack(places))
+  redis.call('ZADD', HOLDS, 'XX', unpack(holds))
+end
+if #done > 0 then
+  redis.call('HDEL', DEAD, unpack(done))
 end
 return { 'replayed', table.concat(answers, '\n') }

@@ -44,6 +44,7 @@ if #due > 0 then
       published[#published + 1], published[#published + 2] = id, digits(entry.begun)
     end
   end
+  write_buried()
   if #places > 0 then
     redis.call('ZADD', OUTBOX, 'XX', unpack(places))
     redis.call('HSET', ENTRIES, unpack(notes))

@@ -9,10 +9,12 @@
 -- ARGV     1 holder_id (of this message's worker)   2 ttl_ms   3 hold_ms (of orders that leave the outbox)
 --          4 work_ms (after which the outbox may publish them again, and another worker may begin)
 --          5 begun_max   6 above (a token that the database has accepted: the new one is higher)
---          7 on: order ids, at most 1,000, each once
+--          7 earlier (how many orders of this message earlier steps have answered)   8 segment and 9 fence that one of
+--          these took for it ("" if none did)   10 on: order ids, at most 1,000, each once
 -- answers  {"missing"}   the pool is not open
 --          {"taken", epoch, sequence, free_in_ms, lines}   ("taken_gated" if an order database decides the pool's orders)
---          one line per order, separated by newlines, with tabs inside:
+--          one line per order, separated by newlines, with tabs inside. Fewer lines than orders: the others need another
+--          call, since a step answers 200 orders, or fewer with many parts.
 --            settled, state, quantity, segment, fence, sequence   decided before, or refused now
 --            unknown      no such order
 --            dead, begun  it was begun too often
@@ -29,16 +31,18 @@ local pool = read_pool()
 if not pool then
   return { 'missing' }
 end
+local TAKE_WORK = 5
 local ids = {}
-for index = 7, #ARGV do
-  ids[index - 6] = ARGV[index]
+for index = 10, #ARGV do
+  ids[index - 9] = ARGV[index]
 end
-local raws, entries = redis.call('HMGET', ORDERS, unpack(ids)), redis.call('HMGET', ENTRIES, unpack(ids))
+local message_size = tonumber(ARGV[7]) + #ids
+local raws, entries = raws_of(ids), redis.call('HMGET', ENTRIES, unpack(ids))
 local waiting = redis.call('ZMSCORE', OUTBOX, unpack(ids))
 local was_dead = redis.call('HLEN', DEAD) > 0 and redis.call('HMGET', DEAD, unpack(ids)) or {}
 
 local answers, left, records, taken, regranted, refused = {}, {}, {}, {}, {}, {}
-local segment, fence, has_looked, is_stuck = nil, nil, false, false
+local segment, fence, has_looked, is_stuck, is_earlier = nil, nil, false, false, false
 
 local function hold_of(index)
   return waiting[index] and SUBMITTED_UNTIL or hold_until
@@ -48,8 +52,11 @@ end
 local function has_segment()
   if not has_looked then
     has_looked = true
-    segment = take_free_segment(pool, holder_id, ttl_ms)
-    if segment then
+    is_earlier = ARGV[8] ~= '' and redis.call('MGET', lock_of(tonumber(ARGV[8])))[1] == holder_id
+    segment = is_earlier and tonumber(ARGV[8]) or take_free_segment(pool, holder_id, ttl_ms)
+    if is_earlier then
+      holders[segment], fence = holder_id, ARGV[9]
+    elseif segment then
       holders[segment] = holder_id
       fence = next_fence(pool, above)
       note_free_at(pool, segment, now_ms + tonumber(ttl_ms))
@@ -125,8 +132,18 @@ local function own_or_moved(id, record)
   return moved(id, record)
 end
 
+local answered = 0
 for index, id in ipairs(ids) do
-  local record, entry = raws[index] and (due_so_far > 0 and read_order(id) or parsed(raws[index])), entry_of(entries[index])
+  if work >= WORK_MAX then
+    break
+  end
+  answered = index
+  local raw = raws(index)
+  local record, entry = raw and (due_so_far > 0 and read_order(id) or parsed(raw)), entry_of(entries[index])
+  work = work + TAKE_WORK
+  if record then
+    note_parts(record)
+  end
   local is_own = entry.worker == holder_id
   local answer
   if record and record.state ~= 'r' then
@@ -140,7 +157,7 @@ for index, id in ipairs(ids) do
   elseif was_dead[index] or entry.begun >= begun_max and not is_own then
     bury(id, entry, hold_until)
     answers[index] = 'dead\t' .. digits(entry.begun)
-  elseif not is_own and #ids > (WITH_OTHERS[entry.begun] or 1) then
+  elseif not is_own and message_size > (WITH_OTHERS[entry.begun] or 1) then
     answers[index] = 'alone'
   else
     local ending
@@ -183,13 +200,14 @@ local function write_down(kind, changed_records)
   end
   redis.call('HSET', ORDERS, unpack(fields))
 end
+write_buried()
 write_down('reserved', taken)
 write_down('granted', regranted)
 write_down('refused', refused)
 
 local notes, holds, places = {}, {}, {}
-for index, id in ipairs(ids) do
-  local record = records[index]
+for index = 1, answered do
+  local id, record = ids[index], records[index]
   if record and record.state == 'f' then
     answers[index] = settled_line(record)
     left[#left + 1] = id
@@ -210,7 +228,7 @@ if #left > 0 then
   has_outbox, has_entries = true, true
   leave_outbox(left, 'expired')
 end
-if segment and #taken == 0 and #regranted == 0 then
+if segment and not is_earlier and #taken == 0 and #regranted == 0 then
   redis.call('DEL', lock_of(segment)) -- nothing was taken under it
   note_free_at(pool, segment, now_ms)
   redis.call('PUBLISH', FREED, holder_id)

@@ -44,7 +44,7 @@ from segmented.protocol.wire import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.protocol.wire import Reply, Sight
+    from segmented.protocol.wire import Finish, Reply, Sight
 
 MESSAGES_MAX: Final = 1_000
 """Maximum kept messages of one queue: a broken publisher must not fill the stock's server."""
@@ -100,6 +100,8 @@ def _encode_take(operation: op.TakeOrders) -> Call:
         operation.work_ms,
         operation.begun_max,
         operation.above,
+        operation.earlier,
+        *(operation.lease or ("", "")),
     )
     return Call(load_script("take_orders"), keys_of(operation.sku), (*head, *operation.order_ids))
 
@@ -110,9 +112,21 @@ def _decode_take(operation: op.TakeOrders, reply: Reply) -> TakenOrders:
     epoch, sequence, lines = int(reply[1]), int(reply[2]), text(reply[4]).split("\n")
     orders = tuple(
         _taken(operation.sku, order_id, line, epoch, sequence)
-        for order_id, line in zip(operation.order_ids, lines, strict=True)
+        for order_id, line in zip(operation.order_ids, lines, strict=False)  # maybe of the first orders only
     )
     return TakenOrders(orders, optional_number(reply[3]), epoch, is_gated=text(reply[0]) == "taken_gated")
+
+
+def _take_rest(operation: op.TakeOrders, taken: TakenOrders) -> Finish:
+    """Begin the orders that one step was too short for, under the same segment's lock."""
+    while left := operation.order_ids[len(taken.orders) :]:
+        busy = next((one for one in taken.orders if isinstance(one, Busy) and not one.is_in_hand), None)
+        if busy is not None:  # later orders must not get its units
+            more = tuple(replace(busy, order_id=order_id) for order_id in left)
+            return replace(taken, orders=taken.orders + more)
+        found = yield replace(operation, order_ids=left, earlier=len(taken.orders), lease=taken.lease())
+        taken = replace(found, orders=taken.orders + found.orders)
+    return taken
 
 
 def _taken(
@@ -329,7 +343,7 @@ def _sight_of_taken(reply: Reply, answer: TakenOrders) -> Sight:
 
 CODECS: Final = {
     op.QueueOrders: Codec(_encode_queue, _decode_queue, acknowledges=always),
-    op.TakeOrders: Codec(_encode_take, _decode_take, sight=_sight_of_taken),
+    op.TakeOrders: Codec(_encode_take, _decode_take, finish=_take_rest, sight=_sight_of_taken),
     op.RenewWork: Codec(_encode_renew, _decode_renew),
     op.PutOff: Codec(_encode_put_off, _decode_put_off),
     op.SweepOutbox: Codec(_encode_sweep, _decode_sweep),

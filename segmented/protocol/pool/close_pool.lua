@@ -8,9 +8,9 @@ if not pool then
   return { 'missing' }
 end
 if pool.is_closed then
-  return { 'closed', pool_state(), '1' }
+  return { 'closed', pool_state(), is_further and redis.call('HGET', META, 'closed_by') == this_call and '0' or '1' }
 end
 append(pool, 'closed', pool_line('', pool.available, '', '')) -- the first write: if it fails, nothing has changed
-redis.call('HSET', META, 'closed', '1')
+redis.call('HSET', META, 'closed', '1', 'closed_by', this_call)
 write_pool(pool)
 return { 'closed', pool_state(), '0' }

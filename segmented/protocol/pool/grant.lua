@@ -21,9 +21,9 @@ if not pool then
   return { 'missing' }
 end
 
-local function granted(record, replay)
+local function granted(record, is_replay)
   return { 'granted', pool.epoch, digits(record.segment), digits(record.quantity), record.parts, record.fence,
-    digits(record.sequence), free_in_ms(), replay }
+    digits(record.sequence), free_in_ms(), is_replay and '1' or '0' }
 end
 
 -- 1. a known order
@@ -32,9 +32,15 @@ if record and record.state == 'v' then
   record = nil
 end
 local count, refused
+local is_replay = record and true or false
 if record then
   if not is_same_order(record, quantity, customer) then
     return { 'mismatch' }
+  end
+  local own = own_change(pool, record.sequence)
+  is_replay = not (own and own.kind == 'reserved') -- an earlier attempt of this call took the units
+  if record.state == 'f' and own and pool.available < quantity then
+    return { refusal_line(pool, 'sold_out') }
   end
   if record.state == 'f' then
     return { 'sold_out', digits(pool.available), digits(pool.reserved), digits(record.sequence), '1' }
@@ -57,7 +63,7 @@ if record then
       redis.call('PEXPIRE', lock, ttl_ms)
       note_free_at(pool, record.segment, now_ms + ttl_ms)
       redis.call('ZADD', HOLDS, 'GT', hold_until, id)
-      return granted(record, '1')
+      return granted(record, is_replay)
     end
     if holder == record.holder then
       return { 'in_hand', digits(pool.sequence), digits(math.max(0, redis.call('PTTL', lock))) }
@@ -96,7 +102,6 @@ end
 
 -- 4. units, from this segment first
 local fence = next_fence(pool, above)
-local replay = record and '1' or '0'
 if record then
   local parts = record.parts == '' and digits(record.segment) .. ':' .. digits(record.quantity) or record.parts
   record.parts = parts == digits(segment) .. ':' .. digits(record.quantity) and '' or parts
@@ -125,4 +130,4 @@ note_free_at(pool, segment, now_ms + ttl_ms)
 redis.call('HSET', ORDERS, id, packed(record))
 redis.call('ZADD', HOLDS, 'GT', hold_until, id)
 write_pool(pool)
-return granted(record, replay)
+return granted(record, is_replay)

@@ -18,7 +18,8 @@ if found then
   if found.archive then
     error({ err = 'ARCHIVED ' .. found.archive })
   end
-  return { 'already_open', pool_state() }
+  local is_own = own_change(found, 1) -- an earlier attempt of this call opened it
+  return { is_own and 'opened' or 'already_open', pool_state() }
 end
 if tombstone and (tonumber(string.match(tombstone, '^archived (%d+) ')) or 0) >= tonumber(ARGV[4]) then
   error({ err = 'ARCHIVED ' .. tombstone })

@@ -30,7 +30,7 @@ from segmented.models import (
     Taken,
 )
 from segmented.protocol.pool.wire import STATES, keys_of, kind_of
-from segmented.protocol.wire import Call, Codec, always, load_script, optional_number, text
+from segmented.protocol.wire import Call, Codec, always, load_script, optional_number, text, unsure_if_lost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,8 +52,8 @@ def lines_of(value: Reply) -> list[str]:
 
 
 def settled_line(order_id: str, fields: Sequence[str], *, replay: bool = True) -> Settled:
-    """Read a decision: an earlier one or, if it is not a replay, a new one."""
-    state, quantity, segment, fence, sequence = fields
+    """Read a decision: an earlier one or, if it is not a replay or marked as this call's own, a new one."""
+    state, quantity, segment, fence, sequence, *own = fields
     return Settled(
         order_id=order_id,
         state=STATES[state],
@@ -61,7 +61,7 @@ def settled_line(order_id: str, fields: Sequence[str], *, replay: bool = True) -
         segment=int(segment) if segment else -1,
         fencing_token=int(fence) if fence else None,
         sequence=int(sequence),
-        replay=replay,
+        replay=replay and not own,
     )
 
 
@@ -170,9 +170,9 @@ def _units(line: str, sequence: int) -> tuple[int, int, tuple[Part, ...], bool, 
     segment, quantity, *rest = line.split("\t")
     number, units = int(segment), int(quantity)
     parts = parse_parts(rest[0], segment=number, quantity=units) if rest and rest[0] else ((number, units),)
-    is_repeat = len(rest) > 1
-    at = int(rest[1]) if is_repeat and rest[1] != "+" else sequence
-    return units, number, parts, is_repeat, at
+    is_known = len(rest) > 1
+    at = int(rest[1]) if is_known and rest[1] != "+" else sequence
+    return units, number, parts, is_known and rest[-1] != "own", at
 
 
 def _decode_reserve(operation: op.Reserve, reply: Reply) -> Taken:
@@ -272,5 +272,5 @@ CODECS: Final = {
     ),
     op.Grant: Codec(_encode_grant, _decode_grant, acknowledges=always),
     op.RenewGrant: Codec(_encode_renew, _decode_renew),
-    op.ReleaseGrant: Codec(_encode_release, _decode_release, wakes=woken_by),
+    op.ReleaseGrant: Codec(_encode_release, _decode_release, wakes=woken_by, doubt=unsure_if_lost),
 }

@@ -10,7 +10,8 @@
 --            lines than orders: the others need another call, because the first ones have many parts.
 --            mismatch     the id exists with other content
 --            settled, state, quantity, segment, fence, sequence   decided before
---            segment, quantity, parts, sequence   a repeat, whose hold starts again; "+": taken in this call
+--            segment, quantity, parts, sequence   a repeat, whose hold starts again; "+": taken in this call. With "own"
+--                         behind it: taken by an earlier attempt of this call, whose reply was lost
 --            closed       no new orders
 --            nobody       the pool limits customers, and the order names none
 --            limit, units a customer may have, units that this one has
@@ -44,6 +45,7 @@ local count, taken_ids, segments, quantities, parts, customers, asked = 0, {}, {
 local taken_at = {} -- order id -> its place in the columns
 local is_plain = pool.customer_limit == 0 and not pool.is_closed
 local reserved_before = {} -- ids
+local is_told = {} -- order id -> true once a repeat was answered: a second one in this batch is never this call's own
 
 local function note_taken(id, quantity, customer, wanted)
   count = count + 1
@@ -114,7 +116,12 @@ local function repeated(id, record, quantity, customer)
   end
   redis.call('ZADD', HOLDS, 'GT', hold_until, id) -- now: the next order may need due units
   reserved_before[#reserved_before + 1] = id
-  return table.concat({ digits(record.segment), digits(record.quantity), record.parts, digits(record.sequence) }, '\t')
+  local line = { digits(record.segment), digits(record.quantity), record.parts, digits(record.sequence) }
+  if not is_told[id] and own_change(pool, record.sequence) then
+    line[5] = 'own'
+  end
+  is_told[id] = true
+  return table.concat(line, '\t')
 end
 
 local function repeated_here(at, quantity, customer)

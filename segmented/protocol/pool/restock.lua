@@ -20,7 +20,8 @@ if before then
   if done ~= content then
     return { 'mismatch' }
   end
-  return { 'done', digits(count), sequence, digits(pool.available), '1', pool.epoch }
+  local replay = own_change(pool, tonumber(sequence)) and '0' or '1'
+  return { 'done', digits(count), sequence, digits(pool.available), replay, pool.epoch }
 end
 local parts
 if kind == 'restocked' then

@@ -17,7 +17,8 @@
 --            orders: the others need another call, because the first ones have many parts.
 --            unknown      no such order
 --            queued       submitted, and no worker has decided it yet; cancelled: it ends without units
---            settled, state, quantity, segment, fence, sequence   decided before
+--            settled, state, quantity, segment, fence, sequence   decided before; with "own" behind it: by an earlier
+--                         attempt of this call, whose reply was lost
 --            superseded, fence   cancelled: another holder has it
 --            alive        expired: not yet; idle: a worker has it in hand
 --            gated        the order database must store (confirmed) or void it first
@@ -42,6 +43,9 @@ local answers, done_ids, done_records, keeps, seen = {}, {}, {}, {}, {}
 local is_gated = pool.is_gated and not is_decided
 local ends_plain = not is_gated and not is_unheard
 
+local ENDED_AS = { confirmed = { c = true }, cancelled = { x = true, v = true }, expired = { e = true } }
+local is_told = {} -- order id -> true once its answer was given: a second one is a repeat
+
 local function in_hand_until(entry)
   return tonumber(string.match(entry, '^%d+\t%d+\t%d*\t[^\t]*\t[^\t]*\t(%d+)') or '0')
 end
@@ -51,7 +55,12 @@ local function ended_before(index, id, record, is_holders)
   if (is_own or state == 'confirmed' and is_holders) and not seen[id] and has_lease(record) then
     free_segment(pool, record)
   end
-  return seen[id] and 'again' or settled_line(record)
+  if seen[id] then
+    return 'again'
+  end
+  local is_own = ENDED_AS[state][record.state] and not is_told[id] and own_change(pool, record.sequence) ~= nil
+  is_told[id] = true
+  return settled_line(record, is_own)
 end
 
 local function decide(index, id, record)
@@ -103,6 +112,9 @@ end
 for index, id in ipairs(ids) do
   if work >= WORK_MAX then
     break
+  end
+  if state ~= 'confirmed' and (index - 1) % CHUNK == 0 then
+    read_ahead(pool, raws, index, #ids)
   end
   local raw = raws(index)
   if entries[index] and in_hand_until(entries[index]) > now_ms then

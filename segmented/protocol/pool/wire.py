@@ -37,7 +37,7 @@ from segmented.models import (
 from segmented.models.pools import LedgerStep
 from segmented.models.profiles import DATABASE, MEMORY, pool_profile
 from segmented.models.shards import no_keys_of
-from segmented.protocol.pool.foreign import moment, pool_state
+from segmented.protocol.pool.foreign import NAMES, moment, pool_state
 from segmented.protocol.wire import Call, Codec, always, optional_number, plain_call, readable, script_call, text
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from segmented.protocol.wire import Finish, Reply, Sight
 
 SCAN_COUNT: Final = 1_000
+EVEN: Final = ("even", b"even")
+"""Stands for the units of segments that were just split evenly, as text and as bytes."""
 STATES: Final[dict[str, OrderState]] = {
     "r": "reserved",
     "c": "confirmed",
@@ -255,7 +257,12 @@ def _encode_resize(operation: op.Resize) -> Call:
 
 def _decode_resize(operation: op.Resize, reply: Reply) -> Resized:
     kind_of(operation.sku, reply)
-    return Resized(_state(operation.sku, reply[1]), replay=text(reply[2]) == "1")
+    state = list(reply[1])
+    if state[-1] in EVEN:
+        base, extra = divmod(int(state[1 + NAMES.index("available")]), operation.segment_count)
+        units = (base + (segment < extra) for segment in range(operation.segment_count))
+        state[-1] = [number for pair in enumerate(units) for number in pair]
+    return Resized(_state(operation.sku, state), replay=text(reply[2]) == "1")
 
 
 def _encode_close(operation: op.ClosePool) -> Call:

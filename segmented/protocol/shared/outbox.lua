@@ -2,16 +2,17 @@
 redis.call('HLEN', DEAD)
 
 local function entry_of(raw)
-  local begun, published, quantity, customer, reason, until_ms, worker =
-    string.match(raw or '0\t0', '^(%d+)\t(%d+)\t?(%d*)\t?([^\t]*)\t?([^\t]*)\t?(%d*)\t?(.*)$')
+  local begun, published, quantity, customer, reason, until_ms, worker, by =
+    string.match(raw or '0\t0', '^(%d+)\t(%d+)\t?(%d*)\t?([^\t]*)\t?([^\t]*)\t?(%d*)\t?([^\t]*)\t?(.*)$')
   return { begun = tonumber(begun), published = tonumber(published), quantity = tonumber(quantity),
-    customer = customer, reason = reason, until_ms = tonumber(until_ms) or 0, worker = worker }
+    customer = customer, reason = reason, until_ms = tonumber(until_ms) or 0, worker = worker,
+    by = by }
 end
 
 local function packed_entry(entry)
   return joined({ digits(entry.begun), digits(entry.published),
     entry.quantity and digits(entry.quantity) or '', entry.customer, entry.reason,
-    entry.until_ms > 0 and digits(entry.until_ms) or '', entry.worker })
+    entry.until_ms > 0 and digits(entry.until_ms) or '', entry.worker, entry.by })
 end
 
 -- Note that no worker has the order.
@@ -19,13 +20,24 @@ local function clear_worker(entry)
   entry.until_ms, entry.worker = 0, ''
 end
 
--- Stop publishing the order until it is replayed. Its entry stays unchanged: an order submitted again under the same id
--- comes back here. Its units are held until `hold_until`.
+-- Stop publishing the order until it is replayed; `write_buried` writes it. Its entry stays unchanged: an order submitted
+-- again under the same id comes back here. Its units are held until then.
+local buried_ids, buried_holds, buried_entries, buried_notes = {}, {}, {}, {}
 local function bury(id, entry, hold_until)
   clear_worker(entry)
-  redis.call('ZADD', HOLDS, 'XX', hold_until, id)
-  redis.call('HSET', DEAD, id, table.concat({ digits(entry.begun), digits(now_ms), entry.reason,
-    entry.quantity and digits(entry.quantity) or '', entry.customer }, '\t'))
-  redis.call('HSET', ENTRIES, id, packed_entry(entry))
-  redis.call('ZREM', OUTBOX, id)
+  local count = #buried_ids
+  buried_ids[count + 1] = id
+  buried_holds[2 * count + 1], buried_holds[2 * count + 2] = hold_until, id
+  buried_entries[2 * count + 1], buried_entries[2 * count + 2] = id, packed_entry(entry)
+  buried_notes[2 * count + 1], buried_notes[2 * count + 2] = id, table.concat({ digits(entry.begun), digits(now_ms),
+    entry.reason, entry.quantity and digits(entry.quantity) or '', entry.customer }, '\t')
+end
+
+local function write_buried()
+  if #buried_ids > 0 then
+    redis.call('ZADD', HOLDS, 'XX', unpack(buried_holds))
+    redis.call('HSET', DEAD, unpack(buried_notes))
+    redis.call('HSET', ENTRIES, unpack(buried_entries))
+    redis.call('ZREM', OUTBOX, unpack(buried_ids))
+  end
 end

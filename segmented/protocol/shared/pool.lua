@@ -1,3 +1,4 @@
+-- uses shared/call.lua
 -- uses shared/seen.lua
 -- uses shared/profile.lua
 -- Shared by every pool script: names for KEYS, the pool's numbers, records, the ledger, units, and ending reservations.
@@ -16,7 +17,7 @@
 -- all units asked for were taken.
 -- An entry is begun, published, quantity, customer, reason, until, worker in the same format: how often a worker began
 -- the order without finishing it, how often it was published again since, units and customer of a queued order, why it
--- was put off last, and which worker has it until which ms.
+-- was put off last, and which worker has it until which ms. Behind them is the call that submitted it.
 -- The line of an order in a ledger entry is order id, quantity, segment, parts, customer, fence, note, separated by tabs.
 -- A pool that is behind what the caller's process has seen (shared/seen.lua) has lost changes: it is frozen at once (meta:
 -- frozen is the epoch and sequence that were seen), and the script fails with FROZEN. A gated pool that was last verified
@@ -38,6 +39,7 @@ local ENTRIES_AT_ONCE = 8
 local CHUNK = 100 -- records read at once: each may have thousands of parts
 local WORK_MAX = 1000 -- after which a call begins no further order; an order that is not plain is 2, each of its parts 1
 local ORDER_WORK = 2
+local OWN_WORK = 25 -- of reading one change of the ledger, which may have a thousand lines
 local SUBMITTED_UNTIL = '253402300798000' -- the hold of a submitted order, which does not expire
 local EXACT_MAX = 9007199254740992 -- larger numbers are not exact in a script
 local UNHEARD = 'unheard' -- note of an order that was cancelled because its caller was gone
@@ -360,12 +362,17 @@ local function each_part(record, act)
   end
 end
 
--- Count a record as work, with its parts.
-local function note_work(record)
-  work = work + ORDER_WORK
+-- Count a record's parts as work.
+local function note_parts(record)
   if record.parts ~= '' then
     work = work + select(2, string.gsub(record.parts, ':', ':'))
   end
+end
+
+-- Count a record as work, with its parts.
+local function note_work(record)
+  work = work + ORDER_WORK
+  note_parts(record)
 end
 
 -- Return whether the segments of a record can take its units back.
@@ -548,7 +555,24 @@ local function append(pool, kind, lines)
   local id, at_us = pool.epoch .. '-' .. digits(pool.sequence), digits(now_us)
   local content = table.concat({ pool.chain, id, kind, at_us, lines }, '\n')
   pool.chain = string.sub(redis.sha1hex(content), 1, 16)
-  redis.call('XADD', LEDGER, id, 'kind', kind, 'at_us', at_us, 'lines', lines, 'chain', pool.chain)
+  redis.call('XADD', LEDGER, id, 'kind', kind, 'at_us', at_us, 'lines', lines, 'chain', pool.chain, 'by', this_call)
+end
+
+-- The entry of a change if this very call made it, in an attempt whose reply was lost; otherwise nil. Its fields by name.
+local own_changes = {} -- sequence number -> entry, or false
+local function own_change(pool, sequence)
+  local found = is_further and own_changes[sequence]
+  if is_further and found == nil then
+    work = work + OWN_WORK
+    local id = pool.epoch .. '-' .. digits(sequence)
+    local entry, fields = redis.call('XRANGE', LEDGER, id, id)[1], {}
+    for index = 1, entry and #entry[2] or 0, 2 do
+      fields[entry[2][index]] = entry[2][index + 1]
+    end
+    found = fields.by == this_call and fields
+    own_changes[sequence] = found
+  end
+  return found or nil
 end
 
 -- A reader of several shards must see that units arrived in between. A count that another program has made unreadable
@@ -685,6 +709,20 @@ local function of_many(raw)
   return found or nil
 end
 
+-- Read the units of the segments to which the next plain reservations would go back, together.
+local function read_ahead(pool, raws, first, last)
+  local asked, is_asked = {}, {}
+  for index = first, math.min(first + CHUNK - 1, last) do
+    local raw = raws(index)
+    local record = raw and of_many(raw)
+    local segment = record and record.segment % pool.segment_count
+    if segment and not units[segment] and not is_asked[segment] then
+      asked[#asked + 1], is_asked[segment] = segment, true
+    end
+  end
+  read_units(asked)
+end
+
 local function end_units(pool, state, record, count)
   if state == 'confirmed' then
     pool.confirmed = pool.confirmed + record.quantity * count
@@ -768,6 +806,9 @@ local function expire_due(pool, limit)
     if work >= WORK_MAX then
       is_more_due = true
       break
+    end
+    if (index - 1) % CHUNK == 0 then
+      read_ahead(pool, raws, index, math.min(limit, #due))
     end
     local raw = raws(index)
     local record = raw and of_many(raw)
@@ -862,9 +903,11 @@ local function allowed(pool, quantity, customer, is_partial)
   return wanted
 end
 
-local function settled_line(record)
-  return table.concat({ 'settled', record.state, digits(record.quantity), record.segment and digits(record.segment) or '',
-    record.fence, digits(record.sequence) }, '\t')
+-- With `is_own`, this very call has decided the order, in an attempt whose reply was lost.
+local function settled_line(record, is_own)
+  local line = table.concat({ 'settled', record.state, digits(record.quantity),
+    record.segment and digits(record.segment) or '', record.fence, digits(record.sequence) }, '\t')
+  return is_own and line .. '\town' or line
 end
 
 -- --- the whole pool ---
@@ -874,12 +917,25 @@ local function shares_of(count, segment_count)
   return math.floor(count / segment_count), count % segment_count
 end
 
--- Split `count` units evenly over segments, as parts that start at segment 0; zeros are left out.
+-- Split `count` units evenly over segments, as parts that start at segment 0; zeros are left out. To format a number takes
+-- longer than to join two texts, so the parts are made by hundreds, of a head and an ending each.
 local function even_parts(count, segment_count)
   local parts, base, extra = {}, shares_of(count, segment_count)
   local more, less = ':' .. digits(base + 1), ':' .. digits(base)
-  for segment = 0, (base > 0 and segment_count or extra) - 1 do
-    parts[segment + 1] = digits(segment) .. (segment < extra and more or less)
+  local last, with_more, with_less = (base > 0 and segment_count or extra) - 1, {}, {}
+  for segment = 0, math.min(99, last) do
+    parts[segment + 1] = segment .. (segment < extra and more or less)
+  end
+  for ending = 0, last > 99 and 99 or -1 do
+    local text = string.format('%02d', ending)
+    with_more[ending], with_less[ending] = text .. more, text .. less
+  end
+  for first = 100, last, 100 do
+    local head = digits(first / 100)
+    for ending = 0, math.min(99, last - first) do
+      local segment = first + ending
+      parts[segment + 1] = head .. (segment < extra and with_more or with_less)[ending]
+    end
   end
   return table.concat(parts, ',')
 end
@@ -900,8 +956,9 @@ local function spread(pool, count)
   return even_parts(count, pool.segment_count)
 end
 
--- Totals, sequence number and units by segment: the answer of read_pool, and a part of other answers.
-local function pool_state()
+-- Totals, sequence number and units by segment: the answer of read_pool, and a part of other answers. With `is_even` the
+-- units are evenly split, which the caller can work out: "even" in their place.
+local function pool_state(is_even)
   local answer = { 'pool' }
   local found = redis.call('HMGET', META, 'epoch', 'segment_count', 'gated', 'sequence', 'opened', 'available',
     'reserved', 'confirmed', 'restocked', 'withdrawn', 'sent', 'received', 'customer_limit', 'closed')
@@ -909,7 +966,7 @@ local function pool_state()
     answer[index + 1] = found[index]
   end
   answer[#answer + 1] = digits(redis.call('HLEN', ORDERS))
-  answer[#answer + 1] = redis.call('HGETALL', STOCK)
+  answer[#answer + 1] = is_even and 'even' or redis.call('HGETALL', STOCK)
   answer[#answer + 1] = redis.call('HGET', META, 'profile') or ''
   return answer
 end

@@ -36,7 +36,7 @@ from segmented.stores.redis.cluster_link import LOOK_SECONDS
 from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, way
 from segmented.stores.redis.connections import Connections, ServerCheck, connections_like, publishing
 from segmented.stores.redis.edge import Translated, our_error
-from segmented.stores.redis.exchange import Seen, perform_one
+from segmented.stores.redis.exchange import CALLS, Seen, perform_one
 from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class AsyncClusterLink:
 
     async def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Perform one operation on the node that serves its keys."""
-        exchange = partial(perform_one, operation, self.seen)
+        exchange = partial(perform_one, operation, self.seen, next(CALLS))
         run = partial(self._run, exchange, slot_for(operation), deadline, is_release=isinstance(operation, Release))
         return await (to_the_end(run) if isinstance(operation, Release) else run())
 
@@ -99,6 +99,7 @@ class AsyncClusterLink:
         The nodes work in parallel, each of them on one batch after the other.
         """
         answers: dict[int, AnswerT | SegmentedError] = {}
+        numbers = [next(CALLS) for _ in operations]
         unsure: set[int] = set()  # may have run: the replies were lost
         is_release = any(isinstance(one, Release) for one in operations)
         give_up = min(deadline, self._clock.now() + self._patience)
@@ -109,9 +110,9 @@ class AsyncClusterLink:
         async def ask_one(batches: list[tuple[int, list[int]]]) -> None:
             for slot, places in batches:
                 batch = [operations[place] for place in places]
+                exchange = partial(perform_all, batch, where, self.seen, [numbers[place] for place in places])
                 found: list[Any]
                 try:
-                    exchange = partial(perform_all, batch, where, self.seen)
                     found = await self._run(exchange, slot, deadline, is_release=is_release)
                 except SegmentedError as error:
                     found = [error] * len(batch)
@@ -129,8 +130,9 @@ class AsyncClusterLink:
                     nodes.create_task(begun(partial(ask_one, batches)))
         for place, operation in enumerate(operations):
             if may_have_moved(answers[place]) and self._clock.now() < give_up:
-                exchange = partial(perform_again if place in unsure else perform_one, operation, self.seen)
-                answers[place] = await self._performed(exchange, slot_for(operation), where, give_up)
+                performing = perform_again if place in unsure else perform_one
+                trying = partial(performing, operation, self.seen, numbers[place])
+                answers[place] = await self._performed(trying, slot_for(operation), where, give_up)
         return [answers[place] for place in range(len(operations))]
 
     async def free(

@@ -20,6 +20,7 @@ from segmented.stores.redis.batches import perform_all
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, publishing
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
 from segmented.stores.redis.exchange import (
+    CALLS,
     TOO_LATE,
     Seen,
     greeted,
@@ -150,7 +151,7 @@ class AsyncLink:
 
     async def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Perform one operation."""
-        exchange = partial(perform_one, operation, self.seen)
+        exchange = partial(perform_one, operation, self.seen, next(CALLS))
         return await self.run(exchange, deadline=deadline, is_release=isinstance(operation, Release))
 
     async def perform_all(
@@ -161,7 +162,7 @@ class AsyncLink:
         is_release = any(isinstance(one, Release) for one in operations)
         for start in range(0, len(operations), BATCH_MAX):
             batch = operations[start : start + BATCH_MAX]
-            exchange = partial(perform_all, batch, where, self.seen)
+            exchange = partial(perform_all, batch, where, self.seen, [next(CALLS) for _ in batch])
             try:
                 answers += await self.run(exchange, deadline=deadline, is_release=is_release)
             except TRANSPORT_ERRORS as error:
@@ -174,7 +175,7 @@ class AsyncLink:
         self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
     ) -> list[Any]:
         """Perform a release and then a waiter's attempt in one round trip; one answer or error each."""
-        exchange = partial(perform_all, (operation, behind), where, self.seen)
+        exchange = partial(perform_all, (operation, behind), where, self.seen, (next(CALLS), next(CALLS)))
         return await self.run(exchange, deadline=deadline, is_release=True)
 
     async def publish(self, channel: str, word: str, *, deadline: float) -> None:

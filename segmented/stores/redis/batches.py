@@ -11,7 +11,7 @@ from segmented.protocol.acknowledging import profile_wait, shortfall, unknown
 from segmented.protocol.codecs import CODECS
 from segmented.protocol.wire import Dialect, Send
 from segmented.stores.redis.edge import our_error
-from segmented.stores.redis.exchange import by_digest, finished, whole
+from segmented.stores.redis.exchange import by_digest, finished, named, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,13 +25,16 @@ AnswerT = TypeVar("AnswerT")
 
 
 def perform_all(
-    operations: Sequence[Operation[AnswerT]], where: str, seen: Seen, peer: Peer, attempt: int
+    operations: Sequence[Operation[AnswerT]], where: str, seen: Seen, numbers: Sequence[int], peer: Peer, attempt: int
 ) -> Exchange[list[AnswerT | SegmentedError]]:
     """Perform independent operations in one round trip, or in more if scripts were not cached or profiles not known.
 
-    From the second `attempt` on, an earlier one may have run and lost its replies.
+    From the second `attempt` on, an earlier one may have run and lost its replies. `numbers` are the calls', of CALLS.
     """
-    requests = [_Request(operation, seen, peer) for operation in operations]
+    requests = [
+        _Request(operation, seen, peer, named(number, attempt))
+        for operation, number in zip(operations, numbers, strict=True)
+    ]
     left = requests
     while left:
         yield from _sent(left, where)
@@ -43,7 +46,8 @@ def perform_all(
         if codec.finish is None or isinstance(request.answer, SegmentedError) or not codec.finishes(request.operation):
             continue
         try:
-            request.answer = yield from finished(codec, request.operation, request.answer, seen, peer)
+            answer, name = request.answer, request.call_name
+            request.answer = yield from finished(codec, request.operation, answer, seen, peer, name)
         except SegmentedError as error:
             request.answer = error
     if attempt > 1:
@@ -73,8 +77,9 @@ def _sent(requests: Sequence[_Request], where: str) -> Exchange[None]:
 class _Request:
     """One operation of a batch. It is sent again until it is answered: by its script's text, or with its profile."""
 
-    def __init__(self, operation: Operation[Any], seen: Seen, peer: Peer) -> None:
+    def __init__(self, operation: Operation[Any], seen: Seen, peer: Peer, call_name: str) -> None:
         self.operation = operation
+        self.call_name = call_name
         self.answer: Any = None
         self.is_answered = False
         self.is_whole = False
@@ -95,7 +100,7 @@ class _Request:
                 return commands
         self._is_native = False
         self._call = self._codec.encode(self.operation)
-        self._seen.added_to(self._call, self._peer.server)
+        self._seen.added_to(self._call, self._peer.server, self.call_name)
         self.profile = self._seen.profile_for(self._call, self._codec, self.operation)
         return (whole(self._call) if self.is_whole else by_digest(self._call),)
 

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 
-def perform_again(operation: Operation[AnswerT], seen: Seen, peer: Peer, attempt: int) -> Exchange[AnswerT]:
+def perform_again(
+    operation: Operation[AnswerT], seen: Seen, number: int, peer: Peer, attempt: int
+) -> Exchange[AnswerT]:
     """Perform an operation of a batch whose replies were lost."""
-    return perform_one(operation, seen, peer, attempt + 1)
+    return perform_one(operation, seen, number, peer, attempt + 1)
 
 
 def may_have_moved(answer: object) -> bool:

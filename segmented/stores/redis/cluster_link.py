@@ -34,7 +34,7 @@ from segmented.stores.redis.cluster_exchange import (
 from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, way
 from segmented.stores.redis.connections import Connections, ServerCheck, connections_of, pinging, publishing
 from segmented.stores.redis.edge import Translated, our_error
-from segmented.stores.redis.exchange import Seen, perform_one
+from segmented.stores.redis.exchange import CALLS, Seen, perform_one
 from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS, Link
 
 if TYPE_CHECKING:
@@ -88,21 +88,23 @@ class ClusterLink:
 
     def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Perform one operation on the node that serves its keys."""
-        return self._run(partial(perform_one, operation, self.seen), slot_for(operation), deadline)
+        return self._run(partial(perform_one, operation, self.seen, next(CALLS)), slot_for(operation), deadline)
 
     def perform_all(
         self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
         """Perform independent operations, many per round trip to a node; one answer each."""
         answers: dict[int, AnswerT | SegmentedError] = {}
+        numbers = [next(CALLS) for _ in operations]
         unsure: set[int] = set()  # may have run: the replies were lost
         give_up = min(deadline, self._clock.now() + self._patience)
         divided = shares(self.map, operations, size_max=BATCH_MAX)
         for left, (slot, places) in zip(range(len(divided), 0, -1), divided, strict=True):
             batch = [operations[place] for place in places]
+            exchange = partial(perform_all, batch, where, self.seen, [numbers[place] for place in places])
             until = part_of(deadline, left, now=self._clock.now())
             try:
-                found = self._run(partial(perform_all, batch, where, self.seen), slot, until)
+                found = self._run(exchange, slot, until)
             except StoreBusy as error:
                 found = [error] * len(batch)
             except (RedisError, OSError) as error:
@@ -111,8 +113,9 @@ class ClusterLink:
             answers.update(zip(places, found, strict=True))
         for place, operation in enumerate(operations):
             if may_have_moved(answers[place]) and self._clock.now() < give_up:
-                exchange = partial(perform_again if place in unsure else perform_one, operation, self.seen)
-                answers[place] = self._performed(exchange, slot_for(operation), where, give_up)
+                performing = perform_again if place in unsure else perform_one
+                trying = partial(performing, operation, self.seen, numbers[place])
+                answers[place] = self._performed(trying, slot_for(operation), where, give_up)
         return [answers[place] for place in range(len(operations))]
 
     def free(

@@ -7,8 +7,10 @@ connection before it connects limits each step of the handshake, and the timeout
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from redis.backoff import NoBackoff
@@ -59,6 +61,8 @@ LOGGER: Final = logging.getLogger("segmented.stock")
 LOCKS_MAX: Final = 10_000
 """Locks that one store remembers, the last ones that were acquired. Every pool is remembered."""
 NOTHING: Final[Sight] = (0, 0, 0)
+CALLS: Final = count(1)
+"""Gives each call of this process its number, which all its attempts have."""
 SMALL: Final = 4_096
 """Number of bytes that fit into any socket's buffer, so that sending them does not block."""
 
@@ -67,12 +71,14 @@ class Seen:
     """Memory of the names that a store has seen on its server, so that a server that forgot some of it is noticed.
 
     By the first key of a script: a pool's highest epoch with its highest sequence number and the server on which it was
-    seen, and the highest fencing token of a pool or lock. Scripts that declare so get them as the last argument, with
-    the identity of the connection's server. A pool that is behind is frozen, a gated one of another server must be
-    verified first, and a new token exceeds all. Thread-safe.
+    seen, and the highest fencing token of a pool or lock. Scripts that declare so get them as an argument, with the
+    identity of the connection's server. A pool that is behind is frozen, a gated one of another server must be verified
+    first, and a new token exceeds all. Thread-safe.
     """
 
     lock: ClassVar[threading.Lock] = threading.Lock()
+    first_call: ClassVar[int] = int.from_bytes(os.urandom(4))
+    """Makes the names of this process's calls differ from those of others."""
 
     def __init__(self) -> None:
         """Create an empty memory."""
@@ -85,17 +91,21 @@ class Seen:
         self._reported: set[tuple[str, tuple[int, int]]] = set()
         self.on_frozen: Callable[[PoolFrozen], None] | None = None
 
-    def added_to(self, call: Call, server: str) -> None:
-        """Append the numbers to the arguments of a call whose script takes them."""
-        if call.script is None or not call.script.takes_seen:
+    def added_to(self, call: Call, server: str, call_name: str) -> None:
+        """Append what its script takes to the call's arguments."""
+        script = call.script
+        if script is None:
             return
-        name = call.keys[0]
-        sight, seen_on = self._pools.get(name) or self._locks.get(name), self._servers.get(name, server)
-        seen = f"0-0-0-{server}" if sight is None else "{}-{}-{}-{}".format(*sight, server)
-        profile = self._profiles.get(name)
-        if seen_on != server or profile is not None:
-            seen = f"{seen}-{'' if seen_on == server else seen_on}-{'' if profile is None else profile}"
-        call.arguments = (*call.arguments, seen)
+        if script.takes_seen:
+            name = call.keys[0]
+            sight, seen_on = self._pools.get(name) or self._locks.get(name), self._servers.get(name, server)
+            seen = f"0-0-0-{server}" if sight is None else "{}-{}-{}-{}".format(*sight, server)
+            profile = self._profiles.get(name)
+            if seen_on != server or profile is not None:
+                seen = f"{seen}-{'' if seen_on == server else seen_on}-{'' if profile is None else profile}"
+            call.arguments = (*call.arguments, seen)
+        if script.takes_call:
+            call.arguments = (*call.arguments, call_name)
 
     def profile_for(self, call: Call, codec: Codec, operation: object) -> Profile | None:
         """Return the profile that the answer of this operation must wait for, if any."""
@@ -108,7 +118,8 @@ class Seen:
     def learns_profile(self, call: Call, refused: ResponseError) -> bool:
         """Return whether a script has changed nothing but told another profile of its pool than the call said."""
         kind, said, gated, *_ = *str(refused).split(" ", 3), "", ""
-        if kind != "PROFILE" or not is_profile(said) or str(call.arguments[-1]).endswith(f"-{said}"):
+        seen = call.arguments[-2 if call.script is not None and call.script.takes_call else -1]
+        if kind != "PROFILE" or not is_profile(said) or str(seen).endswith(f"-{said}"):
             return False
         profile = parse_profile(said)
         name = call.keys[0]
@@ -192,15 +203,27 @@ class Seen:
 
 
 def _unlock() -> None:
-    """Let a forked child begin with a free lock: another thread of its parent may have had it."""
+    """Give a forked child a free lock, which a thread of its parent may have had, and names of its own for calls."""
     Seen.lock = threading.Lock()
+    Seen.first_call = int.from_bytes(os.urandom(4))
 
 
 after_fork_in_child(_unlock)
 
 
-def perform_one(operation: Operation[AnswerT], seen: Seen, peer: Peer, attempt: int) -> Exchange[AnswerT]:
-    """Perform one operation. From the second `attempt` on, an earlier one may have run and lost its reply."""
+def named(number: int, attempt: int) -> str:
+    """Return the name of a call for scripts that record who made a change; a "+" marks another attempt.
+
+    So the answer to another attempt is no replay of what an earlier one did whose reply was lost.
+    """
+    return f"{(Seen.first_call + number) & 0xFFFFFFFF:08x}{'+' if attempt > 1 else ''}"
+
+
+def perform_one(operation: Operation[AnswerT], seen: Seen, number: int, peer: Peer, attempt: int) -> Exchange[AnswerT]:
+    """Perform one operation. From the second `attempt` on, an earlier one may have run and lost its reply.
+
+    `number` is the call's, of CALLS.
+    """
     codec = CODECS[type(operation)]
     answer: Any = None
     if codec.native is not None and peer.dialect is not Dialect.SCRIPT:
@@ -212,19 +235,20 @@ def perform_one(operation: Operation[AnswerT], seen: Seen, peer: Peer, attempt: 
                     break  # the script reports the error, or works
             else:
                 answer = codec.native.decode(operation, replies)
+    call_name = named(number, attempt)
     if answer is None:
-        answer = yield from _by_script(codec, operation, seen, peer)
+        answer = yield from _by_script(codec, operation, seen, peer, call_name)
     if codec.finish is not None and codec.finishes(operation):
-        answer = yield from finished(codec, operation, answer, seen, peer)
+        answer = yield from finished(codec, operation, answer, seen, peer, call_name)
     if attempt > 1 and codec.doubt is not None:
         answer = codec.doubt(answer)
     return answer  # type: ignore[no-any-return]  # the codec's answer has no type here
 
 
-def _by_script(codec: Codec, operation: Operation[Any], seen: Seen, peer: Peer) -> Exchange[Any]:
+def _by_script(codec: Codec, operation: Operation[Any], seen: Seen, peer: Peer, call_name: str) -> Exchange[Any]:
     """Run the operation's script, and behind it the command that waits for the pool's profile, if it has such a one."""
     call = codec.encode(operation)
-    seen.added_to(call, peer.server)
+    seen.added_to(call, peer.server, call_name)
     profile = seen.profile_for(call, codec, operation)
     waits, patience = () if profile is None else (profile_wait(profile),), 0.0 if profile is None else profile.seconds
     reply, *counts = yield Send((by_digest(call), *waits), patience)
@@ -232,7 +256,7 @@ def _by_script(codec: Codec, operation: Operation[Any], seen: Seen, peer: Peer) 
         reply, *counts = yield Send((whole(call), *waits), patience)
     if isinstance(reply, ResponseError):
         if seen.learns_profile(call, reply):
-            return (yield from _by_script(codec, operation, seen, peer))
+            return (yield from _by_script(codec, operation, seen, peer, call_name))
         raise seen.error(operation, reply)
     answer = codec.decode(operation, reply)
     if profile is None:
@@ -247,7 +271,9 @@ def _by_script(codec: Codec, operation: Operation[Any], seen: Seen, peer: Peer) 
     return answer
 
 
-def finished(codec: Codec, operation: Operation[Any], answer: object, seen: Seen, peer: Peer) -> Exchange[Any]:
+def finished(
+    codec: Codec, operation: Operation[Any], answer: object, seen: Seen, peer: Peer, call_name: str
+) -> Exchange[Any]:
     """Continue an operation: it yields what to send, or an operation for what one step was too short for."""
     finishing = codec.finish(operation, answer)  # type: ignore[misc]  # the caller has checked that there is one
     found: Any = None
@@ -259,11 +285,11 @@ def finished(codec: Codec, operation: Operation[Any], answer: object, seen: Seen
         if isinstance(asked, Send):
             found = yield asked
         else:
-            found = yield from _by_script(CODECS[type(asked)], asked, seen, peer)
+            found = yield from _by_script(CODECS[type(asked)], asked, seen, peer, call_name)
 
 
 def by_digest(call: Call) -> Command:
-    """Return the command with the script's digest."""
+    """Return the command with the script's digest, or the plain command."""
     script = call.script
     return call.arguments if script is None else ("EVALSHA", script.sha, len(call.keys), *call.keys, *call.arguments)
 

@@ -21,7 +21,7 @@ from segmented.errors import StoreBusy
 from segmented.stores.redis.batches import perform_all
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, pinging, publishing
 from segmented.stores.redis.edge import TRIES, our_error
-from segmented.stores.redis.exchange import Seen, Wire, perform_one
+from segmented.stores.redis.exchange import CALLS, Seen, Wire, perform_one
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +79,7 @@ class Link:
 
     def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Perform one operation."""
-        return self.run(partial(perform_one, operation, self.seen), deadline=deadline)
+        return self.run(partial(perform_one, operation, self.seen, next(CALLS)), deadline=deadline)
 
     def perform_all(
         self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
@@ -88,8 +88,9 @@ class Link:
         answers: list[AnswerT | SegmentedError] = []
         for start in range(0, len(operations), BATCH_MAX):
             batch = operations[start : start + BATCH_MAX]
+            exchange = partial(perform_all, batch, where, self.seen, [next(CALLS) for _ in batch])
             try:
-                answers += self.run(partial(perform_all, batch, where, self.seen), deadline=deadline)
+                answers += self.run(exchange, deadline=deadline)
             except TRANSPORT_ERRORS as error:
                 answers += [our_error(error, where)] * len(batch)
             except StoreBusy as error:
@@ -100,7 +101,8 @@ class Link:
         self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
     ) -> list[Any]:
         """Perform a release and then a waiter's attempt in one round trip; one answer or error each."""
-        return self.run(partial(perform_all, (operation, behind), where, self.seen), deadline=deadline)
+        numbers = (next(CALLS), next(CALLS))
+        return self.run(partial(perform_all, (operation, behind), where, self.seen, numbers), deadline=deadline)
 
     def publish(self, channel: str, word: str, *, deadline: float) -> None:
         """Send a message within a short time or not at all."""

@@ -32,6 +32,7 @@ from segmented.protocol.zookeeper.operations import (
     Unanswered,
     WatchContender,
 )
+from segmented.stores.one_by_one import async_one_by_one, one_by_one
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
 from segmented.stores.zookeeper.caretaker import CONNECTION_ERRORS
 from segmented.stores.zookeeper.paths import contender, contender_prefix, in_order
@@ -218,13 +219,7 @@ class ZooKeeperStore(_Requests):
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
         """Perform operations one after the other; one answer or error each."""
-        answers: list[AnswerT | SegmentedError] = []
-        for operation in operations:
-            try:
-                answers.append(self.execute(operation, deadline=deadline))
-            except SegmentedError as error:
-                answers.append(error)
-        return answers
+        return one_by_one(self, operations, deadline)
 
     def close(self) -> None:
         """Detach from the session; remaining contenders are deleted in the background."""
@@ -282,13 +277,7 @@ class AsyncZooKeeperStore(_Requests):
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
         """Perform operations one after the other; one answer or error each."""
-        answers: list[AnswerT | SegmentedError] = []
-        for operation in operations:
-            try:
-                answers.append(await self.execute(operation, deadline=deadline))
-            except SegmentedError as error:
-                answers.append(error)
-        return answers
+        return await async_one_by_one(self, operations, deadline)
 
     async def close(self) -> None:
         """Detach from the session; remaining contenders are deleted in the background."""

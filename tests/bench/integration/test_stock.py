@@ -88,7 +88,7 @@ def test_the_cpu_of_the_scripts_of_each_operation_is_beside_its_bound_and_a_page
     assert {(figure.at_most, figure.unit) for figure in found.values()} == {(10.0, "ms")}
     assert all(figure.value >= 0 for figure in found.values())
     assert found["server CPU a script: cancel_many, 20 orders of all segments"].detail["calls"] == 1
-    assert len(found) == 31
+    assert len(found) == 93
     assert keys_of(private_valkey) == []
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
 from segmented.ledger_lines import line_of
-from segmented.models import Order, Reserved, Settled
+from segmented.models import Busy, Order, Reserved, Settled
+from segmented.models.submitted import BegunOrder, TooManyOthers
+from tests.contract.orders.submitting import begin_and_die, queue, take
 
 if TYPE_CHECKING:
     from segmented.models import LedgerEntry
@@ -65,6 +67,51 @@ def test_an_order_of_every_segment_is_one_step_and_the_next_is_another(shop: Sho
     ended = shop.side.execute(op.SettleMany(shop.sku, "confirmed", ("all", "a", "unknown", "b")))
     assert [one.sequence for one in ended if isinstance(one, Settled)] == [4, 5, 5]
     assert shop.totals() == (2 * SEGMENTS - whole.quantity - 2, 0, whole.quantity + 2)
+
+
+def test_a_message_of_a_thousand_orders_is_begun_in_five_steps_under_one_segment_and_one_token(shop: Shop) -> None:
+    shop.open(2_000, 4)
+    ids = tuple(f"o{index}" for index in range(1_000))
+    queue(shop, *(Order(order_id) for order_id in ids))
+    taken = take(shop, *ids)
+    begun = [one for one in taken.orders if isinstance(one, BegunOrder)]
+    assert [one.order.order_id for one in begun] == list(ids)
+    assert Counter(one.sequence for one in begun) == {2: 200, 3: 200, 4: 200, 5: 200, 6: 200}
+    assert len({(one.segment, one.fencing_token) for one in begun}) == 1
+    assert take(shop, *ids).orders == taken.orders
+    another = take(shop, *ids, holder="w2").orders
+    assert [isinstance(one, Busy) and one.is_in_hand for one in another] == [True] * 1_000
+    assert len({shop.granted(f"g{index}").segment for index in range(3)}) == 3, "three segments are free"
+    assert shop.totals() == (997, 1_003, 0)
+
+
+def test_a_message_of_more_orders_than_units_refuses_the_others_in_later_steps(shop: Shop) -> None:
+    shop.open(250, 4)
+    ids = tuple(f"o{index}" for index in range(450))
+    queue(shop, *(Order(order_id) for order_id in ids))
+    found = take(shop, *ids).orders
+    assert [type(one).__name__ for one in found] == ["BegunOrder"] * 250 + ["Settled"] * 200
+    assert {one.state for one in found if isinstance(one, Settled)} == {"refused"}
+    assert shop.totals() == (0, 250, 0)
+
+
+def test_a_message_without_a_free_segment_is_busy_as_a_whole_and_takes_no_unit(shop: Shop) -> None:
+    shop.open(1_000, 1)
+    shop.granted("before")
+    ids = tuple(f"o{index}" for index in range(450))
+    queue(shop, *(Order(order_id) for order_id in ids))
+    assert {(type(one), getattr(one, "is_in_hand", None)) for one in take(shop, *ids).orders} == {(Busy, False)}
+    assert shop.totals() == (999, 1, 0)
+
+
+def test_a_message_of_many_orders_that_were_begun_before_is_too_large_in_each_step(shop: Shop) -> None:
+    shop.open(1_000, 1)
+    ids = tuple(f"o{index}" for index in range(205))
+    queue(shop, *(Order(order_id) for order_id in ids))
+    begin_and_die(shop, ids[-1])
+    found = take(shop, *ids).orders
+    assert [type(one) for one in found[:-1]] == [BegunOrder] * 204
+    assert isinstance(found[-1], TooManyOthers)
 
 
 def test_holds_of_many_parts_lapse_a_few_in_a_step(shop: Shop) -> None:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from segmented.errors import SegmentedError
+from segmented.stores.one_by_one import one_by_one
 from segmented.stores.wakeups import ThreadWakeups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from segmented.clock import Clock
+    from segmented.errors import SegmentedError
     from segmented.plans import Plan
     from segmented.protocol import Effect, Operation
 
@@ -44,13 +45,7 @@ class SteppedStore:
     def execute_many(
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
-        answers: list[AnswerT | SegmentedError] = []
-        for operation in operations:
-            try:
-                answers.append(self.execute(operation, deadline=deadline))
-            except SegmentedError as error:
-                answers.append(error)
-        return answers
+        return one_by_one(self, operations, deadline)
 
     def close(self) -> None:
         """There is nothing to close."""
