@@ -102,7 +102,9 @@ class Seen:
             seen = f"0-0-0-{server}" if sight is None else "{}-{}-{}-{}".format(*sight, server)
             profile = self._profiles.get(name)
             if seen_on != server or profile is not None:
-                seen = f"{seen}-{'' if seen_on == server else seen_on}-{'' if profile is None else profile}"
+                seen = f"{seen}-{'' if seen_on == server else seen_on}"
+            if profile is not None:
+                seen = f"{seen}-{profile}"
             call.arguments = (*call.arguments, seen)
         if script.takes_call:
             call.arguments = (*call.arguments, call_name)
