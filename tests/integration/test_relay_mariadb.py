@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from segmented.servers import ValkeyServer
 
-
 SKU: Final = "mug"
 AnswerT = TypeVar("AnswerT")
 
