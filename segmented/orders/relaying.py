@@ -22,6 +22,7 @@ from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolFrozen
 from segmented.ledger_lines import step_digest
 from segmented.models import shortened
+from segmented.orders.ledger import LastRow
 from segmented.orders.verifying import when_verified
 from segmented.protocol.relay.wire import ledger_diverged
 from segmented.stock import ShardedPool
@@ -29,7 +30,6 @@ from segmented.stock import ShardedPool
 if TYPE_CHECKING:
     from segmented.models.pools import LedgerStep
     from segmented.orders.gate import Gate
-    from segmented.orders.ledger import LastRow
     from segmented.stock import Pool
 
 PAGE: Final = 1_000
@@ -85,9 +85,8 @@ def relay(
 
     For gated pools and others. Safe to repeat, and to run twice at once: each change has one row. Ends after `timeout`
     seconds, with one page for each shard at least; the next call goes on. With `trim_keep` the ledger is trimmed to
-    about that many entries, and to those that the database lacks. Raises PoolMissing, InvalidInput if the
-    ledger does not continue what the database has, and DatabaseUnavailable or StoreUnavailable with all whole pages so
-    far kept.
+    about that many entries, and to those that the database lacks. Raises PoolMissing, InvalidInput if the ledger does
+    not continue what the database has, and DatabaseUnavailable or StoreUnavailable with all whole pages so far kept.
     """
     if timeout is not None and not timeout > 0:
         message = f"the timeout of a relay must be positive, not {timeout:g} s"
@@ -118,11 +117,11 @@ class _ShardRelay:
             steps = self._page(position)
             if not steps:
                 break
-            if last is not None:
+            if last is not None:  # for each page, as another server may have answered
                 self._check_continues(last, steps[0])
-                last = None
             copied += self._rows.add(self._sku, self._number, steps)
-            position = (steps[-1].epoch, steps[-1].sequence)
+            last = LastRow(steps[-1].epoch, steps[-1].sequence, steps[-1].chain)
+            position = last.change
             epochs |= {step.epoch for step in steps}
             self._note(position)
             if until is not None and self._shard.store.clock.now() >= until:

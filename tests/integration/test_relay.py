@@ -6,31 +6,27 @@ import sqlite3
 import threading
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from sqlalchemy import create_engine, event, func, select
+from sqlalchemy import event, select
 
-from segmented import Order, Pool, RedisStore, protocol as op
+from segmented import Order, Pool, RedisStore
 from segmented.errors import DatabaseUnavailable, InvalidInput, StoreRefused
 from segmented.keys import shard_keys
-from segmented.orders import Gate, connect, migrate, open_gated, relay, relaying, take_order
-from segmented.orders.ledger import LedgerRows
+from segmented.orders import Gate, connect, open_gated, relay, relaying, take_order
 from segmented.orders.ledger_table import ledger
 from segmented.stock import ShardedPool
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
-
-    from sqlalchemy import Connection
 
     from segmented.models import LedgerEntry
     from segmented.servers import PostgresServer, ValkeyServer
 
 SKU: Final = "mug"
-AnswerT = TypeVar("AnswerT")
 
 
 @pytest.fixture
@@ -300,6 +296,33 @@ def test_numbers_that_were_given_again_are_noticed_and_nothing_is_copied(
     assert [order_id for (order_id,) in rows(gate, "order_id")] == [None, "first", "first", "lost", "lost"]
 
 
+@pytest.mark.usefixtures("small_pages")
+def test_numbers_that_were_given_again_between_two_pages_are_noticed(
+    pool: Pool, gate: Gate, valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw, names = pool.store.client, shard_keys(SKU).listed()  # type: ignore[attr-defined]  # a RedisStore
+    before = {name: raw.dump(name) for name in names}
+    sell(pool, "lost", "lost too", "never copied")
+    added, pages = gate.ledger.add, list[int]()
+
+    def add(*arguments: Any) -> int:  # noqa: ANN401  # those of the real one
+        pages.append(added(*arguments))
+        if len(pages) == 2:
+            raw.delete(*names)
+            for name, content in before.items():
+                if content is not None:
+                    raw.restore(name, 0, content)
+            with RedisStore.from_url(valkey.url) as store:  # a process that has seen nothing of the loss
+                sell(Pool(store, SKU), "other", "another", "one more")
+        return pages[-1]
+
+    monkeypatch.setattr(gate.ledger, "add", add)
+    with pytest.raises(InvalidInput, match=r"up to 1-6 .* change 1-7 was not written after them: the server lost"):
+        relay(pool, gate)
+    assert pages == [3, 3]
+    assert ids(gate) == [(1, number) for number in range(1, 7)]
+
+
 def test_entries_of_another_program_are_left_out(pool: Pool, gate: Gate) -> None:
     raw: Any = pool.store.client  # type: ignore[attr-defined]  # a RedisStore
     raw.xadd(shard_keys(SKU).ledger, {"kind": "rumour", "at_us": "1", "lines": "x", "chain": "y"}, id="1-4")
@@ -355,40 +378,3 @@ def test_a_read_only_database_is_refused_in_one_sentence(pool: Pool, sqlite_url:
             relay(pool, gate)
         assert rows(gate, "sequence") == []
     assert pool.state().relayed == (1, 0)
-
-
-# --- MariaDB ---
-
-
-def test_mariadb_has_each_change_once_as_well(pool: Pool, mariadb_url: str) -> None:
-    engine = create_engine(mariadb_url)
-    with engine.begin() as connection:
-        for name in ("ledger", "segments", "orders", "changes", "alembic_version"):
-            connection.exec_driver_sql(f"DROP TABLE IF EXISTS segmented_{name}")
-    migrate(engine)
-
-    def run(work: Callable[[Connection], AnswerT]) -> AnswerT:
-        with engine.connect() as connection:
-            return work(connection)
-
-    ledger_rows = LedgerRows("mysql", "START TRANSACTION", run)
-    sell(pool, "Second", "SECOND")
-    pool.reserve_many([Order("a"), Order("b")])
-    steps = pool.store.execute(op.ReadSteps(SKU, 0, 1_000))
-    for _ in range(2):
-        ledger_rows.add(SKU, 0, steps)
-    last = ledger_rows.last(SKU, 0)
-    assert last is not None
-    assert (last.change, last.chain) == ((1, 8), steps[-1].chain)
-    assert ledger_rows.last("MUG", 0) is None
-    assert ledger_rows.mark_lost(SKU, 0, 1) == 0
-    with engine.connect() as connection:
-        assert connection.scalar(select(func.count()).select_from(ledger)) == 9
-        kept = list(pool.read_ledger())
-        found = connection.execute(
-            select(ledger.c.order_id, ledger.c.changed_at).order_by(ledger.c.sequence, ledger.c.line)
-        )
-        assert [(order, at.replace(tzinfo=UTC)) for order, at in found] == [
-            (one.order_id, datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=one.at_us)) for one in kept
-        ]
-    engine.dispose()
