@@ -15,6 +15,8 @@ are in no shard. So it takes over what the other shards know:
    sent to it only grow.
 4. The script that thaws the shard replaces each of its own notes that is lower. If the shard knows of more than another
    one, that one has lost changes, and is frozen too.
+5. If both shards forgot a transfer and its units were sold, they are free in the other shard, and this one has sold
+   more than it ever had. Then the others send it what it lacks, and the thaw begins again.
 """
 
 from __future__ import annotations
@@ -56,6 +58,9 @@ def thaw_plan(operation: op.ThawPool) -> Plan[Thawed]:
         thawed = yield from perform(last)
     except TooManySold as error:
         if error.sold > error.stocked:
+            missing, sku = error.sold - error.stocked, operation.sku
+            if operation.stocked is None and isinstance(sku, Shard) and (yield from _brought_plan(sku, missing)):
+                return (yield from thaw_plan(operation))
             raise TooManySold(error.sku, sold=error.sold, stocked=error.stocked) from None
         cancelled += _newest(records, error.sold + error.reserved - error.stocked)
         yield from _cancelled_plan(last, cancelled)
@@ -102,6 +107,22 @@ def _told_plan(shard: Shard, state: PoolState) -> Plan[tuple[int, tuple[Transfer
             yield from perform(op.FreezePool(other, peer.epoch))
             LOGGER.error("pool.frozen sku=%s found=%s seen_by=%s", other, (peer.epoch, peer.sequence), shard)
     return epoch, tuple(told)
+
+
+def _brought_plan(shard: Shard, missing: int) -> Plan[int]:
+    """Send units to a frozen shard that has sold more than it has; return how many. It takes them over at its thaw.
+
+    Its units, and the transfer that brought them, were forgotten by both shards, so they are free in the other one.
+    """
+    brought = 0
+    for other in (yield from directory_plan(shard.sku)).shards:
+        if other == shard or brought >= missing:
+            continue
+        peer = yield from perform(op.ReadPool(other))
+        if peer.frozen is None and not note_of(peer, "away", shard.number).units:
+            transfer = yield from perform(op.SendUnits(other, shard.number, missing - brought))
+            brought += transfer.units if transfer is not None else 0
+    return brought
 
 
 def _reserved_plan(sku: str) -> Plan[dict[str, OrderRecord]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import PoolFrozen, PoolNotFrozen
+from segmented.errors import InvalidInput, PoolFrozen, PoolNotFrozen
 from segmented.models import Received, SoldOut
 from segmented.models.shards import note_of
 from tests.contract.shards.sharding import check_all, remembered, sharded, shards_of, taken
@@ -47,10 +47,10 @@ class Pair:
         self.acknowledge(sent)
         return sent
 
-    def thaw(self, shard: Shard) -> Thawed:
+    def thaw(self, shard: Shard, *, sold: int = 0) -> Thawed:
         """Thaw a shard that memory does not know to have lost anything."""
         self.side.execute(op.FreezePool(shard, 1))
-        return self.side.pool(shard).thaw(sold=0)
+        return self.side.pool(shard).thaw(sold=sold)
 
     def free(self) -> tuple[int, int]:
         states = [self.side.execute(op.ReadPool(shard)) for shard in (self.source, self.target)]
@@ -97,6 +97,21 @@ def test_a_transfer_that_both_forgot_never_was(pair: Pair, first: int) -> None:
         pair.thaw((pair.source, pair.target)[number])
     assert pair.free() == (20, 20)
     pair.check_sells(STOCK)
+
+
+def test_units_that_were_sold_after_a_transfer_that_both_forgot_are_taken_from_the_other_shard(pair: Pair) -> None:
+    fail_overs = [remembered(pair.side, shard) for shard in (pair.source, pair.target)]
+    pair.move()
+    for fail_over in fail_overs:
+        fail_over()
+    pair.side.execute(op.FreezePool(pair.target, 1))
+    with pytest.raises(InvalidInput, match=r"^23 sold units are more than the 20 units that pool"):
+        pair.thaw(pair.source, sold=23)  # the other shard is frozen, and has nothing to send
+    pair.thaw(pair.source)
+    state = pair.thaw(pair.target, sold=23).state
+    assert (state.confirmed, state.received, state.available, pair.free()) == (23, 3, 0, (17, 0))
+    assert pair.pool.finish_transfers() == 1
+    pair.check_sells(17)
 
 
 def test_a_source_that_forgot_one_transfer_of_two_takes_over_the_second(pair: Pair) -> None:
