@@ -38,7 +38,7 @@ PAGE: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ShardRelay:
-    """What a relay has done for one shard, or for a pool in one piece, and what is left."""
+    """Counts of what a relay copied of one shard, or of a pool in one piece, and of what is left."""
 
     shard: int
     relayed: tuple[int, int]
@@ -57,7 +57,7 @@ class ShardRelay:
 
 @dataclass(frozen=True, slots=True)
 class RelayReport:
-    """What a relay has done, and what is left."""
+    """Counts of what a relay copied, and of what is left."""
 
     sku: str
     shards: tuple[ShardRelay, ...]

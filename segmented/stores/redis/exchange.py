@@ -102,9 +102,7 @@ class Seen:
             seen = f"0-0-0-{server}" if sight is None else "{}-{}-{}-{}".format(*sight, server)
             profile = self._profiles.get(name)
             if seen_on != server or profile is not None:
-                seen = f"{seen}-{'' if seen_on == server else seen_on}"
-            if profile is not None:
-                seen = f"{seen}-{profile}"
+                seen += f"-{'' if seen_on == server else seen_on}" + ("" if profile is None else f"-{profile}")
             call.arguments = (*call.arguments, seen)
         if script.takes_call:
             call.arguments = (*call.arguments, call_name)
@@ -126,9 +124,8 @@ class Seen:
         profile = parse_profile(said)
         name = call.keys[0]
         with Seen.lock:
-            (self._gated.add if gated == "1" else self._gated.discard)(
-                name
-            )  # first, for a thread that reads in between
+            # first, for a thread that reads in between
+            (self._gated.add if gated == "1" else self._gated.discard)(name)
             if profile.waits:
                 self._profiles[name] = profile
             else:
