@@ -82,6 +82,8 @@ RESERVATIONS: Final = """\
   may make as many new ones first. It is noticed all the same: the pool knows with which change each server began.
 - Each fault hits the server that has the pool, or its replica. A pool of several shards in a cluster loses what one of
   its shards loses: the others sell on.
+- Where there is no replica, power-loss is what both-power-loss is elsewhere. If a replica is left, the loss of the
+  server's power is server-kill: the replica is promoted.
 - An old copy behind Sentinels or in a cluster is not in the table: nobody is promoted, and it is as for `replicated`.
 - A power failure is emulated: the process is killed, and its files are cut at the last byte that it had synced, which a
   preloaded library has noted. A disk that says it has synced and has not is worse.
