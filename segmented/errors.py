@@ -227,6 +227,18 @@ class PoolDiverged(StockError):
         self.order_id = order_id
 
 
+class EpochEnded(StockError):
+    """The pool was rebuilt in a later epoch since the order database decided an order or a change; nothing changed."""
+
+    def __init__(self, sku: str, epoch: int) -> None:
+        """Create the error with the pool and its epoch."""
+        super().__init__(
+            f"pool {sku!r} is in epoch {epoch}, and this was decided in another one: ask its order database again"
+        )
+        self.sku = sku
+        self.epoch = epoch
+
+
 class ChangeDiverged(StockError):
     """The pool and its order database disagree, so this change cannot be finished."""
 

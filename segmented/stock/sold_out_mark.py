@@ -72,6 +72,7 @@ class SoldOutMark:
                         answer.sequence,
                         by_mark=True,
                         age_ms=int(age * 1_000),
+                        epoch=answer.epoch,
                     )
             self._known.setdefault(order_id, False)  # it may have units now: a repeat gets its first answer
             if len(self._known) > KNOWN_MAX:

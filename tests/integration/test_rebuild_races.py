@@ -5,7 +5,6 @@ Found by tests/simulation/test_lost_suffixes.py; here they happen on real server
 
 from __future__ import annotations
 
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,14 +12,13 @@ import pytest
 from segmented import Order, Pool, RedisStore, Reserved, protocol as op
 from segmented.errors import PoolDiverged, PoolFrozen
 from segmented.orders import finish_reserved, open_gated, rebuild
-from tests.support.dying import DyingStore, StepCounter
+from tests.support.overtaking import OvertakenStore
 from tests.support.pools.forgetting import SKU, check_sells_the_rest, forgotten, sell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from segmented.orders import Gate
-    from segmented.plans.drivers import Store
     from segmented.servers import ValkeyServer
 
 
@@ -107,21 +105,6 @@ def test_nobody_takes_units_while_the_only_process_that_knows_of_the_loss_rebuil
         overtaken = OvertakenStore(pool.store, op.ScanHolds, 1, take)
         assert rebuild(Pool(overtaken, SKU), gate).state.available == 17
     check_sells_the_rest(pool, gate)
-
-
-class OvertakenStore(DyingStore):
-    """Something happens before the nth operation of a kind."""
-
-    def __init__(self, store: Store, kind: type[op.Operation[Any]], nth: int, happens: Callable[[], None]) -> None:
-        super().__init__(store, StepCounter())
-        self._kind, self._left, self._happens = kind, nth, happens
-
-    def execute(self, operation: op.Operation[Any], *, deadline: float = inf) -> Any:  # noqa: ANN401  # as its answer
-        self._left -= isinstance(operation, self._kind)
-        if self._left == 0:
-            self._left = -1
-            self._happens()
-        return super().execute(operation, deadline=deadline)
 
 
 @pytest.mark.parametrize(

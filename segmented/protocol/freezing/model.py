@@ -33,7 +33,6 @@ REFUSED: Final = frozenset(
         op.MendRecord,
         op.OpenPool,
         op.PinOrder,
-        op.PutOff,
         op.QueueOrders,
         op.ReceiveUnits,
         op.ReleaseGrant,

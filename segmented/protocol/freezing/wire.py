@@ -48,8 +48,9 @@ def _encode_freeze(operation: op.FreezePool) -> Call:
 
 
 def _decode_freeze(operation: op.FreezePool, reply: Reply) -> Frozen:
-    if kind_of(operation.sku, reply) == "late":
+    if text(reply[0]) == "late":
         raise another_epoch(operation.sku, operation.epoch, int(reply[1]))
+    kind_of(operation.sku, reply)
     return Frozen(operation.sku, found=(int(reply[1]), int(reply[2])), seen=position(text(reply[3])))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
-from segmented.errors import OrderMismatch, OrderUnknown, SegmentedError
+from segmented.errors import EpochEnded, OrderMismatch, OrderUnknown, SegmentedError
 from segmented.models import Busy, Closed, Order, Reserved, Settled, SoldOut
 from segmented.models.submitted import (
     SUBMITTED_UNTIL_MS,
@@ -102,6 +102,8 @@ class OutboxModel(OutboxUpkeep):
     def take(self, operation: op.TakeOrders) -> TakenOrders:
         """Begin to process the orders of one message."""
         pool, envelope = self.found(operation.sku), _Envelope(operation)
+        if pool.gated and operation.epoch not in {None, pool.epoch}:
+            raise EpochEnded(pool.sku, pool.epoch)
         found = {order_id: self._begin(pool, envelope, order_id) for order_id in operation.order_ids}
         self._write_down(pool, "reserved", envelope.taken)
         self._write_down(pool, "granted", envelope.moved)
@@ -130,7 +132,7 @@ class OutboxModel(OutboxUpkeep):
         self, pool: ModelPool, envelope: _Envelope, order_id: str
     ) -> Settled | Busy | TooManyOthers | Dead | SegmentedError | None:
         """Return the reason against processing an order; None if it is begun, or refused."""
-        record, entry = pool.orders.get(order_id), pool.entries.get(order_id, Entry())
+        record, entry = pool.binding(order_id), pool.entries.get(order_id, Entry())
         operation, now_ms = envelope.asked, self._now_ms()
         is_own = entry.worker == operation.holder_id
         if record is not None and record.state != "reserved":
@@ -232,6 +234,7 @@ class OutboxModel(OutboxUpkeep):
         lines = [replace(entry_of(one), note="limit" if one.order_id in limited else "") for one in records]
         sequence = self.append(pool, kind, lines)
         for record in records:
+            pool.undone.discard(record.order_id)
             pool.orders[record.order_id] = replace(record, sequence=sequence)
 
     def _begun(self, pool: ModelPool, envelope: _Envelope, order_id: str) -> BegunOrder:

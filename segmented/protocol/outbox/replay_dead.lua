@@ -16,7 +16,8 @@ end
 local answers = {}
 for index, id in ipairs(ARGV) do
   local raw = redis.call('HGET', DEAD, id)
-  local record = raw and read_order(id)
+  local bound = raw and binding(redis.call('HGET', ORDERS, id), id)
+  local record = bound and parsed(bound)
   if not raw then
     answers[index] = 'unknown'
   elseif record and record.state ~= 'r' then

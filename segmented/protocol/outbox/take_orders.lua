@@ -9,8 +9,10 @@
 -- ARGV     1 holder_id (of this message's worker)   2 ttl_ms   3 hold_ms (of orders that leave the outbox)
 --          4 work_ms (after which the outbox may publish them again, and another worker may begin)
 --          5 begun_max   6 above (a token that the database has accepted: the new one is higher)
---          7 on: order ids, at most 1,000, each once
+--          7 epoch (in which the worker has asked the order database for these orders; "" without one)
+--          8 on: order ids, at most 1,000, each once
 -- answers  {"missing"}   the pool is not open
+--          {"late", epoch}   it is in another epoch: an earlier one may have sold the orders
 --          {"taken", epoch, sequence, free_in_ms, lines}   ("taken_gated" if an order database decides the pool's orders)
 --          one line per order, separated by newlines, with tabs inside:
 --            settled, state, quantity, segment, fence, sequence   decided before, or refused now
@@ -29,11 +31,17 @@ local pool = read_pool()
 if not pool then
   return { 'missing' }
 end
+if pool.is_gated and ARGV[7] ~= '' and ARGV[7] ~= pool.epoch then
+  return { 'late', pool.epoch }
+end
 local ids = {}
-for index = 7, #ARGV do
-  ids[index - 6] = ARGV[index]
+for index = 8, #ARGV do
+  ids[index - 7] = ARGV[index]
 end
 local raws, entries = redis.call('HMGET', ORDERS, unpack(ids)), redis.call('HMGET', ENTRIES, unpack(ids))
+for index, id in ipairs(ids) do
+  raws[index] = binding(raws[index], id) or false
+end
 local waiting = redis.call('ZMSCORE', OUTBOX, unpack(ids))
 local was_dead = redis.call('HLEN', DEAD) > 0 and redis.call('HMGET', DEAD, unpack(ids)) or {}
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from segmented import protocol as op
 from segmented.errors import (
     ChangeMismatch,
+    EpochEnded,
     InvalidInput,
     OrderMismatch,
     OrderUnknown,
@@ -48,12 +49,13 @@ SCAN_COUNT: Final = 1_000
 STATES: Final[dict[str, OrderState]] = {
     "r": "reserved",
     "c": "confirmed",
+    "s": "confirmed",
     "v": "cancelled",
     "x": "cancelled",
     "e": "expired",
     "f": "refused",
 }
-"""States by the scripts' abbreviations."""
+"""What callers learn, by the scripts' abbreviations. An order that an earlier epoch sold is sold (`s`)."""
 
 
 @lru_cache(KEPT_MAX)
@@ -75,6 +77,8 @@ def kind_of(sku: str, reply: Reply, order_id: str = "") -> str:
         raise PoolDrifted(sku)
     if kind == "gated":
         raise PoolGated(sku, order_id or None)
+    if kind == "late":
+        raise EpochEnded(sku, int(reply[1]))
     return kind
 
 
@@ -213,7 +217,8 @@ def _decode_list_due(operation: op.ListDue, reply: Reply) -> tuple[str, ...]:
 
 def _encode_restock(operation: op.Restock | op.Withdraw) -> Call:
     kind = "restocked" if isinstance(operation, op.Restock) else "withdrawn"
-    return script_call("restock", keys_of(operation.sku), operation.change_id, kind, operation.units)
+    epoch = "" if operation.epoch is None else operation.epoch
+    return script_call("restock", keys_of(operation.sku), operation.change_id, kind, operation.units, epoch)
 
 
 def too_many_units(sku: str, units: int, left: int) -> InvalidInput:
