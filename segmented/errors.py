@@ -191,9 +191,29 @@ class PoolGated(StoreRefused):
     def __init__(self, sku: str, order_id: str | None, verb: str = "void") -> None:
         """Create the error with the pool, the order, or None for all that are due, and what the database must do."""
         what = "what is due" if order_id is None else f"order {order_id!r}"
-        super().__init__(f"pool {sku!r} is gated: its order database must {verb} {what} first")
+        if order_id is None:
+            cure = "expire_voided(pool, gate)"
+        elif verb == "void":
+            cure = "cancel_order(pool, gate, order)"
+        else:
+            cure = "take_order, or finish_reserved for a reservation"
+        super().__init__(
+            f"pool {sku!r} is gated: its order database must {verb} {what} first; use segmented.orders.{cure}"
+        )
         self.sku = sku
         self.order_id = order_id
+
+
+class ThawGated(PoolGated):
+    """The pool is gated: its order database knows what is sold, so it is rebuilt and not thawed."""
+
+    def __init__(self, sku: str) -> None:
+        """Create the error with the pool."""
+        SegmentedError.__init__(
+            self, f"pool {sku!r} is gated: its order database knows what is sold, so use 'segmented pool rebuild'"
+        )
+        self.sku = sku
+        self.order_id = None
 
 
 class ChangeGated(PoolGated):
@@ -279,13 +299,14 @@ class LayoutUnknown(StockError):
 
 
 class PoolUnverified(StockError):
-    """The stock's server was restarted or replaced since the gated pool was last verified; nothing changed."""
+    """The gated pool must be compared with its order database before it sells; nothing changed."""
 
     def __init__(self, sku: str) -> None:
         """Create the error with the pool's sku."""
         super().__init__(
-            f"the server of pool {sku!r} was restarted or replaced, and may lack changes: its order database must be "
-            f"asked first. Workers do so by themselves; else run 'segmented pool verify {sku} --database URL'"
+            f"pool {sku!r} must be compared with its order database before it sells: its server was restarted or "
+            f"replaced and may lack changes, or the pool was just rebuilt. Workers do so by themselves; else run "
+            f"'segmented pool verify {sku} --database URL'"
         )
         self.sku = sku
 

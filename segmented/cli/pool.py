@@ -38,6 +38,7 @@ from segmented.stock.carts import LIST_MAX, SWEEP_LIMIT, Carts
 from segmented.stores.redis import RedisStore
 
 EXIT_REFUSED: Final = 1
+OPENED_WITH: Final = ("stock", "segments", "limit per customer", "gated", "epoch", "shards")
 WATCH_SECONDS_MIN: Final = 0.1
 WATCH_SECONDS_MAX: Final = 86_400.0
 pool = typer.Typer(no_args_is_help=True, help="Open, inspect, change and audit stock pools.")
@@ -185,10 +186,11 @@ def open_pool(  # noqa: PLR0913  # an option each
     is_new = not isinstance(answer, AlreadyOpen)
     shard_count = len(state.shards) if isinstance(state, ShardedState) else 1
     numbers = (state.opened, state.segment_count, state.customer_limit, state.gated, state.epoch, shard_count)
-    is_as_asked = numbers == (stock, segments, limit_per_customer, gated, epoch, shards)
+    differing = _differing(numbers, (stock, segments, limit_per_customer, gated, epoch, shards))
+    is_as_asked = not differing
     if json_file is not None:
         write_json(json_file, {"is_new": is_new, "is_as_asked": is_as_asked} | as_json(state))
-    differs = "" if is_as_asked else ", with other numbers than these"
+    differs = "" if is_as_asked else f", with {', '.join(differing)}"
     said = f"opened{differs}" if is_new else f"open already{differs}: nothing is changed"
     if json_file != STDOUT:
         if is_as_asked:
@@ -197,6 +199,21 @@ def open_pool(  # noqa: PLR0913  # an option each
     if not is_as_asked:
         tell(said)
         raise typer.Exit(EXIT_REFUSED)
+
+
+def _differing(found: tuple[int | None, ...], asked: tuple[int | None, ...]) -> list[str]:
+    """Describe the numbers of an open pool that are not the ones asked for."""
+    return [
+        f"{name} {_said_of(there)} instead of {_said_of(wanted)}"
+        for name, there, wanted in zip(OPENED_WITH, found, asked, strict=True)
+        if there != wanted
+    ]
+
+
+def _said_of(number: int | None) -> str:
+    if isinstance(number, bool):
+        return "yes" if number else "no"
+    return "none" if number is None else str(number)
 
 
 @pool.command()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented import Order, Pool, RedisStore, Reserved, protocol as op
-from segmented.errors import PoolDiverged, PoolFrozen
-from segmented.orders import finish_reserved, open_gated, rebuild
+from segmented.errors import PoolDiverged, PoolFrozen, PoolUnverified
+from segmented.orders import finish_reserved, open_gated, rebuild, take_order
 from tests.support.overtaking import OvertakenStore
 from tests.support.pools.forgetting import SKU, check_sells_the_rest, forgotten, sell
 
@@ -161,3 +161,23 @@ def test_another_rebuild_that_opens_the_pool_in_an_earlier_epoch_does_not_keep_i
 
 def assert_thawed(store: RedisStore, operation: op.ThawPool) -> None:
     assert store.execute(operation) is not None
+
+
+def test_a_pool_that_a_rebuild_opened_in_an_epoch_that_a_later_one_has_left_sells_nothing(
+    pool: Pool, gate: Gate, valkey: ValkeyServer
+) -> None:
+    """Both rebuilds died: the later one before it opened the pool, the earlier one just after it had done so."""
+    with forgotten(pool):
+        sell(pool, gate, "lost", 2)
+    with RedisStore.from_url(valkey.url) as other:
+        fresh = Pool(other, SKU)
+        fresh.store.execute(op.FreezePool(SKU, 1))
+        for epoch in (2, 3):
+            assert gate.stocking.raise_epoch(SKU, 4, epoch=epoch) is not None
+        assert_thawed(other, op.ThawPool(SKU, 2, sold=2, stocked=20, is_stored=True))
+        with pytest.raises(PoolUnverified):
+            fresh.reserve("too early")
+        with pytest.raises(PoolFrozen):
+            take_order(fresh, gate, Order("too early"), timeout=0)
+        assert rebuild(fresh, gate).state.epoch == 4
+        check_sells_the_rest(fresh, gate)

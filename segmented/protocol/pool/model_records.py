@@ -56,6 +56,8 @@ class ModelPool:
     is_closed: bool = False
     frozen: tuple[int, int] | None = None
     """Epoch and sequence number that were seen, if the pool is frozen."""
+    is_verified: bool = True
+    """Whether a gated pool was compared with its order database since it was thawed."""
     lost: int = 0
     """Units that count as confirmed since a thaw although the pool has no orders for them."""
     restocked: int = 0

@@ -19,7 +19,8 @@
 -- The line of an order in a ledger entry is order id, quantity, segment, parts, customer, fence, note, separated by tabs.
 -- A pool that is behind what the caller's process has seen (shared/seen.lua) has lost changes: it is frozen at once (meta:
 -- frozen is the epoch and sequence that were seen), and the script fails with FROZEN. A gated pool that was last verified
--- against its order database on another server (meta: server) may have lost what nobody has seen: UNVERIFIED.
+-- against its order database on another server (meta: server) may have lost what nobody has seen: UNVERIFIED. So is one that
+-- was just thawed (meta: server is empty), because a later rebuild may have begun meanwhile.
 local META, STOCK, FREE, ORDERS, HOLDS, LEDGER, LOCK, FREED, CUSTOMERS, CHANGES, TRANSFERS, OUTBOX, ENTRIES, DEAD =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13],
   KEYS[14]
@@ -164,7 +165,7 @@ local function read_pool()
   local pool = read_numbers()
   if pool then
     check_seen(pool)
-    if pool.is_gated and pool.server ~= this_server and this_server ~= '?' then
+    if pool.is_gated and (pool.server == '' or pool.server ~= this_server and this_server ~= '?') then
       error({ err = 'UNVERIFIED' })
     end
   elseif tonumber(seen_epoch) > 0 then

@@ -18,6 +18,7 @@ from segmented.errors import (
     PoolDiverged,
     PoolFrozen,
     PoolNotFrozen,
+    PoolUnverified,
     StoreUnavailable,
 )
 from segmented.models import Busy, Granted, Order, Reserved, Settled, SoldOut, Thawed
@@ -127,7 +128,7 @@ class GatedSale:
                 answer = self._sold(order, process, name, way)
             except GrantSuperseded:
                 self.counts["bodies whose grant was superseded"] += 1
-            except (PoolFrozen, PoolDiverged, OrderUnknown) as error:
+            except (PoolFrozen, PoolDiverged, PoolUnverified, OrderUnknown) as error:
                 self.counts[type(error).__name__] += 1
             except UNSURE:
                 continue
@@ -245,7 +246,9 @@ class GatedSale:
         self.counts["superseded"] = self.gate.superseded
         last = Process("last", self.world, self.gate)
         state = self.world.model.execute(op.ReadPool(SKU))
-        is_behind = state.epoch < self.gate.rows[0].epoch  # a rebuild died before it froze the pool that another opened
+        is_behind = state.epoch < self.gate.rows[0].epoch  # one rebuild opened the pool, and a later one died
+        is_selling = state.frozen is None and self.world.server.pools[SKU].is_verified
+        assert not (is_behind and is_selling and not self.has_lost), "it sells in an epoch that the database has left"
         self.counts["pools that the database has left behind"] += is_behind and state.frozen is None
         if self.has_lost or is_behind or state.frozen is not None:
             self.world.model.execute(op.FreezePool(SKU, state.epoch))
