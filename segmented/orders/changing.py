@@ -7,6 +7,7 @@ leaves a row in state `begun`; the next call with the same id finishes it.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from segmented import protocol as op
@@ -65,7 +66,8 @@ def withdraw_gated(pool: Pool, gate: Gate, units: int, *, withdraw_id: str) -> R
     """Remove free units from a gated pool, then from its order database, once for each id. Safe to repeat.
 
     The first call binds the id to these units, even if too few are free then: a repeat tries again. Raises
-    ChangeMismatch and ChangeDiverged as `restock_gated` does.
+    ChangeMismatch and ChangeDiverged as `restock_gated` does. If the database has sold the units, the pool lost
+    changes, and is frozen; a rebuild undoes such a withdrawal.
     """
     _checks(pool).withdraw(units, withdraw_id)
     change = f"change {withdraw_id!r}"
@@ -75,11 +77,17 @@ def withdraw_gated(pool: Pool, gate: Gate, units: int, *, withdraw_id: str) -> R
 def _withdraw(pool: Pool, gate: Gate, state: PoolState, units: int, withdraw_id: str) -> Restocked | TooFew:
     change = Change(pool.sku, withdraw_id, WITHDRAWN, units, state.epoch)
     begun = _stored(change, gate.stocking.begin_withdrawal(change))
+    if begun.state == UNDONE:  # at a rebuild, because the units were sold
+        return TooFew(withdraw_id, units, state.available)
     if begun.state == DONE and begun.epoch != state.epoch:
         return _known(change, state)
     answer = _done(pool, gate, op.Withdraw(pool.sku, withdraw_id, units, state.epoch))
     if isinstance(answer, Restocked):
-        _stored(change, gate.stocking.finish(change))
+        finished = gate.stocking.finish(change)
+        if isinstance(finished, TooFewUnsold):  # the pool gave up units that it has forgotten to have sold
+            with suppress(InvalidInput):
+                pool.store.execute(op.FreezePool(pool.sku, state.epoch))
+        _stored(change, finished)
     return answer
 
 

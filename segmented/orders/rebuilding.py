@@ -29,6 +29,7 @@ from segmented.models import Thawed
 from segmented.models.pools import latest_epoch
 from segmented.orders.answers import AlreadyConfirmed, Stored
 from segmented.orders.recounting import is_drifted, recount
+from segmented.orders.stocking import Change
 from segmented.orders.tables import WITHDRAWN
 from segmented.orders.verifying import opened_totals, verify
 
@@ -90,7 +91,7 @@ def _rebuilt(pool: Pool, gate: Gate, state: PoolState) -> Thawed | None:
     if rows is None:
         message = f"{pool.sku!r} was rebuilt in an epoch later than {epoch} meanwhile: read its state"
         raise InvalidInput(message)
-    stocked = rows.quota - _withdrawn_already(pool, gate)
+    stocked = rows.quota - _withdrawn_already(pool, gate, rows.quota - rows.sold, epoch)
     last = op.ThawPool(pool.sku, epoch, rows.sold, stocked, is_stored=True)
     with suppress(PoolNotFrozen):  # another rebuild opened it
         for decided in _decided(pool, gate):
@@ -123,13 +124,21 @@ def _next_epoch(gate: Gate, state: PoolState, begun: int) -> int:
     return begun if begun > known else known + 1
 
 
-def _withdrawn_already(pool: Pool, gate: Gate) -> int:
-    """Return the units of withdrawals that the pool has made and the database has still to make."""
+def _withdrawn_already(pool: Pool, gate: Gate, unsold: int, epoch: int) -> int:
+    """Return the units of withdrawals that the pool has made and the database has still to make.
+
+    One of more units than are unsold is undone: the pool gave up units that it had forgotten to have sold.
+    """
     begun = {one.change_id: one.units for one in gate.unfinished_changes(pool.sku) if one.kind == WITHDRAWN}
     units, cursor = 0, 0
     while begun:
         cursor, notes = pool.store.execute(op.ScanChanges(pool.sku, cursor))
-        units += sum(begun.pop(change_id, 0) for change_id, _ in notes)
+        for change_id in (change_id for change_id, _ in notes if change_id in begun):
+            withdrawn = begun.pop(change_id)
+            if units + withdrawn <= unsold:
+                units += withdrawn
+            else:
+                gate.stocking.undo(Change(pool.sku, change_id, WITHDRAWN, withdrawn, epoch))
         if cursor == 0:
             break
     return units

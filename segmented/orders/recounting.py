@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from segmented import protocol as op
 from segmented.errors import InvalidInput, StoreRefused
 from segmented.ledger_lines import parse_record
+from segmented.models import SEGMENT_COUNT_MAX
 from segmented.stock.audit import unreadable_totals
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from segmented.stock import Pool
 
 TRIES_MAX: Final = 10
+UNITS_END: Final = 10**15
+"""From here on, a script takes a number for one that cannot be read."""
 
 
 def is_drifted(state: PoolState) -> bool:
@@ -42,7 +45,9 @@ def recount(pool: Pool, segment_count: int) -> PoolState:
         if not unreadable_totals(state):
             with suppress(InvalidInput):  # perhaps only this process knows of the loss so far
                 pool.store.execute(op.FreezePool(pool.sku, state.epoch))
-        counted = _count(pool, state.segment_count or segment_count, (state.reserved, state.confirmed))
+        segments = state.segment_count if 1 <= state.segment_count <= SEGMENT_COUNT_MAX else segment_count
+        reserved, confirmed = (units if abs(units) < UNITS_END else 0 for units in (state.reserved, state.confirmed))
+        counted = _count(pool, segments, (reserved, confirmed))
         if pool.store.execute(counted):
             return pool.state()
     message = f"the numbers of {pool.sku!r} changed {TRIES_MAX} times while they were counted: try again"

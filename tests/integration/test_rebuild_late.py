@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented import Order, Pool, RedisStore, Reserved, Settled, SoldOut, protocol as op
-from segmented.errors import EpochEnded
+from segmented.errors import ChangeDiverged, EpochEnded
 from segmented.keys import shard_keys
+from segmented.models import TooFew
 from segmented.orders import (
     audit_both,
     cancel_order,
@@ -371,3 +372,18 @@ def test_a_change_for_an_epoch_that_has_ended_is_refused_by_the_pool(pool: Pool,
         with pytest.raises(EpochEnded, match="pool 'mug' is in epoch 2"):
             pool.store.execute(operation)
     check_sells_the_rest(pool, gate)
+
+
+def test_a_withdrawal_of_units_that_the_pool_has_forgotten_to_have_sold_freezes_it_and_is_undone(
+    pool: Pool, fresh: Pool, gate: Gate
+) -> None:
+    with forgotten(pool):
+        sell(pool, gate, "lost", 18)
+    with pytest.raises(ChangeDiverged, match="the pool has given units up, but 18 of 20 are sold"):
+        withdraw_gated(fresh, gate, 5, withdraw_id="w")
+    assert fresh.state().frozen is not None
+    rebuild(fresh, gate)
+    assert withdraw_gated(fresh, gate, 5, withdraw_id="w") == TooFew("w", 5, 2)
+    assert (gate.totals(SKU).quota, gate.unfinished_changes(SKU)) == (20, ())
+    check_both(fresh, gate, sold=18, free=2)
+    check_sells_the_rest(fresh, gate)
