@@ -7,7 +7,6 @@ takes over once a worker's time is over. A failing order does not affect the oth
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 from uuid import uuid4
@@ -34,6 +33,7 @@ from segmented.locks.durations import milliseconds
 from segmented.models import Busy, Settled
 from segmented.models.submitted import BegunOrder, Dead, TakenOrders, TooManyOthers
 from segmented.orders import answers
+from segmented.orders.envelope_report import EnvelopeReport
 from segmented.orders.sale import REBUILDS_MAX, end_sold_before, sold_by, tell_pool
 from segmented.orders.standing import claim_of
 from segmented.orders.verifying import when_verified
@@ -69,26 +69,6 @@ _DECIDING: Final[WeakSet[Pool]] = WeakSet()
 """Pools whose last orders were decided in the worker, as the next ones most likely are: the script that confirms orders
 decided at acceptance would be wasted. A wrong guess costs one such script.
 """
-
-
-@dataclass(slots=True)
-class EnvelopeReport:
-    """The outcomes of the orders of one envelope."""
-
-    settled: list[Settled] = field(default_factory=list)
-    """Decided, now or before."""
-    in_hand: list[str] = field(default_factory=list)
-    """Orders that another worker is processing."""
-    put_off: dict[str, str] = field(default_factory=dict)
-    """Order id -> why it is tried again later."""
-    dead: list[str] = field(default_factory=list)
-    alone: list[str] = field(default_factory=list)
-    """Begun before and not finished: published again in smaller envelopes."""
-    unknown: list[str] = field(default_factory=list)
-
-    def counts(self) -> dict[str, int]:
-        """Return the number of orders of each kind, without empty kinds."""
-        return {one.name: len(getattr(self, one.name)) for one in fields(self) if getattr(self, one.name)}
 
 
 def take_envelope(
@@ -234,17 +214,9 @@ class _Envelope:
 
     def _take(self, ids: tuple[str, ...]) -> None:
         terms = self._terms
-        operation = op.TakeOrders(
-            self._pool.sku,
-            ids,
-            self._holder_id,
-            terms.ttl_ms,
-            terms.hold_ms,
-            terms.work_ms,
-            terms.begun_max,
-            self._pool.tokens_above,
-            None if self._gate is None else self._pool.epoch(),
-        )
+        times = (terms.ttl_ms, terms.hold_ms, terms.work_ms)
+        since = (self._pool.tokens_above, None if self._gate is None else self._pool.epoch())
+        operation = op.TakeOrders(self._pool.sku, ids, self._holder_id, *times, terms.begun_max, *since)
         channel, store = shard_keys(self._pool.sku).freed, self._pool.store
         taken, asked_at = when_verified(
             self._pool, self._gate, lambda: run_sync(take_plan(operation, channel, terms.segment_wait), store)
@@ -394,16 +366,9 @@ class _Envelope:
         for order_id, why in self._failed.items():
             groups.setdefault(why, []).append(order_id)
         for (reason, counts, seconds), ids in groups.items():
-            operation = op.PutOff(
-                self._pool.sku,
-                tuple(ids),
-                self._holder_id,
-                milliseconds(seconds, "seconds"),
-                counts,
-                self._terms.begun_max,
-                reason,
-                self._terms.hold_ms,
-            )
+            delay_ms, terms = milliseconds(seconds, "seconds"), self._terms
+            head = (self._pool.sku, tuple(ids), self._holder_id, delay_ms)
+            operation = op.PutOff(*head, counts, terms.begun_max, reason, terms.hold_ms)
             self._pool.store.execute(operation)
             self.report.put_off |= dict.fromkeys(ids, reason)
 

@@ -237,7 +237,12 @@ def tell_pool(
     epoch: int,
     holder_id: str | None = None,
 ) -> Settled:
-    """Apply the database's decision to the pool. Raises PoolFrozen if the pool lost changes, else PoolDiverged."""
+    """Apply the database's decision to the pool: the second half of `take_order`, for orders that you store yourself.
+
+    `epoch` is that of the grant or reservation that was stored, `holder_id` that of a grant, whose segment is freed.
+    Safe to repeat. If a later epoch of the pool has the order's units a second time, they go back. Raises PoolFrozen if
+    the pool lost changes, else PoolDiverged.
+    """
     match decided:
         case answers.Confirmed(replay):
             answer = _confirmed(pool, gate, order, epoch, holder_id, is_asked=replay)
