@@ -4,7 +4,7 @@
 -- written to them: they cannot be read, or do not add up. One that cannot be read is frozen by this. The pool stays
 -- frozen, and a thaw gives it the order database's numbers. Safe to run twice.
 -- ARGV     1 reserved   2 confirmed   3 restocked   4 withdrawn   5 segment_count   6 sequence (the highest of a record)
---          7, 8 reserved and confirmed as they were before the count (0: cannot be read)
+--          7 reserved before the count (0: cannot be read)   8 confirmed before the count (the same)
 -- answers  {"missing"}
 --          {"sells"}       it is not frozen, and all of its numbers can be read
 --          {"not_gated"}   it has no order database
