@@ -186,8 +186,7 @@ def open_pool(  # noqa: PLR0913  # an option each
     is_new = not isinstance(answer, AlreadyOpen)
     shard_count = len(state.shards) if isinstance(state, ShardedState) else 1
     numbers = (state.opened, state.segment_count, state.customer_limit, state.gated, state.epoch, shard_count)
-    differing = _differing(numbers, (stock, segments, limit_per_customer, gated, epoch, shards))
-    is_as_asked = not differing
+    is_as_asked = not (differing := _differing(numbers, (stock, segments, limit_per_customer, gated, epoch, shards)))
     if json_file is not None:
         write_json(json_file, {"is_new": is_new, "is_as_asked": is_as_asked} | as_json(state))
     differs = "" if is_as_asked else f", with {', '.join(differing)}"

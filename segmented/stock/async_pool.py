@@ -114,7 +114,7 @@ class AsyncPool:
         """Return the pool's epoch; asks the server once, and again if `at_least` is later than the known epoch."""
         if (await self._first_found()).epoch < at_least:
             self._found = None
-        return (await self._first_found()).epoch
+        return max((await self._first_found()).epoch, at_least)  # a server that forgot the last one is behind
 
     async def _first_found(self) -> PoolState:
         if self._found is None:

@@ -130,7 +130,7 @@ class Pool:
         """Return the pool's epoch; asks the server once, and again if `at_least` is later than the known epoch."""
         if self._first_found().epoch < at_least:
             self._found = None
-        return self._first_found().epoch
+        return max(self._first_found().epoch, at_least)  # a server that forgot the last one is behind
 
     def _first_found(self) -> PoolState:
         if self._found is None:

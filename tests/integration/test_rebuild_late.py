@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented import Order, Pool, RedisStore, Reserved, Settled, SoldOut, protocol as op
-from segmented.errors import ChangeDiverged, EpochEnded
+from segmented.errors import ChangeDiverged, EpochEnded, PoolFrozen
 from segmented.keys import shard_keys
 from segmented.models import TooFew
 from segmented.orders import (
@@ -216,6 +216,33 @@ def test_a_closed_pool_answers_an_order_that_an_earlier_epoch_sold_as_the_databa
     assert (answer.state, answer.replay) == ("confirmed", True)
 
 
+def test_a_second_loss_while_the_epoch_is_read_lets_no_body_run_again(
+    pool: Pool, fresh: Pool, gate: Gate, valkey: ValkeyServer
+) -> None:
+    long_lived = Pool(fresh.store, SKU)
+    assert long_lived.epoch() == 1
+    with forgotten(pool):
+        sell(pool, gate, "lost", 3)
+    pool.store.execute(op.FreezePool(SKU, 1))
+    grants: list[object] = []
+    with RedisStore.from_url(valkey.url) as other:
+        names = {name: other.client.dump(name) for name in shard_keys(SKU).listed()}
+        rebuild(Pool(other, SKU), gate)
+
+        def lose() -> None:
+            for name, content in names.items():
+                other.client.delete(name)
+                if content is not None:
+                    other.client.restore(name, 0, content)
+
+        held_up = late(fresh, op.ReadPool, lose, nth=2)
+        assert held_up.epoch() == 2
+        held_up._found = long_lived._found  # noqa: SLF001  # it asked for the epoch before the rebuild
+        with pytest.raises(PoolFrozen):
+            take_order(held_up, gate, Order("lost", 3), timeout=0, body=grants.append)
+    assert grants == []
+
+
 # --- workers ---
 
 
@@ -342,7 +369,7 @@ def test_a_withdrawal_whose_rebuild_comes_before_the_database_is_finished_in_the
 
         def __init__(self) -> None:
             self.stocking = gate.stocking
-            self._finish, gate.stocking.finish = gate.stocking.finish, self.finish  # type: ignore[method-assign]  # once
+            self._finish, gate.stocking.finish = gate.stocking.finish, self.finish  # type: ignore[method-assign]  # until it is called
 
         def finish(self, change: Any) -> Any:  # noqa: ANN401  # as the gate's
             gate.stocking.finish = self._finish  # type: ignore[method-assign]  # put back
