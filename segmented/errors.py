@@ -190,30 +190,12 @@ class PoolGated(StoreRefused):
 
     def __init__(self, sku: str, order_id: str | None, verb: str = "void") -> None:
         """Create the error with the pool, the order, or None for all that are due, and what the database must do."""
-        what = "what is due" if order_id is None else f"order {order_id!r}"
-        if order_id is None:
-            cure = "expire_voided(pool, gate)"
-        elif verb == "void":
-            cure = "cancel_order(pool, gate, order)"
-        else:
-            cure = "take_order, or finish_reserved for a reservation"
-        super().__init__(
-            f"pool {sku!r} is gated: its order database must {verb} {what} first; use segmented.orders.{cure}"
-        )
+        it = "what is due" if order_id is None else f"order {order_id!r}"
+        by = "cancel_order(pool, gate, order)" if verb == "void" else "take_order, or finish_reserved for a reservation"
+        by = "expire_voided(pool, gate)" if order_id is None else by
+        super().__init__(f"pool {sku!r} is gated: its order database must {verb} {it} first; use segmented.orders.{by}")
         self.sku = sku
         self.order_id = order_id
-
-
-class ThawGated(PoolGated):
-    """The pool is gated: its order database knows what is sold, so it is rebuilt and not thawed."""
-
-    def __init__(self, sku: str) -> None:
-        """Create the error with the pool."""
-        SegmentedError.__init__(
-            self, f"pool {sku!r} is gated: its order database knows what is sold, so use 'segmented pool rebuild'"
-        )
-        self.sku = sku
-        self.order_id = None
 
 
 class ChangeGated(PoolGated):
@@ -245,18 +227,6 @@ class PoolDiverged(StockError):
         super().__init__(f"pool {sku!r} and its order database disagree about order {order_id!r}: {detail}")
         self.sku = sku
         self.order_id = order_id
-
-
-class EpochEnded(StockError):
-    """The pool was rebuilt in a later epoch since the order database decided an order or a change; nothing changed."""
-
-    def __init__(self, sku: str, epoch: int) -> None:
-        """Create the error with the pool and its epoch."""
-        super().__init__(
-            f"pool {sku!r} is in epoch {epoch}, and this was decided in another one: ask its order database again"
-        )
-        self.sku = sku
-        self.epoch = epoch
 
 
 class ChangeDiverged(StockError):
@@ -304,9 +274,8 @@ class PoolUnverified(StockError):
     def __init__(self, sku: str) -> None:
         """Create the error with the pool's sku."""
         super().__init__(
-            f"pool {sku!r} must be compared with its order database before it sells: its server was restarted or "
-            f"replaced and may lack changes, or the pool was just rebuilt. Workers do so by themselves; else run "
-            f"'segmented pool verify {sku} --database URL'"
+            f"pool {sku!r} must be compared with its order database: its server was replaced, or it was just rebuilt. "
+            f"Workers do so; else run 'segmented pool verify {sku} --database URL'"
         )
         self.sku = sku
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
 from segmented.errors import (
-    EpochEnded,
     GrantSuperseded,
     InvalidInput,
     OrderMismatch,
@@ -22,6 +21,7 @@ from segmented.errors import (
     SegmentedError,
 )
 from segmented.models import Closed, LimitReached, Order, Reserved, Settled, SoldOut
+from segmented.models.pools import EpochEnded
 from segmented.orders import answers
 from segmented.orders.verifying import when_verified
 from segmented.plans import run_sync

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented import Order, Pool, RedisStore, Reserved, Settled, SoldOut, protocol as op
-from segmented.errors import ChangeDiverged, EpochEnded, PoolFrozen
+from segmented.errors import ChangeDiverged, PoolFrozen
 from segmented.keys import shard_keys
 from segmented.models import TooFew
+from segmented.models.pools import EpochEnded
 from segmented.orders import (
     audit_both,
     cancel_order,

@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
-from segmented.errors import PoolFrozen, PoolNotFrozen, PoolNotGated, PoolUnverified, ThawGated
+from segmented.errors import PoolFrozen, PoolNotFrozen, PoolNotGated, PoolUnverified
 from segmented.keys import shard_keys
 from segmented.models import Frozen, Thawed, Verified
+from segmented.models.pools import ThawGated
 from segmented.protocol.freezing.wire import another_epoch, check_counts, too_many_sold
 from segmented.protocol.pool.model_records import even_parts, pool_entry
 

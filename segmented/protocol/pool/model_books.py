@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal
 from segmented import protocol as op
 from segmented.errors import (
     ChangeMismatch,
-    EpochEnded,
     OrderMismatch,
     OrderQueued,
     OrderUnknown,
@@ -38,6 +37,7 @@ from segmented.models import (
     SoldOut,
     TooFew,
 )
+from segmented.models.pools import EpochEnded
 from segmented.models.shards import no_keys_of
 from segmented.protocol.pool.model_records import (
     ModelPool,

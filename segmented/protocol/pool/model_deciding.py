@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from segmented.errors import EpochEnded, OrderQueued, OrderUnknown, PoolGated, SegmentedError
+from segmented.errors import OrderQueued, OrderUnknown, PoolGated, SegmentedError
 from segmented.models import OrderRecord, Settled, Superseded
+from segmented.models.pools import EpochEnded
 from segmented.protocol.pool.model_books import ORDER_WORK, PoolBooks, Room
 from segmented.protocol.pool.model_records import ModelPool, is_plain, new_record, part_count, settled_answer
 

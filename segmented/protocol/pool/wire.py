@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from segmented import protocol as op
 from segmented.errors import (
     ChangeMismatch,
-    EpochEnded,
     InvalidInput,
     OrderMismatch,
     OrderUnknown,
@@ -35,7 +34,7 @@ from segmented.models import (
     Restocked,
     TooFew,
 )
-from segmented.models.pools import LedgerStep
+from segmented.models.pools import EpochEnded, LedgerStep
 from segmented.models.shards import no_keys_of
 from segmented.protocol.pool.foreign import moment, pool_state
 from segmented.protocol.wire import Call, Codec, optional_number, plain_call, readable, script_call, text
