@@ -273,10 +273,8 @@ class PoolUnverified(StockError):
 
     def __init__(self, sku: str) -> None:
         """Create the error with the pool's sku."""
-        super().__init__(
-            f"pool {sku!r} must be compared with its order database: its server was replaced, or it was just rebuilt. "
-            f"Workers do so; else run 'segmented pool verify {sku} --database URL'"
-        )
+        how = f"workers do so by themselves, and so does 'segmented pool verify {sku} --database URL'"
+        super().__init__(f"pool {sku!r} must be compared with its order database before it answers: {how}")
         self.sku = sku
 
 
