@@ -192,8 +192,10 @@ class PoolGated(StoreRefused):
 
     def __init__(self, sku: str, order_id: str | None, verb: str = "void") -> None:
         """Create the error with the pool, the order, or None for all that are due, and what the database must do."""
-        what = "what is due" if order_id is None else f"order {order_id!r}"
-        super().__init__(f"pool {sku!r} is gated: its order database must {verb} {what} first")
+        it = "what is due" if order_id is None else f"order {order_id!r}"
+        by = "cancel_order(pool, gate, order)" if verb == "void" else "take_order, or finish_reserved for a reservation"
+        by = "expire_voided(pool, gate)" if order_id is None else by
+        super().__init__(f"pool {sku!r} is gated: its order database must {verb} {it} first; use segmented.orders.{by}")
         self.sku = sku
         self.order_id = order_id
 
@@ -269,14 +271,12 @@ class LayoutUnknown(StockError):
 
 
 class PoolUnverified(StockError):
-    """The stock's server was restarted or replaced since the gated pool was last verified; nothing changed."""
+    """The gated pool must be compared with its order database before it sells; nothing changed."""
 
     def __init__(self, sku: str) -> None:
         """Create the error with the pool's sku."""
-        super().__init__(
-            f"the server of pool {sku!r} was restarted or replaced, and may lack changes: its order database must be "
-            f"asked first. Workers do so by themselves; else run 'segmented pool verify {sku} --database URL'"
-        )
+        how = f"workers do so by themselves, and so does 'segmented pool verify {sku} --database URL'"
+        super().__init__(f"pool {sku!r} must be compared with its order database before it answers: {how}")
         self.sku = sku
 
 

@@ -27,12 +27,15 @@ STATES: Final[dict[str, OrderState]] = {
     "r": "reserved",
     "c": "confirmed",
     "v": "cancelled",
+    "s": "cancelled",
     "x": "cancelled",
     "e": "expired",
     "f": "refused",
 }
 UNHEARD: Final = "unheard"
 """Note of an order that was cancelled because its caller was gone: the id can be reserved or granted again."""
+SOLD_BEFORE: Final = "sold before"
+"""Note of an order that was cancelled here because an earlier epoch sold it."""
 LETTERS: Final[dict[OrderState, str]] = {state: letter for letter, state in STATES.items()}
 
 

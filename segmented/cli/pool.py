@@ -39,6 +39,7 @@ from segmented.stock.carts import LIST_MAX, SWEEP_LIMIT, Carts
 from segmented.stores.redis import RedisStore
 
 EXIT_REFUSED: Final = 1
+OPENED_WITH: Final = ("stock", "segments", "limit per customer", "gated", "epoch", "shards")
 WATCH_SECONDS_MIN: Final = 0.1
 WATCH_SECONDS_MAX: Final = 86_400.0
 pool = typer.Typer(no_args_is_help=True, help="Open, inspect, change and audit stock pools.")
@@ -195,17 +196,19 @@ def open_pool(  # noqa: PLR0913  # an option each
             answer = Pool(store, sku).open(profile=profile, **options)
     state = answer.state
     shard_count = len(state.shards) if isinstance(state, ShardedState) else 1
-    numbers = (state.opened, state.segment_count, state.epoch, state.customer_limit, state.gated, shard_count)
-    is_as_asked = numbers == (*options.values(), gated, shards) and wanted in {None, state.profile}
-    _tell_opened(answer, json_file, is_as_asked=is_as_asked)
+    numbers = (state.opened, state.segment_count, state.customer_limit, state.gated, state.epoch, shard_count)
+    differing = _differing(numbers, (stock, segments, limit_per_customer, gated, epoch, shards))
+    if wanted not in {None, state.profile}:
+        differing.append(f"profile {state.profile} instead of {wanted}")
+    _tell_opened(answer, json_file, differing)
 
 
-def _tell_opened(answer: Opened | AlreadyOpen, json_file: Path | None, *, is_as_asked: bool) -> None:
-    """Print the pool. Exits with code 1 if it differs from the one asked for."""
-    state, is_new = answer.state, not isinstance(answer, AlreadyOpen)
+def _tell_opened(answer: Opened | AlreadyOpen, json_file: Path | None, differing: list[str]) -> None:
+    """Print the pool. Exits with code 1 if it is `differing` from the one asked for."""
+    state, is_new, is_as_asked = answer.state, not isinstance(answer, AlreadyOpen), not differing
     if json_file is not None:
         write_json(json_file, {"is_new": is_new, "is_as_asked": is_as_asked} | as_json(state))
-    differs = "" if is_as_asked else ", with other numbers than these"
+    differs = "" if is_as_asked else f", with {', '.join(differing)}"
     said = f"opened{differs}" if is_new else f"open already{differs}: nothing is changed"
     if json_file != STDOUT:
         if is_as_asked:
@@ -214,6 +217,21 @@ def _tell_opened(answer: Opened | AlreadyOpen, json_file: Path | None, *, is_as_
     if not is_as_asked:
         tell(said)
         raise typer.Exit(EXIT_REFUSED)
+
+
+def _differing(found: tuple[int | None, ...], asked: tuple[int | None, ...]) -> list[str]:
+    """Describe the numbers of an open pool that are not the ones asked for."""
+    return [
+        f"{name} {_said_of(there)} instead of {_said_of(wanted)}"
+        for name, there, wanted in zip(OPENED_WITH, found, asked, strict=True)
+        if there != wanted
+    ]
+
+
+def _said_of(number: int | None) -> str:
+    if isinstance(number, bool):
+        return "yes" if number else "no"
+    return "none" if number is None else str(number)
 
 
 @pool.command()

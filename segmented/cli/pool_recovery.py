@@ -23,6 +23,7 @@ from segmented.cli.output import (
 from segmented.cli.pool_view import as_json, total_rows
 from segmented.errors import InvalidInput, PoolNotFrozen, PoolNotGated
 from segmented.models import PoolState, Thawed
+from segmented.models.pools import ThawGated
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
 
@@ -101,8 +102,7 @@ def thaw(
         pool = _one_of(find_pool(store, sku), shard)
         state = pool.state()
         if state.gated:
-            message = f"pool {sku!r} is gated: its order database knows what is sold, so use 'segmented pool rebuild'"
-            raise InvalidInput(message)
+            raise InvalidInput(str(ThawGated(sku)))
         if state.frozen is None:
             raise InvalidInput(str(PoolNotFrozen(sku)))
         if is_asked and not _is_wanted(state, sold, stocked):

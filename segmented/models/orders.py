@@ -109,6 +109,8 @@ class SoldOut:
     """True if this process refused it locally, because of another order's recent refusal."""
     age_ms: int = 0
     """Age of that other answer when this one was made, by the local clock, rounded up; 0 for one from the server."""
+    epoch: int = 1
+    """The pool's epoch: if it is later than the one in which the order was placed first, ask the order database."""
 
     def describe(self) -> str:
         """Return the answer in words."""

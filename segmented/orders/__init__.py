@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
     from segmented.orders.differences import Difference
     from segmented.orders.engine import connect
-    from segmented.orders.envelopes import EnvelopeReport, take_envelope
+    from segmented.orders.envelope_report import EnvelopeReport
+    from segmented.orders.envelopes import take_envelope
     from segmented.orders.gate import Gate
     from segmented.orders.migrating import Migrated, migrate
     from segmented.orders.opening import open_gated, reopen_gated
     from segmented.orders.rebuilding import rebuild
     from segmented.orders.relaying import RelayReport, ShardRelay, relay
-    from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
+    from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order, tell_pool
     from segmented.orders.standing import Claim
     from segmented.orders.verifying import verify
     from segmented.orders.work_terms import TryLater, WorkTerms
@@ -49,6 +50,7 @@ __all__ = [
     "restock_gated",
     "take_envelope",
     "take_order",
+    "tell_pool",
     "verify",
     "withdraw_gated",
 ]
@@ -60,13 +62,14 @@ LATE: Final = from_modules(
         "segmented.orders.changing": "resize_gated restock_gated withdraw_gated",
         "segmented.orders.differences": "Difference",
         "segmented.orders.engine": "connect",
-        "segmented.orders.envelopes": "EnvelopeReport take_envelope",
+        "segmented.orders.envelope_report": "EnvelopeReport",
+        "segmented.orders.envelopes": "take_envelope",
         "segmented.orders.gate": "Gate",
         "segmented.orders.migrating": "Migrated migrate",
         "segmented.orders.opening": "open_gated reopen_gated",
         "segmented.orders.rebuilding": "rebuild",
         "segmented.orders.relaying": "RelayReport ShardRelay relay",
-        "segmented.orders.sale": "cancel_order expire_voided finish_reserved take_order",
+        "segmented.orders.sale": "cancel_order expire_voided finish_reserved take_order tell_pool",
         "segmented.orders.standing": "Claim",
         "segmented.orders.verifying": "verify",
         "segmented.orders.work_terms": "TryLater WorkTerms",

@@ -7,21 +7,33 @@ leaves a row in state `begun`; the next call with the same id finishes it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from segmented import protocol as op
 from segmented.errors import ChangeDiverged, InvalidInput, PoolNotGated
 from segmented.models import Closed, Restocked, TooFew
+from segmented.models.pools import EpochEnded
 from segmented.orders.answers import EpochChanged, Stored, TooFewUnsold
 from segmented.orders.stocking import Change
 from segmented.orders.tables import DONE, RESTOCKED, UNDONE, WITHDRAWN
 from segmented.orders.verifying import when_verified
+from segmented.plans import perform, run_sync
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
+from segmented.stock.sold_out_mark import returning
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from segmented.models import PoolState, Resized
     from segmented.orders.answers import ChangeAnswer
     from segmented.orders.gate import Gate
     from segmented.stock import Pool
+
+REBUILDS_MAX: Final = 3
+"""Maximum number of rebuilds that overtake one change."""
+
+AnswerT = TypeVar("AnswerT")
 
 
 def restock_gated(pool: Pool, gate: Gate, units: int, *, restock_id: str) -> Restocked | Closed:
@@ -32,7 +44,10 @@ def restock_gated(pool: Pool, gate: Gate, units: int, *, restock_id: str) -> Res
     no rows.
     """
     _checks(pool).restock(units, restock_id)
-    state = _gated_state(pool)
+    return _in_one_epoch(pool, f"change {restock_id!r}", lambda state: _restock(pool, gate, state, units, restock_id))
+
+
+def _restock(pool: Pool, gate: Gate, state: PoolState, units: int, restock_id: str) -> Restocked | Closed:
     change = Change(pool.sku, restock_id, RESTOCKED, units, state.epoch)
     begun = _stored(change, gate.stocking.begin_restock(change, state.segment_count))
     if begun.state == UNDONE:
@@ -40,7 +55,7 @@ def restock_gated(pool: Pool, gate: Gate, units: int, *, restock_id: str) -> Res
     if begun.state == DONE and begun.epoch != state.epoch:
         return _known(change, state)
     try:
-        answer = when_verified(pool, gate, lambda: pool.restock(units, restock_id=restock_id, stored=True))
+        answer = _done(pool, gate, op.Restock(pool.sku, restock_id, units, state.epoch))
     except InvalidInput:  # more than the pool can count
         _stored(change, gate.stocking.undo(change))
         raise
@@ -52,17 +67,28 @@ def withdraw_gated(pool: Pool, gate: Gate, units: int, *, withdraw_id: str) -> R
     """Remove free units from a gated pool, then from its order database, once for each id. Safe to repeat.
 
     The first call binds the id to these units, even if too few are free then: a repeat tries again. Raises
-    ChangeMismatch and ChangeDiverged as `restock_gated` does.
+    ChangeMismatch and ChangeDiverged as `restock_gated` does. If the database has sold the units, the pool lost
+    changes, and is frozen; a rebuild undoes such a withdrawal.
     """
     _checks(pool).withdraw(units, withdraw_id)
-    state = _gated_state(pool)
+    change = f"change {withdraw_id!r}"
+    return _in_one_epoch(pool, change, lambda state: _withdraw(pool, gate, state, units, withdraw_id))
+
+
+def _withdraw(pool: Pool, gate: Gate, state: PoolState, units: int, withdraw_id: str) -> Restocked | TooFew:
     change = Change(pool.sku, withdraw_id, WITHDRAWN, units, state.epoch)
     begun = _stored(change, gate.stocking.begin_withdrawal(change))
+    if begun.state == UNDONE:  # at a rebuild, because the units were sold
+        return TooFew(withdraw_id, units, state.available)
     if begun.state == DONE and begun.epoch != state.epoch:
         return _known(change, state)
-    answer = when_verified(pool, gate, lambda: pool.withdraw(units, withdraw_id=withdraw_id, stored=True))
+    answer = _done(pool, gate, op.Withdraw(pool.sku, withdraw_id, units, state.epoch))
     if isinstance(answer, Restocked):
-        _stored(change, gate.stocking.finish(change))
+        finished = gate.stocking.finish(change)
+        if isinstance(finished, TooFewUnsold):  # the pool gave up units that it has forgotten to have sold
+            with suppress(InvalidInput):
+                pool.store.execute(op.FreezePool(pool.sku, state.epoch))
+        _stored(change, finished)
     return answer
 
 
@@ -72,10 +98,31 @@ def resize_gated(pool: Pool, gate: Gate, segments: int) -> Resized:
     Rows of removed segments stay, and their quota moves to where it is sold. Safe to repeat.
     """
     _checks(pool).resize(segments)
-    state = _gated_state(pool)
     change = f"a resize to {segments} segments"
-    _refuse(pool.sku, change, gate.stocking.add_segments(pool.sku, segments, epoch=state.epoch))
-    return when_verified(pool, gate, lambda: pool.resize(segments, stored=True))
+
+    def resize(state: PoolState) -> Resized:
+        _refuse(pool.sku, change, gate.stocking.add_segments(pool.sku, segments, epoch=state.epoch))
+        return when_verified(pool, gate, lambda: pool.resize(segments, stored=True))  # the rows outlive the epoch
+
+    return _in_one_epoch(pool, change, resize)
+
+
+def _in_one_epoch(pool: Pool, change: str, act: Callable[[PoolState], AnswerT]) -> AnswerT:
+    """Make a change; if the pool is rebuilt meanwhile, the database tells whether the rebuilt pool includes it."""
+    detail = ""
+    for _ in range(REBUILDS_MAX):
+        state = _gated_state(pool)
+        try:
+            return act(state)
+        except EpochEnded as ended:
+            detail = f"the database is in epoch {ended.epoch}, the pool was in epoch {state.epoch}"
+    raise ChangeDiverged(pool.sku, change, detail)
+
+
+def _done(pool: Pool, gate: Gate, operation: op.Operation[AnswerT]) -> AnswerT:
+    """Make a change in the pool, in the epoch in which the database has begun it."""
+    mark = pool._mark  # noqa: SLF001  # as the pool's own methods clear it
+    return when_verified(pool, gate, lambda: run_sync(returning(mark, perform(operation)), pool.store))
 
 
 def _checks(pool: Pool) -> PoolSettings:
@@ -99,7 +146,7 @@ def _refuse(sku: str, change: str, answer: ChangeAnswer | TooFewUnsold) -> Store
         return answer
     match answer:
         case EpochChanged(epoch):
-            detail = f"the database is in epoch {epoch}"
+            raise EpochEnded(sku, epoch)
         case TooFewUnsold(total, sold):
             detail = f"the pool has given units up, but {sold} of {total} are sold"
         case _:

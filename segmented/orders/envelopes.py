@@ -7,7 +7,6 @@ takes over once a worker's time is over. A failing order does not affect the oth
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 from uuid import uuid4
@@ -19,18 +18,23 @@ from segmented.errors import (
     OrderMismatch,
     OrderQueued,
     OrderUnknown,
+    PoolDiverged,
+    PoolFrozen,
     PoolGated,
     PoolNotGated,
+    PoolUnverified,
     SegmentedError,
     StoreError,
     StoreUnavailable,
 )
 from segmented.keys import shard_keys
 from segmented.locks.durations import milliseconds
-from segmented.models import Busy, Order, Settled
+from segmented.models import Busy, Settled
+from segmented.models.pools import EpochEnded
 from segmented.models.submitted import BegunOrder, Dead, TakenOrders, TooManyOthers
 from segmented.orders import answers
-from segmented.orders.sale import decided_before, tell_pool
+from segmented.orders.envelope_report import EnvelopeReport
+from segmented.orders.sale import REBUILDS_MAX, end_sold_before, sold_by, tell_pool
 from segmented.orders.standing import claim_of
 from segmented.orders.verifying import when_verified
 from segmented.orders.work_terms import (
@@ -55,6 +59,8 @@ if TYPE_CHECKING:
 RETRY_FIRST: Final = 1.0
 RETRY_MOST: Final = 60.0
 """Maximum seconds until a failed order is tried again; the delay doubles with each failure."""
+POOLS_TROUBLE: Final = (EpochEnded, PoolDiverged, PoolFrozen, PoolUnverified)
+"""Failures of the pool as a whole, such as a loss or a rebuild: an order in hand meanwhile has not failed."""
 GATED: Final = "the pool is gated, and this worker has no order database"
 TRUSTED: Final = 2 / 3
 """Part of the work time after which a worker that could not renew checks that it still owns an order before a step."""
@@ -63,26 +69,6 @@ _DECIDING: Final[WeakSet[Pool]] = WeakSet()
 """Pools whose last orders were decided in the worker, as the next ones most likely are: the script that confirms orders
 decided at acceptance would be wasted. A wrong guess costs one such script.
 """
-
-
-@dataclass(slots=True)
-class EnvelopeReport:
-    """The outcomes of the orders of one envelope."""
-
-    settled: list[Settled] = field(default_factory=list)
-    """Decided, now or before."""
-    in_hand: list[str] = field(default_factory=list)
-    """Orders that another worker is processing."""
-    put_off: dict[str, str] = field(default_factory=dict)
-    """Order id -> why it is tried again later."""
-    dead: list[str] = field(default_factory=list)
-    alone: list[str] = field(default_factory=list)
-    """Begun before and not finished: published again in smaller envelopes."""
-    unknown: list[str] = field(default_factory=list)
-
-    def counts(self) -> dict[str, int]:
-        """Return the number of orders of each kind, without empty kinds."""
-        return {one.name: len(getattr(self, one.name)) for one in fields(self) if getattr(self, one.name)}
 
 
 def take_envelope(
@@ -109,6 +95,10 @@ def take_envelope(
     try:
         envelope.work(ids, step)
     except StoreUnavailable as error:  # it may be back, and must learn that the orders did not fail
+        envelope.give_up(ids, error)
+    except POOLS_TROUBLE as error:
+        if not envelope.begun:
+            raise
         envelope.give_up(ids, error)
     envelope.put_off()
     return envelope.report
@@ -171,7 +161,7 @@ class _Envelope:
                 self.run(step)
                 self.finish()
 
-    def give_up(self, ids: Iterable[str], error: StoreError) -> None:
+    def give_up(self, ids: Iterable[str], error: SegmentedError) -> None:
         """Put off undecided orders; a lost answer may have begun them."""
         done = {one.order_id for one in self.report.settled}
         for order_id in ids:
@@ -200,18 +190,33 @@ class _Envelope:
         return tuple(left)
 
     def take(self, ids: tuple[str, ...]) -> None:
-        """Begin work, under one segment's lock if an order needs one."""
+        """Begin work, under one segment's lock if an order needs one, on orders that no earlier epoch sold."""
+        for _ in range(REBUILDS_MAX):
+            ids = self._not_sold_before(ids)
+            if not ids:
+                return
+            try:
+                self._take(ids)
+            except EpochEnded as ended:  # the pool was rebuilt since this process asked for its epoch
+                self._pool.epoch(at_least=ended.epoch)
+            else:
+                return
+
+    def _not_sold_before(self, ids: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the orders that no earlier epoch sold; the others are settled, and their units go back."""
+        if self._gate is None or self._pool.epoch() == 1:
+            return ids
+        sold = sold_by(self._gate, self._pool, ids, self._pool.epoch())
+        if sold:
+            end_sold_before(self._pool, self._gate, tuple(sold))
+            self.report.settled += sold.values()
+        return tuple(order_id for order_id in ids if order_id not in sold)
+
+    def _take(self, ids: tuple[str, ...]) -> None:
         terms = self._terms
-        operation = op.TakeOrders(
-            self._pool.sku,
-            ids,
-            self._holder_id,
-            terms.ttl_ms,
-            terms.hold_ms,
-            terms.work_ms,
-            terms.begun_max,
-            self._pool.tokens_above,
-        )
+        times = (terms.ttl_ms, terms.hold_ms, terms.work_ms)
+        since = (self._pool.tokens_above, None if self._gate is None else self._pool.epoch())
+        operation = op.TakeOrders(self._pool.sku, ids, self._holder_id, *times, terms.begun_max, *since)
         channel, store = shard_keys(self._pool.sku).freed, self._pool.store
         taken, asked_at = when_verified(
             self._pool, self._gate, lambda: run_sync(take_plan(operation, channel, terms.segment_wait), store)
@@ -221,18 +226,18 @@ class _Envelope:
             waiting = tuple(Busy(order_id, 0, None) for order_id in ids)
             taken = TakenOrders(waiting, None, self._pool.epoch(), is_gated=self.has_gate)
         for order_id, answer in zip(ids, taken.orders, strict=True):
-            self._note(order_id, answer, taken.epoch)
+            self._note(order_id, answer)
         if taken.is_gated != self.has_gate:
             self._put_off_reopened(self.begun)
 
-    def _note(self, order_id: str, answer: object, epoch: int) -> None:
+    def _note(self, order_id: str, answer: object) -> None:
         match answer:
             case BegunOrder():
                 self.begun[order_id] = answer
                 if answer.fencing_token is None:
                     _DECIDING.discard(self._pool)
             case Settled():
-                self.report.settled.append(self._sold_before(answer, epoch) or answer)
+                self.report.settled.append(answer)
             case Busy(is_in_hand=True):
                 self.report.in_hand.append(order_id)
             case Busy():
@@ -245,15 +250,6 @@ class _Envelope:
                 self.report.unknown.append(order_id)
             case _:
                 self._failed[order_id] = (str(answer), True, RETRY_FIRST)
-
-    def _sold_before(self, answer: Settled, epoch: int) -> Settled | None:
-        """Return the database's decision on a refused order, which a pool of an earlier epoch may have sold."""
-        if self._gate is None or answer.state != "refused":
-            return None
-        try:
-            return decided_before(self._pool, self._gate, Order(answer.order_id, answer.quantity), epoch)
-        except (OrderMismatch, DatabaseUnavailable):
-            return None
 
     def run(self, step: Callable[[BegunOrder], None] | None) -> None:
         """Call the step with each order; skips orders that failed or now belong to another worker."""
@@ -304,6 +300,9 @@ class _Envelope:
                 self._fail(self.begun[order_id], error)
             return
         for order_id, answer in zip(confirmed, answers_now, strict=True):
+            if isinstance(answer, EpochEnded) and self._gate is not None:
+                self._tell(self._gate, self.begun[order_id], answers.Confirmed(replay=True))
+                continue
             order = self.begun.pop(order_id)
             if isinstance(answer, Settled):
                 self.report.settled.append(answer)
@@ -356,7 +355,7 @@ class _Envelope:
             self._put_off_reopened([order_id])
         elif isinstance(error, TryLater):
             self._failed[order_id] = (reason.partition(": ")[2], False, error.seconds)
-        elif isinstance(error, StoreUnavailable | DatabaseUnavailable):
+        elif isinstance(error, (StoreUnavailable, DatabaseUnavailable, *POOLS_TROUBLE)):
             self._failed[order_id] = (reason, False, LATER)
         else:
             self._failed[order_id] = (reason, True, min(RETRY_MOST, RETRY_FIRST * 2 ** (order.begun - 1)))
@@ -367,16 +366,9 @@ class _Envelope:
         for order_id, why in self._failed.items():
             groups.setdefault(why, []).append(order_id)
         for (reason, counts, seconds), ids in groups.items():
-            operation = op.PutOff(
-                self._pool.sku,
-                tuple(ids),
-                self._holder_id,
-                milliseconds(seconds, "seconds"),
-                counts,
-                self._terms.begun_max,
-                reason,
-                self._terms.hold_ms,
-            )
+            delay_ms, terms = milliseconds(seconds, "seconds"), self._terms
+            head = (self._pool.sku, tuple(ids), self._holder_id, delay_ms)
+            operation = op.PutOff(*head, counts, terms.begun_max, reason, terms.hold_ms)
             self._pool.store.execute(operation)
             self.report.put_off |= dict.fromkeys(ids, reason)
 
@@ -389,7 +381,8 @@ class _Envelope:
         decided: bool = False,
         idle: bool = False,
     ) -> list[Settled | SegmentedError | None]:
-        operation = op.SettleMany(self._pool.sku, state, tuple(ids), decided, holder_id, idle)
+        epoch = next((order.epoch for order in self.begun.values()), None) if decided else None
+        operation = op.SettleMany(self._pool.sku, state, tuple(ids), decided, holder_id, idle, epoch=epoch)
         return list(when_verified(self._pool, self._gate, lambda: self._pool.store.execute(operation)))
 
     def renewed(self, *, is_long: bool) -> AbstractContextManager[object]:

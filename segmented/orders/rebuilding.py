@@ -7,9 +7,13 @@
 3. The database notes, once, that the pool is open in the new epoch. An epoch in which a pool may have sold orders that
    it has forgotten is never used again.
 4. One script puts the pool into the new epoch: what is neither sold nor still reserved is free.
+5. The pool is compared with the database before it sells. If another rebuild has raised the database's epoch meanwhile,
+   the pool is frozen again, whoever of them has died.
 
-Other pools, and other shards, sell on. Every step can be repeated, and a rebuild that was interrupted is continued by
-the next one, also in another process. Submitted orders stay in the outbox, and workers go on with them.
+If another program has written to the pool's numbers, so that they do not add up or cannot be read, they are counted
+first (recounting.py). Other pools, and other shards, sell on. Every step can be repeated, and a rebuild that was
+interrupted is continued by the next one, also in another process. Submitted orders stay in the outbox, and workers go
+on with them.
 """
 
 from __future__ import annotations
@@ -21,12 +25,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, PoolNotFrozen, PoolNotGated
+from segmented.errors import InvalidInput, PoolFrozen, PoolNotFrozen, PoolNotGated
 from segmented.models import Thawed
 from segmented.models.pools import latest_epoch
 from segmented.orders.answers import AlreadyConfirmed, Stored
+from segmented.orders.recounting import is_drifted, recount
+from segmented.orders.stocking import Change
 from segmented.orders.tables import WITHDRAWN
-from segmented.orders.verifying import opened_totals
+from segmented.orders.verifying import opened_totals, verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,20 +60,25 @@ def rebuild(pool: Pool, gate: Gate) -> Thawed:
     """Let a frozen gated pool sell again, in a new epoch, with the units that the order database has not sold.
 
     Safe to repeat, and to run twice at once. Units that were only reserved stay reserved, as far as the pool still
-    knows of them. Raises PoolNotFrozen for a pool that sells, PoolNotGated, PoolMissing if the pool's keys are gone
-    (then use `reopen_gated`), and InvalidInput if the database has no rows for the pool.
+    knows of them. If another program has written to the pool's numbers, they are counted again from its records.
+    Raises PoolNotFrozen for a pool that sells, PoolNotGated, PoolMissing if the pool's keys are gone (then use
+    `reopen_gated`), and InvalidInput if the database has no rows for the pool.
     """
     state = pool.state()
     if not state.gated:
         raise PoolNotGated(pool.sku)
+    if is_drifted(state):
+        state = recount(pool, len(opened_totals(gate, pool.sku).segments))
     if state.frozen is None:
-        raise PoolNotFrozen(pool.sku)
+        if _sells(pool, gate):
+            raise PoolNotFrozen(pool.sku)
+        state = pool.state()
     for _ in range(ROUNDS_MAX):
         thawed = _rebuilt(pool, gate, state)
         if thawed is not None:
             return thawed
         state = pool.state()
-        if state.frozen is None:
+        if state.frozen is None and _sells(pool, gate):
             return Thawed(state, replay=True)
     message = f"{ROUNDS_MAX} rebuilds of {pool.sku!r} in a row were overtaken by others: read its state"
     raise InvalidInput(message)
@@ -85,7 +96,7 @@ def _rebuilt(pool: Pool, gate: Gate, state: PoolState) -> Thawed | None:
     if rows is None:
         message = f"{pool.sku!r} was rebuilt in an epoch later than {epoch} meanwhile: read its state"
         raise InvalidInput(message)
-    stocked = rows.quota - _withdrawn_already(pool, gate)
+    stocked = rows.quota - _withdrawn_already(pool, gate, rows.quota - rows.sold, epoch)
     last = op.ThawPool(pool.sku, epoch, rows.sold, stocked, is_stored=True)
     with suppress(PoolNotFrozen):  # another rebuild opened it
         for decided in _decided(pool, gate):
@@ -96,18 +107,16 @@ def _rebuilt(pool: Pool, gate: Gate, state: PoolState) -> Thawed | None:
         if noted == Stored(replay=False, state="done", epoch=epoch):  # else another one may have opened it, and sold
             with suppress(InvalidInput):  # the pool is another one again: a replica took its place, or a later rebuild
                 thawed = pool.store.execute(last)
-                if gate.totals(pool.sku).epoch == epoch:
-                    return thawed
-    _freeze_if_left_behind(pool, gate)
+                return thawed if _sells(pool, gate) else None
     return None
 
 
-def _freeze_if_left_behind(pool: Pool, gate: Gate) -> None:
-    """Freeze a pool that sells in an epoch whose orders the database refuses: a later rebuild began meanwhile."""
-    state = pool.state()
-    if state.frozen is None and state.epoch < gate.totals(pool.sku).epoch:
-        with suppress(InvalidInput):
-            pool.store.execute(op.FreezePool(pool.sku, state.epoch))
+def _sells(pool: Pool, gate: Gate) -> bool:
+    """Let a thawed pool sell, or freeze it again if the database refuses the orders of its epoch."""
+    with suppress(PoolFrozen):
+        verify(pool, gate)
+        return True
+    return False
 
 
 def _next_epoch(gate: Gate, state: PoolState, begun: int) -> int:
@@ -120,13 +129,21 @@ def _next_epoch(gate: Gate, state: PoolState, begun: int) -> int:
     return begun if begun > known else known + 1
 
 
-def _withdrawn_already(pool: Pool, gate: Gate) -> int:
-    """Return the units of withdrawals that the pool has made and the database has still to make."""
+def _withdrawn_already(pool: Pool, gate: Gate, unsold: int, epoch: int) -> int:
+    """Return the units of withdrawals that the pool has made and the database has still to make.
+
+    One of more units than are unsold is undone: the pool gave up units that it had forgotten to have sold.
+    """
     begun = {one.change_id: one.units for one in gate.unfinished_changes(pool.sku) if one.kind == WITHDRAWN}
     units, cursor = 0, 0
     while begun:
         cursor, notes = pool.store.execute(op.ScanChanges(pool.sku, cursor))
-        units += sum(begun.pop(change_id, 0) for change_id, _ in notes)
+        for change_id in (change_id for change_id, _ in notes if change_id in begun):
+            withdrawn = begun.pop(change_id)
+            if units + withdrawn <= unsold:
+                units += withdrawn
+            else:
+                gate.stocking.undo(Change(pool.sku, change_id, WITHDRAWN, withdrawn, epoch))
         if cursor == 0:
             break
     return units

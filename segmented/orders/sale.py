@@ -7,6 +7,7 @@ a process dies between any two steps, the next delivery finishes the order with 
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
@@ -19,7 +20,8 @@ from segmented.errors import (
     PoolNotGated,
     SegmentedError,
 )
-from segmented.models import Order, Reserved, Settled
+from segmented.models import Closed, LimitReached, Order, Reserved, Settled, SoldOut
+from segmented.models.pools import EpochEnded
 from segmented.orders import answers
 from segmented.orders.verifying import when_verified
 from segmented.plans import run_sync
@@ -28,7 +30,7 @@ from segmented.stock.plans import due_plan
 from segmented.stock.settings import checked_expire_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from segmented.models import OrderRecord, Refusal, Superseded
     from segmented.orders.gate import Gate
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 SUPERSEDED_MAX: Final = 10
 """Maximum number of consecutive grants overtaken by a later one."""
+REBUILDS_MAX: Final = 10
+"""Maximum number of rebuilds that overtake one confirm."""
 
 
 def take_order(
@@ -54,7 +58,8 @@ def take_order(
     With `partial` the order takes fewer units if fewer are left; the grant that `body` gets has the quantity. If `body`
     raises, the order is voided in the database, its units are returned, and the error propagates. If the database
     cannot be reached, the units stay reserved: the next call for this order gets them. Raises OrderMismatch for an id
-    that either side knows with other content; units that this call took are returned.
+    that either side knows with other content; units that this call took are returned. An order that the database sold
+    in an earlier epoch of the pool gets that answer, and `body` does not run.
 
     If a later grant of the segment reached the database first, the segment is freed at once and granted again with a
     higher token. `body` has run by then, so this raises GrantSuperseded with the units still reserved, and the caller
@@ -62,15 +67,17 @@ def take_order(
     database shows that the pool lost changes, which this call asks it after a restart or failover of the pool's server.
     """
     _require_gated(pool)
-    before = decided_before(pool, gate, order, pool.epoch())
+    epoch = pool.epoch()
+    before = decided_before(pool, gate, order, epoch)
     if before is not None:
         return before
     for _ in range(SUPERSEDED_MAX):
         grant = when_verified(
             pool, gate, lambda: pool.grant(order, timeout=timeout, keep_refusal=keep_refusal, partial=partial)
         )
-        if isinstance(grant, Settled) and grant.state != "confirmed":
-            return decided_before(pool, gate, order, pool.state().epoch) or grant
+        before = _sold_in_another_epoch(pool, gate, order, grant, epoch)
+        if before is not None:
+            return before
         if not isinstance(grant, Grant):
             return grant
         if body is not None:
@@ -79,21 +86,7 @@ def take_order(
             except Exception as error:
                 _give_back(pool, gate, order, error)
                 raise
-        try:
-            decided = gate.confirm(
-                order_id=order.order_id,
-                sku=pool.sku,
-                segment=grant.segment,
-                quantity=grant.quantity,
-                epoch=grant.epoch,
-                fence=grant.fencing_token,
-                customer_id=order.customer_id,
-                asked=_asked(order, grant.quantity),
-                sequence=grant.answer.sequence,
-            )
-        except OrderMismatch as error:  # it can never be stored with the pool's content
-            _let_go(pool, gate, order, error)
-            raise
+        decided = _stored(pool, gate, order, grant)
         if not isinstance(decided, answers.Superseded):
             return tell_pool(pool, gate, order, decided, epoch=grant.epoch, holder_id=grant.holder_id)
         pool.note_token(decided.fence)
@@ -101,6 +94,36 @@ def take_order(
         if body is not None and not repeat_body:
             raise GrantSuperseded(order.order_id, decided.fence)
     raise PoolDiverged(pool.sku, order.order_id, f"{SUPERSEDED_MAX} grants in a row were superseded")
+
+
+def _sold_in_another_epoch(pool: Pool, gate: Gate, order: Order, answer: Grant | Refusal, known: int) -> Settled | None:
+    """Ask the database again if the pool that answered was rebuilt since this process asked it for its epoch."""
+    if isinstance(answer, Settled):
+        return None if answer.state == "confirmed" else decided_before(pool, gate, order, pool.state().epoch)
+    epoch = known
+    if isinstance(answer, Grant | SoldOut):
+        epoch = answer.epoch
+    elif isinstance(answer, Closed | LimitReached):
+        epoch = pool.state().epoch
+    return None if epoch == known else ended_before(pool, gate, order, pool.epoch(at_least=epoch))
+
+
+def _stored(pool: Pool, gate: Gate, order: Order, grant: Grant) -> answers.ConfirmAnswer:
+    try:
+        return gate.confirm(
+            order_id=order.order_id,
+            sku=pool.sku,
+            segment=grant.segment,
+            quantity=grant.quantity,
+            epoch=grant.epoch,
+            fence=grant.fencing_token,
+            customer_id=order.customer_id,
+            asked=_asked(order, grant.quantity),
+            sequence=grant.answer.sequence,
+        )
+    except OrderMismatch as error:  # it can never be stored with the pool's content
+        _let_go(pool, gate, order, error)
+        raise
 
 
 def finish_reserved(pool: Pool, gate: Gate, order: Order, reserved: Reserved) -> Settled:
@@ -131,21 +154,16 @@ def cancel_order(pool: Pool, gate: Gate, order: Order) -> Settled:
     taken = order.quantity if record is None or record.state == "refused" else record.quantity
     voided = gate.void(order_id=order.order_id, sku=pool.sku, quantity=taken, asked=order.quantity)
     if isinstance(voided, answers.AlreadyConfirmed):
-        before = decided_before(pool, gate, order, pool.state().epoch)
-        if before is None:
-            return when_verified(pool, gate, lambda: pool.confirm(order.order_id, stored=True))
-        if record is not None and record.state == "reserved":
-            _cancel(pool, gate, order)
-        return before
+        return _told_sold(pool, gate, order)
     return _settled(pool, order, _cancel(pool, gate, order))
 
 
 def expire_voided(pool: Pool, gate: Gate, *, limit: int = 1_000) -> tuple[Settled, ...]:
     """Give back the units of expired holds of a gated pool, up to `limit` orders, each voided in the database first.
 
-    An order that the database has confirmed is confirmed in the pool instead. One that it knows with other content, or
-    from a pool of an earlier epoch, can never be sold with the pool's content, so its units are returned, too. Returns
-    what this call decided.
+    An order that the database has confirmed is confirmed in the pool instead; if that was in an earlier epoch, other
+    units are sold, so these are returned. One that the database knows with other content can never be sold with the
+    pool's content, so its units are returned, too. Returns what this call decided.
     """
     store = pool.store
     limit = checked_expire_limit(pool.sku, limit)
@@ -153,7 +171,7 @@ def expire_voided(pool: Pool, gate: Gate, *, limit: int = 1_000) -> tuple[Settle
     decided: list[Settled] = []
     for record in records:
         if _is_confirmed(pool, gate, record):
-            answer: Settled | None = pool.confirm(record.order_id, stored=True)
+            answer: Settled | None = _told_sold(pool, gate, Order(record.order_id, record.asked))
         else:
             answer = store.execute(op.Expire(pool.sku, record.order_id, voided=True))
         if answer is not None and not answer.replay:
@@ -161,29 +179,53 @@ def expire_voided(pool: Pool, gate: Gate, *, limit: int = 1_000) -> tuple[Settle
     return tuple(decided)
 
 
+def _told_sold(pool: Pool, gate: Gate, order: Order) -> Settled:
+    """Tell the pool that the database sold the order some time ago."""
+    return tell_pool(pool, gate, order, answers.Confirmed(replay=True), epoch=pool.state().epoch)
+
+
 def _is_confirmed(pool: Pool, gate: Gate, record: OrderRecord) -> bool:
-    """Void an order with the pool's content, and return whether it was confirmed first, in this pool's epoch."""
+    """Void an order with the pool's content, and return whether it was confirmed first."""
     asked = record.asked if record.asked != record.quantity else None
     try:
         voided = gate.void(order_id=record.order_id, sku=pool.sku, quantity=record.quantity, asked=asked)
     except OrderMismatch:  # the database has another order of this id
         return False
-    if not isinstance(voided, answers.AlreadyConfirmed):
-        return False
-    return decided_before(pool, gate, Order(record.order_id, record.asked), pool.state().epoch) is None
+    return isinstance(voided, answers.AlreadyConfirmed)
 
 
 def decided_before(pool: Pool, gate: Gate, order: Order, epoch: int) -> Settled | None:
     """Return the database's decision on an order sold by a pool before this `epoch`, which this pool does not know."""
     if epoch == 1:
         return None
-    row = gate.orders(pool.sku, [order.order_id]).get(order.order_id)
-    if row is None or row.epoch is None or row.epoch >= epoch:
-        return None
-    if row.quantity > order.quantity:
-        raise OrderMismatch(order.order_id, f"quantity {row.quantity} is stored, {order.quantity} was given")
-    segment = -1 if row.segment is None else row.segment
-    return Settled(order.order_id, "confirmed", row.quantity, segment, row.fence, 0, replay=True)
+    before = sold_by(gate, pool, [order.order_id], epoch).get(order.order_id)
+    if before is not None and before.quantity > order.quantity:
+        raise OrderMismatch(order.order_id, f"quantity {before.quantity} is stored, {order.quantity} was given")
+    return before
+
+
+def sold_by(gate: Gate, pool: Pool, order_ids: Iterable[str], epoch: int) -> dict[str, Settled]:
+    """Return those of the orders that a pool before this `epoch` sold, by id, with the database's decision."""
+    rows = gate.orders(pool.sku, order_ids).values()
+    return {
+        row.order_id: Settled(row.order_id, "confirmed", row.quantity, row.segment or 0, row.fence, 0, replay=True)
+        for row in rows
+        if row.epoch is not None and row.epoch < epoch
+    }
+
+
+def ended_before(pool: Pool, gate: Gate, order: Order, epoch: int) -> Settled | None:
+    """Return the same decision, after the pool has given back units that it took for the order in this epoch."""
+    before = decided_before(pool, gate, order, epoch)
+    if before is not None:
+        end_sold_before(pool, gate, (order.order_id,))
+    return before
+
+
+def end_sold_before(pool: Pool, gate: Gate, order_ids: tuple[str, ...]) -> None:
+    """End what the pool has of orders that an earlier epoch sold: units go back, and callers learn that it is sold."""
+    operation = op.SettleMany(pool.sku, "cancelled", order_ids, decided=True, sold_before=True)
+    when_verified(pool, gate, lambda: pool.store.execute(operation))
 
 
 def tell_pool(
@@ -195,15 +237,15 @@ def tell_pool(
     epoch: int,
     holder_id: str | None = None,
 ) -> Settled:
-    """Apply the database's decision to the pool. Raises PoolFrozen if the pool lost changes, else PoolDiverged."""
-    if decided == answers.Confirmed(replay=True):
-        before = decided_before(pool, gate, order, pool.epoch(at_least=epoch))
-        if before is not None:  # this pool was opened without its units: those taken now are returned
-            _cancel(pool, gate, order)
-            return before
+    """Apply the database's decision to the pool: the second half of `take_order`, for orders that you store yourself.
+
+    `epoch` is that of the grant or reservation that was stored, `holder_id` that of a grant, whose segment is freed.
+    Safe to repeat. If a later epoch of the pool has the order's units a second time, they go back. Raises PoolFrozen if
+    the pool lost changes, else PoolDiverged.
+    """
     match decided:
-        case answers.Confirmed():
-            answer = when_verified(pool, gate, lambda: pool.confirm(order.order_id, holder_id=holder_id, stored=True))
+        case answers.Confirmed(replay):
+            answer = _confirmed(pool, gate, order, epoch, holder_id, is_asked=replay)
             return _settled(pool, order, answer, expected="confirmed")
         case answers.Voided():
             return _settled(pool, order, _cancel(pool, gate, order))
@@ -211,7 +253,7 @@ def tell_pool(
             detail = f"the pool granted units, but {sold} of {total} are sold"
             _freeze(pool, epoch)
         case answers.EpochChanged(later):
-            detail = f"the database is in epoch {later}"
+            detail = f"the database is in epoch {later}, and its units were taken in epoch {epoch}: take it again"
             if later > epoch:
                 _freeze(pool, epoch)
         case answers.Missing():
@@ -219,6 +261,24 @@ def tell_pool(
         case _:
             detail = f"unexpected answer {decided}"
     raise PoolDiverged(pool.sku, order.order_id, detail)
+
+
+def _confirmed(pool: Pool, gate: Gate, order: Order, epoch: int, holder_id: str | None, *, is_asked: bool) -> Settled:
+    """Confirm a stored order, unless an earlier epoch sold it: then units that the pool took for it again go back.
+
+    With `is_asked` the database did not store it just now, so that may have been in an earlier epoch than the caller's.
+    """
+    known = pool.epoch(at_least=epoch) if is_asked else None
+    for _ in range(REBUILDS_MAX):
+        before = None if known is None else ended_before(pool, gate, order, known)
+        if before is not None:
+            return before
+        operation = op.Confirm(pool.sku, order.order_id, holder_id, stored=True, epoch=known or epoch)
+        try:
+            return when_verified(pool, gate, partial(pool.store.execute, operation))
+        except EpochEnded as ended:
+            known = pool.epoch(at_least=ended.epoch)
+    raise PoolDiverged(pool.sku, order.order_id, f"it was rebuilt {REBUILDS_MAX} times in a row")
 
 
 def _freeze(pool: Pool, epoch: int) -> None:

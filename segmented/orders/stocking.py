@@ -129,7 +129,10 @@ class Stocking:
         return self._end(change, DONE, lowers=change.kind == WITHDRAWN)
 
     def undo(self, change: Change) -> ChangeAnswer | TooFewUnsold:
-        """Undo a restock's quota after the pool has refused the units for good; never after it has taken them."""
+        """Undo a restock's quota after the pool has refused the units for good; never after it has taken them.
+
+        A withdrawal that is undone leaves the quota alone: its units are sold.
+        """
         return self._end(change, UNDONE, lowers=change.kind == RESTOCKED)
 
     def _end(self, change: Change, state: State, *, lowers: bool) -> ChangeAnswer | TooFewUnsold:

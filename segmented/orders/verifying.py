@@ -10,7 +10,8 @@ verified on, and refuses to work on another one. Then:
 3. One script compares the pool with these numbers. If it is behind, it is frozen, and is to be rebuilt. Otherwise the
    script notes the server, unless yet another one has replaced it: then the database is read again.
 
-Every step can be repeated, and any number of processes may do it at once.
+A pool that was just rebuilt is compared in the same way before it sells: another rebuild may have raised the database's
+epoch meanwhile. Every step can be repeated, and any number of processes may do it at once.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from segmented.orders.gate import Gate
     from segmented.stock import Pool
 
-SERVERS_MAX: Final = 5
-"""Maximum number of servers that may replace one another during one call."""
+TURNS_MAX: Final = 5
+"""Maximum number of times that the pool's server may be replaced, or the pool thawed, during one call."""
 
 AnswerT = TypeVar("AnswerT")
 
@@ -41,13 +42,13 @@ def verify(pool: Pool, gate: Gate) -> Verified:
     PoolMissing, InvalidInput if the database has no rows for the pool, and PoolUnverified if the servers change too
     quickly.
     """
-    server = ""
-    for _ in range(SERVERS_MAX):
+    turn = ""
+    for _ in range(TURNS_MAX):
         rows = opened_totals(gate, pool.sku)
-        answer = pool.store.execute(op.VerifyPool(pool.sku, rows.epoch, rows.sequence, server))
+        answer = pool.store.execute(op.VerifyPool(pool.sku, rows.epoch, rows.sequence, turn))
         if isinstance(answer, Verified):
             return answer
-        server = answer
+        turn = answer
     raise PoolUnverified(pool.sku)
 
 

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
         SettleRun,
     )
     from segmented.protocol.fair.operations import AcquireFair, FairTimes, ReleaseFair, RenewFair
-    from segmented.protocol.freezing.operations import FreezePool, ScanHolds, ThawPool, VerifyPool
+    from segmented.protocol.freezing.operations import FreezePool, RecountPool, ScanHolds, ThawPool, VerifyPool
     from segmented.protocol.get_set.operations import DeleteValue, GetSet, GetValue, SetNx
     from segmented.protocol.lock.operations import AcquireLock, AdoptLock, ReleaseLock, RenameHolder, RenewLock
     from segmented.protocol.operator.operations import ListLocks, RevokeLock, ShowLock
@@ -211,6 +211,7 @@ __all__ = [
     "ReadSubmitted",
     "ReapKey",
     "ReceiveUnits",
+    "RecountPool",
     "ReleaseFair",
     "ReleaseGrant",
     "ReleaseLock",
@@ -275,7 +276,7 @@ LATE: Final = from_modules(
             "ListNamespaces ReadRecord ReapKey RenewRun SettleRun"
         ),
         "segmented.protocol.fair.operations": "AcquireFair FairTimes ReleaseFair RenewFair",
-        "segmented.protocol.freezing.operations": "FreezePool ScanHolds ThawPool VerifyPool",
+        "segmented.protocol.freezing.operations": "FreezePool RecountPool ScanHolds ThawPool VerifyPool",
         "segmented.protocol.get_set.operations": "DeleteValue GetSet GetValue SetNx",
         "segmented.protocol.lock.operations": "AcquireLock AdoptLock ReleaseLock RenameHolder RenewLock",
         "segmented.protocol.operator.operations": "ListLocks RevokeLock ShowLock",

@@ -118,7 +118,8 @@ class AsyncPool:
     async def epoch(self, *, at_least: int = 1) -> int:
         """Return the pool's epoch; asks the server once, and again if `at_least` is later than the known epoch."""
         is_later = (await self._first_found()).epoch < at_least
-        return (await self._first_found(again=is_later)).epoch
+        found = await self._first_found(again=is_later)
+        return max(found.epoch, at_least)  # a server that forgot the last one is behind
 
     async def _first_found(self, *, again: bool = False) -> PoolState:
         if again or self._found is None:

@@ -84,9 +84,8 @@ def _fate(found: Submitted) -> Settled | None:
     if record is None:
         return None
     state: OrderState = record.state
-    return Settled(
-        record.order_id, state, record.quantity, record.segment, record.fencing_token, record.sequence, replay=True
-    )
+    units = record.quantity or (record.asked if state == "confirmed" else 0)  # 0: it was sold before it had units here
+    return Settled(record.order_id, state, units, record.segment, record.fencing_token, record.sequence, replay=True)
 
 
 class OrderHandle(HandleState):

@@ -127,7 +127,8 @@ class Pool:
     def epoch(self, *, at_least: int = 1) -> int:
         """Return the pool's epoch; asks the server once, and again if `at_least` is later than the known epoch."""
         is_later = self._first_found().epoch < at_least
-        return self._first_found(again=is_later).epoch
+        found = self._first_found(again=is_later)
+        return max(found.epoch, at_least)  # a server that forgot the last one is behind
 
     def _first_found(self, *, again: bool = False) -> PoolState:
         if again or self._found is None:

@@ -73,6 +73,7 @@ class SoldOutMark:
                         answer.sequence,
                         by_mark=True,
                         age_ms=ceil(age * 1_000),
+                        epoch=answer.epoch,
                     )
             self._known.setdefault(order_id, False)  # it may have units now: a repeat gets its first answer
             if len(self._known) > KNOWN_MAX:

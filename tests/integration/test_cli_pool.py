@@ -65,7 +65,7 @@ def test_a_pool_that_is_open_with_other_numbers_is_left_alone_and_said(pool: Poo
     done = ran("pool", "open", SKU, "--stock", "200", "--segments", "4", url=valkey.url)
     assert (done.returncode, done.stderr) == (
         1,
-        "segmented: open already, with other numbers than these: nothing is changed\n",
+        "segmented: open already, with stock 100 instead of 200: nothing is changed\n",
     )
     found = ran("pool", "open", SKU, "--stock", "100", "--segments", "4", "--epoch", "2", "--json", "-", url=valkey.url)
     answer = json.loads(found.stdout)

@@ -139,12 +139,15 @@ def test_an_open_gated_pool_asked_for_with_other_numbers_is_left_alone_and_said(
     pool: Pool, store: RedisStore, valkey: ValkeyServer, order_database: str
 ) -> None:
     before = everything(store, order_database)
-    for other in (["--stock", "11"], ["--segments", "3"], ["--epoch", "2"], ["--limit-per-customer", "4"]):
+    for other, differs in (
+        (["--stock", "11"], "stock 10 instead of 11"),
+        (["--segments", "3"], "segments 2 instead of 3"),
+        (["--epoch", "2"], "epoch 1 instead of 2"),
+        (["--limit-per-customer", "4"], "limit per customer none instead of 4"),
+    ):
         done = ran(*OPEN, *other, "--database", order_database, url=valkey.url)
-        assert (done.returncode, done.stderr) == (
-            1,
-            "segmented: open already, with other numbers than these: nothing is changed\n",
-        )
+        sentence = f"segmented: open already, with {differs}: nothing is changed\n"
+        assert (done.returncode, done.stderr) == (1, sentence)
     assert everything(store, order_database) == before
     assert pool.state().opened == 10
 

@@ -5,22 +5,20 @@ Found by tests/simulation/test_lost_suffixes.py; here they happen on real server
 
 from __future__ import annotations
 
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from segmented import Order, Pool, RedisStore, Reserved, protocol as op
-from segmented.errors import PoolDiverged, PoolFrozen
-from segmented.orders import finish_reserved, open_gated, rebuild
-from tests.support.dying import DyingStore, StepCounter
+from segmented.errors import PoolDiverged, PoolFrozen, PoolUnverified
+from segmented.orders import finish_reserved, open_gated, rebuild, take_order
+from tests.support.overtaking import OvertakenStore
 from tests.support.pools.forgetting import SKU, check_sells_the_rest, forgotten, sell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from segmented.orders import Gate
-    from segmented.plans.drivers import Store
     from segmented.servers import ValkeyServer
 
 
@@ -109,21 +107,6 @@ def test_nobody_takes_units_while_the_only_process_that_knows_of_the_loss_rebuil
     check_sells_the_rest(pool, gate)
 
 
-class OvertakenStore(DyingStore):
-    """Something happens before the nth operation of a kind."""
-
-    def __init__(self, store: Store, kind: type[op.Operation[Any]], nth: int, happens: Callable[[], None]) -> None:
-        super().__init__(store, StepCounter())
-        self._kind, self._left, self._happens = kind, nth, happens
-
-    def execute(self, operation: op.Operation[Any], *, deadline: float = inf) -> Any:  # noqa: ANN401  # as its answer
-        self._left -= isinstance(operation, self._kind)
-        if self._left == 0:
-            self._left = -1
-            self._happens()
-        return super().execute(operation, deadline=deadline)
-
-
 @pytest.mark.parametrize(
     ("kind", "nth"),
     [
@@ -178,3 +161,23 @@ def test_another_rebuild_that_opens_the_pool_in_an_earlier_epoch_does_not_keep_i
 
 def assert_thawed(store: RedisStore, operation: op.ThawPool) -> None:
     assert store.execute(operation) is not None
+
+
+def test_a_pool_that_a_rebuild_opened_in_an_epoch_that_a_later_one_has_left_sells_nothing(
+    pool: Pool, gate: Gate, valkey: ValkeyServer
+) -> None:
+    """Both rebuilds died: the later one before it opened the pool, the earlier one just after it had done so."""
+    with forgotten(pool):
+        sell(pool, gate, "lost", 2)
+    with RedisStore.from_url(valkey.url) as other:
+        fresh = Pool(other, SKU)
+        fresh.store.execute(op.FreezePool(SKU, 1))
+        for epoch in (2, 3):
+            assert gate.stocking.raise_epoch(SKU, 4, epoch=epoch) is not None
+        assert_thawed(other, op.ThawPool(SKU, 2, sold=2, stocked=20, is_stored=True))
+        with pytest.raises(PoolUnverified):
+            fresh.reserve("too early")
+        with pytest.raises(PoolFrozen):
+            take_order(fresh, gate, Order("too early"), timeout=0)
+        assert rebuild(fresh, gate).state.epoch == 4
+        check_sells_the_rest(fresh, gate)

@@ -10,7 +10,7 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import PoolFrozen
 from segmented.orders import rebuild
-from segmented.orders.envelopes import EnvelopeReport
+from segmented.orders.envelope_report import EnvelopeReport
 from segmented.orders.work_terms import TryLater
 from segmented.plans import run_sync
 from segmented.stock.outbox import dead_plan

@@ -17,7 +17,8 @@ from segmented.errors import InvalidInput, PoolNotGated, StoreUnavailable
 from segmented.models import Order
 from segmented.orders import Gate, connect
 from segmented.orders.engine import parse
-from segmented.orders.envelopes import EnvelopeReport, take_envelope
+from segmented.orders.envelope_report import EnvelopeReport
+from segmented.orders.envelopes import take_envelope
 from segmented.orders.work_terms import WorkTerms
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore

@@ -37,6 +37,7 @@ LEAST: Final = {
         "thaws": 250,
         "rebuilds": 200,
         "superseded": 30,
+        "steps that a rebuild overtook": 200,
         "bodies whose grant was superseded": 6,
         "crashes inside a rebuild": 6,
         "kills": 100,

@@ -225,7 +225,8 @@ def _raw(pool: ModelPool, kind: str, record_id: str) -> str | None:
     if kind == "order":
         record = pool.orders.get(record_id)
         text = None if record is None else record_text(record)
-        return f"v{text[1:]}" if text and record_id in pool.undone else text
+        letter = "v" if record_id in pool.undone else "s" if record_id in pool.sold_before else None
+        return f"{letter}{text[1:]}" if text and letter else text
     change = pool.changes.get(record_id)
     return None if change is None else " ".join(map(str, change))
 

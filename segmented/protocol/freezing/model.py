@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
-from segmented.errors import PoolFrozen, PoolGated, PoolNotFrozen, PoolNotGated
+from segmented.errors import PoolFrozen, PoolNotFrozen, PoolNotGated, PoolUnverified
 from segmented.keys import shard_keys
 from segmented.models import Frozen, Thawed, Verified
 from segmented.models.archives import PoolArchived
+from segmented.models.pools import ThawGated
 from segmented.protocol.freezing.wire import TooManySold, another_epoch, check_counts, counted_before
 from segmented.protocol.pool.model_records import even_parts, pool_entry
 
@@ -36,7 +37,6 @@ REFUSED: Final = frozenset(
         op.OpenCart,
         op.OpenPool,
         op.PinOrder,
-        op.PutOff,
         op.QueueOrders,
         op.ReceiveUnits,
         op.ReleaseGrant,
@@ -78,12 +78,13 @@ class FreezingModel:
         return {
             op.FreezePool: self.freeze,
             op.VerifyPool: self.verify,
+            op.RecountPool: self.recount,
             op.ThawPool: self.thaw,
             op.ScanHolds: self.scan_holds,
         }
 
     def check(self, operation: op.Operation[Any]) -> None:
-        """Raise PoolFrozen or PoolArchived for an operation that such a pool does not answer."""
+        """Raise PoolFrozen, PoolArchived or PoolUnverified for an operation that such a pool does not answer."""
         sku = pool_named_by(operation)
         if type(operation) in OF_RECORDS and sku in self._pools.archived:
             raise self._pools.archived[sku][1]
@@ -94,6 +95,8 @@ class FreezingModel:
             raise PoolFrozen(sku, found=(pool.epoch, pool.sequence), seen=pool.frozen)
         if pool.archive is not None:
             raise PoolArchived(sku)
+        if not pool.is_verified and type(operation) not in {op.OpenPool, op.VerifyPool, *OF_CARTS}:
+            raise PoolUnverified(sku)
 
     def freeze(self, operation: op.FreezePool) -> Frozen:
         """Stop a pool."""
@@ -106,7 +109,7 @@ class FreezingModel:
             pool.frozen = (operation.latest, pool.frozen[1])
         return Frozen(pool.sku, found=(pool.epoch, pool.sequence), seen=pool.frozen or (0, 0))
 
-    def verify(self, operation: op.VerifyPool) -> Verified:
+    def verify(self, operation: op.VerifyPool) -> Verified | str:
         """Compare a pool with what its order database has seen. Memory is one server, which is never another one."""
         pool = self._pools.found(operation.sku)
         if not pool.gated:
@@ -117,11 +120,32 @@ class FreezingModel:
             raise PoolFrozen(pool.sku, found=found, seen=seen)
         if operation.epoch < pool.epoch:
             raise another_epoch(pool.sku, operation.epoch, pool.epoch)
-        return Verified(pool.sku, replay=True)
+        if pool.is_verified:
+            return Verified(pool.sku, replay=True)
+        turn = str(pool.epoch)
+        if operation.turn != turn:
+            return turn
+        pool.is_verified = True
+        return Verified(pool.sku, replay=False)
 
     def _freeze(self, pool: ModelPool, seen: tuple[int, int]) -> None:
         pool.frozen = seen
         self._publish(shard_keys(pool.sku).freed)
+
+    def recount(self, operation: op.RecountPool) -> bool:
+        """Replace the numbers of a frozen gated pool by counted ones. Numbers in memory can always be read."""
+        pool = self._pools.found(operation.sku)
+        if not pool.gated:
+            raise PoolNotGated(pool.sku)
+        if pool.frozen is None:
+            raise PoolNotFrozen(pool.sku)
+        if (pool.reserved, pool.confirmed) != operation.before:
+            return False
+        pool.reserved, pool.confirmed = operation.reserved, operation.confirmed
+        pool.restocked, pool.withdrawn, pool.lost = operation.restocked, operation.withdrawn, 0
+        pool.sequence = max(pool.sequence, operation.sequence)
+        self._publish(shard_keys(pool.sku).freed)
+        return True
 
     def thaw(self, operation: op.ThawPool) -> Thawed | None:
         """End decided orders, and at last replace the numbers."""
@@ -132,7 +156,7 @@ class FreezingModel:
                 return Thawed(pool.state(), replay=True)
             raise PoolNotFrozen(pool.sku)
         if pool.gated != operation.is_stored:
-            raise PoolGated(pool.sku, None) if pool.gated else PoolNotGated(pool.sku)
+            raise ThawGated(pool.sku) if pool.gated else PoolNotGated(pool.sku)
         if operation.epoch <= max(pool.epoch, pool.frozen[0]):
             raise another_epoch(pool.sku, operation.epoch, pool.epoch)
         self._end(pool, operation)
@@ -173,7 +197,7 @@ class FreezingModel:
         pool.opened += stocked - kept
         seen = pool.frozen or (0, 0)
         found = f"{pool.epoch}-{pool.sequence}"
-        pool.epoch, pool.frozen = operation.epoch, None
+        pool.epoch, pool.frozen, pool.is_verified = operation.epoch, None, not pool.gated
         pool.lost += operation.sold - pool.confirmed
         pool.available, pool.confirmed = stocked - operation.sold - pool.reserved, operation.sold
         parts = even_parts(pool.available, pool.segment_count)

@@ -24,13 +24,13 @@ class VerifyPool(Operation[Verified | str]):
     """Compare a gated pool with the `epoch` and the highest `sequence` that its order database has seen.
 
     If the pool is behind, it is frozen: raises PoolFrozen. Otherwise it is verified on this server, if the database was
-    read after `server` had become the pool's server; if not, answers with the server to give then.
+    read after the `turn` of this server and this epoch had begun; if not, answers with the turn to give then.
     """
 
     sku: str
     epoch: int
     sequence: int
-    server: str = ""
+    turn: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ThawPool(Operation[Thawed | None]):
     """Let a frozen pool sell again in a later `epoch`, with `sold` units sold. None: `decided` is ended, more follows.
 
     `decided` are reserved orders, up to 1,000, that were sold, voided or cancelled. With `is_last` the numbers
-    are replaced: what is neither sold nor still reserved is free.
+    are replaced: what is neither sold nor still reserved is free. A gated pool must be verified before it sells.
     """
 
     sku: str
@@ -54,6 +54,25 @@ class ThawPool(Operation[Thawed | None]):
     """The pool's number of reserved units, and their number by its orders, which replaces it; None: it is right."""
     transfers: tuple[Transfer, ...] = ()
     """What other shards have sent to this one and received from it, with their epochs: what it lacks, it takes over."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecountPool(Operation[bool]):
+    """Replace the numbers of a frozen gated pool by those counted from its records; it stays frozen, for a `ThawPool`.
+
+    One with a number that cannot be read is frozen by this. False: its numbers have changed since they were counted.
+    """
+
+    sku: str
+    reserved: int
+    confirmed: int
+    restocked: int
+    withdrawn: int
+    segment_count: int
+    sequence: int
+    """The highest sequence number of a record."""
+    before: tuple[int, int]
+    """Units reserved and confirmed before the count, as `ReadPool` answers."""
 
 
 @dataclass(frozen=True, slots=True)

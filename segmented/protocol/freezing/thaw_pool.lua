@@ -207,7 +207,7 @@ end)
 append(pool, 'thawed', pool_line('', sold, '', 'at ' .. from .. ' seen ' .. seen .. ' lost ' .. digits(lost)))
 redis.call('HSET', META, 'epoch', pool.epoch, 'opened', digits(pool.opened), 'lost', digits(lost), 'ledger_start', start, 'checkpoints', start)
 if pool.is_gated then
-  redis.call('HSET', META, 'server', this_server)
+  redis.call('HSET', META, 'server', '') -- to be verified: the database may be in a later epoch by now
 end
 write_pool(pool)
 note_server(pool)

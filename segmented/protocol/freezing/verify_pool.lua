@@ -2,12 +2,12 @@
 -- uses shared/pool.lua
 -- Compare a gated pool with what its order database has seen, and note that it was verified on this server.
 -- ARGV     1 epoch   2 sequence (the highest of an order that the database has confirmed in this epoch)
---          3 server (whose turn it was when the database was read; "" at first)
+--          3 turn (of the server and the epoch in which the database was read; "" at first)
 -- answers  {"missing"}
 --          {"not_gated"}     it has no order database
 --          {"late", epoch}   the database was never in the pool's epoch
 --          {"verified", replay}
---          {"another", server}   the database was read before this server's turn: read it again, and give this server
+--          {"another", turn}   the database was read before this turn: read it again, and give this turn
 local pool = read_numbers()
 if not pool then
   return { 'missing' }
@@ -24,11 +24,12 @@ check_seen(pool)
 if epoch < tonumber(pool.epoch) then
   return { 'late', pool.epoch }
 end
-if pool.server == this_server or this_server == '?' then
+if pool.server == this_server or this_server == '?' and pool.server ~= '' then
   return { 'verified', '1' }
 end
-if ARGV[3] ~= this_server then
-  return { 'another', this_server }
+local turn = pool.epoch .. ' ' .. this_server
+if ARGV[3] ~= turn then
+  return { 'another', turn }
 end
 redis.call('HSET', META, 'server', this_server)
 return { 'verified', '0' }

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, PoolGated, PoolNotFrozen, PoolNotGated
+from segmented.errors import InvalidInput, PoolNotFrozen, PoolNotGated
 from segmented.keys import shard_keys
 from segmented.models import Frozen, Thawed, Verified
+from segmented.models.pools import ThawGated
 from segmented.protocol.pool.foreign import pool_state
 from segmented.protocol.pool.wire import SCAN_COUNT, keys_of, kind_of
 from segmented.protocol.wire import Call, Codec, plain_call, position, script_call, text
@@ -61,8 +62,9 @@ def _encode_freeze(operation: op.FreezePool) -> Call:
 
 
 def _decode_freeze(operation: op.FreezePool, reply: Reply) -> Frozen:
-    if kind_of(operation.sku, reply) == "late":
+    if text(reply[0]) == "late":
         raise another_epoch(operation.sku, operation.epoch, int(reply[1]))
+    kind_of(operation.sku, reply)
     return Frozen(operation.sku, found=(int(reply[1]), int(reply[2])), seen=position(text(reply[3])))
 
 
@@ -82,7 +84,7 @@ def _decode_thaw(operation: op.ThawPool, reply: Reply) -> Thawed | None:
         case "sells":
             raise PoolNotFrozen(sku)
         case "gated":
-            raise PoolGated(sku, None)
+            raise ThawGated(sku)
         case "not_gated":
             raise PoolNotGated(sku)
         case "late":
@@ -97,8 +99,26 @@ def _decode_thaw(operation: op.ThawPool, reply: Reply) -> Thawed | None:
     return Thawed(pool_state(sku, reply[1]), replay=text(reply[2]) == "1")
 
 
+def _encode_recount(operation: op.RecountPool) -> Call:
+    counted = (operation.reserved, operation.confirmed, operation.restocked, operation.withdrawn)
+    head = (*counted, operation.segment_count, operation.sequence)
+    return script_call("recount_pool", keys_of(operation.sku), *head, *operation.before)
+
+
+def _decode_recount(operation: op.RecountPool, reply: Reply) -> bool:
+    match text(reply[0]):
+        case "sells":
+            raise PoolNotFrozen(operation.sku)
+        case "not_gated":
+            raise PoolNotGated(operation.sku)
+        case "outrun":
+            return False
+    kind_of(operation.sku, reply)
+    return True
+
+
 def _encode_verify(operation: op.VerifyPool) -> Call:
-    numbers = (operation.epoch, operation.sequence, operation.server)
+    numbers = (operation.epoch, operation.sequence, operation.turn)
     return script_call("verify_pool", keys_of(operation.sku), *numbers)
 
 
@@ -131,6 +151,7 @@ def _decode_scan_holds(_: op.ScanHolds, reply: Reply) -> tuple[int, tuple[str, .
 CODECS: Final = {
     op.FreezePool: Codec(_encode_freeze, _decode_freeze),
     op.VerifyPool: Codec(_encode_verify, _decode_verify),
+    op.RecountPool: Codec(_encode_recount, _decode_recount),
     op.ThawPool: Codec(_encode_thaw, _decode_thaw, sight=_sight_of_thawed),
     op.ScanHolds: Codec(_encode_scan_holds, _decode_scan_holds),
 }

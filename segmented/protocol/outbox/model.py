@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from segmented import protocol as op
 from segmented.errors import OrderMismatch, OrderUnknown, SegmentedError
 from segmented.models import Busy, Closed, Order, Reserved, Settled, SoldOut
+from segmented.models.pools import EpochEnded
 from segmented.models.submitted import (
     SUBMITTED_UNTIL_MS,
     BegunOrder,
@@ -111,6 +112,9 @@ class OutboxModel(OutboxUpkeep):
 
     def take(self, operation: op.TakeOrders) -> TakenOrders:
         """Begin to process the orders of one message, in as many steps as their number and their parts need."""
+        pool = self.found(operation.sku)
+        if pool.gated and operation.epoch not in {None, pool.epoch}:
+            raise EpochEnded(pool.sku, pool.epoch)
         taken = self._take_some(_Envelope(operation))
         while left := operation.order_ids[len(taken.orders) :]:
             for busy in taken.orders:
@@ -160,7 +164,7 @@ class OutboxModel(OutboxUpkeep):
         self, pool: ModelPool, envelope: _Envelope, order_id: str
     ) -> Settled | Busy | TooManyOthers | Dead | SegmentedError | None:
         """Return the reason against processing an order; None if it is begun, or refused."""
-        record, entry = pool.orders.get(order_id), pool.entries.get(order_id, Entry())
+        record, entry = pool.binding(order_id), pool.entries.get(order_id, Entry())
         operation, now_ms = envelope.asked, self._now_ms()
         is_own = entry.worker == operation.holder_id
         if record is not None and record.state != "reserved":
@@ -269,6 +273,7 @@ class OutboxModel(OutboxUpkeep):
         lines = [replace(entry_of(one), note="limit" if one.order_id in limited else "") for one in records]
         sequence = self.append(pool, kind, lines)
         for record in records:
+            pool.undone.discard(record.order_id)
             pool.orders[record.order_id] = replace(record, sequence=sequence)
 
     def _begun(self, pool: ModelPool, envelope: _Envelope, order_id: str) -> BegunOrder:

@@ -65,7 +65,7 @@ class OutboxUpkeep(PoolModel):
         """Give orders back unfinished."""
         pool, buried = self.found(operation.sku), 0
         for order_id in operation.order_ids:
-            record, entry = pool.orders.get(order_id), pool.entries.get(order_id, Entry())
+            record, entry = pool.binding(order_id), pool.entries.get(order_id, Entry())
             is_undecided = record.state == "reserved" if record else entry.order is not None
             if (
                 order_id not in pool.outbox
@@ -103,7 +103,7 @@ class OutboxUpkeep(PoolModel):
         due: list[tuple[str, int]] = []
         buried: list[str] = []
         for _, order_id in waiting[: operation.limit]:
-            record, entry = pool.orders.get(order_id), pool.entries.get(order_id, Entry())
+            record, entry = pool.binding(order_id), pool.entries.get(order_id, Entry())
             is_reserved = record is not None and record.state == "reserved"
             if not is_reserved and (record is not None or entry.order is None):
                 pool.leave_outbox(order_id, is_dead_kept=True)
@@ -160,7 +160,7 @@ class OutboxUpkeep(PoolModel):
         if order_id not in pool.dead:
             return None
         _, _, _, order = pool.dead.pop(order_id)
-        record = pool.orders.get(order_id)
+        record = pool.binding(order_id)
         if record is not None and record.state != "reserved":
             return settled_answer(record, replay=True)
         if record is None and order is None:
@@ -198,6 +198,7 @@ class OutboxUpkeep(PoolModel):
 
 def _submitted(pool: ModelPool, order_id: str, now_ms: int) -> Submitted:
     record, entry = pool.record_of(order_id), pool.entries.get(order_id) or Entry()
+    record = None if pool.queued(order_id) else record  # it was undone, and is queued again
     begun, reason = entry.begun, entry.reason
     state: SubmittedState = "queued" if entry.order else "unknown"
     if record is not None:

@@ -46,6 +46,10 @@ class TakeOrders(Operation[TakenOrders]):
     begun_max: int
     above: int = 0
     """The order database has accepted this token: take a higher one."""
+    epoch: int | None = None
+    """The epoch in which the worker has asked the order database for these orders: raises EpochEnded if a gated pool is
+    in another one. None: not compared.
+    """
     earlier: int = 0
     """How many orders of the message earlier steps have answered."""
     lease: tuple[int, int] | None = None

@@ -2,13 +2,14 @@
 -- uses shared/pool.lua
 -- uses shared/outbox.lua
 -- Give submitted orders back unfinished: they are published again after a while. A failure that was not the order's fault
--- ("0") does not count as begun. An order that another worker has taken is left alone.
+-- ("0") does not count as begun. An order that another worker has taken is left alone. A frozen pool answers this, too:
+-- a loss is no failure of the orders in hand.
 -- ARGV     1 delay_ms   2 counts ("1": the order itself failed)   3 begun_max   4 reason (one line, no tabs)
 --          5 holder_id   6 hold_ms (of buried orders)   7 on: order ids, at most 1,000
 -- answers  {"missing"}   {"put_off", number buried: begun too often}
 local delay_ms, counts, begun_max = tonumber(ARGV[1]), ARGV[2] == '1', tonumber(ARGV[3])
 local reason, holder_id, hold_until = ARGV[4], ARGV[5], digits(now_ms + tonumber(ARGV[6]))
-local pool = read_pool()
+local pool = read_numbers() or read_pool()
 if not pool then
   return { 'missing' }
 end
@@ -20,7 +21,8 @@ local raws, entries = redis.call('HMGET', ORDERS, unpack(ids)), redis.call('HMGE
 local scores = redis.call('ZMSCORE', OUTBOX, unpack(ids))
 local buried, notes, places, due = 0, {}, {}, digits(now_ms + delay_ms)
 for index, id in ipairs(ids) do
-  local record, entry = raws[index] and parsed(raws[index]), entry_of(entries[index])
+  local raw, entry = binding(raws[index], id), entry_of(entries[index])
+  local record = raw and parsed(raw)
   local is_undecided = record and record.state == 'r' or not record and entry.quantity
   if scores[index] and is_undecided and (entry.worker == '' or entry.worker == holder_id) then
     if not counts and entry.worker ~= '' then

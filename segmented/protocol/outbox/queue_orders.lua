@@ -38,7 +38,7 @@ end
 for index, id in ipairs(ids) do
   local quantity, customer = tonumber(ARGV[3 * index]), ARGV[3 * index + 1]
   local entry = queued_here[id] or entry_of(entries[index])
-  if raws[index] then
+  if raws[index] and not is_undone(raws[index]) then
     answers[index] = known(id, parsed(raws[index]), quantity, customer)
   elseif entry.quantity then
     local is_same = entry.quantity == quantity and entry.customer == customer

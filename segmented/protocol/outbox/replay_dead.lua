@@ -24,7 +24,7 @@ local function publish(id, entry)
 end
 
 for index, id in ipairs(ARGV) do
-  local note, raw = notes[index], notes[index] and raws(index)
+  local note, raw = notes[index], notes[index] and binding(raws(index), id)
   local record = raw and parsed(raw)
   if not note or is_done[id] then
     answers[index] = 'unknown'

@@ -29,9 +29,9 @@ if #due > 0 then
   local raws, entries = redis.call('HMGET', ORDERS, unpack(due)), redis.call('HMGET', ENTRIES, unpack(due))
   local places, notes = {}, {}
   for index, id in ipairs(due) do
-    local is_reserved = raws[index] and string.sub(raws[index], 1, 1) == 'r'
-    local entry = entry_of(entries[index])
-    if not is_reserved and (raws[index] or not entry.quantity) then
+    local raw, entry = binding(raws[index], id), entry_of(entries[index])
+    local is_reserved = raw and string.sub(raw, 1, 1) == 'r'
+    if not is_reserved and (raw or not entry.quantity) then
       left[#left + 1] = id
     elseif entry.begun >= begun_max then
       bury(id, entry, hold_until)

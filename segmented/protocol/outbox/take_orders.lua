@@ -9,9 +9,11 @@
 -- ARGV     1 holder_id (of this message's worker)   2 ttl_ms   3 hold_ms (of orders that leave the outbox)
 --          4 work_ms (after which the outbox may publish them again, and another worker may begin)
 --          5 begun_max   6 above (a token that the database has accepted: the new one is higher)
---          7 earlier (how many orders of this message earlier steps have answered)   8 segment and 9 fence that one of
---          these took for it ("" if none did)   10 on: order ids, at most 1,000, each once
+--          7 epoch (in which the worker has asked the order database for these orders; "" without one)
+--          8 earlier (how many orders of this message earlier steps have answered)   9 segment and 10 fence that one of
+--          these took for it ("" if none did)   11 on: order ids, at most 1,000, each once
 -- answers  {"missing"}   the pool is not open
+--          {"late", epoch}   it is in another epoch: an earlier one may have sold the orders
 --          {"taken", epoch, sequence, free_in_ms, lines}   ("taken_gated" if an order database decides the pool's orders)
 --          one line per order, separated by newlines, with tabs inside. Fewer lines than orders: the others need another
 --          call, since a step answers 200 orders, or fewer with many parts.
@@ -31,12 +33,15 @@ local pool = read_pool()
 if not pool then
   return { 'missing' }
 end
+if pool.is_gated and ARGV[7] ~= '' and ARGV[7] ~= pool.epoch then
+  return { 'late', pool.epoch }
+end
 local TAKE_WORK = 5
 local ids = {}
-for index = 10, #ARGV do
-  ids[index - 9] = ARGV[index]
+for index = 11, #ARGV do
+  ids[index - 10] = ARGV[index]
 end
-local message_size = tonumber(ARGV[7]) + #ids
+local message_size = tonumber(ARGV[8]) + #ids
 local raws, entries = raws_of(ids), redis.call('HMGET', ENTRIES, unpack(ids))
 local waiting = redis.call('ZMSCORE', OUTBOX, unpack(ids))
 local was_dead = redis.call('HLEN', DEAD) > 0 and redis.call('HMGET', DEAD, unpack(ids)) or {}
@@ -52,10 +57,10 @@ end
 local function has_segment()
   if not has_looked then
     has_looked = true
-    is_earlier = ARGV[8] ~= '' and redis.call('MGET', lock_of(tonumber(ARGV[8])))[1] == holder_id
-    segment = is_earlier and tonumber(ARGV[8]) or take_free_segment(pool, holder_id, ttl_ms)
+    is_earlier = ARGV[9] ~= '' and redis.call('MGET', lock_of(tonumber(ARGV[9])))[1] == holder_id
+    segment = is_earlier and tonumber(ARGV[9]) or take_free_segment(pool, holder_id, ttl_ms)
     if is_earlier then
-      holders[segment], fence = holder_id, ARGV[9]
+      holders[segment], fence = holder_id, ARGV[10]
     elseif segment then
       holders[segment] = holder_id
       fence = next_fence(pool, above)
@@ -138,7 +143,7 @@ for index, id in ipairs(ids) do
     break
   end
   answered = index
-  local raw = raws(index)
+  local raw = binding(raws(index), id)
   local record, entry = raw and (due_so_far > 0 and read_order(id) or parsed(raw)), entry_of(entries[index])
   work = work + TAKE_WORK
   if record then

@@ -100,6 +100,7 @@ def _encode_take(operation: op.TakeOrders) -> Call:
         operation.work_ms,
         operation.begun_max,
         operation.above,
+        "" if operation.epoch is None else operation.epoch,
         operation.earlier,
         *(operation.lease or ("", "")),
     )
@@ -215,6 +216,8 @@ def _submitted(order_id: str, raw: Reply, entry: Reply, due: Reply, dead: Reply,
     begun, published, quantity, customer, reason, until, worker = fields[:7]
     record = None if raw is None else order_record(order_id, raw, _time(hold))
     state: SubmittedState = "queued" if quantity else "unknown"
+    if record is not None and quantity and text(raw).startswith("v"):
+        record = None  # it was undone, and is queued again
     if record is not None:
         state = record.state
     dead_fields = readable(dead).split("\t") if dead is not None else []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from segmented import protocol as op
 from segmented.errors import OrderQueued, OrderUnknown, PoolDrifted, PoolGated, SegmentedError
 from segmented.models import OrderState, Settled, Superseded
+from segmented.models.pools import EpochEnded
 from segmented.protocol.pool.orders_wire import lines_of, settled_line, woken_by
 from segmented.protocol.pool.wire import keys_of, kind_of
 from segmented.protocol.wire import Call, Codec, load_script, text
@@ -23,7 +24,13 @@ SETTLED: Final = frozenset({"settled", b"settled"})
 
 def _encode_settle(operation: op.SettleMany) -> Call:
     holder_id = operation.holder_id
-    flags = _flags(decided=operation.decided, idle=operation.idle, unheard=operation.unheard)
+    flags = _flags(
+        operation.epoch,
+        decided=operation.decided,
+        idle=operation.idle,
+        unheard=operation.unheard,
+        sold_before=operation.sold_before,
+    )
     head = (operation.state, flags, "1" if holder_id is None else "2")
     if holder_id is None:
         return Call(load_script("settle"), keys_of(operation.sku), (*head, *operation.order_ids))
@@ -31,8 +38,11 @@ def _encode_settle(operation: op.SettleMany) -> Call:
     return Call(load_script("settle"), keys_of(operation.sku), (*head, *orders))
 
 
-def _flags(*, decided: bool, idle: bool = False, unheard: bool = False) -> str:
-    return "d" * decided + "i" * idle + "u" * unheard or "0"
+def _flags(
+    epoch: int | None = None, *, decided: bool, idle: bool = False, unheard: bool = False, sold_before: bool = False
+) -> str:
+    stored = "" if not decided else "d" if epoch is None else f"d{epoch}"
+    return stored + "i" * idle + "u" * unheard + "s" * sold_before or "0"
 
 
 def _ended(
@@ -48,7 +58,7 @@ def _ended(
         if found is None:
             kind, *fields = line.split("\t")
             if kind != "done":
-                answers.append(_not_ended(sku, state, order_id, kind, fields))
+                answers.append(_not_ended(sku, state, order_id, kind, fields, int(reply[3])))
                 continue
             quantity, segment, fence = (*fields, "")[:3]
             found = done[line] = int(quantity), int(segment), int(fence) if fence else None
@@ -57,7 +67,7 @@ def _ended(
 
 
 def _not_ended(
-    sku: str, state: OrderState, order_id: str, kind: str, fields: Sequence[str]
+    sku: str, state: OrderState, order_id: str, kind: str, fields: Sequence[str], epoch: int
 ) -> Settled | Superseded | SegmentedError | None:
     match kind:
         case "settled":
@@ -70,6 +80,8 @@ def _not_ended(
             return OrderQueued(order_id)
         case "gated":
             return PoolGated(sku, order_id, "store" if state == "confirmed" else "void")
+        case "late":
+            return EpochEnded(sku, epoch)
         case "drifted":
             return PoolDrifted(sku)
         case _:
@@ -77,7 +89,8 @@ def _not_ended(
 
 
 def _decode_settle(operation: op.SettleMany, reply: Reply) -> tuple[Settled | SegmentedError | None, ...]:
-    answers = _ended(operation.sku, operation.state, operation.order_ids, reply)
+    state: OrderState = "confirmed" if operation.sold_before else operation.state
+    answers = _ended(operation.sku, state, operation.order_ids, reply)
     return tuple(None if isinstance(answer, Superseded) else answer for answer in answers)
 
 
@@ -96,7 +109,8 @@ def _one(sku: str, state: OrderState, order_id: str, reply: Reply) -> Settled | 
 
 
 def _encode_confirm(operation: op.Confirm) -> Call:
-    arguments = ("confirmed", _flags(decided=operation.stored), "2", operation.order_id, operation.holder_id or "")
+    flags = _flags(operation.epoch, decided=operation.stored)
+    arguments = ("confirmed", flags, "2", operation.order_id, operation.holder_id or "")
     return Call(load_script("settle"), keys_of(operation.sku), arguments)
 
 

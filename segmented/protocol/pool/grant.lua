@@ -7,7 +7,7 @@
 --          9 above (a token that a resource has accepted: the new one is higher)
 -- answers  {"missing"}    the pool is not open
 --          {line}         as reserve.lua has them: mismatch, settled, closed, nobody, limit, sold_out, busy, drifted
---          {"sold_out", available, reserved, sequence, "1"}   refused before, and kept
+--          {"sold_out", available, reserved, sequence, epoch}   refused before, and kept
 --          {"busy", sequence, free_in_ms}   no segment is free
 --          {"in_hand", sequence, free_in_ms}   another holder's lease on this order is alive
 --          {"granted", epoch, segment, quantity, parts, fence, sequence, free_in_ms, replay}
@@ -43,7 +43,7 @@ if record then
     return { refusal_line(pool, 'sold_out') }
   end
   if record.state == 'f' then
-    return { 'sold_out', digits(pool.available), digits(pool.reserved), digits(record.sequence), '1' }
+    return { 'sold_out', digits(pool.available), digits(pool.reserved), digits(record.sequence), pool.epoch }
   end
   if record.state ~= 'r' then
     return { settled_line(record) }

@@ -105,7 +105,7 @@ class PoolModel(PoolDeciding):
             if room.is_full:
                 break
             try:
-                record = self._taken_before(pool, order)
+                record = self._known(pool, order)
             except OrderMismatch as error:
                 answers.append(error)
                 continue
@@ -158,7 +158,7 @@ class PoolModel(PoolDeciding):
     def grant(self, operation: op.Grant) -> Granted | SoldOut | Busy | Settled | Closed | LimitReached:
         """Take units and a segment's lock."""
         pool, order = self.found(operation.sku), operation.order
-        record = self._taken_before(pool, order)
+        record = self._known(pool, order)
         quantity = 0
         # 1. a known order
         if record is not None:
@@ -245,10 +245,6 @@ class PoolModel(PoolDeciding):
             return min(wanted, left)
         return LimitReached(order.order_id, wanted, customer_id, limit, has)
 
-    def _taken_before(self, pool: ModelPool, order: Order) -> OrderRecord | None:
-        """Return the record of a known order; the id of one whose caller was gone can be used again."""
-        return None if order.order_id in pool.undone else self._known(pool, order)
-
     def _take(self, pool: ModelPool, record: OrderRecord) -> OrderRecord:
         pool.undone.discard(record.order_id)
         pool.available -= record.quantity
@@ -279,7 +275,8 @@ class PoolModel(PoolDeciding):
     ) -> Granted | SoldOut | Busy | Settled | None:
         """Answer a repeat; None if the order's lease has expired, or it never had one."""
         if record.state == "refused":
-            return SoldOut(record.order_id, record.asked, pool.available, pool.reserved, record.sequence, replay=True)
+            numbers = (pool.available, pool.reserved, record.sequence)
+            return SoldOut(record.order_id, record.asked, *numbers, replay=True, epoch=pool.epoch)
         if record.state != "reserved":
             return settled_answer(record, replay=True)
         lease = self._lease(pool, record)

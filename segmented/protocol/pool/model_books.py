@@ -18,7 +18,7 @@ from segmented.errors import (
     PoolInShards,
 )
 from segmented.keys import shard_keys
-from segmented.ledger_lines import UNHEARD, line_of, step_of
+from segmented.ledger_lines import SOLD_BEFORE, UNHEARD, line_of, step_of
 from segmented.models import (
     PINNED_UNTIL_MS,
     UNITS_MAX,
@@ -38,6 +38,7 @@ from segmented.models import (
     SoldOut,
     TooFew,
 )
+from segmented.models.pools import EpochEnded
 from segmented.models.shards import no_keys_of
 from segmented.protocol.pool.model_records import (
     ModelPool,
@@ -181,7 +182,7 @@ class PoolBooks:
 
     def restock(self, operation: op.Restock) -> Restocked | Closed:
         """Add units, once per change id."""
-        pool = self.found(operation.sku)
+        pool = self._in_epoch(operation)
         if before := self._changed_before(pool, operation.change_id, "restocked", operation.units):
             return before
         if pool.is_closed:
@@ -198,7 +199,7 @@ class PoolBooks:
 
     def withdraw(self, operation: op.Withdraw) -> Restocked | TooFew:
         """Remove free units, once per change id."""
-        pool = self.found(operation.sku)
+        pool = self._in_epoch(operation)
         if before := self._changed_before(pool, operation.change_id, "withdrawn", operation.units):
             return before
         if pool.available < operation.units:
@@ -234,6 +235,12 @@ class PoolBooks:
         pool.is_closed = True
         self.append(pool, "closed", [pool_entry(pool.available, ())])
         return PoolClosed(pool.state(), replay=False)
+
+    def _in_epoch(self, operation: op.Restock | op.Withdraw) -> ModelPool:
+        pool = self.found(operation.sku)
+        if operation.epoch not in {None, pool.epoch}:
+            raise EpochEnded(pool.sku, pool.epoch)
+        return pool
 
     def _changed_before(self, pool: ModelPool, change_id: str, kind: EntryKind, units: int) -> Restocked | None:
         before = pool.changes.get(change_id)
@@ -290,6 +297,7 @@ class PoolBooks:
         *,
         keeps: Collection[str] = (),
         unheard: bool = False,
+        sold_before: bool = False,
     ) -> list[OrderRecord]:
         """End reservations in one step; the segments of the orders in `keeps` stay with their holders."""
         for record in records:
@@ -300,11 +308,14 @@ class PoolBooks:
             pool.reserved -= record.quantity
             if record.order_id not in keeps:
                 self._free(pool, record)
-        note = UNHEARD if unheard else ""
+        note = UNHEARD if unheard else SOLD_BEFORE if sold_before else ""
         sequence = self.append(pool, state, [replace(entry_of(record), note=note) for record in records])
         if unheard:
             pool.undone.update(record.order_id for record in records)
-        settled = [replace(record, state=state, sequence=sequence) for record in records]
+        if sold_before:
+            pool.sold_before.update(record.order_id for record in records)
+        told: OrderState = "confirmed" if sold_before else state
+        settled = [replace(record, state=told, sequence=sequence) for record in records]
         for record in settled:
             pool.orders[record.order_id] = record
             pool.holds.pop(record.order_id, None)
@@ -328,7 +339,7 @@ class PoolBooks:
             return None
         if is_more_due:
             return Busy(order.order_id, pool.sequence, 0)
-        return SoldOut(order.order_id, order.quantity, pool.available, pool.reserved, pool.sequence)
+        return SoldOut(order.order_id, order.quantity, pool.available, pool.reserved, pool.sequence, epoch=pool.epoch)
 
     def give_back_some(self, pool: ModelPool, room: Room) -> bool:
         """Expire some due holds before an order is refused; True if more may be due."""
@@ -373,7 +384,8 @@ class PoolBooks:
         return self._found(sku, order_id)
 
     def _known(self, pool: ModelPool, order: Order) -> OrderRecord | None:
-        record = pool.orders.get(order.order_id)
+        """Return the record of an order, or None; the id of one whose caller was gone can be used again."""
+        record = None if order.order_id in pool.undone else pool.orders.get(order.order_id)
         if record is not None and not record.is_of(order):
             raise OrderMismatch(order.order_id)
         if pool.queued(order.order_id) not in (None, order):

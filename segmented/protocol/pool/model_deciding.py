@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from segmented.errors import OrderQueued, OrderUnknown, PoolGated, SegmentedError
 from segmented.models import OrderRecord, Settled, Superseded
+from segmented.models.pools import EpochEnded
 from segmented.protocol.pool.model_books import ORDER_WORK, PoolBooks, Room
 from segmented.protocol.pool.model_records import ModelPool, is_plain, new_record, part_count, settled_answer
 
@@ -23,6 +24,10 @@ class PoolDeciding(PoolBooks):
 
     def confirm(self, operation: op.Confirm) -> Settled:
         """Confirm an order."""
+        pool = self.found(operation.sku)
+        known = pool.binding(operation.order_id)
+        if _is_late(pool, operation, known):
+            raise EpochEnded(pool.sku, pool.epoch)
         pool, record = self._found_to_end(operation.sku, operation.order_id)
         answer = self._undecided(pool, record, "confirmed", operation.holder_id, decided=operation.stored)
         if isinstance(answer, SegmentedError):
@@ -71,11 +76,14 @@ class PoolDeciding(PoolBooks):
             if operation.idle and self._is_in_hand(pool, order_id):
                 found.append(ALIVE)
                 continue
-            record = pool.orders.get(order_id)
+            record = pool.binding(order_id)
             if record is not None and not self._ends_plainly(pool, record, operation, ending):
                 room.work += ORDER_WORK + part_count(record)
+            is_late = _is_late(pool, operation, record)
             record = record or (_queued_record(pool, order_id) if operation.state == "cancelled" else None)
-            if record is None:
+            if is_late:
+                found.append(EpochEnded(pool.sku, pool.epoch))
+            elif record is None:
                 found.append(OrderQueued(order_id) if pool.queued(order_id) else OrderUnknown(order_id))
             elif order_id in ending:
                 found.append(REPEATED)
@@ -87,10 +95,7 @@ class PoolDeciding(PoolBooks):
         settled = self._settled_many(pool, operation, ending)
         answers: list[Settled | SegmentedError | None] = []
         for order_id, one in zip(operation.order_ids, found, strict=False):
-            if one is None or one == REPEATED:
-                answers.append(settled_answer(settled[order_id], replay=one is not None))
-            else:
-                answers.append(one if isinstance(one, Settled | SegmentedError) else None)
+            answers.append(_answer(settled.get(order_id), one))
         return answers
 
     def _is_in_hand(self, pool: ModelPool, order_id: str) -> bool:
@@ -105,7 +110,8 @@ class PoolDeciding(PoolBooks):
         holder_id = operation.holder_id
         keeps = [order_id for order_id, record in ending.items() if holder_id not in {None, record.holder_id}]
         records = list(ending.values())
-        ended = self._settle(pool, records, operation.state, keeps=keeps, unheard=operation.unheard)
+        noted = {"unheard": operation.unheard, "sold_before": operation.sold_before}
+        ended = self._settle(pool, records, operation.state, keeps=keeps, **noted)
         return {record.order_id: record for record in ended}
 
     def _ends_plainly(
@@ -114,7 +120,8 @@ class PoolDeciding(PoolBooks):
         """Return whether a reservation can be ended with others that are alike."""
         order_id = record.order_id
         is_due = operation.state != "expired" or pool.holds.get(order_id, 0) <= self._now_ms()
-        may_end = (operation.decided or not pool.gated) and not operation.unheard
+        is_noted = operation.unheard or operation.sold_before
+        may_end = (operation.decided or not pool.gated) and not is_noted and not _is_late(pool, operation, record)
         return may_end and is_due and operation.holder_id is None and order_id not in ending and is_plain(record)
 
     def _settled_one(
@@ -148,6 +155,22 @@ class PoolDeciding(PoolBooks):
         if pool.gated and not decided:
             return PoolGated(pool.sku, record.order_id, "store" if state == "confirmed" else "void")
         return None
+
+
+def _answer(
+    ended: OrderRecord | None, found: Settled | Superseded | SegmentedError | str | None
+) -> Settled | SegmentedError | None:
+    """Return the answer of one order of many: what was found, or how the step ended it."""
+    if ended is not None and (found is None or found == REPEATED):
+        return settled_answer(ended, replay=found is not None)
+    return found if isinstance(found, Settled | SegmentedError) else None
+
+
+def _is_late(pool: ModelPool, operation: op.Confirm | op.SettleMany, record: OrderRecord | None) -> bool:
+    """Return whether an order is to be confirmed that was stored before the pool's epoch, which has not ended it."""
+    is_confirm = getattr(operation, "state", "confirmed") == "confirmed"
+    is_earlier = operation.epoch is not None and operation.epoch < pool.epoch
+    return is_confirm and is_earlier and (record is None or record.state == "reserved")
 
 
 def _queued_record(pool: ModelPool, order_id: str) -> OrderRecord | None:

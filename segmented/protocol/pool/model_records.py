@@ -60,6 +60,8 @@ class ModelPool:
     """Set while the pool is being archived."""
     frozen: tuple[int, int] | None = None
     """Epoch and sequence number that were seen, if the pool is frozen."""
+    is_verified: bool = True
+    """Whether a gated pool was compared with its order database since it was thawed."""
     lost: int = 0
     """Units that count as confirmed since a thaw although the pool has no orders for them."""
     relayed: tuple[int, int] | None = None
@@ -100,6 +102,8 @@ class ModelPool:
     entries: dict[str, Entry] = field(default_factory=dict)
     undone: set[str] = field(default_factory=set)
     """Orders cancelled for callers that were gone: their ids can be used again."""
+    sold_before: set[str] = field(default_factory=set)
+    """Orders cancelled because an earlier epoch sold them: callers learn that they are confirmed."""
     dead: dict[str, tuple[int, int, str, Order | None]] = field(default_factory=dict)
     """Dead order -> how often it was begun, when and why it became dead, and its request if it was queued."""
     swept_under: int = 0
@@ -172,7 +176,12 @@ class ModelPool:
     def queued(self, order_id: str) -> Order | None:
         """Return the request of an order that no worker has decided yet."""
         entry = self.entries.get(order_id)
-        return entry.order if entry and order_id not in self.orders else None
+        is_free = order_id not in self.orders or order_id in self.undone
+        return entry.order if entry and is_free else None
+
+    def binding(self, order_id: str) -> OrderRecord | None:
+        """Return the record that answers for an order; one that was undone is queued again as if for the first time."""
+        return None if self.queued(order_id) else self.orders.get(order_id)
 
     def leave_outbox(self, order_id: str, *, is_dead_kept: bool = False) -> None:
         """Stop publishing an order: it is decided."""
@@ -295,11 +304,12 @@ def as_of_now(pool: ModelPool, answer: AnswerT) -> AnswerT | SoldOut | Busy:
 
 
 def settled_answer(record: OrderRecord, *, replay: bool) -> Settled:
-    """Answer with an order's final state."""
+    """Answer with an order's final state; one that was sold before had perhaps no units here yet."""
+    is_sold = record.state == "confirmed"
     return Settled(
         order_id=record.order_id,
         state=record.state,
-        quantity=record.quantity,
+        quantity=record.quantity or (record.asked if is_sold else 0),
         segment=record.segment,
         fencing_token=record.fencing_token,
         sequence=record.sequence,

@@ -141,6 +141,10 @@ class Confirm(Operation[Settled]):
     order_id: str
     holder_id: str | None = None
     stored: bool = False
+    epoch: int | None = None
+    """The epoch in which the database has stored it: raises EpochEnded if the pool is in a later one, and has counted
+    it; None: not compared.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +193,10 @@ class SettleMany(Operation[tuple[Settled | SegmentedError | None, ...]]):
     """Leave alone submitted orders that a worker has in hand."""
     unheard: bool = False
     """As for `Cancel`."""
+    epoch: int | None = None
+    """As for `Confirm`; EpochEnded takes the answer's place."""
+    sold_before: bool = False
+    """Cancelled because the database sold these orders in an earlier epoch: callers learn that they are confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +214,8 @@ class Restock(Operation[Restocked | Closed]):
     sku: str
     change_id: str
     units: int
+    epoch: int | None = None
+    """The epoch in which an order database has begun the change: raises EpochEnded if the pool is in another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +225,8 @@ class Withdraw(Operation[Restocked | TooFew]):
     sku: str
     change_id: str
     units: int
+    epoch: int | None = None
+    """As for `Restock`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,8 +71,8 @@ def _refused(sku: str, order: Order, line: str) -> SoldOut | Busy | Settled | Cl
     order_id = order.order_id
     match kind:
         case "sold_out":
-            available, reserved, sequence = map(int, fields)
-            return SoldOut(order_id, order.quantity, available, reserved, sequence)
+            available, reserved, sequence, epoch = map(int, fields)
+            return SoldOut(order_id, order.quantity, available, reserved, sequence, epoch=epoch)
         case "settled":
             return settled_line(order_id, fields)
         case "busy":
@@ -228,8 +228,8 @@ def _not_granted(operation: op.Grant, reply: Reply) -> SoldOut | Busy | Settled 
     if kind in {"busy", "in_hand"}:
         return Busy(order.order_id, int(reply[1]), optional_number(reply[2]), is_in_hand=kind == "in_hand")
     if kind == "sold_out":
-        available, reserved, sequence = map(int, reply[1:4])
-        return SoldOut(order.order_id, order.quantity, available, reserved, sequence, replay=True)
+        available, reserved, sequence, epoch = map(int, reply[1:5])
+        return SoldOut(order.order_id, order.quantity, available, reserved, sequence, replay=True, epoch=epoch)
     answer = _refused(operation.sku, order, kind)
     if isinstance(answer, SegmentedError):
         raise answer

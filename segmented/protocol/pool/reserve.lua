@@ -17,7 +17,7 @@
 --            limit, units a customer may have, units that this one has
 --            busy, sequence, 0   more holds are due than one step gives back, for this order or an earlier one: ask again
 --            drifted      the units of the segments do not add up to the total: written to from outside
---            sold_out, available, reserved, sequence   the pool's numbers after the whole call
+--            sold_out, available, reserved, sequence, epoch   the pool's numbers after the whole call
 --            segment, quantity, parts   taken, at the answer's sequence; `parts` may be missing
 local hold_until = ARGV[4] == '' and digits(now_ms + tonumber(ARGV[1])) or SUBMITTED_UNTIL
 local is_partial, width = ARGV[2] == '1', tonumber(ARGV[3])
@@ -141,7 +141,7 @@ for index, id in ipairs(ids) do
   local raw = not at and raws(index)
   if at then
     answers[index] = repeated_here(at, quantity, customer)
-  elseif raw and string.sub(raw, 1, 1) ~= 'v' then
+  elseif raw and not is_undone(raw) then
     -- it may have expired in this call, to make room for an earlier order
     local record = due_so_far > 0 and read_order(id) or parsed(raw)
     note_work(record)

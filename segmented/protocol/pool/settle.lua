@@ -8,8 +8,9 @@
 -- whose lease has expired must not cancel its successor's order.
 -- "expired" gives them back if the hold has expired and no lease is alive.
 -- ARGV     1 state   2 flags ("0" for none): d(ecided): the order database of this pool has stored, or voided, these
---            orders; i(dle): only orders that no worker has in hand; u(nheard): cancelled for a caller that is gone, so
---            that the id can be used again
+--            orders, with the epoch in which it has stored them, if it is known ("d2"); i(dle): only orders that no
+--            worker has in hand; u(nheard): cancelled for a caller that is gone, so that the id can be used again;
+--            s(old): cancelled because the order database sold them in an earlier epoch
 --          3 width ("2", or "1": no holder ids)
 --          then for each order, at most 1,000: order_id, holder_id ("" for any holder; absent at width 1)
 -- answers  {"missing"}   the pool is not open
@@ -22,13 +23,16 @@
 --            superseded, fence   cancelled: another holder has it
 --            alive        expired: not yet; idle: a worker has it in hand
 --            gated        the order database must store (confirmed) or void it first
+--            late         confirmed: stored in an earlier epoch than the pool is in, whose numbers count it already
 --            drifted      its segment's units cannot be read: written to from outside
 --            done, quantity, segment, fence   ended now, at the answer's sequence
-local state, is_decided, is_unheard = ARGV[1], string.find(ARGV[2], 'd', 1, true), string.find(ARGV[2], 'u', 1, true)
+local state, is_decided = ARGV[1], string.find(ARGV[2], 'd', 1, true)
+local noted = string.find(ARGV[2], 'u', 1, true) and 'v' or string.find(ARGV[2], 's', 1, true) and 's' or nil
 local pool = read_pool()
 if not pool then
   return { 'missing' }
 end
+local is_late = state == 'confirmed' and tonumber(string.match(ARGV[2], 'd(%d+)') or pool.epoch) < tonumber(pool.epoch)
 local ids, holders, width = {}, {}, tonumber(ARGV[3])
 for index = 4, #ARGV, width do
   local place = (index - 4) / width + 1
@@ -41,7 +45,7 @@ local entries = string.find(ARGV[2], 'i', 1, true) and has_entries and redis.cal
 
 local answers, done_ids, done_records, keeps, seen = {}, {}, {}, {}, {}
 local is_gated = pool.is_gated and not is_decided
-local ends_plain = not is_gated and not is_unheard
+local ends_plain = not is_gated and not noted and not is_late
 
 local ENDED_AS = { confirmed = { c = true }, cancelled = { x = true, v = true }, expired = { e = true } }
 local is_told = {} -- order id -> true once its answer was given: a second one is a repeat
@@ -68,6 +72,9 @@ local function decide(index, id, record)
   if record.state ~= 'r' or seen[id] then
     return ended_before(index, id, record, is_holders)
   end
+  if is_late then
+    return 'late'
+  end
   if state == 'cancelled' and not is_holders then
     return 'superseded\t' .. (record.fence ~= '' and record.fence or '0')
   end
@@ -83,7 +90,8 @@ local function decide(index, id, record)
   seen[id] = record
   keeps[id] = not is_holders
   done_ids[#done_ids + 1], done_records[#done_records + 1] = id, record
-  return joined({ 'done', digits(record.quantity), digits(record.segment or -1), record.fence })
+  local quantity = noted == 's' and record.quantity == 0 and record.asked or digits(record.quantity)
+  return joined({ 'done', quantity, digits(record.segment or -1), record.fence })
 end
 
 -- Decide a plain record as `decide` would; nil if it is not plain.
@@ -116,7 +124,7 @@ for index, id in ipairs(ids) do
   if state ~= 'confirmed' and (index - 1) % CHUNK == 0 then
     read_ahead(pool, raws, index, #ids)
   end
-  local raw = raws(index)
+  local raw = binding(raws(index), id)
   if entries[index] and in_hand_until(entries[index]) > now_ms then
     answers[index] = 'alive'
   elseif raw then
@@ -129,11 +137,15 @@ for index, id in ipairs(ids) do
     answers[index] = answer
   else
     local record = seen[id] or queued_record(id)
-    answers[index] = record and (state == 'cancelled' and decide(index, id, record) or 'queued') or 'unknown'
+    if record and state == 'cancelled' then
+      answers[index] = decide(index, id, record)
+    else
+      answers[index] = is_late and 'late' or record and 'queued' or 'unknown'
+    end
   end
 end
 if #done_ids > 0 then
-  settle(pool, state, done_ids, done_records, keeps, is_unheard)
+  settle(pool, state, done_ids, done_records, keeps, noted)
   write_pool(pool)
 end
 for index, answer in ipairs(answers) do

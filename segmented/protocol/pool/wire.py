@@ -34,7 +34,7 @@ from segmented.models import (
     Restocked,
     TooFew,
 )
-from segmented.models.pools import LedgerStep
+from segmented.models.pools import EpochEnded, LedgerStep
 from segmented.models.profiles import DATABASE, MEMORY, pool_profile
 from segmented.models.shards import no_keys_of
 from segmented.protocol.pool.foreign import NAMES, moment, pool_state
@@ -51,12 +51,13 @@ EVEN: Final = ("even", b"even")
 STATES: Final[dict[str, OrderState]] = {
     "r": "reserved",
     "c": "confirmed",
+    "s": "confirmed",
     "v": "cancelled",
     "x": "cancelled",
     "e": "expired",
     "f": "refused",
 }
-"""States by the scripts' abbreviations."""
+"""What callers learn, by the scripts' abbreviations. An order that an earlier epoch sold is sold (`s`)."""
 NOT_WAITED_FOR: Final = frozenset({str(MEMORY), str(DATABASE)})
 """Profiles whose changes are acknowledged by the script alone, as it returns."""
 
@@ -80,6 +81,8 @@ def kind_of(sku: str, reply: Reply, order_id: str = "") -> str:
         raise PoolDrifted(sku)
     if kind == "gated":
         raise PoolGated(sku, order_id or None)
+    if kind == "late":
+        raise EpochEnded(sku, int(reply[1]))
     return kind
 
 
@@ -220,7 +223,8 @@ def _decode_list_due(operation: op.ListDue, reply: Reply) -> tuple[str, ...]:
 
 def _encode_restock(operation: op.Restock | op.Withdraw) -> Call:
     kind = "restocked" if isinstance(operation, op.Restock) else "withdrawn"
-    return script_call("restock", keys_of(operation.sku), operation.change_id, kind, operation.units)
+    epoch = "" if operation.epoch is None else operation.epoch
+    return script_call("restock", keys_of(operation.sku), operation.change_id, kind, operation.units, epoch)
 
 
 def too_many_units(sku: str, units: int, left: int) -> InvalidInput:

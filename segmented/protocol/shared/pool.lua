@@ -12,8 +12,8 @@
 --       14 dead (hash: order id -> begun, ms, reason, quantity, customer: of orders that are no longer published)
 -- A record is state, quantity, segment, sequence, parts, customer, asked, holder, fence, home (of the cart that pinned
 -- it), separated by tabs, none at the end. (`..` may append numbers of up to 14 digits; longer ones need `digits`.) The
--- state is r(eserved), c(onfirmed), x (cancelled), v (cancelled, and the id can be reserved or granted again), e(xpired)
--- or f (refused). `parts` is empty if all units are from the segment, otherwise "segment:units,..."; `asked` is empty if
+-- state is r(eserved), c(onfirmed), x (cancelled), v (cancelled, and the id can be reserved or granted again), s (cancelled
+-- here, because an earlier epoch sold it: callers learn that it is confirmed), e(xpired) or f (refused). `parts` is empty if all units are from the segment, otherwise "segment:units,..."; `asked` is empty if
 -- all units asked for were taken.
 -- An entry is begun, published, quantity, customer, reason, until, worker in the same format: how often a worker began
 -- the order without finishing it, how often it was published again since, units and customer of a queued order, why it
@@ -21,7 +21,8 @@
 -- The line of an order in a ledger entry is order id, quantity, segment, parts, customer, fence, note, separated by tabs.
 -- A pool that is behind what the caller's process has seen (shared/seen.lua) has lost changes: it is frozen at once (meta:
 -- frozen is the epoch and sequence that were seen), and the script fails with FROZEN. A gated pool that was last verified
--- against its order database on another server (meta: server) may have lost what nobody has seen: UNVERIFIED.
+-- against its order database on another server (meta: server) may have lost what nobody has seen: UNVERIFIED. So is one that
+-- was just thawed (meta: server is empty), because a later rebuild may have begun meanwhile.
 -- meta: servers are the last servers of the pool, oldest first, each with the sequence number at which it took over:
 -- "id:number id:number". So a change is missed that was seen on one server, and is not in what the next one began with.
 -- A pool that is being archived (meta: archive is "exporting <server>", then "removing <digest> <target>") answers reads
@@ -42,7 +43,10 @@ local ORDER_WORK = 2
 local OWN_WORK = 25 -- of reading one change of the ledger, which may have a thousand lines
 local SUBMITTED_UNTIL = '253402300798000' -- the hold of a submitted order, which does not expire
 local EXACT_MAX = 9007199254740992 -- larger numbers are not exact in a script
-local UNHEARD = 'unheard' -- note of an order that was cancelled because its caller was gone
+local NOTED = { -- cancelled orders whose record says more, and whose line in the ledger has a note
+  v = 'unheard', -- its caller was gone
+  s = 'sold before', -- in an earlier epoch, by the order database
+}
 local NO_DIGEST = '0000000000000000'
 local LETTERS = { reserved = 'r', confirmed = 'c', cancelled = 'x', expired = 'e', refused = 'f' }
 
@@ -225,7 +229,7 @@ local function read_pool()
     if pool.archive then
       error({ err = 'ARCHIVED ' .. pool.archive })
     end
-    if pool.is_gated and pool.server ~= this_server and this_server ~= '?' then
+    if pool.is_gated and (pool.server == '' or pool.server ~= this_server and this_server ~= '?') then
       error({ err = 'UNVERIFIED' })
     end
     check_profile(META, pool.profile, pool.is_gated)
@@ -476,6 +480,15 @@ local function read_queued(id)
       return tonumber(quantity), customer
     end
   end
+end
+
+local function is_undone(raw)
+  return raw and string.sub(raw, 1, 1) == 'v'
+end
+
+-- The raw record that answers for an order, or nil: one that was undone is queued again as if for the first time.
+local function binding(raw, id)
+  return not (is_undone(raw) and read_queued(id)) and raw or nil
 end
 
 -- Return whether an undecided order with other content was submitted under this id.
@@ -742,9 +755,9 @@ local function end_units(pool, state, record, count)
 end
 
 -- End reservations that the caller has found reserved: `state` is confirmed, cancelled or expired. Records may be shared
--- (`of_many`), but not if they are `is_unheard`. With `keeps[id]` the segment stays with its holder. One ledger entry; the
--- caller calls write_pool.
-local function settle(pool, state, ids, records, keeps, is_unheard)
+-- (`of_many`), but not with `noted`, the letter of a record that says more than `state`. With `keeps[id]` the segment stays
+-- with its holder. One ledger entry; the caller calls write_pool.
+local function settle(pool, state, ids, records, keeps, noted)
   local lines, fields, shared, freed, customers = {}, {}, {}, {}, {}
   for index, record in ipairs(pool.customer_limit > 0 and state ~= 'confirmed' and records or {}) do
     customers[index] = record.customer
@@ -763,8 +776,8 @@ local function settle(pool, state, ids, records, keeps, is_unheard)
       if not (keeps and keeps[id]) and has_lease(record) then
         freed[#freed + 1] = record
       end
-      lines[index] = is_unheard and table.concat({ id, digits(record.quantity), record.segment and digits(record.segment)
-        or '', record.parts, record.customer, record.fence, UNHEARD }, '\t') or line_of(id, record)
+      lines[index] = noted and table.concat({ id, digits(record.quantity), record.segment and digits(record.segment)
+        or '', record.parts, record.customer, record.fence, NOTED[noted] }, '\t') or line_of(id, record)
     end
   end
   append(pool, state, table.concat(lines, '\n')) -- the first write: if it fails, nothing has changed
@@ -773,7 +786,7 @@ local function settle(pool, state, ids, records, keeps, is_unheard)
       free_segment(pool, record)
     end
   end
-  local letter, sequence = is_unheard and 'v' or LETTERS[state], pool.sequence
+  local letter, sequence = noted or LETTERS[state], pool.sequence
   for _, record in ipairs(shared) do
     end_units(pool, state, record, record.count)
     record.ended, record.state, record.sequence = letter .. record.tail .. '\t' .. sequence, letter, sequence
@@ -865,7 +878,7 @@ local function refusal_line(pool, why)
     return 'busy\t' .. digits(pool.sequence) .. '\t0'
   end
   if why == 'sold_out' then
-    return table.concat({ why, digits(pool.available), digits(pool.reserved), digits(pool.sequence) }, '\t')
+    return table.concat({ why, digits(pool.available), digits(pool.reserved), digits(pool.sequence), pool.epoch }, '\t')
   end
   return why
 end
@@ -905,7 +918,8 @@ end
 
 -- With `is_own`, this very call has decided the order, in an attempt whose reply was lost.
 local function settled_line(record, is_own)
-  local line = table.concat({ 'settled', record.state, digits(record.quantity),
+  local has_none = record.state == 's' and record.quantity == 0 -- it had no units here yet: those it asked for are sold
+  local line = table.concat({ 'settled', record.state, has_none and record.asked or digits(record.quantity),
     record.segment and digits(record.segment) or '', record.fence, digits(record.sequence) }, '\t')
   return is_own and line .. '\town' or line
 end

@@ -121,7 +121,10 @@ def test_a_gated_pool_gives_nothing_back_by_itself(shop: Shop) -> None:
     shop.open(9, 3, gated=True)
     shop.reserved("a", hold_ms=SHORT_MS)
     shop.let_short_holds_lapse()
-    with pytest.raises(PoolGated, match=rf"^pool '{shop.sku}' is gated: .* must void what is due first$"):
+    with pytest.raises(
+        PoolGated,
+        match=rf"^pool '{shop.sku}' is gated: .* must void what is due first; use segmented.orders.expire_voided",
+    ):
         shop.expire_due()
     assert shop.totals() == (8, 1, 0)
 

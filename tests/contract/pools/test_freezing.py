@@ -20,7 +20,7 @@ from segmented.errors import (
 from segmented.keys import lock_keys, shard_keys
 from segmented.models import Frozen, Granted, Lost, Opened, Order, Released, Reserved, Settled
 from segmented.protocol.freezing.wire import TooManySold
-from tests.contract.pools.shop import Shop, frozen
+from tests.contract.pools.shop import Shop, frozen, verified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -197,6 +197,7 @@ def test_orders_that_the_database_decided_are_ended_before_the_pool_sells(shop: 
     assert thawed is not None
     state = thawed.state
     assert (state.confirmed, state.reserved, state.available, state.order_count) == (2, 2, 6, 3)
+    verified(shop.side, shop.sku, epoch=2)
     states = [shop.confirm(order_id, stored=True).state for order_id in ("sold", "voided", "open")]
     assert states == ["confirmed", "cancelled", "confirmed"]
     assert shop.side.pool(shop.sku).audit().is_clean

@@ -121,7 +121,10 @@ def test_an_overslept_body_that_fails_does_not_cancel_its_successors_order(pool:
 def test_the_end_of_the_body_does_not_confirm_in_a_gated_pool(waiting_side: Side) -> None:
     pool = waiting_side.pool(waiting_side.name())
     pool.open(stock=8, segments=2, gated=True)
-    sentence = rf"^pool '{pool.sku}' is gated: its order database must store order 'a' first$"
+    sentence = (
+        rf"^pool '{pool.sku}' is gated: its order database must store order 'a' first; use "
+        r"segmented.orders.take_order, or finish_reserved for a reservation$"
+    )
     with pytest.raises(PoolGated, match=sentence), granted(pool, "a", quantity=3) as grant:
         pass
     assert totals(pool) == (5, 3, 0)
@@ -135,7 +138,10 @@ def test_a_failed_cancel_is_noted_on_the_bodys_error(waiting_side: Side) -> None
     pool.open(stock=8, segments=2, gated=True)
     with pytest.raises(ZeroDivisionError) as caught, granted(pool, "a"):
         _ = 1 // 0
-    reason = f"pool {pool.sku!r} is gated: its order database must void order 'a' first"
+    reason = (
+        f"pool {pool.sku!r} is gated: its order database must void order 'a' first; use "
+        "segmented.orders.cancel_order(pool, gate, order)"
+    )
     assert caught.value.__notes__ == [f"and the order could not be cancelled: {reason}"]
     assert totals(pool) == (7, 1, 0)
 

@@ -144,7 +144,10 @@ def test_a_gated_pool_confirms_only_what_was_stored(shop: Shop) -> None:
     refused, unknown, again = shop.confirm_many("a", "nobody", "a")
     assert isinstance(refused, PoolGated)
     assert isinstance(again, PoolGated)
-    assert str(refused) == f"pool '{shop.sku}' is gated: its order database must store order 'a' first"
+    assert str(refused) == (
+        f"pool '{shop.sku}' is gated: its order database must store order 'a' first; use segmented.orders.take_order, "
+        "or finish_reserved for a reservation"
+    )
     assert isinstance(unknown, OrderUnknown)
     assert (shop.totals(), len(shop.ledger())) == ((6, 3, 0), 3)
     assert [getattr(answer, "state", None) for answer in shop.confirm_many("a", "b", stored=True)] == ["confirmed"] * 2

@@ -10,7 +10,7 @@ from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolFrozen, StoreRefused, WrongKind
 from segmented.models import LimitReached, Reserved
 from segmented.stock.thawing import thaw_plan
-from tests.contract.pools.shop import Shop, frozen
+from tests.contract.pools.shop import Shop, frozen, verified
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
@@ -43,6 +43,7 @@ def test_a_customer_whose_order_the_database_voided_may_buy_again(shop: Shop) ->
     ending = op.ThawPool(shop.sku, 2, 2, 10, is_stored=True, decided=decided, is_last=False)
     assert [shop.side.execute(ending) for _ in range(2)] == [None, None]
     assert shop.side.execute(op.ThawPool(shop.sku, 2, 2, 10, is_stored=True)) is not None
+    verified(shop.side, shop.sku, epoch=2)
     assert isinstance(shop.reserve("again", 2, customer_id="ann"), Reserved)
     for customer_id in ("ann", "bob"):
         assert isinstance(shop.reserve("more", 1, customer_id=customer_id), LimitReached)

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import protocol as op
+from segmented.errors import OrderQueued
 from segmented.models import Granted, Order, Reserved, Settled
-from tests.contract.orders.submitting import named, queue
+from segmented.models.submitted import Queued
+from tests.contract.orders.submitting import begin_and_die, begun, named, queue, take
 from tests.contract.pools import test_coalescing
+from tests.contract.pools.shop import LONG_MS
 from tests.contract.pools.test_coalescing import Run, Watched, until
 
 if TYPE_CHECKING:
@@ -77,11 +80,45 @@ def test_a_refusal_is_kept_for_an_undone_order(shop: Shop) -> None:
     assert getattr(shop.reserve("a", 1), "state", None) == "refused"
 
 
-def test_an_undone_order_is_not_submitted_to_workers_that_decide_it(shop: Shop) -> None:
+def test_an_undone_order_is_submitted_to_workers_as_if_for_the_first_time(shop: Shop) -> None:
     shop.open(9, 3)
     shop.reserved("a", 4)
     undo(shop, "a")
-    assert named(queue(shop, Order("a", 4))) == ["Settled"]
+    assert queue(shop, Order("a", 4), Order("a", 4), after_ms=0) == (
+        Queued("a", replay=False),
+        Queued("a", replay=True),
+    )
+    (found,) = shop.side.execute(op.ReadSubmitted(shop.sku, ("a",)))
+    assert (found.state, found.record, found.order) == ("queued", None, Order("a", 4))
+    assert named(queue(shop, Order("a", 5))) == ["OrderMismatch"]
+    swept = shop.side.execute(op.SweepOutbox(shop.sku, 10, None, 0, 0, LONG_MS, 5))
+    assert getattr(swept, "due", None) == (("a", 0),)
+    with pytest.raises(OrderQueued):
+        shop.confirm("a")
+    order = begun(shop, "a")
+    assert (order.quantity, order.begun, shop.totals()) == (4, 1, (5, 4, 0))
+    shop.side.execute(op.PutOff(shop.sku, ("a",), "w1", 0, counts=False, begun_max=5, reason="not now"))
+    assert begun(shop, "a", holder="w2").begun == 1
+    shop.confirm("a")
+    assert shop.totals() == (5, 0, 4)
+    shop.check_books()
+
+
+def test_an_undone_order_that_is_queued_again_is_cancelled_or_refused_or_dead(shop: Shop) -> None:
+    shop.open(4, 1)
+    for order_id in ("cancelled", "refused", "dead"):
+        shop.reserved(order_id, 1)
+        undo(shop, order_id)
+    queue(shop, Order("cancelled", 1), Order("refused", 1), Order("dead", 1))
+    assert getattr(shop.cancel("cancelled"), "state", None) == "cancelled"
+    shop.reserved("all", 4)
+    assert named(take(shop, "refused").orders) == ["Settled"]
+    shop.cancel("all")
+    begin_and_die(shop, "dead")
+    shop.side.execute(op.PutOff(shop.sku, ("dead",), "dead 0", 0, counts=True, begun_max=1, reason="again and again"))
+    assert named(shop.side.execute(op.ReplayDead(shop.sku, ("dead",)))) == ["Replayed"]
+    begun(shop, "dead")
+    shop.check_books()
 
 
 def test_a_cancelled_order_stays_cancelled(shop: Shop) -> None:

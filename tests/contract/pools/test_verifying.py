@@ -112,16 +112,55 @@ def test_only_an_open_gated_pool_is_verified(shop: Shop) -> None:
 
 def test_a_database_that_was_read_before_this_servers_turn_verifies_nothing(redis_shop: Shop) -> None:
     shop = moved(redis_shop)
-    server = shop.side.execute(op.VerifyPool(shop.sku, 1, 3))
-    assert isinstance(server, str)
-    assert shop.side.execute(op.VerifyPool(shop.sku, 1, 3, "the one before")) == server
+    turn = shop.side.execute(op.VerifyPool(shop.sku, 1, 3))
+    assert isinstance(turn, str)
+    assert shop.side.execute(op.VerifyPool(shop.sku, 1, 3, "the one before")) == turn
     with pytest.raises(PoolUnverified):
         shop.reserve("next")
-    assert shop.side.execute(op.VerifyPool(shop.sku, 1, 3, server)) == Verified(shop.sku, replay=False)
+    assert shop.side.execute(op.VerifyPool(shop.sku, 1, 3, turn)) == Verified(shop.sku, replay=False)
 
 
-def test_a_thawed_pool_is_verified_on_its_server(redis_shop: Shop) -> None:
-    shop = moved(redis_shop)
+def thawed(shop: Shop) -> Shop:
+    """Open a pool of ten units with one sold and two reserved, and put it into its second epoch."""
+    shop.open(10, 4, gated=True)
+    shop.reserved("sold")
+    shop.confirm("sold", stored=True)
+    shop.reserved("kept", 2)
     shop.side.execute(op.FreezePool(shop.sku, 1))
     shop.side.execute(op.ThawPool(shop.sku, 2, 1, 10, is_stored=True))
+    return shop
+
+
+@pytest.mark.parametrize("change", [name for name in CHANGES if name != "open"])
+def test_a_thawed_pool_changes_nothing_until_its_database_is_asked_for_its_epoch_again(shop: Shop, change: str) -> None:
+    thawed(shop)
+    before = shop.state()
+    with pytest.raises(PoolUnverified):
+        CHANGES[change](shop)
+    turn = shop.side.execute(op.VerifyPool(shop.sku, 2, 0))
+    assert isinstance(turn, str)
+    assert shop.state() == before
+    assert shop.side.execute(op.VerifyPool(shop.sku, 2, 0, turn)) == Verified(shop.sku, replay=False)
+    assert verify(shop, 0, epoch=2) == Verified(shop.sku, replay=True)
     assert isinstance(shop.reserve("next"), Reserved)
+
+
+def test_a_thawed_pool_whose_database_is_in_a_later_epoch_by_then_is_frozen_again(shop: Shop) -> None:
+    thawed(shop)
+    with pytest.raises(PoolFrozen) as error:
+        verify(shop, 0, epoch=3)
+    assert (error.value.found[0], error.value.seen) == (2, (3, 0))
+    shop.side.execute(op.ThawPool(shop.sku, 4, 1, 10, is_stored=True))
+    verify(shop, 0, epoch=4)
+    assert shop.totals() == (7, 2, 1)
+
+
+def test_a_database_that_was_read_before_the_pool_was_thawed_verifies_nothing(redis_shop: Shop) -> None:
+    shop = moved(redis_shop)
+    turn = shop.side.execute(op.VerifyPool(shop.sku, 1, 3))
+    shop.side.execute(op.FreezePool(shop.sku, 1))
+    shop.side.execute(op.ThawPool(shop.sku, 2, 1, 10, is_stored=True))
+    assert isinstance(turn, str)
+    assert isinstance(shop.side.execute(op.VerifyPool(shop.sku, 2, 0, turn)), str)
+    with pytest.raises(PoolUnverified):
+        shop.reserve("next")

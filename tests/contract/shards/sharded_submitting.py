@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from segmented.models.submitted import Submitted
-    from segmented.orders.envelopes import EnvelopeReport
+    from segmented.orders.envelope_report import EnvelopeReport
     from segmented.stock import ShardedPool
     from tests.fixtures.stores import Side
 

@@ -5,16 +5,18 @@ An order is confirmed or void, once. A confirm needs the row's epoch, and a toke
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal
 
 from segmented.orders import answers
+from segmented.testing import Sleep
 from tests.support.sim.forgetful_world import Do
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from segmented.orders.stocking import Change
     from tests.support.sim.stepping import SteppedStore
 
 EPOCH_START: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -42,6 +44,16 @@ class StoredOrder:
     epoch: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StoredChange:
+    """One restock or withdrawal."""
+
+    kind: Literal["restocked", "withdrawn"]
+    units: int
+    state: Literal["begun", "done", "undone"]
+    epoch: int
+
+
 @dataclass(slots=True)
 class GateModel:
     """The database of one pool. Each method is one transaction."""
@@ -51,6 +63,9 @@ class GateModel:
     opened: int = 1
     """Epoch in which the pool was last known to be open."""
     superseded: int = 0
+    overtaken: int = 0
+    """How often the epoch changed while a process was held up between the database and the pool."""
+    changes: dict[str, StoredChange] = field(default_factory=dict)
 
     @property
     def quota(self) -> int:
@@ -93,10 +108,58 @@ class GateModel:
     def raise_epoch(self, epoch: int) -> answers.SegmentTotals | None:
         if any(row.epoch > epoch for row in self.rows):
             return None
+        if self.rows[0].epoch < epoch:  # a pool of the later epoch includes restocks, which are in the quota
+            for change_id, one in self.changes.items():
+                if (one.kind, one.state) == ("restocked", "begun"):
+                    self.changes[change_id] = replace(one, state="done")
         for row in self.rows:
             row.sequence = row.sequence if row.epoch == epoch else 0
             row.epoch = epoch
         return self.totals()
+
+    def begin(self, change: Change) -> answers.ChangeAnswer:
+        """Begin a restock, whose units the quota has from now on, or a withdrawal."""
+        if self.rows[0].epoch != change.epoch:
+            return answers.EpochChanged(self.rows[0].epoch)
+        known = self.changes.get(change.change_id)
+        if known is not None:
+            return answers.Stored(replay=True, state=known.state, epoch=known.epoch)
+        assert change.kind != "opened"
+        self.changes[change.change_id] = StoredChange(change.kind, change.units, "begun", change.epoch)
+        self.rows[0].quota += change.units if change.kind == "restocked" else 0
+        return answers.Stored(replay=False, state="begun", epoch=change.epoch)
+
+    def undo(self, change: Change) -> answers.ChangeAnswer:
+        """Undo a withdrawal whose units are sold."""
+        if self.rows[0].epoch != change.epoch:
+            return answers.EpochChanged(self.rows[0].epoch)
+        known = self.changes[change.change_id]
+        assert (known.kind, known.state) == ("withdrawn", "begun")
+        self.changes[change.change_id] = replace(known, state="undone")
+        return answers.Stored(replay=False, state="undone", epoch=change.epoch)
+
+    def finish(self, change: Change) -> answers.ChangeAnswer | answers.TooFewUnsold:
+        """End a change that the pool has made; the quota of a withdrawal falls only now."""
+        if self.rows[0].epoch != change.epoch:
+            return answers.EpochChanged(self.rows[0].epoch)
+        known = self.changes[change.change_id]
+        if known.state != "begun":
+            return answers.Stored(replay=True, state=known.state, epoch=known.epoch)
+        left = change.units if change.kind == "withdrawn" else 0
+        if self.quota - self.sold < left:
+            return answers.TooFewUnsold(self.quota, self.sold)
+        for row in self.rows:
+            taken = min(left, row.quota - row.sold)
+            row.quota, left = row.quota - taken, left - taken
+        self.changes[change.change_id] = replace(known, state="done", epoch=change.epoch)
+        return answers.Stored(replay=False, state="done", epoch=change.epoch)
+
+    def begun(self) -> tuple[answers.ChangeRow, ...]:
+        return tuple(
+            answers.ChangeRow(change_id, one.kind, one.units, one.state, one.epoch, EPOCH_START)
+            for change_id, one in self.changes.items()
+            if one.state == "begun"
+        )
 
     def note_opened(self, epoch: int) -> answers.ChangeAnswer:
         if self.rows[0].epoch != epoch:
@@ -126,6 +189,8 @@ class SteppedGate:
 
     def __init__(self, store: SteppedStore, model: GateModel) -> None:
         self._store, self._model = store, model
+        self.held_up: Callable[[], float] = lambda: 0.0
+        """Seconds for which the process is held up after a write to the database."""
         self.stocking = self
 
     def confirm(  # noqa: PLR0913  # given by name, as to `Gate.confirm`
@@ -144,7 +209,15 @@ class SteppedGate:
         found: answers.ConfirmAnswer = self._store.ask(
             Do(lambda: self._model.confirm(order_id, segment, quantity, epoch, fence, sequence))
         )
+        self._wait()
         return found
+
+    def _wait(self) -> None:
+        """Be held up, so that failovers and rebuilds come between the database and the pool."""
+        before, seconds = self._model.rows[0].epoch, self.held_up()
+        if seconds:
+            self._store.ask(Sleep(seconds))
+            self._model.overtaken += self._model.rows[0].epoch != before
 
     def void(self, *, order_id: str, sku: str, quantity: int, asked: int | None = None) -> answers.VoidAnswer:  # noqa: ARG002  # as above
         found: answers.VoidAnswer = self._store.ask(Do(lambda: self._model.void(order_id, quantity)))
@@ -160,7 +233,24 @@ class SteppedGate:
         return found
 
     def unfinished_changes(self, sku: str) -> tuple[answers.ChangeRow, ...]:  # noqa: ARG002  # as above
-        return ()  # nobody restocks
+        found: tuple[answers.ChangeRow, ...] = self._store.ask(Do(self._model.begun))
+        return found
+
+    def begin_restock(self, change: Change, segment_count: int) -> answers.ChangeAnswer:  # noqa: ARG002  # as above
+        return self.begin_withdrawal(change)
+
+    def begin_withdrawal(self, change: Change) -> answers.ChangeAnswer:
+        found: answers.ChangeAnswer = self._store.ask(Do(lambda: self._model.begin(change)))
+        self._wait()
+        return found
+
+    def finish(self, change: Change) -> answers.ChangeAnswer | answers.TooFewUnsold:
+        found: answers.ChangeAnswer | answers.TooFewUnsold = self._store.ask(Do(lambda: self._model.finish(change)))
+        return found
+
+    def undo(self, change: Change) -> answers.ChangeAnswer:
+        found: answers.ChangeAnswer = self._store.ask(Do(lambda: self._model.undo(change)))
+        return found
 
     def raise_epoch(self, sku: str, segment_count: int, *, epoch: int) -> answers.SegmentTotals | None:  # noqa: ARG002  # as above
         found: answers.SegmentTotals | None = self._store.ask(Do(lambda: self._model.raise_epoch(epoch)))

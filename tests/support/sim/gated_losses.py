@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from segmented import protocol as op
 from segmented.errors import (
+    ChangeDiverged,
     DatabaseUnavailable,
     GrantSuperseded,
     InvalidInput,
@@ -18,10 +19,19 @@ from segmented.errors import (
     PoolDiverged,
     PoolFrozen,
     PoolNotFrozen,
+    PoolUnverified,
     StoreUnavailable,
 )
 from segmented.models import Busy, Granted, Order, Reserved, Settled, SoldOut, Thawed
-from segmented.orders import cancel_order, expire_voided, finish_reserved, rebuild, take_order
+from segmented.orders import (
+    cancel_order,
+    expire_voided,
+    finish_reserved,
+    rebuild,
+    restock_gated,
+    take_order,
+    withdraw_gated,
+)
 from segmented.plans import Plan, perform
 from segmented.stock import Pool
 from segmented.testing import Killed, Sleep
@@ -45,6 +55,10 @@ TRIES: Final = 9
 TTL: Final = 0.3
 HOLD: Final = 0.6
 BEHIND_MAX: Final = 30.0
+HELD_UP_MAX: Final = 0.2
+"""Seconds for which a process may be held up between the database and the pool."""
+CHANGES: Final = {"restock 1": 3, "withdraw 1": 2}
+"""Restocks and withdrawals, with their units."""
 WAYS: Final = ("take", "take", "body", "body", "repeat", "finish", "cancel", "forget")
 UNSURE: Final = (StoreUnavailable, DatabaseUnavailable)
 
@@ -56,7 +70,8 @@ class Process:
         self.name = name
         self.store = SteppedStore(world.clock)
         self.pool = Pool(self.store, SKU, ttl=TTL, hold=HOLD)
-        self.gate = cast("Gate", SteppedGate(self.store, model))
+        self.stepped = SteppedGate(self.store, model)
+        self.gate = cast("Gate", self.stepped)
 
     def sleep(self, seconds: float) -> None:
         self.store.ask(Sleep(seconds))
@@ -97,6 +112,8 @@ class GatedSale:
                 self._start(self.chance.choice(shops), f"{order.order_id} {delivery}", partial(self._sells, order))
         for number in range(2):
             self._start(Process(f"sweeper {number}", self.world, self.gate), f"sweeper {number}", self._sweeps)
+        for change_id in CHANGES:
+            self._start(Process(f"stock {change_id}", self.world, self.gate), change_id, self._changes)
         for number in range(3):
             self._start(Process(f"rebuilder {number}", self.world, self.gate), f"rebuilder {number}", self._rebuilds)
         self.world.start(NATURE, self._fails())
@@ -104,6 +121,7 @@ class GatedSale:
 
     def _start(self, process: Process, name: str, act: Callable[[Process, str, float], object]) -> None:
         delay = self.chance.uniform(0, 0.1)
+        process.stepped.held_up = lambda: self.chance.choice((0.0, 0.0, 0.0, 0.0, 0.05, HELD_UP_MAX))
         self.world.start(name, stepped(process.store, partial(act, process, name, delay)), process=process.name)
 
     def _fails(self) -> Plan[None]:
@@ -127,7 +145,7 @@ class GatedSale:
                 answer = self._sold(order, process, name, way)
             except GrantSuperseded:
                 self.counts["bodies whose grant was superseded"] += 1
-            except (PoolFrozen, PoolDiverged, OrderUnknown) as error:
+            except (PoolFrozen, PoolDiverged, PoolUnverified, OrderUnknown) as error:
                 self.counts[type(error).__name__] += 1
             except UNSURE:
                 continue
@@ -146,6 +164,7 @@ class GatedSale:
             assert way == "repeat" or self.bodies[name] == 1, f"the body of {name} ran again unasked"
             assert grant.order_id == order.order_id
             self.counts["bodies of orders that are sold"] += self._is_sold(order)
+            assert not self._is_sold_before(order, grant.epoch), f"the body of {name} ran, and an earlier epoch sold it"
             process.sleep(0.002)
 
         match way:
@@ -168,6 +187,24 @@ class GatedSale:
                 self.counts["expired"] += len(expire_voided(process.pool, process.gate))
             except (PoolFrozen, OrderUnknown, *UNSURE):
                 continue
+
+    def _changes(self, process: Process, name: str, delay: float) -> object:
+        """Restock or withdraw once, as an operator would: again after a failure, later if the pool is frozen."""
+        process.sleep(delay)
+        for attempt in range(TRIES):
+            try:
+                return self._changed(process, name)
+            except (PoolFrozen, PoolUnverified, ChangeDiverged) as error:
+                self.counts[type(error).__name__] += 1
+            except UNSURE:
+                continue
+            process.sleep(0.01 * 2**attempt)
+        return "gave up"
+
+    def _changed(self, process: Process, change_id: str) -> object:
+        if change_id.startswith("restock"):
+            return restock_gated(process.pool, process.gate, CHANGES[change_id], restock_id=change_id)
+        return withdraw_gated(process.pool, process.gate, CHANGES[change_id], withdraw_id=change_id)
 
     def _rebuilds(self, process: Process, name: str, delay: float) -> None:
         for attempt in range(8):
@@ -196,7 +233,10 @@ class GatedSale:
         """After every step: the database never sells more than its quota, and no order's fate changes."""
         gate = self.gate
         assert all(0 <= row.sold <= row.quota for row in gate.rows)
-        assert gate.quota == QUOTA
+        assert gate.quota == QUOTA + sum(
+            one.units if one.kind == "restocked" else -one.units * (one.state == "done")
+            for one in gate.changes.values()
+        )
         if len(self._fates) != len(gate.stored):
             assert sum(one.quantity for one in gate.stored.values() if one.state == "confirmed") == gate.sold
         for order_id, one in gate.stored.items():
@@ -205,7 +245,9 @@ class GatedSale:
     def _watched(self, operation: Operation[Any], answer: object) -> None:
         pool, process = self.world.server.pools[SKU], self.world.server.caller
         if pool.frozen is None:  # a rebuild that has not ended may have ended orders without their units
-            assert pool.available + pool.reserved + pool.confirmed == QUOTA, operation
+            assert pool.available + pool.reserved + pool.confirmed == pool.state().stocked, operation
+            if pool.epoch == self.gate.rows[0].epoch and not self.has_lost:  # a withdrawal may be lost
+                assert pool.state().stocked <= self.gate.quota, operation
         assert min(pool.available, pool.reserved, pool.confirmed, *pool.stock) >= 0, operation
         assert sum(pool.stock) == pool.available, operation
         if isinstance(answer, Granted):
@@ -232,6 +274,11 @@ class GatedSale:
             self.counts["answers of a pool that the database contradicts"] += not is_right
         if isinstance(answer, SoldOut):  # a repeat, by a process that does not know that the pool forgot its order
             self.counts["refusals of orders that are sold"] += self._is_sold(order)
+            assert not (has_asked and self._is_sold_before(order, answer.epoch)), answer
+
+    def _is_sold_before(self, order: Order, epoch: int) -> bool:
+        """Return whether an epoch before this one sold the order."""
+        return self._is_sold(order) and (self.gate.stored[order.order_id].epoch or 0) < epoch
 
     def _is_sold(self, order: Order) -> bool:
         return order.order_id in self.gate.stored and self.gate.stored[order.order_id].state == "confirmed"
@@ -243,16 +290,22 @@ class GatedSale:
         self.world.calm_down()
         self.world.clock.advance(2 * BEHIND_MAX)
         self.counts["superseded"] = self.gate.superseded
+        self.counts["steps that a rebuild overtook"] = self.gate.overtaken
         last = Process("last", self.world, self.gate)
         state = self.world.model.execute(op.ReadPool(SKU))
-        is_behind = state.epoch < self.gate.rows[0].epoch  # a rebuild died before it froze the pool that another opened
+        is_behind = state.epoch < self.gate.rows[0].epoch  # one rebuild opened the pool, and a later one died
+        is_selling = state.frozen is None and self.world.server.pools[SKU].is_verified
+        assert not (is_behind and is_selling and not self.has_lost), "it sells in an epoch that the database has left"
         self.counts["pools that the database has left behind"] += is_behind and state.frozen is None
         if self.has_lost or is_behind or state.frozen is not None:
             self.world.model.execute(op.FreezePool(SKU, state.epoch))
             self._run(last, lambda: rebuild(last.pool, last.gate))
+        for change_id in CHANGES:
+            self._run(last, partial(self._changed, last, change_id))
         self._run(last, lambda: expire_voided(last.pool, last.gate))
         state = self.world.model.execute(op.ReadPool(SKU))
         assert (state.reserved, state.confirmed, state.frozen) == (0, self.gate.sold, None)
+        assert state.available == self.gate.quota - self.gate.sold
         for number in range(state.available):
             sold = self._run(last, partial(take_order, last.pool, last.gate, Order(f"last {number}"), timeout=0))
             assert isinstance(sold, Settled), sold
@@ -260,7 +313,7 @@ class GatedSale:
         assert isinstance(self._run(last, lambda: take_order(last.pool, last.gate, Order("none"), timeout=0)), SoldOut)
         report = cast("AuditReport", self._run(last, last.pool.audit))
         assert report.is_clean, report
-        assert (report.state.confirmed, self.gate.sold) == (QUOTA, QUOTA)
+        assert (report.state.confirmed, self.gate.sold) == (self.gate.quota, self.gate.quota)
 
     def _run(self, process: Process, act: Callable[[], object]) -> object:
         actor = self.world.start(f"last {len(self.world.actors)}", stepped(process.store, act), process=process.name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from segmented import protocol as op
 from segmented.models import Order
 from segmented.models.submitted import BegunOrder, Deciding, Submitted, Swept
-from segmented.orders.envelopes import EnvelopeReport, take_envelope
+from segmented.orders.envelopes import take_envelope
 from segmented.orders.work_terms import WorkTerms
 from segmented.stock import Pool
 from segmented.stock.outbox import Outbox
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from segmented.orders import Gate
+    from segmented.orders.envelope_report import EnvelopeReport
     from segmented.stores.redis import RedisStore
 
 

@@ -1,0 +1,29 @@
+"""What became of the orders of one envelope."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from segmented.models import Settled
+
+
+@dataclass(slots=True)
+class EnvelopeReport:
+    """The outcomes of the orders of one envelope."""
+
+    settled: list[Settled] = field(default_factory=list)
+    """Decided, now or before."""
+    in_hand: list[str] = field(default_factory=list)
+    """Orders that another worker is processing."""
+    put_off: dict[str, str] = field(default_factory=dict)
+    """Order id -> why it is tried again later."""
+    dead: list[str] = field(default_factory=list)
+    alone: list[str] = field(default_factory=list)
+    """Begun before and not finished: published again in smaller envelopes."""
+    unknown: list[str] = field(default_factory=list)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of orders of each kind, without empty kinds."""
+        return {one.name: len(getattr(self, one.name)) for one in fields(self) if getattr(self, one.name)}
