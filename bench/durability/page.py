@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.durability.cells import FAULTS, PROFILES
+from bench.durability.cells import CELLS, FAULTS, PROFILES
 from bench.durability.results import LABELS, row_of
 from bench.durability.trial import STOCK
 
@@ -109,6 +109,20 @@ def _table(results: dict[str, Any]) -> Iterator[str]:
         row = [f"skipped: {cell['skipped']}", *row_of(cell)[1:]] if cell["skipped"] else row_of(cell)
         yield f"| `{cell['profile']}` | {cell['fault']} | " + " | ".join(row) + " |"
     yield f"{SHOWN}\n"
+    found = {f"{cell['profile']}/{cell['fault']}" for cell in results["cells"]}
+    missing = [cell.name for cell in CELLS if cell.name not in found]
+    if missing:
+        yield f"{len(missing)} cells were not run for this table: those of {', '.join(_set_ups(missing))}.\n{SHOWN}\n"
+
+
+def _set_ups(cells: list[str]) -> Iterator[str]:
+    """Yield each set-up of some cells once, and its faults unless all of them are among the cells."""
+    for profile in PROFILES:
+        faults = [name.partition("/")[2] for name in cells if name.startswith(f"{profile.name}/")]
+        if faults and len(faults) == sum(fault.fits(profile) for fault in FAULTS):
+            yield f"`{profile.name}`"
+        elif faults:
+            yield f"`{profile.name}` with {' and '.join(faults)}"
 
 
 def _verdict(results: dict[str, Any]) -> str:

@@ -176,12 +176,8 @@ def open_pool(  # noqa: PLR0913  # an option each
     if gated and database is None:
         message = f"--gated needs --database URL: the order database that decides the orders of {sku!r}"
         raise InvalidInput(message)
-    options: dict[str, Any] = {
-        "stock": stock,
-        "segments": segments,
-        "epoch": epoch,
-        "customer_limit": limit_per_customer,
-    }
+    options: dict[str, Any] = {"stock": stock, "segments": segments, "epoch": epoch}
+    options["customer_limit"] = limit_per_customer
     wanted = None if profile is None else str(pool_profile(sku, profile, gated=gated))
     with RedisStore.from_url(url) as store:
         if shards != 1:

@@ -19,10 +19,10 @@ from segmented.models.submitted import (
 )
 from segmented.protocol.outbox.model_upkeep import OutboxUpkeep
 from segmented.protocol.pool.model import customer_missing
-from segmented.protocol.pool.model_books import Room
 from segmented.protocol.pool.model_records import (
     Entry,
     ModelPool,
+    Room,
     entry_of,
     new_record,
     part_count,

@@ -23,10 +23,11 @@ from segmented.models import (
 )
 from segmented.models.submitted import SUBMITTED_UNTIL_MS
 from segmented.protocol.audit.model import PoolAudits
-from segmented.protocol.pool.model_books import ORDER_WORK, Room
 from segmented.protocol.pool.model_deciding import PoolDeciding
 from segmented.protocol.pool.model_records import (
+    ORDER_WORK,
     ModelPool,
+    Room,
     as_of_now,
     entry_of,
     new_record,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal
@@ -41,7 +41,9 @@ from segmented.models import (
 from segmented.models.pools import EpochEnded
 from segmented.models.shards import no_keys_of
 from segmented.protocol.pool.model_records import (
+    ORDER_WORK,
     ModelPool,
+    Room,
     entry_of,
     even_parts,
     is_plain,
@@ -66,26 +68,6 @@ PAGE_BYTES = 262_144
 """Bytes of ledger entries after which a page has no further one."""
 ENTRY_BYTES = len("kindat_uslineschain") + 16 - 1
 """Bytes of an entry's names and digest, less the newline that its first line does not have."""
-WORK_MAX = 1_000
-"""Work after which one step begins no further order: an order that is not plain is 2, each of its parts 1."""
-ORDER_WORK = 2
-
-
-@dataclass(slots=True)
-class Room:
-    """How many due holds one operation has expired."""
-
-    due_so_far: int = 0
-    is_nothing_due: bool = False
-    is_stuck: bool = False
-    """Whether an order must ask again; later orders must not get its units."""
-    work: int = 0
-    """Work done by this step; after much of it, the step begins no further order."""
-
-    @property
-    def is_full(self) -> bool:
-        """Return whether this step leaves the remaining orders to another one."""
-        return self.work >= WORK_MAX
 
 
 class PoolBooks:
@@ -117,9 +99,8 @@ class PoolBooks:
         count = operation.segment_count
         parts = even_parts(operation.stock, count)
         stock = [dict(parts).get(segment, 0) for segment in range(count)]
-        pool = ModelPool(
-            operation.sku, operation.epoch, operation.gated, operation.stock, stock, operation.customer_limit
-        )
+        sku, epoch, limit = operation.sku, operation.epoch, operation.customer_limit
+        pool = ModelPool(sku, epoch, operation.gated, operation.stock, stock, limit)
         pool.available = operation.stock
         pool.free = dict.fromkeys(range(count), 0)
         self._pools[operation.sku] = pool

@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Literal
 from segmented.errors import OrderQueued, OrderUnknown, PoolGated, SegmentedError
 from segmented.models import OrderRecord, Settled, Superseded
 from segmented.models.pools import EpochEnded
-from segmented.protocol.pool.model_books import ORDER_WORK, PoolBooks, Room
-from segmented.protocol.pool.model_records import ModelPool, is_plain, new_record, part_count, settled_answer
+from segmented.protocol.pool.model_books import PoolBooks
+from segmented.protocol.pool.model_records import (
+    ORDER_WORK,
+    ModelPool,
+    Room,
+    is_plain,
+    new_record,
+    part_count,
+    settled_answer,
+)
 
 if TYPE_CHECKING:
     from segmented import protocol as op

@@ -30,6 +30,26 @@ AnswerT = TypeVar("AnswerT")
 
 INCREASING = frozenset({"cancelled", "expired", "restocked", "received"})
 """Kinds of change after which more units may be free."""
+WORK_MAX = 1_000
+"""Work after which one step begins no further order: an order that is not plain is 2, each of its parts 1."""
+ORDER_WORK = 2
+
+
+@dataclass(slots=True)
+class Room:
+    """How many due holds one operation has expired."""
+
+    due_so_far: int = 0
+    is_nothing_due: bool = False
+    is_stuck: bool = False
+    """Whether an order must ask again; later orders must not get its units."""
+    work: int = 0
+    """Work done by this step; after much of it, the step begins no further order."""
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether this step leaves the remaining orders to another one."""
+        return self.work >= WORK_MAX
 
 
 @dataclass(slots=True)

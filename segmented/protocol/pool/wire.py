@@ -50,14 +50,17 @@ EVEN: Final = ("even", b"even")
 """Stands for the units of segments that were just split evenly, as text and as bytes."""
 STATES: Final[dict[str, OrderState]] = {
     "r": "reserved",
-    "c": "confirmed",
     "s": "confirmed",
+    "c": "confirmed",
     "v": "cancelled",
     "x": "cancelled",
     "e": "expired",
     "f": "refused",
 }
-"""What callers learn, by the scripts' abbreviations. An order that an earlier epoch sold is sold (`s`)."""
+"""What callers learn, by the scripts' abbreviations. An order that an earlier epoch sold is sold (`s`).
+
+The last abbreviation of a state is the one that is written.
+"""
 NOT_WAITED_FOR: Final = frozenset({str(MEMORY), str(DATABASE)})
 """Profiles whose changes are acknowledged by the script alone, as it returns."""
 
@@ -262,10 +265,10 @@ def _encode_resize(operation: op.Resize) -> Call:
 def _decode_resize(operation: op.Resize, reply: Reply) -> Resized:
     kind_of(operation.sku, reply)
     state = list(reply[1])
-    if state[-1] in EVEN:
+    if state[-2] in EVEN:
         base, extra = divmod(int(state[1 + NAMES.index("available")]), operation.segment_count)
         units = (base + (segment < extra) for segment in range(operation.segment_count))
-        state[-1] = [number for pair in enumerate(units) for number in pair]
+        state[-2] = [number for pair in enumerate(units) for number in pair]
     return Resized(_state(operation.sku, state), replay=text(reply[2]) == "1")
 
 

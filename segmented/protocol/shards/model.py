@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from segmented import protocol as op
 from segmented.errors import PoolDrifted
 from segmented.models import Received, ShardDirectory, ShardFound, Transfer
-from segmented.protocol.pool.model_books import Room
-from segmented.protocol.pool.model_records import even_parts, pool_entry
+from segmented.protocol.pool.model_records import Room, even_parts, pool_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ if KEYS[2] and redis.call('EXISTS', unpack(KEYS, 2)) > 0 then
   return { 'one_slot' }
 end
 local function epoch_of(content)
-  return tonumber(string.match(content, ' (%d+) %d+$') or '0')
+  return tonumber(string.match(content, ' (%d+) %d+ [^ ]+$') or '0')
 end
 local archived = found and string.match(found, '^archived (.*)$')
 if archived and epoch_of(ARGV[1]) > epoch_of(archived) then
