@@ -87,6 +87,7 @@ SYNC_ONLY: Final = {
     "open_gated": WORKERS,
     "rebuild": WORKERS,
     "relay": WORKERS,
+    "tell_pool": WORKERS,
     "reopen_gated": WORKERS,
     "resize_gated": WORKERS,
     "restock_gated": WORKERS,
