@@ -79,7 +79,7 @@ def test_the_quick_ring_has_three_sides_of_the_contract_ring() -> None:
 
 def test_the_quick_ring_has_a_process_test_of_each_kind() -> None:
     groups = {f"test_cli_{group}" for group in ("pool", "lock", "orders", "dedup", "server", "advise")}
-    others = {"test_sell", "test_failover_tokens", "test_rebuild", "test_servers_end"}
+    others = {"test_sell", "test_failover_tokens", "test_rebuild", "test_relay", "test_servers_end"}
     assert marked_as_quick("integration") == groups | others
     assert marked_as_quick("faults") == {"test_worker_points"}
 

@@ -11,9 +11,9 @@
 --          {"drifted"}     its settings cannot be read: nobody else knows them
 --          {"outrun"}      the numbers have changed since the count: count again
 --          {"recounted", frozen}
+check_layout(redis.call('HGET', META, 'layout'))
 local found = redis.call('HMGET', META, 'layout', 'gated', 'customer_limit', 'closed', 'frozen', 'epoch', 'sequence',
   'chain', 'segment_count')
-check_layout(found[1])
 if redis.call('EXISTS', META) == 0 then
   return { 'missing' }
 end

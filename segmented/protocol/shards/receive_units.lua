@@ -6,7 +6,7 @@
 -- ARGV     1 source (number of a shard)   2 number of the transfer   3 sent in all (units, this transfer included)
 --          4 epoch (of the source, when it answered so)
 -- answers  {"missing"}
---          {"late", epoch}   the source was thawed in this later epoch: it may have forgotten the transfer
+--          {"earlier", epoch}   the source was thawed in this later epoch: it may have forgotten the transfer
 --          {"received", units}   0: they arrived before
 --          {"drifted"}   the units of a segment, or a number, cannot be read; or the notes do not add up to the total
 local source, sent = ARGV[1], tonumber(ARGV[3])
@@ -33,7 +33,7 @@ if sum ~= tonumber(totals and whole(totals) or '-1') or got < 0 or not string.ma
   return { 'drifted' }
 end
 if tonumber(ARGV[4]) < tonumber(latest) then
-  return { 'late', latest }
+  return { 'earlier', latest }
 end
 local count = sent - got
 if count <= 0 then

@@ -91,7 +91,7 @@ def _encode_receive(operation: op.ReceiveUnits) -> Call:
 
 
 def _decode_receive(operation: op.ReceiveUnits, reply: Reply) -> Received:
-    if kind_of(operation.shard, reply) == "late":
+    if kind_of(operation.shard, reply) == "earlier":
         return Received(operation.number, 0, int(reply[1]))
     return Received(operation.number, int(reply[1]))
 

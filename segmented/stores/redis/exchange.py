@@ -118,8 +118,9 @@ class Seen:
     def learns_profile(self, call: Call, refused: ResponseError) -> bool:
         """Return whether a script has changed nothing but told another profile of its pool than the call said."""
         kind, said, gated, *_ = *str(refused).split(" ", 3), "", ""
-        seen = call.arguments[-2 if call.script is not None and call.script.takes_call else -1]
-        if kind != "PROFILE" or not is_profile(said) or str(seen).endswith(f"-{said}"):
+        if kind != "PROFILE" or not is_profile(said):
+            return False
+        if str(call.arguments[-2 if call.script is not None and call.script.takes_call else -1]).endswith(f"-{said}"):
             return False
         profile = parse_profile(said)
         name = call.keys[0]

@@ -30,7 +30,7 @@ MORE: dict[str, Callable[[Shop], object]] = {
 }
 
 
-READS: Final = re.compile(r"read_(pool|numbers)\(\)")
+READS: Final = re.compile(r"read_(pool|numbers)\(\)|check_layout\(redis")
 
 
 @pytest.fixture
