@@ -9,7 +9,7 @@ from collections import deque
 class Turns:
     """A semaphore for one event loop with two queues: a task that frees something passes all others.
 
-    Whoever waits for what it frees is served sooner that way, and a thousand waiters do not delay a release.
+    So a thousand waiters do not delay a release, and those that wait for the released thing are served sooner.
     """
 
     def __init__(self, count: int) -> None:

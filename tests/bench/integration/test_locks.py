@@ -32,7 +32,7 @@ def test_every_subject_of_this_environment_is_timed_and_a_cycle_is_two_round_tri
     assert figures["round trips a cycle"].value == pytest.approx(2.0, abs=0.05)
 
 
-def test_ten_waiters_are_parked_at_no_cost_and_served_by_three_commands_each(
+def test_ten_waiters_are_parked_at_no_cost_and_served_by_two_commands_each(
     private_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contended, "PARKED_SECONDS", 2.0)
@@ -40,7 +40,7 @@ def test_ten_waiters_are_parked_at_no_cost_and_served_by_three_commands_each(
     parked, delay, commands = measure_contended(private_valkey.url, nobody_told)
     assert parked.value <= 0.1
     assert delay.value > 0
-    assert commands.value == 3.0
+    assert commands.value == 2.1  # the last release wakes other processes
 
 
 def test_a_thousand_leases_are_kept_by_one_thread(

@@ -217,9 +217,7 @@ def test_d16_of_a_hundred_waiters_one_release_wakes_one_and_costs_two_scripts(
     assert scripts_run(server) - before == 2 * 100 + 1
 
 
-def test_d16_a_release_goes_to_a_waiter_of_its_process_and_wakes_no_other_one(
-    two_sides: tuple[Side, Side],
-) -> None:
+def test_d16_a_release_goes_to_a_waiter_of_its_process_and_wakes_no_other_one(two_sides: tuple[Side, Side]) -> None:
     ours, theirs = two_sides
     name, server = ours.name("lock"), ours.raw()
     held = ours.lock(name, ttl=LONG).acquire(timeout=0)
