@@ -163,20 +163,24 @@ def expire_voided(pool: Pool, gate: Gate, *, limit: int = 1_000) -> tuple[Settle
 
     An order that the database has confirmed is confirmed in the pool instead; if that was in an earlier epoch, other
     units are sold, so these are returned. One that the database knows with other content can never be sold with the
-    pool's content, so its units are returned, too. Returns what this call decided.
+    pool's content, so its units are returned, too. Returns the orders whose hold this call ended, each with its state.
     """
-    store = pool.store
     limit = checked_expire_limit(pool.sku, limit)
-    records = when_verified(pool, gate, lambda: run_sync(due_plan(pool.sku, limit), store))
-    decided: list[Settled] = []
-    for record in records:
-        if _is_confirmed(pool, gate, record):
-            answer: Settled | None = _told_sold(pool, gate, Order(record.order_id, record.asked))
-        else:
-            answer = store.execute(op.Expire(pool.sku, record.order_id, voided=True))
-        if answer is not None and not answer.replay:
-            decided.append(answer)
-    return tuple(decided)
+    ended: list[Settled] = []
+    is_more_due = True
+    while is_more_due and len(ended) < limit:
+        due = when_verified(pool, gate, lambda: run_sync(due_plan(pool.sku, limit - len(ended)), pool.store))
+        settled = [_expire(pool, gate, record) for record in due]
+        ended += [answer for answer in settled if answer is not None]
+        is_more_due = None not in settled and len(settled) > 0  # live leases protect some
+    return tuple(ended)
+
+
+def _expire(pool: Pool, gate: Gate, record: OrderRecord) -> Settled | None:
+    if _is_confirmed(pool, gate, record):
+        return _told_sold(pool, gate, Order(record.order_id, record.asked))
+    answer = pool.store.execute(op.Expire(pool.sku, record.order_id, voided=True))
+    return None if answer is None or answer.replay else answer
 
 
 def _told_sold(pool: Pool, gate: Gate, order: Order) -> Settled:
