@@ -107,6 +107,24 @@ def test_a_server_that_forgot_nothing_is_told_from_one_that_did(server: ValkeySe
     assert pool.audit().is_clean
 
 
+def test_a_lost_thaw_is_noticed_although_another_one_began_the_same_epoch(server: ValkeyServer, pool: Pool) -> None:
+    with process(server) as first, process(server) as other:
+        with forgotten(server):
+            assert [take(one, f"lost {number}") for number, one in enumerate((first, pool, pool))] == [3, 4, 5]
+        assert take(other, "kept") == 3
+        with forgotten(server):
+            with pytest.raises(PoolFrozen):
+                first.reserve("next")
+            assert first.thaw(sold=0).state.epoch == 2
+            assert take(first, "lost with its epoch") == 6
+        with pytest.raises(PoolFrozen):
+            pool.reserve("next")
+        assert (pool.thaw(sold=0).state.epoch, pool.state().sequence) == (2, 7)
+        with pytest.raises(PoolFrozen) as error:
+            first.reserve("next")
+        assert (error.value.found, error.value.seen) == ((2, 7), (2, 6))
+
+
 def test_a_change_that_was_lost_one_server_ago_is_noticed_on_the_next_one(server: ValkeyServer, pool: Pool) -> None:
     with forgotten(server):
         take(pool, "lost")

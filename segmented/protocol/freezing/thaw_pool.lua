@@ -165,7 +165,8 @@ if is_last and available < 0 then
 end
 
 local count, parts = pool.segment_count, is_last and even_parts(available, pool.segment_count)
-local from, seen, start = pool.epoch .. '-' .. digits(pool.sequence), pool.frozen, nil
+local last, seen, start = pool.sequence, pool.frozen, nil
+local from = pool.epoch .. '-' .. digits(last)
 
 -- all is checked: write, first what may still fail
 if is_last then
@@ -210,7 +211,7 @@ if pool.is_gated then
   redis.call('HSET', META, 'server', '') -- to be verified: the database may be in a later epoch by now
 end
 write_pool(pool)
-note_server(pool)
+note_server(pool, last)
 redis.call('HDEL', META, 'frozen')
 redis.pcall('PUBLISH', FREED, 'thawed')
 return { 'thawed', pool_state(), '0' }

@@ -194,9 +194,9 @@ local function freeze_if_behind(pool)
   end
 end
 
--- Note a new server with the change that it begins with, before it changes anything. A script that may not write notes
+-- Note a new server with the pool's `last` change before the server changed anything. A script that may not write notes
 -- nothing, so what it answers is not remembered as seen on this server.
-local function note_server(pool)
+local function note_server(pool, last)
   if this_server == '?' or string.match(pool.servers, '(%w+):%d+$') == this_server then
     return
   end
@@ -204,7 +204,7 @@ local function note_server(pool)
   for server in string.gmatch(pool.servers, '%w+:%d+') do
     kept[#kept + 1] = server
   end
-  kept[#kept + 1] = this_server .. ':' .. digits(pool.sequence)
+  kept[#kept + 1] = this_server .. ':' .. digits(last)
   pool.servers = table.concat(kept, ' ', math.max(1, #kept - SERVERS_MAX + 1))
   redis.pcall('HSET', META, 'servers', pool.servers)
 end
@@ -215,7 +215,7 @@ local function check_seen(pool)
     error({ err = 'FROZEN ' .. pool.epoch .. '-' .. digits(pool.sequence) .. ' ' .. pool.frozen })
   end
   if not pool.is_gated or pool.server == this_server then
-    note_server(pool)
+    note_server(pool, pool.sequence)
   end
 end
 

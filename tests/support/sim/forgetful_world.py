@@ -105,6 +105,7 @@ class ForgetfulServer(MemoryModel):
         """Perform one operation for the process that is the caller."""
         sku: str = getattr(operation, "sku", "")
         before = self.pools.get(sku)
+        last = 0 if before is None else before.sequence
         sight = self.sights.setdefault((self.caller, sku), Sight())
         if before is None:
             answer = super().execute(operation)
@@ -112,11 +113,11 @@ class ForgetfulServer(MemoryModel):
             if type(operation) not in READS or isinstance(operation, op.FreezePool):
                 self._freeze_if_behind(before, sight)
             if type(operation) not in READS and before.frozen is None:
-                self._note_server(before)
+                self._note_server(before, last)
             answer = self._with_floor(before, sight, operation)
         pool = self.pools.get(sku)
         if pool is not None and (before is None or isinstance(operation, op.ThawPool)):
-            self._note_server(pool)
+            self._note_server(pool, last)
         if pool is not None:
             if isinstance(answer, PoolState) and answer.frozen is None and self._lacks(pool, sight):
                 answer = cast("AnswerT", replace(answer, frozen=sight.at))
@@ -131,10 +132,11 @@ class ForgetfulServer(MemoryModel):
             pool.frozen = sight.at
             self.counts["frozen by a process that was ahead"] += 1
 
-    def _note_server(self, pool: ModelPool) -> None:
+    def _note_server(self, pool: ModelPool, last: int) -> None:
+        """Note a new server with the last change of the pool before it changed anything."""
         began = self._began.setdefault(pool.sku, [])
         if [who for who, _ in began[-1:]] != [self.identity]:
-            began.append((self.identity, pool.sequence))
+            began.append((self.identity, last))
 
     def _lacks(self, pool: ModelPool, sight: Sight) -> bool:
         """Return whether the pool lacks what the process has seen, by numbers, or by servers if they agree."""
