@@ -41,8 +41,8 @@ def engine(order_database: str) -> Iterator[Engine]:
 def mariadb(mariadb_url: str) -> Iterator[Engine]:
     engine = create_engine(mariadb_url)
     with engine.begin() as connection:
-        for name in (*TABLES, versions.VERSION_TABLE):
-            connection.exec_driver_sql(f"DROP TABLE IF EXISTS {name}")
+        for name in inspect(connection).get_table_names():
+            connection.exec_driver_sql(f"DROP TABLE {name}")
     yield engine
     engine.dispose()
 
