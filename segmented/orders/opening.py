@@ -91,9 +91,9 @@ def reopen_gated(
     if found.segments[0].epoch > epoch or (known or 0) >= epoch or (known is None and epoch == 1):
         message = f"pool {pool.sku!r} was open in epoch {known or found.segments[0].epoch}; give a later epoch"
         raise InvalidInput(message)
-    rows = gate.stocking.raise_epoch(pool.sku, segments, epoch=epoch)
+    rows = gate.stocking.raise_epoch(pool.sku, segments, epoch=epoch, opened=known)
     if rows is None:
-        message = f"{pool.sku!r} was opened in an epoch later than {epoch} meanwhile"
+        message = f"{pool.sku!r} was opened by another process meanwhile: read its state"
         raise InvalidInput(message)
     if rows.quota == rows.sold:
         message = f"all {rows.quota} units of {pool.sku!r} are sold: there is nothing to open"

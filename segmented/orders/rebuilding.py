@@ -1,7 +1,8 @@
 """Rebuild a gated pool that lost acknowledged changes: the order database says what is sold, and the pool follows.
 
-1. The database raises the epoch of all the pool's rows, which waits for confirms in progress and refuses those of the
-   old epoch from then on. So what it has sold stands still until the pool sells again.
+1. The pool is frozen so that no earlier rebuild can open it any more. The database raises the epoch of all the pool's
+   rows, unless another rebuild got there first. This waits for confirms in progress, and refuses those of the old epoch
+   from then on. So what it has sold stands still until the pool sells again.
 2. The pool's reserved orders are looked up in the database, in pages. Those that it sold or voided are ended. If the
    others need more units than are unsold, because the pool promised the same units twice, some of them are voided.
 3. The database notes, once, that the pool is open in the new epoch. An epoch in which a pool may have sold orders that
@@ -87,15 +88,15 @@ def rebuild(pool: Pool, gate: Gate) -> Thawed:
 def _rebuilt(pool: Pool, gate: Gate, state: PoolState) -> Thawed | None:
     """Rebuild a frozen pool in this state once; None if another rebuild overtook this one."""
     begun = opened_totals(gate, pool.sku).epoch
-    try:  # perhaps only this process knows of the loss so far: nobody may take units between here and the end
-        pool.store.execute(op.FreezePool(pool.sku, state.epoch))
+    opened = gate.stocking.opened_epoch(pool.sku) or 0
+    try:  # nobody may take units between here and the end, nor may a rebuild that is in its last step open the pool
+        pool.store.execute(op.FreezePool(pool.sku, state.epoch, opened))
     except InvalidInput:
         return None
-    epoch = _next_epoch(gate, state, begun)
-    rows = gate.stocking.raise_epoch(pool.sku, state.segment_count, epoch=epoch)
+    epoch = _next_epoch(max(latest_epoch(state), opened), begun)
+    rows = gate.stocking.raise_epoch(pool.sku, state.segment_count, epoch=epoch, opened=opened)
     if rows is None:
-        message = f"{pool.sku!r} was rebuilt in an epoch later than {epoch} meanwhile: read its state"
-        raise InvalidInput(message)
+        return None
     stocked = rows.quota - _withdrawn_already(pool, gate, rows.quota - rows.sold, epoch)
     last = op.ThawPool(pool.sku, epoch, rows.sold, stocked, is_stored=True)
     with suppress(PoolNotFrozen):  # another rebuild opened it
@@ -119,13 +120,11 @@ def _sells(pool: Pool, gate: Gate) -> bool:
     return False
 
 
-def _next_epoch(gate: Gate, state: PoolState, begun: int) -> int:
+def _next_epoch(known: int, begun: int) -> int:
     """Return an epoch in which the pool never sold, so that the database refuses every order that was lost.
 
     That is the database's own, if a rebuild was interrupted before it noted that it would open the pool.
     """
-    opened = gate.stocking.opened_epoch(state.sku) or 0
-    known = max(latest_epoch(state), opened)
     return begun if begun > known else known + 1
 
 

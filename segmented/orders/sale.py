@@ -167,10 +167,13 @@ def expire_voided(pool: Pool, gate: Gate, *, limit: int = 1_000) -> tuple[Settle
     """
     limit = checked_expire_limit(pool.sku, limit)
     ended: list[Settled] = []
+
+    def due() -> list[OrderRecord]:
+        return run_sync(due_plan(pool.sku, limit - len(ended)), pool.store)
+
     is_more_due = True
     while is_more_due and len(ended) < limit:
-        due = when_verified(pool, gate, lambda: run_sync(due_plan(pool.sku, limit - len(ended)), pool.store))
-        settled = [_expire(pool, gate, record) for record in due]
+        settled = [_expire(pool, gate, record) for record in when_verified(pool, gate, due)]
         ended += [answer for answer in settled if answer is not None]
         is_more_due = None not in settled and len(settled) > 0  # live leases protect some
     return tuple(ended)

@@ -196,8 +196,11 @@ class Stocking:
 
         return self._changing(sku, epoch, work)
 
-    def raise_epoch(self, sku: str, segment_count: int, *, epoch: int) -> SegmentTotals | None:
-        """Put all rows into a later epoch, and return them; None if they are already in an even later one.
+    def raise_epoch(self, sku: str, segment_count: int, *, epoch: int, opened: int | None) -> SegmentTotals | None:
+        """Put all rows into a later epoch, and return them.
+
+        Returns None if they are already in an even later one, or if the pool was opened in another epoch than `opened`
+        meanwhile.
 
         Waits for confirms in progress, and refuses those of earlier epochs from then on: a new pool may sell all units
         that are unsold now.
@@ -206,7 +209,8 @@ class Stocking:
         def work(connection: Connection) -> SegmentTotals | None:
             connection.exec_driver_sql(self._statements.begin)
             rows = lock_segments(connection, sku)
-            if any(row.epoch > epoch for row in rows):
+            noted = connection.execute(_SELECT_CHANGE, _opening(sku)).one_or_none()
+            if any(row.epoch > epoch for row in rows) or (opened or 0) != (0 if noted is None else noted.epoch):
                 connection.rollback()
                 return None
             connection.execute(_RAISE_EPOCH, {"given_sku": sku, "given_epoch": epoch})

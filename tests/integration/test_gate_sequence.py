@@ -52,10 +52,10 @@ def test_a_later_epoch_begins_without_one(gate: Gate) -> None:
     gate.open("mug", [5])
     confirm(gate, "o-1", sequence=4)
     for epoch in (2, 2):
-        gate.stocking.raise_epoch("mug", 1, epoch=epoch)
+        gate.stocking.raise_epoch("mug", 1, epoch=epoch, opened=None)
         assert gate.totals("mug").sequence == 0
     confirm(gate, "o-2", epoch=2, sequence=3)
-    gate.stocking.raise_epoch("mug", 1, epoch=2)  # a repeat of it loses nothing
+    gate.stocking.raise_epoch("mug", 1, epoch=2, opened=None)  # a repeat of it loses nothing
     assert gate.totals("mug").sequence == 3
 
 

@@ -317,7 +317,7 @@ def test_a_database_that_is_ahead_during_a_step_does_not_count_as_a_failure_of_t
     shop.submit("slow")
 
     def step(_: BegunOrder) -> None:
-        gate.stocking.raise_epoch(SKU, 4, epoch=2)
+        gate.stocking.raise_epoch(SKU, 4, epoch=2, opened=1)
 
     assert list(take_envelope(shop, ["slow"], gate=gate, step=step).put_off) == ["slow"]
     assert pool.state().frozen is not None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented import Order, Pool, RedisStore, Reserved, protocol as op
-from segmented.errors import PoolDiverged, PoolFrozen, PoolUnverified
+from segmented.errors import InvalidInput, PoolDiverged, PoolFrozen, PoolUnverified
 from segmented.orders import finish_reserved, open_gated, rebuild, take_order
 from tests.support.overtaking import OvertakenStore
 from tests.support.pools.forgetting import SKU, check_sells_the_rest, forgotten, sell
@@ -84,7 +84,7 @@ def test_a_rebuild_that_another_one_overtook_leaves_the_pool_in_the_database_s_e
     """Another process raised the database to epoch 2, read what was sold, and died before it opened the pool."""
     with forgotten(pool):
         sell(pool, gate, "lost", 2)
-    assert gate.stocking.raise_epoch(SKU, 4, epoch=2) is not None
+    assert gate.stocking.raise_epoch(SKU, 4, epoch=2, opened=1) is not None
     gate.stocking.note_opened(SKU, epoch=2)
     thawed = rebuild(pool, gate)
     assert (thawed.state.epoch, gate.totals(SKU).segments[0].epoch) == (3, 3)
@@ -146,16 +146,33 @@ def assert_rebuilt(pool: Pool, gate: Gate, epoch: int) -> None:
     assert rebuild(pool, gate).state.epoch == epoch
 
 
-def test_another_rebuild_that_opens_the_pool_in_an_earlier_epoch_does_not_keep_it_there(
+def test_another_rebuild_in_its_last_step_does_not_open_the_pool_in_an_earlier_epoch(
     pool: Pool, gate: Gate, valkey: ValkeyServer
 ) -> None:
     pool.store.execute(op.FreezePool(SKU, 1))
     with RedisStore.from_url(valkey.url) as other:
-        assert gate.stocking.raise_epoch(SKU, 4, epoch=2) is not None
+        assert gate.stocking.raise_epoch(SKU, 4, epoch=2, opened=1) is not None
         gate.stocking.note_opened(SKU, epoch=2)
         late = op.ThawPool(SKU, 2, sold=0, stocked=20, is_stored=True)
-        overtaken = OvertakenStore(pool.store, op.ThawPool, 1, lambda: assert_thawed(other, late))
-        assert rebuild(Pool(overtaken, SKU), gate).state.epoch == 4
+        overtaken = OvertakenStore(pool.store, op.ThawPool, 1, lambda: assert_too_late(other, late))
+        assert rebuild(Pool(overtaken, SKU), gate).state.epoch == 3
+    check_sells_the_rest(pool, gate)
+
+
+def assert_too_late(store: RedisStore, operation: op.ThawPool) -> None:
+    with pytest.raises(InvalidInput, match="is in epoch 1, which does not fit epoch 2"):
+        store.execute(operation)
+
+
+def test_a_rebuild_raises_no_epoch_that_another_one_has_opened_the_pool_in_since(
+    pool: Pool, gate: Gate, valkey: ValkeyServer
+) -> None:
+    pool.store.execute(op.FreezePool(SKU, 1))
+    with RedisStore.from_url(valkey.url) as other:
+        overtaken = OvertakenStore(pool.store, op.FreezePool, 1, lambda: assert_rebuilt(Pool(other, SKU), gate, 2))
+        thawed = rebuild(Pool(overtaken, SKU), gate)
+    assert (thawed.replay, thawed.state.epoch, gate.totals(SKU).segments[0].epoch) == (True, 2, 2)
+    assert gate.stocking.raise_epoch(SKU, 4, epoch=3, opened=1) is None
     check_sells_the_rest(pool, gate)
 
 
@@ -173,7 +190,7 @@ def test_a_pool_that_a_rebuild_opened_in_an_epoch_that_a_later_one_has_left_sell
         fresh = Pool(other, SKU)
         fresh.store.execute(op.FreezePool(SKU, 1))
         for epoch in (2, 3):
-            assert gate.stocking.raise_epoch(SKU, 4, epoch=epoch) is not None
+            assert gate.stocking.raise_epoch(SKU, 4, epoch=epoch, opened=1) is not None
         assert_thawed(other, op.ThawPool(SKU, 2, sold=2, stocked=20, is_stored=True))
         with pytest.raises(PoolUnverified):
             fresh.reserve("too early")

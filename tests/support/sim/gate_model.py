@@ -105,8 +105,8 @@ class GateModel:
         self.stored[order_id] = StoredOrder("void", quantity)
         return answers.Voided(replay=False)
 
-    def raise_epoch(self, epoch: int) -> answers.SegmentTotals | None:
-        if any(row.epoch > epoch for row in self.rows):
+    def raise_epoch(self, epoch: int, opened: int) -> answers.SegmentTotals | None:
+        if any(row.epoch > epoch for row in self.rows) or self.opened != opened:
             return None
         if self.rows[0].epoch < epoch:  # a pool of the later epoch includes restocks, which are in the quota
             for change_id, one in self.changes.items():
@@ -252,8 +252,15 @@ class SteppedGate:
         found: answers.ChangeAnswer = self._store.ask(Do(lambda: self._model.undo(change)))
         return found
 
-    def raise_epoch(self, sku: str, segment_count: int, *, epoch: int) -> answers.SegmentTotals | None:  # noqa: ARG002  # as above
-        found: answers.SegmentTotals | None = self._store.ask(Do(lambda: self._model.raise_epoch(epoch)))
+    def raise_epoch(
+        self,
+        sku: str,  # noqa: ARG002  # as above
+        segment_count: int,  # noqa: ARG002  # as above
+        *,
+        epoch: int,
+        opened: int | None,
+    ) -> answers.SegmentTotals | None:
+        found: answers.SegmentTotals | None = self._store.ask(Do(lambda: self._model.raise_epoch(epoch, opened or 0)))
         return found
 
     def note_opened(self, sku: str, *, epoch: int) -> answers.ChangeAnswer:  # noqa: ARG002  # as above

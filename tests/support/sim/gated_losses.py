@@ -89,7 +89,11 @@ class GatedSale:
         self.bodies: dict[str, int] = {}
         """Delivery of an order -> how often its body ran since its caller asked."""
         self.has_lost = False
-        """Whether changes were lost since the pool was thawed last."""
+        """Whether changes, or a freeze, were lost since the pool was thawed last.
+
+        A rebuild whose freeze is lost, and which dies next, leaves the database an epoch ahead of a pool that sells:
+        the first confirm freezes it.
+        """
         self._fates: dict[str, str] = {}
         self._tokens: dict[str, int] = {}
         self._rebuilding: dict[str, str] = {}
@@ -133,7 +137,9 @@ class GatedSale:
 
     def _fail_over(self) -> None:
         behind = self.chance.choice((0.0, self.chance.uniform(0, BEHIND_MAX)))
+        was_frozen = self.world.server.pools[SKU].frozen is not None
         self.has_lost |= self.world.server.fail_over(behind=behind)
+        self.has_lost |= was_frozen and self.world.server.pools[SKU].frozen is None
 
     def _sells(self, order: Order, process: Process, name: str, delay: float) -> object:
         """Take an order to its end, as a caller would: again after a failure, later if the pool is frozen."""
