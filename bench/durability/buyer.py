@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Final
 
 from bench.durability.journal import JournalWriter
 from bench.orders_torture.event_log import LogWriter
-from segmented.errors import PoolFrozen, PoolMissing, PoolVanished, SegmentedError
+from segmented.errors import InvalidInput, PoolFrozen, PoolMissing, PoolVanished, SegmentedError
 from segmented.models import Order, Settled, SoldOut
 from segmented.models.submitted import Dead
 from segmented.orders import Gate, connect, take_order
 from segmented.stock import Grant, Pool
 from segmented.stock.outbox import Outbox
 from segmented.stores.redis import RedisStore
+from segmented.stores.redis.edge import is_store_away
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +43,8 @@ PACE_SECONDS: Final = 0.004
 """Pause after each order, so that a sale lasts until its fault."""
 AGAIN_SECONDS: Final = 0.02
 TAKE_SECONDS: Final = 1.0
+CONNECT_SECONDS: Final = 20.0
+"""Maximum time for a replica to be promoted, seen by a process that connects just then."""
 KNOWN_SECONDS: Final = 6.0
 """Time for the outcome of an order to become known. A killed call's lease may outlast it, if a clock is behind."""
 OUTBOX: Final = Outbox(publish_after=0.001)
@@ -68,6 +71,18 @@ def shop_pool(store: RedisStore) -> Pool:
     return Pool(store, SKU, ttl=TTL, hold=HOLD, outbox=OUTBOX)
 
 
+def connected(url: str) -> RedisStore:
+    """Connect, waiting for a server in the middle of a failover. Raises InvalidInput if none answers in time."""
+    until = time.monotonic() + CONNECT_SECONDS
+    while True:
+        try:
+            return RedisStore.from_url(url)
+        except InvalidInput as error:
+            if not is_store_away(error) or time.monotonic() > until:
+                raise
+        time.sleep(AGAIN_SECONDS)
+
+
 def take(pool: Pool, gate: Gate | None, order_id: str) -> Settled | Refusal:
     """Buy one unit, with the order database if there is one. Safe to repeat under the same id."""
     if gate is not None:
@@ -88,7 +103,7 @@ def be_buyer(assignment: Assignment) -> None:
     threading.Thread(target=end_with_starter, daemon=True).start()
     logging.getLogger("segmented").addHandler(logging.NullHandler())  # the journal says what was noticed
     with ExitStack() as stack:
-        store = stack.enter_context(RedisStore.from_url(assignment.url))
+        store = stack.enter_context(connected(assignment.url))
         gate = None if assignment.database is None else stack.enter_context(Gate(connect(assignment.database)))
         log = LogWriter(Path(assignment.journal))
         pool = shop_pool(store)

@@ -10,17 +10,17 @@ import time
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final, Self
 
-from bench.durability.buyer import AGAIN_SECONDS, HOLD, SEGMENTS, SKU, shop_pool, take
+from bench.durability.buyer import AGAIN_SECONDS, HOLD, SEGMENTS, SKU, connected, shop_pool, take
 from bench.durability.journal import Ack
 from segmented.errors import PoolMissing, PoolNotFrozen, PoolVanished, SegmentedError
 from segmented.models import Order, Settled, SoldOut
 from segmented.orders import Gate, cancel_order, connect, expire_voided, open_gated, rebuild, reopen_gated
-from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from segmented.models import PoolState
+    from segmented.stores.redis import RedisStore
 
 REST_SECONDS: Final = 30.0
 """Maximum duration of the sale of the rest."""
@@ -56,7 +56,7 @@ class Operator:
 
     def open(self) -> None:
         """Open the pool."""
-        with RedisStore.from_url(self._url) as store:
+        with connected(self._url) as store:
             pool = shop_pool(store)
             if self._gate is None:
                 pool.open(stock=self._stock, segments=SEGMENTS, profile=self._profile)
@@ -65,14 +65,14 @@ class Operator:
 
     def kept(self) -> set[str]:
         """Read from the ledger which orders the stock's server has as confirmed."""
-        with RedisStore.from_url(self._url) as store, suppress(PoolMissing):
+        with connected(self._url) as store, suppress(PoolMissing):
             ledger = shop_pool(store).read_ledger()
             return {entry.order_id or "" for entry in ledger if entry.kind == "confirmed"}
         return set()
 
     def recover(self, acks: Iterable[Ack]) -> str:
         """Have the pool sell again, and return what was done. `acks` are the orders that customers have."""
-        with RedisStore.from_url(self._url) as store:
+        with connected(self._url) as store:
             pool = shop_pool(store)
             try:
                 state = pool.state()
@@ -109,7 +109,7 @@ class Operator:
 
     def sell_rest(self, left: Iterable[str]) -> int:
         """Cancel the orders whose buyers gave up, sell what is free, and return how many units are still reserved."""
-        with RedisStore.from_url(self._url) as store:
+        with connected(self._url) as store:
             pool = shop_pool(store)
             for order_id in left:
                 with suppress(SegmentedError):

@@ -13,12 +13,11 @@ import time
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
-from bench.durability.buyer import AGAIN_SECONDS, SKU, end_with_starter, shop_pool
+from bench.durability.buyer import AGAIN_SECONDS, SKU, connected, end_with_starter, shop_pool
 from segmented import protocol as op
 from segmented.errors import SegmentedError
 from segmented.models.submitted import Swept
 from segmented.orders import Gate, WorkTerms, connect, take_envelope
-from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
     from bench.durability.buyer import Assignment
@@ -39,7 +38,7 @@ def be_worker(assignment: Assignment) -> None:
     threading.Thread(target=end_with_starter, daemon=True).start()
     logging.getLogger("segmented").addHandler(logging.NullHandler())
     with ExitStack() as stack:
-        store = stack.enter_context(RedisStore.from_url(assignment.url))
+        store = stack.enter_context(connected(assignment.url))
         gate = None if assignment.database is None else stack.enter_context(Gate(connect(assignment.database)))
         pool = shop_pool(store)
         sweep = op.SweepOutbox(SKU, ENVELOPE_MAX, None, *PUBLISHED_AGAIN_MS, hold_ms=TERMS.hold_ms, begun_max=BEGUN_MAX)
