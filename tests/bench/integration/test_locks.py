@@ -40,7 +40,7 @@ def test_ten_waiters_are_parked_at_no_cost_and_served_by_two_commands_each(
     parked, delay, commands = measure_contended(private_valkey.url, nobody_told)
     assert parked.value <= 0.1
     assert delay.value > 0
-    assert commands.value == 2.1  # the last release wakes other processes
+    assert commands.value in {2.0, 2.1}  # after 50 ms of hand-overs one release wakes other processes
 
 
 def test_a_thousand_leases_are_kept_by_one_thread(
