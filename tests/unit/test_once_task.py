@@ -105,6 +105,18 @@ def test_a_message_that_has_expired_in_the_queue_is_not_what_a_repeat_gets(*, is
         assert charge.apply_async(("o-9",), **of_call) != first
 
 
+def test_a_rule_without_the_base_that_reads_it_is_refused_when_the_task_is_made() -> None:
+    with closing(new_app()) as app:
+        with pytest.raises(Exception, match="once") as error:  # Python 3.11 wraps it
+            app.task(once=OnceRule("{order_id}"), name="shop.plain", lazy=False, shared=False)(same)
+        refused = error.value if isinstance(error.value, InvalidInput) else error.value.__cause__
+        assert isinstance(refused, InvalidInput)
+        said = "task 'same' has once=..., but it would not be deduplicated: give it base=Once, too"
+        assert str(refused).splitlines()[0] == said
+        assert "shop.plain" not in app.tasks
+        app.task(base=Once, once=OnceRule("{order_id}"), name="shop.once", lazy=False, shared=False)(same)
+
+
 def test_a_message_keeps_its_key_until_it_expires_however_it_is_put_off() -> None:
     clock = ManualClock()
     with closing(new_app(MemoryStore(clock=clock))) as app:

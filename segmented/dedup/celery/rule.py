@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from celery import Task
+
 from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, OutcomeForm
 from segmented.dedup.terms import DAY, DEFAULT_LEASE, RunTerms, window_ms
 from segmented.errors import InvalidInput
@@ -114,6 +116,14 @@ class OnceRule:
         window_ms(self.queue_for, "queue_for")
         window_ms(self.resend_after, "resend_after")
         window_ms(self.timeout, "timeout")
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Refuse a task whose base class would not read the rule. Called when Celery makes the task's class."""
+        if issubclass(owner, Task) and not hasattr(owner, "once_plan"):
+            message = (
+                f"task {owner.__name__!r} has {name}=..., but it would not be deduplicated: give it base=Once, too"
+            )
+            raise InvalidInput(message)
 
     def _conflicts(self) -> Iterator[str]:
         point, policy, terms = self.point, self.on_publish, POINTS[self.point]
