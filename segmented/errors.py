@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from segmented import rebuildable
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class SegmentedError(Exception):
+class SegmentedError(rebuildable.RebuildableError):
     """The operation failed."""
 
     def __init__(self, message: str | None = None) -> None:
@@ -35,7 +37,7 @@ class StoreBusy(StoreUnavailable):
 class AcknowledgementUnknown(StoreUnavailable):
     """The pool has made the change, but too few replicas or disks acknowledged it in time: repeat the same id."""
 
-    def __init__(self, sku: str, order_id: str | None, *, wanted: int, counted: int, detail: str) -> None:
+    def __init__(self, sku: str, order_id: str | None, wanted: int, counted: int, detail: str) -> None:
         """Create the error with the pool, the id to repeat, the acknowledgements wanted and counted, and the reason."""
         what = f"the outcome of {'a change' if order_id is None else repr(order_id)} in pool {sku!r} is unknown"
         super().__init__(f"{what}: {detail}; repeat the call with the same id")
@@ -78,8 +80,7 @@ class LeaseLost(LeaseError):
         """Create the error with the lock and the holder that lost it, or with `is_released`, released it."""
         why = "was released, so it protects nothing any more" if is_released else "is lost: it lapsed or was taken away"
         super().__init__(f"lease on {name!r} {why}")
-        self.name = name
-        self.holder_id = holder_id
+        self.name, self.holder_id = name, holder_id
 
 
 class AcquireTimeout(LeaseError):
@@ -244,7 +245,7 @@ class ChangeDiverged(StockError):
 class PoolFrozen(StockError):
     """The stock's server lost acknowledged changes of the pool: only reads and the audit go on until it is mended."""
 
-    def __init__(self, sku: str, *, found: tuple[int, int], seen: tuple[int, int]) -> None:
+    def __init__(self, sku: str, found: tuple[int, int], seen: tuple[int, int]) -> None:
         """Create the error with the pool, and the epoch and sequence number that are there and that were seen."""
         super().__init__(
             f"pool {sku!r} is frozen: it lost acknowledged changes. It is at change {found[1]} of epoch {found[0]}, "
@@ -259,7 +260,7 @@ class PoolFrozen(StockError):
 class LayoutUnknown(StockError):
     """The pool's keys have the layout of another release of segmented, so this one neither reads nor changes them."""
 
-    def __init__(self, sku: str, *, found: str, known: str) -> None:
+    def __init__(self, sku: str, found: str, known: str) -> None:
         """Create the error with the pool, the layout of its keys, and the only one that this release knows."""
         super().__init__(
             f"pool {sku!r} has keys of layout {found}, and this release of segmented knows layout {known} only: "

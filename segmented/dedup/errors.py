@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from segmented.errors import SegmentedError
 
 
 class DedupError(SegmentedError):
     """The call was not run."""
 
-    def __init__(self, message: str, key: str, *parts: object) -> None:
-        """Create the error. `args` holds `key` and `parts`, so that any result backend can rebuild it."""
+    def __init__(self, message: str, key: str) -> None:
+        """Create the error with its sentence and the key."""
         super().__init__(message)
         self.key = key
-        self.args = (key, *parts)
-        self._message = message
-
-    def __str__(self) -> str:
-        """Return the message."""
-        return self._message
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Support pickling, for result backends and process pools."""
-        return _unpickled, (type(self), str(self)), vars(self)
-
-
-def _unpickled(kind: type[DedupError], message: str) -> DedupError:
-    made = kind.__new__(kind)
-    SegmentedError.__init__(made, message)
-    return made
 
 
 class InFlight(DedupError):
@@ -38,9 +20,7 @@ class InFlight(DedupError):
     def __init__(self, key: str, message_id: str, state: str, free_in: float | None) -> None:
         """Create the error with the message that holds the key, its state, and the seconds until it expires."""
         lapses = "" if free_in is None else f", and lapses in {free_in:g} s unless it is renewed"
-        super().__init__(
-            f"key {key!r} is taken: message {message_id!r} is {state}{lapses}", key, message_id, state, free_in
-        )
+        super().__init__(f"key {key!r} is taken: message {message_id!r} is {state}{lapses}", key)
         self.message_id = message_id
         self.state = state
         self.free_in = free_in
@@ -51,7 +31,7 @@ class OtherPayload(DedupError):
 
     def __init__(self, key: str, message_id: str) -> None:
         """Create the error with the id of the message that used the key first."""
-        super().__init__(f"key {key!r} was used with another payload, by message {message_id!r}", key, message_id)
+        super().__init__(f"key {key!r} was used with another payload, by message {message_id!r}", key)
         self.message_id = message_id
 
 
@@ -61,7 +41,7 @@ class EffectUnknown(DedupError):
     def __init__(self, key: str, message_id: str) -> None:
         """Create the error with the id of the message whose holder died."""
         what = "it is not known whether the work was done; settle it by hand or with a resolver"
-        super().__init__(f"key {key!r} of message {message_id!r}: {what}", key, message_id)
+        super().__init__(f"key {key!r} of message {message_id!r}: {what}", key)
         self.message_id = message_id
 
 
@@ -78,7 +58,7 @@ class AttemptSuperseded(DedupError):
 
     def __init__(self, key: str, attempt: int) -> None:
         """Create the error with the number of the attempt that is expected."""
-        super().__init__(f"attempt {attempt} of the message under key {key!r} was published already", key, attempt)
+        super().__init__(f"attempt {attempt} of the message under key {key!r} was published already", key)
         self.attempt = attempt
 
 
@@ -87,7 +67,7 @@ class FailedBefore(DedupError):
 
     def __init__(self, key: str, kind: str, detail: str) -> None:
         """Create the error with the type and the text of the first call's error."""
-        super().__init__(f"the first call with key {key!r} failed: {kind}: {detail}", key, kind, detail)
+        super().__init__(f"the first call with key {key!r} failed: {kind}: {detail}", key)
         self.kind = kind
         self.detail = detail
 
@@ -97,7 +77,7 @@ class ResultUnkept(DedupError):
 
     def __init__(self, key: str, detail: str) -> None:
         """Create the error with the reason why the result was not kept."""
-        super().__init__(f"the first call with key {key!r} ended, but its result was not kept: {detail}", key, detail)
+        super().__init__(f"the first call with key {key!r} ended, but its result was not kept: {detail}", key)
         self.detail = detail
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 from urllib.parse import unquote
 
-from segmented.errors import PoolMissing
+from segmented.errors import PoolMissing, SegmentedError
 
 PoolKey = Literal[
     "meta",
@@ -50,7 +50,13 @@ class PoolArchived(PoolMissing):
     """The pool is being archived, or was: its records are in a file or in a table, and it takes no more orders."""
 
     def __init__(
-        self, sku: str, epoch: int = 0, *, digest: str = "", target: str = "", is_removed: bool = False
+        self,
+        sku: str,
+        epoch: int = 0,
+        digest: str = "",
+        target: str = "",
+        *,
+        is_removed: bool = False,
     ) -> None:
         """Create the error with the pool; its last epoch, and digest and place of its archive, once it is removed."""
         if is_removed:
@@ -58,7 +64,7 @@ class PoolArchived(PoolMissing):
             said = f"was archived{place}: open it again in a later epoch, or sell from another pool"
         else:
             said = "is being archived and answers reads alone: 'segmented pool archive' finishes an interrupted run"
-        Exception.__init__(self, f"pool {sku!r} {said}")
+        SegmentedError.__init__(self, f"pool {sku!r} {said}")
         self.sku = sku
         self.epoch = epoch
         self.digest = digest

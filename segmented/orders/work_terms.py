@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 class TryLater(SegmentedError):
     """A step cannot work now, through no fault of the order: it does not count towards the dead-letter set."""
 
-    def __init__(self, reason: str, *, seconds: float = LATER) -> None:
+    def __init__(self, reason: str, seconds: float = LATER) -> None:
         """Create with the reason and the time to wait. Raises InvalidInput for an invalid time."""
         milliseconds(seconds, "seconds")
         super().__init__(reason)

@@ -30,7 +30,7 @@ def another_epoch(sku: str, epoch: int, found: int) -> InvalidInput:
 class TooManySold(InvalidInput):
     """More units of a frozen pool are sold and reserved than it ever had."""
 
-    def __init__(self, sku: str, *, sold: int, stocked: int, reserved: int = 0) -> None:
+    def __init__(self, sku: str, sold: int, stocked: int, reserved: int = 0) -> None:
         """Create the error with the pool and its units. Reserved orders can be cancelled, sold ones cannot."""
         more = f"{sold} sold and {reserved} reserved units" if reserved else f"{sold} sold units"
         super().__init__(

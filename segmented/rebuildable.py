@@ -1,0 +1,48 @@
+"""Errors that keep their constructor's arguments, so that pickle and the result backends of Celery can rebuild them."""
+
+from __future__ import annotations
+
+from functools import cache
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class RebuildableError(Exception):
+    """An error whose `args` are its constructor's arguments, but for those that can only be given by name."""
+
+    def __new__(cls, *arguments: object, **named: object) -> Self:
+        """Note the arguments, those given by name at their positions."""
+        error = super().__new__(cls)
+        parameters = _parameters(cls)  # type: ignore[arg-type]  # every class is hashable
+        error.args = (*arguments, *(named.get(name, default) for name, default in parameters[len(arguments) :]))
+        return error
+
+    def __init__(self, message: str) -> None:
+        """Create the error with one clear sentence."""
+        self._message = message
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return self._message
+
+    def __repr__(self) -> str:
+        """Return the type and the sentence."""
+        return f"{type(self).__name__}({self._message!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., RebuildableError], tuple[object, ...], dict[str, Any]]:
+        """Support pickling and copying."""
+        return _unpickled, (type(self), *self.args), vars(self)
+
+
+def _unpickled(kind: type[RebuildableError], *arguments: object) -> RebuildableError:
+    return kind.__new__(kind, *arguments)
+
+
+@cache
+def _parameters(kind: type[RebuildableError]) -> tuple[tuple[str, object], ...]:
+    """Return the names of a constructor's parameters, with their defaults."""
+    _, *found = signature(kind.__init__).parameters.values()
+    return tuple((one.name, one.default) for one in found if one.kind is Parameter.POSITIONAL_OR_KEYWORD)

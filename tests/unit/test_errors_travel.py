@@ -1,0 +1,84 @@
+"""Every error of the library keeps its type, message and attributes on its way: pickled, copied, in a task's result."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import inspect
+import pickle
+import pkgutil
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from celery import Celery
+from celery.backends.base import Backend
+
+import segmented
+from segmented.dedup.errors import InFlight
+from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, SegmentedError
+from segmented.models import SoldOut
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GIVEN: Final[dict[str, Any]] = {
+    "answer": "an answer of the gate",
+    "failures": {"n": InvalidInput("it is too long")},
+    "found": (1, 4),
+    "free_in": 1.5,
+    "refusal": SoldOut("o-1", 3, 2, 1, 9),
+    "replay": SimpleNamespace(message_id="m"),
+    "seen": (1, 7),
+}
+"""Arguments that are neither a text nor a number, by name."""
+
+
+def _kinds(kind: type[SegmentedError]) -> Iterator[type[SegmentedError]]:
+    yield kind
+    for found in kind.__subclasses__():
+        yield from _kinds(found)
+
+
+def _all_kinds() -> list[type[SegmentedError]]:
+    for module in pkgutil.walk_packages(segmented.__path__, "segmented."):
+        if not module.name.endswith("__main__") and ".migrations." not in module.name:
+            importlib.import_module(module.name)
+    return sorted({kind for kind in _kinds(SegmentedError) if kind.__module__.startswith("segmented.")}, key=str)
+
+
+def _made(kind: type[SegmentedError]) -> SegmentedError:
+    """Make an error with an argument for every parameter."""
+    _, *parameters = inspect.signature(kind.__init__).parameters.values()
+    given: dict[str, Any] = {}
+    for one in parameters:
+        plain = {"str": one.name, "int": 7, "float": 1.5, "bool": True}
+        given[one.name] = GIVEN.get(one.name, plain.get(str(one.annotation).partition(" |")[0]))
+    return kind(**given)
+
+
+@pytest.mark.parametrize("kind", _all_kinds(), ids=lambda kind: kind.__name__)
+def test_an_error_that_was_pickled_or_copied_is_the_same(kind: type[SegmentedError]) -> None:
+    error = _made(kind)
+    error.add_note("and its units could not be given back")
+    for found in (pickle.loads(pickle.dumps(error)), copy.copy(error)):  # noqa: S301  # our own bytes
+        assert (type(found), str(found), repr(found)) == (kind, str(error), repr(error))
+        assert vars(found).keys() == vars(error).keys()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SegmentedError(),
+        InvalidInput("it is too long"),
+        LeaseLost("n", "h"),
+        AcquireTimeout("n", timeout=1.5),
+        InFlight("k", "m", "running", 2.0),
+    ],
+    ids=repr,
+)
+def test_the_result_of_a_task_that_failed_raises_the_error_itself(error: SegmentedError) -> None:
+    with Celery("shop", set_as_current=False) as app:
+        backend = Backend(app)
+        found = backend.exception_to_python(backend.decode(backend.encode(backend.prepare_exception(error))))
+    assert (type(found), str(found), vars(found)) == (type(error), str(error), vars(error))
