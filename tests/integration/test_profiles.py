@@ -145,6 +145,8 @@ def test_many_orders_wait_once(plain_pair_store: RedisStore, replica_pair: Repli
     pool.open(stock=20, segments=4, profile=PROFILE)
     for number in range(3):
         pool.reserve(f"o-{number}")
+    pool.reserve("before")
+    pool.confirm("before")  # so that the server has the script
     replica_pair.master.ask("CONFIG", "RESETSTAT")
     ends = tuple(op.Confirm(SKU, f"o-{number}") for number in range(3))
     answers = plain_pair_store.execute_many(ends)
