@@ -24,7 +24,7 @@ from segmented.models import Busy, Granted, Lost, Renewed, Settled
 from segmented.models.shards import SHARD_MARK
 from segmented.models.submitted import BegunOrder
 from segmented.plans import Now, Plan, Try, pause, perform, undo_after, wait_for, wait_in_line
-from segmented.plans.waiting import MILLISECOND, undone
+from segmented.plans.waiting import GONE_SECONDS, MILLISECOND, undone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -96,6 +96,7 @@ def _waited(operation: op.Grant, trying: Try[Granted | Refusal]) -> Plan[tuple[G
                 undo=cancelling,
                 stands=STANDS,
                 handed="kept late",
+                look_seconds=GONE_SECONDS,
             )
         )
     except BaseException as error:
