@@ -204,7 +204,7 @@ def fair_grant_plan(operation: op.Grant, timeout: float | None) -> Plan[Found]:
     door = kind(f"pool:{operation.sku}:door".replace(SHARD_MARK, " shard "), new_holder_id(), DOOR_TTL_MS)
     while True:
         try:
-            yield from acquire_plan(door, timeout)
+            yield from acquire_plan(door, timeout, is_patient=False)
         except AcquireTimeout:
             return Busy(operation.order.order_id, 0, None), (yield from perform(Now()))
         found: Found | None = None
