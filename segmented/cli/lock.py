@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -13,6 +15,7 @@ from segmented.cli.output import (
     JsonOption,
     UrlOption,
     YesOption,
+    json_list,
     print_table,
     require_somebody,
     shown,
@@ -98,25 +101,38 @@ def list_locks(
     with RedisStore.from_url(url) as store:
         found = operator.list_locks(store, match, names_max=limit)
         states = _states(store, found.names)
-    if json_file is not None:
-        write_json(json_file, {"locks": [asdict(state) for state in states], "is_complete": found.is_complete})
-    if json_file == STDOUT:
-        return
-    print_table(("name", "kind", "held by", "for", "fence", "wait"), [_row(state) for state in states])
-    if not found.is_complete:
+        if json_file is None:
+            _print(states)
+        else:
+            with json_list(json_file, "locks", {"is_complete": found.is_complete}) as write:
+                written = _each_written(states, write)
+                if json_file == STDOUT:
+                    deque(written, maxlen=0)
+                else:
+                    _print(written)
+    if json_file != STDOUT and not found.is_complete:
         typer.echo(f"there are more than {limit}: narrow --match, or raise --limit", err=True)
 
 
-def _states(store: RedisStore, names: tuple[str, ...]) -> list[LockState]:
-    states: list[LockState] = []
+def _print(states: Iterable[LockState]) -> None:
+    print_table(("name", "kind", "held by", "for", "fence", "wait"), (_row(state) for state in states))
+
+
+def _each_written(states: Iterable[LockState], write: Callable[[dict[str, Any]], None]) -> Iterator[LockState]:
+    for state in states:
+        write(asdict(state))
+        yield state
+
+
+def _states(store: RedisStore, names: tuple[str, ...]) -> Iterator[LockState]:
+    """Read the locks page by page, so that a long list is never in memory as a whole."""
     for start in range(0, len(names), STATES_AT_ONCE):
         asked = [ShowLock(name, 1) for name in names[start : start + STATES_AT_ONCE]]
         for answer in store.execute_many(asked):
             if isinstance(answer, LockState):
-                states.append(answer)
+                yield answer
             elif isinstance(answer, SegmentedError) and not isinstance(answer, WrongKind):  # WrongKind: not a lock
                 raise answer
-    return states
 
 
 def _is_wanted(state: LockState | None, name: str) -> bool:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from segmented.errors import InvalidInput
-from segmented.files import check_writable, said_in_file, write_whole
+from segmented.files import check_writable, said_in_file, whole_file, write_whole
 from segmented.servers.announcement import announced
 
 if TYPE_CHECKING:
@@ -177,6 +178,19 @@ def print_table(heads: Row, rows: Iterable[Sequence[str]]) -> None:
 def write_json(file: Path, content: dict[str, Any]) -> None:
     """Write an object atomically: a program that waits for the file never reads a part of it."""
     write_text(file, json.dumps(content, indent=2) + "\n")
+
+
+@contextmanager
+def json_list(file: Path, name: str, rest: dict[str, Any]) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Write an object with a list, item by item: the block gets a function that writes one; `rest` follows the list.
+
+    A file is replaced atomically when the block ends, and unchanged if it fails.
+    """
+    with nullcontext(sys.stdout) if file == STDOUT else whole_file(file) as out:
+        marks = chain([""], repeat(","))
+        out.write(f'{{\n  "{name}": [')
+        yield lambda item: print(next(marks), json.dumps(item), sep="\n    ", end="", file=out)  # to a file
+        out.write(f"\n  ],\n  {json.dumps(rest, indent=2)[1:-1].strip()}\n}}\n")
 
 
 def write_text(file: Path, written: str) -> None:

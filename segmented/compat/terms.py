@@ -202,7 +202,7 @@ def named_plan(claim: LockClaim, token: str | None, timeout: float | None) -> Pl
     A caller's token may be in use twice, and a repeated acquire with the same holder id succeeds again: so the lock is
     taken under a unique id, and its value is changed in a second step.
     """
-    found = yield from acquire_plan(claim, timeout)
+    found = yield from acquire_plan(claim, timeout, is_patient=False)
     if token is None:
         return claim, found
     try:

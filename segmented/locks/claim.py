@@ -51,6 +51,11 @@ class Claim(LeaseClaim):
     leaves_traces: ClassVar[bool] = False
     """Whether a failed attempt leaves something in the store (a place in a queue), to be released if the wait ends."""
 
+    waits_out_outages: ClassVar[bool] = True
+    """Whether an acquire tries again until its deadline while its store cannot be reached."""
+    look_seconds: ClassVar[float | None] = None
+    """Seconds after which this process's first waiter checks again in any case; None for the usual time."""
+
     @property
     @abstractmethod
     def channel(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 
 from segmented.errors import (
@@ -23,6 +24,7 @@ from segmented.locks.durations import DEFAULT_WAIT, checked_name, checked_timeou
 from segmented.locks.hints import LOCK_HINTS, Hinted, NoAsyncBlock, NoBlock
 from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
 from segmented.locks.lease_state import Renewal, trusted_until
+from segmented.locks.outages import waited_out, waits_out
 from segmented.models import Acquired, Held, Unreplicated
 from segmented.plans import Now, Plan, Try, Within, perform, run_async, run_sync, undo_after, wait_in_line
 from segmented.plans.store_kinds import checked_async, checked_sync
@@ -48,16 +50,19 @@ EnteredT = TypeVar("EnteredT", bound="AbstractAsyncContextManager[object]")
 EnteredT_co = TypeVar("EnteredT_co", bound="AbstractAsyncContextManager[object]", covariant=True)
 
 
-def acquire_plan(claim: Claim, timeout: float | None) -> Plan[Found]:
+def acquire_plan(claim: Claim, timeout: float | None, *, is_patient: bool = True) -> Plan[Found]:
     """Acquire within `timeout` seconds (None: forever; 0: one try).
 
     Raises AcquireTimeout if the lock was not free in time, ReplicasMissing if too few replicas acknowledged it, and
     LeaseLost if the answer took longer than the lease lasts; in all three cases nothing is left behind. Raises
-    LockUnreachable if the store does not answer; a lease that an attempt may have taken expires. Raises StoreBusy if
-    the store had no free connection in time, which does not mean that its server is down.
+    LockUnreachable if the store does not answer by the deadline, or at once if it is not patient, in a policy's block
+    and with a timeout of 0; a lease that an attempt may have taken expires. Raises StoreBusy if the store had no free
+    connection in time, which does not mean that its server is down.
     """
     trying = Try(claim.acquiring(), claim.channel, timeout)
-    answer: Acquired | Held | Unreplicated | None
+    failed: LockUnreachable | None = None
+    answer: Acquired | Held | Unreplicated | None = None
+    asked_at = answered_at = 0.0
     try:
         tried: tuple[Acquired | Held | Unreplicated, float] | None = yield trying
         if tried is not None and (timeout == 0 or not isinstance(tried[0], Held)):
@@ -70,13 +75,20 @@ def acquire_plan(claim: Claim, timeout: float | None) -> Plan[Found]:
                 when_behind=claim.acquiring_when_behind(),
                 undo=claim.releasing,
                 handed="undone late" if claim.may_be_handed else None,
+                look_seconds=claim.look_seconds,
             )
             answered_at = yield Now()
     except BaseException as error:
         yield from undo_after(error, claim.releasing, trying)
-        if isinstance(error, StoreUnavailable) and not isinstance(error, StoreBusy):
-            raise LockUnreachable(claim.name, str(error)) from error
-        raise
+        if not isinstance(error, StoreUnavailable) or isinstance(error, StoreBusy):
+            raise
+        failed = LockUnreachable(claim.name, str(error))
+        failed.__cause__ = error
+        if not (is_patient and claim.waits_out_outages and waits_out(claim.name, timeout)):
+            raise failed from error
+    if failed is not None:
+        again = partial(acquire_plan, claim, is_patient=False)
+        return (yield from waited_out(again, failed, channel=claim.channel, began_at=trying.asked_at, timeout=timeout))
     if isinstance(answer, Acquired):
         if answered_at < trusted_until(asked_at, answer.ttl_ms):
             return answer, asked_at

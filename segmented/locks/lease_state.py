@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from segmented.clock import Clock
     from segmented.locks.claim import LeaseClaim
+    from segmented.models import Acquired
 
 DRIFT_RATE = 0.01
 DRIFT_SECONDS = 0.002
@@ -35,6 +36,8 @@ SLACK_RATE = 0.02
 
 RELEASE_SECONDS = 1.0
 """Seconds that a release may take beyond the end of its lease."""
+SURE_SECONDS = 22 * 3600.0
+"""Age up to which a lease's token is certain to be kept (`FENCE_IDLE_MS`), so that its absence means lost data."""
 REPEAT_SECONDS = 0.5
 """Maximum seconds between a keeper's repeats of a release that failed."""
 BATCH_SECONDS = 1.0
@@ -88,8 +91,16 @@ class LeaseState(Hinted, StaysInItsProcess):
         self._soonest_end = inf
         """The soonest end of those and of all that overlapped them: the server may have applied any of them last."""
         self._was_trusted_at_release = False
+        self._token: int | None = None
+        self._granted_at = -inf
+        """Local time of the grant; -inf if it may have been earlier than this process knows."""
         self._release_at = inf
         """Local time at which a keeper repeats a release that failed; inf if none did."""
+
+    def note_grant(self, acquired: Acquired, asked_at: float) -> None:
+        """Note the token and the time of a grant. A replay may be of an older one."""
+        self._token = acquired.fencing_token
+        self._granted_at = -inf if acquired.replay else asked_at
 
     @property
     def is_lost(self) -> bool:
@@ -228,7 +239,12 @@ class LeaseState(Hinted, StaysInItsProcess):
             self._release_at, self.has_ended = inf, True
 
     def _may_be_our_own(self, answer: Lost) -> bool:
-        # "Gone" after a lost reply: the lease was alive when we first asked, so our own release ended it.
+        # "Gone" after a lost reply: the lease was alive when we first asked, so our own release ended it, unless the
+        # store says otherwise: it revoked our very lease, or it lost its data.
+        if answer.revoked_token is not None and answer.revoked_token == self._token:
+            return False
+        if answer.is_forgotten and self._clock.now() < self._granted_at + SURE_SECONDS:
+            return False
         return self._was_trusted_at_release and (answer.is_unsure or self._releases_asked > 1)
 
     def _plan_renewal(self, asked_at: float) -> None:

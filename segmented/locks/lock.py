@@ -25,6 +25,7 @@ from segmented.locks.hints import LOCK_HINTS, SHOWN_HINTS
 from segmented.locks.lease import AsyncLease, Lease
 from segmented.locks.lease_state import Renewal
 from segmented.plans import run_async, run_sync
+from segmented.plans.waiting import GONE_SECONDS
 from segmented.protocol import AcquireLock, AdoptLock, ReleaseLock, RenewLock, ShowLock
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class LockClaim(Claim):
 
     kind: ClassVar[str] = "lock"
     may_be_handed: ClassVar[bool] = True
+    look_seconds: ClassVar[float | None] = GONE_SECONDS
     safety: Safety = Safety()
     is_key: bool = False
     """Whether the name is the key itself, as for redis-py's own lock."""

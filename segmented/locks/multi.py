@@ -20,6 +20,7 @@ acquires another can still deadlock: put all the names into one MultiLock.
 
 from __future__ import annotations
 
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
@@ -38,6 +39,7 @@ from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, Acquiring, Fo
 from segmented.locks.lease_state import RENEWALS_PER_TTL, RETRIES_PER_TTL, Renewal, trusted_until
 from segmented.locks.lock import LockClaim
 from segmented.locks.multi_lease import AsyncMultiLease, MultiLease
+from segmented.locks.outages import waited_out, waits_out
 from segmented.models import Acquired, Held, Lost, Renewed
 from segmented.plans import Batch, Now, Park, Plan, perform, run_async, run_sync, substituted
 from segmented.plans.store_kinds import checked_async, checked_sync
@@ -159,8 +161,21 @@ class _Slipped(Exception):
 def multi_plan(claims: Sequence[LockClaim], timeout: float | None) -> Plan[list[Found]]:
     """Acquire all `claims`, in order, within `timeout` seconds in all (None: forever; 0: one try).
 
-    Raises AcquireTimeout, which names the one that was not free; nothing is left behind.
+    Raises AcquireTimeout, which names the one that was not free; nothing is left behind. Tries again until the deadline
+    while the store cannot be reached, as one lock does.
     """
+    began_at = yield from perform(Now())
+    try:
+        return (yield from _while_reachable(claims, timeout))
+    except LockUnreachable as error:
+        if not waits_out(error.name, timeout):
+            raise
+        failed = error
+    again = partial(_while_reachable, claims)
+    return (yield from waited_out(again, failed, channel=claims[0].channel, began_at=began_at, timeout=timeout))
+
+
+def _while_reachable(claims: Sequence[LockClaim], timeout: float | None) -> Plan[list[Found]]:
     deadline = inf if not timeout else (yield from perform(Now())) + timeout
     while True:
         found = yield from _all_at_once(claims, deadline)
@@ -208,7 +223,7 @@ def _in_order(claims: Sequence[LockClaim], timeout: float | None, deadline: floa
     try:
         for claim in claims:
             left = None if timeout is None else max(0.0, deadline - (yield from perform(Now())))
-            held.add(claim, (yield from _tended(acquire_plan(claim, left), held)))
+            held.add(claim, (yield from _tended(acquire_plan(claim, left, is_patient=False), held)))
         if held.renew_at <= (yield from perform(Now())):
             yield from held.tend()
     except GeneratorExit:

@@ -40,6 +40,7 @@ class QuorumClaim(Claim):
     """A claim to a majority of the votes."""
 
     kind: ClassVar[str] = "quorum"
+    waits_out_outages: ClassVar[bool] = False
     reestablish: bool = False
 
     @property

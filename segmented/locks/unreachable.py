@@ -1,6 +1,7 @@
 """What to do when Redis cannot be reached: raise at once, or keep the work for later; an alarm either way.
 
-A policy surrounds the statement that acquires, either `with lock.acquire()` or the call of a `lockable` function.
+A policy surrounds the statement that acquires, either `with lock.acquire()` or the call of a `lockable` function. An
+acquire in the block fails at once instead of waiting for the server.
 Guarantees: work is recorded only if its lock could not be acquired (LockUnreachable); its body has not begun then. If
 the store fails later, so that a release or a renewal fails, the error is raised unchanged: the body, or part of it, ran
 and must not be repeated from a letter.
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeGuard
 
 from segmented.errors import InvalidInput, LockUnreachable
+from segmented.locks.outages import tell_at_once, tell_late
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -65,10 +67,12 @@ class Around:
         if inspect.iscoroutinefunction(self._policy.alarm):
             message = "the policy's alarm is a coroutine function, which only `async with` can await"
             raise InvalidInput(message)
+        tell_at_once(self._lock_name)
         return self
 
     def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> bool:
         """Record the work, or let the error propagate."""
+        tell_late(self._lock_name)
         if not self._concerns(error):
             return False
         self._record(error)
@@ -80,12 +84,14 @@ class Around:
 
     async def __aenter__(self) -> Self:
         """Begin."""
+        tell_at_once(self._lock_name)
         return self
 
     async def __aexit__(
         self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
     ) -> bool:
         """Record the work in a thread, or let the error propagate."""
+        tell_late(self._lock_name)
         if not self._concerns(error):
             return False
         await asyncio.to_thread(self._record, error)

@@ -5,7 +5,7 @@ The operators' values are frozen, and none of them makes it possible to release 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 HolderMode = Literal["exclusive", "read", "write", "permit"]
@@ -72,6 +72,10 @@ class Lost:
 
     is_unsure: bool = False
     """True if an earlier request, whose reply was lost, may have released it."""
+    is_forgotten: bool = field(default=False, compare=False)
+    """True if the store has no trace of the name left: it lost its data, or the name was idle for a day."""
+    revoked_token: int | None = field(default=None, compare=False)
+    """Fencing token of the last lease of the name that was revoked, if the store says so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ TRY_SECONDS = 2.0
 UNANSWERED = "no answer yet to the attempt that was made when the thing was freed"
 LOOK_SECONDS = 12.0
 """Seconds after which the head of a queue checks again in any case: a key may vanish without a message."""
+GONE_SECONDS: Final = 0.8
+"""The same for a lock and a grant: a waiter learns within a second that FLUSHALL or DEL removed what it waits for."""
 UNDO_SECONDS = 0.25
 """Seconds for undoing after the deadline: a failed wait should leave nothing behind."""
 STANDS: Final = (StockError,)
@@ -78,13 +80,15 @@ def wait_in_line(
     undo: Callable[[], Operation[object]] | None = None,
     stands: tuple[type[BaseException], ...] = STANDS,
     handed: Handed | None = None,
+    look_seconds: float | None = None,
 ) -> Plan[tuple[AttemptT | None, float]]:
     """Wait in this process's queue after the first attempt, or instead of it (not `is_tried`) if others were waiting.
 
     An answer that took the lock, or found it taken, has `free_in_ms`: when to check again without a message (None:
     unknown). A caller that finds others ahead in the queue performs `when_behind` once, if given, before it waits for
     its turn. With `handed`, a caller in this process that frees the lock may make the head's attempt for it
-    (`plans.line`); that attempt, too, is undone by `undo` if its waiter is gone.
+    (`plans.line`); that attempt, too, is undone by `undo` if its waiter is gone. The head checks again after
+    `look_seconds` in any case (None: LOOK_SECONDS).
 
     Returns what `wait_for` does. If it raises, it has left the queue, and the caller must undo (`undo_after`).
     """
@@ -99,6 +103,7 @@ def wait_in_line(
             deadline=deadline,
             is_busy=is_busy,
             offer=None if handed is None else Offer(operation, undo and undo(), handed == "undone late"),
+            look_seconds=LOOK_SECONDS if look_seconds is None else look_seconds,
         )
     except GeneratorExit:  # the process is ending and cleans nothing up
         raise
@@ -132,18 +137,19 @@ def _attempts(
     deadline: float,
     is_busy: Callable[[AttemptT], bool],
     offer: Offer | None,
+    look_seconds: float,
 ) -> Plan[tuple[AttemptT | None, float, float]]:
     answer: AttemptT | None = None
     asked_at, due = 0.0, inf
     if first is not None:
-        answer, asked_at, due = yield from _attempt(first, deadline)
+        answer, asked_at, due = yield from _attempt(first, deadline, look_seconds)
         if not is_busy(answer):
             return answer, asked_at, due
     yield from perform(Listen(place.line.channel, deadline))
     may_try = not place.is_behind
     while True:
         if may_try:
-            answer, asked_at, due = yield from _attempt(operation, deadline)
+            answer, asked_at, due = yield from _attempt(operation, deadline, look_seconds)
             if not is_busy(answer):
                 return answer, asked_at, due
         if not (yield from perform(Park(place, due, deadline, offer))):
@@ -152,26 +158,28 @@ def _attempts(
             return answer, asked_at, due
         found = place.take_handed()
         if found is not None and not is_busy(found[0]):
-            return *found, (yield from _due(found[0]))
+            return *found, (yield from _due(found[0], look_seconds))
         may_try = True
 
 
-def _attempt(operation: Operation[AttemptT], deadline: float) -> Plan[tuple[AttemptT, float, float]]:
+def _attempt(
+    operation: Operation[AttemptT], deadline: float, look_seconds: float
+) -> Plan[tuple[AttemptT, float, float]]:
     asked_at = yield from perform(Now())
     answer = yield from perform(Within(operation, max(deadline, asked_at + ATTEMPT_SECONDS)))
-    return answer, asked_at, (yield from _due(answer))
+    return answer, asked_at, (yield from _due(answer, look_seconds))
 
 
-def _due(answer: AttemptT) -> Plan[float]:
+def _due(answer: AttemptT, look_seconds: float) -> Plan[float]:
     """Return the local time of the next check, as far as the answer says."""
     if not hasattr(answer, "free_in_ms") or getattr(answer, "is_in_hand", False):
         return AT_ONCE  # it took nothing, so the next waiter may try at once
     free_in_ms: int | None = answer.free_in_ms
     now = yield from perform(Now())
     if free_in_ms is None:
-        return now + LOOK_SECONDS
+        return now + look_seconds
     # one millisecond more: the server rounds the remaining time down
-    return now + min((free_in_ms + (1 if free_in_ms else 0)) * MILLISECOND, LOOK_SECONDS)
+    return now + min((free_in_ms + (1 if free_in_ms else 0)) * MILLISECOND, look_seconds)
 
 
 def undo_after(

@@ -22,7 +22,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from importlib import resources
@@ -123,7 +123,7 @@ def released_or_lost(_: object, reply: Reply) -> Released | Lost:
 
 def unsure_if_lost(answer: Released | Lost) -> Released | Lost:
     """Read the answer to a repeated release: the first one, whose reply was lost, may have released the lock."""
-    return Lost(is_unsure=True) if isinstance(answer, Lost) else answer
+    return replace(answer, is_unsure=True) if isinstance(answer, Lost) else answer
 
 
 def always(_: object, *, is_gated: bool) -> bool:  # noqa: ARG001  # as `Codec.acknowledges` is called

@@ -24,7 +24,7 @@ from segmented.models import Busy, Granted, Lost, Renewed, Settled
 from segmented.models.shards import SHARD_MARK
 from segmented.models.submitted import BegunOrder
 from segmented.plans import Now, Plan, Try, pause, perform, undo_after, wait_for, wait_in_line
-from segmented.plans.waiting import MILLISECOND, undone
+from segmented.plans.waiting import GONE_SECONDS, MILLISECOND, undone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -96,6 +96,7 @@ def _waited(operation: op.Grant, trying: Try[Granted | Refusal]) -> Plan[tuple[G
                 undo=cancelling,
                 stands=STANDS,
                 handed="kept late",
+                look_seconds=GONE_SECONDS,
             )
         )
     except BaseException as error:
@@ -203,7 +204,7 @@ def fair_grant_plan(operation: op.Grant, timeout: float | None) -> Plan[Found]:
     door = kind(f"pool:{operation.sku}:door".replace(SHARD_MARK, " shard "), new_holder_id(), DOOR_TTL_MS)
     while True:
         try:
-            yield from acquire_plan(door, timeout)
+            yield from acquire_plan(door, timeout, is_patient=False)
         except AcquireTimeout:
             return Busy(operation.order.order_id, 0, None), (yield from perform(Now()))
         found: Found | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -142,6 +144,48 @@ def test_held_locks_are_listed_with_what_an_operator_looks_for(store: RedisStore
     few = ran("list", "--limit", "1", url=valkey.url)
     assert len(few.stdout.splitlines()) == 1
     assert few.stderr == "there are more than 1: narrow --match, or raise --limit\n"
+
+
+def test_a_list_in_json_is_one_object_also_when_it_is_empty_and_goes_to_a_file(
+    store: RedisStore, valkey: ValkeyServer, tmp_path: Path
+) -> None:
+    empty = ran("list", "--json", "-", url=valkey.url)
+    assert json.loads(empty.stdout) == {"locks": [], "is_complete": True}
+    for number in range(3):
+        Lock(store, f"order:{number}", ttl=LONG).acquire()
+    done = ran("list", "--limit", "2", "--json", str(tmp_path / "locks.json"), url=valkey.url)
+    found = json.loads((tmp_path / "locks.json").read_text())
+    assert ([lock["name"] for lock in found["locks"]], found["is_complete"]) == (["order:0", "order:1"], False)
+    assert len(done.stdout.splitlines()) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_twenty_thousand_locks_are_listed_in_json_with_less_than_forty_megabytes_more(
+    store: RedisStore, valkey: ValkeyServer, tmp_path: Path
+) -> None:
+    small = peak_of_a_list(valkey.url, tmp_path / "few.json")
+    with store.client.pipeline(transaction=False) as pipe:
+        for number in range(20_000):
+            pipe.set(lock_keys(f"order:{number}").lock, "h" * 32, px=600_000)
+        pipe.execute()
+    large = peak_of_a_list(valkey.url, tmp_path / "many.json")
+    assert len(json.loads((tmp_path / "many.json").read_text())["locks"]) == 20_000
+    assert large - small < 40 * 1024
+
+
+REPORT: Final = """
+import atexit, pathlib, re, runpy, sys
+status = pathlib.Path("/proc/self/status")
+atexit.register(lambda: print(re.search(r"VmHWM:\\s+([0-9]+)", status.read_text())[1], file=sys.stderr))
+runpy.run_module("segmented", run_name="__main__")
+"""
+"""Runs the command and says the most memory that it had, in KiB."""
+
+
+def peak_of_a_list(url: str, file: Path) -> int:
+    words = ("lock", "list", "--limit", "1000000", "--url", url, "--json", str(file))
+    done = subprocess.run([sys.executable, "-c", REPORT, *words], capture_output=True, text=True, check=True)
+    return int(done.stderr)
 
 
 def test_a_key_that_is_no_lock_is_left_out_of_the_list(store: RedisStore, valkey: ValkeyServer) -> None:

@@ -12,6 +12,7 @@ from segmented import protocol as op
 from segmented.errors import OrderMismatch, OrderUnknown, StoreRefused, StoreUnavailable
 from segmented.models import Acquired, Busy, Held
 from segmented.plans import Join, Leave, Line, Listen, Now, Offer, Park, Try, Within, wait_for, wait_in_line
+from segmented.plans.waiting import GONE_SECONDS
 
 if TYPE_CHECKING:
     from segmented.plans import Plan
@@ -156,6 +157,15 @@ def test_a_lock_without_an_end_or_with_a_late_one_is_looked_at_again_in_twelve_s
     assert driver.answer(100.0) == Within(ACQUIRE, inf)
     assert driver.answer(answer) == Now()
     assert driver.answer(100.5) == Park(place, 112.5, inf)
+
+
+@pytest.mark.parametrize("answer", [Held(None), Held(60_000)])
+def test_a_lock_whose_key_may_vanish_is_looked_at_again_in_four_fifths_of_a_second(answer: Held) -> None:
+    driver = PlanDriver(wait_in_line(trying(None), is_tried=True, is_busy=is_held, look_seconds=GONE_SECONDS))
+    place = Line("freed").join(lambda: None)
+    for reply in (place, None, 100.0, answer):
+        driver.answer(reply)
+    assert driver.answer(100.5) == Park(place, 101.3, inf)
 
 
 def test_an_answer_that_took_nothing_lets_the_next_in_line_try_at_once() -> None:

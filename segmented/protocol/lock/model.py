@@ -38,6 +38,7 @@ class LockModel:
         self._leases: dict[str, _Lease] = {}
         self._tokens: dict[str, int] = {}
         self._releasers: dict[str, str] = {}
+        self._revoked: dict[str, int] = {}
 
     def bodies(self) -> Bodies:
         """Return the method that performs each operation."""
@@ -79,6 +80,7 @@ class LockModel:
     def revoke(self, name: str) -> None:
         """End the lease and its delay, and wake the waiters; the holder's next operation gets Lost."""
         del self._leases[name]
+        self._revoked[name] = self._tokens[name]
         self._publish(lock_keys(name).freed)
 
     def holder(self, name: str) -> str | None:
@@ -139,7 +141,11 @@ class LockModel:
     def release(self, operation: ReleaseLock) -> Released | Lost:
         """Compare and delete, then wake a waiter; a repeat after a lost reply is not a loss."""
         if self._living(operation.name, operation.holder_id) is None:
-            return Released() if self._releasers.get(operation.name) == operation.holder_id else Lost()
+            if self._releasers.get(operation.name) == operation.holder_id:
+                return Released()
+            return Lost(
+                is_forgotten=operation.name not in self._tokens, revoked_token=self._revoked.get(operation.name)
+            )
         del self._leases[operation.name]
         self._releasers[operation.name] = operation.holder_id
         if not operation.quiet:

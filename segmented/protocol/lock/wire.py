@@ -18,7 +18,6 @@ from segmented.protocol.wire import (
     Native,
     load_script,
     optional_number,
-    released_or_lost,
     renewed_or_lost,
     text,
     unsure_if_lost,
@@ -101,6 +100,15 @@ def _encode_release(operation: ReleaseLock) -> Call:
     return Call(load_script("release_lock"), keys, (*arguments, "1") if operation.quiet else arguments)
 
 
+def _decode_release(operation: ReleaseLock, reply: Reply) -> Released | Lost:
+    if text(reply[0]) == "released":
+        return Released()
+    said = text(reply[1])
+    if said == "forgotten":
+        return Lost(is_forgotten=not operation.is_key)  # redis-py's own lock has no fence
+    return Lost(revoked_token=optional_number(said))
+
+
 # --- by the server's own commands ---
 
 
@@ -154,7 +162,7 @@ CODECS: Final = {
     RenewLock: Codec(_encode_renew, renewed_or_lost, native=Native(_native_renew, _decode_native_renew)),
     ReleaseLock: Codec(
         _encode_release,
-        released_or_lost,
+        _decode_release,
         native=Native(_native_release, _decode_native_release),
         wakes=_wakes,
         quietly=_quietly,

@@ -70,7 +70,10 @@ class RenewWork(Operation[tuple[str, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class PutOff(Operation[int]):
-    """Give orders back unfinished, for `delay_ms`; returns how many became dead because they were begun too often."""
+    """Give orders back unfinished, for `delay_ms`; returns how many became dead because they were begun too often.
+
+    One step for 500 orders.
+    """
 
     sku: str
     order_ids: tuple[str, ...]

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
     from segmented.protocol.wire import Finish, Reply, Sight
 
+PUT_OFF_MAX: Final = 500
+"""Orders put off in one step: burying 1,000 with ids of 256 bytes took 10 ms of the server's time."""
 MESSAGES_MAX: Final = 1_000
 """Maximum kept messages of one queue: a broken publisher must not fill the stock's server."""
 TAKEN: Final = frozenset({"taken", b"taken"})
@@ -176,12 +178,23 @@ def _encode_put_off(operation: op.PutOff) -> Call:
     counts = "1" if operation.counts else "0"
     why = (operation.delay_ms, counts, operation.begun_max, one_line(operation.reason))
     head = (*why, operation.holder_id, operation.hold_ms)
-    return script_call("put_off", keys_of(operation.sku), *head, *operation.order_ids)
+    return script_call("put_off", keys_of(operation.sku), *head, *operation.order_ids[:PUT_OFF_MAX])
 
 
 def _decode_put_off(operation: op.PutOff, reply: Reply) -> int:
     kind_of(operation.sku, reply)
     return int(reply[1])
+
+
+def _has_more_than_a_page(operation: op.PutOff) -> bool:
+    return len(operation.order_ids) > PUT_OFF_MAX
+
+
+def _put_off_rest(operation: op.PutOff, buried: int) -> Finish:
+    for first in range(PUT_OFF_MAX, len(operation.order_ids), PUT_OFF_MAX):
+        page = operation.order_ids[first : first + PUT_OFF_MAX]
+        buried += yield replace(operation, order_ids=page)
+    return buried
 
 
 # --- the outbox ---
@@ -348,7 +361,7 @@ CODECS: Final = {
     op.QueueOrders: Codec(_encode_queue, _decode_queue, acknowledges=always),
     op.TakeOrders: Codec(_encode_take, _decode_take, finish=_take_rest, sight=_sight_of_taken),
     op.RenewWork: Codec(_encode_renew, _decode_renew),
-    op.PutOff: Codec(_encode_put_off, _decode_put_off),
+    op.PutOff: Codec(_encode_put_off, _decode_put_off, finish=_put_off_rest, finishes=_has_more_than_a_page),
     op.SweepOutbox: Codec(_encode_sweep, _decode_sweep),
     op.ReadSubmitted: Codec(_encode_read_submitted, _decode_read_submitted),
     op.ReadOutbox: Codec(_encode_read_outbox, _decode_read_outbox),

@@ -310,7 +310,7 @@ class Gathering:
         if now < self._alone_from:
             return False
         try:
-            yield from acquire_plan(lock, max(0.0, min(ALONE_SECONDS, deadline - now)))
+            yield from acquire_plan(lock, max(0.0, min(ALONE_SECONDS, deadline - now)), is_patient=False)
         except StoreError:
             self._alone_from = (yield from perform(Now())) + ALONE_SECONDS
             return False

@@ -32,13 +32,13 @@ def test_every_subject_of_this_environment_is_timed_and_a_cycle_is_two_round_tri
     assert figures["round trips a cycle"].value == pytest.approx(2.0, abs=0.05)
 
 
-def test_ten_waiters_are_parked_at_no_cost_and_served_by_two_commands_each(
+def test_ten_waiters_are_parked_at_two_commands_a_second_in_all_and_served_by_two_commands_each(
     private_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contended, "PARKED_SECONDS", 2.0)
+    monkeypatch.setattr(contended, "PARKED_SECONDS", 2.4)
     monkeypatch.setattr(contended, "ROUNDS", 3)
     parked, delay, commands = measure_contended(private_valkey.url, nobody_told)
-    assert parked.value <= 0.1
+    assert 0.1 < parked.value <= 0.2
     assert delay.value > 0
     assert commands.value in {2.0, 2.1}  # after 50 ms of hand-overs one release wakes other processes
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from segmented import protocol as op
 from segmented.errors import InvalidInput, LeaseLost
 from segmented.keys import lock_keys
 from segmented.locks import AsyncLock, Lock
+from segmented.models import Acquired, Lost
 from tests.contract.bodies import fail_after, let_lapse
 
 if TYPE_CHECKING:
@@ -23,6 +25,23 @@ def test_a1_the_error_of_a_lost_lease_names_the_lock_and_its_holder(waiting_side
     with pytest.raises(LeaseLost, match=f"^lease on '{name}' is lost") as caught:
         lease.release()
     assert (caught.value.name, caught.value.holder_id) == (name, lease.holder_id)
+
+
+def test_the_release_of_a_lost_lease_says_what_the_store_still_knows_of_the_name(side: Side) -> None:
+    name = side.name("lock")
+    release = op.ReleaseLock(name, "h")
+    forgotten = side.execute(release)
+    assert isinstance(forgotten, Lost)
+    assert (forgotten.is_forgotten, forgotten.revoked_token) == (True, None)
+    taken = side.execute(op.AcquireLock(name, "h", 60_000))
+    assert isinstance(taken, Acquired)
+    other = side.execute(op.ReleaseLock(name, "other"))
+    assert isinstance(other, Lost)
+    assert (other.is_forgotten, other.revoked_token) == (False, None)
+    side.execute(op.RevokeLock(name, "r"))
+    revoked = side.execute(release)
+    assert isinstance(revoked, Lost)
+    assert (revoked.is_forgotten, revoked.revoked_token) == (False, taken.fencing_token)
 
 
 def test_a4_a_lease_is_released_from_another_thread(waiting_side: Side) -> None:

@@ -13,7 +13,7 @@ from segmented import protocol as op
 from segmented.clock import SystemClock
 from segmented.errors import AcquireTimeout, StoreUnavailable
 from segmented.keys import read_write_keys
-from segmented.locks import AsyncReadWriteLock, ReadWriteLock
+from segmented.locks import AsyncReadWriteLock, ReadWriteLock, UnreachablePolicy, Work
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.contract.locks.shared import LONG, PATIENCE, SOON, book, start_waiting
 from tests.contract.parking import lines_of, parked, scripts_run
@@ -189,7 +189,7 @@ def test_a_writers_lost_reply_leaves_no_presence(proxy: RedisProxy, valkey_url: 
         lock = ReadWriteLock(far, name, ttl=LONG)
         lock.read.acquire(timeout=0).release()
         proxy.swallow_replies(2, to=b"EVALSHA")
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(StoreUnavailable), UnreachablePolicy().around(Work("book")):
             lock.write.acquire(timeout=5)
         ReadWriteLock(near, name, ttl=LONG).read.acquire(timeout=0).release()
         reader.release()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from segmented.models import Order
@@ -23,7 +25,11 @@ from tests.contract.orders.submitting import (
     take,
     waiting,
 )
+from tests.contract.parking import scripts_run
 from tests.contract.pools.shop import SHORT_MS, Shop
+
+if TYPE_CHECKING:
+    from tests.fixtures.stores import Side
 
 TEN = [order.order_id for order in orders(10)]
 
@@ -172,3 +178,17 @@ def test_a_buried_order_is_dead_for_an_envelope_too(shop: Shop) -> None:
     submit(shop, *orders(2))
     buried(shop, "o00")
     assert named(take(shop, *TEN[:2]).orders) == ["Dead", "BegunOrder"]
+
+
+def test_a_thousand_orders_are_put_off_in_two_steps(plain_redis_side: Side) -> None:
+    shop = Shop(plain_redis_side, plain_redis_side.name())
+    shop.open(1_000, 2)
+    many = [Order(f"order-{number}", 1) for number in range(1_000)]
+    ids = [order.order_id for order in many]
+    queue(shop, *many)
+    taken(take(shop, *ids))
+    assert put_off(shop, "unknown") == 0  # afterwards the server knows the script
+    before = scripts_run(plain_redis_side.raw())
+    assert put_off(shop, *ids, begun_max=1) == 1_000
+    assert scripts_run(plain_redis_side.raw()) - before == 2
+    assert len(dead(shop)) == 1_000
