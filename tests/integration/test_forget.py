@@ -254,6 +254,18 @@ def test_an_envelope_with_forgotten_orders_takes_no_unit_and_calls_no_step(pool:
     check(pool, gate, confirmed=7, available=12)
 
 
+def test_units_of_an_envelope_whose_worker_does_not_know_yet_go_back(
+    pool: Pool, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert forgotten(pool, gate) == (4, 6)
+    pool.submit_many([Order("a", 1), Order("new", 1)])
+    told = iter([False])
+    monkeypatch.setattr("segmented.orders.envelopes.may_have_forgotten", lambda _: next(told, True))
+    report = take_envelope(pool, ["a", "new"], gate=gate)
+    assert [(one.order_id, one.state) for one in report.settled] == [("a", "confirmed"), ("new", "confirmed")]
+    check(pool, gate, confirmed=7, available=12)
+
+
 # --- what happens meanwhile ---
 
 
