@@ -18,9 +18,9 @@ SCALED: Final = ("sold", "sold in batches", "gated", "submitted")
 INTRODUCTION: Final = """\
 # How much memory a sale needs
 
-Every order of a pool keeps a record as long as the pool exists, so that a repeat of its id gets the same answer. The
-ledger keeps an entry for every change. This page shows what that costs, and what gives it back. `python -m bench.memory
---write` measures it on a real server and writes this page.
+Every order of a pool keeps a record as long as the pool exists, unless an order database answers for it, so that a
+repeat of its id gets the same answer. The ledger keeps an entry for every change. This page shows what that costs, and
+what gives it back. `python -m bench.memory --write` measures it on a real server and writes this page.
 """
 
 GIVES_BACK: Final = """\
@@ -31,9 +31,12 @@ GIVES_BACK: Final = """\
 - [Archiving a closed pool](../how-to/archive-a-pool.md) writes everything to a file or a table, and gives back
   everything but a note of a few hundred bytes, which goes after 30 days.
   <!-- set: segmented/stock/archiving/plan.py::NOTE_MS -->
-- Nothing removes single records from an open pool: while it is open, a late repeat of any order finds its answer. Ids
-  of restocks and withdrawals, and carts, are kept in the same way. For a sale without end, open a pool for each period,
-  such as a day, and archive the pool of the period before.
+- [Forgetting finished orders](../how-to/forget-orders.md) gives back their records, while a gated pool sells: of 301
+  bytes a sold order, 115 are left after a trim and none after that. It takes the server 2 ms for 1,000 orders.
+  <!-- shown: tests/integration/test_forget_steps.py::test_no_step_takes_the_server_ten_milliseconds -->
+- Nothing else removes single records from an open pool: while it is open, a late repeat of any order finds its answer.
+  Ids of restocks and withdrawals, carts, refused orders and pools without an order database are kept in the same way.
+  For a sale without end, open a pool for each period, such as a day, and archive the pool of the period before.
 - A lock's fencing token goes by itself, a day after it was last used.
 
 Redis keeps the memory that was freed for new keys: the size of its process may stay the same.

@@ -34,6 +34,7 @@ CHORES: Final = (
     "segmented.expire",
     "segmented.finish_transfers",
     "segmented.relay",
+    "segmented.forget",
     "segmented.audit",
 )
 
@@ -132,12 +133,15 @@ def schedule(settings: WorkerSettings) -> dict[str, dict[str, Any]]:
     find lost messages. Instead the tasks drop messages that piled up during a night without workers, by their number.
     """
     # The database that is used when none is named would get the ledgers of pools that are relayed to another one.
-    relay_every = settings.relay_every if "database" in settings.model_fields_set else 0.0
+    has_database = "database" in settings.model_fields_set
+    relay_every = settings.relay_every if has_database else 0.0
+    forget_every = settings.forget_every if has_database and settings.forget_after is not None else 0.0
     seconds = (
         settings.sweep_every,
         settings.expire_every,
         settings.transfers_every,
         relay_every,
+        forget_every,
         settings.audit_every,
     )
     return {task: {"task": task, "schedule": every} for task, every in zip(CHORES, seconds, strict=True) if every > 0}

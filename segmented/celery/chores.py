@@ -1,4 +1,4 @@
-"""The periodic tasks: republish orders, release holds, complete transfers, relay ledgers, audit.
+"""The periodic tasks: republish orders, release holds, complete transfers, relay ledgers, forget orders, audit.
 
 Each is safe to run twice.
 """
@@ -27,7 +27,7 @@ from segmented.errors import (
 )
 from segmented.locks import Lock
 from segmented.models.shards import SHARD_MARK, ShardedState
-from segmented.orders import expire_voided, rebuild, relay as relay_pool
+from segmented.orders import expire_voided, forget as forget_orders, rebuild, relay as relay_pool
 from segmented.orders.verifying import when_verified
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stock.outbox import SweepTerms, sweep as sweep_outbox
@@ -162,6 +162,25 @@ def relay(self: Task[Any, Any]) -> dict[str, int]:
         return relay_pool(pool, gate, timeout=said.task_time_limit / 2, trim_keep=said.ledger_keep).copied
 
     return _counted("relayed", one)
+
+
+@shared_task(bind=True, name="segmented.forget", **DELIVERY)
+def forget(self: Task[Any, Any]) -> dict[str, int]:
+    """Drop the records of finished orders of gated pools, after their grace time, behind the relay and its trim."""
+    said = settings()
+    if said.forget_after is None or _is_piled_up(self):
+        return {}
+    gate, grace = connections().gate, said.forget_after
+
+    def one(pool: Pool | ShardedPool) -> int:
+        state = pool.state()
+        if isinstance(pool, ShardedPool) or isinstance(state, ShardedState) or not state.gated or state.relayed is None:
+            return 0
+        if state.customer_limit is not None or pool.store.execute(op.ReadLedgerStart(pool.sku)) <= 1:
+            return 0
+        return forget_orders(pool, gate, grace=grace, timeout=said.task_time_limit / 2).orders
+
+    return _counted("forgotten", one)
 
 
 @shared_task(bind=True, name="segmented.audit", **DELIVERY)

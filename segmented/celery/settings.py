@@ -144,6 +144,11 @@ class WorkerSettings(BaseSettings):
     `SEGMENTED_DATABASE`: never."""
     ledger_keep: int | None = Field(default=None, ge=0)
     """Entries that a relayed ledger keeps; older ones are deleted once the order database has them; unset: all."""
+    forget_after: Every | None = None
+    """Seconds after their end in which a gated, relayed pool answers repeats of finished orders; later their records
+    go, and the order database answers. Longer than any client or queue repeats a message; unset: records stay."""
+    forget_every: Every = 600.0
+    """Interval of forgetting, seconds; 0, or without `SEGMENTED_DATABASE`: never."""
     rebuild_frozen: bool = False
     """Rebuild a gated pool that lost changes at the next sweep, from the order database and without an operator;
     otherwise it stays frozen until `segmented pool rebuild`."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from segmented.cli import pool_archive, pool_books, pool_changes, pool_recovery, pool_relay
+from segmented.cli import pool_archive, pool_books, pool_changes, pool_forget, pool_recovery, pool_relay
 from segmented.cli.output import (
     DEFAULT_URL,
     STDOUT,
@@ -305,6 +305,9 @@ pool.command()(pool_relay.relay)
 
 
 pool.command()(pool_relay.trim)
+
+
+pool.command()(pool_forget.forget)
 
 
 pool.command()(pool_recovery.verify)

@@ -68,6 +68,8 @@ def total_rows(state: PoolState) -> list[Row]:
         rows.insert(7, ("shards", str(len(state.shards))))
         rows.insert(4, ("on the way", str(state.away)))
     rows += relayed_rows(state)
+    if state.forgotten:
+        rows.append(("forgotten orders", str(state.forgotten)))
     moved = [("restocked", state.restocked), ("withdrawn", state.withdrawn)]
     rows[3:3] = [(word, str(units)) for word, units in moved if units]
     return rows

@@ -74,7 +74,11 @@ class PoolState:
     frozen: tuple[int, int] | None = None
     """Epoch and sequence number that were seen of a pool that lost them: it answers no order. None: it sells."""
     lost: int = 0
-    """Units that count as confirmed since a thaw although the pool has no orders for them."""
+    """Units that count as confirmed although the pool has no orders for them: lost at a thaw, or forgotten."""
+    forgotten: int | None = None
+    """Finished orders whose records were dropped, so that only the order database knows them; None: the pool keeps all.
+    Not included in the shorter state in answers to changes.
+    """
     relayed: tuple[int, int] | None = None
     """Epoch and sequence number up to which a database has the ledger; None: it was never relayed. Not included in the
     shorter state in answers to changes.

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from segmented.orders.engine import connect
     from segmented.orders.envelope_report import EnvelopeReport
     from segmented.orders.envelopes import take_envelope
+    from segmented.orders.forgetting import ForgetReport, forget
     from segmented.orders.gate import Gate
     from segmented.orders.migrating import Migrated, migrate
     from segmented.orders.opening import open_gated, reopen_gated
@@ -29,6 +30,7 @@ __all__ = [
     "Claim",
     "Difference",
     "EnvelopeReport",
+    "ForgetReport",
     "Gate",
     "Migrated",
     "RelayReport",
@@ -41,6 +43,7 @@ __all__ = [
     "connect",
     "expire_voided",
     "finish_reserved",
+    "forget",
     "migrate",
     "open_gated",
     "rebuild",
@@ -64,6 +67,7 @@ LATE: Final = from_modules(
         "segmented.orders.engine": "connect",
         "segmented.orders.envelope_report": "EnvelopeReport",
         "segmented.orders.envelopes": "take_envelope",
+        "segmented.orders.forgetting": "ForgetReport forget",
         "segmented.orders.gate": "Gate",
         "segmented.orders.migrating": "Migrated migrate",
         "segmented.orders.opening": "open_gated reopen_gated",

@@ -92,7 +92,7 @@ def audit_both(pool: Pool, gate: Gate) -> BothReport:
         if not state.gated:
             raise PoolNotGated(pool.sku)
         opened_totals(gate, pool.sku)
-        report = _Audit(pool, gate, state.epoch).report()
+        report = _Audit(pool, gate, state.epoch, state.lost).report()
         if report is not None:
             return report
     message = f"the stock or the epoch of {pool.sku!r} changed {TRIES_MAX} times while it was audited: audit it again"
@@ -102,15 +102,16 @@ def audit_both(pool: Pool, gate: Gate) -> BothReport:
 class _Audit:
     """One attempt, for a pool that stays in its epoch."""
 
-    def __init__(self, pool: Pool, gate: Gate, epoch: int) -> None:
+    def __init__(self, pool: Pool, gate: Gate, epoch: int, lost: int) -> None:
         self._pool, self._gate, self._epoch = pool, gate, epoch
+        self._lost = lost
         self._found: list[Difference] = []
         self._named: set[str] = set()
         self._counts: Counter[str] = Counter()
         self._unsettled = self._pool_count = self._database_count = self._sold = self._earlier = 0
 
     def report(self) -> BothReport | None:
-        """Compare all; None if the pool's epoch or stock changed meanwhile."""
+        """Compare all; None if the pool's epoch or stock changed meanwhile, or it forgot orders."""
         self._read_pool()
         sold_before = self._gate.totals(self._pool.sku).sold
         self._read_database()
@@ -119,7 +120,7 @@ class _Audit:
         noted = self._noted(begun)
         after = self._pool.state()
         is_quiet = stock_of(before) == stock_of(after) and begun == self._gate.unfinished_changes(self._pool.sku)
-        if not is_quiet or after.epoch != self._epoch:
+        if not is_quiet or (after.epoch, after.lost) != (self._epoch, self._lost):
             return None
         sums = Sums(sold_before, self._sold, self._earlier - after.lost)
         for difference in (

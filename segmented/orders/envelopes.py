@@ -34,7 +34,8 @@ from segmented.models.pools import EpochEnded
 from segmented.models.submitted import BegunOrder, Dead, TakenOrders, TooManyOthers
 from segmented.orders import answers
 from segmented.orders.envelope_report import EnvelopeReport
-from segmented.orders.sale import REBUILDS_MAX, end_sold_before, sold_by, tell_pool
+from segmented.orders.forgetting import may_have_forgotten
+from segmented.orders.sale import REBUILDS_MAX, decided_by, end_decided, tell_pool
 from segmented.orders.standing import claim_of
 from segmented.orders.verifying import when_verified
 from segmented.orders.work_terms import (
@@ -192,7 +193,7 @@ class _Envelope:
     def take(self, ids: tuple[str, ...]) -> None:
         """Begin work, under one segment's lock if an order needs one, on orders that no earlier epoch sold."""
         for _ in range(REBUILDS_MAX):
-            ids = self._not_sold_before(ids)
+            ids = self._undecided(ids)
             if not ids:
                 return
             try:
@@ -202,15 +203,16 @@ class _Envelope:
             else:
                 return
 
-    def _not_sold_before(self, ids: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the orders that no earlier epoch sold; the others are settled, and their units go back."""
-        if self._gate is None or self._pool.epoch() == 1:
+    def _undecided(self, ids: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the orders that no earlier epoch sold and the pool has not forgotten; the others are settled."""
+        forgets = self._gate is not None and may_have_forgotten(self._pool)
+        if self._gate is None or (self._pool.epoch() == 1 and not forgets):
             return ids
-        sold = sold_by(self._gate, self._pool, ids, self._pool.epoch())
-        if sold:
-            end_sold_before(self._pool, self._gate, tuple(sold))
-            self.report.settled += sold.values()
-        return tuple(order_id for order_id in ids if order_id not in sold)
+        decided = decided_by(self._gate, self._pool, ids, self._pool.epoch(), voided=forgets)
+        if decided:
+            end_decided(self._pool, self._gate, decided)
+            self.report.settled += decided.values()
+        return tuple(order_id for order_id in ids if order_id not in decided)
 
     def _take(self, ids: tuple[str, ...]) -> None:
         terms = self._terms
@@ -316,11 +318,15 @@ class _Envelope:
         begun = list(self.begun.values())
         confirmed = []
         for order, answer in zip(begun, gate.confirm_many([claim_of(sku, order) for order in begun]), strict=True):
-            if isinstance(answer, answers.Confirmed) and (not answer.replay or order.epoch == 1):
+            if isinstance(answer, answers.Confirmed) and not (answer.replay and self._may_be_decided(order)):
                 confirmed.append(order.order.order_id)
             else:
                 self._tell(gate, order, answer)
         return tuple(confirmed)
+
+    def _may_be_decided(self, order: BegunOrder) -> bool:
+        """Return whether the database may have sold the order before its units were taken."""
+        return order.epoch > 1 or may_have_forgotten(self._pool)
 
     def _tell(self, gate: Gate, order: BegunOrder, answer: answers.ConfirmAnswer | SegmentedError) -> None:
         order_id = order.order.order_id

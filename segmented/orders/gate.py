@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from sqlalchemy import insert
+from sqlalchemy import insert, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from segmented.errors import DatabaseUnavailable, GrantSuperseded, InvalidInput, SegmentedError
@@ -26,7 +26,7 @@ from segmented.orders.sqlite import SqliteStatements
 from segmented.orders.standing import Claim, fate
 from segmented.orders.statements import order_values
 from segmented.orders.stocking import Stocking
-from segmented.orders.tables import SKU_LENGTH_MAX, segments
+from segmented.orders.tables import CONFIRMED, SKU_LENGTH_MAX, orders as orders_table, segments
 from segmented.orders.versions import check_version, create_missing, missing_tables
 
 if TYPE_CHECKING:
@@ -227,6 +227,19 @@ class Gate:
             rows = self._run(partial(reading.read_orders, sku=sku, order_ids=chunk))
             found |= {row.order_id: row for row in rows}
         return found
+
+    def note_forgotten(self, sku: str, order_ids: Sequence[str]) -> None:
+        """Note that the pool no longer answers for up to 1,000 confirmed orders: their epoch is 0 from then on."""
+        chosen = (orders_table.c.sku == sku, orders_table.c.order_id.in_(sorted(order_ids)))
+        sold = (orders_table.c.state == CONFIRMED, orders_table.c.epoch > 0)
+        statement = update(orders_table).where(*chosen, *sold).values(epoch=0)
+
+        def work(connection: Connection) -> None:
+            connection.exec_driver_sql(self._statements.begin)
+            connection.execute(statement)
+            connection.commit()
+
+        self._run(work)
 
     def each_order(self, sku: str, *, page_size: int = PAGE_SIZE) -> Iterator[OrderRow]:
         """Read all orders of a sku, sorted by their ids' bytes, in pages; each page is a separate read."""

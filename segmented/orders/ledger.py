@@ -15,6 +15,7 @@ from segmented.ledger_lines import entries_of, parts_text
 from segmented.models import EntryKind
 from segmented.orders.ledger_table import ledger
 from segmented.orders.postgresql import given_rows
+from segmented.orders.reading import in_utc
 from segmented.orders.statements import given
 
 if TYPE_CHECKING:
@@ -40,6 +41,12 @@ _SELECT_LAST: Final = (
     select(ledger.c.epoch, ledger.c.sequence, ledger.c.chain)
     .where(_OF_SHARD)
     .order_by(ledger.c.epoch.desc(), ledger.c.sequence.desc())
+    .limit(1)
+)
+_SELECT_AT: Final = (
+    select(ledger.c.sequence, ledger.c.changed_at)
+    .where(_OF_SHARD, ledger.c.epoch == given(ledger.c.epoch), ledger.c.sequence <= given(ledger.c.sequence))
+    .order_by(ledger.c.sequence.desc(), ledger.c.line.desc())
     .limit(1)
 )
 _SELECT_FIRST_NOTES: Final = (
@@ -94,6 +101,23 @@ class LedgerRows:
         def work(connection: Connection) -> LastRow | None:
             found = connection.execute(_SELECT_LAST, values).one_or_none()
             return None if found is None else LastRow(*found)
+
+        return self._run(work)
+
+    def last_before(self, sku: str, shard: int, last: tuple[int, int], ended: datetime) -> int:
+        """Return the last change up to `last` of its epoch, as sequence number, made by `ended`; 0 if there is none."""
+        values = {"given_sku": sku, "given_shard": shard, "given_epoch": last[0]}
+
+        def work(connection: Connection) -> int:
+            low, high = 0, last[1]  # changes up to `low` are old enough, those after `high` are not
+            while low < high:
+                middle = (low + high + 1) // 2
+                found = connection.execute(_SELECT_AT, values | {"given_sequence": middle}).one_or_none()
+                if found is None or in_utc(found[1]) > ended:
+                    high = (middle if found is None else found[0]) - 1
+                else:
+                    low = middle
+            return max(low, 0)
 
         return self._run(work)
 

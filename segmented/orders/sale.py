@@ -23,6 +23,8 @@ from segmented.errors import (
 from segmented.models import Closed, LimitReached, Order, Reserved, Settled, SoldOut
 from segmented.models.pools import EpochEnded
 from segmented.orders import answers
+from segmented.orders.forgetting import may_have_forgotten
+from segmented.orders.tables import VOID
 from segmented.orders.verifying import when_verified
 from segmented.plans import run_sync
 from segmented.stock import Grant
@@ -30,7 +32,7 @@ from segmented.stock.plans import due_plan
 from segmented.stock.settings import checked_expire_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from segmented.models import OrderRecord, Refusal, Superseded
     from segmented.orders.gate import Gate
@@ -202,37 +204,52 @@ def _is_confirmed(pool: Pool, gate: Gate, record: OrderRecord) -> bool:
 
 
 def decided_before(pool: Pool, gate: Gate, order: Order, epoch: int) -> Settled | None:
-    """Return the database's decision on an order sold by a pool before this `epoch`, which this pool does not know."""
-    if epoch == 1:
+    """Return the database's decision on an order that this pool sold before this `epoch`, or has forgotten."""
+    return _decided(pool, gate, order, epoch, voided=True)
+
+
+def _decided(pool: Pool, gate: Gate, order: Order, epoch: int, *, voided: bool) -> Settled | None:
+    forgets = may_have_forgotten(pool)
+    if epoch == 1 and not forgets:
         return None
-    before = sold_by(gate, pool, [order.order_id], epoch).get(order.order_id)
+    before = decided_by(gate, pool, [order.order_id], epoch, voided=voided and forgets).get(order.order_id)
     if before is not None and before.quantity > order.quantity:
         raise OrderMismatch(order.order_id, f"quantity {before.quantity} is stored, {order.quantity} was given")
     return before
 
 
-def sold_by(gate: Gate, pool: Pool, order_ids: Iterable[str], epoch: int) -> dict[str, Settled]:
-    """Return those of the orders that a pool before this `epoch` sold, by id, with the database's decision."""
-    rows = gate.orders(pool.sku, order_ids).values()
-    return {
-        row.order_id: Settled(row.order_id, "confirmed", row.quantity, row.segment or 0, row.fence, 0, replay=True)
-        for row in rows
-        if row.epoch is not None and row.epoch < epoch
-    }
+def decided_by(
+    gate: Gate, pool: Pool, order_ids: Iterable[str], epoch: int, *, voided: bool = False
+) -> dict[str, Settled]:
+    """Return the database's decision on those of the orders that a pool before this `epoch` sold, by id.
+
+    Forgotten orders are among them, as their epoch is 0; with `voided`, those that the database voided as well.
+    """
+    decided: dict[str, Settled] = {}
+    for row in gate.orders(pool.sku, order_ids).values():
+        place = row.order_id, row.quantity, row.segment or 0
+        if row.state == VOID and voided:
+            decided[row.order_id] = Settled(place[0], "cancelled", *place[1:], None, 0, replay=True)
+        elif row.epoch is not None and row.epoch < epoch:
+            decided[row.order_id] = Settled(place[0], "confirmed", *place[1:], row.fence, 0, replay=True)
+    return decided
 
 
 def ended_before(pool: Pool, gate: Gate, order: Order, epoch: int) -> Settled | None:
-    """Return the same decision, after the pool has given back units that it took for the order in this epoch."""
-    before = decided_before(pool, gate, order, epoch)
+    """Return the same decision on a sold order, after the pool has given back units that it took again."""
+    before = _decided(pool, gate, order, epoch, voided=False)
     if before is not None:
-        end_sold_before(pool, gate, (order.order_id,))
+        end_decided(pool, gate, {order.order_id: before})
     return before
 
 
-def end_sold_before(pool: Pool, gate: Gate, order_ids: tuple[str, ...]) -> None:
-    """End what the pool has of orders that an earlier epoch sold: units go back, and callers learn that it is sold."""
-    operation = op.SettleMany(pool.sku, "cancelled", order_ids, decided=True, sold_before=True)
-    when_verified(pool, gate, lambda: pool.store.execute(operation))
+def end_decided(pool: Pool, gate: Gate, decided: Mapping[str, Settled]) -> None:
+    """End what the pool has of orders that were decided before: units go back, and callers learn what was decided."""
+    for state, sold_before in (("confirmed", True), ("cancelled", False)):
+        ids = tuple(order_id for order_id, settled in decided.items() if settled.state == state)
+        if ids:
+            operation = op.SettleMany(pool.sku, "cancelled", ids, decided=True, sold_before=sold_before)
+            when_verified(pool, gate, partial(pool.store.execute, operation))
 
 
 def tell_pool(

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         SettleRun,
     )
     from segmented.protocol.fair.operations import AcquireFair, FairTimes, ReleaseFair, RenewFair
+    from segmented.protocol.forgetting.operations import ForgetOrders
     from segmented.protocol.freezing.operations import FreezePool, RecountPool, ScanHolds, ThawPool, VerifyPool
     from segmented.protocol.get_set.operations import DeleteValue, GetSet, GetValue, SetNx
     from segmented.protocol.lock.operations import AcquireLock, AdoptLock, ReleaseLock, RenameHolder, RenewLock
@@ -164,6 +165,7 @@ __all__ = [
     "FinishRun",
     "FinishRunWithEffect",
     "ForgetCached",
+    "ForgetOrders",
     "FreeKey",
     "FreezePool",
     "GetSet",
@@ -293,6 +295,7 @@ LATE: Final = from_modules(
             "ReadOrders ReadPool ReadSteps ReleaseGrant RenewGrant Reserve ReserveMany Resize Restock ScanOrders "
             "SettleMany Withdraw"
         ),
+        "segmented.protocol.forgetting.operations": "ForgetOrders",
         "segmented.protocol.vote.operations": "AcquireVote IdentifyServer ReleaseVote RenewVote",
         "segmented.protocol.read_write.operations": "AcquireRead AcquireWrite ReleaseReadWrite RenewReadWrite",
         "segmented.protocol.reentrant.operations": "AcquireReentrant ReleaseReentrant RenewReentrant",

@@ -12,6 +12,7 @@ from segmented.protocol.archive.model import ArchiveModel
 from segmented.protocol.cache.model import CacheModel
 from segmented.protocol.carts.model import CartModel
 from segmented.protocol.dedup.model import DedupModel
+from segmented.protocol.forgetting.model import ForgettingModel
 from segmented.protocol.freezing.model import FreezingModel
 from segmented.protocol.kinds import lock_kinds
 from segmented.protocol.lock.model import KIND as LOCK
@@ -53,6 +54,7 @@ class MemoryModel:
             carts,
             shards,
             RelayModel(pools.found),
+            ForgettingModel(clock, pools.found),
             ArchiveModel(pools, carts, shards.retire),
             self._freezing,
             DedupModel(clock, publish),

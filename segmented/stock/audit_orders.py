@@ -9,7 +9,7 @@ from segmented import protocol as op
 from segmented.ledger_lines import parse_record
 from segmented.plans import Plan, perform
 from segmented.stock.audit_fold import UNDECIDED
-from segmented.stock.ledger import PAGE, Drift, extend_plan
+from segmented.stock.ledger import PAGE, Drift, LedgerTrimmed, extend_plan
 from segmented.stock.spill import Spill
 
 if TYPE_CHECKING:
@@ -88,7 +88,10 @@ def orders_drift(state: PoolState, fold: AuditFold) -> Plan[list[Drift]]:
         yield from _scan_strays_plan(audit, "orders")
         for number in parts:
             yield from _strays_plan(audit, number, fold.part(number))
-    now = (yield from perform(op.ReadPool(state.sku))).sequence
+    after = yield from perform(op.ReadPool(state.sku))
+    if after.lost != state.lost:  # records that counted were dropped meanwhile
+        raise LedgerTrimmed
+    now = after.sequence
     for order_id, sequence in audit.later.items():
         if sequence > now:
             detail = f"its record is of change {sequence}, the ledger ends with {now}"

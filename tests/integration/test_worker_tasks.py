@@ -18,8 +18,8 @@ from segmented.celery.celery_settings import celery_settings
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import PoolUnverified
 from segmented.keys import shard_keys
-from segmented.models import Reserved
-from segmented.orders import Gate, connect, relay
+from segmented.models import Order, Reserved
+from segmented.orders import Gate, connect, relay, take_order
 from segmented.stock import Pool, ShardedPool
 from segmented.stock.outbox import Outbox
 from segmented.stores.redis import RedisStore
@@ -43,6 +43,7 @@ def settings(valkey: ValkeyServer, postgres_database: str) -> WorkerSettings:
         broker_on_stock_server=True,
         skus=("mug", "plain", "plate"),
         ledger_keep=4,
+        forget_after=0,
     )
 
 
@@ -164,6 +165,18 @@ def test_the_ledgers_of_relayed_pools_are_copied_and_trimmed(publisher: Celery, 
     assert found["plain"].change == (1, 12)
     assert Pool(store, "mug").state().relayed is None
     assert plain.audit().is_clean
+
+
+@pytest.mark.usefixtures("worker")
+def test_finished_orders_of_a_relayed_gated_pool_are_forgotten(publisher: Celery, gate: Gate, mugs: Pool) -> None:
+    take_order(mugs, gate, Order("a", 3), timeout=5)
+    for _ in range(2):
+        relay(mugs, gate, trim_keep=0)
+    mugs.store.execute(op.ForgetOrders("mug", 1, 0))  # the notice of the first round, which takes 10 s
+    publisher.send_task("segmented.forget", queue="segmented-chores")
+    until(lambda: mugs.state().forgotten == 1)
+    assert (mugs.state().order_count, mugs.state().confirmed, mugs.state().lost) == (0, 3, 3)
+    assert mugs.audit().is_clean
 
 
 @pytest.mark.usefixtures("worker")

@@ -108,3 +108,11 @@ def test_beat_takes_the_schedule_and_sends_it_to_the_queue_of_the_periodic_tasks
         entries: list[Any] = list(Scheduler(app=app).schedule.values())
         queues = {entry.task: queue_of(app, entry.task) for entry in entries}
     assert queues == dict.fromkeys(schedule(WorkerSettings()), "segmented-chores")
+
+
+def test_orders_are_forgotten_if_a_grace_time_and_a_database_are_named() -> None:
+    database = SecretStr("sqlite:////tmp/orders.sqlite")
+    named = WorkerSettings(database=database, forget_after=3_600)
+    assert schedule(named)["segmented.forget"] == {"task": "segmented.forget", "schedule": 600.0}
+    assert "segmented.forget" not in schedule(WorkerSettings(database=database))
+    assert "segmented.forget" not in schedule(WorkerSettings(forget_after=3_600))

@@ -28,6 +28,7 @@ REFUSED: Final = frozenset(
         op.DecideCart,
         op.Expire,
         op.ExpireDue,
+        op.ForgetOrders,
         op.Grant,
         op.ListDue,
         op.LookAtShard,

@@ -60,6 +60,7 @@ def pool_state(sku: str, reply: Reply) -> PoolState:
     more, transfers = (*reply[len(NAMES) + 3 :], None, None)[:2]
     if more:
         found |= {"fence": whole(more[1]), "cursor": whole(more[2]), "lost": whole(more[4])}
+        found |= {"forgotten": whole(more[7])} if more[7] else {}
         found |= {} if not more[5] or POSITION.fullmatch(readable(more[5])) else {"relayed": None}
     between = _transfers(transfers or ())
     unreadable = [name for name, value in found.items() if value is None]
@@ -90,6 +91,7 @@ def pool_state(sku: str, reply: Reply) -> PoolState:
         ledger_end=_end_beyond(readable(more[0]), number["epoch"], number["sequence"]) if more else "",
         frozen=_seen(readable(more[3]), number) if more else None,
         lost=number.get("lost", 0),
+        forgotten=number.get("forgotten"),
         relayed=position(readable(more[5])) if more and POSITION.fullmatch(readable(more[5])) else None,
         relay_age_ms=int(more[6]) if more else 0,
         transfers=tuple(sorted(transfer for transfer in between.values() if transfer is not None)),

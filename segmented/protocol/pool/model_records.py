@@ -83,7 +83,11 @@ class ModelPool:
     is_verified: bool = True
     """Whether a gated pool was compared with its order database since it was thawed."""
     lost: int = 0
-    """Units that count as confirmed since a thaw although the pool has no orders for them."""
+    """Units that count as confirmed although the pool has no orders for them: lost at a thaw, or forgotten."""
+    forgotten: int | None = None
+    """Records of finished orders that were dropped; None: the pool keeps all."""
+    forgets_from: int | None = None
+    """Server milliseconds from which records may be dropped."""
     relayed: tuple[int, int] | None = None
     """Epoch and sequence number up to which a database has the ledger."""
     restocked: int = 0
@@ -245,6 +249,7 @@ class ModelPool:
             profile=str(pool_profile(self.sku, None, gated=self.gated)),
             frozen=self.frozen,
             lost=self.lost,
+            forgotten=self.forgotten,
             transfers=transfers,
         )
 

@@ -6,7 +6,7 @@
 --          {"pool", epoch, segment_count, gated, sequence, opened, available, reserved, confirmed, restocked,
 --           withdrawn, sent, received, customer_limit, closed, order_count, {segment, units, ...}, profile,
 --           {ledger's last id, fence, cursor, seen; "" if it sells, lost, relayed; "" if never, age in ms of the oldest
---            entry that is not relayed; 0 if all are}, {field, text, ...} of the transfers}
+--            entry that is not relayed; 0 if all are, records forgotten; "" if it keeps all}, {field, text, ...} of the transfers}
 if redis.call('EXISTS', META) == 0 then
   return { 'missing' }
 end
@@ -19,7 +19,8 @@ if redis.call('EXISTS', LEDGER) > 0 then
     last_id = about[index] == 'last-generated-id' and about[index + 1] or last_id
   end
 end
-local more = redis.call('HMGET', META, 'fence', 'cursor', 'frozen', 'epoch', 'sequence', 'lost', 'servers', 'relayed')
+local more = redis.call('HMGET', META, 'fence', 'cursor', 'frozen', 'epoch', 'sequence', 'lost', 'servers', 'relayed',
+  'forgotten')
 if not more[3] and lacks_seen(tonumber(more[4] or '') or 0, tonumber(more[5] or '') or 0, more[7] or '') then
   more[3] = seen_epoch .. '-' .. seen_sequence
 end
@@ -33,6 +34,6 @@ if string.match(relayed, '^%d+%-%d+$') and #relayed < 32 then
   end
 end
 answer[#answer + 1] = { last_id, more[1] or '', more[2] or '', more[3] == '' and '?' or more[3] or '', more[6] or '0',
-  relayed, digits(age_ms) }
+  relayed, digits(age_ms), more[9] or '' }
 answer[#answer + 1] = redis.call('HGETALL', TRANSFERS)
 return answer

@@ -26,6 +26,7 @@ MORE: dict[str, Callable[[Shop], object]] = {
     "audit": lambda shop: shop.side.pool(shop.sku).audit(),
     "mend": lambda shop: shop.side.execute(op.MendNumber(shop.sku, "total", "reserved", 1, 5)),
     "relay": lambda shop: shop.side.execute(op.NoteRelayed(shop.sku, None)),
+    "forget": lambda shop: shop.side.execute(op.ForgetOrders(shop.sku, 1, 0)),
     "dead": lambda shop: shop.side.execute(op.ReplayDead(shop.sku, ("kept",))),
 }
 

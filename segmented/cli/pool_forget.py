@@ -1,0 +1,73 @@
+"""Finished orders of an open pool: `segmented pool forget` drops their records once the database answers for them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from segmented.cli.output import DEFAULT_URL, STDOUT, DatabaseOption, JsonOption, UrlOption, shown, write_json
+from segmented.errors import InvalidInput
+from segmented.process import tell
+from segmented.stock import Pool
+from segmented.stores.redis import RedisStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+def forget(
+    sku: Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")],
+    *,
+    grace: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0, help="Time after an order's end in which the pool answers repeats."),
+    ] = 86_400.0,
+    database: DatabaseOption = None,
+    url: UrlOption = DEFAULT_URL,
+    json_file: JsonOption = None,
+) -> None:
+    """Drop the records of finished orders from a gated pool, while it sells. Its order database answers their repeats.
+
+    The ledger must be relayed and trimmed behind these orders, which the relay's --trim-keep does. The first run for a
+    pool waits 10 seconds, until every process that sells knows. Safe to run twice, and to interrupt.
+    """
+    if database is None:
+        message = f"forget needs --database URL: the order database that answers repeats of orders of {sku!r}"
+        raise InvalidInput(message)
+    from segmented.cli.pool_gate import migrated_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
+    from segmented.orders import forget as forget_orders  # noqa: PLC0415  # as above
+
+    with RedisStore.from_url(url) as store, migrated_gate(database) as gate, _progress() as on_page:
+        pool = Pool(store, sku)
+        report = forget_orders(pool, gate, grace=grace, on_page=on_page)
+        if report.wait_seconds:
+            tell(f"waiting {report.wait_seconds:.0f} s, until every process that sells knows that {shown(sku)} forgets")
+            time.sleep(report.wait_seconds)
+            report = forget_orders(pool, gate, grace=grace, on_page=on_page)
+    if json_file is not None:
+        write_json(json_file, asdict(report))
+    if json_file != STDOUT:
+        typer.echo(
+            f"forgot {report.orders:,} orders with {report.units:,} sold units, up to change {report.up_to}; "
+            f"{report.left:,} records are left"
+        )
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int], None] | None]:
+    """Count the dropped records on a terminal, on standard error."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import Progress as Bars, TextColumn  # noqa: PLC0415  # terminals only
+
+    from segmented.cli.console import Console  # noqa: PLC0415  # as above
+
+    with Bars(TextColumn("{task.completed:,} orders forgotten"), console=Console(stderr=True), transient=True) as bars:
+        line = bars.add_task("", total=None)
+        yield lambda done: bars.update(line, completed=done)

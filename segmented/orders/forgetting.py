@@ -1,0 +1,169 @@
+"""Drop records of finished orders from an open pool whose order database answers for them.
+
+1. The pool notes that it will forget. Ten seconds later every process that sells has read that, and asks the database
+   about orders that the pool does not know.
+2. The ledger in the database says up to which change the grace time is over. Only what is relayed, and before the start
+   of the pool's own ledger, may go.
+3. The pool's records are read in pages, and looked up in the database. A record goes only if the database has decided
+   the order in the same way.
+4. The database notes of the page's sold orders that the pool does not answer for them any more: their epoch is 0. So
+   they are treated like orders that an earlier epoch of the pool sold. Units that a repeat takes go back.
+5. One script drops the page's records, each only if it is still the one that was read, and counts their units.
+
+Every step can be repeated, and any number of processes may do it at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+from segmented import protocol as op
+from segmented.clock import WallClock
+from segmented.errors import InvalidInput
+from segmented.ledger_lines import parse_record
+from segmented.orders.tables import CONFIRMED
+from segmented.orders.verifying import when_verified
+from segmented.protocol.forgetting.wire import cannot_forget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from segmented.models import Inspected
+    from segmented.orders.answers import OrderRow
+    from segmented.orders.gate import Gate
+    from segmented.protocol.forgetting.operations import Forgot
+    from segmented.stock import Pool
+
+DEFAULT_GRACE: Final = 86_400.0
+"""Seconds after an order's end in which the pool itself answers repeats."""
+GRACE_MAX: Final = 10 * 366 * 86_400.0
+NOTICE_MS: Final = 10_000
+"""Milliseconds between the note that a pool will forget and its first dropped record."""
+READ_AGAIN: Final = 3.0
+"""Seconds after which a process that sells reads again whether a pool forgets: less than the notice."""
+PAGE: Final = op.BATCH_MAX
+
+_FORGETFUL: Final[WeakKeyDictionary[Pool, tuple[bool, float]]] = WeakKeyDictionary()
+"""Whether a pool forgets, and when that was read. It never ends once it has begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetReport:
+    """Counts of what one call dropped, and what is left."""
+
+    sku: str
+    orders: int
+    """Records that this call dropped."""
+    units: int
+    """Sold units of these."""
+    left: int
+    """Records that the pool still has."""
+    up_to: int
+    """The last change whose order may be forgotten: it is relayed and trimmed, and its grace time is over."""
+    wait_seconds: float
+    """Seconds until the pool may forget, because it was the first call; 0 from then on."""
+
+
+def forget(
+    pool: Pool,
+    gate: Gate,
+    *,
+    grace: float = DEFAULT_GRACE,
+    timeout: float | None = None,
+    on_page: Callable[[int], None] | None = None,
+) -> ForgetReport:
+    """Drop the records of orders that ended `grace` seconds ago or earlier, in pages of up to 1,000. Safe to repeat.
+
+    The database answers repeats of these orders from then on, and no unit is sold for one. `grace` 0 drops all that is
+    relayed and trimmed. The first call for a pool drops nothing, and says in `wait_seconds` when the next one will.
+    Ends after `timeout` seconds, with one page at least. `on_page` gets how many were dropped so far. Raises
+    InvalidInput for a pool without an order database, with a limit per customer, or whose ledger was not relayed and
+    trimmed in this epoch.
+    """
+    if not 0 <= grace <= GRACE_MAX:
+        message = f"the grace time of {pool.sku!r} must be 0 to {GRACE_MAX:,.0f} s, not {grace:g} s"
+        raise InvalidInput(message)
+    if timeout is not None and not timeout > 0:
+        message = f"the timeout of forgetting must be positive, not {timeout:g} s"
+        raise InvalidInput(message)
+    clock = pool.store.clock
+    until = None if timeout is None else clock.now() + timeout
+    up_to = _last_old_change(pool, gate, grace)
+    begun = _drop(pool, gate, up_to, ())
+    orders = units = 0
+    for inspected in _pages(pool) if not begun.wait_ms else ():
+        named = _decided(gate, pool.sku, inspected, up_to)
+        while named:
+            gone = _drop(pool, gate, up_to, named)
+            orders, units, named = orders + gone.orders, units + gone.units, named[max(1, gone.judged) :]
+        if on_page is not None:
+            on_page(orders)
+        if until is not None and clock.now() >= until:
+            break
+    left = pool.state().order_count
+    return ForgetReport(pool.sku, orders, units, left, up_to, begun.wait_ms / 1_000)
+
+
+def may_have_forgotten(pool: Pool) -> bool:
+    """Return whether the pool may have dropped orders, so that the database must be asked about unknown ones."""
+    now = pool.store.clock.now()
+    known = _FORGETFUL.get(pool)
+    if known is None or (not known[0] and now - known[1] >= READ_AGAIN):
+        known = pool.state().forgotten is not None, now
+        _FORGETFUL[pool] = known
+    return known[0]
+
+
+def _last_old_change(pool: Pool, gate: Gate, grace: float) -> int:
+    """Return the last change that is relayed, trimmed and older than the grace time; 0 if there is none."""
+    state = pool.state()
+    if not state.gated:
+        raise cannot_forget(pool.sku, "not_gated")
+    relayed = state.relayed
+    start = pool.store.execute(op.ReadLedgerStart(pool.sku))
+    if relayed is None or relayed[0] != state.epoch or start <= 1:
+        raise cannot_forget(pool.sku, "not_trimmed")
+    up_to = min(relayed[1], start - 1)
+    if grace == 0:
+        return up_to
+    ended = datetime.fromtimestamp(WallClock().now(), UTC) - timedelta(seconds=grace)
+    return gate.ledger.last_before(pool.sku, 0, (state.epoch, up_to), ended)
+
+
+def _pages(pool: Pool) -> Iterator[tuple[Inspected, ...]]:
+    cursor = -1
+    while cursor != 0:
+        cursor, ids = pool.store.execute(op.ScanIds(pool.sku, "orders", max(cursor, 0)))
+        for first in range(0, len(ids), PAGE):
+            yield pool.store.execute(op.InspectOrders(pool.sku, ids[first : first + PAGE]))
+
+
+def _decided(gate: Gate, sku: str, page: tuple[Inspected, ...], up_to: int) -> tuple[tuple[str, int], ...]:
+    """Return the finished orders of a page that the database has decided in the same way, once it has noted them."""
+    found: dict[str, tuple[int, bool]] = {}
+    for one in page:
+        record = None if one.raw is None else parse_record(one.order_id, one.raw)
+        if record is None or one.raw is None or record.sequence > up_to or one.raw[:1] not in "cxse":
+            continue
+        found[one.order_id] = record.sequence, one.raw[:1] in "cs"
+    if not found:
+        return ()
+    rows = gate.orders(sku, found)
+    agreed = {
+        order_id: is_sold for order_id, (_, is_sold) in found.items() if _is_decided(rows, order_id, is_sold=is_sold)
+    }
+    gate.note_forgotten(sku, [order_id for order_id, is_sold in agreed.items() if is_sold])
+    return tuple((order_id, found[order_id][0]) for order_id in agreed)
+
+
+def _is_decided(rows: Mapping[str, OrderRow], order_id: str, *, is_sold: bool) -> bool:
+    row = rows.get(order_id)
+    return row is not None and (row.state == CONFIRMED) == is_sold
+
+
+def _drop(pool: Pool, gate: Gate, up_to: int, named: tuple[tuple[str, int], ...]) -> Forgot:
+    operation = op.ForgetOrders(pool.sku, up_to, NOTICE_MS, named)
+    return when_verified(pool, gate, lambda: pool.store.execute(operation))

@@ -1,0 +1,83 @@
+"""`segmented pool forget`, on a real server and both databases."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmented import Order, Pool, RedisStore, protocol as op
+from segmented.orders import Gate, open_gated, relay, take_order
+from tests.support.command_line import ran
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.servers import ValkeyServer
+
+SKU = "mug"
+
+
+@pytest.fixture
+def pool(valkey: ValkeyServer, gate: Gate) -> Iterator[Pool]:
+    """Three of ten units are sold to two orders, and the ledger is relayed and trimmed."""
+    with RedisStore.from_url(valkey.url) as store:
+        pool = Pool(store, SKU)
+        open_gated(pool, gate, stock=10, segments=2)
+        take_order(pool, gate, Order("a", 1), timeout=5)
+        take_order(pool, gate, Order("b", 2), timeout=5)
+        for _ in range(2):
+            relay(pool, gate, trim_keep=0)
+        yield pool
+
+
+@pytest.mark.usefixtures("pool")
+def test_the_first_run_waits_and_drops_and_a_second_one_finds_nothing(
+    order_database: str, valkey: ValkeyServer
+) -> None:
+    words = ("pool", "forget", SKU, "--database", order_database, "--grace", "0")
+    first = ran(*words, url=valkey.url)
+    assert (first.returncode, first.stdout) == (
+        0,
+        "forgot 2 orders with 3 sold units, up to change 5; 0 records are left\n",
+    )
+    assert first.stderr == "segmented: waiting 10 s, until every process that sells knows that mug forgets\n"
+    second = ran(*words, "--json", "-", url=valkey.url)
+    assert (second.returncode, second.stderr) == (0, "")
+    assert json.loads(second.stdout) == {
+        "sku": SKU,
+        "orders": 0,
+        "units": 0,
+        "left": 0,
+        "up_to": 5,
+        "wait_seconds": 0.0,
+    }
+    assert "forgotten orders\t2\n" in ran("pool", "show", SKU, url=valkey.url).stdout
+    audited = ran("pool", "audit", SKU, "--database", order_database, url=valkey.url)
+    assert audited.returncode == 0, audited.stdout + audited.stderr
+
+
+def test_orders_of_the_last_day_stay_by_default(pool: Pool, order_database: str, valkey: ValkeyServer) -> None:
+    pool.store.execute(op.ForgetOrders(SKU, 1, 0))
+    said = ran("pool", "forget", SKU, "--database", order_database, url=valkey.url)
+    assert said.stdout == "forgot 0 orders with 0 sold units, up to change 0; 2 records are left\n"
+
+
+@pytest.mark.usefixtures("pool")
+def test_without_a_database_it_says_what_is_missing(valkey: ValkeyServer) -> None:
+    said = ran("pool", "forget", SKU, url=valkey.url)
+    assert (said.returncode, said.stdout) == (2, "")
+    assert "forget needs --database URL: the order database that answers repeats of orders of 'mug'" in said.stderr
+
+
+def test_a_pool_without_an_order_database_keeps_its_records(
+    gate: Gate, order_database: str, valkey: ValkeyServer
+) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        pool = Pool(store, "cup")
+        pool.open(stock=1, segments=1)
+        relay(pool, gate)
+        said = ran("pool", "forget", "cup", "--database", order_database, url=valkey.url)
+    assert said.returncode == 2
+    assert "it has no order database, and nothing else could answer a repeat of an order" in said.stderr

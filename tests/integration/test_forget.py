@@ -1,0 +1,381 @@
+"""A pool forgets finished orders that its order database answers for, and no repeat of one gets a unit."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from sqlalchemy import select
+
+from segmented import Order, Pool, RedisStore, Reserved, Settled, SoldOut, protocol as op
+from segmented.errors import InvalidInput
+from segmented.keys import shard_keys
+from segmented.orders import (
+    Gate,
+    audit_both,
+    cancel_order,
+    finish_reserved,
+    forget,
+    forgetting,
+    open_gated,
+    rebuild,
+    relay,
+    take_envelope,
+    take_order,
+)
+from segmented.orders.ledger_table import ledger
+from segmented.orders.reading import in_utc
+from segmented.stock.outbox import Outbox
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.servers import ValkeyServer
+
+SKU: Final = "mug"
+
+
+@pytest.fixture
+def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
+    with RedisStore.from_url(valkey.url) as store:
+        yield store
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a pool forget without the ten seconds of its notice, and processes read again at once."""
+    monkeypatch.setattr(forgetting, "NOTICE_MS", 0)
+    monkeypatch.setattr(forgetting, "READ_AGAIN", 0.0)
+
+
+@pytest.fixture
+def pool(store: RedisStore, gate: Gate) -> Pool:
+    """Twenty units in four segments: three orders sold, one cancelled, one reserved."""
+    pool = Pool(store, SKU, outbox=Outbox(publish_after=600))
+    open_gated(pool, gate, stock=20, segments=4)
+    for order_id, quantity in (("a", 1), ("b", 2), ("c", 3)):
+        sell(pool, gate, order_id, quantity)
+    pool.reserve(Order("x", 4))
+    cancel_order(pool, gate, Order("x", 4))
+    pool.reserve(Order("r", 1))
+    return pool
+
+
+def sell(pool: Pool, gate: Gate, order_id: str, quantity: int = 1) -> None:
+    settled = take_order(pool, gate, Order(order_id, quantity), timeout=5)
+    assert isinstance(settled, Settled)
+    assert settled.state == "confirmed"
+
+
+def trimmed(pool: Pool, gate: Gate) -> None:
+    """Relay twice: the first trim only writes its checkpoint, the second one deletes what was before it."""
+    for _ in range(3):
+        relay(pool, gate, trim_keep=0)
+
+
+def announced(pool: Pool, gate: Gate) -> None:
+    """Note that the pool will forget, as the first call does, which drops nothing."""
+    trimmed(pool, gate)
+    start = pool.store.execute(op.ReadLedgerStart(SKU))
+    pool.store.execute(op.ForgetOrders(SKU, start - 1, 0))
+
+
+def forgotten(pool: Pool, gate: Gate, **options: Any) -> tuple[int, int]:  # noqa: ANN401  # any of forget's options
+    """Forget, and return how many orders and units that were."""
+    announced(pool, gate)
+    report = forget(pool, gate, **({"grace": 0.0} | options))
+    return report.orders, report.units
+
+
+def check(pool: Pool, gate: Gate, *, confirmed: int, available: int, reserved: int = 1) -> None:
+    """The pool agrees with its ledger and with the database."""
+    state = pool.state()
+    assert (state.confirmed, state.available, state.reserved) == (confirmed, available, reserved)
+    report = pool.audit()
+    assert report.is_clean, report.drift
+    both = audit_both(pool, gate)
+    assert both.is_clean, both.differences
+    assert gate.confirmed_units(SKU) == gate.totals(SKU).sold == confirmed
+
+
+def records(pool: Pool, *order_ids: str) -> list[str | None]:
+    found = pool.store.execute(op.ReadOrders(SKU, order_ids))
+    return [None if record is None else record.state for record in found]
+
+
+# --- what goes ---
+
+
+def test_what_is_finished_relayed_and_trimmed_goes_and_both_audits_are_clean(pool: Pool, gate: Gate) -> None:
+    assert forgotten(pool, gate) == (4, 6)
+    assert records(pool, "a", "b", "c", "x", "r") == [None, None, None, None, "reserved"]
+    assert (pool.state().forgotten, pool.state().lost) == (4, 6)
+    check(pool, gate, confirmed=6, available=13)
+    assert forgotten(pool, gate) == (0, 0)
+
+
+def test_the_first_call_drops_nothing_and_says_how_long_to_wait(
+    pool: Pool, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forgetting, "NOTICE_MS", 10_000)
+    trimmed(pool, gate)
+    first = forget(pool, gate, grace=0)
+    assert (first.orders, first.left, first.wait_seconds) == (0, 5, 10.0)
+    second = forget(pool, gate, grace=0)
+    assert (second.orders, 0 < second.wait_seconds <= 10.0) == (0, True)
+    assert pool.state().forgotten == 0
+
+
+def test_orders_stay_during_their_grace_time(pool: Pool, gate: Gate) -> None:
+    assert forgotten(pool, gate, grace=3_600.0) == (0, 0)
+    assert records(pool, "a", "x") == ["confirmed", "cancelled"]
+
+
+def test_the_grace_time_is_counted_from_the_ledger_in_the_database(pool: Pool, gate: Gate) -> None:
+    trimmed(pool, gate)
+    with gate._engine.connect() as connection:  # noqa: SLF001  # reads without the code under test
+        rows = connection.execute(select(ledger.c.sequence, ledger.c.changed_at).order_by(ledger.c.sequence))
+        entries = [(sequence, in_utc(at)) for sequence, at in rows]
+    last, first_at = (1, entries[-1][0]), entries[0][1]
+    assert len(entries) >= 10
+    for sequence, at in entries:
+        assert gate.ledger.last_before(SKU, 0, last, at) == sequence
+    assert gate.ledger.last_before(SKU, 0, last, first_at - timedelta(seconds=1)) == 0
+    assert gate.ledger.last_before(SKU, 0, (1, 3), entries[-1][1]) == 3
+
+
+def test_a_record_that_changed_after_it_was_read_stays(pool: Pool, gate: Gate) -> None:
+    announced(pool, gate)
+    (record,) = pool.store.execute(op.ReadOrders(SKU, ("a",)))
+    assert record is not None
+    start = pool.store.execute(op.ReadLedgerStart(SKU))
+    stale = op.ForgetOrders(SKU, start - 1, 0, (("a", record.sequence - 1), ("r", 1), ("nobody", 1)))
+    assert pool.store.execute(stale).orders == 0
+    assert pool.store.execute(replace(stale, orders=(("a", record.sequence), ("a", record.sequence)))).orders == 1
+    assert (pool.state().lost, pool.state().forgotten) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"gated": False}, "it has no order database, and nothing else could answer a repeat of an order"),
+        ({"gated": True, "customer_limit": 2}, "it has a limit per customer"),
+        ({"gated": True}, "its ledger was not relayed and trimmed"),
+    ],
+)
+def test_another_pool_keeps_its_records_and_says_why(
+    store: RedisStore, gate: Gate, options: dict[str, Any], why: str
+) -> None:
+    pool = Pool(store, "cup")
+    pool.open(stock=3, segments=1, **options)
+    gate.open("cup", [3])
+    if "customer_limit" in options:
+        pool.reserve(Order("a", 1, "ann"))
+        trimmed(pool, gate)
+    with pytest.raises(InvalidInput, match=why):
+        forget(pool, gate, grace=0)
+
+
+# --- repeats of forgotten orders ---
+
+
+def test_a_repeat_of_a_sold_order_gets_the_databases_answer_and_runs_no_body(pool: Pool, gate: Gate) -> None:
+    assert forgotten(pool, gate) == (4, 6)
+    ran: list[str] = []
+    again = take_order(pool, gate, Order("b", 2), timeout=5, body=lambda grant: ran.append(grant.order_id))
+    assert isinstance(again, Settled)
+    assert (again.state, again.quantity, again.replay, ran) == ("confirmed", 2, True, [])
+    check(pool, gate, confirmed=6, available=13)
+
+
+def test_a_repeat_of_a_cancelled_order_gets_the_databases_answer_and_runs_no_body(pool: Pool, gate: Gate) -> None:
+    assert forgotten(pool, gate) == (4, 6)
+    ran: list[str] = []
+    again = take_order(pool, gate, Order("x", 4), timeout=5, body=lambda grant: ran.append(grant.order_id))
+    assert isinstance(again, Settled)
+    assert (again.state, again.quantity, ran) == ("cancelled", 4, [])
+    check(pool, gate, confirmed=6, available=13)
+
+
+def test_a_repeat_in_a_sold_out_pool_is_not_refused(pool: Pool, gate: Gate) -> None:
+    sell(pool, gate, "rest", 13)
+    assert forgotten(pool, gate) == (5, 19)
+    assert isinstance(take_order(pool, gate, Order("late", 1), timeout=5), SoldOut)
+    again = take_order(pool, gate, Order("rest", 13), timeout=5)
+    assert isinstance(again, Settled)
+    assert again.state == "confirmed"
+    check(pool, gate, confirmed=19, available=0)
+
+
+def test_units_reserved_for_a_sold_order_go_back_when_it_is_finished(pool: Pool, gate: Gate) -> None:
+    assert forgotten(pool, gate) == (4, 6)
+    for order, state in ((Order("c", 3), "confirmed"), (Order("x", 4), "cancelled")):
+        reserved = pool.reserve(order)
+        assert isinstance(reserved, Reserved)
+        assert finish_reserved(pool, gate, order, reserved).state == state
+    check(pool, gate, confirmed=6, available=13)
+
+
+def test_units_granted_by_a_process_that_does_not_know_yet_go_back(
+    pool: Pool, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert forgotten(pool, gate) == (4, 6)
+    told = iter([False])
+    monkeypatch.setattr("segmented.orders.sale.may_have_forgotten", lambda _: next(told, True))
+    again = take_order(pool, gate, Order("a", 1), timeout=5)
+    assert isinstance(again, Settled)
+    assert again.state == "confirmed"
+    check(pool, gate, confirmed=6, available=13)
+
+
+def test_a_forgotten_order_that_was_sold_cannot_be_cancelled(pool: Pool, gate: Gate) -> None:
+    assert forgotten(pool, gate) == (4, 6)
+    assert cancel_order(pool, gate, Order("b", 2)).state == "confirmed"
+    pool.reserve(Order("c", 3))
+    assert cancel_order(pool, gate, Order("c", 3)).state == "confirmed"
+    check(pool, gate, confirmed=6, available=13)
+
+
+def test_an_envelope_with_forgotten_orders_takes_no_unit_and_calls_no_step(pool: Pool, gate: Gate) -> None:
+    assert forgotten(pool, gate) == (4, 6)
+    pool.submit_many([Order("a", 1), Order("x", 4), Order("new", 1)])
+    called: list[str] = []
+    report = take_envelope(pool, ["a", "x", "new"], gate=gate, step=lambda order: called.append(order.order.order_id))
+    assert {one.order_id: one.state for one in report.settled} == {
+        "a": "confirmed",
+        "x": "cancelled",
+        "new": "confirmed",
+    }
+    assert (called, pool.store.execute(op.ReadOutbox(SKU)).waiting) == (["new"], 0)
+    check(pool, gate, confirmed=7, available=12)
+
+
+def test_units_of_an_envelope_whose_worker_does_not_know_yet_go_back(
+    pool: Pool, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert forgotten(pool, gate) == (4, 6)
+    pool.submit_many([Order("a", 1), Order("new", 1)])
+    told = iter([False])
+    monkeypatch.setattr("segmented.orders.envelopes.may_have_forgotten", lambda _: next(told, True))
+    report = take_envelope(pool, ["a", "new"], gate=gate)
+    assert [(one.order_id, one.state) for one in report.settled] == [("a", "confirmed"), ("new", "confirmed")]
+    check(pool, gate, confirmed=7, available=12)
+
+
+# --- what happens meanwhile ---
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("step", ["note_forgotten", "execute"])
+def test_killed_at_every_step_and_run_again_nothing_is_lost(
+    pool: Pool, gate: Gate, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announced(pool, gate)
+    target: Any = gate if step == "note_forgotten" else pool.store
+    real = getattr(target, step)
+    for died_at in range(20):
+        for after in (False, True):
+            calls = iter(range(1_000))
+
+            def dying(*given: Any, calls: Any = calls, died_at: int = died_at, after: bool = after) -> Any:  # noqa: ANN401  # stands for any call
+                is_last = next(calls) == died_at
+                if is_last and not after:
+                    raise Killed
+                answer = real(*given)
+                if is_last:
+                    raise Killed
+                return answer
+
+            with monkeypatch.context() as patched, suppress(Killed):
+                patched.setattr(target, step, dying)
+                forget(pool, gate, grace=0)
+            check(pool, gate, confirmed=6, available=13)
+            sell_again(pool, gate)
+    assert (pool.state().forgotten, pool.state().lost) == (4, 6)
+
+
+def sell_again(pool: Pool, gate: Gate) -> None:
+    for order_id, quantity in (("a", 1), ("b", 2), ("c", 3)):
+        sell(pool, gate, order_id, quantity)
+
+
+def test_a_rebuild_after_forgetting_counts_every_unit_once(pool: Pool, gate: Gate) -> None:
+    assert forgotten(pool, gate) == (4, 6)
+    pool.reserve(Order("b", 2))  # a second time, and then the server is lost
+    pool.store.execute(op.FreezePool(SKU, 1))
+    rebuild(pool, gate)
+    sell(pool, gate, "new")
+    check(pool, gate, confirmed=7, available=12)
+    sell_again(pool, gate)
+    trimmed(pool, gate)
+    assert forget(pool, gate, grace=0).units == 3
+    check(pool, gate, confirmed=7, available=12)
+
+
+def test_numbers_written_from_outside_are_counted_again_after_forgetting(
+    pool: Pool, gate: Gate, store: RedisStore
+) -> None:
+    assert forgotten(pool, gate) == (4, 6)
+    store.client.hset(shard_keys(SKU).meta, "confirmed", "many")
+    rebuild(pool, gate)
+    check(pool, gate, confirmed=6, available=13)
+    sell_again(pool, gate)
+
+
+def test_a_pool_that_forgets_while_it_sells_and_is_audited_agrees_with_the_database(
+    pool: Pool, gate: Gate, valkey: ValkeyServer
+) -> None:
+    ended = threading.Event()
+    failed: list[BaseException] = []
+
+    def forget_on() -> None:
+        try:
+            with RedisStore.from_url(valkey.url) as other:
+                while not ended.is_set():
+                    relay(Pool(other, SKU), gate, trim_keep=0)
+                    with suppress(InvalidInput):  # nothing is trimmed yet
+                        forget(Pool(other, SKU), gate, grace=0)
+                    ended.wait(0.05)
+        except BaseException as error:  # noqa: BLE001  # told by the test
+            failed.append(error)
+
+    thread = threading.Thread(target=forget_on)
+    thread.start()
+    try:
+        for number in range(10):
+            sell(pool, gate, f"n-{number}")
+            sell(pool, gate, f"n-{number}")
+            sell(pool, gate, "a")
+            report = pool.audit()
+            assert report.is_clean, report.drift
+            both = audit_both(pool, gate)
+            assert both.is_clean, both.differences
+    finally:
+        ended.set()
+        thread.join(30)
+    assert (failed, thread.is_alive()) == ([], False)
+    check(pool, gate, confirmed=16, available=3)
+
+
+def test_records_that_go_during_an_audit_start_it_again(
+    pool: Pool, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announced(pool, gate)
+    real, calls = pool.store.execute, list[str]()
+
+    def interrupted(operation: Any) -> Any:  # noqa: ANN401  # any operation and its answer
+        if isinstance(operation, op.InspectOrders | op.ScanIds) and not calls:
+            calls.append("forget")
+            assert forget(pool, gate, grace=0).units == 6
+        return real(operation)
+
+    monkeypatch.setattr(pool.store, "execute", interrupted)
+    report = pool.audit()
+    assert (report.is_clean, calls) == (True, ["forget"]), report.drift
