@@ -70,6 +70,7 @@ def acquire_plan(claim: Claim, timeout: float | None) -> Plan[Found]:
                 when_behind=claim.acquiring_when_behind(),
                 undo=claim.releasing,
                 handed="undone late" if claim.may_be_handed else None,
+                in_line=claim.acquiring_in_line,
             )
             answered_at = yield Now()
     except BaseException as error:
