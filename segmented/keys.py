@@ -29,12 +29,15 @@ class LockKeys:
     lock: str
     """String with PX: the holder id."""
     fence: str
-    """Hash with PX: last `token`, last `releaser`, `delay` of the last holder; may expire after an idle day."""
+    """Hash with PX: last `token`, last `releaser`, `delay` of the last holder; while processes wait, `line`: the turns
+    of others since one of them had its turn, since when, and until when the lock is left to the first (server ms)."""
     freed: str
-    """Channel: one message per release."""
+    """Channel: one message per release, and one when it is the turn of a waiting process."""
+    line: str
+    """Sorted set with PX: a waiting process -> server microseconds at which it began to wait."""
 
     def listed(self) -> list[str]:
-        """Return KEYS of every lock script."""
+        """Return KEYS of every lock script; `line` is a further one of the script that acquires."""
         return [self.lock, self.fence, self.freed]
 
 
@@ -42,7 +45,7 @@ class LockKeys:
 def lock_keys(name: str) -> LockKeys:
     """Build the keys of the lock `name`."""
     tag = f"seg:lock:{{{encoded(name)}}}"
-    return LockKeys(lock=tag, fence=f"{tag}:fence", freed=f"{tag}:freed")
+    return LockKeys(lock=tag, fence=f"{tag}:fence", freed=f"{tag}:freed", line=f"{tag}:line")
 
 
 @lru_cache(KEPT_MAX)
@@ -52,7 +55,7 @@ def named_lock_keys(key: str) -> LockKeys:
     All are in one hash slot, unless the key has braces that are not a hash tag: such a key works on one server only.
     """
     base = key if "{" in key or "}" in key else f"{{{key}}}"
-    return LockKeys(lock=key, fence=f"{base}:seg:fence", freed=f"{base}:seg:freed")
+    return LockKeys(lock=key, fence=f"{base}:seg:fence", freed=f"{base}:seg:freed", line=f"{base}:seg:line")
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,10 @@ class Claim(LeaseClaim):
     def acquiring(self) -> Operation[Acquired | Held | Unreplicated]:
         """Return the operation that takes the lease; a repeat with the same holder id succeeds again."""
 
+    def acquiring_in_line(self, party: str) -> Operation[Acquired | Held | Unreplicated] | None:  # noqa: ARG002  # kinds with a line use it
+        """Return an attempt with a place for the process `party` in the line of processes, or None without a line."""
+        return None
+
     def acquiring_when_behind(self) -> Operation[Acquired | Held | Unreplicated] | None:
         """Return an attempt that may skip the process's own queue of waiters, or None if the kind has none."""
         return None

@@ -12,7 +12,7 @@ failover that loses the key rarer, not impossible: the promoted replica may be o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -72,6 +72,10 @@ class LockClaim(Claim):
         safety = self.safety
         ask = (safety.delay_ms, safety.replicas, safety.within_ms)
         return AcquireLock(self.name, self.holder_id, self.ttl_ms, *ask, is_key=self.is_key)
+
+    def acquiring_in_line(self, party: str) -> AcquireLock:
+        """Return the operation that takes the lease, or keeps the place of a process that waits."""
+        return replace(self.acquiring(), party=party)
 
     def adopting(self) -> AdoptLock:
         """Return the operation that reads the fencing token and the time to live."""

@@ -37,6 +37,8 @@ class Held:
     free_in_ms: int | None
     is_delayed: bool = False
     """True if there is no holder: the last lease expired without a release, and its lock-delay is running."""
+    ahead: int = 0
+    """How many other processes are before the caller's in the line of those that wait; 0 if it has no place there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,10 @@ being lost or multiplied:
    holder costs one attempt per process, not one per waiter;
 4. a message that finds the queue empty is kept while a waiter is trying: the reply on its way may be older.
 
+Between processes: the line of all processes that wait is in the store, and a failed attempt says how many are ahead of
+ours. While there are any, a release that another process announces wakes nobody here, because the first of them is to
+take it: ours wakes by the message that it is its turn, or later, should those ahead have died (`hear`).
+
 Hand-off: a caller that frees the lock may make the head's attempt for it, right after its own release and in the same
 round trip. For that the head leaves the queue, as if woken, and gets the answer with its wake-up.
 """
@@ -29,6 +33,13 @@ if TYPE_CHECKING:
 HAND_OFFS_MAX: Final = 16
 HANDING_SECONDS: Final = 0.05
 """After these limits of hand-offs in a row, or seconds, waiters of other processes get the same chance as ours."""
+TURN: Final = "turn:"
+"""Begins a message that the lock is left to the process of that name; it should try now."""
+FIRST: Final = "first:"
+"""Begins a message that the process of that name is the first of the line now, because the one before took the lock for
+so many milliseconds; it should try at the next release."""
+AHEAD_SECONDS: Final = 0.05
+"""Seconds that a waiter leaves a freed lock to each process ahead of its own, before it tries without its turn."""
 LATE_SECONDS: Final = 0.1
 """Seconds that a waiter past its deadline waits for the answer to an attempt that another caller is making for it."""
 
@@ -47,7 +58,18 @@ class Offer:
 class Place:
     """One waiter's place in a queue."""
 
-    __slots__ = ("arrival", "handed", "has_left", "is_behind", "is_under_way", "line", "notify", "offer", "woken")
+    __slots__ = (
+        "ahead",
+        "arrival",
+        "handed",
+        "has_left",
+        "is_behind",
+        "is_under_way",
+        "line",
+        "notify",
+        "offer",
+        "woken",
+    )
 
     def __init__(self, line: Line, arrival: int, notify: Callable[[], None], *, is_behind: bool) -> None:
         """Create a place in `line`; `notify` makes the waiter check `Line.next_step` again."""
@@ -62,6 +84,8 @@ class Place:
         self.handed: tuple[Any, float] | None = None
         """The answer to that attempt, and the local time just before it was sent."""
         self.has_left = False
+        self.ahead = 0
+        """How many other processes were ahead of this one at its last attempt."""
 
     def take_handed(self) -> tuple[Any, float] | None:
         """Return the answer that came with the wake-up, once."""
@@ -72,16 +96,30 @@ class Place:
 class Line:
     """First in, first out. It is not thread-safe; the sync and async wake-ups guard it."""
 
-    __slots__ = ("_arrivals", "_due", "_handing_since", "_in_a_row", "_members", "_places", "_unheard", "channel")
+    __slots__ = (
+        "_arrivals",
+        "_due",
+        "_handing_since",
+        "_in_a_row",
+        "_members",
+        "_passed_due",
+        "_places",
+        "_unheard",
+        "channel",
+        "party",
+    )
 
-    def __init__(self, channel: str) -> None:
-        """Create an empty queue for `channel`."""
+    def __init__(self, channel: str, party: str = "") -> None:
+        """Create an empty queue for `channel`; `party` names the process in the line of all processes."""
         self.channel = channel
+        self.party = party
         self._places: deque[Place] = deque()
         self._arrivals = 0
         self._members = 0
         self._unheard = False
         self._due = inf
+        self._passed_due = inf
+        """When the head tries although other processes are ahead."""
         self._in_a_row = 0
         self._handing_since = 0.0
 
@@ -97,11 +135,33 @@ class Line:
         self._places.append(place)
         return place
 
+    def hear(self, now: float, said: str = "") -> None:
+        """Handle a message: a release, or what `TURN` or `FIRST` begins."""
+        if said.startswith(TURN):
+            if said == TURN + self.party:
+                self.signal()
+        elif said.startswith(FIRST):
+            party, _, lease_ms = said.removeprefix(FIRST).partition(" ")
+            if party == self.party:
+                self._be_first(now + int(lease_ms) * 0.001)
+        elif self._places and self._places[0].ahead:  # those ahead are to take it
+            self._passed_due = min(self._passed_due, now + AHEAD_SECONDS * self._places[0].ahead)
+            self._notify_head()
+        else:
+            self.signal()
+
+    def _be_first(self, due: float) -> None:
+        self._passed_due, self._due = inf, due
+        if self._places:
+            self._places[0].ahead = 0
+        else:
+            self._unheard = self._members > 0
+
     def signal(self) -> None:
         """Wake the head; if all waiters are trying, the first to come back tries again, as its reply may be older."""
         self._unheard = not self._places and self._members > 0
         if self._places:
-            place = self._places.popleft()
+            place = self._pop_head()
             place.woken = True
             place.notify()
             self._notify_head()
@@ -115,11 +175,15 @@ class Line:
         self._in_a_row = 0
         return True
 
+    def end_row(self) -> None:
+        """Begin to count hand-offs again, because a waiter of another process has the lock, or is about to."""
+        self._in_a_row = 0
+
     def take_offer(self) -> Place | None:
         """Take the head out of the queue, to make its attempt, then call `hand`. None: it must try itself."""
         if not self._places or self._places[0].offer is None:
             return None
-        place = self._places.popleft()
+        place = self._pop_head()
         place.is_under_way = True
         self._in_a_row += 1
         self._notify_head()
@@ -161,12 +225,13 @@ class Line:
         if now >= deadline:
             return False
         if self._places and self._places[0] is place:
-            if now >= self._due:
+            due = min(self._due, self._passed_due)
+            if now >= due:
                 self._due = inf
-                self._places.popleft()
+                self._pop_head()
                 self._notify_head()
                 return True
-            return min(self._due, deadline)
+            return min(due, deadline)
         return deadline
 
     def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
@@ -190,6 +255,10 @@ class Line:
         # is harmless, a late one delays the waiter.
         self._due = min(due, self._due)
         self._notify_head()
+
+    def _pop_head(self) -> Place:
+        self._passed_due = inf
+        return self._places.popleft()
 
     def _notify_head(self) -> None:
         if self._places:

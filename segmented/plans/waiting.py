@@ -71,7 +71,7 @@ def wait_for(
         raise
 
 
-def wait_in_line(
+def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
     trying: Try[AttemptT],
     *,
     is_tried: bool,
@@ -81,20 +81,23 @@ def wait_in_line(
     stands: tuple[type[BaseException], ...] = STANDS,
     handed: Handed | None = None,
     look_seconds: float | None = None,
+    in_line: Callable[[str], Operation[AttemptT] | None] | None = None,
 ) -> Plan[tuple[AttemptT | None, float]]:
     """Wait in this process's queue after the first attempt, or instead of it (not `is_tried`) if others were waiting.
 
     An answer that took the lock, or found it taken, has `free_in_ms`: when to check again without a message (None:
     unknown). A caller that finds others ahead in the queue performs `when_behind` once, if given, before it waits for
-    its turn. With `handed`, a caller in this process that frees the lock may make the head's attempt for it
-    (`plans.line`); that attempt, too, is undone by `undo` if its waiter is gone. The head checks again after
-    `look_seconds` in any case (None: LOOK_SECONDS).
+    its turn. `in_line` returns the attempt with a place in the store's line of processes, for the name of this process;
+    its answer says how many are `ahead`. With `handed`, a caller in this process that frees the lock may make the
+    head's attempt for it (`plans.line`); that attempt, too, is undone by `undo` if its waiter is gone. The head checks
+    again after `look_seconds` in any case (None: LOOK_SECONDS).
 
     Returns what `wait_for` does. If it raises, it has left the queue, and the caller must undo (`undo_after`).
     """
     operation, deadline = trying.operation, _deadline_of(trying)
     place = yield from perform(Join(trying.channel))
     try:
+        operation = (in_line and in_line(place.line.party)) or operation
         first = None if is_tried else when_behind if place.is_behind else operation
         answer, asked_at, due = yield from _attempts(
             operation,
@@ -142,14 +145,14 @@ def _attempts(
     answer: AttemptT | None = None
     asked_at, due = 0.0, inf
     if first is not None:
-        answer, asked_at, due = yield from _attempt(first, deadline, look_seconds)
+        answer, asked_at, due = yield from _attempt(first, deadline, place, look_seconds)
         if not is_busy(answer):
             return answer, asked_at, due
     yield from perform(Listen(place.line.channel, deadline))
     may_try = not place.is_behind
     while True:
         if may_try:
-            answer, asked_at, due = yield from _attempt(operation, deadline, look_seconds)
+            answer, asked_at, due = yield from _attempt(operation, deadline, place, look_seconds)
             if not is_busy(answer):
                 return answer, asked_at, due
         if not (yield from perform(Park(place, due, deadline, offer))):
@@ -159,14 +162,24 @@ def _attempts(
         found = place.take_handed()
         if found is not None and not is_busy(found[0]):
             return *found, (yield from _due(found[0], look_seconds))
-        may_try = True
+        may_try = found is None or not _keeps_place(found[0], place)
+        if found is not None and not may_try:
+            (answer, asked_at), due = found, (yield from _due(found[0], look_seconds))
+
+
+def _keeps_place(answer: object, place: Place) -> bool:
+    """Return whether an attempt that was made for a waiter kept its process's place in the store's line."""
+    place.ahead = getattr(answer, "ahead", 0)
+    place.line.end_row()
+    return place.ahead > 0
 
 
 def _attempt(
-    operation: Operation[AttemptT], deadline: float, look_seconds: float
+    operation: Operation[AttemptT], deadline: float, place: Place, look_seconds: float
 ) -> Plan[tuple[AttemptT, float, float]]:
     asked_at = yield from perform(Now())
     answer = yield from perform(Within(operation, max(deadline, asked_at + ATTEMPT_SECONDS)))
+    place.ahead = getattr(answer, "ahead", 0)
     return answer, asked_at, (yield from _due(answer, look_seconds))
 
 

@@ -38,7 +38,7 @@ class MemoryStore:
             answer = self._model.execute(operation)
             freed = self._model.take_freed()
         for channel in freed:
-            self.wakeups.signal(channel)
+            self.wakeups.hear(channel, getattr(channel, "said", ""))
         return answer
 
     def execute_many(
@@ -64,7 +64,7 @@ class AsyncMemoryStore:
         """Perform one operation in one step."""
         answer = self._model.execute(operation)
         for channel in self._model.take_freed():
-            self.wakeups.signal(channel)
+            self.wakeups.hear(channel, getattr(channel, "said", ""))
         return answer
 
     async def execute_many(

@@ -9,6 +9,7 @@ import asyncio
 import os
 import threading
 from math import inf
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from segmented.plans.line import Line
@@ -55,6 +56,7 @@ class ThreadWakeups(OwnReleases):
 
     def _start_anew(self) -> None:
         self._process_id = os.getpid()
+        self._party = token_hex(8)
         self._guard = threading.RLock()
         self._lines: dict[str, Line] = {}
 
@@ -71,11 +73,17 @@ class ThreadWakeups(OwnReleases):
         """Join the end of the channel's line."""
         self._begin_in_a_fork()
         with self._guard:
-            line = self._lines.setdefault(channel, Line(channel))
+            line = self._lines.setdefault(channel, Line(channel, self._party))
             return line.join(threading.Event().set)
 
     def listen(self, channel: str, deadline: float) -> None:
         """Do nothing: a release in this process calls `signal`."""
+
+    def hear(self, channel: str, said: str = "") -> None:
+        """Handle a message."""
+        with self._guard:
+            if line := self._lines.get(channel):
+                line.hear(self._clock.now(), said)
 
     def signal(self, channel: str) -> None:
         """Wake the head of the channel's line."""
@@ -137,6 +145,7 @@ class AsyncioWakeups(OwnReleases):
         """Measure time with `clock`."""
         super().__init__()
         self._clock = clock
+        self._party = token_hex(8)
         self._lines: dict[str, Line] = {}
 
     def is_waited_for(self, channel: str) -> bool:
@@ -145,11 +154,16 @@ class AsyncioWakeups(OwnReleases):
 
     def join(self, channel: str) -> Place:
         """Join the end of the channel's line."""
-        line = self._lines.setdefault(channel, Line(channel))
+        line = self._lines.setdefault(channel, Line(channel, self._party))
         return line.join(asyncio.Event().set)
 
     async def listen(self, channel: str, deadline: float) -> None:
         """Do nothing: a release in this process calls `signal`."""
+
+    def hear(self, channel: str, said: str = "") -> None:
+        """Handle a message."""
+        if line := self._lines.get(channel):
+            line.hear(self._clock.now(), said)
 
     def signal(self, channel: str) -> None:
         """Wake the head of the channel's line."""

@@ -272,7 +272,7 @@ class Simulation:
                 actor.failure = TypeError(f"no driver performs {effect!r}")
 
     def _line(self, process: str, channel: str) -> Line:
-        return self._lines.setdefault((process, channel), Line(channel))
+        return self._lines.setdefault((process, channel), Line(channel, process))
 
     def _hand_over(self, process: str, channel: str) -> bool:
         """Make the next local waiter's attempt in the same step, as a store does in the same round trip."""
@@ -303,11 +303,13 @@ class Simulation:
             actor.reply = self.model.execute(operation)
         except Exception as error:  # noqa: BLE001  # the plan handles it
             actor.failure = error
-        for channel in self.model.take_freed():
-            handed = self._hand_over(actor.process, channel)
-            for (process, subscribed), line in list(self._lines.items()):
-                if subscribed == channel and not (handed and process == actor.process):
-                    line.signal()  # one message per process wakes one of its waiters
+        while freed := self.model.take_freed():  # an attempt that was made for a waiter may send another message
+            for channel in freed:
+                said = getattr(channel, "said", "")
+                handed = not said and self._hand_over(actor.process, channel)
+                for (process, subscribed), line in list(self._lines.items()):
+                    if subscribed == channel and not (handed and process == actor.process):
+                        line.hear(self.clock.now(), said)  # one message per process wakes one of its waiters
         if actor.failure is None and self._is_lost(self.lost_replies):
             self._note(actor, "the reply was lost")
             actor.reply, actor.failure = None, StoreUnavailable("the reply was lost")

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import groupby
+
+import pytest
+
 from segmented.errors import AcquireTimeout
 from segmented.locks.handle import acquire_plan
 from segmented.locks.lease_state import trusted_until
@@ -9,10 +14,15 @@ from segmented.locks.lock import LockClaim
 from segmented.plans import Now, Plan, perform
 from segmented.plans.line import HAND_OFFS_MAX
 from segmented.protocol import ReleaseLock
+from segmented.protocol.lock.operations import LEFT_MS, NEWCOMERS_MAX
 from segmented.testing import Killed, Simulation, Sleep
+from segmented.testing.simulator import Part, Schedule, keeping_to
 from tests.support.sim.seeds import each_seed
 
 SEEDS = range(200)
+TAKING_SECONDS = 2.0
+LONGEST_SECONDS = 8 * (NEWCOMERS_MAX + 1) * 0.005
+"""For a turn of each of eight processes, with newcomers before it, each of 2 ms and the steps of the simulator."""
 
 
 class CriticalSection:
@@ -132,3 +142,42 @@ def test_hand_offs_inside_a_process_do_not_pass_the_other_one_over_for_long(seed
     assert (order.count("a"), order.count("b")) == (100, 100)
     while_both_wait = order[: max(order.index("b"), order.index("a")) + 1]
     assert len(while_both_wait) <= 10 * HAND_OFFS_MAX
+
+
+def taking_turns(turns: list[tuple[str, float]], party: str, *, ttl_ms: int = 60_000) -> Plan[None]:
+    """Take the lock again and again for two seconds, as the only waiter of a process; note the seconds of each wait."""
+    number, ends_at = 0, (yield from perform(Now())) + TAKING_SECONDS
+    while (began := (yield from perform(Now()))) < ends_at:
+        number += 1
+        claim = LockClaim("door", f"{party}.{number}", ttl_ms)
+        yield from acquire_plan(claim, None)
+        turns.append((party, (yield from perform(Now())) - began))
+        yield from perform(Sleep(0.002))
+        yield from perform(claim.releasing())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_process_that_takes_the_lock_again_before_others_wake_has_three_turns_at_most_in_a_row(seed: int) -> None:
+    turns = list[tuple[str, float]]()
+    with keeping_to(Schedule(turns=Part(left_out=frozenset(range(100_000))))):  # each plan goes on until it sleeps
+        world = Simulation(seed)
+    for index in range(8):
+        world.start(f"p{index}", taking_turns(turns, f"p{index}"))
+    world.run()
+    counts = Counter(party for party, _ in turns).values()
+    assert (len(counts), max(counts) - min(counts) <= NEWCOMERS_MAX + 1) == (8, True)
+    assert max(wait for _, wait in turns) < LONGEST_SECONDS
+    rows = [len(list(row)) for _, row in groupby(party for party, _ in turns)]
+    assert max(rows[:-1]) == NEWCOMERS_MAX + 1
+
+
+@each_seed(range(20), meets=["turns", "kills", "losses"])
+def test_a_process_that_dies_costs_the_others_its_lease_and_the_time_for_which_the_lock_is_left_to_it(
+    seed: int,
+) -> None:
+    turns, world = list[tuple[str, float]](), Simulation(seed, kills=0.001, lost_replies=0.001)
+    for index in range(8):
+        world.start(f"p{index}", taking_turns(turns, f"p{index}", ttl_ms=100))
+    world.run()
+    ended = sum(actor.outcome is not None for actor in world.actors)
+    assert max((wait for _, wait in turns), default=0.0) < LONGEST_SECONDS + ended * (0.1 + LEFT_MS / 1000)

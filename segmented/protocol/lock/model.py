@@ -11,6 +11,8 @@ from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.models.locks import HOLDER_ID_SHOWN, LockHolder, LockState
 from segmented.protocol.kinds import Kind
+from segmented.protocol.lock.line_model import LineModel, Notice
+from segmented.protocol.lock.operations import LEFT_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,6 +41,7 @@ class LockModel:
         self._tokens: dict[str, int] = {}
         self._releasers: dict[str, str] = {}
         self._revoked: dict[str, int] = {}
+        self._waiting: dict[str, LineModel] = {}
 
     def bodies(self) -> Bodies:
         """Return the method that performs each operation."""
@@ -107,12 +110,33 @@ class LockModel:
             lease = None
         if lease is not None and lease.holder_id != operation.holder_id:
             free_in_ms = round((lease.ends_at + lease.delay - now) * 1000)
-            return Held(free_in_ms, is_delayed=lease.ends_at <= now)
+            return Held(free_in_ms, is_delayed=lease.ends_at <= now, ahead=self._place(operation, now))
+        if lease is None and (left_ms := self._left_to_another(operation, now)) is not None:
+            ahead = self._place(operation, now)
+            return Held(left_ms + max(0, ahead - 1) * LEFT_MS, ahead=ahead)
         if lease is None:
             self._tokens[operation.name] = max(self._tokens.get(operation.name, 0) + 1, int(now * 1_000_000))
         ends_at = now + operation.ttl_ms / 1000
         self._leases[operation.name] = _Lease(operation.holder_id, ends_at, operation.delay_ms / 1000)
         return Acquired(self._tokens[operation.name], operation.ttl_ms, replay=lease is not None)
+
+    def _place(self, operation: AcquireLock, now: float) -> int:
+        """Keep the place of a process that waits; return how many are ahead."""
+        if not operation.party:
+            return 0
+        return self._waiting.setdefault(operation.name, LineModel(since=now)).keep_place(operation.party, now)
+
+    def _left_to_another(self, operation: AcquireLock, now: float) -> int | None:
+        """Return for how many milliseconds the free lock is left to the first of the line; None: it may be taken."""
+        line = self._waiting.get(operation.name)
+        if line is None:
+            return None
+        left, said = line.left_to_first(operation.party, operation.ttl_ms + operation.delay_ms, now)
+        if not line.parties:
+            del self._waiting[operation.name]
+        if said:
+            self._publish(Notice(lock_keys(operation.name).freed, said))
+        return None if left is None else round(left * 1000)
 
     def adopt(self, operation: AdoptLock) -> Acquired | Lost:
         """Return the holder's token and remaining time."""

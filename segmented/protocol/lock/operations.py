@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from segmented.models import Acquired, Held, Lost, Released, Renewed, Unreplicated
 from segmented.protocol.base import Operation, Release
+
+NEWCOMERS_MAX: Final = 2
+"""Turns of callers that have not waited, in a row, while another process waits."""
+WAITERS_MAX: Final = 15
+"""As above, if the last of them is a waiter of another process."""
+PASSED_MS: Final = 50
+"""Milliseconds after which a free lock is left to the first of the line, however few turns others had."""
+LEFT_MS: Final = 50
+"""Milliseconds for which it is left to it; then the process loses its place."""
+LINE_TTL_MS: Final = 30_000
+"""Milliseconds after which a line is forgotten to which no process comes; a waiting one comes every 12 s at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +26,10 @@ class AcquireLock(Operation[Acquired | Held | Unreplicated]):
 
     The key lives `delay_ms` longer than the lease. With `replicas`, that many must acknowledge within `within_ms`. With
     `is_key`, here and in the other operations, the name is the key itself, which redis-py's own lock may use too.
+
+    With a `party`, the random name of a process that waits, a failed attempt keeps that process's place in the line of
+    all processes. A free lock is left to the first of the line, for `LEFT_MS`, when others have had `NEWCOMERS_MAX`
+    turns (`WAITERS_MAX` if they waited, too), or all turns for `PASSED_MS`.
     """
 
     name: str
@@ -23,6 +39,7 @@ class AcquireLock(Operation[Acquired | Held | Unreplicated]):
     replicas: int = 0
     within_ms: int = 0
     is_key: bool = False
+    party: str = ""
 
 
 @dataclass(frozen=True, slots=True)

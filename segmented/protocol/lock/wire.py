@@ -11,7 +11,18 @@ from segmented.errors import WrongKind
 from segmented.keys import KEPT_MAX, LockKeys, lock_keys, named_lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed, Unreplicated
 from segmented.protocol.acknowledging import awaited, replicas_wait
-from segmented.protocol.lock.operations import AcquireLock, AdoptLock, ReleaseLock, RenameHolder, RenewLock
+from segmented.protocol.lock.operations import (
+    LEFT_MS,
+    LINE_TTL_MS,
+    NEWCOMERS_MAX,
+    PASSED_MS,
+    WAITERS_MAX,
+    AcquireLock,
+    AdoptLock,
+    ReleaseLock,
+    RenameHolder,
+    RenewLock,
+)
 from segmented.protocol.wire import (
     Call,
     Codec,
@@ -32,6 +43,8 @@ FENCE_IDLE_MS: Final = 24 * 3600 * 1000
 """How long an idle lock's last token is kept. Its expiry does no harm: the next token is the server's clock in µs."""
 LOOK_MS: Final = 1_000
 """Polling interval of waiters for a key, because redis-py's own lock sends no message at its release."""
+LINE: Final = f"{NEWCOMERS_MAX} {WAITERS_MAX} {PASSED_MS} {LEFT_MS} {LINE_TTL_MS}"
+"""Bounds of the line of processes that wait, as the script takes them."""
 
 
 def _keys(operation: AcquireLock | AdoptLock | RenewLock | RenameHolder | ReleaseLock) -> LockKeys:
@@ -44,21 +57,33 @@ def _listed(name: str, *, is_key: bool) -> tuple[str, ...]:
     return tuple((named_lock_keys(name) if is_key else lock_keys(name)).listed())
 
 
+@lru_cache(KEPT_MAX)
+def _with_line(name: str, *, is_key: bool) -> tuple[str, ...]:
+    """Return KEYS of the script that acquires."""
+    return (*_listed(name, is_key=is_key), (named_lock_keys(name) if is_key else lock_keys(name)).line)
+
+
 def _encode_acquire(operation: AcquireLock) -> Call:
     lease_ms = operation.ttl_ms + operation.delay_ms
-    arguments = (operation.holder_id, lease_ms, operation.delay_ms, FENCE_IDLE_MS + lease_ms)
-    return Call(load_script("acquire_lock"), _listed(operation.name, is_key=operation.is_key), arguments)
+    arguments = (
+        operation.holder_id,
+        lease_ms,
+        operation.delay_ms,
+        FENCE_IDLE_MS + lease_ms,
+        f"{LINE} {operation.party}",
+    )
+    return Call(load_script("acquire_lock"), _with_line(operation.name, is_key=operation.is_key), arguments)
 
 
 def _decode_acquire(operation: AcquireLock, reply: Reply) -> Acquired | Held:
-    kind, number, flag = (reply.decode() if isinstance(reply, bytes) else reply).split(" ")
+    kind, number, flag, *ahead = (reply.decode() if isinstance(reply, bytes) else reply).split(" ")
     if kind == "acquired":
         return Acquired(int(number), operation.ttl_ms, replay=flag == "1")
     _check_kind(operation.name, kind)
     free_in_ms = optional_number(number)
     if operation.is_key:
         free_in_ms = LOOK_MS if free_in_ms is None else min(free_in_ms, LOOK_MS)
-    return Held(free_in_ms, is_delayed=flag == "1")
+    return Held(free_in_ms, is_delayed=flag == "1", ahead=int(ahead[0]) if ahead else 0)
 
 
 def _check_kind(name: str, said: str) -> None:

@@ -148,8 +148,9 @@ class RedisWakeups(ThreadWakeups):
     def _on_message(self, message: dict[str, Any]) -> None:
         channel = text(message["channel"])
         if message["type"] == "message":
-            if not self._is_own_release(readable(message["data"])):
-                self.signal(channel)
+            said = readable(message["data"])
+            if not self._is_own_release(said):
+                self.hear(channel, said)
         elif message["type"] == "subscribe":
             with self._state:
                 self._confirmed.add(channel)

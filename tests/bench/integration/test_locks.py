@@ -11,6 +11,7 @@ from bench.locks import contended, measure
 from bench.locks.contended import measure_contended
 from bench.locks.cycles import OURS, PEERS, RAW, REDIS_PY
 from bench.locks.measure import measure_renewal
+from bench.locks.turns import Task, measure as measure_turns
 from bench.locks.uncontended import Subject, measure_uncontended
 from segmented.errors import SegmentedError
 
@@ -41,6 +42,13 @@ def test_ten_waiters_are_parked_at_two_commands_a_second_in_all_and_served_by_tw
     assert 0.1 < parked.value <= 0.2
     assert delay.value > 0
     assert commands.value in {2.0, 2.1}  # after 50 ms of hand-overs one release wakes other processes
+
+
+def test_processes_with_one_waiter_each_have_equal_shares_for_three_scripts_at_most(
+    private_valkey: ValkeyServer,
+) -> None:
+    turns = measure_turns(Task("lock", private_valkey.url, seconds=3.0, threads=1), 8)
+    assert (len(turns.counts), turns.jain >= 0.9, turns.scripts <= 3 * sum(turns.counts)) == (8, True, True)
 
 
 def test_a_thousand_leases_are_kept_by_one_thread(

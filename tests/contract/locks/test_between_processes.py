@@ -23,7 +23,7 @@ def test_a_process_that_hears_of_releases_late_is_passed_over_far_more_often_tha
     valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with RedisStore.from_url(valkey.url) as near, RedisStore.from_url(valkey.url) as far:
-        monkeypatch.setattr(far.wakeups, "signal", lambda _channel: None)  # its messages are still on their way
+        monkeypatch.setattr(far.wakeups, "hear", lambda _channel, _said: None)  # its messages are still on their way
         held = Lock(near, "door", ttl=60).acquire(timeout=5)
         ended, turns, outcome = threading.Event(), [0] * THREADS, []
 

@@ -1,0 +1,154 @@
+"""Measures turns between processes: N processes take one lock in turn, or one segment of a pool.
+
+    python -m bench.locks.turns --processes 16 --seconds 8 lock fair grant fair-grant
+
+Each process acquires, holds for 2 ms, releases, and begins again. A line per subject: acquisitions of each process,
+Jain's index of them, the wait in milliseconds (p50, p99, longest), and the scripts an acquisition on the server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import threading
+import time
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+from uuid import uuid4
+
+from segmented import FairLock, Lock, Pool, RedisStore
+from segmented.servers import ValkeyServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.queues import Queue
+    from multiprocessing.synchronize import Barrier
+
+HOLD_SECONDS: Final = 0.002
+PATIENCE: Final = 120.0
+STOCK: Final = 1_000_000
+SCRIPTS: Final = ("cmdstat_evalsha", "cmdstat_eval")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What each process is to do."""
+
+    subject: str
+    url: str
+    seconds: float
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """What one run found."""
+
+    counts: list[int]
+    """Acquisitions of each process, the most first."""
+    waits: list[float]
+    """Seconds of every wait, ascending."""
+    scripts: int
+    """Scripts that the server ran."""
+
+    @property
+    def jain(self) -> float:
+        """Return Jain's index of the acquisitions: 1.0 if all processes had as many, 1/N if one had all."""
+        squares = sum(count * count for count in self.counts)
+        return sum(self.counts) ** 2 / (len(self.counts) * squares) if squares else 0.0
+
+    def wait_ms(self, share: float) -> float:
+        """Return the milliseconds within which that share of the waits ended."""
+        return 1000 * self.waits[min(len(self.waits) - 1, int(share * len(self.waits)))]
+
+    def described(self) -> str:
+        """Return one line."""
+        total = sum(self.counts)
+        waits = ", ".join(
+            f"{name} {self.wait_ms(share):.0f}" for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1))
+        )
+        return (
+            f"{total} acquisitions {self.counts}, Jain {self.jain:.2f}, wait in ms: {waits}, "
+            f"{self.scripts / max(1, total):.2f} scripts each"
+        )
+
+
+def turn_of(subject: str, store: RedisStore) -> Callable[[], AbstractContextManager[Any]]:
+    """Return a function that waits for a turn and returns it, for `with`."""
+    if subject == "lock":
+        return Lock(store, "door").acquire
+    if subject == "fair":
+        return FairLock(store, "door").acquire
+    pool, is_fair = Pool(store, "ticket"), subject == "fair-grant"
+    return lambda: cast("AbstractContextManager[Any]", pool.grant(uuid4().hex, fair=is_fair, timeout=PATIENCE))
+
+
+def take_turns(task: Task, start: Barrier, found: Queue[list[float]]) -> None:
+    """Take turns for some seconds, in a process of its own; put the seconds of each wait."""
+    waits: list[float] = []
+    with RedisStore.from_url(task.url) as store:
+        acquire = turn_of(task.subject, store)
+
+        def take() -> None:
+            while (asked_at := time.monotonic()) < ends_at:
+                with acquire():
+                    waits.append(time.monotonic() - asked_at)
+                    time.sleep(HOLD_SECONDS)
+
+        start.wait(PATIENCE)
+        ends_at = time.monotonic() + task.seconds
+        threads = [threading.Thread(target=take) for _ in range(task.threads)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        start.wait(PATIENCE)
+        found.put(waits)
+
+
+def scripts_run(store: RedisStore) -> int:
+    """Return how many scripts the server has run."""
+    found: Any = store.client.info("commandstats")
+    return sum(int(found[name]["calls"]) for name in SCRIPTS if name in found)
+
+
+def measure(task: Task, processes: int) -> Turns:
+    """Run the processes against an empty server."""
+    spawn = multiprocessing.get_context("spawn")
+    start: Any = spawn.Barrier(processes + 1)
+    found: Any = spawn.Queue()
+    with RedisStore.from_url(task.url) as store, ExitStack() as stack:
+        store.client.flushall()
+        Pool(store, "ticket").open(stock=STOCK, segments=1)
+        for _ in range(processes):
+            child = spawn.Process(target=take_turns, args=(task, start, found), daemon=True)
+            child.start()
+            stack.callback(child.join, PATIENCE)
+        start.wait(PATIENCE)
+        before = scripts_run(store)
+        start.wait(task.seconds + PATIENCE)
+        scripts = scripts_run(store) - before
+        all_waits: list[list[float]] = [found.get(timeout=PATIENCE) for _ in range(processes)]
+    counts = sorted((len(waits) for waits in all_waits), reverse=True)
+    return Turns(counts, sorted(wait for waits in all_waits for wait in waits), scripts)
+
+
+def main() -> None:
+    """Measure the named subjects, each on an empty server."""
+    parser = argparse.ArgumentParser(description="Turns between processes.")
+    parser.add_argument("subjects", nargs="+", choices=("lock", "fair", "grant", "fair-grant"))
+    parser.add_argument("--processes", type=int, default=16, help="processes  [default: 16]")
+    parser.add_argument("--threads", type=int, default=1, help="waiters in each process  [default: 1]")
+    parser.add_argument("--seconds", type=float, default=8.0, help="seconds per subject  [default: 8]")
+    chosen = parser.parse_args()
+    with ValkeyServer.start() as server:
+        for subject in chosen.subjects:
+            turns = measure(Task(subject, server.url, chosen.seconds, chosen.threads), chosen.processes)
+            sys.stdout.write(f"{subject}: {turns.described()}\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

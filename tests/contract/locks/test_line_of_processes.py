@@ -1,0 +1,165 @@
+"""The line of the processes that wait for a lock: whose turn it is, on a server and in the model alike."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from segmented import Lock, MemoryStore, RedisStore
+from segmented.clock import ManualClock
+from segmented.keys import lock_keys
+from segmented.models import Acquired, Held, Released
+from segmented.plans.line import AHEAD_SECONDS, Line
+from segmented.protocol import AcquireLock, ReleaseLock
+from segmented.protocol.lock.operations import LEFT_MS, LINE_TTL_MS, NEWCOMERS_MAX, WAITERS_MAX
+from tests.contract.parking import has_come_to_rest, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.servers import ValkeyServer
+
+PAST_LEFT: float = LEFT_MS / 1000 + 0.01
+
+
+@pytest.fixture(params=["redis", "memory"])
+def store(request: pytest.FixtureRequest, valkey: ValkeyServer) -> Iterator[RedisStore | MemoryStore]:
+    """Each store, empty."""
+    if request.param == "memory":
+        yield MemoryStore()
+        return
+    with RedisStore.from_url(valkey.url) as found:
+        yield found
+
+
+class Door:
+    """One lock, asked for as by many processes."""
+
+    def __init__(self, store: RedisStore | MemoryStore) -> None:
+        self._store = store
+        self._count = 0
+
+    def ask(self, holder: str, party: str = "") -> Acquired | Held:
+        answer = self._store.execute(AcquireLock("door", holder, 60_000, party=party))
+        assert isinstance(answer, (Acquired, Held))
+        return answer
+
+    def release(self, holder: str) -> None:
+        assert self._store.execute(ReleaseLock("door", holder)) == Released()
+
+    def takes(self, party: str = "") -> bool:
+        """Return whether a caller gets the lock; give it back at once."""
+        self._count += 1
+        holder = f"h{self._count}"
+        if isinstance(self.ask(holder, party), Held):
+            return False
+        self.release(holder)
+        return True
+
+
+def test_an_attempt_of_a_process_that_waits_says_how_many_are_ahead_of_it(store: RedisStore | MemoryStore) -> None:
+    door = Door(store)
+    door.ask("holder")
+    answers = [door.ask(f"w{party}", party) for party in "abcab"]
+    assert [answer.ahead for answer in answers if isinstance(answer, Held)] == [0, 1, 2, 0, 1]
+
+
+@pytest.mark.parametrize(("party", "turns"), [("", NEWCOMERS_MAX), ("other", WAITERS_MAX)])
+def test_a_free_lock_is_left_to_the_first_after_so_many_turns_of_others(
+    store: RedisStore | MemoryStore, monkeypatch: pytest.MonkeyPatch, party: str, turns: int
+) -> None:
+    monkeypatch.setattr("segmented.protocol.lock.wire.LINE", f"{NEWCOMERS_MAX} {WAITERS_MAX} 60000 60000 {LINE_TTL_MS}")
+    monkeypatch.setattr("segmented.protocol.lock.line_model.PASSED_MS", 60_000)
+    monkeypatch.setattr("segmented.protocol.lock.line_model.LEFT_MS", 60_000)
+    door = Door(store)
+    door.ask("holder")
+    door.ask("first", "first")
+    door.release("holder")
+    assert [door.takes(party) for _ in range(turns + 2)] == [True] * turns + [False, False]
+    assert door.takes("first")
+    assert door.takes("last")
+
+
+def test_after_fifty_milliseconds_a_free_lock_is_left_to_the_first_however_few_turns_others_had(
+    store: RedisStore | MemoryStore,
+) -> None:
+    door = Door(store)
+    door.ask("holder")
+    door.ask("first", "first")
+    time.sleep(0.06)
+    door.release("holder")
+    assert (door.takes(), door.takes("first"), door.takes()) == (False, True, True)
+
+
+def test_a_process_that_does_not_come_in_fifty_milliseconds_loses_its_place_to_the_next(
+    store: RedisStore | MemoryStore,
+) -> None:
+    door = Door(store)
+    door.ask("holder")
+    door.ask("dead", "dead")
+    door.ask("next", "next")
+    time.sleep(0.06)
+    door.release("holder")
+    assert not door.takes("next")
+    time.sleep(PAST_LEFT)
+    assert (door.takes("next"), door.takes()) == (True, True)
+
+
+def test_a_line_to_which_nobody_comes_ends_and_leaves_no_key(valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        door, keys = Door(store), lock_keys("door")
+        door.ask("holder")
+        door.ask("first", "first")
+        client: Any = store.client
+        assert 0 < client.pttl(keys.line) <= LINE_TTL_MS
+        door.release("holder")
+        assert door.takes("first")
+        assert (client.exists(keys.line), client.hget(keys.fence, "line")) == (0, None)
+
+
+def test_a_line_of_another_type_is_no_line_and_the_lock_is_taken(valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        door, keys = Door(store), lock_keys("door")
+        door.ask("holder")
+        door.ask("first", "first")
+        store.client.set(keys.line, "nonsense")
+        door.release("holder")
+        assert [door.takes() for _ in range(20)] == [True] * 20
+
+
+def test_two_processes_that_wait_are_both_served_and_the_newcomer_comes_after_them(valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(valkey.url) as one, RedisStore.from_url(valkey.url) as two:
+        held = Lock(one, "door", ttl=60).acquire(timeout=5)
+        wait_until(lambda: has_come_to_rest(two, 0))
+        assert Lock(two, "door").try_acquire() is None
+        held.release()
+        lease = Lock(two, "door").try_acquire()
+        assert lease is not None
+        lease.release()
+
+
+def test_a_release_wakes_only_the_first_and_its_turn_wakes_a_process_behind() -> None:
+    clock, woken = ManualClock(), list[str]()
+    line = Line("freed", "me")
+    place = line.join(lambda: woken.append("me"))
+    place.ahead = 2
+    line.park(place, clock.now() + 60)
+    line.hear(clock.now(), "a holder")
+    line.hear(clock.now(), "turn:another")
+    assert line.next_step(place, clock.now(), clock.now() + 100) == clock.now() + 2 * AHEAD_SECONDS
+    line.hear(clock.now(), "turn:me")
+    assert line.next_step(place, clock.now(), clock.now() + 100) is True
+
+
+def test_a_process_that_is_the_first_now_wakes_at_the_next_release_or_the_end_of_the_lease() -> None:
+    clock = ManualClock()
+    line = Line("freed", "me")
+    place = line.join(lambda: None)
+    place.ahead = 1
+    line.park(place, clock.now() + 0.05)
+    line.hear(clock.now(), "first:me 30000")
+    assert line.next_step(place, clock.now(), clock.now() + 100) == clock.now() + 30
+    line.hear(clock.now(), "a holder")
+    assert line.next_step(place, clock.now(), clock.now() + 100) is True
