@@ -121,9 +121,9 @@ def test_a_single_try_and_an_acquire_in_a_policys_block_are_told_at_once(
         with pytest.raises(LockUnreachable):
             ways(store)[kind](0)
         with pytest.raises(LockUnreachable), UnreachablePolicy().around(Work("ship")):
-            ways(store)[kind](LONG)
+            ways(store)[kind](WAIT)
         with pytest.raises(LockUnreachable), UnreachablePolicy().around(Work("ship"), lock_name="a"):
-            ways(store)[kind](LONG)
+            ways(store)[kind](WAIT)
         assert time.monotonic() - began < GRACE
 
 
