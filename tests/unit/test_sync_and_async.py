@@ -86,6 +86,7 @@ SYNC_ONLY: Final = {
     "expire_voided": WORKERS,
     "open_gated": WORKERS,
     "rebuild": WORKERS,
+    "forget": WORKERS,
     "relay": WORKERS,
     "tell_pool": WORKERS,
     "reopen_gated": WORKERS,
