@@ -13,7 +13,7 @@ from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Released
 from segmented.plans.line import AHEAD_SECONDS, Line
 from segmented.protocol import AcquireLock, ReleaseLock
-from segmented.protocol.lock.operations import LEFT_MS, LINE_TTL_MS, NEWCOMERS_MAX, WAITERS_MAX
+from segmented.protocol.lock.operations import LEFT_MS, LINE_TTL_MS, NEWCOMER, NEWCOMERS_MAX, WAITERS_MAX
 from tests.contract.parking import has_come_to_rest, wait_until
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Door:
     def release(self, holder: str) -> None:
         assert self._store.execute(ReleaseLock("door", holder)) == Released()
 
-    def takes(self, party: str = "") -> bool:
+    def takes(self, party: str = NEWCOMER) -> bool:
         """Return whether a caller gets the lock; give it back at once."""
         self._count += 1
         holder = f"h{self._count}"
@@ -66,7 +66,7 @@ def test_an_attempt_of_a_process_that_waits_says_how_many_are_ahead_of_it(store:
     assert [answer.ahead for answer in answers if isinstance(answer, Held)] == [0, 1, 2, 0, 1]
 
 
-@pytest.mark.parametrize(("party", "turns"), [("", NEWCOMERS_MAX), ("other", WAITERS_MAX)])
+@pytest.mark.parametrize(("party", "turns"), [(NEWCOMER, NEWCOMERS_MAX), ("other", WAITERS_MAX)])
 def test_a_free_lock_is_left_to_the_first_after_so_many_turns_of_others(
     store: RedisStore | MemoryStore, monkeypatch: pytest.MonkeyPatch, party: str, turns: int
 ) -> None:
@@ -91,6 +91,15 @@ def test_after_fifty_milliseconds_a_free_lock_is_left_to_the_first_however_few_t
     time.sleep(0.06)
     door.release("holder")
     assert (door.takes(), door.takes("first"), door.takes()) == (False, True, True)
+
+
+def test_an_attempt_that_will_not_wait_takes_a_free_lock_also_if_others_wait(store: RedisStore | MemoryStore) -> None:
+    door = Door(store)
+    door.ask("holder")
+    door.ask("gone", "gone")
+    time.sleep(0.06)
+    door.release("holder")
+    assert (door.takes(""), door.takes(), door.takes("")) == (True, False, True)
 
 
 def test_a_process_that_does_not_come_in_fifty_milliseconds_loses_its_place_to_the_next(
