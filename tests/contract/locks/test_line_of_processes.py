@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import Lock, MemoryStore, RedisStore
+from segmented import MemoryStore, RedisStore
 from segmented.clock import ManualClock
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Released
 from segmented.plans.line import AHEAD_SECONDS, Line
 from segmented.protocol import AcquireLock, ReleaseLock
 from segmented.protocol.lock.operations import LEFT_MS, LINE_TTL_MS, NEWCOMER, NEWCOMERS_MAX, WAITERS_MAX
-from tests.contract.parking import has_come_to_rest, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,17 +135,6 @@ def test_a_line_of_another_type_is_no_line_and_the_lock_is_taken(valkey: ValkeyS
         store.client.set(keys.line, "nonsense")
         door.release("holder")
         assert [door.takes() for _ in range(20)] == [True] * 20
-
-
-def test_two_processes_that_wait_are_both_served_and_the_newcomer_comes_after_them(valkey: ValkeyServer) -> None:
-    with RedisStore.from_url(valkey.url) as one, RedisStore.from_url(valkey.url) as two:
-        held = Lock(one, "door", ttl=60).acquire(timeout=5)
-        wait_until(lambda: has_come_to_rest(two, 0))
-        assert Lock(two, "door").try_acquire() is None
-        held.release()
-        lease = Lock(two, "door").try_acquire()
-        assert lease is not None
-        lease.release()
 
 
 def test_a_release_wakes_only_the_first_and_its_turn_wakes_a_process_behind() -> None:
