@@ -29,6 +29,7 @@ from segmented.models import Acquired, Held, Unreplicated
 from segmented.plans import Now, Plan, Try, Within, perform, run_async, run_sync, undo_after, wait_in_line
 from segmented.plans.store_kinds import checked_async, checked_sync
 from segmented.plans.waiting import UNDO_SECONDS
+from segmented.protocol.lock.operations import NEWCOMER
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -59,7 +60,8 @@ def acquire_plan(claim: Claim, timeout: float | None, *, is_patient: bool = True
     and with a timeout of 0; a lease that an attempt may have taken expires. Raises StoreBusy if the store had no free
     connection in time, which does not mean that its server is down.
     """
-    trying = Try(claim.acquiring(), claim.channel, timeout)
+    obeying = None if timeout == 0 else claim.acquiring_in_line(NEWCOMER)
+    trying = Try(obeying or claim.acquiring(), claim.channel, timeout)
     failed: LockUnreachable | None = None
     answer: Acquired | Held | Unreplicated | None = None
     asked_at = answered_at = 0.0

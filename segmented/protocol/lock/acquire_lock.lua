@@ -7,7 +7,8 @@
 --          4 fence_ttl_ms
 --          5 line_bounds: "newcomers_max waiters_max passed_ms left_ms line_ttl_ms party", one item because it is shorter.
 --          newcomers_max, waiters_max: turns of others before the lock is left to the first of the line; passed_ms: as
---          much time at most; left_ms: for how long; party: the caller's process, which waits, "" for one that has not
+--          much time at most; left_ms: for how long; party: the caller's process, which waits, "*" for a caller that
+--          has not waited, "" for one that will not: it takes a free lock also if others wait
 -- answers  one string each, which is faster to parse than a list:
 --          "acquired <token> <1 for a replay, else 0>"
 --          "held <remaining_ms; -1 if the key never expires> <1 during the last holder's delay, else 0>", and of a
@@ -19,6 +20,8 @@ local lock, fence, freed, line = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local holder_id, lease_ms, delay_ms = ARGV[1], ARGV[2], ARGV[3]
 local newcomers_max, waiters_max, passed_ms, left_ms, line_ttl_ms, party =
   string.match(ARGV[5], '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+
+local waits = party ~= '' and party ~= '*'
 
 local holder = redis.call('SET', lock, holder_id, 'NX', 'PX', lease_ms, 'GET')
 
@@ -64,10 +67,10 @@ local function left_to_first(noted, at_us)
     end
     return nil
   end
-  local turns_max = tonumber(party == '' and newcomers_max or waiters_max)
+  local turns_max = tonumber(waits and waiters_max or newcomers_max)
   if until_ms == 0 and turns < turns_max and now_ms < since_ms + tonumber(passed_ms) then
     write_line(turns + 1, since_ms, 0)
-    if party ~= '' then
+    if waits then
       redis.call('ZREM', line, party)
     end
     return nil
@@ -90,7 +93,7 @@ if holder and holder ~= holder_id then
   local delay, whose = string.match(noted[1] or '', '^(%d+) (.*)$')
   local is_delayed = whose == holder and remaining_ms >= 0 and remaining_ms <= tonumber(delay)
   local answer = 'held ' .. tostring(remaining_ms) .. (is_delayed and ' 1' or ' 0')
-  if party ~= '' then
+  if waits then
     local at_us = now_us()
     answer = answer .. ' ' .. keep_place(at_us)
     if not noted[4] then
@@ -117,10 +120,10 @@ if noted.err then -- the key has another type
   return noted
 end
 local found, at_us = noted[1], now_us()
-local free_in_ms = noted[2] and left_to_first(noted[2], at_us)
+local free_in_ms = noted[2] and party ~= '' and left_to_first(noted[2], at_us)
 if free_in_ms then
   redis.call('DEL', lock)
-  if party == '' then
+  if not waits then
     return string.format('held %.0f 0', free_in_ms)
   end
   local ahead = keep_place(at_us)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from segmented.plans.line import FIRST, TURN
-from segmented.protocol.lock.operations import LEFT_MS, LINE_TTL_MS, NEWCOMERS_MAX, PASSED_MS, WAITERS_MAX
+from segmented.protocol.lock.operations import LEFT_MS, LINE_TTL_MS, NEWCOMER, NEWCOMERS_MAX, PASSED_MS, WAITERS_MAX
 
 
 class Notice(str):
@@ -58,7 +58,7 @@ class LineModel:
             del self.parties[0]
             self.turns, self.since, self.left_until = 0, now, 0.0
             return None, f"{FIRST}{self.parties[0]} {lease_ms}" if self.parties else ""
-        turns_max = WAITERS_MAX if party else NEWCOMERS_MAX
+        turns_max = NEWCOMERS_MAX if party == NEWCOMER else WAITERS_MAX
         if not self.left_until and self.turns < turns_max and now < self.since + PASSED_MS / 1000:
             self.turns += 1
             if party in self.parties:

@@ -12,7 +12,7 @@ from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.models.locks import HOLDER_ID_SHOWN, LockHolder, LockState
 from segmented.protocol.kinds import Kind
 from segmented.protocol.lock.line_model import LineModel, Notice
-from segmented.protocol.lock.operations import LEFT_MS
+from segmented.protocol.lock.operations import LEFT_MS, NEWCOMER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -122,14 +122,14 @@ class LockModel:
 
     def _place(self, operation: AcquireLock, now: float) -> int:
         """Keep the place of a process that waits; return how many are ahead."""
-        if not operation.party:
+        if operation.party in {"", NEWCOMER}:
             return 0
         return self._waiting.setdefault(operation.name, LineModel(since=now)).keep_place(operation.party, now)
 
     def _left_to_another(self, operation: AcquireLock, now: float) -> int | None:
         """Return for how many milliseconds the free lock is left to the first of the line; None: it may be taken."""
         line = self._waiting.get(operation.name)
-        if line is None:
+        if line is None or not operation.party:
             return None
         left, said = line.left_to_first(operation.party, operation.ttl_ms + operation.delay_ms, now)
         if not line.parties:

@@ -8,6 +8,8 @@ from typing import Final
 from segmented.models import Acquired, Held, Lost, Released, Renewed, Unreplicated
 from segmented.protocol.base import Operation, Release
 
+NEWCOMER: Final = "*"
+"""The party of a caller that has not waited, and would."""
 NEWCOMERS_MAX: Final = 2
 """Turns of callers that have not waited, in a row, while another process waits."""
 WAITERS_MAX: Final = 15
@@ -27,9 +29,10 @@ class AcquireLock(Operation[Acquired | Held | Unreplicated]):
     The key lives `delay_ms` longer than the lease. With `replicas`, that many must acknowledge within `within_ms`. With
     `is_key`, here and in the other operations, the name is the key itself, which redis-py's own lock may use too.
 
-    With a `party`, the random name of a process that waits, a failed attempt keeps that process's place in the line of
-    all processes. A free lock is left to the first of the line, for `LEFT_MS`, when others have had `NEWCOMERS_MAX`
-    turns (`WAITERS_MAX` if they waited, too), or all turns for `PASSED_MS`.
+    Without a `party` an attempt takes a free lock also if others wait. With a `party`, the random name of a process
+    that waits, a failed attempt keeps that process's place in the line of all processes. A free lock is left to the
+    first of the line, for `LEFT_MS`, when others have had `NEWCOMERS_MAX` turns (`WAITERS_MAX` if they waited, too), or
+    all turns for `PASSED_MS`.
     """
 
     name: str

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import Lock, MemoryStore, RedisStore
+from segmented import MemoryStore, RedisStore
 from segmented.clock import ManualClock
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Released
 from segmented.plans.line import AHEAD_SECONDS, Line
 from segmented.protocol import AcquireLock, ReleaseLock
-from segmented.protocol.lock.operations import LEFT_MS, LINE_TTL_MS, NEWCOMERS_MAX, WAITERS_MAX
-from tests.contract.parking import has_come_to_rest, wait_until
+from segmented.protocol.lock.operations import LEFT_MS, LINE_TTL_MS, NEWCOMER, NEWCOMERS_MAX, WAITERS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +48,7 @@ class Door:
     def release(self, holder: str) -> None:
         assert self._store.execute(ReleaseLock("door", holder)) == Released()
 
-    def takes(self, party: str = "") -> bool:
+    def takes(self, party: str = NEWCOMER) -> bool:
         """Return whether a caller gets the lock; give it back at once."""
         self._count += 1
         holder = f"h{self._count}"
@@ -66,7 +65,7 @@ def test_an_attempt_of_a_process_that_waits_says_how_many_are_ahead_of_it(store:
     assert [answer.ahead for answer in answers if isinstance(answer, Held)] == [0, 1, 2, 0, 1]
 
 
-@pytest.mark.parametrize(("party", "turns"), [("", NEWCOMERS_MAX), ("other", WAITERS_MAX)])
+@pytest.mark.parametrize(("party", "turns"), [(NEWCOMER, NEWCOMERS_MAX), ("other", WAITERS_MAX)])
 def test_a_free_lock_is_left_to_the_first_after_so_many_turns_of_others(
     store: RedisStore | MemoryStore, monkeypatch: pytest.MonkeyPatch, party: str, turns: int
 ) -> None:
@@ -91,6 +90,15 @@ def test_after_fifty_milliseconds_a_free_lock_is_left_to_the_first_however_few_t
     time.sleep(0.06)
     door.release("holder")
     assert (door.takes(), door.takes("first"), door.takes()) == (False, True, True)
+
+
+def test_an_attempt_that_will_not_wait_takes_a_free_lock_also_if_others_wait(store: RedisStore | MemoryStore) -> None:
+    door = Door(store)
+    door.ask("holder")
+    door.ask("gone", "gone")
+    time.sleep(0.06)
+    door.release("holder")
+    assert (door.takes(""), door.takes(), door.takes("")) == (True, False, True)
 
 
 def test_a_process_that_does_not_come_in_fifty_milliseconds_loses_its_place_to_the_next(
@@ -127,17 +135,6 @@ def test_a_line_of_another_type_is_no_line_and_the_lock_is_taken(valkey: ValkeyS
         store.client.set(keys.line, "nonsense")
         door.release("holder")
         assert [door.takes() for _ in range(20)] == [True] * 20
-
-
-def test_two_processes_that_wait_are_both_served_and_the_newcomer_comes_after_them(valkey: ValkeyServer) -> None:
-    with RedisStore.from_url(valkey.url) as one, RedisStore.from_url(valkey.url) as two:
-        held = Lock(one, "door", ttl=60).acquire(timeout=5)
-        wait_until(lambda: has_come_to_rest(two, 0))
-        assert Lock(two, "door").try_acquire() is None
-        held.release()
-        lease = Lock(two, "door").try_acquire()
-        assert lease is not None
-        lease.release()
 
 
 def test_a_release_wakes_only_the_first_and_its_turn_wakes_a_process_behind() -> None:
