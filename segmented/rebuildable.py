@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
-from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any, Self
+from inspect import Signature, signature
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,11 +12,18 @@ if TYPE_CHECKING:
 class RebuildableError(Exception):
     """An error whose `args` are its constructor's arguments, but for those that can only be given by name."""
 
+    __signature__: ClassVar[Signature]
+
+    def __init_subclass__(cls) -> None:
+        """Show the constructor's parameters: `inspect` of some Pythons would show those of `__new__`."""
+        _, *parameters = signature(cls.__init__).parameters.values()
+        cls.__signature__ = Signature(parameters)
+
     def __new__(cls, *arguments: object, **named: object) -> Self:
         """Note the arguments, those given by name at their positions."""
         error = super().__new__(cls)
-        parameters = _parameters(cls)  # type: ignore[arg-type]  # every class is hashable
-        error.args = (*arguments, *(named.get(name, default) for name, default in parameters[len(arguments) :]))
+        parameters = [one for one in cls.__signature__.parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
+        error.args = (*arguments, *(named.get(one.name, one.default) for one in parameters[len(arguments) :]))
         return error
 
     def __init__(self, message: str) -> None:
@@ -39,10 +45,3 @@ class RebuildableError(Exception):
 
 def _unpickled(kind: type[RebuildableError], *arguments: object) -> RebuildableError:
     return kind.__new__(kind, *arguments)
-
-
-@cache
-def _parameters(kind: type[RebuildableError]) -> tuple[tuple[str, object], ...]:
-    """Return the names of a constructor's parameters, with their defaults."""
-    _, *found = signature(kind.__init__).parameters.values()
-    return tuple((one.name, one.default) for one in found if one.kind is Parameter.POSITIONAL_OR_KEYWORD)

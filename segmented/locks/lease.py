@@ -32,8 +32,7 @@ class HeldLease(EndsWithItsBlock, LeaseState):
 
     def __init__(self, store: Store, claim: LeaseClaim, renewal: Renewal, acquired: Acquired, asked_at: float) -> None:
         """Create the lease of a claim that `store` granted, asked for at `asked_at`."""
-        super().__init__(claim, acquired.ttl_ms, asked_at, store.clock)
-        self.note_grant(acquired, asked_at)
+        super().__init__(claim, acquired, asked_at, store.clock)
         self._store = store
         self._lost: threading.Event | None = None
         self._is_watched = False
@@ -101,8 +100,7 @@ class AsyncHeldLease(EndsWithItsAsyncBlock, LeaseState):
         self, store: AsyncStore, claim: LeaseClaim, renewal: Renewal, acquired: Acquired, asked_at: float
     ) -> None:
         """Create the lease of a claim that `store` granted, asked for at `asked_at`."""
-        super().__init__(claim, acquired.ttl_ms, asked_at, store.clock)
-        self.note_grant(acquired, asked_at)
+        super().__init__(claim, acquired, asked_at, store.clock)
         self._store = store
         self._lost: asyncio.Event | None = None
         self._is_watched = False

@@ -69,8 +69,9 @@ class LeaseState(Hinted, StaysInItsProcess):
 
     _hints = LEASE_HINTS
 
-    def __init__(self, claim: LeaseClaim, ttl_ms: int, asked_at: float, clock: Clock) -> None:
-        """Create the state of a claim granted for `ttl_ms`, trusted from `asked_at` on `clock`."""
+    def __init__(self, claim: LeaseClaim, acquired: Acquired, asked_at: float, clock: Clock) -> None:
+        """Create the state of a granted claim, trusted from `asked_at` on `clock`."""
+        ttl_ms = acquired.ttl_ms
         self._process_id = os.getpid()
         self.claim = claim
         self.name = claim.name
@@ -91,16 +92,11 @@ class LeaseState(Hinted, StaysInItsProcess):
         self._soonest_end = inf
         """The soonest end of those and of all that overlapped them: the server may have applied any of them last."""
         self._was_trusted_at_release = False
-        self._token: int | None = None
-        self._granted_at = -inf
-        """Local time of the grant; -inf if it may have been earlier than this process knows."""
-        self._release_at = inf
-        """Local time at which a keeper repeats a release that failed; inf if none did."""
-
-    def note_grant(self, acquired: Acquired, asked_at: float) -> None:
-        """Note the token and the time of a grant. A replay may be of an older one."""
         self._token = acquired.fencing_token
         self._granted_at = -inf if acquired.replay else asked_at
+        """Local time of the grant; -inf for a replay, which may be of an older one."""
+        self._release_at = inf
+        """Local time at which a keeper repeats a release that failed; inf if none did."""
 
     @property
     def is_lost(self) -> bool:

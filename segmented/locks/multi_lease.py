@@ -37,7 +37,7 @@ class Part(LeaseState):
     def __init__(self, claim: LockClaim, found: Found, clock: Clock) -> None:
         """Create the lease of one granted claim."""
         acquired, asked_at = found
-        super().__init__(claim, acquired.ttl_ms, asked_at, clock)
+        super().__init__(claim, acquired, asked_at, clock)
         self.fencing_token = acquired.fencing_token
 
 

@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
+from segmented.protocol.lock.operations import FIRST, TURN
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -33,11 +35,6 @@ if TYPE_CHECKING:
 HAND_OFFS_MAX: Final = 16
 HANDING_SECONDS: Final = 0.05
 """After these limits of hand-offs in a row, or seconds, waiters of other processes get the same chance as ours."""
-TURN: Final = "turn:"
-"""Begins a message that the lock is left to the process of that name; it should try now."""
-FIRST: Final = "first:"
-"""Begins a message that the process of that name is the first of the line now, because the one before took the lock for
-so many milliseconds; it should try at the next release."""
 AHEAD_SECONDS: Final = 0.05
 """Seconds that a waiter leaves a freed lock to each process ahead of its own, before it tries without its turn."""
 LATE_SECONDS: Final = 0.1

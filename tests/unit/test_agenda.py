@@ -9,7 +9,7 @@ from segmented.clock import ManualClock
 from segmented.locks.keeper import Agenda
 from segmented.locks.lease_state import LeaseState, Renewal
 from segmented.locks.lock import LockClaim
-from segmented.models import Renewed
+from segmented.models import Acquired, Renewed
 
 TTL_MS: Final = 3_000
 RENEWAL: Final = Renewal(is_wanted=True, seconds_max=60)
@@ -17,7 +17,10 @@ RENEWAL: Final = Renewal(is_wanted=True, seconds_max=60)
 
 def noted(agenda: Agenda, clock: ManualClock, count: int) -> list[LeaseState]:
     """Leases of 3 s that begin now: each is to be renewed after 0.968 s, and may be 0.06 s early."""
-    leases = [LeaseState(LockClaim(f"door-{index}", "h", TTL_MS), TTL_MS, clock.now(), clock) for index in range(count)]
+    leases = [
+        LeaseState(LockClaim(f"door-{index}", "h", TTL_MS), Acquired(1, TTL_MS, replay=False), clock.now(), clock)
+        for index in range(count)
+    ]
     for lease in leases:
         lease.keep_renewed(RENEWAL)
         agenda.add(lease)
@@ -51,8 +54,8 @@ def test_what_is_nearly_due_goes_with_what_is_due_and_nothing_goes_alone_before_
 
 def test_whether_a_lease_is_the_soonest_is_told_and_one_that_is_discarded_is_not_due() -> None:
     agenda, clock = Agenda(), ManualClock()
-    lease = LeaseState(LockClaim("door", "h", TTL_MS), TTL_MS, clock.now(), clock)
-    short = LeaseState(LockClaim("window", "h", 100), 100, clock.now(), clock)
+    lease = LeaseState(LockClaim("door", "h", TTL_MS), Acquired(1, TTL_MS, replay=False), clock.now(), clock)
+    short = LeaseState(LockClaim("window", "h", 100), Acquired(1, 100, replay=False), clock.now(), clock)
     assert agenda.add(lease)
     assert agenda.add(short)
     assert not agenda.add(lease)

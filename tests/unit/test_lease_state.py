@@ -11,14 +11,14 @@ from segmented.clock import ManualClock
 from segmented.errors import LeaseLost
 from segmented.locks.lease_state import LeaseState, Renewal, tend_plan, trusted_until
 from segmented.locks.lock import LockClaim
-from segmented.models import Lost, Released, Renewed
+from segmented.models import Acquired, Lost, Released, Renewed
 from segmented.plans import Batch, Now
 
 RENEWAL: Final = Renewal(is_wanted=True, seconds_max=600)
 
 
 def a_lease(clock: ManualClock, ttl_ms: int = 1_000) -> LeaseState:
-    lease = LeaseState(LockClaim("door", "h", ttl_ms), ttl_ms, clock.now(), clock)
+    lease = LeaseState(LockClaim("door", "h", ttl_ms), Acquired(1, ttl_ms, replay=False), clock.now(), clock)
     lease.keep_renewed(RENEWAL)
     return lease
 
@@ -105,7 +105,7 @@ class LostWhileLooking(LeaseState):
 
 def test_a_loss_that_the_keeper_finds_while_somebody_asks_to_be_told_is_told() -> None:
     clock, calls = ManualClock(), list[int]()
-    lease = LostWhileLooking(LockClaim("door", "h", 1_000), 1_000, clock.now(), clock)
+    lease = LostWhileLooking(LockClaim("door", "h", 1_000), Acquired(1, 1_000, replay=False), clock.now(), clock)
     lease.begin_renewal(1_000, clock.now())
     lease.call_when_lost(lambda: calls.append(1))
     assert calls == [1]
@@ -121,7 +121,7 @@ def test_a_holder_doubts_its_lease_a_hundredth_and_two_milliseconds_before_its_e
 
 def test_a_renewal_that_fails_is_tried_again_after_a_twentieth_of_the_life_and_never_beyond_the_cap() -> None:
     clock = ManualClock()
-    lease = LeaseState(LockClaim("door", "h", 1_000), 1_000, clock.now(), clock)
+    lease = LeaseState(LockClaim("door", "h", 1_000), Acquired(1, 1_000, replay=False), clock.now(), clock)
     began = clock.now()
     lease.keep_renewed(Renewal(is_wanted=True, seconds_max=0.5))
     lease.begin_renewal(1_000, began + 0.4)

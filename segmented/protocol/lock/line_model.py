@@ -5,8 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Self
 
-from segmented.plans.line import FIRST, TURN
-from segmented.protocol.lock.operations import LEFT_MS, LINE_TTL_MS, NEWCOMER, NEWCOMERS_MAX, PASSED_MS, WAITERS_MAX
+from segmented.protocol.lock.operations import (
+    FIRST,
+    LEFT_MS,
+    LINE_TTL_MS,
+    NEWCOMER,
+    NEWCOMERS_MAX,
+    PASSED_MS,
+    TURN,
+    WAITERS_MAX,
+)
 
 
 class Notice(str):

@@ -8,6 +8,11 @@ from typing import Final
 from segmented.models import Acquired, Held, Lost, Released, Renewed, Unreplicated
 from segmented.protocol.base import Operation, Release
 
+TURN: Final = "turn:"
+"""Begins a message that the lock is left to the process of that name; it should try now."""
+FIRST: Final = "first:"
+"""Begins a message that the process of that name is the first of the line now, because the one before took the lock for
+so many milliseconds; it should try at the next release."""
 NEWCOMER: Final = "*"
 """The party of a caller that has not waited, and would."""
 NEWCOMERS_MAX: Final = 2

@@ -15,7 +15,7 @@ from segmented.errors import LeaseLost, StoreUnavailable, WrongKind
 from segmented.keys import lock_keys
 from segmented.locks.lease_state import LeaseState, trusted_until
 from segmented.locks.lock import LockClaim
-from segmented.models import Lost, Renewed
+from segmented.models import Acquired, Lost, Renewed
 from tests.fixtures.stores_quorum import standing_still
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
 
 
 def a_lease(clock: ManualClock) -> LeaseState:
-    return LeaseState(LockClaim("door", "h", 1_000), 1_000, clock.now(), clock)
+    return LeaseState(LockClaim("door", "h", 1_000), Acquired(1, 1_000, replay=False), clock.now(), clock)
 
 
 def test_of_renewals_that_cross_the_shorter_is_believed() -> None:
