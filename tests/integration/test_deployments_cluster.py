@@ -58,7 +58,7 @@ def test_a_waiter_proceeds_after_its_master_was_replaced(
     lock = ours.lock(name, ttl=LONG)
     waiter = ours.start(lambda: lock.acquire(timeout=LONG))
     wait_until(partial(has_come_to_rest, ours.store, 1))
-    eventually(lambda: replica.ask("DBSIZE") == 2, "lease and fence are replicated")
+    eventually(lambda: replica.ask("DBSIZE") == 3, "lease, fence and line are replicated")
     if way == "kill":
         old.kill()
     else:

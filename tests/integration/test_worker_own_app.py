@@ -56,7 +56,11 @@ beat_schedule = {"hello": {"task": "shop.add", "schedule": 3600.0, "args": (1, 2
 @pytest.fixture
 def settings(valkey: ValkeyServer, sqlite_url: str) -> Iterator[WorkerSettings]:
     made = WorkerSettings(
-        url=SecretStr(valkey.url), database=SecretStr(sqlite_url), broker_on_stock_server=True, pool="solo"
+        url=SecretStr(valkey.url),
+        database=SecretStr(sqlite_url),
+        broker_on_stock_server=True,
+        forget_after=3_600.0,
+        pool="solo",
     )
     yield made
     current.use(None)

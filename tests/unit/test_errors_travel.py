@@ -7,6 +7,7 @@ import importlib
 import inspect
 import pickle
 import pkgutil
+import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,8 +42,9 @@ def _kinds(kind: type[SegmentedError]) -> Iterator[type[SegmentedError]]:
 
 
 def _all_kinds() -> list[type[SegmentedError]]:
+    """Return all errors but those of the Celery tasks, whose import has every worker of the process connect."""
     for module in pkgutil.walk_packages(segmented.__path__, "segmented."):
-        if not module.name.endswith("__main__") and ".migrations." not in module.name:
+        if not re.search(r"__main__$|\.migrations\.|\.celery|\.testing|\.cli", module.name):
             importlib.import_module(module.name)
     return sorted({kind for kind in _kinds(SegmentedError) if kind.__module__.startswith("segmented.")}, key=str)
 
