@@ -82,7 +82,7 @@ def take_order(
             return before
         if not isinstance(grant, Grant):
             return grant
-        if body is not None:
+        if body is not None and not _is_stored(pool, gate, grant):
             try:
                 body(grant)
             except Exception as error:
@@ -108,6 +108,11 @@ def _sold_in_another_epoch(pool: Pool, gate: Gate, order: Order, answer: Grant |
     elif isinstance(answer, Closed | LimitReached):
         epoch = pool.state().epoch
     return None if epoch == known else ended_before(pool, gate, order, pool.epoch(at_least=epoch))
+
+
+def _is_stored(pool: Pool, gate: Gate, grant: Grant) -> bool:
+    """Return whether the database has decided an order that was granted before: its caller died, or the pool forgot."""
+    return grant.answer.replay and bool(gate.orders(pool.sku, (grant.order_id,)))
 
 
 def _stored(pool: Pool, gate: Gate, order: Order, grant: Grant) -> answers.ConfirmAnswer:

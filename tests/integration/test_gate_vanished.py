@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from segmented.models.submitted import Deciding
     from segmented.orders import Gate
     from segmented.servers import ValkeyServer
+    from segmented.stock import Grant
 
 VANISHED = (
     "pool 'mug' was open in epoch 1 and is not on the stock's server: name the server it was opened on or bring its "
@@ -297,3 +298,21 @@ def test_a_reopening_that_died_at_any_step_is_finished_by_the_next(
         if is_whole:
             break
     assert 8 < step < 99
+
+
+def test_the_body_of_an_order_that_the_database_has_sold_does_not_run_again_if_the_pool_was_not_told(
+    pool: Pool, gate: Gate
+) -> None:
+    bodies: list[str] = []
+
+    def body(grant: Grant) -> None:
+        bodies.append(grant.order_id)
+
+    dying = DyingStore(pool.store, StepCounter(7))
+    with pytest.raises(Died):
+        take_order(Pool(dying, "mug", ttl=0.001), gate, Order("a", 4), timeout=0, body=body)
+    assert gate.totals("mug").sold == 4
+    answer = take_order(Pool(pool.store, "mug"), gate, Order("a", 4), timeout=5, body=body)
+    assert isinstance(answer, Settled)
+    assert (answer.state, answer.quantity, bodies) == ("confirmed", 4, ["a"])
+    assert pool.audit().is_clean
