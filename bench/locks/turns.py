@@ -34,7 +34,7 @@ SCRIPTS: Final = ("cmdstat_evalsha", "cmdstat_eval")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What each process is to do."""
+    """The work of each process."""
 
     subject: str
     url: str
@@ -44,7 +44,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """What one run found."""
+    """The result of one run."""
 
     counts: list[int]
     """Acquisitions of each process, the most first."""

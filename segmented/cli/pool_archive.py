@@ -42,7 +42,7 @@ TableOption = Annotated[
     typer.Option(
         "--database",
         metavar="URL",
-        help="Database whose table segmented_archives gets the archive: postgresql:// or sqlite:///path.",
+        help="Database whose table segmented_archives is the archive's: postgresql:// or sqlite:///path.",
     ),
 ]
 

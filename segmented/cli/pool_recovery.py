@@ -43,7 +43,8 @@ def rebuild(
     """Let a frozen pool sell again, in a new epoch, with the units that its order database has not sold.
 
     Submitted orders and reservations that are left stay; the database refuses confirms of the old epoch. Safe to run
-    twice; the next run finishes an interrupted one. A pool whose keys are gone is opened again with pool open --epoch.
+    twice; the next run finishes an interrupted one. A pool whose keys are gone is opened again with
+    segmented.orders.reopen_gated, in a program.
     """
     with _gated("rebuild", sku, database, url) as both:
         from segmented.orders import rebuild as rebuild_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it

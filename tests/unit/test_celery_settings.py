@@ -89,7 +89,7 @@ def test_the_schedule_is_what_the_settings_say() -> None:
 
 
 def test_ledgers_are_relayed_if_a_database_is_named() -> None:
-    named = WorkerSettings(database=SecretStr("sqlite:////tmp/orders.sqlite"))
+    named = WorkerSettings(database=SecretStr("sqlite:///orders.sqlite"))
     assert schedule(named)["segmented.relay"] == {"task": "segmented.relay", "schedule": 10.0}
     assert "segmented.relay" not in schedule(WorkerSettings())
 
@@ -111,7 +111,7 @@ def test_beat_takes_the_schedule_and_sends_it_to_the_queue_of_the_periodic_tasks
 
 
 def test_orders_are_forgotten_if_a_grace_time_and_a_database_are_named() -> None:
-    database = SecretStr("sqlite:////tmp/orders.sqlite")
+    database = SecretStr("sqlite:///orders.sqlite")
     named = WorkerSettings(database=database, forget_after=3_600)
     assert schedule(named)["segmented.forget"] == {"task": "segmented.forget", "schedule": 600.0}
     assert "segmented.forget" not in schedule(WorkerSettings(database=database))

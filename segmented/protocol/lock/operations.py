@@ -24,7 +24,7 @@ PASSED_MS: Final = 50
 LEFT_MS: Final = 50
 """Milliseconds for which it is left to it; then the process loses its place."""
 LINE_TTL_MS: Final = 30_000
-"""Milliseconds after which a line is forgotten to which no process comes; a waiting one comes every 12 s at least."""
+"""Milliseconds after which a line is forgotten to which no process comes; a waiting one comes within a second."""
 
 
 @dataclass(frozen=True, slots=True)
