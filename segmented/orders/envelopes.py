@@ -35,7 +35,7 @@ from segmented.models.submitted import BegunOrder, Dead, TakenOrders, TooManyOth
 from segmented.orders import answers
 from segmented.orders.envelope_report import EnvelopeReport
 from segmented.orders.forgetting import may_have_forgotten
-from segmented.orders.sale import REBUILDS_MAX, decided_by, end_decided, tell_pool
+from segmented.orders.sale import REBUILDS_MAX, end_unknown, tell_pool
 from segmented.orders.standing import claim_of
 from segmented.orders.verifying import when_verified
 from segmented.orders.work_terms import (
@@ -121,6 +121,8 @@ class _Envelope:
         """Local time until which the orders are certainly this worker's."""
         self._lost: frozenset[str] = frozenset()
         """Orders that no longer belonged to this worker at the last check."""
+        self._stepless: frozenset[str] = frozenset()
+        """Orders that the database has decided: no step is called with them."""
         self.report = EnvelopeReport()
 
     @cached_property
@@ -156,7 +158,7 @@ class _Envelope:
         if self._gate is None and step is None and self._pool not in _DECIDING:
             ids = self.confirm_at_once(ids)
         if ids:
-            self.take(ids)
+            self.take(ids, asks=step is not None)
         if self.begun:
             with self.renewed(is_long=step is not None or self._gate is not None):
                 self.run(step)
@@ -190,10 +192,13 @@ class _Envelope:
             _DECIDING.add(self._pool)
         return tuple(left)
 
-    def take(self, ids: tuple[str, ...]) -> None:
-        """Begin work, under one segment's lock if an order needs one, on orders that no earlier epoch sold."""
+    def take(self, ids: tuple[str, ...], *, asks: bool) -> None:
+        """Begin work, under one segment's lock if an order needs one, on orders that no earlier epoch sold.
+
+        With `asks` the database is asked first, so that no step is called with an order that it has decided.
+        """
         for _ in range(REBUILDS_MAX):
-            ids = self._undecided(ids)
+            ids = self._undecided(ids, asks=asks)
             if not ids:
                 return
             try:
@@ -203,15 +208,12 @@ class _Envelope:
             else:
                 return
 
-    def _undecided(self, ids: tuple[str, ...]) -> tuple[str, ...]:
+    def _undecided(self, ids: tuple[str, ...], *, asks: bool) -> tuple[str, ...]:
         """Return the orders that no earlier epoch sold and the pool has not forgotten; the others are settled."""
-        forgets = self._gate is not None and may_have_forgotten(self._pool)
-        if self._gate is None or (self._pool.epoch() == 1 and not forgets):
+        if self._gate is None:
             return ids
-        decided = decided_by(self._gate, self._pool, ids, self._pool.epoch(), voided=forgets)
-        if decided:
-            end_decided(self._pool, self._gate, decided)
-            self.report.settled += decided.values()
+        decided, self._stepless = end_unknown(self._pool, self._gate, ids, asks=asks)
+        self.report.settled += decided.values()
         return tuple(order_id for order_id in ids if order_id not in decided)
 
     def _take(self, ids: tuple[str, ...]) -> None:
@@ -257,7 +259,7 @@ class _Envelope:
         """Call the step with each order; skips orders that failed or now belong to another worker."""
         if step is None:
             return
-        for order in list(self.begun.values()):
+        for order in [one for order_id, one in self.begun.items() if order_id not in self._stepless]:
             if not self._is_own(order.order.order_id):
                 self.report.in_hand.append(order.order.order_id)
                 del self.begun[order.order.order_id]

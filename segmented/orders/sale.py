@@ -15,6 +15,7 @@ from segmented.errors import (
     GrantSuperseded,
     InvalidInput,
     OrderMismatch,
+    OrderUnknown,
     PoolDiverged,
     PoolFrozen,
     PoolNotGated,
@@ -24,6 +25,7 @@ from segmented.models import Closed, LimitReached, Order, Reserved, Settled, Sol
 from segmented.models.pools import EpochEnded
 from segmented.orders import answers
 from segmented.orders.forgetting import may_have_forgotten
+from segmented.orders.standing import check_same
 from segmented.orders.tables import VOID
 from segmented.orders.verifying import when_verified
 from segmented.plans import run_sync
@@ -32,9 +34,10 @@ from segmented.stock.plans import due_plan
 from segmented.stock.settings import checked_expire_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
-    from segmented.models import OrderRecord, Refusal, Superseded
+    from segmented.models import Granted, OrderRecord, Refusal, Superseded
+    from segmented.orders.answers import OrderRow
     from segmented.orders.gate import Gate
     from segmented.stock import Pool
 
@@ -60,8 +63,8 @@ def take_order(
     With `partial` the order takes fewer units if fewer are left; the grant that `body` gets has the quantity. If `body`
     raises, the order is voided in the database, its units are returned, and the error propagates. If the database
     cannot be reached, the units stay reserved: the next call for this order gets them. Raises OrderMismatch for an id
-    that either side knows with other content; units that this call took are returned. An order that the database sold
-    in an earlier epoch of the pool gets that answer, and `body` does not run.
+    that either side knows with other content; units that this call took are returned. The database is asked before a
+    `body` runs: it does not run for an order that the database has sold or voided, whatever the pool says.
 
     If a later grant of the segment reached the database first, the segment is freed at once and granted again with a
     higher token. `body` has run by then, so this raises GrantSuperseded with the units still reserved, and the caller
@@ -69,10 +72,12 @@ def take_order(
     database shows that the pool lost changes, which this call asks it after a restart or failover of the pool's server.
     """
     _require_gated(pool)
-    epoch = pool.epoch()
-    before = decided_before(pool, gate, order, epoch)
-    if before is not None:
-        return before
+    epoch, row = pool.epoch(), None
+    if body is not None or _asks_first(pool, epoch):
+        row = gate.orders(pool.sku, (order.order_id,)).get(order.order_id)
+        before = _decided(pool, order, row, epoch, asked=order.quantity if partial else None)
+        if before is not None:
+            return before
     for _ in range(SUPERSEDED_MAX):
         grant = when_verified(
             pool, gate, lambda: pool.grant(order, timeout=timeout, keep_refusal=keep_refusal, partial=partial)
@@ -82,13 +87,13 @@ def take_order(
             return before
         if not isinstance(grant, Grant):
             return grant
-        if body is not None and not _is_stored(pool, gate, grant):
+        if body is not None and row is None and not _is_stored(pool, gate, grant):
             try:
                 body(grant)
             except Exception as error:
                 _give_back(pool, gate, order, error)
                 raise
-        decided = _stored(pool, gate, order, grant)
+        decided = _stored(pool, gate, order, grant.answer, fence=grant.fencing_token)
         if not isinstance(decided, answers.Superseded):
             return tell_pool(pool, gate, order, decided, epoch=grant.epoch, holder_id=grant.holder_id)
         pool.note_token(decided.fence)
@@ -101,13 +106,13 @@ def take_order(
 def _sold_in_another_epoch(pool: Pool, gate: Gate, order: Order, answer: Grant | Refusal, known: int) -> Settled | None:
     """Ask the database again if the pool that answered was rebuilt since this process asked it for its epoch."""
     if isinstance(answer, Settled):
-        return None if answer.state == "confirmed" else decided_before(pool, gate, order, pool.state().epoch)
+        return None if answer.state == "confirmed" else _decided_before(pool, gate, order, pool.state().epoch)
     epoch = known
     if isinstance(answer, Grant | SoldOut):
         epoch = answer.epoch
     elif isinstance(answer, Closed | LimitReached):
         epoch = pool.state().epoch
-    return None if epoch == known else ended_before(pool, gate, order, pool.epoch(at_least=epoch))
+    return None if epoch == known else _ended_before(pool, gate, order, pool.epoch(at_least=epoch))
 
 
 def _is_stored(pool: Pool, gate: Gate, grant: Grant) -> bool:
@@ -115,18 +120,20 @@ def _is_stored(pool: Pool, gate: Gate, grant: Grant) -> bool:
     return grant.answer.replay and bool(gate.orders(pool.sku, (grant.order_id,)))
 
 
-def _stored(pool: Pool, gate: Gate, order: Order, grant: Grant) -> answers.ConfirmAnswer:
+def _stored(
+    pool: Pool, gate: Gate, order: Order, taken: Granted | Reserved, *, fence: int | None
+) -> answers.ConfirmAnswer:
     try:
         return gate.confirm(
             order_id=order.order_id,
             sku=pool.sku,
-            segment=grant.segment,
-            quantity=grant.quantity,
-            epoch=grant.epoch,
-            fence=grant.fencing_token,
+            segment=taken.segment,
+            quantity=taken.quantity,
+            epoch=taken.epoch,
+            fence=fence,
             customer_id=order.customer_id,
-            asked=_asked(order, grant.quantity),
-            sequence=grant.answer.sequence,
+            asked=_asked(order, taken.quantity),
+            sequence=taken.sequence,
         )
     except OrderMismatch as error:  # it can never be stored with the pool's content
         _let_go(pool, gate, order, error)
@@ -134,19 +141,12 @@ def _stored(pool: Pool, gate: Gate, order: Order, grant: Grant) -> answers.Confi
 
 
 def finish_reserved(pool: Pool, gate: Gate, order: Order, reserved: Reserved) -> Settled:
-    """Store a reserved order in the database and confirm it: the path without a lock. Safe to repeat."""
+    """Store a reserved order in the database and confirm it: the path without a lock. Safe to repeat.
+
+    Raises OrderMismatch if the database knows the id with other content; the reserved units are returned then.
+    """
     _require_gated(pool)
-    decided = gate.confirm(
-        order_id=order.order_id,
-        sku=pool.sku,
-        segment=reserved.segment,
-        quantity=reserved.quantity,
-        epoch=reserved.epoch,
-        fence=None,
-        customer_id=order.customer_id,
-        asked=_asked(order, reserved.quantity),
-        sequence=reserved.sequence,
-    )
+    decided = _stored(pool, gate, order, reserved, fence=None)
     return tell_pool(pool, gate, order, decided, epoch=reserved.epoch)
 
 
@@ -162,7 +162,12 @@ def cancel_order(pool: Pool, gate: Gate, order: Order) -> Settled:
     voided = gate.void(order_id=order.order_id, sku=pool.sku, quantity=taken, asked=order.quantity)
     if isinstance(voided, answers.AlreadyConfirmed):
         return _told_sold(pool, gate, order)
-    return _settled(pool, order, _cancel(pool, gate, order))
+    try:
+        return _settled(pool, order, _cancel(pool, gate, order))
+    except OrderUnknown:
+        if not voided.replay or not may_have_forgotten(pool):
+            raise
+        return Settled(order.order_id, "cancelled", taken, 0, None, 0, replay=True)
 
 
 def expire_voided(pool: Pool, gate: Gate, *, limit: int = 1_000) -> tuple[Settled, ...]:
@@ -208,47 +213,65 @@ def _is_confirmed(pool: Pool, gate: Gate, record: OrderRecord) -> bool:
     return isinstance(voided, answers.AlreadyConfirmed)
 
 
-def decided_before(pool: Pool, gate: Gate, order: Order, epoch: int) -> Settled | None:
+def _asks_first(pool: Pool, epoch: int) -> bool:
+    """Return whether the database may have decided orders that the pool does not know."""
+    return epoch > 1 or may_have_forgotten(pool)
+
+
+def _decided_before(pool: Pool, gate: Gate, order: Order, epoch: int, *, voided: bool = True) -> Settled | None:
     """Return the database's decision on an order that this pool sold before this `epoch`, or has forgotten."""
-    return _decided(pool, gate, order, epoch, voided=True)
-
-
-def _decided(pool: Pool, gate: Gate, order: Order, epoch: int, *, voided: bool) -> Settled | None:
-    forgets = may_have_forgotten(pool)
-    if epoch == 1 and not forgets:
+    if not _asks_first(pool, epoch):
         return None
-    before = decided_by(gate, pool, [order.order_id], epoch, voided=voided and forgets).get(order.order_id)
-    if before is not None and before.quantity > order.quantity:
-        raise OrderMismatch(order.order_id, f"quantity {before.quantity} is stored, {order.quantity} was given")
-    return before
+    row = gate.orders(pool.sku, (order.order_id,)).get(order.order_id)
+    return _decided(pool, order, row, epoch, asked=order.quantity, voided=voided)
 
 
-def decided_by(
-    gate: Gate, pool: Pool, order_ids: Iterable[str], epoch: int, *, voided: bool = False
-) -> dict[str, Settled]:
-    """Return the database's decision on those of the orders that a pool before this `epoch` sold, by id.
-
-    Forgotten orders are among them, as their epoch is 0; with `voided`, those that the database voided as well.
-    """
-    decided: dict[str, Settled] = {}
-    for row in gate.orders(pool.sku, order_ids).values():
-        place = row.order_id, row.quantity, row.segment or 0
-        if row.state == VOID and voided:
-            decided[row.order_id] = Settled(place[0], "cancelled", *place[1:], None, 0, replay=True)
-        elif row.epoch is not None and row.epoch < epoch:
-            decided[row.order_id] = Settled(place[0], "confirmed", *place[1:], row.fence, 0, replay=True)
-    return decided
-
-
-def ended_before(pool: Pool, gate: Gate, order: Order, epoch: int) -> Settled | None:
-    """Return the same decision on a sold order, after the pool has given back units that it took again."""
-    before = _decided(pool, gate, order, epoch, voided=False)
+def _decided(
+    pool: Pool, order: Order, row: OrderRow | None, epoch: int, *, asked: int | None, voided: bool = True
+) -> Settled | None:
+    if row is None:
+        return None
+    before = _decision(row, epoch, voided=voided and may_have_forgotten(pool))
     if before is not None:
-        end_decided(pool, gate, {order.order_id: before})
+        check_same(order, row, asked)
     return before
 
 
-def end_decided(pool: Pool, gate: Gate, decided: Mapping[str, Settled]) -> None:
+def _decision(row: OrderRow, epoch: int, *, voided: bool) -> Settled | None:
+    place = row.order_id, row.quantity, row.segment or 0
+    if row.state == VOID and voided:
+        return Settled(place[0], "cancelled", *place[1:], None, 0, replay=True)
+    if row.epoch is not None and row.epoch < epoch:
+        return Settled(place[0], "confirmed", *place[1:], row.fence, 0, replay=True)
+    return None
+
+
+def _ended_before(pool: Pool, gate: Gate, order: Order, epoch: int) -> Settled | None:
+    """Return the same decision on a sold order, after the pool has given back units that it took again."""
+    before = _decided_before(pool, gate, order, epoch, voided=False)
+    if before is not None:
+        _end_decided(pool, gate, {order.order_id: before})
+    return before
+
+
+def end_unknown(
+    pool: Pool, gate: Gate, order_ids: tuple[str, ...], *, asks: bool
+) -> tuple[dict[str, Settled], frozenset[str]]:
+    """End orders that the database has decided and the pool does not know. Returns them, and all that it has decided.
+
+    Without `asks` the database is asked only if it may have decided orders that the pool does not know.
+    """
+    epoch, forgets = pool.epoch(), may_have_forgotten(pool)
+    if not (asks or _asks_first(pool, epoch)):
+        return {}, frozenset()
+    rows = gate.orders(pool.sku, order_ids)
+    found = {order_id: _decision(row, epoch, voided=forgets) for order_id, row in rows.items()}
+    decided = {order_id: settled for order_id, settled in found.items() if settled is not None}
+    _end_decided(pool, gate, decided)
+    return decided, frozenset(rows)
+
+
+def _end_decided(pool: Pool, gate: Gate, decided: Mapping[str, Settled]) -> None:
     """End what the pool has of orders that were decided before: units go back, and callers learn what was decided."""
     for state, sold_before in (("confirmed", True), ("cancelled", False)):
         ids = tuple(order_id for order_id, settled in decided.items() if settled.state == state)
@@ -299,7 +322,7 @@ def _confirmed(pool: Pool, gate: Gate, order: Order, epoch: int, holder_id: str 
     """
     known = pool.epoch(at_least=epoch) if is_asked else None
     for _ in range(REBUILDS_MAX):
-        before = None if known is None else ended_before(pool, gate, order, known)
+        before = None if known is None else _ended_before(pool, gate, order, known)
         if before is not None:
             return before
         operation = op.Confirm(pool.sku, order.order_id, holder_id, stored=True, epoch=known or epoch)

@@ -20,7 +20,7 @@ from segmented.orders.tables import VOID
 if TYPE_CHECKING:
     from segmented.models import Order
     from segmented.models.submitted import BegunOrder
-    from segmented.orders.answers import ConfirmAnswer, VoidAnswer
+    from segmented.orders.answers import ConfirmAnswer, OrderRow, VoidAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def fate(order: Order, standing: Standing, asked: int | None = None) -> VoidAnsw
     return Voided(replay=True) if standing.state == VOID else AlreadyConfirmed()
 
 
-def check_same(order: Order, standing: Standing, asked: int | None) -> None:
+def check_same(order: Order, standing: Standing | OrderRow, asked: int | None) -> None:
     """Refuse other content under a known id. Customers are compared if both sides name one."""
     is_part = asked is not None and standing.quantity is not None and standing.quantity <= asked
     if order.quantity != standing.quantity and not is_part:

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import select
 
 from segmented import Order, Pool, RedisStore, Reserved, Settled, SoldOut, protocol as op
-from segmented.errors import InvalidInput
+from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown
 from segmented.keys import shard_keys
 from segmented.orders import (
     Gate,
@@ -232,12 +232,29 @@ def test_units_granted_by_a_process_that_does_not_know_yet_go_back(
     check(pool, gate, confirmed=6, available=13)
 
 
-def test_a_forgotten_order_that_was_sold_cannot_be_cancelled(pool: Pool, gate: Gate) -> None:
+def test_a_forgotten_order_that_was_sold_cannot_be_cancelled_and_a_cancelled_one_can(pool: Pool, gate: Gate) -> None:
     assert forgotten(pool, gate) == (4, 6)
     assert cancel_order(pool, gate, Order("b", 2)).state == "confirmed"
     pool.reserve(Order("c", 3))
     assert cancel_order(pool, gate, Order("c", 3)).state == "confirmed"
+    assert cancel_order(pool, gate, Order("x", 4)).state == "cancelled"
+    with pytest.raises(OrderUnknown):
+        cancel_order(pool, gate, Order("nobody's", 1))
     check(pool, gate, confirmed=6, available=13)
+
+
+def test_a_repeat_with_other_content_is_refused_and_keeps_no_units(pool: Pool, gate: Gate) -> None:
+    take_order(pool, gate, Order("d", 1, "ann"), timeout=5)
+    assert forgotten(pool, gate) == (5, 7)
+    others = (Order("b", 1), "quantity 2"), (Order("x", 5), "quantity 4"), (Order("d", 1, "bob"), "customer ann")
+    for other, stored in others:
+        with pytest.raises(OrderMismatch, match=f"{stored} is stored"):
+            take_order(pool, gate, other, timeout=5)
+    reserved = pool.reserve(Order("b", 3))
+    assert isinstance(reserved, Reserved)
+    with pytest.raises(OrderMismatch, match="quantity 2 is stored, 3 was given"):
+        finish_reserved(pool, gate, Order("b", 3), reserved)
+    check(pool, gate, confirmed=7, available=12)
 
 
 def test_an_envelope_with_forgotten_orders_takes_no_unit_and_calls_no_step(pool: Pool, gate: Gate) -> None:

@@ -308,7 +308,7 @@ def test_the_body_of_an_order_that_the_database_has_sold_does_not_run_again_if_t
     def body(grant: Grant) -> None:
         bodies.append(grant.order_id)
 
-    dying = DyingStore(pool.store, StepCounter(7))
+    dying = DyingStore(pool.store, StepCounter(6))
     with pytest.raises(Died):
         take_order(Pool(dying, "mug", ttl=0.001), gate, Order("a", 4), timeout=0, body=body)
     assert gate.totals("mug").sold == 4

@@ -1,0 +1,135 @@
+"""A body or step does not run for an order that the database has decided, whatever the pool says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from segmented import Order, Pool, RedisStore, Settled
+from segmented.errors import OrderMismatch
+from segmented.keys import shard_keys
+from segmented.orders import cancel_order, open_gated, reopen_gated, take_envelope, take_order
+from segmented.stock import Grant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from segmented.orders import Gate
+    from segmented.orders.answers import OrderRow
+    from segmented.servers import ValkeyServer
+
+SKU: Final = "mug"
+
+
+@pytest.fixture
+def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
+    with RedisStore.from_url(valkey.url) as store:
+        yield store
+
+
+@pytest.fixture
+def stranger(valkey: ValkeyServer) -> Iterator[Pool]:
+    """The pool in a process that has seen nothing of it."""
+    with RedisStore.from_url(valkey.url) as store:
+        yield Pool(store, SKU)
+
+
+@pytest.fixture
+def pool(store: RedisStore, gate: Gate) -> Pool:
+    pool = Pool(store, SKU)
+    open_gated(pool, gate, stock=20, segments=2)
+    return pool
+
+
+def sell(pool: Pool, gate: Gate, order_id: str) -> None:
+    settled = take_order(pool, gate, Order(order_id), timeout=5)
+    assert isinstance(settled, Settled)
+    assert settled.state == "confirmed"
+
+
+def dumped(store: RedisStore) -> dict[str, bytes]:
+    found = {key: store.client.dump(key) for key in shard_keys(SKU).listed()}
+    return {key: content for key, content in found.items() if content is not None}
+
+
+def restored(store: RedisStore, before: dict[str, bytes]) -> None:
+    """Put the pool's keys back as they were, without a restart of the server."""
+    store.client.delete(*shard_keys(SKU).listed())
+    for key, content in before.items():
+        store.client.restore(key, 0, content)
+
+
+def test_no_body_runs_for_a_sold_order_after_an_older_copy_of_the_keys_was_restored(
+    pool: Pool, gate: Gate, store: RedisStore, stranger: Pool
+) -> None:
+    before = dumped(store)
+    sell(pool, gate, "a")
+    restored(store, before)
+    ran: list[str] = []
+    take_order(stranger, gate, Order("a"), timeout=5, body=lambda grant: ran.append(grant.order_id))
+    assert (ran, gate.confirmed_units(SKU)) == ([], 1)
+
+
+def test_no_step_is_called_with_a_sold_order_after_an_older_copy_of_the_keys_was_restored(
+    pool: Pool, gate: Gate, store: RedisStore, stranger: Pool
+) -> None:
+    pool.submit_many([Order("a"), Order("b")])
+    before = dumped(store)
+    take_envelope(pool, ["a"], gate=gate)
+    restored(store, before)
+    called: list[str] = []
+    take_envelope(stranger, ["a", "b"], gate=gate, step=lambda order: called.append(order.order.order_id))
+    assert (called, gate.confirmed_units(SKU)) == (["b"], 2)
+
+
+def test_no_body_runs_for_a_void_order_of_a_pool_that_was_opened_again(
+    pool: Pool, gate: Gate, store: RedisStore
+) -> None:
+    pool.reserve("a")
+    cancel_order(pool, gate, Order("a"))
+    store.client.delete(*shard_keys(SKU).listed())
+    reopen_gated(pool, gate, segments=2, epoch=2)
+    ran: list[str] = []
+    answer = take_order(pool, gate, Order("a"), timeout=5, body=lambda grant: ran.append(grant.order_id))
+    assert isinstance(answer, Settled)
+    assert (answer.state, ran, pool.state().available, pool.state().reserved) == ("cancelled", [], 20, 0)
+
+
+def test_no_body_runs_for_an_id_that_the_database_has_with_other_content(pool: Pool, gate: Gate) -> None:
+    gate.confirm(order_id="a", sku=SKU, segment=0, quantity=1, epoch=1)
+    ran: list[str] = []
+
+    def body(grant: Grant) -> None:
+        ran.append(grant.order_id)
+
+    with pytest.raises(OrderMismatch, match="quantity 1 is stored, 2 was given"):
+        take_order(pool, gate, Order("a", 2), timeout=5, body=body)
+    assert (ran, pool.state().available, pool.state().reserved) == ([], 20, 0)
+
+
+def test_a_step_is_called_once_if_its_worker_died_before_it_told_the_pool(pool: Pool, gate: Gate) -> None:
+    pool.submit_many([Order("a")])
+    called: list[str] = []
+    gate.confirm(order_id="a", sku=SKU, segment=0, quantity=1, epoch=1)
+    report = take_envelope(pool, ["a"], gate=gate, step=lambda order: called.append(order.order.order_id))
+    assert ([(one.order_id, one.state) for one in report.settled], called) == ([("a", "confirmed")], [])
+
+
+def test_no_body_runs_if_the_order_is_stored_by_a_worker_that_dies_while_this_one_waits(
+    pool: Pool, gate: Gate, stranger: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Pool(pool.store, SKU, ttl=0.001).grant("a")
+    assert isinstance(first, Grant)
+    real = gate.orders
+
+    def orders(sku: str, order_ids: Iterable[str]) -> dict[str, OrderRow]:
+        found = real(sku, order_ids)
+        gate.confirm(order_id="a", sku=SKU, segment=first.segment, quantity=1, epoch=1, fence=first.fencing_token)
+        return found
+
+    monkeypatch.setattr(gate, "orders", orders)
+    ran: list[str] = []
+    answer = take_order(stranger, gate, Order("a"), timeout=5, body=lambda grant: ran.append(grant.order_id))
+    assert isinstance(answer, Settled)
+    assert (answer.state, ran, pool.state().confirmed) == ("confirmed", [], 1)
