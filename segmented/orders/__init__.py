@@ -8,6 +8,7 @@ from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
     from segmented.orders.archive_table import SqlArchive
+    from segmented.orders.async_gate import AsyncGate
     from segmented.orders.auditing import BothReport, audit_both
     from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
     from segmented.orders.differences import Difference
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from segmented.orders.work_terms import TryLater, WorkTerms
 
 __all__ = [
+    "AsyncGate",
     "BothReport",
     "Claim",
     "Difference",
@@ -61,6 +63,7 @@ __all__ = [
 LATE: Final = from_modules(
     {
         "segmented.orders.archive_table": "SqlArchive",
+        "segmented.orders.async_gate": "AsyncGate",
         "segmented.orders.auditing": "BothReport audit_both",
         "segmented.orders.changing": "resize_gated restock_gated withdraw_gated",
         "segmented.orders.differences": "Difference",

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from segmented.models import Inspected
     from segmented.orders.answers import ChangeRow, OrderRow
-    from segmented.orders.gate import Gate
+    from segmented.orders.database import OrderDatabase
     from segmented.stock import Pool
 
 NAMED_MAX: Final = 1_000
@@ -81,7 +81,7 @@ class BothReport:
         return not self.difference_count
 
 
-def audit_both(pool: Pool, gate: Gate) -> BothReport:
+def audit_both(pool: Pool, gate: OrderDatabase) -> BothReport:
     """Compare every order and the sums of a gated pool with its order database, in pages of 1,000.
 
     `pool.audit()` compares the pool with its own ledger: run both. Orders that are decided in between are left for the
@@ -102,7 +102,7 @@ def audit_both(pool: Pool, gate: Gate) -> BothReport:
 class _Audit:
     """One attempt, for a pool that stays in its epoch."""
 
-    def __init__(self, pool: Pool, gate: Gate, epoch: int, lost: int) -> None:
+    def __init__(self, pool: Pool, gate: OrderDatabase, epoch: int, lost: int) -> None:
         self._pool, self._gate, self._epoch = pool, gate, epoch
         self._lost = lost
         self._found: list[Difference] = []

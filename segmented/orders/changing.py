@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from segmented.models import PoolState, Resized
     from segmented.orders.answers import ChangeAnswer
-    from segmented.orders.gate import Gate
+    from segmented.orders.database import OrderDatabase
     from segmented.stock import Pool
 
 REBUILDS_MAX: Final = 3
@@ -36,7 +36,7 @@ REBUILDS_MAX: Final = 3
 AnswerT = TypeVar("AnswerT")
 
 
-def restock_gated(pool: Pool, gate: Gate, units: int, *, restock_id: str) -> Restocked | Closed:
+def restock_gated(pool: Pool, gate: OrderDatabase, units: int, *, restock_id: str) -> Restocked | Closed:
     """Add units to a gated pool and its order database during the sale, once for each id. Safe to repeat.
 
     The database gets them first; if the pool refuses them, it gives them up again. Raises ChangeMismatch if the
@@ -47,7 +47,7 @@ def restock_gated(pool: Pool, gate: Gate, units: int, *, restock_id: str) -> Res
     return _in_one_epoch(pool, f"change {restock_id!r}", lambda state: _restock(pool, gate, state, units, restock_id))
 
 
-def _restock(pool: Pool, gate: Gate, state: PoolState, units: int, restock_id: str) -> Restocked | Closed:
+def _restock(pool: Pool, gate: OrderDatabase, state: PoolState, units: int, restock_id: str) -> Restocked | Closed:
     change = Change(pool.sku, restock_id, RESTOCKED, units, state.epoch)
     begun = _stored(change, gate.stocking.begin_restock(change, state.segment_count))
     if begun.state == UNDONE:
@@ -63,7 +63,7 @@ def _restock(pool: Pool, gate: Gate, state: PoolState, units: int, restock_id: s
     return answer
 
 
-def withdraw_gated(pool: Pool, gate: Gate, units: int, *, withdraw_id: str) -> Restocked | TooFew:
+def withdraw_gated(pool: Pool, gate: OrderDatabase, units: int, *, withdraw_id: str) -> Restocked | TooFew:
     """Remove free units from a gated pool, then from its order database, once for each id. Safe to repeat.
 
     The first call binds the id to these units, even if too few are free then: a repeat tries again. Raises
@@ -75,7 +75,7 @@ def withdraw_gated(pool: Pool, gate: Gate, units: int, *, withdraw_id: str) -> R
     return _in_one_epoch(pool, change, lambda state: _withdraw(pool, gate, state, units, withdraw_id))
 
 
-def _withdraw(pool: Pool, gate: Gate, state: PoolState, units: int, withdraw_id: str) -> Restocked | TooFew:
+def _withdraw(pool: Pool, gate: OrderDatabase, state: PoolState, units: int, withdraw_id: str) -> Restocked | TooFew:
     change = Change(pool.sku, withdraw_id, WITHDRAWN, units, state.epoch)
     begun = _stored(change, gate.stocking.begin_withdrawal(change))
     if begun.state == UNDONE:  # at a rebuild, because the units were sold
@@ -92,7 +92,7 @@ def _withdraw(pool: Pool, gate: Gate, state: PoolState, units: int, withdraw_id:
     return answer
 
 
-def resize_gated(pool: Pool, gate: Gate, segments: int) -> Resized:
+def resize_gated(pool: Pool, gate: OrderDatabase, segments: int) -> Resized:
     """Change the number of a gated pool's segments during the sale; new ones get a database row first.
 
     Rows of removed segments stay, and their quota moves to where it is sold. Safe to repeat.
@@ -119,7 +119,7 @@ def _in_one_epoch(pool: Pool, change: str, act: Callable[[PoolState], AnswerT]) 
     raise ChangeDiverged(pool.sku, change, detail)
 
 
-def _done(pool: Pool, gate: Gate, operation: op.Operation[AnswerT]) -> AnswerT:
+def _done(pool: Pool, gate: OrderDatabase, operation: op.Operation[AnswerT]) -> AnswerT:
     """Make a change in the pool, in the epoch in which the database has begun it."""
     mark = pool._mark  # noqa: SLF001  # as the pool's own methods clear it
     return when_verified(pool, gate, lambda: run_sync(returning(mark, perform(operation)), pool.store))

@@ -33,9 +33,10 @@ from segmented.models import Busy, Settled
 from segmented.models.pools import EpochEnded
 from segmented.models.submitted import BegunOrder, Dead, TakenOrders, TooManyOthers
 from segmented.orders import answers
+from segmented.orders.decided import end_unknown
 from segmented.orders.envelope_report import EnvelopeReport
 from segmented.orders.forgetting import may_have_forgotten
-from segmented.orders.sale import REBUILDS_MAX, end_unknown, tell_pool
+from segmented.orders.sale import REBUILDS_MAX, tell_pool
 from segmented.orders.standing import claim_of
 from segmented.orders.verifying import when_verified
 from segmented.orders.work_terms import (
@@ -54,7 +55,7 @@ from segmented.stock.plans import take_plan
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from segmented.orders.gate import Gate
+    from segmented.orders.database import OrderDatabase
     from segmented.stock import Pool
 
 RETRY_FIRST: Final = 1.0
@@ -76,7 +77,7 @@ def take_envelope(
     pool: Pool,
     order_ids: Iterable[str],
     *,
-    gate: Gate | None = None,
+    gate: OrderDatabase | None = None,
     step: Callable[[BegunOrder], None] | None = None,
     terms: WorkTerms | None = None,
 ) -> EnvelopeReport:
@@ -108,7 +109,7 @@ def take_envelope(
 class _Envelope:
     """The processing of one envelope."""
 
-    def __init__(self, pool: Pool, gate: Gate | None, terms: WorkTerms) -> None:
+    def __init__(self, pool: Pool, gate: OrderDatabase | None, terms: WorkTerms) -> None:
         self._pool = pool
         self._gate = gate
         self._terms = terms
@@ -330,7 +331,7 @@ class _Envelope:
         """Return whether the database may have sold the order before its units were taken."""
         return order.epoch > 1 or may_have_forgotten(self._pool)
 
-    def _tell(self, gate: Gate, order: BegunOrder, answer: answers.ConfirmAnswer | SegmentedError) -> None:
+    def _tell(self, gate: OrderDatabase, order: BegunOrder, answer: answers.ConfirmAnswer | SegmentedError) -> None:
         order_id = order.order.order_id
         if isinstance(answer, answers.Superseded):
             self._pool.note_token(answer.fence)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from segmented.models import Inspected
     from segmented.orders.answers import OrderRow
-    from segmented.orders.gate import Gate
+    from segmented.orders.database import OrderDatabase
     from segmented.protocol.forgetting.operations import Forgot
     from segmented.stock import Pool
 
@@ -69,7 +69,7 @@ class ForgetReport:
 
 def forget(
     pool: Pool,
-    gate: Gate,
+    gate: OrderDatabase,
     *,
     grace: float = DEFAULT_GRACE,
     timeout: float | None = None,
@@ -117,7 +117,7 @@ def may_have_forgotten(pool: Pool) -> bool:
     return known[0]
 
 
-def _last_old_change(pool: Pool, gate: Gate, grace: float) -> int:
+def _last_old_change(pool: Pool, gate: OrderDatabase, grace: float) -> int:
     """Return the last change that is relayed, trimmed and older than the grace time; 0 if there is none."""
     state = pool.state()
     if not state.gated:
@@ -141,7 +141,7 @@ def _pages(pool: Pool) -> Iterator[tuple[Inspected, ...]]:
             yield pool.store.execute(op.InspectOrders(pool.sku, ids[first : first + PAGE]))
 
 
-def _decided(gate: Gate, sku: str, page: tuple[Inspected, ...], up_to: int) -> tuple[tuple[str, int], ...]:
+def _decided(gate: OrderDatabase, sku: str, page: tuple[Inspected, ...], up_to: int) -> tuple[tuple[str, int], ...]:
     """Return the finished orders of a page that the database has decided in the same way, once it has noted them."""
     found: dict[str, tuple[int, bool]] = {}
     for one in page:
@@ -164,6 +164,6 @@ def _is_decided(rows: Mapping[str, OrderRow], order_id: str, *, is_sold: bool) -
     return row is not None and (row.state == CONFIRMED) == is_sold
 
 
-def _drop(pool: Pool, gate: Gate, up_to: int, named: tuple[tuple[str, int], ...]) -> Forgot:
+def _drop(pool: Pool, gate: OrderDatabase, up_to: int, named: tuple[tuple[str, int], ...]) -> Forgot:
     operation = op.ForgetOrders(pool.sku, up_to, NOTICE_MS, named)
     return when_verified(pool, gate, lambda: pool.store.execute(operation))

@@ -20,13 +20,13 @@ from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
 if TYPE_CHECKING:
     from segmented import protocol as op
     from segmented.models import Opened, PoolState
-    from segmented.orders.gate import Gate
+    from segmented.orders.database import OrderDatabase
     from segmented.stock import Pool
 
 
 def open_gated(
     pool: Pool,
-    gate: Gate,
+    gate: OrderDatabase,
     *,
     stock: int,
     segments: int,
@@ -63,7 +63,7 @@ def open_gated(
 
 def reopen_gated(
     pool: Pool,
-    gate: Gate,
+    gate: OrderDatabase,
     *,
     segments: int,
     epoch: int,
@@ -111,13 +111,13 @@ def state_of(pool: Pool, *, epoch: int | None = None) -> PoolState | None:
         return None
 
 
-def _opened(pool: Pool, gate: Gate, operation: op.OpenPool) -> Opened | AlreadyOpen:
+def _opened(pool: Pool, gate: OrderDatabase, operation: op.OpenPool) -> Opened | AlreadyOpen:
     opened = pool.store.execute(operation)
     _noted(gate, opened.state, operation.epoch)
     return opened
 
 
-def _noted(gate: Gate, state: PoolState, epoch: int) -> PoolState:
+def _noted(gate: OrderDatabase, state: PoolState, epoch: int) -> PoolState:
     """Store in the database that the pool is open, after checking its state."""
     if not state.gated:
         message = f"pool {state.sku!r} was opened without an order database, so its orders cannot be sold with one"

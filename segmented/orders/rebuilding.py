@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from segmented.models import PoolState
-    from segmented.orders.gate import Gate
+    from segmented.orders.database import OrderDatabase
     from segmented.stock import Pool
 
     Decided = tuple[tuple[str, Literal["confirmed", "cancelled"]], ...]
@@ -57,7 +57,7 @@ STATES: Final[dict[str, Literal["confirmed", "cancelled"]]] = {"confirmed": "con
 """How an order ends in the pool, by its state in the database."""
 
 
-def rebuild(pool: Pool, gate: Gate) -> Thawed:
+def rebuild(pool: Pool, gate: OrderDatabase) -> Thawed:
     """Let a frozen gated pool sell again, in a new epoch, with the units that the order database has not sold.
 
     Safe to repeat, and to run twice at once. Units that were only reserved stay reserved, as far as the pool still
@@ -85,7 +85,7 @@ def rebuild(pool: Pool, gate: Gate) -> Thawed:
     raise InvalidInput(message)
 
 
-def _rebuilt(pool: Pool, gate: Gate, state: PoolState) -> Thawed | None:
+def _rebuilt(pool: Pool, gate: OrderDatabase, state: PoolState) -> Thawed | None:
     """Rebuild a frozen pool in this state once; None if another rebuild overtook this one."""
     begun = opened_totals(gate, pool.sku).epoch
     opened = gate.stocking.opened_epoch(pool.sku) or 0
@@ -112,7 +112,7 @@ def _rebuilt(pool: Pool, gate: Gate, state: PoolState) -> Thawed | None:
     return None
 
 
-def _sells(pool: Pool, gate: Gate) -> bool:
+def _sells(pool: Pool, gate: OrderDatabase) -> bool:
     """Let a thawed pool sell, or freeze it again if the database refuses the orders of its epoch."""
     with suppress(PoolFrozen):
         verify(pool, gate)
@@ -128,7 +128,7 @@ def _next_epoch(known: int, begun: int) -> int:
     return begun if begun > known else known + 1
 
 
-def _withdrawn_already(pool: Pool, gate: Gate, unsold: int, epoch: int) -> int:
+def _withdrawn_already(pool: Pool, gate: OrderDatabase, unsold: int, epoch: int) -> int:
     """Return the units of withdrawals that the pool has made and the database has still to make.
 
     One of more units than are unsold is undone: the pool gave up units that it had forgotten to have sold.
@@ -148,7 +148,7 @@ def _withdrawn_already(pool: Pool, gate: Gate, unsold: int, epoch: int) -> int:
     return units
 
 
-def _decided(pool: Pool, gate: Gate) -> Iterator[Decided]:
+def _decided(pool: Pool, gate: OrderDatabase) -> Iterator[Decided]:
     """Find the reserved orders of the pool that the database has decided, in pages."""
     for ids in _reserved(pool):
         rows = gate.orders(pool.sku, ids)
@@ -156,7 +156,7 @@ def _decided(pool: Pool, gate: Gate) -> Iterator[Decided]:
             yield tuple((order_id, STATES[row.state]) for order_id, row in rows.items())
 
 
-def _voided(pool: Pool, gate: Gate, unsold: int) -> Iterator[Decided]:
+def _voided(pool: Pool, gate: OrderDatabase, unsold: int) -> Iterator[Decided]:
     """Void reserved orders until the others need no more units than are unsold."""
     excess = pool.state().reserved - unsold
     if excess <= 0:

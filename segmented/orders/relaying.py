@@ -29,7 +29,7 @@ from segmented.stock import ShardedPool
 
 if TYPE_CHECKING:
     from segmented.models.pools import LedgerStep
-    from segmented.orders.gate import Gate
+    from segmented.orders.database import OrderDatabase
     from segmented.stock import Pool
 
 PAGE: Final = 1_000
@@ -79,7 +79,7 @@ class RelayReport:
 
 
 def relay(
-    pool: Pool | ShardedPool, gate: Gate, *, timeout: float | None = None, trim_keep: int | None = None
+    pool: Pool | ShardedPool, gate: OrderDatabase, *, timeout: float | None = None, trim_keep: int | None = None
 ) -> RelayReport:
     """Copy the ledger's entries that the database lacks, up to the last one at the time of the call.
 
@@ -104,7 +104,7 @@ def relay(
 class _ShardRelay:
     """The relay of one shard."""
 
-    def __init__(self, sku: str, number: int, shard: Pool, gate: Gate) -> None:
+    def __init__(self, sku: str, number: int, shard: Pool, gate: OrderDatabase) -> None:
         self._sku, self._number, self._shard, self._gate = sku, number, shard, gate
         self._rows = gate.ledger
 

@@ -7,8 +7,9 @@ a process dies between any two steps, the next delivery finishes the order with 
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import (
@@ -21,25 +22,26 @@ from segmented.errors import (
     PoolNotGated,
     SegmentedError,
 )
-from segmented.models import Closed, LimitReached, Order, Reserved, Settled, SoldOut
+from segmented.models import Closed, LimitReached, Order, Reserved, Settled, SoldOut, Superseded
 from segmented.models.pools import EpochEnded
 from segmented.orders import answers
+from segmented.orders.decided import asks_first, decided_before, decided_in, ended_before
 from segmented.orders.forgetting import may_have_forgotten
-from segmented.orders.standing import check_same
-from segmented.orders.tables import VOID
 from segmented.orders.verifying import when_verified
 from segmented.plans import run_sync
 from segmented.stock import Grant
+from segmented.stock.grant import GrantState
 from segmented.stock.plans import due_plan
 from segmented.stock.settings import checked_expire_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from segmented.models import Granted, OrderRecord, Refusal, Superseded
-    from segmented.orders.answers import OrderRow
-    from segmented.orders.gate import Gate
+    from segmented.models import Granted, OrderRecord, Refusal
+    from segmented.orders.database import OrderDatabase
     from segmented.stock import Pool
+
+GrantT = TypeVar("GrantT", bound=GrantState)
 
 SUPERSEDED_MAX: Final = 10
 """Maximum number of consecutive grants overtaken by a later one."""
@@ -49,7 +51,7 @@ REBUILDS_MAX: Final = 10
 
 def take_order(
     pool: Pool,
-    gate: Gate,
+    gate: OrderDatabase,
     order: Order,
     *,
     timeout: float | None,
@@ -71,58 +73,97 @@ def take_order(
     decides; with `repeat_body`, or without a body, the call goes on by itself, up to 10 times. Raises PoolFrozen if the
     database shows that the pool lost changes, which this call asks it after a restart or failover of the pool's server.
     """
-    _require_gated(pool)
-    epoch, row = pool.epoch(), None
-    if body is not None or _asks_first(pool, epoch):
-        row = gate.orders(pool.sku, (order.order_id,)).get(order.order_id)
-        before = _decided(pool, order, row, epoch, asked=order.quantity if partial else None)
-        if before is not None:
-            return before
+    pool = gated(pool)
+    known = ask_first(pool, gate, order, asked=order.quantity if partial else None, always=body is not None)
+    if isinstance(known, Settled):
+        return known
     for _ in range(SUPERSEDED_MAX):
         grant = when_verified(
             pool, gate, lambda: pool.grant(order, timeout=timeout, keep_refusal=keep_refusal, partial=partial)
         )
-        before = _sold_in_another_epoch(pool, gate, order, grant, epoch)
-        if before is not None:
-            return before
+        grant = _sold_in_another_epoch(pool, gate, order, grant, known.epoch) or grant
         if not isinstance(grant, Grant):
             return grant
-        if body is not None and row is None and not _is_stored(pool, gate, grant):
+        if body is not None and not known.is_decided and not _is_stored(pool, gate, grant):
             try:
                 body(grant)
             except Exception as error:
                 _give_back(pool, gate, order, error)
                 raise
-        decided = _stored(pool, gate, order, grant.answer, fence=grant.fencing_token)
-        if not isinstance(decided, answers.Superseded):
-            return tell_pool(pool, gate, order, decided, epoch=grant.epoch, holder_id=grant.holder_id)
-        pool.note_token(decided.fence)
-        _release(pool, gate, grant)
-        if body is not None and not repeat_body:
-            raise GrantSuperseded(order.order_id, decided.fence)
+        try:
+            return finish_granted(pool, gate, order, grant)
+        except GrantSuperseded:
+            if body is not None and not repeat_body:
+                raise
     raise PoolDiverged(pool.sku, order.order_id, f"{SUPERSEDED_MAX} grants in a row were superseded")
 
 
-def _sold_in_another_epoch(pool: Pool, gate: Gate, order: Order, answer: Grant | Refusal, known: int) -> Settled | None:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The pool's epoch before a grant, and whether the database had decided its order by then."""
+
+    epoch: int
+    is_decided: bool = False
+
+
+def ask_first(
+    pool: Pool, gate: OrderDatabase, order: Order, *, asked: int | None, always: bool = True
+) -> Settled | Asked:
+    """Ask the database about an order before it is granted. Returns the decision if the pool does not know it.
+
+    `asked` is the order's quantity if it may be granted fewer units. Without `always` the database is asked only if it
+    may have decided orders that the pool does not know. Raises OrderMismatch.
+    """
+    epoch = pool.epoch()
+    if not always and not asks_first(pool, epoch):
+        return Asked(epoch)
+    row = gate.orders(pool.sku, (order.order_id,)).get(order.order_id)
+    return decided_in(pool, order, row, epoch, asked=asked) or Asked(epoch, row is not None)
+
+
+def undecided(
+    pool: Pool, gate: OrderDatabase, order: Order, answer: GrantT | Refusal, known: Asked
+) -> GrantT | Refusal:
+    """Return the answer to a grant, or how the order ended if the database has decided it."""
+    answer = _sold_in_another_epoch(pool, gate, order, answer, known.epoch) or answer
+    if isinstance(answer, GrantState) and (known.is_decided or _is_stored(pool, gate, answer)):
+        return finish_granted(pool, gate, order, answer)  # the pool was not told, or has lost it
+    return answer
+
+
+def finish_granted(pool: Pool, gate: OrderDatabase, order: Order, grant: GrantState) -> Settled:
+    """Store a granted order, and confirm it. Raises GrantSuperseded with the segment freed and the units reserved."""
+    decided = stored(pool, gate, order, grant.answer, fence=grant.fencing_token)
+    if isinstance(decided, answers.Superseded):
+        pool.note_token(decided.fence)
+        _release(pool, gate, grant)
+        raise GrantSuperseded(order.order_id, decided.fence)
+    return tell_pool(pool, gate, order, decided, epoch=grant.epoch, holder_id=grant.holder_id)
+
+
+def _sold_in_another_epoch(
+    pool: Pool, gate: OrderDatabase, order: Order, answer: GrantState | Refusal, known: int
+) -> Settled | None:
     """Ask the database again if the pool that answered was rebuilt since this process asked it for its epoch."""
     if isinstance(answer, Settled):
-        return None if answer.state == "confirmed" else _decided_before(pool, gate, order, pool.state().epoch)
+        return None if answer.state == "confirmed" else decided_before(pool, gate, order, pool.state().epoch)
     epoch = known
-    if isinstance(answer, Grant | SoldOut):
+    if isinstance(answer, GrantState | SoldOut):
         epoch = answer.epoch
     elif isinstance(answer, Closed | LimitReached):
         epoch = pool.state().epoch
-    return None if epoch == known else _ended_before(pool, gate, order, pool.epoch(at_least=epoch))
+    return None if epoch == known else ended_before(pool, gate, order, pool.epoch(at_least=epoch))
 
 
-def _is_stored(pool: Pool, gate: Gate, grant: Grant) -> bool:
+def _is_stored(pool: Pool, gate: OrderDatabase, grant: GrantState) -> bool:
     """Return whether the database has decided an order that was granted before: its caller died, or the pool forgot."""
     return grant.answer.replay and bool(gate.orders(pool.sku, (grant.order_id,)))
 
 
-def _stored(
-    pool: Pool, gate: Gate, order: Order, taken: Granted | Reserved, *, fence: int | None
+def stored(
+    pool: Pool, gate: OrderDatabase, order: Order, taken: Granted | Reserved, *, fence: int | None
 ) -> answers.ConfirmAnswer:
+    """Store the order in the database; if it never can be, its units go back, and OrderMismatch is raised."""
     try:
         return gate.confirm(
             order_id=order.order_id,
@@ -140,22 +181,29 @@ def _stored(
         raise
 
 
-def finish_reserved(pool: Pool, gate: Gate, order: Order, reserved: Reserved) -> Settled:
+def finish_reserved(pool: Pool, gate: OrderDatabase, order: Order, reserved: Reserved) -> Settled:
     """Store a reserved order in the database and confirm it: the path without a lock. Safe to repeat.
 
     Raises OrderMismatch if the database knows the id with other content; the reserved units are returned then.
     """
-    _require_gated(pool)
-    decided = _stored(pool, gate, order, reserved, fence=None)
+    pool = gated(pool)
+    decided = stored(pool, gate, order, reserved, fence=None)
     return tell_pool(pool, gate, order, decided, epoch=reserved.epoch)
 
 
-def cancel_order(pool: Pool, gate: Gate, order: Order) -> Settled:
+def record_of(pool: Pool, gate: OrderDatabase, order_id: str) -> OrderRecord | None:
+    """Read the pool's record of an order."""
+    (record,) = when_verified(pool, gate, lambda: pool.store.execute(op.ReadOrders(pool.sku, (order_id,))))
+    return record
+
+
+def cancel_order(pool: Pool, gate: OrderDatabase, order: Order) -> Settled:
     """Void the order in the database, then return its units; if it was confirmed first, it stays confirmed.
 
     Units that a pool holds for an order sold by a pool of an earlier epoch are returned, too.
     """
-    (record,) = pool.store.execute(op.ReadOrders(pool.sku, (order.order_id,)))
+    pool = pool.plain
+    record = record_of(pool, gate, order.order_id)
     if record is not None and record.asked != order.quantity:
         raise OrderMismatch(order.order_id, f"quantity {record.asked} was asked for, {order.quantity} was given")
     taken = order.quantity if record is None or record.state == "refused" else record.quantity
@@ -170,14 +218,14 @@ def cancel_order(pool: Pool, gate: Gate, order: Order) -> Settled:
         return Settled(order.order_id, "cancelled", taken, 0, None, 0, replay=True)
 
 
-def expire_voided(pool: Pool, gate: Gate, *, limit: int = 1_000) -> tuple[Settled, ...]:
+def expire_voided(pool: Pool, gate: OrderDatabase, *, limit: int = 1_000) -> tuple[Settled, ...]:
     """Give back the units of expired holds of a gated pool, up to `limit` orders, each voided in the database first.
 
     An order that the database has confirmed is confirmed in the pool instead; if that was in an earlier epoch, other
     units are sold, so these are returned. One that the database knows with other content can never be sold with the
     pool's content, so its units are returned, too. Returns the orders whose hold this call ended, each with its state.
     """
-    limit = checked_expire_limit(pool.sku, limit)
+    pool, limit = pool.plain, checked_expire_limit(pool.sku, limit)
     ended: list[Settled] = []
 
     def due() -> list[OrderRecord]:
@@ -191,19 +239,19 @@ def expire_voided(pool: Pool, gate: Gate, *, limit: int = 1_000) -> tuple[Settle
     return tuple(ended)
 
 
-def _expire(pool: Pool, gate: Gate, record: OrderRecord) -> Settled | None:
+def _expire(pool: Pool, gate: OrderDatabase, record: OrderRecord) -> Settled | None:
     if _is_confirmed(pool, gate, record):
         return _told_sold(pool, gate, Order(record.order_id, record.asked))
     answer = pool.store.execute(op.Expire(pool.sku, record.order_id, voided=True))
     return None if answer is None or answer.replay else answer
 
 
-def _told_sold(pool: Pool, gate: Gate, order: Order) -> Settled:
+def _told_sold(pool: Pool, gate: OrderDatabase, order: Order) -> Settled:
     """Tell the pool that the database sold the order some time ago."""
     return tell_pool(pool, gate, order, answers.Confirmed(replay=True), epoch=pool.state().epoch)
 
 
-def _is_confirmed(pool: Pool, gate: Gate, record: OrderRecord) -> bool:
+def _is_confirmed(pool: Pool, gate: OrderDatabase, record: OrderRecord) -> bool:
     """Void an order with the pool's content, and return whether it was confirmed first."""
     asked = record.asked if record.asked != record.quantity else None
     try:
@@ -213,76 +261,9 @@ def _is_confirmed(pool: Pool, gate: Gate, record: OrderRecord) -> bool:
     return isinstance(voided, answers.AlreadyConfirmed)
 
 
-def _asks_first(pool: Pool, epoch: int) -> bool:
-    """Return whether the database may have decided orders that the pool does not know."""
-    return epoch > 1 or may_have_forgotten(pool)
-
-
-def _decided_before(pool: Pool, gate: Gate, order: Order, epoch: int, *, voided: bool = True) -> Settled | None:
-    """Return the database's decision on an order that this pool sold before this `epoch`, or has forgotten."""
-    if not _asks_first(pool, epoch):
-        return None
-    row = gate.orders(pool.sku, (order.order_id,)).get(order.order_id)
-    return _decided(pool, order, row, epoch, asked=order.quantity, voided=voided)
-
-
-def _decided(
-    pool: Pool, order: Order, row: OrderRow | None, epoch: int, *, asked: int | None, voided: bool = True
-) -> Settled | None:
-    if row is None:
-        return None
-    before = _decision(row, epoch, voided=voided and may_have_forgotten(pool))
-    if before is not None:
-        check_same(order, row, asked)
-    return before
-
-
-def _decision(row: OrderRow, epoch: int, *, voided: bool) -> Settled | None:
-    place = row.order_id, row.quantity, row.segment or 0
-    if row.state == VOID and voided:
-        return Settled(place[0], "cancelled", *place[1:], None, 0, replay=True)
-    if row.epoch is not None and row.epoch < epoch:
-        return Settled(place[0], "confirmed", *place[1:], row.fence, 0, replay=True)
-    return None
-
-
-def _ended_before(pool: Pool, gate: Gate, order: Order, epoch: int) -> Settled | None:
-    """Return the same decision on a sold order, after the pool has given back units that it took again."""
-    before = _decided_before(pool, gate, order, epoch, voided=False)
-    if before is not None:
-        _end_decided(pool, gate, {order.order_id: before})
-    return before
-
-
-def end_unknown(
-    pool: Pool, gate: Gate, order_ids: tuple[str, ...], *, asks: bool
-) -> tuple[dict[str, Settled], frozenset[str]]:
-    """End orders that the database has decided and the pool does not know. Returns them, and all that it has decided.
-
-    Without `asks` the database is asked only if it may have decided orders that the pool does not know.
-    """
-    epoch, forgets = pool.epoch(), may_have_forgotten(pool)
-    if not (asks or _asks_first(pool, epoch)):
-        return {}, frozenset()
-    rows = gate.orders(pool.sku, order_ids)
-    found = {order_id: _decision(row, epoch, voided=forgets) for order_id, row in rows.items()}
-    decided = {order_id: settled for order_id, settled in found.items() if settled is not None}
-    _end_decided(pool, gate, decided)
-    return decided, frozenset(rows)
-
-
-def _end_decided(pool: Pool, gate: Gate, decided: Mapping[str, Settled]) -> None:
-    """End what the pool has of orders that were decided before: units go back, and callers learn what was decided."""
-    for state, sold_before in (("confirmed", True), ("cancelled", False)):
-        ids = tuple(order_id for order_id, settled in decided.items() if settled.state == state)
-        if ids:
-            operation = op.SettleMany(pool.sku, "cancelled", ids, decided=True, sold_before=sold_before)
-            when_verified(pool, gate, partial(pool.store.execute, operation))
-
-
 def tell_pool(
     pool: Pool,
-    gate: Gate,
+    gate: OrderDatabase,
     order: Order,
     decided: answers.ConfirmAnswer,
     *,
@@ -315,14 +296,16 @@ def tell_pool(
     raise PoolDiverged(pool.sku, order.order_id, detail)
 
 
-def _confirmed(pool: Pool, gate: Gate, order: Order, epoch: int, holder_id: str | None, *, is_asked: bool) -> Settled:
+def _confirmed(
+    pool: Pool, gate: OrderDatabase, order: Order, epoch: int, holder_id: str | None, *, is_asked: bool
+) -> Settled:
     """Confirm a stored order, unless an earlier epoch sold it: then units that the pool took for it again go back.
 
     With `is_asked` the database did not store it just now, so that may have been in an earlier epoch than the caller's.
     """
     known = pool.epoch(at_least=epoch) if is_asked else None
     for _ in range(REBUILDS_MAX):
-        before = None if known is None else _ended_before(pool, gate, order, known)
+        before = None if known is None else ended_before(pool, gate, order, known)
         if before is not None:
             return before
         operation = op.Confirm(pool.sku, order.order_id, holder_id, stored=True, epoch=known or epoch)
@@ -351,28 +334,31 @@ def _asked(order: Order, taken: int) -> int | None:
     return order.quantity if taken != order.quantity else None
 
 
-def _require_gated(pool: Pool) -> None:
+def gated(pool: Pool) -> Pool:
+    """Return the pool on which the steps work: without the gate that it may have itself."""
+    pool = pool.plain
     if not pool.is_gated() and not pool.is_gated(again=True):
         raise PoolNotGated(pool.sku)
+    return pool
 
 
-def _cancel(pool: Pool, gate: Gate, order: Order) -> Settled | Superseded:
+def _cancel(pool: Pool, gate: OrderDatabase, order: Order) -> Settled | Superseded:
     return when_verified(pool, gate, lambda: pool.cancel(order.order_id, voided=True))
 
 
-def _release(pool: Pool, gate: Gate, grant: Grant) -> None:
+def _release(pool: Pool, gate: OrderDatabase, grant: GrantState) -> None:
     operation = op.ReleaseGrant(pool.sku, grant.order_id, grant.holder_id)
     when_verified(pool, gate, lambda: pool.store.execute(operation))
 
 
-def _let_go(pool: Pool, gate: Gate, order: Order, error: OrderMismatch) -> None:
+def _let_go(pool: Pool, gate: OrderDatabase, order: Order, error: OrderMismatch) -> None:
     try:
         _cancel(pool, gate, order)
     except SegmentedError as failure:  # the units stay reserved until the hold expires
         error.add_note(f"and its units could not be given back: {failure}")
 
 
-def _give_back(pool: Pool, gate: Gate, order: Order, error: Exception) -> None:
+def _give_back(pool: Pool, gate: OrderDatabase, order: Order, error: Exception) -> None:
     try:
         cancel_order(pool, gate, order)
     except SegmentedError as failure:  # the units stay reserved; the body's error matters more

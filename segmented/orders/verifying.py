@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from segmented.orders.answers import SegmentTotals
-    from segmented.orders.gate import Gate
+    from segmented.orders.database import OrderDatabase
     from segmented.stock import Pool
 
 TURNS_MAX: Final = 5
@@ -35,7 +35,7 @@ TURNS_MAX: Final = 5
 AnswerT = TypeVar("AnswerT")
 
 
-def verify(pool: Pool, gate: Gate) -> Verified:
+def verify(pool: Pool, gate: OrderDatabase) -> Verified:
     """Compare a gated pool with its order database, so that it sells on a restarted or promoted server.
 
     Safe to repeat, also concurrently. Raises PoolFrozen if the server lost changes (then use `rebuild`), PoolNotGated,
@@ -52,7 +52,7 @@ def verify(pool: Pool, gate: Gate) -> Verified:
     raise PoolUnverified(pool.sku)
 
 
-def opened_totals(gate: Gate, sku: str) -> SegmentTotals:
+def opened_totals(gate: OrderDatabase, sku: str) -> SegmentTotals:
     """Read the database's rows of an open pool. Raises InvalidInput if there are none."""
     rows = gate.totals(sku)
     if not rows.segments:
@@ -61,7 +61,7 @@ def opened_totals(gate: Gate, sku: str) -> SegmentTotals:
     return rows
 
 
-def when_verified(pool: Pool, gate: Gate | None, ask: Callable[[], AnswerT]) -> AnswerT:
+def when_verified(pool: Pool, gate: OrderDatabase | None, ask: Callable[[], AnswerT]) -> AnswerT:
     """Ask the pool; if it must be verified first, do so and ask again. Without a gate, raises PoolUnverified."""
     try:
         return ask()

@@ -2,52 +2,53 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import ChangeGated, NotGranted, PoolNotGated, SegmentedError
 from segmented.locks.durations import checked_timeout
-from segmented.models import Granted, Order, Settled, Superseded, check_id
+from segmented.models import Granted, Order, Settled, Superseded
 from segmented.plans import perform, run_async
-from segmented.plans.store_kinds import checked_async
-from segmented.stock.audit import AuditReport, audit_plan
+from segmented.plans.loop_store import LoopStore
+from segmented.stock.async_pool_books import AsyncPoolBooks
 from segmented.stock.coalescing import Coalescing
 from segmented.stock.grant import Granting, GrantState
-from segmented.stock.ledger import first_page_plan, next_page, trim_plan
 from segmented.stock.opening import open_pool_plan
 from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import due_plan, expire_plan, renew_plan, resolve_plan, settle_many_plan
-from segmented.stock.repair import RepairReport, repair_plan
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_flag, checked_verdicts
-from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, reserve_many_marked, returning
+from segmented.stock.pool import Pool
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, as_order, checked_flag, checked_verdicts
+from segmented.stock.sold_out_mark import grant_marked, reserve_many_marked, returning
 from segmented.stock.thawing import thaw_plan
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
     from types import TracebackType
 
     from segmented.models import (
         AlreadyOpen,
         Closed,
-        LedgerEntry,
         Opened,
         OrderRecord,
         PoolClosed,
-        PoolState,
         Refusal,
         Resized,
         Restocked,
         Taken,
         Thawed,
         TooFew,
-        Trimmed,
     )
     from segmented.plans.drivers import AsyncStore
+    from segmented.stock.async_pool_gate import AsyncPoolGate
     from segmented.stock.plans import Verdict
 
+AnswerT = TypeVar("AnswerT")
 
-class AsyncPool:
+
+class AsyncPool(AsyncPoolBooks):
     """The stock of one sku, split over segments with one lock each.
 
     The asyncio twin of `Pool`.
@@ -62,23 +63,32 @@ class AsyncPool:
         hold: float = DEFAULT_HOLD,
         sold_out_mark: float = 0.0,
         outbox: Outbox | None = None,
+        gate: AsyncPoolGate[AsyncPool, AsyncGrant] | None = None,
     ) -> None:
         """Sell `sku` from `store`. A segment's lease lives `ttl` seconds, units stay reserved for `hold` seconds.
 
-        `sold_out_mark` and `outbox` are as for `Pool`. Concurrent calls of `reserve`, and of `confirm` and `cancel`
-        without a holder id, are sent to the server in batches; an idle pool sends a call at once.
+        `sold_out_mark`, `outbox` and `gate` are as for `Pool`; the gate is a `segmented.orders.AsyncGate`. Concurrent
+        calls of `reserve`, and of `confirm` and `cancel` without a holder id, are sent to the server in batches; an
+        idle pool sends a call at once.
 
         A pool serves one event loop. Another loop can use it after the first is closed, if the store allows that;
         before, it gets InvalidInput.
         """
-        self.store = checked_async(store, type(self).__name__)
-        self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
-        self.sku = sku
-        self._mark = SoldOutMark(sold_out_mark, store.clock)
+        super().__init__(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
         self._calls = Coalescing(store, sku, self._settings.hold_ms, self._mark.clear)
-        self._found: PoolState | None = None
         self.outbox = outbox or Outbox()
         self._noted = Noted(store.clock)
+        self.gate = gate
+        self._beside: tuple[asyncio.AbstractEventLoop, Pool] | None = None
+
+    def in_threads(self) -> Pool:
+        """Return this pool, without its gate, for threads beside the running event loop. They must not wait for it."""
+        loop = asyncio.get_running_loop()
+        if self._beside is None or self._beside[0] is not loop:
+            pool = Pool(LoopStore(self.store, loop), self.sku)
+            pool._settings, pool._mark = self._settings, self._mark  # noqa: SLF001  # one pool, two colours
+            self._beside = loop, pool
+        return self._beside[1]
 
     async def open(
         self,
@@ -95,36 +105,17 @@ class AsyncPool:
         With `gated`, an outside authority such as an order database decides every order, so nothing expires before it
         has been asked. With `customer_limit` every order names its customer, who gets at most that many units.
         `profile` says when a change is acknowledged: "memory" (default), "replicated:N", "fsync", or "database"
-        (default with `gated`). Raises InvalidInput if the server cannot keep to it.
+        (default with `gated`). Raises InvalidInput if the server cannot keep to it. A pool with a `gate` is always
+        gated: its rows are stored first; see `open_gated`.
         """
+        if self.gate is not None:
+            return await self.gate.open_pool(
+                self, stock=stock, segments=segments, epoch=epoch, customer_limit=customer_limit, profile=profile
+            )
         operation = self._settings.open(
             stock, segments, gated=gated, epoch=epoch, customer_limit=customer_limit, profile=profile
         )
         return await run_async(open_pool_plan(operation), self.store)
-
-    @property
-    def refused_by_mark(self) -> int:
-        """Number of orders that the sold-out mark has refused here without contacting the server."""
-        return self._mark.refused_count
-
-    async def state(self) -> PoolState:
-        """Read all totals and each segment's units atomically. Raises PoolMissing."""
-        return await self.store.execute(op.ReadPool(self.sku))
-
-    async def is_gated(self, *, again: bool = False) -> bool:
-        """Return whether an order database decides this pool's orders. Asks the server once, or `again`."""
-        return (await self._first_found(again=again)).gated
-
-    async def epoch(self, *, at_least: int = 1) -> int:
-        """Return the pool's epoch; asks the server once, and again if `at_least` is later than the known epoch."""
-        is_later = (await self._first_found()).epoch < at_least
-        found = await self._first_found(again=is_later)
-        return max(found.epoch, at_least)  # a server that forgot the last one is behind
-
-    async def _first_found(self, *, again: bool = False) -> PoolState:
-        if again or self._found is None:
-            self._found = await self.state()
-        return self._found
 
     def grant(
         self,
@@ -142,7 +133,7 @@ class AsyncPool:
             order, quantity, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
         )
         seconds = checked_timeout(timeout)
-        return Granting(lambda: self._granted(operation, seconds, fair=fair))
+        return Granting(lambda: self._granted(operation, seconds, fair=fair, partial=partial))
 
     async def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left.
@@ -153,12 +144,12 @@ class AsyncPool:
         """
         found, mark = self._settings.reserve(order, quantity, partial=partial).order, self._mark
         if not mark.seconds:
-            return await self._calls.reserve(found, partial=partial)
+            return await self._verified(lambda: self._calls.reserve(found, partial=partial))
         refused = mark.refusal(found, partial=partial)
         if refused is not None:
             return refused
         asked_at = mark.now()
-        answer = await self._calls.reserve(found, partial=partial)
+        answer = await self._verified(lambda: self._calls.reserve(found, partial=partial))
         mark.note(found.order_id, answer, asked_at)
         return answer
 
@@ -170,7 +161,7 @@ class AsyncPool:
         the same ids.
         """
         operation = self._settings.reserve_many(orders, partial=partial)
-        return await run_async(reserve_many_marked(self._mark, operation), self.store)
+        return await self._verified(lambda: run_async(reserve_many_marked(self._mark, operation), self.store))
 
     async def submit(self, order: Order | str, *, quantity: int = 1) -> AsyncOrderHandle:
         """Accept an order and queue it for a worker: one round trip, then a message in the background.
@@ -186,7 +177,9 @@ class AsyncPool:
     async def submit_many(self, orders: Iterable[Order]) -> list[AsyncOrderHandle | SegmentedError]:
         """Submit many orders, up to 1,000 in a round trip; returns a handle, or the failure of `submit`, for each."""
         operation = self._settings.submit_many(orders, self.outbox)
-        answers = await run_async(submit_plan(self._mark, self.outbox, operation, noted=self._noted), self.store)
+        answers = await self._verified(
+            lambda: run_async(submit_plan(self._mark, self.outbox, operation, noted=self._noted), self.store)
+        )
         waiting = to_publish(answers)
         if waiting and self.outbox.publisher is not None:
             self.outbox.publisher.put(self.sku, waiting)
@@ -198,13 +191,10 @@ class AsyncPool:
             for order, answer in pairs
         ]
 
-    def handle(self, order_id: str) -> AsyncOrderHandle:
-        """Return the handle of an order that this or another process submitted; sends no command."""
-        check_id(order_id, "order id")
-        return AsyncOrderHandle(self.store, self.sku, order_id)
-
     async def confirm(self, order_id: str, *, holder_id: str | None = None, stored: bool = False) -> Settled:
         """Make the order final; the answer says if it was already settled. `stored`: see `Pool.confirm`."""
+        if self.gate is not None:
+            return await self.gate.confirm_order(self, order_id)
         operation = self._settings.confirm(order_id, holder_id=holder_id, stored=stored)
         if holder_id is not None:
             return await run_async(perform(operation), self.store)
@@ -217,6 +207,8 @@ class AsyncPool:
 
         In a gated pool, only orders that the order database has `voided` can be cancelled; otherwise raises PoolGated.
         """
+        if self.gate is not None:
+            return await self.gate.cancel_by_id(self, order_id, holder_id)
         operation = self._settings.cancel(order_id, holder_id=holder_id, voided=voided)
         if holder_id is not None:
             return await run_async(returning(self._mark, perform(operation)), self.store)
@@ -226,6 +218,8 @@ class AsyncPool:
         self, order_ids: Iterable[str], *, stored: bool = False
     ) -> list[Settled | SegmentedError | None]:
         """Confirm many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `confirm`."""
+        if self.gate is not None:
+            return await self.gate.confirm_orders(self, order_ids)
         operation = self._settings.settle_many("confirmed", order_ids, decided=stored)
         return await run_async(settle_many_plan(operation), self.store)
 
@@ -233,6 +227,8 @@ class AsyncPool:
         self, order_ids: Iterable[str], *, voided: bool = False
     ) -> list[Settled | SegmentedError | None]:
         """Cancel many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `cancel`."""
+        if self.gate is not None:
+            return await self.gate.cancel_orders(self, order_ids)
         operation = self._settings.settle_many("cancelled", order_ids, decided=voided)
         plan = returning(self._mark, settle_many_plan(operation))
         return await run_async(plan, self.store)
@@ -246,6 +242,8 @@ class AsyncPool:
         `resolver`. It gets each expired order, at most 5,000, and returns "confirm", "release" or "wait".
         """
         limit = self._settings.expire_limit(limit)
+        if self.gate is not None and resolver is None:
+            return await self.gate.expire_orders(self, limit)
         if resolver is None:
             return await run_async(returning(self._mark, expire_plan(self.sku, limit)), self.store)
         if not (await self.state()).gated:
@@ -265,6 +263,8 @@ class AsyncPool:
         ChangeGated.
         """
         operation = self._settings.restock(units, restock_id)
+        if self.gate is not None:
+            return await self.gate.restock_pool(self, units, restock_id)
         await self._require_stored("restock", stored=stored)
         return await run_async(returning(self._mark, perform(operation)), self.store)
 
@@ -275,6 +275,8 @@ class AsyncPool:
         ChangeGated.
         """
         operation = self._settings.withdraw(units, withdraw_id)
+        if self.gate is not None:
+            return await self.gate.withdraw_pool(self, units, withdraw_id)
         await self._require_stored("withdraw", stored=stored)
         return await self.store.execute(operation)
 
@@ -285,6 +287,8 @@ class AsyncPool:
         rows for the new segments (`resize_gated`); otherwise raises ChangeGated.
         """
         operation = self._settings.resize(segments)
+        if self.gate is not None:
+            return await self.gate.resize_pool(self, segments)
         await self._require_stored("resize", stored=stored)
         return await self.store.execute(operation)
 
@@ -296,45 +300,6 @@ class AsyncPool:
         """Let a frozen pool that is not gated sell again, in a new epoch, with `sold` units sold. See `Pool.thaw`."""
         return await run_async(thaw_plan(self._settings.thaw(sold, stocked)), self.store)
 
-    async def audit(self) -> AuditReport:
-        """Recompute all numbers from the ledger and compare them; safe while the pool sells."""
-        return (await run_async(audit_plan(self.sku), self.store))[0]
-
-    async def repair(self, report: AuditReport, *, yes: bool) -> RepairReport:
-        """Correct what an audit's `report` names, if it still holds; without `yes`, only report what would be done.
-
-        Safe while the pool sells, and safe to repeat. Each repair is one atomic step and adds an entry `repaired` to
-        the ledger. Errors in the ledger itself, oversold units and wrong refusals cannot be corrected; they are
-        reported.
-        """
-        return await run_async(repair_plan(report, self._settings.hold_ms, yes=yes), self.store)
-
-    async def read_ledger(self, *, after: int = 0) -> AsyncIterator[LedgerEntry]:
-        """Read every change after sequence number `after`, oldest first, in pages; a trimmed ledger has the rest."""
-        page = await run_async(first_page_plan(self.sku, after), self.store)
-        while page:
-            for entry in page:
-                yield entry
-            page = await self.store.execute(next_page(self.sku, page))
-
-    async def trim_ledger(self, *, keep: int, relayed_only: bool = False) -> Trimmed:
-        """Delete old changes, except the last `keep` and those since the checkpoint before them; audit first.
-
-        Writes a checkpoint, where audits begin: of changes before it only sums are known, so a missing order is noticed
-        but not named, and no wrong refusal is found. Raises PoolDrifted when the totals do not add up, and StoreRefused
-        if it would delete changes of a relayed ledger that were not relayed; with `relayed_only` it keeps them.
-        """
-        return await run_async(trim_plan(self._settings.trim(keep, relayed_only=relayed_only)), self.store)
-
-    @property
-    def tokens_above(self) -> int:
-        """The highest token that a resource is known to have accepted; grants get higher ones."""
-        return self._settings.above
-
-    def note_token(self, token: int) -> None:
-        """Grant only tokens above this one from now on: a resource has accepted it."""
-        self._settings.above = max(self._settings.above, token)
-
     async def renew(self, grant: GrantState) -> None:
         """Extend a grant's lease and hold. Raises LeaseLost when it is too late."""
         operation = op.RenewGrant(
@@ -343,14 +308,34 @@ class AsyncPool:
         grant._note_renewal(*(await run_async(renew_plan(operation), self.store)))  # noqa: SLF001  # two halves of one object
         grant.require()
 
-    async def _granted(self, operation: op.Grant, timeout: float | None, *, fair: bool) -> AsyncGrant | Refusal:
+    async def _granted(
+        self, operation: op.Grant, timeout: float | None, *, fair: bool, partial: bool
+    ) -> AsyncGrant | Refusal:
         self._calls.enter_loop()
-        answer, asked_at = await run_async(grant_marked(self._mark, operation, timeout, fair=fair), self.store)
-        return AsyncGrant(self, answer, asked_at) if isinstance(answer, Granted) else answer
+
+        async def ask() -> AsyncGrant | Refusal:
+            answer, asked_at = await run_async(grant_marked(self._mark, operation, timeout, fair=fair), self.store)
+            return AsyncGrant(self, answer, asked_at) if isinstance(answer, Granted) else answer
+
+        if self.gate is None:
+            return await ask()
+        order = operation.order
+        try:
+            answer = await self.gate.grant_order(self, order, ask, asked=order.quantity if partial else None)
+        except BaseException:  # the order keeps its units, and a repeat continues; nobody has the segment
+            release = op.ReleaseGrant(self.sku, order.order_id, operation.holder_id)
+            with suppress(SegmentedError):
+                await run_async(perform(release), self.store)
+            raise
+        return answer.decided_by(self.gate, order) if isinstance(answer, AsyncGrant) else answer
+
+    async def _verified(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+        return await (ask() if self.gate is None else self.gate.verified(self, ask))
 
     def __repr__(self) -> str:
         """Show the sku and the store."""
-        return f"AsyncPool({self.sku!r}, {self.store!r})"
+        gate = "" if self.gate is None else f", gate={self.gate!r}"
+        return f"AsyncPool({self.sku!r}, {self.store!r}{gate})"
 
 
 class AsyncGrant(GrantState):
@@ -361,16 +346,29 @@ class AsyncGrant(GrantState):
         super().__init__(granted, pool._settings.ttl_ms, asked_at, pool.store.clock)  # noqa: SLF001  # made by the pool
         self.pool = pool
         """The pool, or the shard, that owns the segment and the units."""
+        self._decided_by: tuple[AsyncPoolGate[AsyncPool, AsyncGrant], Order] | None = None
+
+    def decided_by(self, gate: AsyncPoolGate[AsyncPool, AsyncGrant], order: Order) -> Self:
+        """Note that the gate's order database decides the order."""
+        self._decided_by = gate, order
+        return self
 
     async def confirm(self) -> Settled:
-        """Make the order final and free the segment."""
-        settled = await self.pool.confirm(self.order_id, holder_id=self.holder_id)
+        """Make the order final and free the segment. With a gate, its order database stores the order first."""
+        if self._decided_by is None:
+            settled = await self.pool.confirm(self.order_id, holder_id=self.holder_id)
+        else:
+            gate, order = self._decided_by
+            settled = await gate.confirm_grant(self, order)
         self._is_settled = True
         return settled
 
     async def cancel(self) -> Settled | Superseded:
         """Give the units back and free the segment, unless another holder has taken over the order."""
-        answer = await self.pool.cancel(self.order_id, holder_id=self.holder_id)
+        if self._decided_by is None:
+            answer = await self.pool.cancel(self.order_id, holder_id=self.holder_id)
+        else:
+            answer = await self._decided_by[0].cancel_by_id(self.pool, self.order_id, self.holder_id)
         self._is_settled = True
         return answer
 

@@ -2,58 +2,57 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from contextlib import suppress
+from copy import copy
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import ChangeGated, NotGranted, PoolNotGated, SegmentedError
 from segmented.locks.durations import checked_timeout
-from segmented.models import Granted, Order, Settled, Superseded, check_id
+from segmented.models import Granted, Order, Settled, Superseded
 from segmented.plans import perform, run_sync
-from segmented.plans.store_kinds import checked_sync
-from segmented.stock.audit import AuditReport, audit_plan
 from segmented.stock.grant import GrantState
-from segmented.stock.ledger import first_page_plan, next_page, trim_plan
 from segmented.stock.opening import open_pool_plan
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import due_plan, expire_plan, renew_plan, resolve_plan, settle_many_plan
-from segmented.stock.repair import RepairReport, repair_plan
+from segmented.stock.pool_books import PoolBooks
 from segmented.stock.settings import (
     DEFAULT_HOLD,
     DEFAULT_TTL,
-    PoolSettings,
     as_order,
     checked_flag,
     checked_verdicts,
 )
-from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, reserve_many_marked, reserve_marked, returning
+from segmented.stock.sold_out_mark import grant_marked, reserve_many_marked, reserve_marked, returning
 from segmented.stock.thawing import thaw_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
     from segmented.models import (
         AlreadyOpen,
         Closed,
-        LedgerEntry,
         Opened,
         OrderRecord,
         PoolClosed,
-        PoolState,
         Refusal,
         Resized,
         Restocked,
         Taken,
         Thawed,
         TooFew,
-        Trimmed,
     )
+    from segmented.plans import Plan
     from segmented.plans.drivers import Store
     from segmented.stock.plans import Verdict
+    from segmented.stock.pool_gate import PoolGate
+
+AnswerT = TypeVar("AnswerT")
 
 
-class Pool:
+class Pool(PoolBooks):
     """The stock of one sku, split over segments with one lock each.
 
     Never oversells, and never reports sold out while enough units are free. The segment locks bound how many holders
@@ -70,21 +69,28 @@ class Pool:
         hold: float = DEFAULT_HOLD,
         sold_out_mark: float = 0.0,
         outbox: Outbox | None = None,
+        gate: PoolGate[Pool, Grant] | None = None,
     ) -> None:
         """Sell `sku` from `store`. A segment's lease lives `ttl` seconds, units stay reserved for `hold` seconds.
 
         `sold_out_mark` saves round trips: for that many seconds after a refusal, this process refuses every new order
         that wants more than was free then (0.1 is a good value; 0, the default, turns it off). Use it only in the
         process that creates the order ids. If another process may have placed the order before, leave it off: a repeat
-        would be refused although the order has its units. `outbox` says how orders are submitted to workers.
+        would be refused although the order has its units. `outbox` says how orders are submitted to workers. With
+        a `gate`, its order database has the final say: every call below asks it first, or tells it, as it needs.
         """
-        self.store = checked_sync(store, type(self).__name__)
-        self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
-        self.sku = sku
-        self._mark = SoldOutMark(sold_out_mark, store.clock)
-        self._found: PoolState | None = None
+        super().__init__(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
         self.outbox = outbox or Outbox()
         self._noted = Noted(store.clock)
+        self._plain: Pool | None = None
+        self.gate: PoolGate[Pool, Grant] | None = None
+        if gate is not None:
+            self._plain, self.gate = copy(self), gate
+
+    @property
+    def plain(self) -> Pool:
+        """The pool without its gate, on which the gate's own steps work."""
+        return self if self._plain is None else self._plain
 
     def open(
         self,
@@ -101,39 +107,17 @@ class Pool:
         With `gated`, an outside authority such as an order database decides every order, so nothing expires before it
         has been asked. With `customer_limit` every order names its customer, who gets at most that many units.
         `profile` says when a change is acknowledged: "memory" (default), "replicated:N", "fsync", or "database"
-        (default with `gated`). Raises InvalidInput if the server cannot keep to it.
+        (default with `gated`). Raises InvalidInput if the server cannot keep to it. A pool with a `gate` is always
+        gated: its rows are stored first; see `open_gated`.
         """
+        if self.gate is not None:
+            return self.gate.open_pool(
+                self.plain, stock=stock, segments=segments, epoch=epoch, customer_limit=customer_limit, profile=profile
+            )
         operation = self._settings.open(
             stock, segments, gated=gated, epoch=epoch, customer_limit=customer_limit, profile=profile
         )
         return run_sync(open_pool_plan(operation), self.store)
-
-    @property
-    def refused_by_mark(self) -> int:
-        """Number of orders that the sold-out mark has refused here without contacting the server."""
-        return self._mark.refused_count
-
-    def state(self) -> PoolState:
-        """Read all totals and each segment's units atomically. Raises PoolMissing."""
-        return self.store.execute(op.ReadPool(self.sku))
-
-    def is_gated(self, *, again: bool = False) -> bool:
-        """Return whether an order database decides this pool's orders. Raises PoolMissing.
-
-        Asks the server once, or `again`: the pool may have been opened again in the meantime.
-        """
-        return self._first_found(again=again).gated
-
-    def epoch(self, *, at_least: int = 1) -> int:
-        """Return the pool's epoch; asks the server once, and again if `at_least` is later than the known epoch."""
-        is_later = self._first_found().epoch < at_least
-        found = self._first_found(again=is_later)
-        return max(found.epoch, at_least)  # a server that forgot the last one is behind
-
-    def _first_found(self, *, again: bool = False) -> PoolState:
-        if again or self._found is None:
-            self._found = self.state()
-        return self._found
 
     def grant(
         self,
@@ -152,19 +136,37 @@ class Pool:
         raises NotGranted there. Pass the same `holder_id` again to repeat a call. `keep_refusal` stores a sold-out
         answer as the order's final state. `partial` accepts fewer units if fewer are left. `fair` serves callers in
         order of arrival across processes, at the cost of two more round trips. Raises OrderMismatch when the id exists
-        with other content.
+        with other content. With a gate, an order that its database has decided gets that answer and no units.
         """
         operation = self._settings.grant(
             order, quantity, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
         )
-        plan = grant_marked(self._mark, operation, checked_timeout(timeout), fair=fair)
-        answer, asked_at = run_sync(plan, self.store)
-        return Grant(self, answer, asked_at) if isinstance(answer, Granted) else answer
+        seconds, order = checked_timeout(timeout), operation.order
+
+        def ask() -> Grant | Refusal:
+            plan = grant_marked(self._mark, operation, seconds, fair=fair)
+            answer, asked_at = run_sync(plan, self.store)
+            return Grant(self, answer, asked_at) if isinstance(answer, Granted) else answer
+
+        if self.gate is None:
+            return ask()
+        try:
+            answer = self.gate.grant_order(self.plain, order, ask, asked=order.quantity if partial else None)
+        except BaseException:  # the order keeps its units, and a repeat continues; nobody has the segment
+            with suppress(SegmentedError):
+                self.store.execute(op.ReleaseGrant(self.sku, order.order_id, operation.holder_id))
+            raise
+        return answer.decided_by(self.gate, order) if isinstance(answer, Grant) else answer
+
+    def _verified(self, plan: Callable[[], Plan[AnswerT]]) -> AnswerT:
+        if self.gate is None:
+            return run_sync(plan(), self.store)
+        return self.gate.verified(self.plain, lambda: run_sync(plan(), self.store))
 
     def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left."""
         operation = self._settings.reserve(order, quantity, partial=partial)
-        return run_sync(reserve_marked(self._mark, operation), self.store)
+        return self._verified(lambda: reserve_marked(self._mark, operation))
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:
         """Reserve for many orders, up to 1,000 in a round trip, each as if alone and in this order.
@@ -174,7 +176,7 @@ class Pool:
         the same ids.
         """
         operation = self._settings.reserve_many(orders, partial=partial)
-        return run_sync(reserve_many_marked(self._mark, operation), self.store)
+        return self._verified(lambda: reserve_many_marked(self._mark, operation))
 
     def submit(self, order: Order | str, *, quantity: int = 1) -> OrderHandle:
         """Accept an order and queue it for a worker: one round trip, then a message in the background.
@@ -190,7 +192,7 @@ class Pool:
     def submit_many(self, orders: Iterable[Order]) -> list[OrderHandle | SegmentedError]:
         """Submit many orders, up to 1,000 in a round trip; returns a handle, or the failure of `submit`, for each."""
         operation = self._settings.submit_many(orders, self.outbox)
-        answers = run_sync(submit_plan(self._mark, self.outbox, operation, noted=self._noted), self.store)
+        answers = self._verified(lambda: submit_plan(self._mark, self.outbox, operation, noted=self._noted))
         waiting = to_publish(answers)
         if waiting and self.outbox.publisher is not None:
             self.outbox.publisher.put(self.sku, waiting)
@@ -200,34 +202,39 @@ class Pool:
             for order, answer in pairs
         ]
 
-    def handle(self, order_id: str) -> OrderHandle:
-        """Return the handle of an order that this or another process submitted; sends no command."""
-        check_id(order_id, "order id")
-        return OrderHandle(self.store, self.sku, order_id)
-
     def confirm(self, order_id: str, *, holder_id: str | None = None, stored: bool = False) -> Settled:
         """Make the order final; the answer says if it was already settled.
 
         With a holder id only that holder's segment is freed, not that of a successor in the same order. In a gated
-        pool, only orders that the order database has `stored` can be confirmed; otherwise raises PoolGated.
+        pool, only orders that the order database has `stored` can be confirmed; otherwise raises PoolGated. A pool with
+        a `gate` stores them itself.
         """
+        if self.gate is not None:
+            return self.gate.confirm_order(self.plain, order_id)
         return self.store.execute(self._settings.confirm(order_id, holder_id=holder_id, stored=stored))
 
     def cancel(self, order_id: str, *, holder_id: str | None = None, voided: bool = False) -> Settled | Superseded:
         """Give the units back; with a holder id only while that holder still has the order.
 
         In a gated pool, only orders that the order database has `voided` can be cancelled; otherwise raises PoolGated.
+        A pool with a `gate` voids them itself.
         """
+        if self.gate is not None:
+            return self.gate.cancel_by_id(self.plain, order_id, holder_id)
         operation = self._settings.cancel(order_id, holder_id=holder_id, voided=voided)
         return run_sync(returning(self._mark, perform(operation)), self.store)
 
     def confirm_many(self, order_ids: Iterable[str], *, stored: bool = False) -> list[Settled | SegmentedError | None]:
         """Confirm many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `confirm`."""
+        if self.gate is not None:
+            return self.gate.confirm_orders(self.plain, order_ids)
         operation = self._settings.settle_many("confirmed", order_ids, decided=stored)
         return run_sync(settle_many_plan(operation), self.store)
 
     def cancel_many(self, order_ids: Iterable[str], *, voided: bool = False) -> list[Settled | SegmentedError | None]:
         """Cancel many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `cancel`."""
+        if self.gate is not None:
+            return self.gate.cancel_orders(self.plain, order_ids)
         operation = self._settings.settle_many("cancelled", order_ids, decided=voided)
         plan = returning(self._mark, settle_many_plan(operation))
         return run_sync(plan, self.store)
@@ -241,6 +248,8 @@ class Pool:
         `resolver`. It gets each expired order, at most 5,000, and returns "confirm", "release" or "wait".
         """
         limit = self._settings.expire_limit(limit)
+        if self.gate is not None and resolver is None:
+            return self.gate.expire_orders(self.plain, limit)
         if resolver is None:
             return run_sync(returning(self._mark, expire_plan(self.sku, limit)), self.store)
         if not self.state().gated:
@@ -260,6 +269,8 @@ class Pool:
         ChangeGated.
         """
         operation = self._settings.restock(units, restock_id)
+        if self.gate is not None:
+            return self.gate.restock_pool(self.plain, units, restock_id)
         self._require_stored("restock", stored=stored)
         return run_sync(returning(self._mark, perform(operation)), self.store)
 
@@ -270,6 +281,8 @@ class Pool:
         ChangeGated.
         """
         operation = self._settings.withdraw(units, withdraw_id)
+        if self.gate is not None:
+            return self.gate.withdraw_pool(self.plain, units, withdraw_id)
         self._require_stored("withdraw", stored=stored)
         return self.store.execute(operation)
 
@@ -280,6 +293,8 @@ class Pool:
         rows for the new segments (`resize_gated`); otherwise raises ChangeGated.
         """
         operation = self._settings.resize(segments)
+        if self.gate is not None:
+            return self.gate.resize_pool(self.plain, segments)
         self._require_stored("resize", stored=stored)
         return self.store.execute(operation)
 
@@ -299,44 +314,6 @@ class Pool:
         """
         return run_sync(thaw_plan(self._settings.thaw(sold, stocked)), self.store)
 
-    def audit(self) -> AuditReport:
-        """Recompute all numbers from the ledger and compare them; safe while the pool sells."""
-        return run_sync(audit_plan(self.sku), self.store)[0]
-
-    def repair(self, report: AuditReport, *, yes: bool) -> RepairReport:
-        """Correct what an audit's `report` names, if it still holds; without `yes`, only report what would be done.
-
-        Safe while the pool sells, and safe to repeat. Each repair is one atomic step and adds an entry `repaired` to
-        the ledger. Errors in the ledger itself, oversold units and wrong refusals cannot be corrected; they are
-        reported.
-        """
-        return run_sync(repair_plan(report, self._settings.hold_ms, yes=yes), self.store)
-
-    def read_ledger(self, *, after: int = 0) -> Iterator[LedgerEntry]:
-        """Read every change after sequence number `after`, oldest first, in pages; a trimmed ledger has the rest."""
-        page = run_sync(first_page_plan(self.sku, after), self.store)
-        while page:
-            yield from page
-            page = self.store.execute(next_page(self.sku, page))
-
-    def trim_ledger(self, *, keep: int, relayed_only: bool = False) -> Trimmed:
-        """Delete old changes, except the last `keep` and those since the checkpoint before them; audit first.
-
-        Writes a checkpoint, where audits begin: of changes before it only sums are known, so a missing order is noticed
-        but not named, and no wrong refusal is found. Raises PoolDrifted when the totals do not add up, and StoreRefused
-        if it would delete changes of a relayed ledger that were not relayed; with `relayed_only` it keeps them.
-        """
-        return run_sync(trim_plan(self._settings.trim(keep, relayed_only=relayed_only)), self.store)
-
-    @property
-    def tokens_above(self) -> int:
-        """The highest token that a resource is known to have accepted; grants get higher ones."""
-        return self._settings.above
-
-    def note_token(self, token: int) -> None:
-        """Grant only tokens above this one from now on: a resource has accepted it."""
-        self._settings.above = max(self._settings.above, token)
-
     def renew(self, grant: GrantState) -> None:
         """Extend a grant's lease and hold. Raises LeaseLost when it is too late."""
         operation = op.RenewGrant(
@@ -347,7 +324,8 @@ class Pool:
 
     def __repr__(self) -> str:
         """Show the sku and the store."""
-        return f"Pool({self.sku!r}, {self.store!r})"
+        gate = "" if self.gate is None else f", gate={self.gate!r}"
+        return f"Pool({self.sku!r}, {self.store!r}{gate})"
 
 
 class Grant(GrantState):
@@ -358,16 +336,29 @@ class Grant(GrantState):
         super().__init__(granted, pool._settings.ttl_ms, asked_at, pool.store.clock)  # noqa: SLF001  # made by it
         self.pool = pool
         """The pool, or the shard, that owns the segment and the units."""
+        self._decided_by: tuple[PoolGate[Pool, Grant], Order] | None = None
+
+    def decided_by(self, gate: PoolGate[Pool, Grant], order: Order) -> Self:
+        """Note that the gate's order database decides the order."""
+        self._decided_by = gate, order
+        return self
 
     def confirm(self) -> Settled:
-        """Make the order final and free the segment."""
-        settled = self.pool.confirm(self.order_id, holder_id=self.holder_id)
+        """Make the order final and free the segment. With a gate, its order database stores the order first."""
+        if self._decided_by is None:
+            settled = self.pool.confirm(self.order_id, holder_id=self.holder_id)
+        else:
+            gate, order = self._decided_by
+            settled = gate.confirm_grant(self, order)
         self._is_settled = True
         return settled
 
     def cancel(self) -> Settled | Superseded:
         """Give the units back and free the segment, unless another holder has taken over the order."""
-        answer = self.pool.cancel(self.order_id, holder_id=self.holder_id)
+        if self._decided_by is None:
+            answer = self.pool.cancel(self.order_id, holder_id=self.holder_id)
+        else:
+            answer = self._decided_by[0].cancel_by_id(self.pool, self.order_id, self.holder_id)
         self._is_settled = True
         return answer
 

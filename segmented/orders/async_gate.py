@@ -1,0 +1,147 @@
+"""The gate of a pool for asyncio: the steps of `Gate`, each in a thread, because database drivers block.
+
+A step in a thread runs its operations on the pool's own event loop. A cancelled call ends once its step has ended, so
+nothing is left half-done. Waiting for a segment happens on the loop: no thread waits for a lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
+
+from segmented.errors import PoolUnverified
+from segmented.models import Settled
+from segmented.orders import sale
+from segmented.orders.gate import Gate
+from segmented.orders.verifying import verify
+from segmented.plans.tasks import to_the_end
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from sqlalchemy import Engine
+
+    from segmented.errors import SegmentedError
+    from segmented.models import AlreadyOpen, Closed, Opened, Order, Refusal, Resized, Restocked, Superseded, TooFew
+    from segmented.stock import AsyncGrant, AsyncPool, Pool
+
+AnswerT = TypeVar("AnswerT")
+P = ParamSpec("P")
+
+THREADS: Final = 16
+"""Maximum number of steps at once; the engine's pool of connections limits them further."""
+
+
+class AsyncGate:
+    """The order database of gated pools, for asyncio: `AsyncPool(store, sku, gate=AsyncGate(connect(url)))`."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Use an engine made by `connect`; `close` disposes of it. Checks the tables' version, as `Gate` does."""
+        self.gate = Gate(engine)
+        """The same gate for threads, for audits, the relay and the other functions of `segmented.orders`."""
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="segmented-gate")
+
+    async def create(self) -> None:
+        """Create missing tables. Safe to repeat, also concurrently."""
+        await self._run(self.gate.create)
+
+    async def open_pool(
+        self,
+        pool: AsyncPool,
+        *,
+        stock: int,
+        segments: int,
+        epoch: int,
+        customer_limit: int | None,
+        profile: str | None,
+    ) -> Opened | AlreadyOpen:
+        """Store the segments' rows, and open the pool: see `open_gated`."""
+        terms: dict[str, Any] = {"epoch": epoch, "customer_limit": customer_limit, "profile": profile}
+        return await self._run(partial(self.gate.open_pool, pool.in_threads(), stock=stock, segments=segments, **terms))
+
+    async def verified(self, pool: AsyncPool, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+        """Ask the pool; compare it with the database first if its server is another one than before."""
+        try:
+            return await ask()
+        except PoolUnverified:
+            await self._run(verify, pool.in_threads(), self.gate)
+        return await ask()
+
+    async def grant_order(
+        self, pool: AsyncPool, order: Order, ask: Callable[[], Awaitable[AsyncGrant | Refusal]], *, asked: int | None
+    ) -> AsyncGrant | Refusal:
+        """Ask for a grant, unless the database has decided the order: then the answer is that decision."""
+        beside = pool.in_threads()
+        known = await self._run(partial(_asked, beside, self.gate, order, asked=asked))
+        if isinstance(known, Settled):
+            return known
+        answer = await self.verified(pool, ask)
+        return await self._run(sale.undecided, beside, self.gate, order, answer, known)
+
+    async def confirm_grant(self, grant: AsyncGrant, order: Order) -> Settled:
+        """Store a granted order under its fencing token, and confirm it in the pool. Raises GrantSuperseded."""
+        return await self._run(sale.finish_granted, grant.pool.in_threads(), self.gate, order, grant)
+
+    async def confirm_order(self, pool: AsyncPool, order_id: str) -> Settled:
+        """Store a reserved order, and confirm it in the pool."""
+        return await self._run(self.gate.confirm_order, pool.in_threads(), order_id)
+
+    async def confirm_orders(self, pool: AsyncPool, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
+        """Do that with many orders, one after the other; returns an answer or a failure for each."""
+        return await self._run(self.gate.confirm_orders, pool.in_threads(), order_ids)
+
+    async def cancel_by_id(self, pool: AsyncPool, order_id: str, holder_id: str | None) -> Settled | Superseded:
+        """Void an order, and give its units back; with a holder id only while that holder still has it."""
+        return await self._run(self.gate.cancel_by_id, pool.in_threads(), order_id, holder_id)
+
+    async def cancel_orders(self, pool: AsyncPool, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
+        """Void many orders, one after the other; returns an answer or a failure for each."""
+        return await self._run(self.gate.cancel_orders, pool.in_threads(), order_ids)
+
+    async def expire_orders(self, pool: AsyncPool, limit: int) -> tuple[Settled, ...]:
+        """Give back the units of expired holds: see `expire_voided`."""
+        return await self._run(self.gate.expire_orders, pool.in_threads(), limit)
+
+    async def restock_pool(self, pool: AsyncPool, units: int, restock_id: str) -> Restocked | Closed:
+        """Add units to the database and the pool: see `restock_gated`."""
+        return await self._run(self.gate.restock_pool, pool.in_threads(), units, restock_id)
+
+    async def withdraw_pool(self, pool: AsyncPool, units: int, withdraw_id: str) -> Restocked | TooFew:
+        """Remove free units from the pool and the database: see `withdraw_gated`."""
+        return await self._run(self.gate.withdraw_pool, pool.in_threads(), units, withdraw_id)
+
+    async def resize_pool(self, pool: AsyncPool, segments: int) -> Resized:
+        """Change the number of segments: see `resize_gated`."""
+        return await self._run(self.gate.resize_pool, pool.in_threads(), segments)
+
+    async def close(self) -> None:
+        """Close the connections, after the steps that are under way."""
+        await self._run(self.gate.close)
+        self._threads.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        """Return the gate; it is closed at the end of the `async with` statement."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close."""
+        await self.close()
+
+    def __repr__(self) -> str:
+        """Show the database, without secrets."""
+        return f"Async{self.gate!r}"
+
+    async def _run(self, work: Callable[P, AnswerT], *args: P.args, **kwargs: P.kwargs) -> AnswerT:
+        """Run a blocking step in a thread, to its end even if the caller is cancelled."""
+        loop = asyncio.get_running_loop()
+
+        async def step() -> AnswerT:
+            return await loop.run_in_executor(self._threads, partial(work, *args, **kwargs))
+
+        return await to_the_end(step)
+
+
+def _asked(pool: Pool, gate: Gate, order: Order, *, asked: int | None) -> Settled | sale.Asked:
+    return sale.ask_first(sale.gated(pool), gate, order, asked=asked)

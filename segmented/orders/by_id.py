@@ -1,0 +1,59 @@
+"""Confirm and cancel orders of which the caller knows only the id: the pool's record has the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from segmented import protocol as op
+from segmented.errors import PoolDiverged
+from segmented.models import Order, Reserved, Superseded
+from segmented.orders import answers
+from segmented.orders.decided import decision
+from segmented.orders.sale import REBUILDS_MAX, cancel_order, gated, record_of, stored, tell_pool
+from segmented.orders.verifying import when_verified
+
+if TYPE_CHECKING:
+    from segmented.models import Settled
+    from segmented.orders.database import OrderDatabase
+    from segmented.stock import Pool
+
+
+def finish_by_id(pool: Pool, gate: OrderDatabase, order_id: str) -> Settled:
+    """Store a reserved order of which only the id is known, and confirm it. Safe to repeat. Raises OrderUnknown."""
+    pool = gated(pool)
+    for _ in range(REBUILDS_MAX):
+        epoch, record = pool.epoch(), record_of(pool, gate, order_id)
+        if record is None:
+            return _known_to(gate, pool, order_id) or when_verified(pool, gate, lambda: pool.confirm(order_id))
+        if record.state != "reserved":
+            return when_verified(pool, gate, lambda: pool.confirm(order_id))
+        order = Order(order_id, record.asked, record.customer_id)
+        taken = Reserved(order_id, record.quantity, record.segment, record.parts, epoch, record.sequence, replay=True)
+        decided = stored(pool, gate, order, taken, fence=None)
+        if not isinstance(decided, answers.EpochChanged) or pool.epoch(at_least=decided.epoch) == epoch:
+            return tell_pool(pool, gate, order, decided, epoch=epoch)
+    raise PoolDiverged(pool.sku, order_id, f"it was rebuilt {REBUILDS_MAX} times in a row")
+
+
+def cancel_by_id(pool: Pool, gate: OrderDatabase, order_id: str, holder_id: str | None) -> Settled | Superseded:
+    """Void an order of which only the id is known, and return its units. With a holder id only while that has it."""
+    pool = gated(pool)
+    record = record_of(pool, gate, order_id)
+    if record is None:
+        return _known_to(gate, pool, order_id) or _cancelled_in_queue(pool, gate, order_id)
+    if holder_id is not None and record.state == "reserved" and record.holder_id != holder_id:
+        return Superseded(order_id, record.fencing_token or 0)
+    return cancel_order(pool, gate, Order(order_id, record.asked, record.customer_id))
+
+
+def _cancelled_in_queue(pool: Pool, gate: OrderDatabase, order_id: str) -> Settled | Superseded:
+    (submitted,) = pool.store.execute(op.ReadSubmitted(pool.sku, (order_id,)))
+    if submitted.order is None:
+        return pool.cancel(order_id)  # raises OrderUnknown
+    return cancel_order(pool, gate, submitted.order)
+
+
+def _known_to(gate: OrderDatabase, pool: Pool, order_id: str) -> Settled | None:
+    """Return the database's decision on an order that the pool does not know."""
+    row = gate.orders(pool.sku, (order_id,)).get(order_id)
+    return None if row is None else decision(row, row.epoch + 1 if row.epoch else 1, voided=True)

@@ -1,0 +1,333 @@
+"""The durable gate: the order database makes the final decision on every order.
+
+docs/explanation/durable-gate.md explains why it is needed and how it works.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+from sqlalchemy import insert, update
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from segmented.errors import DatabaseUnavailable, GrantSuperseded, InvalidInput, SegmentedError
+from segmented.models import EPOCH_MAX, SEGMENT_COUNT_MAX, STOCK_MAX, Order
+from segmented.orders import reading
+from segmented.orders.answers import AlreadyOpen, Confirmed, NotConfirmed, Opened, SegmentTotals, Superseded, Voided
+from segmented.orders.confirming import ENVELOPE_MAX, Confirming, ConfirmingMany
+from segmented.orders.edge import is_worth_repeating, translated
+from segmented.orders.engine import GUARDED, shown
+from segmented.orders.ledger import LedgerRows
+from segmented.orders.postgresql import PostgresStatements
+from segmented.orders.sqlite import SqliteStatements
+from segmented.orders.standing import Claim, fate
+from segmented.orders.statements import order_values
+from segmented.orders.stocking import Stocking
+from segmented.orders.tables import CONFIRMED, SKU_LENGTH_MAX, orders as orders_table, segments
+from segmented.orders.versions import check_version, create_missing, missing_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from sqlalchemy import Connection, Engine
+
+    from segmented.orders.answers import ChangeRow, ConfirmAnswer, OrderRow, SegmentRow, VoidAnswer
+    from segmented.orders.statements import Statements
+
+PAGE_SIZE: Final = 1_000
+
+AnswerT = TypeVar("AnswerT")
+
+
+class OrderDatabase:
+    """Conditional writes in the order database: one row per segment, one per order. Thread-safe.
+
+    It is correct even if Redis is wrong: a segment never sells more than its quota, an order has one final state, and a
+    holder that a later fencing token has overtaken changes nothing. Every call raises DatabaseUnavailable if the
+    database does not answer in time; the change may have happened then, and a repeat of the call finds out.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        """Use an engine made by `connect`; `close` disposes of it. Raises InvalidInput for another release's tables."""
+        if not engine.get_execution_options().get(GUARDED):
+            message = "the gate needs an engine made by segmented.orders.connect, which checks the database"
+            raise InvalidInput(message)
+        self._engine = engine
+        self._where = f"the order database {shown(engine.url)}"
+        self._statements: Statements = (
+            PostgresStatements() if engine.dialect.name == "postgresql" else SqliteStatements()
+        )
+        self._confirming = Confirming(self._statements)
+        self._confirming_many = ConfirmingMany(self._statements)
+        self.stocking = Stocking(self._statements, self._run)
+        """Changes the rows when the pool is restocked, emptied or resized."""
+        self.ledger = LedgerRows(engine.dialect.name, self._statements.begin, self._run)
+        """The rows of relayed ledgers."""
+        try:
+            self._run(lambda connection: check_version(connection, self._where))
+        except BaseException:
+            self.close()
+            raise
+
+    def create(self) -> None:
+        """Create missing tables. Safe to repeat, also concurrently. Raises InvalidInput for those of other releases."""
+
+        def work(connection: Connection) -> None:
+            self._statements.begin_creating(connection)
+            check_version(connection, self._where)
+            create_missing(connection)
+            connection.commit()
+
+        self._run(work)
+
+    def missing_tables(self) -> tuple[str, ...]:
+        """Return the names of the missing tables: all before the first `create`, none when the gate can work."""
+        return self._run(missing_tables)
+
+    def open(self, sku: str, quotas: Sequence[int], epoch: int = 1) -> Opened | AlreadyOpen:
+        """Store one row per segment, each with its quota. A sku that has rows keeps them, and the answer has them."""
+        _check_opening(sku, quotas, epoch)
+        rows = [
+            {"sku": sku, "segment": segment, "quota": quota, "epoch": epoch} for segment, quota in enumerate(quotas)
+        ]
+
+        def work(connection: Connection) -> Opened | AlreadyOpen:
+            found = _totals(reading.read_segments(connection, sku))
+            if found.segments:
+                return AlreadyOpen(found.quota, len(found.segments), found.sold, found.segments[0].epoch)
+            try:
+                connection.exec_driver_sql(self._statements.begin)
+                connection.execute(insert(segments), rows)
+                connection.commit()
+            except IntegrityError:
+                connection.rollback()
+                found = _totals(reading.read_segments(connection, sku))
+                if not found.segments:  # another constraint failed
+                    raise
+                return AlreadyOpen(found.quota, len(found.segments), found.sold, found.segments[0].epoch)
+            return Opened(sum(quotas), len(quotas), epoch)
+
+        return self._run(work)
+
+    def confirm(  # noqa: PLR0913  # each is a column of the order or its authority, and given by name
+        self,
+        *,
+        order_id: str,
+        sku: str,
+        segment: int,
+        quantity: int,
+        epoch: int,
+        fence: int | None = None,
+        customer_id: str | None = None,
+        asked: int | None = None,
+        sequence: int = 0,
+    ) -> ConfirmAnswer:
+        """Make the order final: take its units from the segment's row and store it, both or neither.
+
+        With the fencing token of a grant, a later grant's token refuses it; without one (a reservation) orders of a
+        segment may be confirmed in any order. A full segment gets quota from the others first. On PostgreSQL this is
+        one round trip, unless quota has to move or the answer is not a first Confirmed. For a partial order, `asked` is
+        the quantity it asked for: the stored quantity may then be any up to that. `sequence` is the pool's
+        change that took the units, by which a later loss is noticed. Raises OrderMismatch.
+        """
+        claim = Claim(Order(order_id, quantity, customer_id), sku, segment, epoch, fence, asked, sequence)
+        return self._run(lambda connection: self._confirming.confirm(connection, claim))
+
+    def confirm_many(self, claims: Iterable[Claim]) -> list[ConfirmAnswer | SegmentedError]:
+        """Make up to 1,000 orders of one sku final, each as if alone and in this order, in one transaction.
+
+            gate.confirm_many([Claim(Order("o-1", 1), "mug", segment=3, epoch=1, fence=token)])
+
+        Returns one answer for each claim, in their order; a failure that `confirm` would have raised takes its answer's
+        place. An id that occurs twice is a repeat. On PostgreSQL one order takes one round trip, more orders take five;
+        if a segment has too few units, six more, and all rows of the sku are locked until the end. If the database
+        refuses a value of some order, they are confirmed one by one. After DatabaseUnavailable the same call finds what
+        was stored.
+        """
+        envelope = tuple(claims)
+        _check_envelope(envelope)
+        if not envelope:
+            return []
+        if len(envelope) == 1:
+            return [self._confirmed(envelope[0])]  # in one statement if that is enough
+        try:
+            answers = self._run(lambda connection: self._confirming_many.confirm(connection, envelope))
+        except InvalidInput:  # of some order; the error does not say which
+            answers = None
+        return [self._confirmed(claim) for claim in envelope] if answers is None else list(answers)
+
+    def _confirmed(self, claim: Claim) -> ConfirmAnswer | SegmentedError:
+        try:
+            return self._run(lambda connection: self._confirming.confirm(connection, claim))
+        except DatabaseUnavailable:
+            raise
+        except SegmentedError as error:
+            return error
+
+    @contextmanager
+    def transaction(  # noqa: PLR0913  # as for `confirm`
+        self,
+        *,
+        order_id: str,
+        sku: str,
+        segment: int,
+        quantity: int,
+        epoch: int,
+        fence: int | None = None,
+        customer_id: str | None = None,
+        asked: int | None = None,
+        sequence: int = 0,
+    ) -> Iterator[Connection]:
+        """Confirm the order together with the caller's statements: all of it happens, or nothing.
+
+            with gate.transaction(order_id="o-1", sku="mug", segment=3, quantity=1, epoch=1, fence=token) as connection:
+                connection.execute(insert(invoices), {"order_id": "o-1"})
+
+        The body runs after the units are taken, so no later refusal can undo its work. The rows of segment and order
+        stay locked until it ends: other transactions that need them wait, and fail at their deadline. Raises
+        GrantSuperseded, or NotConfirmed for every other answer, including a replay, or OrderMismatch; the body does not
+        run then.
+        """
+        claim = Claim(Order(order_id, quantity, customer_id), sku, segment, epoch, fence, asked, sequence)
+        with ExitStack() as stack:
+            with translated(self._where):
+                connection = stack.enter_context(self._engine.connect())
+                answer = _repeated(lambda: self._confirming.begin_confirmed(connection, claim))
+            if isinstance(answer, Superseded):
+                raise GrantSuperseded(order_id, answer.fence)
+            if answer != Confirmed(replay=False):
+                raise NotConfirmed(order_id, answer)
+            yield connection
+            with translated(self._where):
+                connection.commit()
+
+    def void(self, *, order_id: str, sku: str, quantity: int, asked: int | None = None) -> VoidAnswer:
+        """Decide that the order is never confirmed. Call it before its units are returned; only one of the two can win.
+
+        Waits for a concurrent confirm of the same order. Raises OrderMismatch.
+        """
+        order = Order(order_id, quantity)
+        values = order_values(sku, order)
+
+        def work(connection: Connection) -> VoidAnswer:
+            if self._statements.void(connection, values):
+                return Voided(replay=False)
+            return fate(order, reading.read_standing(connection, values), asked)
+
+        return self._run(work)
+
+    def orders(self, sku: str, order_ids: Iterable[str]) -> dict[str, OrderRow]:
+        """Read the existing orders among these ids, by id."""
+        found: dict[str, OrderRow] = {}
+        ids = iter(order_ids)
+        while chunk := list(islice(ids, PAGE_SIZE)):
+            rows = self._run(partial(reading.read_orders, sku=sku, order_ids=chunk))
+            found |= {row.order_id: row for row in rows}
+        return found
+
+    def note_forgotten(self, sku: str, order_ids: Sequence[str]) -> None:
+        """Note that the pool no longer answers for up to 1,000 confirmed orders: their epoch is 0 from then on."""
+        chosen = (orders_table.c.sku == sku, orders_table.c.order_id.in_(sorted(order_ids)))
+        sold = (orders_table.c.state == CONFIRMED, orders_table.c.epoch > 0)
+        statement = update(orders_table).where(*chosen, *sold).values(epoch=0)
+
+        def work(connection: Connection) -> None:
+            connection.exec_driver_sql(self._statements.begin)
+            connection.execute(statement)
+            connection.commit()
+
+        self._run(work)
+
+    def each_order(self, sku: str, *, page_size: int = PAGE_SIZE) -> Iterator[OrderRow]:
+        """Read all orders of a sku, sorted by their ids' bytes, in pages; each page is a separate read."""
+        last = ""
+        while True:
+            page = self._run(partial(reading.read_orders_after, sku=sku, order_id=last, page_size=page_size))
+            yield from page
+            if len(page) < page_size:
+                return
+            last = page[-1].order_id
+
+    def totals(self, sku: str) -> SegmentTotals:
+        """Read a sku's segment rows in one step."""
+        return _totals(self._run(lambda connection: reading.read_segments(connection, sku)))
+
+    def confirmed_units(self, sku: str) -> int:
+        """Add up the confirmed order rows, independently of the segment rows."""
+        return self._run(lambda connection: reading.read_confirmed_units(connection, sku))
+
+    def unfinished_changes(self, sku: str) -> tuple[ChangeRow, ...]:
+        """Read the restocks and withdrawals that one side may lack; repeat them with the same id and units."""
+        return self.stocking.begun(sku)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        """Return the gate; it is closed at the end of the `with` statement."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Show the database, without secrets."""
+        return f"{type(self).__name__}({shown(self._engine.url)})"
+
+    def _run(self, work: Callable[[Connection], AnswerT]) -> AnswerT:
+        """Run `work`, which may run twice, on a connection of its own."""
+
+        def on_connection() -> AnswerT:
+            try:
+                connection = self._engine.connect()
+            except InvalidInput as error:  # usable when the engine was made, so the database is wrong, not an order
+                raise DatabaseUnavailable(str(error)) from error
+            with connection:
+                return work(connection)
+
+        with translated(self._where):
+            return _repeated(on_connection)
+
+
+def _repeated(work: Callable[[], AnswerT]) -> AnswerT:
+    """Run `work`, and once more if a pooled connection has died unnoticed; a repeat finds what the first run did."""
+    try:
+        return work()
+    except DBAPIError as error:
+        if not is_worth_repeating(error):
+            raise
+    return work()
+
+
+def _totals(rows: tuple[SegmentRow, ...]) -> SegmentTotals:
+    return SegmentTotals(sum(row.quota for row in rows), sum(row.sold for row in rows), rows)
+
+
+def _check_envelope(claims: Sequence[Claim]) -> None:
+    if len(claims) > ENVELOPE_MAX:
+        message = f"{len(claims):,} orders are too many for one transaction: up to {ENVELOPE_MAX:,} are possible"
+        raise InvalidInput(message)
+    skus = sorted({claim.sku for claim in claims})
+    if len(skus) > 1:
+        message = f"orders of one transaction must have one sku, not {skus[0]!r} and {skus[1]!r}"
+        raise InvalidInput(message)
+
+
+def _check_opening(sku: str, quotas: Sequence[int], epoch: int) -> None:
+    if not 1 <= len(sku) <= SKU_LENGTH_MAX:
+        message = f"sku {sku!r} must have 1 to {SKU_LENGTH_MAX} characters"
+        raise InvalidInput(message)
+    if not 1 <= len(quotas) <= SEGMENT_COUNT_MAX:
+        message = f"{sku!r} cannot have {len(quotas)} segments: 1 to {SEGMENT_COUNT_MAX:,} are possible"
+        raise InvalidInput(message)
+    if min(quotas) < 0 or sum(quotas) > STOCK_MAX:
+        message = f"the quotas of {sku!r} must not be negative, nor more than {STOCK_MAX:,} together"
+        raise InvalidInput(message)
+    if not 1 <= epoch <= EPOCH_MAX:
+        message = f"epoch {epoch} of {sku!r} must be between 1 and {EPOCH_MAX:,}"
+        raise InvalidInput(message)

@@ -1,0 +1,104 @@
+"""What a pool reads, audits and repairs; none of it decides an order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from segmented import protocol as op
+from segmented.models import check_id
+from segmented.plans import run_sync
+from segmented.plans.store_kinds import checked_sync
+from segmented.stock.audit import AuditReport, audit_plan
+from segmented.stock.ledger import first_page_plan, next_page, trim_plan
+from segmented.stock.order_handle import OrderHandle
+from segmented.stock.repair import RepairReport, repair_plan
+from segmented.stock.settings import PoolSettings
+from segmented.stock.sold_out_mark import SoldOutMark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.models import LedgerEntry, PoolState, Trimmed
+    from segmented.plans.drivers import Store
+
+
+class PoolBooks:
+    """The state and the ledger of a pool."""
+
+    def __init__(self, store: Store, sku: str, *, ttl: float, hold: float, sold_out_mark: float) -> None:
+        """Read the pool of `sku` from `store`; the other arguments are those of `Pool`."""
+        self.store = checked_sync(store, "Pool")
+        self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
+        self.sku = sku
+        self._mark = SoldOutMark(sold_out_mark, store.clock)
+        self._found: PoolState | None = None
+
+    @property
+    def refused_by_mark(self) -> int:
+        """Number of orders that the sold-out mark has refused here without contacting the server."""
+        return self._mark.refused_count
+
+    def state(self) -> PoolState:
+        """Read all totals and each segment's units atomically. Raises PoolMissing."""
+        return self.store.execute(op.ReadPool(self.sku))
+
+    def is_gated(self, *, again: bool = False) -> bool:
+        """Return whether an order database decides this pool's orders. Raises PoolMissing.
+
+        Asks the server once, or `again`: the pool may have been opened again in the meantime.
+        """
+        return self._first_found(again=again).gated
+
+    def epoch(self, *, at_least: int = 1) -> int:
+        """Return the pool's epoch; asks the server once, and again if `at_least` is later than the known epoch."""
+        is_later = self._first_found().epoch < at_least
+        found = self._first_found(again=is_later)
+        return max(found.epoch, at_least)  # a server that forgot the last one is behind
+
+    def _first_found(self, *, again: bool = False) -> PoolState:
+        if again or self._found is None:
+            self._found = self.state()
+        return self._found
+
+    def handle(self, order_id: str) -> OrderHandle:
+        """Return the handle of an order that this or another process submitted; sends no command."""
+        check_id(order_id, "order id")
+        return OrderHandle(self.store, self.sku, order_id)
+
+    def audit(self) -> AuditReport:
+        """Recompute all numbers from the ledger and compare them; safe while the pool sells."""
+        return run_sync(audit_plan(self.sku), self.store)[0]
+
+    def repair(self, report: AuditReport, *, yes: bool) -> RepairReport:
+        """Correct what an audit's `report` names, if it still holds; without `yes`, only report what would be done.
+
+        Safe while the pool sells, and safe to repeat. Each repair is one atomic step and adds an entry `repaired` to
+        the ledger. Errors in the ledger itself, oversold units and wrong refusals cannot be corrected; they are
+        reported.
+        """
+        return run_sync(repair_plan(report, self._settings.hold_ms, yes=yes), self.store)
+
+    def read_ledger(self, *, after: int = 0) -> Iterator[LedgerEntry]:
+        """Read every change after sequence number `after`, oldest first, in pages; a trimmed ledger has the rest."""
+        page = run_sync(first_page_plan(self.sku, after), self.store)
+        while page:
+            yield from page
+            page = self.store.execute(next_page(self.sku, page))
+
+    def trim_ledger(self, *, keep: int, relayed_only: bool = False) -> Trimmed:
+        """Delete old changes, except the last `keep` and those since the checkpoint before them; audit first.
+
+        Writes a checkpoint, where audits begin: of changes before it only sums are known, so a missing order is noticed
+        but not named, and no wrong refusal is found. Raises PoolDrifted when the totals do not add up, and StoreRefused
+        if it would delete changes of a relayed ledger that were not relayed; with `relayed_only` it keeps them.
+        """
+        return run_sync(trim_plan(self._settings.trim(keep, relayed_only=relayed_only)), self.store)
+
+    @property
+    def tokens_above(self) -> int:
+        """The highest token that a resource is known to have accepted; grants get higher ones."""
+        return self._settings.above
+
+    def note_token(self, token: int) -> None:
+        """Grant only tokens above this one from now on: a resource has accepted it."""
+        self._settings.above = max(self._settings.above, token)

@@ -1,0 +1,77 @@
+"""The interface of a pool's gate, which `segmented.orders.Gate` implements for threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from segmented.errors import SegmentedError
+    from segmented.models import (
+        AlreadyOpen,
+        Closed,
+        Opened,
+        Order,
+        Refusal,
+        Resized,
+        Restocked,
+        Settled,
+        Superseded,
+        TooFew,
+    )
+
+PoolT_contra = TypeVar("PoolT_contra", contravariant=True)
+GrantT = TypeVar("GrantT")
+AnswerT = TypeVar("AnswerT")
+
+
+class PoolGate(Protocol[PoolT_contra, GrantT]):
+    """What a pool asks its order database. `segmented.orders.Gate` is one."""
+
+    def open_pool(
+        self,
+        pool: PoolT_contra,
+        *,
+        stock: int,
+        segments: int,
+        epoch: int,
+        customer_limit: int | None,
+        profile: str | None,
+    ) -> Opened | AlreadyOpen:
+        """Store the segments' rows, and open the pool."""
+
+    def verified(self, pool: PoolT_contra, ask: Callable[[], AnswerT]) -> AnswerT:
+        """Ask the pool, once it was compared with the database if its server is another one."""
+
+    def grant_order(
+        self, pool: PoolT_contra, order: Order, ask: Callable[[], GrantT | Refusal], *, asked: int | None
+    ) -> GrantT | Refusal:
+        """Ask for a grant, unless the database has decided the order: then return that decision."""
+
+    def confirm_grant(self, grant: GrantT, order: Order) -> Settled:
+        """Store a granted order in the database, and confirm it in the pool."""
+
+    def confirm_order(self, pool: PoolT_contra, order_id: str) -> Settled:
+        """Store a reserved order in the database, and confirm it in the pool."""
+
+    def confirm_orders(self, pool: PoolT_contra, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
+        """Store reserved orders in the database, and confirm them in the pool."""
+
+    def cancel_by_id(self, pool: PoolT_contra, order_id: str, holder_id: str | None) -> Settled | Superseded:
+        """Void an order in the database, and give its units back."""
+
+    def cancel_orders(self, pool: PoolT_contra, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
+        """Void orders in the database, and give their units back."""
+
+    def expire_orders(self, pool: PoolT_contra, limit: int) -> tuple[Settled, ...]:
+        """Void orders whose hold has expired, and give their units back."""
+
+    def restock_pool(self, pool: PoolT_contra, units: int, restock_id: str) -> Restocked | Closed:
+        """Add units to both."""
+
+    def withdraw_pool(self, pool: PoolT_contra, units: int, withdraw_id: str) -> Restocked | TooFew:
+        """Remove free units from both."""
+
+    def resize_pool(self, pool: PoolT_contra, segments: int) -> Resized:
+        """Change the number of segments of both."""

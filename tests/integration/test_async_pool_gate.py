@@ -1,0 +1,210 @@
+"""An async pool with a gate: every call asks or tells its order database, and both sides agree."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from segmented import AsyncPool, AsyncRedisStore, Order, Pool, RedisStore, Reserved, Settled
+from segmented.errors import GrantSuperseded, NotGranted, OrderUnknown, PoolGated, PoolNotGated
+from segmented.models import AlreadyOpen, Opened
+from segmented.orders import AsyncGate, audit_both, connect
+from segmented.stock import AsyncGrant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import TypeAlias
+
+    from segmented.orders import Gate
+    from segmented.servers import ValkeyServer
+
+    Body: TypeAlias = "Callable[[Shop], Coroutine[None, None, None]]"
+    Sell: TypeAlias = "Callable[[Body], None]"
+
+SKU: Final = "mug"
+BUYERS: Final = 60
+
+
+class Shop:
+    """An async pool with its gate, opened with 20 units in two segments."""
+
+    def __init__(self, store: AsyncRedisStore, gate: AsyncGate) -> None:
+        self.gate = gate
+        self.store = store
+        self.pool = AsyncPool(store, SKU, gate=gate)
+
+
+@pytest.fixture
+def sell(valkey: ValkeyServer, gate: Gate, order_database: str) -> Sell:
+    """Run a coroutine with a shop, then compare both sides by a judge of its own: the sync pool and gate."""
+
+    def run(body: Body) -> None:
+        async def main() -> None:
+            async with await AsyncRedisStore.from_url(valkey.url) as store, AsyncGate(connect(order_database)) as its:
+                shop = Shop(store, its)
+                assert isinstance(await shop.pool.open(stock=20, segments=2), Opened)
+                await body(shop)
+
+        asyncio.run(main())
+        with RedisStore.from_url(valkey.url) as store:
+            pool = Pool(store, SKU)
+            report = pool.audit()
+            assert report.is_clean, report.drift
+            both = audit_both(pool, gate)
+            assert both.is_clean, both.differences
+            assert gate.confirmed_units(SKU) == gate.totals(SKU).sold == pool.state().confirmed
+
+    return run
+
+
+def test_an_order_is_stored_at_the_end_of_the_with_statement(sell: Sell, gate: Gate) -> None:
+    async def body(shop: Shop) -> None:
+        async with shop.pool.grant("a", quantity=3) as grant:
+            assert gate.orders(SKU, ["a"]) == {}
+        row = gate.orders(SKU, ["a"])["a"]
+        assert (row.state, row.quantity, row.fence) == ("confirmed", 3, grant.fencing_token)
+        state = await shop.pool.state()
+        assert (state.confirmed, state.available) == (3, 17)
+
+    sell(body)
+
+
+def test_a_body_that_raises_voids_the_order_and_gives_its_units_back(sell: Sell, gate: Gate) -> None:
+    async def body(shop: Shop) -> None:
+        with pytest.raises(ZeroDivisionError):
+            async with shop.pool.grant("a", quantity=3):
+                1 / 0  # noqa: B018  # the body's error
+        assert gate.orders(SKU, ["a"])["a"].state == "void"
+        assert (await shop.pool.state()).available == 20
+
+    sell(body)
+
+
+def test_a_body_does_not_run_for_a_sold_order(sell: Sell, gate: Gate) -> None:
+    async def body(shop: Shop) -> None:
+        gate.confirm(order_id="a", sku=SKU, segment=0, quantity=1, epoch=1)  # and the pool was not told
+        with pytest.raises(NotGranted, match="confirmed"):
+            async with shop.pool.grant("a"):
+                pytest.fail("the body ran")
+
+    sell(body)
+
+
+def test_an_overtaken_grant_stores_nothing_and_its_order_is_granted_again(sell: Sell, gate: Gate) -> None:
+    async def body(shop: Shop) -> None:
+        brief = AsyncPool(shop.store, SKU, ttl=0.001, gate=shop.gate)
+        first = await brief.grant("a")
+        assert isinstance(first, AsyncGrant)
+        gate.confirm(
+            order_id="b", sku=SKU, segment=first.segment, quantity=1, epoch=1, fence=first.fencing_token + 10**9
+        )
+        with pytest.raises(GrantSuperseded):
+            await first.confirm()
+        async with brief.grant("a") as again:
+            assert again.fencing_token > first.fencing_token + 10**9
+        assert isinstance(await shop.pool.grant("b"), Settled)
+
+    sell(body)
+
+
+def test_reserved_orders_are_stored_when_they_are_confirmed(sell: Sell, gate: Gate) -> None:
+    async def body(shop: Shop) -> None:
+        assert isinstance(await shop.pool.reserve(Order("a", 2, "ann")), Reserved)
+        assert (await shop.pool.confirm("a")).state == "confirmed"
+        assert (await shop.pool.confirm("a")).replay
+        await shop.pool.reserve_many([Order("b"), Order("c", 3)])
+        settled = await shop.pool.cancel("c")
+        assert isinstance(settled, Settled)
+        assert (settled.state, gate.orders(SKU, ["c"])["c"].state) == ("cancelled", "void")
+        answers = await shop.pool.confirm_many(["b", "nobody's"])
+        assert [type(one) for one in answers] == [Settled, OrderUnknown]
+        assert gate.orders(SKU, ["a"])["a"].customer_id == "ann"
+
+    sell(body)
+
+
+def test_changes_reach_both_sides(sell: Sell, gate: Gate) -> None:
+    async def body(shop: Shop) -> None:
+        await shop.pool.restock(10, restock_id="r")
+        await shop.pool.withdraw(5, withdraw_id="w")
+        await shop.pool.resize(4)
+        assert isinstance(await shop.pool.open(stock=20, segments=2), AlreadyOpen)
+        assert (gate.totals(SKU).quota, (await shop.pool.state()).segment_count) == (25, 4)
+
+    sell(body)
+
+
+def test_expired_holds_are_voided(sell: Sell, gate: Gate) -> None:
+    async def body(shop: Shop) -> None:
+        short = AsyncPool(shop.store, SKU, ttl=0.001, hold=0.001, gate=shop.gate)
+        await short.reserve(Order("a", 4))
+        ended: list[Settled] = []
+        while not ended:
+            ended += await short.expire()
+        assert [(one.order_id, one.state) for one in ended] == [("a", "expired")]
+        assert gate.orders(SKU, ["a"])["a"].state == "void"
+
+    sell(body)
+
+
+def test_many_buyers_at_once_sell_exactly_the_stock(sell: Sell, gate: Gate) -> None:
+    async def body(shop: Shop) -> None:
+        async def buy(number: int) -> bool:
+            try:
+                async with shop.pool.grant(f"o-{number}", timeout=30):
+                    await asyncio.sleep(0)
+            except NotGranted:
+                return False
+            return True
+
+        bought = await asyncio.gather(*(buy(number) for number in range(BUYERS)))
+        assert (sum(bought), gate.confirmed_units(SKU)) == (20, 20)
+
+    sell(body)
+
+
+def test_cancelled_buyers_leave_no_segment_locked_and_can_buy_again(sell: Sell) -> None:
+    async def body(shop: Shop) -> None:
+        async def buy(number: int) -> None:
+            async with shop.pool.grant(f"o-{number}", timeout=30):
+                await asyncio.sleep(0)
+
+        buyers = [asyncio.create_task(buy(number)) for number in range(BUYERS)]
+        for number, buyer in enumerate(buyers):
+            if number % 3 == 0:
+                await asyncio.sleep(0.001)
+            buyer.cancel()
+        await asyncio.gather(*buyers, return_exceptions=True)
+        for number in range(BUYERS):  # each again, long before a lease ends
+            with suppress(NotGranted):
+                async with shop.pool.grant(f"o-{number}", timeout=1):
+                    pass
+        state = await shop.pool.state()
+        assert (state.reserved, state.confirmed + state.available) == (0, 20)
+
+    sell(body)
+
+
+def test_a_pool_without_its_gate_refuses(sell: Sell) -> None:
+    async def body(shop: Shop) -> None:
+        bare = AsyncPool(shop.store, SKU)
+        await bare.reserve("a")
+        with pytest.raises(PoolGated):
+            await bare.confirm("a")
+        other = AsyncPool(shop.store, "cup", gate=shop.gate)
+        await AsyncPool(shop.store, "cup").open(stock=3, segments=1)
+        with pytest.raises(PoolNotGated):
+            await other.grant("b")
+        await shop.pool.cancel("a")
+
+    sell(body)
+
+
+def test_the_gate_is_shown_without_secrets(sell: Sell) -> None:
+    async def body(shop: Shop) -> None:
+        assert repr(shop.pool) == f"AsyncPool('mug', {shop.store!r}, gate=Async{shop.gate.gate!r})"
+
+    sell(body)

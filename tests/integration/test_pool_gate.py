@@ -1,0 +1,283 @@
+"""A pool with a gate: every call asks or tells its order database, and both sides agree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from sqlalchemy import text
+
+from segmented import Closed, Order, Pool, RedisStore, Reserved, Settled, SoldOut, protocol as op
+from segmented.errors import (
+    ChangeGated,
+    GrantSuperseded,
+    NotGranted,
+    OrderMismatch,
+    OrderUnknown,
+    PoolGated,
+    PoolNotGated,
+)
+from segmented.models import AlreadyOpen, Opened
+from segmented.orders import Gate, audit_both, connect, rebuild, take_order
+from segmented.stock import Grant
+from segmented.stock.outbox import Outbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from segmented.servers import ValkeyServer
+
+SKU: Final = "mug"
+
+
+@pytest.fixture
+def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
+    with RedisStore.from_url(valkey.url) as store:
+        yield store
+
+
+@pytest.fixture
+def pool(store: RedisStore, gate: Gate) -> Pool:
+    pool = Pool(store, SKU, gate=gate, outbox=Outbox(publish_after=600))
+    assert isinstance(pool.open(stock=20, segments=2), Opened)
+    return pool
+
+
+@pytest.fixture
+def sold(order_database: str) -> Iterator[Callable[[], tuple[int, int]]]:
+    """Read the confirmed orders and their units with plain SQL."""
+    engine = connect(order_database, pool_size=1)
+
+    def read() -> tuple[int, int]:
+        with engine.connect() as connection:
+            statement = text(
+                "SELECT count(*), coalesce(sum(quantity), 0) FROM segmented_orders WHERE state = 'confirmed'"
+            )
+            count, units = connection.execute(statement).one()
+            return int(count), int(units)
+
+    yield read
+    engine.dispose()
+
+
+def check(pool: Pool, gate: Gate, *, confirmed: int, available: int, reserved: int = 0) -> None:
+    """The pool agrees with its ledger and with the database."""
+    state = pool.state()
+    assert (state.confirmed, state.available, state.reserved) == (confirmed, available, reserved)
+    report = pool.audit()
+    assert report.is_clean, report.drift
+    both = audit_both(pool.plain, gate)
+    assert both.is_clean, both.differences
+
+
+# --- selling ---
+
+
+def test_an_order_is_stored_at_the_end_of_the_with_statement(
+    pool: Pool, gate: Gate, sold: Callable[[], tuple[int, int]]
+) -> None:
+    with pool.grant("a", quantity=3) as grant:
+        assert isinstance(grant, Grant)
+        assert sold() == (0, 0)
+    assert sold() == (1, 3)
+    row = gate.orders(SKU, ["a"])["a"]
+    assert (row.segment, row.fence, row.epoch) == (grant.segment, grant.fencing_token, 1)
+    check(pool, gate, confirmed=3, available=17)
+
+
+def test_a_body_that_raises_voids_the_order_and_gives_its_units_back(pool: Pool, gate: Gate) -> None:
+    with pytest.raises(ZeroDivisionError), pool.grant("a", quantity=3):
+        1 / 0  # noqa: B018  # the body's error
+    assert gate.orders(SKU, ["a"])["a"].state == "void"
+    check(pool, gate, confirmed=0, available=20)
+    answer = pool.grant("a", quantity=3)
+    assert isinstance(answer, Settled)
+    assert answer.state == "cancelled"
+
+
+def test_a_body_does_not_run_for_a_sold_order(pool: Pool, gate: Gate) -> None:
+    with pool.grant("a"):
+        pass
+    with pytest.raises(NotGranted, match="confirmed"), pool.grant("a"):
+        pytest.fail("the body ran again")
+    gate.confirm(order_id="b", sku=SKU, segment=0, quantity=1, epoch=1)  # and the pool was not told
+    answer = pool.grant("b")
+    assert isinstance(answer, Settled)
+    assert answer.state == "confirmed"
+    check(pool, gate, confirmed=2, available=18)
+
+
+def test_an_overtaken_grant_stores_nothing_and_its_order_is_granted_again(
+    pool: Pool, gate: Gate, sold: Callable[[], tuple[int, int]]
+) -> None:
+    first = Pool(pool.store, SKU, gate=gate, ttl=0.001).grant("a")
+    assert isinstance(first, Grant)
+    gate.confirm(order_id="b", sku=SKU, segment=first.segment, quantity=1, epoch=1, fence=first.fencing_token + 10**9)
+    with pytest.raises(GrantSuperseded):
+        first.confirm()
+    assert sold() == (1, 1)
+    with first.pool.grant("a") as again:
+        assert again.fencing_token > first.fencing_token + 10**9
+    assert sold() == (2, 2)
+
+
+def test_a_reserved_order_is_stored_when_it_is_confirmed(
+    pool: Pool, gate: Gate, sold: Callable[[], tuple[int, int]]
+) -> None:
+    reserved = pool.reserve(Order("a", 2, "ann"))
+    assert isinstance(reserved, Reserved)
+    settled = pool.confirm("a")
+    assert (settled.state, settled.replay) == ("confirmed", False)
+    assert (pool.confirm("a").replay, sold()) == (True, (1, 2))
+    assert gate.orders(SKU, ["a"])["a"].customer_id == "ann"
+    check(pool, gate, confirmed=2, available=18)
+
+
+def test_many_orders_are_stored_each_as_if_alone(pool: Pool, gate: Gate) -> None:
+    pool.reserve_many([Order("a"), Order("b", 2), Order("c", 3)])
+    pool.cancel("c")
+    answers = pool.confirm_many(["a", "nobody's", "b", "c"])
+    assert [one.state if isinstance(one, Settled) else type(one) for one in answers] == [
+        "confirmed",
+        OrderUnknown,
+        "confirmed",
+        "cancelled",
+    ]
+    again = [one.state for one in pool.cancel_many(["a", "c"]) if isinstance(one, Settled)]
+    assert again == ["confirmed", "cancelled"]
+    check(pool, gate, confirmed=3, available=17)
+
+
+def test_a_cancelled_order_is_void_and_can_never_be_stored(pool: Pool, gate: Gate) -> None:
+    pool.reserve(Order("a", 2))
+    settled = pool.cancel("a")
+    assert isinstance(settled, Settled)
+    assert (settled.state, gate.orders(SKU, ["a"])["a"].state) == ("cancelled", "void")
+    assert pool.confirm("a").state == "cancelled"
+    check(pool, gate, confirmed=0, available=20)
+
+
+def test_a_queued_order_can_be_cancelled(pool: Pool, gate: Gate) -> None:
+    queue = Pool(pool.store, SKU, gate=gate, outbox=Outbox(decides="in the worker"))
+    queue.submit(Order("a", 2))
+    settled = queue.cancel("a")
+    assert isinstance(settled, Settled)
+    assert (settled.state, gate.orders(SKU, ["a"])["a"].state) == ("cancelled", "void")
+    check(pool, gate, confirmed=0, available=20)
+
+
+def test_unknown_orders_are_unknown(pool: Pool, gate: Gate) -> None:
+    with pytest.raises(OrderUnknown):
+        pool.confirm("nobody's")
+    with pytest.raises(OrderUnknown):
+        pool.cancel("nobody's")
+    check(pool, gate, confirmed=0, available=20)
+
+
+def test_an_order_that_only_the_database_knows_gets_its_answer(pool: Pool, gate: Gate) -> None:
+    gate.void(order_id="a", sku=SKU, quantity=1)
+    assert pool.confirm("a").state == "cancelled"
+    settled = pool.cancel("a")
+    assert isinstance(settled, Settled)
+    assert (settled.state, settled.replay) == ("cancelled", True)
+
+
+def test_an_id_with_other_content_is_refused_and_keeps_no_units(pool: Pool, gate: Gate) -> None:
+    gate.void(order_id="a", sku=SKU, quantity=5)
+    pool.reserve(Order("a", 2))
+    with pytest.raises(OrderMismatch, match="quantity 5 is stored, 2 was given"):
+        pool.confirm("a")
+    check(pool, gate, confirmed=0, available=20)
+
+
+def test_expired_holds_are_voided_and_their_units_go_back(store: RedisStore, gate: Gate) -> None:
+    short = Pool(store, SKU, ttl=0.001, hold=0.001, gate=gate)
+    short.open(stock=20, segments=2)
+    short.reserve(Order("a", 4))
+    ended: list[Settled] = []
+    while not ended:
+        ended += short.expire()
+    assert [(one.order_id, one.state) for one in ended] == [("a", "expired")]
+    check(short, gate, confirmed=0, available=20)
+
+
+# --- changes of stock ---
+
+
+def test_changes_reach_both_sides(pool: Pool, gate: Gate) -> None:
+    pool.restock(10, restock_id="r")
+    pool.withdraw(5, withdraw_id="w")
+    pool.resize(4)
+    totals = gate.totals(SKU)
+    assert (totals.quota, len(totals.segments), pool.state().segment_count) == (25, 4, 4)
+    check(pool, gate, confirmed=0, available=25)
+    pool.close()
+    assert isinstance(pool.grant("late"), Closed)
+
+
+def test_opening_again_changes_nothing(pool: Pool, gate: Gate) -> None:
+    assert isinstance(pool.open(stock=20, segments=2), AlreadyOpen)
+    assert gate.totals(SKU).quota == 20
+
+
+# --- with and without ---
+
+
+def test_a_gated_pool_without_its_gate_refuses_each_call(pool: Pool) -> None:
+    bare = pool.plain
+    with pool.grant("sold"):
+        pass
+    pool.reserve("a")
+    with pytest.raises(PoolGated), bare.grant("b"):
+        pass
+    for call in (lambda: bare.confirm("a"), lambda: bare.cancel("a"), bare.expire):
+        with pytest.raises(PoolGated):
+            call()
+    for change in (
+        lambda: bare.restock(1, restock_id="r"),
+        lambda: bare.withdraw(1, withdraw_id="w"),
+        lambda: bare.resize(3),
+    ):
+        with pytest.raises(ChangeGated):
+            change()
+    assert (pool.state().confirmed, pool.state().stocked) == (1, 20)
+
+
+def test_a_gate_over_a_pool_without_one_is_refused(store: RedisStore, gate: Gate) -> None:
+    bare = Pool(store, "cup")
+    bare.open(stock=3, segments=1)
+    gated = Pool(store, "cup", gate=gate)
+    bare.reserve("a")
+    for call in (
+        lambda: gated.grant("b"),
+        lambda: gated.confirm("a"),
+        lambda: gated.cancel("a"),
+        lambda: gated.restock(1, restock_id="r"),
+        lambda: gated.resize(2),
+    ):
+        with pytest.raises(PoolNotGated):
+            call()
+    assert bare.confirm("a").state == "confirmed"
+
+
+def test_the_functions_take_a_pool_with_a_gate_too(pool: Pool, gate: Gate) -> None:
+    settled = take_order(pool, gate, Order("a"), timeout=5)
+    assert isinstance(settled, Settled)
+    assert settled.state == "confirmed"
+    check(pool, gate, confirmed=1, available=19)
+
+
+def test_a_frozen_pool_sells_on_after_a_rebuild(pool: Pool, gate: Gate, sold: Callable[[], tuple[int, int]]) -> None:
+    with pool.grant("a", quantity=5):
+        pass
+    pool.store.execute(op.FreezePool(SKU, 1))
+    rebuild(pool, gate)
+    with pool.grant("b", quantity=15):
+        pass
+    assert isinstance(pool.grant("c"), SoldOut)
+    assert sold() == (2, 20)
+    check(pool, gate, confirmed=20, available=0)
+
+
+def test_the_gate_is_shown_without_secrets(pool: Pool, gate: Gate) -> None:
+    assert repr(pool) == f"Pool('mug', {pool.store!r}, gate={gate!r})"
