@@ -194,9 +194,9 @@ class PoolGated(StoreRefused):
     def __init__(self, sku: str, order_id: str | None, verb: str = "void") -> None:
         """Create the error with the pool, the order, or None for all that are due, and what the database must do."""
         it = "what is due" if order_id is None else f"order {order_id!r}"
-        by = "cancel_order(pool, gate, order)" if verb == "void" else "take_order, or finish_reserved for a reservation"
-        by = "expire_voided(pool, gate)" if order_id is None else by
-        super().__init__(f"pool {sku!r} is gated: its order database must {verb} {it} first; use segmented.orders.{by}")
+        by = "expire_voided(pool, gate)" if order_id is None else "cancel_order" if verb == "void" else "take_order"
+        use = f"use Pool(store, sku, gate=gate), or segmented.orders.{by}"
+        super().__init__(f"pool {sku!r} is gated: its order database must {verb} {it} first; {use}")
         self.sku = sku
         self.order_id = order_id
 
@@ -206,7 +206,7 @@ class ChangeGated(PoolGated):
 
     def __init__(self, sku: str, change: str) -> None:
         """Create the error with the pool and the change, as a verb."""
-        how = f"{change} it by segmented.orders.{change}_gated, which tells its order database"
+        how = f"use Pool(store, sku, gate=gate) to {change} it, or segmented.orders.{change}_gated"
         SegmentedError.__init__(self, f"pool {sku!r} is gated: {how}")
         self.sku = sku
         self.order_id = None

@@ -123,7 +123,7 @@ def test_the_end_of_the_body_does_not_confirm_in_a_gated_pool(waiting_side: Side
     pool.open(stock=8, segments=2, gated=True)
     sentence = (
         rf"^pool '{pool.sku}' is gated: its order database must store order 'a' first; use "
-        r"segmented.orders.take_order, or finish_reserved for a reservation$"
+        r"Pool\(store, sku, gate=gate\), or segmented.orders.take_order$"
     )
     with pytest.raises(PoolGated, match=sentence), granted(pool, "a", quantity=3) as grant:
         pass
@@ -140,7 +140,7 @@ def test_a_failed_cancel_is_noted_on_the_bodys_error(waiting_side: Side) -> None
         _ = 1 // 0
     reason = (
         f"pool {pool.sku!r} is gated: its order database must void order 'a' first; use "
-        "segmented.orders.cancel_order(pool, gate, order)"
+        "Pool(store, sku, gate=gate), or segmented.orders.cancel_order"
     )
     assert caught.value.__notes__ == [f"and the order could not be cancelled: {reason}"]
     assert totals(pool) == (7, 1, 0)

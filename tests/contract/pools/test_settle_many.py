@@ -145,8 +145,8 @@ def test_a_gated_pool_confirms_only_what_was_stored(shop: Shop) -> None:
     assert isinstance(refused, PoolGated)
     assert isinstance(again, PoolGated)
     assert str(refused) == (
-        f"pool '{shop.sku}' is gated: its order database must store order 'a' first; use segmented.orders.take_order, "
-        "or finish_reserved for a reservation"
+        f"pool '{shop.sku}' is gated: its order database must store order 'a' first; use Pool(store, sku, "
+        "gate=gate), or segmented.orders.take_order"
     )
     assert isinstance(unknown, OrderUnknown)
     assert (shop.totals(), len(shop.ledger())) == ((6, 3, 0), 3)
