@@ -25,7 +25,7 @@ from segmented.models.pools import EpochEnded
 from segmented.orders import answers
 from segmented.orders.forgetting import may_have_forgotten
 from segmented.orders.tables import VOID
-from segmented.orders.verifying import when_verified
+from segmented.orders.verifying import compare_once, freeze_if_behind, when_verified
 from segmented.plans import run_sync
 from segmented.stock import Grant
 from segmented.stock.plans import due_plan
@@ -66,9 +66,10 @@ def take_order(
     If a later grant of the segment reached the database first, the segment is freed at once and granted again with a
     higher token. `body` has run by then, so this raises GrantSuperseded with the units still reserved, and the caller
     decides; with `repeat_body`, or without a body, the call goes on by itself, up to 10 times. Raises PoolFrozen if the
-    database shows that the pool lost changes, which this call asks it after a restart or failover of the pool's server.
+    database shows that the pool lost changes. This call asks it about that after a restart or failover of the pool's
+    server, and if it is the first one of its store and pool.
     """
-    _require_gated(pool)
+    _require_gated(pool, gate)
     epoch = pool.epoch()
     before = decided_before(pool, gate, order, epoch)
     if before is not None:
@@ -135,7 +136,7 @@ def _stored(pool: Pool, gate: Gate, order: Order, grant: Grant) -> answers.Confi
 
 def finish_reserved(pool: Pool, gate: Gate, order: Order, reserved: Reserved) -> Settled:
     """Store a reserved order in the database and confirm it: the path without a lock. Safe to repeat."""
-    _require_gated(pool)
+    _require_gated(pool, gate)
     decided = gate.confirm(
         order_id=order.order_id,
         sku=pool.sku,
@@ -275,7 +276,9 @@ def tell_pool(
     match decided:
         case answers.Confirmed(replay):
             answer = _confirmed(pool, gate, order, epoch, holder_id, is_asked=replay)
-            return _settled(pool, order, answer, expected="confirmed")
+            settled = _settled(pool, order, answer, expected="confirmed")
+            freeze_if_behind(pool, epoch, decided.sequence, (settled,))
+            return settled
         case answers.Voided():
             return _settled(pool, order, _cancel(pool, gate, order))
         case answers.SoldOut(total, sold):  # the pool has units that were sold: they must never be granted again
@@ -328,9 +331,10 @@ def _asked(order: Order, taken: int) -> int | None:
     return order.quantity if taken != order.quantity else None
 
 
-def _require_gated(pool: Pool) -> None:
+def _require_gated(pool: Pool, gate: Gate) -> None:
     if not pool.is_gated() and not pool.is_gated(again=True):
         raise PoolNotGated(pool.sku)
+    compare_once(pool, gate)
 
 
 def _cancel(pool: Pool, gate: Gate, order: Order) -> Settled | Superseded:
