@@ -245,16 +245,14 @@ class ChangeDiverged(StockError):
 class PoolFrozen(StockError):
     """The stock's server lost acknowledged changes of the pool: only reads and the audit go on until it is mended."""
 
-    def __init__(self, sku: str, found: tuple[int, int], seen: tuple[int, int]) -> None:
-        """Create the error with the pool, and the epoch and sequence number that are there and that were seen."""
+    def __init__(self, sku: str, found: tuple[int, int], seen: tuple[int, int], missing: str | None = None) -> None:
+        """Create the error with the pool, the epoch and sequence number found and seen, and the key that is gone."""
+        lost = f"change {seen[1]} of epoch {seen[0]} was seen" if missing is None else f"its key {missing!r} is gone"
         super().__init__(
             f"pool {sku!r} is frozen: it lost acknowledged changes. It is at change {found[1]} of epoch {found[0]}, "
-            f"and change {seen[1]} of epoch {seen[0]} was seen. With an order database run "
-            f"'segmented pool rebuild', without one 'segmented pool thaw'"
+            f"and {lost}. With an order database run 'segmented pool rebuild', without one 'segmented pool thaw'"
         )
-        self.sku = sku
-        self.found = found
-        self.seen = seen
+        self.sku, self.found, self.seen, self.missing = sku, found, seen, missing
 
 
 class LayoutUnknown(StockError):

@@ -171,6 +171,10 @@ def frozen_lines(state: PoolState) -> Iterator[str]:
         if one.frozen is not None:
             epoch, sequence = one.frozen
             is_ahead = one.frozen >= (one.epoch, one.sequence)
+            if one.frozen == (one.epoch, one.sequence):
+                what = "one of its keys is gone, or its order database knows of more"
+                yield f"frozen: {shown(one.sku)} is at change {sequence} of epoch {epoch}, and {what}"
+                continue
             yield (
                 f"frozen: {shown(one.sku)} is at change {one.sequence} of epoch {one.epoch}, and "
                 f"{'' if is_ahead else 'another '}change {sequence} of epoch {epoch} was acknowledged: "

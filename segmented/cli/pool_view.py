@@ -34,6 +34,8 @@ FOLDED_HEADS: Final = ("segments", "units", "least", "most", "empty")
 def condition(state: PoolState) -> str:
     """Return whether the pool sells, in a few words."""
     if state.frozen is not None:
+        if state.frozen == (state.epoch, state.sequence):
+            return f"frozen at change {state.sequence} of epoch {state.epoch}"
         return f"frozen, change {state.frozen[1]} of epoch {state.frozen[0]} is lost"
     if state.is_closed:
         return "closed"

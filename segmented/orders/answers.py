@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from segmented.errors import StockError
@@ -40,6 +40,8 @@ class Confirmed:
 
     replay: bool
     """True if it was already confirmed: nothing changed."""
+    sequence: int = field(default=0, compare=False)
+    """The pool's highest change that the segment's row knows of in this epoch; 0 for a replay."""
 
 
 @dataclass(frozen=True, slots=True)

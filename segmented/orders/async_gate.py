@@ -15,7 +15,7 @@ from segmented.errors import PoolUnverified
 from segmented.models import Settled
 from segmented.orders import sale
 from segmented.orders.gate import Gate
-from segmented.orders.verifying import verify
+from segmented.orders.verifying import compare_once, is_compared, verify
 from segmented.plans.tasks import to_the_end
 
 if TYPE_CHECKING:
@@ -63,10 +63,13 @@ class AsyncGate:
 
     async def verified(self, pool: AsyncPool, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
         """Ask the pool; compare it with the database first if its server is another one than before."""
+        beside = pool.in_threads()
+        if not is_compared(beside):
+            await self._run(compare_once, beside, self.gate)
         try:
             return await ask()
         except PoolUnverified:
-            await self._run(verify, pool.in_threads(), self.gate)
+            await self._run(verify, beside, self.gate)
         return await ask()
 
     async def grant_order(
@@ -144,4 +147,4 @@ class AsyncGate:
 
 
 def _asked(pool: Pool, gate: Gate, order: Order, *, asked: int | None) -> Settled | sale.Asked:
-    return sale.ask_first(sale.gated(pool), gate, order, asked=asked)
+    return sale.ask_first(sale.gated(pool, gate), gate, order, asked=asked)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def finish_by_id(pool: Pool, gate: OrderDatabase, order_id: str) -> Settled:
     """Store a reserved order of which only the id is known, and confirm it. Safe to repeat. Raises OrderUnknown."""
-    pool = gated(pool)
+    pool = gated(pool, gate)
     for _ in range(REBUILDS_MAX):
         epoch, record = pool.epoch(), record_of(pool, gate, order_id)
         if record is None:
@@ -37,7 +37,7 @@ def finish_by_id(pool: Pool, gate: OrderDatabase, order_id: str) -> Settled:
 
 def cancel_by_id(pool: Pool, gate: OrderDatabase, order_id: str, holder_id: str | None) -> Settled | Superseded:
     """Void an order of which only the id is known, and return its units. With a holder id only while that has it."""
-    pool = gated(pool)
+    pool = gated(pool, gate)
     record = record_of(pool, gate, order_id)
     if record is None:
         return _known_to(gate, pool, order_id) or _cancelled_in_queue(pool, gate, order_id)

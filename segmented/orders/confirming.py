@@ -61,8 +61,9 @@ class Confirming:
     def confirm(self, connection: Connection, claim: Claim) -> ConfirmAnswer:
         """Confirm one order in a transaction of its own. Raises OrderMismatch."""
         try:
-            if self._statements.confirm_alone(connection, given_values(claim)):
-                return Confirmed(replay=False)
+            sequence = self._statements.confirm_alone(connection, given_values(claim))
+            if sequence is not None:
+                return Confirmed(replay=False, sequence=sequence)
             return self._look(connection, claim) or self._confirm_at_tail(connection, claim)
         except IntegrityError as error:
             return self._fate(connection, claim, error)
@@ -76,7 +77,7 @@ class Confirming:
             connection.rollback()
             connection.exec_driver_sql(self._statements.begin)
             try:
-                if self._statements.confirm(connection, given_values(claim)):
+                if self._statements.confirm(connection, given_values(claim)) is not None:
                     return Confirmed(replay=False)
             except IntegrityError as error:
                 return self._fate(connection, claim, error)
@@ -106,11 +107,12 @@ class Confirming:
         if answer is not None:
             connection.rollback()
             return answer
-        if not self._statements.confirm(connection, given_values(claim)):
+        sequence = self._statements.confirm(connection, given_values(claim))
+        if sequence is None:
             message = f"segment {claim.segment} of {claim.sku!r} refused {claim.order.order_id!r} with room for it"
             raise StoreRefused(message)
         connection.commit()
-        return Confirmed(replay=False)
+        return Confirmed(replay=False, sequence=sequence)
 
     def _make_room(self, connection: Connection, claim: Claim) -> None:
         """Move quota; the next attempt finds what has become of the order."""

@@ -96,7 +96,7 @@ class _Books:
                 return None
             self._move_quota(claim)
         self._take(claim)
-        return Confirmed(replay=False)
+        return Confirmed(replay=False, sequence=self.rows[claim.segment].sequence)
 
     def _standing(self, claim: Claim) -> Standing:
         order = self._orders.get(claim.order.order_id)

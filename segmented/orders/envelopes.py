@@ -38,7 +38,7 @@ from segmented.orders.envelope_report import EnvelopeReport
 from segmented.orders.forgetting import may_have_forgotten
 from segmented.orders.sale import REBUILDS_MAX, tell_pool
 from segmented.orders.standing import claim_of
-from segmented.orders.verifying import when_verified
+from segmented.orders.verifying import freeze_if_behind, when_verified
 from segmented.orders.work_terms import (
     DEFAULT_TERMS,
     LATER,
@@ -96,7 +96,7 @@ def take_envelope(
         return envelope.refuse_gate(ids)
     try:
         envelope.work(ids, step)
-    except StoreUnavailable as error:  # it may be back, and must learn that the orders did not fail
+    except (StoreUnavailable, DatabaseUnavailable) as error:  # either may be back, and the orders did not fail
         envelope.give_up(ids, error)
     except POOLS_TROUBLE as error:
         if not envelope.begun:
@@ -112,10 +112,13 @@ class _Envelope:
     def __init__(self, pool: Pool, gate: OrderDatabase | None, terms: WorkTerms) -> None:
         self._pool = pool
         self._gate = gate
+        self.has_gate = gate is not None
         self._terms = terms
         self.begun: dict[str, BegunOrder] = {}
         self._failed: dict[str, tuple[str, bool, float]] = {}
         """Order id -> why it failed, whether that counts, and seconds until the next try."""
+        self._sequence = 0
+        """The pool's highest change that the database knew of when it confirmed the orders."""
         self._left: tuple[str, ...] = ()
         """Orders whose step failed; kept until they are put off, or another worker would count them again."""
         self._until = 0.0
@@ -130,13 +133,6 @@ class _Envelope:
     def _holder_id(self) -> str:
         """Return this worker's id for this message; most orders are confirmed without it."""
         return uuid4().hex
-
-    # --- the steps ---
-
-    @property
-    def has_gate(self) -> bool:
-        """Return whether this worker has the order database."""
-        return self._gate is not None
 
     def refuse_gate(self, ids: Sequence[str]) -> EnvelopeReport:
         """Put off orders that this worker cannot decide."""
@@ -304,6 +300,7 @@ class _Envelope:
             for order_id in confirmed:
                 self._fail(self.begun[order_id], error)
             return
+        freeze_if_behind(self._pool, self.begun[confirmed[0]].epoch, self._sequence, answers_now)
         for order_id, answer in zip(confirmed, answers_now, strict=True):
             if isinstance(answer, EpochEnded) and self._gate is not None:
                 self._tell(self._gate, self.begun[order_id], answers.Confirmed(replay=True))
@@ -323,6 +320,7 @@ class _Envelope:
         for order, answer in zip(begun, gate.confirm_many([claim_of(sku, order) for order in begun]), strict=True):
             if isinstance(answer, answers.Confirmed) and not (answer.replay and self._may_be_decided(order)):
                 confirmed.append(order.order.order_id)
+                self._sequence = max(self._sequence, answer.sequence)
             else:
                 self._tell(gate, order, answer)
         return tuple(confirmed)

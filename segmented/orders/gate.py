@@ -58,7 +58,7 @@ class Gate(OrderDatabase):
         self, pool: Pool, order: Order, ask: Callable[[], Grant | Refusal], *, asked: int | None
     ) -> Grant | Refusal:
         """Ask for a grant, unless the database has decided the order: then the answer is that decision."""
-        pool = sale.gated(pool)
+        pool = sale.gated(pool, self)
         known = sale.ask_first(pool, self, order, asked=asked)
         if isinstance(known, Settled):
             return known

@@ -51,10 +51,10 @@ class PostgresStatements:
         connection.exec_driver_sql(self.begin)
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
 
-    def confirm(self, connection: Connection, values: dict[str, Any]) -> bool:
+    def confirm(self, connection: Connection, values: dict[str, Any]) -> int | None:
         """Take the units and insert the order. An order that has a row raises IntegrityError and changes nothing."""
         text = self._confirm if values["given_fence"] is None else self._confirm_fenced
-        return connection.exec_driver_sql(text, values).rowcount == 1
+        return connection.exec_driver_sql(text, values).scalar()
 
     confirm_alone = confirm
 
@@ -99,10 +99,11 @@ class PostgresStatements:
 
 def _confirm(*, fenced: bool) -> Insert:
     """Build the insert that finds a row to insert only if the update in its WITH clause moved one."""
-    moved = take_units(fenced=fenced).returning(segments.c.segment).cte("moved")
+    moved = take_units(fenced=fenced).returning(segments.c.segment, segments.c.sequence).cte("moved")
     replaced = {orders.c.state: STATE_CONFIRMED, orders.c.segment: moved.c.segment}
     columns = [replaced.get(column, given(column)) for column in ORDER_COLUMNS]
-    return insert(orders).from_select(ORDER_COLUMNS, select(*columns).select_from(moved), include_defaults=False)
+    inserted = insert(orders).from_select(ORDER_COLUMNS, select(*columns).select_from(moved), include_defaults=False)
+    return inserted.returning(select(moved.c.sequence).scalar_subquery())
 
 
 def _store_many() -> Insert:

@@ -34,6 +34,8 @@ from segmented.orders.recounting import is_drifted, recount
 from segmented.orders.stocking import Change
 from segmented.orders.tables import WITHDRAWN
 from segmented.orders.verifying import opened_totals, verify
+from segmented.plans import run_sync
+from segmented.stock.thawing import held_again_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,6 +102,7 @@ def _rebuilt(pool: Pool, gate: OrderDatabase, state: PoolState) -> Thawed | None
     stocked = rows.quota - _withdrawn_already(pool, gate, rows.quota - rows.sold, epoch)
     last = op.ThawPool(pool.sku, epoch, rows.sold, stocked, is_stored=True)
     with suppress(PoolNotFrozen):  # another rebuild opened it
+        run_sync(held_again_plan(last, state), pool.store)
         for decided in _decided(pool, gate):
             pool.store.execute(replace(last, decided=decided, is_last=False))
         for voided in _voided(pool, gate, stocked - rows.sold):

@@ -27,7 +27,7 @@ from segmented.models.pools import EpochEnded
 from segmented.orders import answers
 from segmented.orders.decided import asks_first, decided_before, decided_in, ended_before
 from segmented.orders.forgetting import may_have_forgotten
-from segmented.orders.verifying import when_verified
+from segmented.orders.verifying import compare_once, freeze_if_behind, when_verified
 from segmented.plans import run_sync
 from segmented.stock import Grant
 from segmented.stock.grant import GrantState
@@ -71,9 +71,10 @@ def take_order(
     If a later grant of the segment reached the database first, the segment is freed at once and granted again with a
     higher token. `body` has run by then, so this raises GrantSuperseded with the units still reserved, and the caller
     decides; with `repeat_body`, or without a body, the call goes on by itself, up to 10 times. Raises PoolFrozen if the
-    database shows that the pool lost changes, which this call asks it after a restart or failover of the pool's server.
+    database shows that the pool lost changes. This call asks it about that after a restart or failover of the pool's
+    server, and if it is the first one of its store and pool.
     """
-    pool = gated(pool)
+    pool = gated(pool, gate)
     known = ask_first(pool, gate, order, asked=order.quantity if partial else None, always=body is not None)
     if isinstance(known, Settled):
         return known
@@ -186,7 +187,7 @@ def finish_reserved(pool: Pool, gate: OrderDatabase, order: Order, reserved: Res
 
     Raises OrderMismatch if the database knows the id with other content; the reserved units are returned then.
     """
-    pool = gated(pool)
+    pool = gated(pool, gate)
     decided = stored(pool, gate, order, reserved, fence=None)
     return tell_pool(pool, gate, order, decided, epoch=reserved.epoch)
 
@@ -279,7 +280,9 @@ def tell_pool(
     match decided:
         case answers.Confirmed(replay):
             answer = _confirmed(pool, gate, order, epoch, holder_id, is_asked=replay)
-            return _settled(pool, order, answer, expected="confirmed")
+            settled = _settled(pool, order, answer, expected="confirmed")
+            freeze_if_behind(pool, epoch, decided.sequence, (settled,))
+            return settled
         case answers.Voided():
             return _settled(pool, order, _cancel(pool, gate, order))
         case answers.SoldOut(total, sold):  # the pool has units that were sold: they must never be granted again
@@ -334,11 +337,12 @@ def _asked(order: Order, taken: int) -> int | None:
     return order.quantity if taken != order.quantity else None
 
 
-def gated(pool: Pool) -> Pool:
+def gated(pool: Pool, gate: OrderDatabase) -> Pool:
     """Return the pool on which the steps work: without the gate that it may have itself."""
     pool = pool.plain
     if not pool.is_gated() and not pool.is_gated(again=True):
         raise PoolNotGated(pool.sku)
+    compare_once(pool, gate)
     return pool
 
 

@@ -39,8 +39,8 @@ class SqliteStatements:
 
     def __init__(self) -> None:
         """Build the texts."""
-        self._take_fenced = _text(take_units(fenced=True))
-        self._take = _text(take_units(fenced=False))
+        self._take_fenced = _text(take_units(fenced=True).returning(segments.c.sequence))
+        self._take = _text(take_units(fenced=False).returning(segments.c.sequence))
         self._insert = _text(insert_confirmed())
         self._change = _text(_change_row())
         self._void = _text(insert_on_conflict(orders).values(void_values()).on_conflict_do_nothing())
@@ -49,15 +49,15 @@ class SqliteStatements:
         """Open a transaction; there is only one writer."""
         connection.exec_driver_sql(self.begin)
 
-    def confirm(self, connection: Connection, values: dict[str, Any]) -> bool:
+    def confirm(self, connection: Connection, values: dict[str, Any]) -> int | None:
         """Take the units and insert the order. An order that has a row raises IntegrityError: roll back."""
         text = self._take if values["given_fence"] is None else self._take_fenced
-        if connection.exec_driver_sql(text, values).rowcount == 0:
-            return False
-        connection.exec_driver_sql(self._insert, values)
-        return True
+        sequence: int | None = connection.exec_driver_sql(text, values).scalar()
+        if sequence is not None:
+            connection.exec_driver_sql(self._insert, values)
+        return sequence
 
-    def confirm_alone(self, connection: Connection, values: dict[str, Any]) -> bool:
+    def confirm_alone(self, connection: Connection, values: dict[str, Any]) -> int | None:
         """Confirm in a transaction of its own; the caller's connection rolls it back when it raises."""
         connection.exec_driver_sql(self.begin)
         changed = self.confirm(connection, values)

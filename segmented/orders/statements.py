@@ -32,10 +32,10 @@ class Statements(Protocol):
     def begin_creating(self, connection: Connection) -> None:
         """Open a transaction in which no other process creates tables."""
 
-    def confirm(self, connection: Connection, values: dict[str, Any]) -> bool:
-        """Take the units and insert the order, inside a transaction. False: nothing changed."""
+    def confirm(self, connection: Connection, values: dict[str, Any]) -> int | None:
+        """Take the units and insert the order, inside a transaction. Returns the row's sequence; None: no change."""
 
-    def confirm_alone(self, connection: Connection, values: dict[str, Any]) -> bool:
+    def confirm_alone(self, connection: Connection, values: dict[str, Any]) -> int | None:
         """Do the same in a transaction of its own."""
 
     def lock_these(self, connection: Connection, sku: str, numbers: Sequence[int]) -> tuple[SegmentRow, ...]:

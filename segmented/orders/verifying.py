@@ -11,28 +11,36 @@ verified on, and refuses to work on another one. Then:
    script notes the server, unless yet another one has replaced it: then the database is read again.
 
 A pool that was just rebuilt is compared in the same way before it sells: another rebuild may have raised the database's
-epoch meanwhile. Every step can be repeated, and any number of processes may do it at once.
+epoch meanwhile. And each process compares a pool once, at its first call with both: somebody may have restored its keys
+from an older copy without a restart, which a process that has seen nothing does not notice by itself. Every step can be
+repeated, and any number of processes may do it at once.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, PoolUnverified
-from segmented.models import Verified
+from segmented.errors import InvalidInput, PoolMissing, PoolNotGated, PoolUnverified, SegmentedError
+from segmented.models import Settled, Verified
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from segmented.orders.answers import SegmentTotals
     from segmented.orders.database import OrderDatabase
+    from segmented.plans.drivers import Store
     from segmented.stock import Pool
 
 TURNS_MAX: Final = 5
 """Maximum number of times that the pool's server may be replaced, or the pool thawed, during one call."""
 
 AnswerT = TypeVar("AnswerT")
+
+_COMPARED: Final[WeakKeyDictionary[Store, set[str]]] = WeakKeyDictionary()
+"""The pools that each store of this process has compared with their order database."""
 
 
 def verify(pool: Pool, gate: OrderDatabase) -> Verified:
@@ -61,8 +69,37 @@ def opened_totals(gate: OrderDatabase, sku: str) -> SegmentTotals:
     return rows
 
 
+def compare_once(pool: Pool, gate: OrderDatabase) -> None:
+    """Compare a pool with its order database at this store's first call with both. Raises PoolFrozen if it is behind.
+
+    What cannot be compared is left to the call itself.
+    """
+    if is_compared(pool):
+        return
+    with suppress(InvalidInput, PoolMissing, PoolNotGated):
+        verify(pool, gate)
+        _COMPARED.setdefault(pool.store, set()).add(pool.sku)
+
+
+def is_compared(pool: Pool) -> bool:
+    """Return whether this store has compared the pool with its order database."""
+    return pool.sku in _COMPARED.get(pool.store, ())
+
+
+def freeze_if_behind(pool: Pool, epoch: int, stored: int, settled: Iterable[object]) -> None:
+    """Freeze a pool that confirmed orders with changes before `stored`, of which the database knew when it answered.
+
+    The orders are decided. The pool's changes came later, so only a pool that lost changes has lower numbers for them.
+    """
+    if stored > max((one.sequence for one in settled if isinstance(one, Settled)), default=stored):
+        with suppress(SegmentedError):
+            pool.store.execute(op.VerifyPool(pool.sku, epoch, stored))
+
+
 def when_verified(pool: Pool, gate: OrderDatabase | None, ask: Callable[[], AnswerT]) -> AnswerT:
     """Ask the pool; if it must be verified first, do so and ask again. Without a gate, raises PoolUnverified."""
+    if gate is not None:
+        compare_once(pool, gate)
     try:
         return ask()
     except PoolUnverified:

@@ -44,7 +44,7 @@ class MemoryModel:
         operator = OperatorModel(*self._models.values())
         pools = OutboxModel(clock, publish)
         carts, shards = CartModel(clock, pools.found), ShardModel(pools)
-        self._freezing = FreezingModel(pools, publish)
+        self._freezing = FreezingModel(clock, pools, publish)
         parts: tuple[Model, ...] = (
             *self._models.values(),
             CacheModel(clock, cast("LockModel", self._models[LOCK]), publish),

@@ -34,7 +34,7 @@ from segmented.protocol.freezing.wire import TooManySold, counted_before
 from segmented.stock.sharded.opening import all_plan, directory_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from segmented.models import OrderRecord, PoolState, Thawed, Transfer
 
@@ -46,13 +46,14 @@ ROUNDS_MAX: Final = 10
 def thaw_plan(operation: op.ThawPool) -> Plan[Thawed]:
     """Thaw a frozen pool in the epoch after the last one that was seen."""
     state = yield from _frozen_plan(operation.sku)
-    records = yield from _reserved_plan(operation.sku)
+    records = yield from reserved_plan(operation.sku)
     counted = sum(record.quantity for record in records.values())
     epoch = latest_epoch(state) + 1
     transfers: tuple[Transfer, ...] = ()
     if isinstance(operation.sku, Shard):
         epoch, transfers = yield from _told_plan(operation.sku, state)
     last = replace(operation, epoch=epoch, reserved=(state.reserved, counted), transfers=transfers)
+    yield from held_again_plan(last, state, records)
     cancelled: list[OrderRecord] = []
     try:
         thawed = yield from perform(last)
@@ -125,7 +126,7 @@ def _brought_plan(shard: Shard, missing: int) -> Plan[int]:
     return brought
 
 
-def _reserved_plan(sku: str) -> Plan[dict[str, OrderRecord]]:
+def reserved_plan(sku: str) -> Plan[dict[str, OrderRecord]]:
     """Find the reserved orders of a pool that does not change, page by page."""
     found: dict[str, OrderRecord] = {}
     cursor = None
@@ -133,6 +134,17 @@ def _reserved_plan(sku: str) -> Plan[dict[str, OrderRecord]]:
         cursor, records = yield from perform(op.ScanOrders(sku, cursor or 0))
         found |= {record.order_id: record for record in records if record.state == "reserved"}
     return found
+
+
+def held_again_plan(last: op.ThawPool, state: PoolState, records: Iterable[str] | None = None) -> Plan[None]:
+    """Give the reserved orders of a frozen pool new holds, if it lost all holds. They may be in `records`."""
+    if not state.reserved or (yield from perform(op.ScanHolds(last.sku, 0))) != (0, ()):
+        return
+    if records is None:
+        records = yield from reserved_plan(last.sku)
+    for first in range(0, len(ids := tuple(records)), op.BATCH_MAX):
+        page = ids[first : first + op.BATCH_MAX]
+        yield from perform(replace(last, decided=tuple((order_id, "reserved") for order_id in page), is_last=False))
 
 
 def _newest(records: dict[str, OrderRecord], excess: int) -> Iterator[OrderRecord]:

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 from segmented import protocol as op
 from segmented.errors import PoolFrozen, PoolNotFrozen, PoolNotGated, PoolUnverified
 from segmented.keys import shard_keys
-from segmented.models import Frozen, Thawed, Verified
+from segmented.models import PINNED_UNTIL_MS, Frozen, Thawed, Verified
 from segmented.models.archives import PoolArchived
 from segmented.models.pools import ThawGated
+from segmented.models.submitted import SUBMITTED_UNTIL_MS
 from segmented.protocol.freezing.wire import TooManySold, another_epoch, check_counts, counted_before
 from segmented.protocol.pool.model_records import even_parts, pool_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from segmented.clock import Clock
+    from segmented.models import OrderRecord
     from segmented.protocol.pool.model import PoolModel
     from segmented.protocol.pool.model_records import ModelPool
 
@@ -60,6 +63,8 @@ REFUSED: Final = frozenset(
 """Operations that a frozen pool does not answer, nor one that is being archived: all but reads and what ends that."""
 
 
+HOLD_MS: Final = 600_000
+"""Milliseconds for which an order is held again whose hold was lost."""
 OF_RECORDS: Final = frozenset({op.InspectOrders, op.ReadOrders})
 """Operations that find nothing in a pool that is not open, but fail for one that was archived."""
 OF_CARTS: Final = frozenset({op.DecideCart, op.OpenCart})
@@ -69,8 +74,9 @@ OF_CARTS: Final = frozenset({op.DecideCart, op.OpenCart})
 class FreezingModel:
     """Freezes pools and lets them sell again."""
 
-    def __init__(self, pools: PoolModel, publish: Callable[[str], None]) -> None:
+    def __init__(self, clock: Clock, pools: PoolModel, publish: Callable[[str], None]) -> None:
         """Create a model for `pools` that calls `publish` with each channel that gets a message."""
+        self._clock = clock
         self._pools = pools
         self._publish = publish
 
@@ -92,8 +98,9 @@ class FreezingModel:
         if type(operation) not in REFUSED or sku is None or not self._pools.has(sku):
             return
         pool = self._pools.found(sku)
+        self._freeze_if_incomplete(pool)
         if pool.frozen is not None and type(operation) not in OF_CARTS:
-            raise PoolFrozen(sku, found=(pool.epoch, pool.sequence), seen=pool.frozen)
+            raise frozen_error(pool, pool.frozen)
         if pool.archive is not None:
             raise PoolArchived(sku)
         if not pool.is_verified and type(operation) not in {op.OpenPool, op.VerifyPool, *OF_CARTS}:
@@ -118,7 +125,7 @@ class FreezingModel:
         found, seen = (pool.epoch, pool.sequence), (operation.epoch, operation.sequence)
         if seen > found:
             self._freeze(pool, seen)
-            raise PoolFrozen(pool.sku, found=found, seen=seen)
+            raise frozen_error(pool, seen)
         if operation.epoch < pool.epoch:
             raise another_epoch(pool.sku, operation.epoch, pool.epoch)
         if pool.is_verified:
@@ -128,6 +135,10 @@ class FreezingModel:
             return turn
         pool.is_verified = True
         return Verified(pool.sku, replay=False)
+
+    def _freeze_if_incomplete(self, pool: ModelPool) -> None:
+        if pool.frozen is None and pool.missing_key is not None:
+            self._freeze(pool, (pool.epoch, pool.sequence))
 
     def _freeze(self, pool: ModelPool, seen: tuple[int, int]) -> None:
         pool.frozen = seen
@@ -152,6 +163,7 @@ class FreezingModel:
         """End decided orders, and at last replace the numbers."""
         check_counts(operation)
         pool = self._pools.found(operation.sku)
+        self._freeze_if_incomplete(pool)
         if pool.frozen is None:
             if pool.epoch == operation.epoch:
                 return Thawed(pool.state(), replay=True)
@@ -166,14 +178,18 @@ class FreezingModel:
         return self._restart(pool, operation)
 
     def _end(self, pool: ModelPool, operation: op.ThawPool) -> None:
-        ending = [
+        decided = [
             (pool.orders[order_id], state)
             for order_id, state in dict(operation.decided).items()
             if order_id in pool.orders and pool.orders[order_id].state == "reserved"
         ]
+        ending = [(record, state) for record, state in decided if state != "reserved"]
         found, counted = operation.reserved or (pool.reserved, pool.reserved)
         if operation.is_last and found != pool.reserved:
             raise counted_before(pool.sku)
+        if not pool.orders:  # none of its units has a record any more
+            pool.reserved = pool.confirmed = pool.lost = counted = 0
+            pool.holds.clear()
         reserved = counted - sum(record.quantity for record, _ in ending)
         known = pool.state().stocked + _received(pool, operation) - _sent(pool, operation)
         stocked = known if operation.stocked is None else operation.stocked
@@ -190,6 +206,13 @@ class FreezingModel:
             pool.orders[record.order_id] = replace(record, state=state)
             pool.holds.pop(record.order_id, None)
             pool.leave_outbox(record.order_id)
+        for record in (record for record, state in decided if state == "reserved"):
+            pool.holds.setdefault(record.order_id, self._hold_again(pool, record))
+
+    def _hold_again(self, pool: ModelPool, record: OrderRecord) -> int:
+        if record.cart_home is not None:
+            return PINNED_UNTIL_MS
+        return SUBMITTED_UNTIL_MS if record.order_id in pool.outbox else int(self._clock.now() * 1_000) + HOLD_MS
 
     def _restart(self, pool: ModelPool, operation: op.ThawPool) -> Thawed:
         _take_over(pool, operation)
@@ -218,6 +241,11 @@ class FreezingModel:
     def scan_holds(self, operation: op.ScanHolds) -> tuple[int, tuple[str, ...]]:
         """Read all holds at once; a pool that is not open has none."""
         return 0, tuple(self._pools.found(operation.sku).holds) if self._pools.has(operation.sku) else ()
+
+
+def frozen_error(pool: ModelPool, seen: tuple[int, int]) -> PoolFrozen:
+    """Return the error of a frozen pool."""
+    return PoolFrozen(pool.sku, found=(pool.epoch, pool.sequence), seen=seen, missing=pool.missing_key)
 
 
 def _received(pool: ModelPool, operation: op.ThawPool) -> int:

@@ -37,8 +37,9 @@ class VerifyPool(Operation[Verified | str]):
 class ThawPool(Operation[Thawed | None]):
     """Let a frozen pool sell again in a later `epoch`, with `sold` units sold. None: `decided` is ended, more follows.
 
-    `decided` are reserved orders, up to 1,000, that were sold, voided or cancelled. With `is_last` the numbers
-    are replaced: what is neither sold nor still reserved is free. A gated pool must be verified before it sells.
+    `decided` are reserved orders, up to 1,000, that were sold, voided or cancelled; one that is "reserved" gets a hold
+    again if it has none. With `is_last` the numbers are replaced: what is neither sold nor still reserved is free. A
+    gated pool must be verified before it sells.
     """
 
     sku: str
@@ -48,7 +49,7 @@ class ThawPool(Operation[Thawed | None]):
     """Units ever stocked, as the order database has it; None: as the pool has it."""
     is_stored: bool = False
     """Whether the order database is in this epoch."""
-    decided: tuple[tuple[str, Literal["confirmed", "cancelled"]], ...] = ()
+    decided: tuple[tuple[str, Literal["confirmed", "cancelled", "reserved"]], ...] = ()
     is_last: bool = True
     reserved: tuple[int, int] | None = None
     """The pool's number of reserved units, and their number by its orders, which replaces it; None: it is right."""

@@ -10,7 +10,8 @@
 --          6 reserved, as the pool has it, and   7 as its orders have it, which replaces it ("": the pool's is right)
 --          8 how many notes of other shards follow, for each: "sent" (to this shard) or "received" (from it), number of
 --            the other shard, number of its last transfer, units of all, its epoch
---          and on: for each decided order, at most 1,000: order_id, "c" or "x"
+--          and on: for each decided order, at most 1,000: order_id, "c" or "x"; "r": it is still reserved, and its hold
+--            starts again if it has none
 -- answers  {"missing"}
 --          {"sells"}         it is not frozen
 --          {"gated"}         its order database must be in the epoch first
@@ -22,6 +23,8 @@
 --          {"thawed", state, replay}
 local LONGEST = 999999999999999 -- a number of 16 digits was written from outside
 local SEGMENTS_MAX = 4096
+local HOLD_MS = 600000 -- of a hold that was lost
+local PINNED_UNTIL = '253402300799000' -- the hold of an order of a cart
 local epoch, sold, is_stored, is_last = tonumber(ARGV[1]), tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5] == '1'
 local reserved_found, reserved_counted = tonumber(ARGV[6]), tonumber(ARGV[7])
 local pool = read_numbers()
@@ -119,6 +122,9 @@ if is_last and reserved_counted then
 elseif is_last then
   check_number(pool.reserved, 0, LONGEST)
 end
+if order_count == 0 then -- none of its units has a record any more
+  pool.reserved, pool.confirmed, lost_before = 0, 0, 0
+end
 
 -- 2. the decided orders
 local ids, letters, is_named = {}, {}, {}
@@ -131,7 +137,7 @@ end
 if #ids > 0 then
   redis.call('HLEN', DEAD)
 end
-local raws, fields, ended = #ids > 0 and redis.call('HMGET', ORDERS, unpack(ids)) or {}, {}, {}
+local raws, fields, ended, held = #ids > 0 and redis.call('HMGET', ORDERS, unpack(ids)) or {}, {}, {}, {}
 for index, id in ipairs(ids) do
   local is_read, record = true, nil
   if raws[index] then
@@ -141,7 +147,10 @@ for index, id in ipairs(ids) do
     end
     check_number(record.quantity, 0, LONGEST)
   end
-  if record and record.state == 'r' then
+  if record and record.state == 'r' and letters[index] == 'r' then
+    local has_no_end = record.home ~= '' and PINNED_UNTIL or redis.call('ZSCORE', OUTBOX, id) and SUBMITTED_UNTIL
+    held[#held + 1], held[#held + 2] = has_no_end or digits(now_ms + HOLD_MS), id
+  elseif record and record.state == 'r' then
     pool.reserved = pool.reserved - record.quantity
     if letters[index] ~= 'x' then
       pool.confirmed = pool.confirmed + record.quantity
@@ -186,6 +195,9 @@ if #ended > 0 then
   leave_outbox(ended, 'confirmed')
   redis.call('HSET', META, 'reserved', digits(pool.reserved), 'confirmed', digits(pool.confirmed))
 end
+if #held > 0 then
+  redis.call('ZADD', HOLDS, 'NX', unpack(held))
+end
 if not is_last then
   write_bought()
   return { 'ending' }
@@ -196,6 +208,9 @@ if #noted > 0 then
 end
 if #dropped > 0 then
   redis.call('HDEL', TRANSFERS, unpack(dropped))
+end
+if order_count == 0 then
+  redis.call('DEL', HOLDS)
 end
 redis.call('DEL', STOCK)
 each_chunk(count, MANY, function(first, last)

@@ -16,7 +16,7 @@ from segmented.protocol.wire import Call, Codec, plain_call, position, script_ca
 if TYPE_CHECKING:
     from segmented.protocol.wire import Reply, Sight
 
-LETTERS: Final = {"confirmed": "c", "cancelled": "x"}
+LETTERS: Final = {"confirmed": "c", "cancelled": "x", "reserved": "r"}
 UNITS_END: Final = 10**15
 """From here on, a number of units may not be exact in a script."""
 

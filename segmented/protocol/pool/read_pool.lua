@@ -23,6 +23,8 @@ local more = redis.call('HMGET', META, 'fence', 'cursor', 'frozen', 'epoch', 'se
   'forgotten')
 if not more[3] and lacks_seen(tonumber(more[4] or '') or 0, tonumber(more[5] or '') or 0, more[7] or '') then
   more[3] = seen_epoch .. '-' .. seen_sequence
+elseif not more[3] and missing_key(whole(answer[8] or '') or 0, whole(answer[9] or '') or 0) then
+  more[3] = (more[4] or '') .. '-' .. (more[5] or '')
 end
 local relayed, age_ms = more[8] or '', 0
 if string.match(relayed, '^%d+%-%d+$') and #relayed < 32 then

@@ -20,7 +20,8 @@
 -- was put off last, and which worker has it until which ms. Behind them is the call that submitted it.
 -- The line of an order in a ledger entry is order id, quantity, segment, parts, customer, fence, note, separated by tabs.
 -- A pool that is behind what the caller's process has seen (shared/seen.lua) has lost changes: it is frozen at once (meta:
--- frozen is the epoch and sequence that were seen), and the script fails with FROZEN. A gated pool that was last verified
+-- frozen is the epoch and sequence that were seen), and the script fails with FROZEN. So is a pool that lacks one of its
+-- keys, at its own numbers: FROZEN names the key. A gated pool that was last verified
 -- against its order database on another server (meta: server) may have lost what nobody has seen: UNVERIFIED. So is one that
 -- was just thawed (meta: server is empty), because a later rebuild may have begun meanwhile.
 -- meta: servers are the last servers of the pool, oldest first, each with the sequence number at which it took over:
@@ -56,11 +57,11 @@ local now_ms = math.floor(now_us / 1000)
 
 -- A script does not roll back: a key of the wrong type must fail here, not at the fifth write. (meta is read before any
 -- write anyway.)
-redis.call('HLEN', STOCK)
+local stock_count = redis.call('HLEN', STOCK)
 redis.call('ZCARD', FREE)
-redis.call('HLEN', ORDERS)
-redis.call('ZCARD', HOLDS)
-redis.call('XLEN', LEDGER)
+local order_count = redis.call('HLEN', ORDERS)
+local hold_count = redis.call('ZCARD', HOLDS)
+local entry_count = redis.call('XLEN', LEDGER)
 local has_outbox = redis.call('ZCARD', OUTBOX) > 0
 local has_entries = redis.call('HLEN', ENTRIES) > 0
 
@@ -184,14 +185,39 @@ local function lacks_seen(epoch, sequence, servers)
   return seen > (ended or sequence)
 end
 
--- Freeze a pool that lacks changes which a process has seen: no order is answered from what is left of it. Its waiters
--- are woken, so that they learn of it. A script that may not write only takes it for frozen.
-local function freeze_if_behind(pool)
-  if not pool.frozen and lacks_seen(tonumber(pool.epoch), pool.sequence, pool.servers) then
-    pool.frozen = seen_epoch .. '-' .. seen_sequence
-    redis.pcall('HSET', META, 'frozen', pool.frozen)
-    redis.pcall('PUBLISH', FREED, 'frozen')
+-- The key that is gone although these numbers of the pool say that it has content: somebody deleted it, or the server
+-- lost it. Otherwise nil. The sizes were read for their types. All segments are in the stock, and the ledger is never
+-- trimmed empty. A pool may have sold units without a record, which meta counts as lost; one that is archived is removed
+-- key by key.
+local function missing_key(reserved, confirmed)
+  local key = stock_count == 0 and 'stock' or entry_count == 0 and 'ledger'
+    or order_count == 0 and (reserved > 0 or confirmed > 0) and 'orders' or hold_count == 0 and reserved > 0 and 'holds'
+  if not key then
+    return nil
   end
+  local found = redis.call('HMGET', META, 'archive', 'lost')
+  local without_record = whole(found[2] or '0') or confirmed
+  if found[1] or key == 'orders' and reserved <= 0 and confirmed <= without_record then
+    return nil
+  end
+  return key
+end
+
+-- Freeze a pool that lacks changes which a process has seen, or one of its keys: no order is answered from what is left
+-- of it. Its waiters are woken, so that they learn of it. A script that may not write only takes it for frozen.
+local function freeze_if_behind(pool)
+  if pool.frozen then
+    return
+  end
+  if lacks_seen(tonumber(pool.epoch), pool.sequence, pool.servers) then
+    pool.frozen = seen_epoch .. '-' .. seen_sequence
+  elseif missing_key(pool.reserved, pool.confirmed) then
+    pool.frozen = pool.epoch .. '-' .. digits(pool.sequence)
+  else
+    return
+  end
+  redis.pcall('HSET', META, 'frozen', pool.frozen)
+  redis.pcall('PUBLISH', FREED, 'frozen')
 end
 
 -- Note a new server with the pool's `last` change before the server changed anything. A script that may not write notes
@@ -212,7 +238,8 @@ end
 local function check_seen(pool)
   freeze_if_behind(pool)
   if pool.frozen then
-    error({ err = 'FROZEN ' .. pool.epoch .. '-' .. digits(pool.sequence) .. ' ' .. pool.frozen })
+    local gone = missing_key(pool.reserved, pool.confirmed) or '-'
+    error({ err = 'FROZEN ' .. pool.epoch .. '-' .. digits(pool.sequence) .. ' ' .. pool.frozen .. ' ' .. gone })
   end
   if not pool.is_gated or pool.server == this_server then
     note_server(pool, pool.sequence)

@@ -168,16 +168,16 @@ class Seen:
                 memory.pop(name, None)
             self._gated.discard(name)
 
-    def _report(self, frozen: PoolFrozen) -> None:
+    def _report(self, one: PoolFrozen) -> None:
         """Log it and call the hook, once for each loss."""
         with Seen.lock:
-            if (frozen.sku, frozen.seen) in self._reported:
+            if (one.sku, one.seen) in self._reported:
                 return
-            self._reported.add((frozen.sku, frozen.seen))
-        LOGGER.error("pool.frozen sku=%s found=%s seen=%s", frozen.sku, frozen.found, frozen.seen)
+            self._reported.add((one.sku, one.seen))
+        LOGGER.error("pool.frozen sku=%s found=%s seen=%s missing=%s", one.sku, one.found, one.seen, one.missing)
         try:
             if self.on_frozen is not None:
-                self.on_frozen(frozen)
+                self.on_frozen(one)
         except Exception:
             LOGGER.exception("on_frozen failed")
 

@@ -31,6 +31,7 @@ def pool_error(operation: object, refused: ResponseError) -> Exception:
             return PoolDrifted(sku)
         case ["LAYOUT", found, known, *_]:
             return LayoutUnknown(sku, found=found, known=known)
-        case ["FROZEN", found, seen, *_]:
-            return PoolFrozen(sku, found=position(found), seen=position(seen))
+        case ["FROZEN", found, seen, missing, *_]:
+            gone = None if missing == "-" else missing
+            return PoolFrozen(sku, found=position(found), seen=position(seen), missing=gone)
     return refused

@@ -79,7 +79,8 @@ def test_a_frozen_pool_changes_nothing_and_says_what_was_lost(shop: Shop, change
     before = shop.side.execute(op.ReadPool(shop.sku))
     with pytest.raises(PoolFrozen) as error:
         CHANGES[change](shop)
-    assert (error.value.sku, error.value.found, error.value.seen) == (shop.sku, (1, 4), (1, 4))
+    told = (error.value.sku, error.value.found, error.value.seen, error.value.missing)
+    assert told == (shop.sku, (1, 4), (1, 4), None)
     assert shop.side.execute(op.ReadPool(shop.sku)) == before
 
 

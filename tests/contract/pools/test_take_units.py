@@ -158,7 +158,7 @@ def test_of_a_stock_that_was_written_to_from_outside_nothing_is_taken(plain_redi
     shop = Shop(plain_redis_side, plain_redis_side.name())
     shop.open(9, 3)
     queue(shop, Order("a", 4), Order("b", 1))
-    plain_redis_side.raw().delete(shop.keys.stock)
+    plain_redis_side.raw().hset(shop.keys.stock, mapping=dict.fromkeys(range(3), 0))
     (drifted, other) = take(shop, "a", "b").orders
     assert isinstance(drifted, PoolDrifted)
     assert isinstance(other, PoolDrifted)
