@@ -245,16 +245,17 @@ class ChangeDiverged(StockError):
 class PoolFrozen(StockError):
     """The stock's server lost acknowledged changes of the pool: only reads and the audit go on until it is mended."""
 
-    def __init__(self, sku: str, found: tuple[int, int], seen: tuple[int, int]) -> None:
-        """Create the error with the pool, and the epoch and sequence number that are there and that were seen."""
+    def __init__(
+        self, sku: str, found: tuple[int, int], seen: tuple[int, int], *, is_gated: bool | None = None
+    ) -> None:
+        """Create the error with the pool, its epoch and sequence number, those that were seen, and if it is gated."""
+        cure = "With an order database run 'segmented pool rebuild', without one 'segmented pool thaw'"
         super().__init__(
             f"pool {sku!r} is frozen: it lost acknowledged changes. It is at change {found[1]} of epoch {found[0]}, "
-            f"and change {seen[1]} of epoch {seen[0]} was seen. With an order database run "
-            f"'segmented pool rebuild', without one 'segmented pool thaw'"
+            f"and change {seen[1]} of epoch {seen[0]} was seen. "
+            + (cure if is_gated is None else f"Run 'segmented pool {'rebuild' if is_gated else 'thaw'}'")
         )
-        self.sku = sku
-        self.found = found
-        self.seen = seen
+        self.sku, self.found, self.seen, self.is_gated = sku, found, seen, is_gated
 
 
 class LayoutUnknown(StockError):
@@ -297,11 +298,10 @@ class PoolVanished(StockError):
         """Create the error with the pool and the epoch in which it was open."""
         super().__init__(
             f"pool {sku!r} was open in epoch {epoch} and is not on the stock's server: name the server it was opened "
-            "on or bring its data back, else open what is not sold in a new epoch (segmented.orders.reopen_gated does "
-            "so from an order database)"
+            "on or bring its data back, else open what is not sold in a new epoch, from an order database by "
+            f"'segmented pool reopen {sku} --database URL'"
         )
-        self.sku = sku
-        self.epoch = epoch
+        self.sku, self.epoch = sku, epoch
 
 
 class Refused(Protocol):

@@ -205,7 +205,7 @@ class _Envelope:
 
     def _undecided(self, ids: tuple[str, ...]) -> tuple[str, ...]:
         """Return the orders that no earlier epoch sold and the pool has not forgotten; the others are settled."""
-        forgets = self._gate is not None and may_have_forgotten(self._pool)
+        forgets = self._gate is not None and may_have_forgotten(self._pool, self._gate)
         if self._gate is None or (self._pool.epoch() == 1 and not forgets):
             return ids
         decided = decided_by(self._gate, self._pool, ids, self._pool.epoch(), voided=forgets)
@@ -318,15 +318,15 @@ class _Envelope:
         begun = list(self.begun.values())
         confirmed = []
         for order, answer in zip(begun, gate.confirm_many([claim_of(sku, order) for order in begun]), strict=True):
-            if isinstance(answer, answers.Confirmed) and not (answer.replay and self._may_be_decided(order)):
+            if isinstance(answer, answers.Confirmed) and not (answer.replay and self._may_be_decided(gate, order)):
                 confirmed.append(order.order.order_id)
             else:
                 self._tell(gate, order, answer)
         return tuple(confirmed)
 
-    def _may_be_decided(self, order: BegunOrder) -> bool:
+    def _may_be_decided(self, gate: Gate, order: BegunOrder) -> bool:
         """Return whether the database may have sold the order before its units were taken."""
-        return order.epoch > 1 or may_have_forgotten(self._pool)
+        return order.epoch > 1 or may_have_forgotten(self._pool, gate)
 
     def _tell(self, gate: Gate, order: BegunOrder, answer: answers.ConfirmAnswer | SegmentedError) -> None:
         order_id = order.order.order_id

@@ -214,7 +214,7 @@ def decided_before(pool: Pool, gate: Gate, order: Order, epoch: int) -> Settled 
 
 
 def _decided(pool: Pool, gate: Gate, order: Order, epoch: int, *, voided: bool) -> Settled | None:
-    forgets = may_have_forgotten(pool)
+    forgets = may_have_forgotten(pool, gate)
     if epoch == 1 and not forgets:
         return None
     before = decided_by(gate, pool, [order.order_id], epoch, voided=voided and forgets).get(order.order_id)
@@ -314,7 +314,7 @@ def _freeze(pool: Pool, epoch: int) -> None:
     """Freeze the pool and raise PoolFrozen, unless it is in another epoch by now."""
     with suppress(InvalidInput):
         frozen = pool.store.execute(op.FreezePool(pool.sku, epoch))
-        raise PoolFrozen(pool.sku, found=frozen.found, seen=frozen.seen)
+        raise PoolFrozen(pool.sku, found=frozen.found, seen=frozen.seen, is_gated=True)
 
 
 def _settled(pool: Pool, order: Order, answer: object, *, expected: str | None = None) -> Settled:

@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolUnverified
 from segmented.models import Verified
+from segmented.models.pools import AnotherDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from segmented.models import PoolState
     from segmented.orders.answers import SegmentTotals
     from segmented.orders.gate import Gate
     from segmented.stock import Pool
@@ -39,13 +41,16 @@ def verify(pool: Pool, gate: Gate) -> Verified:
     """Compare a gated pool with its order database, so that it sells on a restarted or promoted server.
 
     Safe to repeat, also concurrently. Raises PoolFrozen if the server lost changes (then use `rebuild`), PoolNotGated,
-    PoolMissing, InvalidInput if the database has no rows for the pool, and PoolUnverified if the servers change too
-    quickly.
+    PoolMissing, InvalidInput if the database has no rows for the pool or those of another sale, and PoolUnverified if
+    the servers change too quickly. A pool that has noted no sale, because an earlier release opened it, notes this one.
     """
     turn = ""
     for _ in range(TURNS_MAX):
         rows = opened_totals(gate, pool.sku)
-        answer = pool.store.execute(op.VerifyPool(pool.sku, rows.epoch, rows.sequence, turn))
+        try:
+            answer = pool.store.execute(op.VerifyPool(pool.sku, rows.epoch, rows.sequence, turn, rows.sale_id))
+        except AnotherDatabase as error:
+            raise AnotherDatabase(pool.sku, gate.where) from error
         if isinstance(answer, Verified):
             return answer
         turn = answer
@@ -56,9 +61,22 @@ def opened_totals(gate: Gate, sku: str) -> SegmentTotals:
     """Read the database's rows of an open pool. Raises InvalidInput if there are none."""
     rows = gate.totals(sku)
     if not rows.segments:
-        message = f"the order database has no rows for {sku!r}: name the database that the pool was opened with"
+        message = f"{gate.where} has no rows for {sku!r}: name the database that the pool was opened with"
         raise InvalidInput(message)
     return rows
+
+
+def own_totals(gate: Gate, state: PoolState) -> SegmentTotals:
+    """Read the rows of the database that decides this pool's orders. Raises InvalidInput for another database."""
+    rows = opened_totals(gate, state.sku)
+    check_sale(gate, state, rows)
+    return rows
+
+
+def check_sale(gate: Gate, state: PoolState, rows: SegmentTotals) -> None:
+    """Raise AnotherDatabase if pool and rows are of different sales. Those of earlier releases may have no identity."""
+    if state.sale_id and rows.sale_id and state.sale_id != rows.sale_id:
+        raise AnotherDatabase(state.sku, gate.where)
 
 
 def when_verified(pool: Pool, gate: Gate | None, ask: Callable[[], AnswerT]) -> AnswerT:

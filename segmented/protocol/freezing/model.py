@@ -10,7 +10,7 @@ from segmented.errors import PoolFrozen, PoolNotFrozen, PoolNotGated, PoolUnveri
 from segmented.keys import shard_keys
 from segmented.models import Frozen, Thawed, Verified
 from segmented.models.archives import PoolArchived
-from segmented.models.pools import ThawGated
+from segmented.models.pools import AnotherDatabase, ThawGated
 from segmented.protocol.freezing.wire import TooManySold, another_epoch, check_counts, counted_before
 from segmented.protocol.pool.model_records import even_parts, pool_entry
 
@@ -93,7 +93,7 @@ class FreezingModel:
             return
         pool = self._pools.found(sku)
         if pool.frozen is not None and type(operation) not in OF_CARTS:
-            raise PoolFrozen(sku, found=(pool.epoch, pool.sequence), seen=pool.frozen)
+            raise PoolFrozen(sku, found=(pool.epoch, pool.sequence), seen=pool.frozen, is_gated=pool.gated)
         if pool.archive is not None:
             raise PoolArchived(sku)
         if not pool.is_verified and type(operation) not in {op.OpenPool, op.VerifyPool, *OF_CARTS}:
@@ -115,17 +115,20 @@ class FreezingModel:
         pool = self._pools.found(operation.sku)
         if not pool.gated:
             raise PoolNotGated(pool.sku)
+        if operation.sale_id and pool.sale_id not in {"", operation.sale_id}:
+            raise AnotherDatabase(pool.sku)
         found, seen = (pool.epoch, pool.sequence), (operation.epoch, operation.sequence)
         if seen > found:
             self._freeze(pool, seen)
-            raise PoolFrozen(pool.sku, found=found, seen=seen)
+            raise PoolFrozen(pool.sku, found=found, seen=seen, is_gated=True)
         if operation.epoch < pool.epoch:
             raise another_epoch(pool.sku, operation.epoch, pool.epoch)
+        turn = str(pool.epoch)
+        if not pool.is_verified and operation.turn != turn:
+            return turn
+        pool.sale_id = pool.sale_id or operation.sale_id
         if pool.is_verified:
             return Verified(pool.sku, replay=True)
-        turn = str(pool.epoch)
-        if operation.turn != turn:
-            return turn
         pool.is_verified = True
         return Verified(pool.sku, replay=False)
 

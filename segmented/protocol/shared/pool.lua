@@ -212,7 +212,8 @@ end
 local function check_seen(pool)
   freeze_if_behind(pool)
   if pool.frozen then
-    error({ err = 'FROZEN ' .. pool.epoch .. '-' .. digits(pool.sequence) .. ' ' .. pool.frozen })
+    error({ err = 'FROZEN ' .. pool.epoch .. '-' .. digits(pool.sequence) .. ' ' .. pool.frozen
+      .. (pool.is_gated and ' gated' or ' ungated') })
   end
   if not pool.is_gated or pool.server == this_server then
     note_server(pool, pool.sequence)
@@ -981,6 +982,7 @@ local function pool_state(is_even)
   end
   answer[#answer + 1] = digits(redis.call('HLEN', ORDERS))
   answer[#answer + 1] = is_even and 'even' or redis.call('HGETALL', STOCK)
-  answer[#answer + 1] = redis.call('HGET', META, 'profile') or ''
+  local texts_of = redis.call('HMGET', META, 'profile', 'sale_id')
+  answer[#answer + 1], answer[#answer + 2] = texts_of[1] or '', texts_of[2] or ''
   return answer
 end

@@ -31,6 +31,6 @@ def pool_error(operation: object, refused: ResponseError) -> Exception:
             return PoolDrifted(sku)
         case ["LAYOUT", found, known, *_]:
             return LayoutUnknown(sku, found=found, known=known)
-        case ["FROZEN", found, seen, *_]:
-            return PoolFrozen(sku, found=position(found), seen=position(seen))
+        case ["FROZEN", found, seen, gated, *_]:
+            return PoolFrozen(sku, found=position(found), seen=position(seen), is_gated=gated == "gated")
     return refused
