@@ -245,14 +245,22 @@ class ChangeDiverged(StockError):
 class PoolFrozen(StockError):
     """The stock's server lost acknowledged changes of the pool: only reads and the audit go on until it is mended."""
 
-    def __init__(self, sku: str, found: tuple[int, int], seen: tuple[int, int], missing: str | None = None) -> None:
-        """Create the error with the pool, the epoch and sequence number found and seen, and the key that is gone."""
+    def __init__(
+        self,
+        sku: str,
+        found: tuple[int, int],
+        seen: tuple[int, int],
+        missing: str | None = None,
+        *,
+        is_gated: bool | None = None,
+    ) -> None:
+        """Create the error: epoch and sequence number found and seen, the key that is gone, and whether it is gated."""
         lost = f"change {seen[1]} of epoch {seen[0]} was seen" if missing is None else f"its key {missing!r} is gone"
-        super().__init__(
-            f"pool {sku!r} is frozen: it lost acknowledged changes. It is at change {found[1]} of epoch {found[0]}, "
-            f"and {lost}. With an order database run 'segmented pool rebuild', without one 'segmented pool thaw'"
-        )
-        self.sku, self.found, self.seen, self.missing = sku, found, seen, missing
+        cure = "With an order database run 'segmented pool rebuild', without one 'segmented pool thaw'"
+        cure = cure if is_gated is None else f"Run 'segmented pool {'rebuild' if is_gated else 'thaw'}'"
+        at = f"It is at change {found[1]} of epoch {found[0]}, and {lost}"
+        super().__init__(f"pool {sku!r} is frozen: it lost acknowledged changes. {at}. {cure}")
+        self.sku, self.found, self.seen, self.missing, self.is_gated = sku, found, seen, missing, is_gated
 
 
 class LayoutUnknown(StockError):
@@ -295,11 +303,10 @@ class PoolVanished(StockError):
         """Create the error with the pool and the epoch in which it was open."""
         super().__init__(
             f"pool {sku!r} was open in epoch {epoch} and is not on the stock's server: name the server it was opened "
-            "on or bring its data back, else open what is not sold in a new epoch (segmented.orders.reopen_gated does "
-            "so from an order database)"
+            "on or bring its data back, else open what is not sold in a new epoch, from an order database by "
+            f"'segmented pool reopen {sku} --database URL'"
         )
-        self.sku = sku
-        self.epoch = epoch
+        self.sku, self.epoch = sku, epoch
 
 
 class Refused(Protocol):

@@ -24,6 +24,7 @@ from segmented.errors import (
     StoreUnavailable,
 )
 from segmented.models import Busy, Order, Settled
+from segmented.models.pools import AnotherDatabase
 from segmented.models.submitted import one_line
 from segmented.orders import WorkTerms, envelopes, sale
 from segmented.orders.work_terms import checked_step
@@ -113,11 +114,11 @@ def take_envelope(*parts: object, **passed_on: object) -> dict[str, int]:
         pool = shared.pool(envelope.sku)
         gate = shared.gate if pool.is_gated() else None
         report = envelopes.take_envelope(pool, envelope.order_ids, gate=gate, step=step(), terms=_terms())
+    except (StoreUnavailable, DatabaseUnavailable, PoolFrozen, PoolUnverified, AnotherDatabase) as error:
+        log.warning("an envelope is left to the sweep: %s", error)
+        return {}
     except (InvalidInput, PoolMissing, ShardVanished) as error:
         keep(shared.store, text_of(parts, passed_on), str(error))
-        return {}
-    except (StoreUnavailable, DatabaseUnavailable, PoolFrozen, PoolUnverified) as error:
-        log.warning("an envelope is left to the sweep: %s", error)
         return {}
     if report.alone:  # they were republished in smaller envelopes, or will be
         log.info("%d orders of %r go with fewer others", len(report.alone), envelope.sku)

@@ -312,6 +312,7 @@ pool.command()(pool_forget.forget)
 
 pool.command()(pool_recovery.verify)
 pool.command()(pool_recovery.rebuild)
+pool.command()(pool_recovery.reopen)
 
 
 pool.command()(pool_recovery.thaw)

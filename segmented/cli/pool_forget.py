@@ -56,6 +56,13 @@ def forget(
             f"forgot {report.orders:,} orders with {report.units:,} sold units, up to change {report.up_to}; "
             f"{report.left:,} records are left"
         )
+        for count, why in (
+            (report.not_relayed, f"are not relayed: run 'segmented pool relay {sku}' with --trim-keep"),
+            (report.not_trimmed, f"are relayed but not trimmed: run 'segmented pool relay {sku}' with --trim-keep"),
+            (report.in_grace, f"ended less than {grace:g} s ago: --grace sets this time"),
+        ):
+            if count:
+                typer.echo(f"{count:,} of them {why}")
 
 
 @contextmanager

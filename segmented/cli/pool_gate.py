@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING
 
 from segmented.errors import InvalidInput
 from segmented.models import AlreadyOpen
-from segmented.orders import Gate, audit_both, connect, open_gated, resize_gated, restock_gated, withdraw_gated
+from segmented.orders import (
+    Gate,
+    audit_both,
+    connect,
+    open_gated,
+    reopen_gated,
+    resize_gated,
+    restock_gated,
+    withdraw_gated,
+)
 from segmented.orders.engine import parse, shown
-from segmented.orders.opening import state_of
+from segmented.orders.opening import UNGATED, next_epoch, state_of
+from segmented.orders.verifying import check_sale
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
 
 if TYPE_CHECKING:
@@ -21,7 +31,8 @@ if TYPE_CHECKING:
     from segmented.orders import BothReport
     from segmented.stock import Pool
 
-LACKS_TABLES = "name the one that the pool was opened with, or make what is missing by Gate.create"
+ITS_OWN = "name the one that the pool was opened with"
+LACKS_TABLES = f"{ITS_OWN}, or make what is missing by Gate.create"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +54,12 @@ class GatedPool:
         """Change the number of segments on both sides."""
         return resize_gated(self.pool, self.gate, segments)
 
+    def reopen(self, segments: int, epoch: int | None) -> Opened | AlreadyOpen:
+        """Open the pool again with what the database has not sold, in this epoch or the next one."""
+        if epoch is None:
+            epoch = next_epoch(self.pool, self.gate)
+        return reopen_gated(self.pool, self.gate, segments=segments, epoch=epoch)
+
     def audit_both(self) -> BothReport:
         """Compare both sides."""
         return audit_both(self.pool, self.gate)
@@ -51,7 +68,7 @@ class GatedPool:
 @contextmanager
 def gated_pool(pool: Pool, database: str) -> Iterator[GatedPool]:
     """Connect to a pool's order database. Raises InvalidInput if it cannot be used or has no tables."""
-    with _connected(database, may_be_new=False) as gate:
+    with _connected(database, ITS_OWN) as gate:
         _check_tables(gate, database, LACKS_TABLES)
         yield GatedPool(pool, gate)
 
@@ -59,7 +76,7 @@ def gated_pool(pool: Pool, database: str) -> Iterator[GatedPool]:
 @contextmanager
 def migrated_gate(database: str) -> Iterator[Gate]:
     """Connect to an order database that has all tables. Raises InvalidInput otherwise."""
-    with _connected(database, may_be_new=False) as gate:
+    with _connected(database, "name another one, or create it with 'segmented orders migrate --database URL'") as gate:
         _check_tables(gate, database, "create what is missing with 'segmented orders migrate --database URL'")
         yield gate
 
@@ -92,15 +109,18 @@ def open_both(pool: Pool, database: str, asked: Opening) -> Opened | AlreadyOpen
     )  # before creating tables
     there = state_of(pool)
     if there is not None and not there.gated:
-        message = f"pool {pool.sku!r} is open already, and was opened without --gated: no order database can decide it"
+        message = f"pool {pool.sku!r} is open already, and {UNGATED}"
         raise InvalidInput(message)
     is_new = there is None
-    with _connected(database, may_be_new=is_new and asked.creates_tables) as gate:
+    advice = "--create-tables makes it" if is_new else ITS_OWN
+    with _connected(database, advice, may_be_new=is_new and asked.creates_tables) as gate:
         if is_new and asked.creates_tables:
             gate.create()
         _check_tables(gate, database, "--create-tables makes what a new one lacks" if is_new else LACKS_TABLES)
         if there is not None:
-            if not gate.totals(pool.sku).segments:
+            rows = gate.totals(pool.sku)
+            check_sale(gate, there, rows)
+            if not rows.segments:
                 message = (
                     f"pool {pool.sku!r} is open already, and the order database {_where(database)} has no rows for it: "
                     "name the one that it was opened with"
@@ -120,11 +140,12 @@ def open_both(pool: Pool, database: str, asked: Opening) -> Opened | AlreadyOpen
 
 
 @contextmanager
-def _connected(database: str, *, may_be_new: bool) -> Iterator[Gate]:
+def _connected(database: str, advice: str, *, may_be_new: bool = False) -> Iterator[Gate]:
+    """Connect to an order database. A file that does not exist is refused with `advice`, unless it may be new."""
     parsed = parse(database)
     is_file = parsed.get_backend_name() == "sqlite" and not parsed.query
     if is_file and not may_be_new and not Path(parsed.database or "").exists():  # connecting would create it
-        message = f"the order database {shown(parsed)} cannot be used: the file does not exist"
+        message = f"the order database {shown(parsed)} cannot be used: the file does not exist; {advice}"
         raise InvalidInput(message)
     with Gate(connect(database, pool_size=1)) as gate:
         yield gate

@@ -1,4 +1,4 @@
-"""Pools that lost acknowledged changes: `segmented pool thaw`; with an order database `verify` and `rebuild`."""
+"""Pools that lost acknowledged changes: `segmented pool thaw`; with an order database `verify`, `rebuild`, `reopen`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from segmented.cli.output import (
     write_json,
 )
 from segmented.cli.pool_view import as_json, total_rows
-from segmented.errors import InvalidInput, PoolNotFrozen, PoolNotGated
-from segmented.models import PoolState, Thawed
+from segmented.errors import InvalidInput, PoolMissing, PoolNotFrozen, PoolNotGated
+from segmented.models import Opened, PoolState, Thawed
+from segmented.models.archives import PoolArchived
 from segmented.models.pools import ThawGated
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from segmented.cli.pool_gate import GatedPool
 
@@ -43,14 +44,41 @@ def rebuild(
     """Let a frozen pool sell again, in a new epoch, with the units that its order database has not sold.
 
     Submitted orders and reservations that are left stay; the database refuses confirms of the old epoch. Safe to run
-    twice; the next run finishes an interrupted one. A pool whose keys are gone is opened again with
-    segmented.orders.reopen_gated, in a program.
+    twice: a pool that sells is unchanged, and the next run finishes an interrupted one. A pool in a later epoch than
+    its database is rebuilt although it sells. One whose keys are gone is opened again by `segmented pool reopen`.
     """
     with _gated("rebuild", sku, database, url) as both:
         from segmented.orders import rebuild as rebuild_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
-        thawed = rebuild_pool(both.pool, both.gate)
+        thawed = _or_unchanged(both.pool, lambda: rebuild_pool(both.pool, both.gate))
     _tell("rebuilt", thawed, json_file)
+
+
+def reopen(
+    sku: SkuArgument,
+    *,
+    segments: Annotated[int, typer.Option(metavar="K", help="Number of segments that the stock is split into.")],
+    epoch: Annotated[
+        int | None, typer.Option(metavar="N", help="Epoch, later than any before  [default: the next one]")
+    ] = None,
+    database: DatabaseOption = None,
+    url: UrlOption = DEFAULT_URL,
+    json_file: JsonOption = None,
+) -> None:
+    """Open a gated pool again whose keys are gone, in a new epoch, with the units that its database has not sold.
+
+    Units that were only reserved are free again; the database refuses confirms of earlier epochs. Safe to run twice: an
+    open pool is unchanged, and the next run finishes an interrupted one. The pool has the default profile and no limit
+    per customer: segmented.orders.reopen_gated takes both.
+    """
+    with _gated("reopen", sku, database, url) as both:
+        answer = both.reopen(segments, epoch)
+    state, is_new = answer.state, isinstance(answer, Opened)
+    if json_file is not None:
+        write_json(json_file, {"is_new": is_new} | as_json(state))
+    if json_file != STDOUT:
+        said = f"reopened in epoch {state.epoch}: {state.available} free"
+        typer.echo(said if is_new else f"open already in epoch {state.epoch}: nothing is changed")
 
 
 def verify(
@@ -96,7 +124,7 @@ def thaw(
 
     Its server lost changes, so it cannot know the number. Units that are still reserved stay so, all others are free.
     If too few are left for the reserved orders, the newest ones are cancelled. The ledger starts again and records the
-    number. Asks for confirmation; without a terminal, --yes is required.
+    number. A pool that sells is unchanged. Asks for confirmation; without a terminal, --yes is required.
     """
     is_asked = require_somebody("thaw", yes=yes)
     with RedisStore.from_url(url) as store:
@@ -104,11 +132,9 @@ def thaw(
         state = pool.state()
         if state.gated:
             raise InvalidInput(str(ThawGated(sku)))
-        if state.frozen is None:
-            raise InvalidInput(str(PoolNotFrozen(sku)))
-        if is_asked and not _is_wanted(state, sold, stocked):
+        if is_asked and state.frozen is not None and not _is_wanted(state, sold, stocked):
             raise typer.Exit(EXIT_REFUSED)
-        thawed = pool.thaw(sold=sold, stocked=stocked)
+        thawed = _or_unchanged(pool, lambda: pool.thaw(sold=sold, stocked=stocked))
     _tell("thawed", thawed, json_file)
 
 
@@ -122,9 +148,27 @@ def _gated(command: str, sku: str, database: str | None, url: str) -> Iterator[G
 
     with RedisStore.from_url(url) as store, gated_pool(Pool(store, sku), database) as both:
         try:
+            if command != "reopen" and not both.pool.is_gated():
+                raise PoolNotGated(sku)  # noqa: TRY301  # handled as the library's own
             yield both
-        except (PoolNotFrozen, PoolNotGated) as error:
-            raise InvalidInput(str(error)) from error
+        except PoolNotGated as error:
+            how = f"'segmented pool thaw {sku}' lets it sell again once it is frozen"
+            message = f"pool {sku!r} was opened without an order database, which {command} needs: {how}"
+            raise InvalidInput(message) from error
+        except PoolMissing as error:
+            if isinstance(error, PoolArchived):
+                raise
+            how = f"'segmented pool reopen {sku} --database URL' opens it with what the database has not sold"
+            message = f"{error}; if they are gone for good, {how}"
+            raise InvalidInput(message) from error
+
+
+def _or_unchanged(pool: Pool, mend: Callable[[], Thawed]) -> Thawed:
+    """Let a pool sell again; one that sells is unchanged, as after a run before."""
+    try:
+        return mend()
+    except PoolNotFrozen:
+        return Thawed(pool.state(), replay=True)
 
 
 def _one_of(pool: Pool | ShardedPool, shard: int | None) -> Pool:
@@ -153,6 +197,7 @@ def _tell(word: str, thawed: Thawed, json_file: Path | None) -> None:
         return
     state = thawed.state
     numbers = f"{state.confirmed} sold, {state.reserved} reserved, {state.available} free"
-    typer.echo(f"{word} before: nothing is changed" if thawed.replay else f"{word} in epoch {state.epoch}: {numbers}")
+    sells = f"sells in epoch {state.epoch}: nothing is changed"
+    typer.echo(sells if thawed.replay else f"{word} in epoch {state.epoch}: {numbers}")
     if thawed.cancelled_count:
         typer.echo(f"{thawed.cancelled_count} reserved orders were cancelled, the newest ones: their units are sold")

@@ -61,7 +61,8 @@ class PoolArchived(PoolMissing):
         """Create the error with the pool; its last epoch, and digest and place of its archive, once it is removed."""
         if is_removed:
             place = f" to {target}" if target else ""
-            said = f"was archived{place}: open it again in a later epoch, or sell from another pool"
+            later = f"epoch {epoch + 1} or a later one" if epoch else "a later epoch"
+            said = f"was archived{place}: open it again in {later}, or sell from another pool"
         else:
             said = "is being archived and answers reads alone: 'segmented pool archive' finishes an interrupted run"
         SegmentedError.__init__(self, f"pool {sku!r} {said}")

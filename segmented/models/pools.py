@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from segmented.errors import PoolGated, SegmentedError, StockError
+from segmented.errors import InvalidInput, PoolGated, SegmentedError, StockError
 
 if TYPE_CHECKING:
     from segmented.models.carts import Cart, CartState
@@ -65,6 +65,8 @@ class PoolState:
     is_closed: bool = False
     profile: str = "memory"
     """When the pool acknowledges a change: the text of its `Profile`."""
+    sale_id: str = ""
+    """Identity of the sale, which its order database has too; empty for a pool that has not noted one."""
     unreadable: tuple[str, ...] = ()
     """Totals and segments ("segment 3") that another program overwrote with non-integers: they count as 0."""
     ledger_end: str = ""
@@ -307,13 +309,28 @@ class EpochEnded(StockError):
         self.epoch = epoch
 
 
+class AnotherDatabase(InvalidInput):
+    """The order database has another sale under the pool's sku; nothing changed."""
+
+    def __init__(self, sku: str, database: str = "this order database") -> None:
+        """Create the error with the pool, and what the database is called."""
+        super().__init__(
+            f"{database} has another sale of {sku!r}, not the one of the pool: name the database that the pool was "
+            "opened with, or a copy of that one"
+        )
+        self.sku = sku
+        self.database = database
+
+
 class ThawGated(PoolGated):
     """The pool is gated: its order database knows what is sold, so it is rebuilt and not thawed."""
 
     def __init__(self, sku: str) -> None:
         """Create the error with the pool."""
         SegmentedError.__init__(
-            self, f"pool {sku!r} is gated: its order database knows what is sold, so use 'segmented pool rebuild'"
+            self,
+            f"pool {sku!r} is gated: its order database knows what is sold, so use 'segmented pool rebuild {sku} "
+            "--database URL'",
         )
         self.sku = sku
         self.order_id = None

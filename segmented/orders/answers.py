@@ -169,6 +169,8 @@ class SegmentTotals:
     quota: int
     sold: int
     segments: tuple[SegmentRow, ...]
+    sale_id: str = ""
+    """Identity of the sale, which its pool has noted; empty if it has none."""
 
     @property
     def sequence(self) -> int:

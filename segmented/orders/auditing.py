@@ -34,7 +34,7 @@ from segmented.orders.differences import (
     stock_of,
 )
 from segmented.orders.tables import CONFIRMED
-from segmented.orders.verifying import opened_totals
+from segmented.orders.verifying import own_totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -85,13 +85,13 @@ def audit_both(pool: Pool, gate: OrderDatabase) -> BothReport:
     """Compare every order and the sums of a gated pool with its order database, in pages of 1,000.
 
     `pool.audit()` compares the pool with its own ledger: run both. Orders that are decided in between are left for the
-    next audit. Raises PoolNotGated, PoolMissing, and InvalidInput if the database has no rows for the pool.
+    next audit. Raises PoolNotGated, PoolMissing, and InvalidInput if the database is another one.
     """
     for _ in range(TRIES_MAX):
         state = pool.state()
         if not state.gated:
             raise PoolNotGated(pool.sku)
-        opened_totals(gate, pool.sku)
+        own_totals(gate, state)
         report = _Audit(pool, gate, state.epoch, state.lost).report()
         if report is not None:
             return report

@@ -17,7 +17,7 @@ from segmented.models.pools import EpochEnded
 from segmented.orders.answers import EpochChanged, Stored, TooFewUnsold
 from segmented.orders.stocking import Change
 from segmented.orders.tables import DONE, RESTOCKED, UNDONE, WITHDRAWN
-from segmented.orders.verifying import when_verified
+from segmented.orders.verifying import check_sale, when_verified
 from segmented.plans import perform, run_sync
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
 from segmented.stock.sold_out_mark import returning
@@ -44,7 +44,9 @@ def restock_gated(pool: Pool, gate: OrderDatabase, units: int, *, restock_id: st
     no rows.
     """
     _checks(pool).restock(units, restock_id)
-    return _in_one_epoch(pool, f"change {restock_id!r}", lambda state: _restock(pool, gate, state, units, restock_id))
+    return _in_one_epoch(
+        pool, gate, f"change {restock_id!r}", lambda state: _restock(pool, gate, state, units, restock_id)
+    )
 
 
 def _restock(pool: Pool, gate: OrderDatabase, state: PoolState, units: int, restock_id: str) -> Restocked | Closed:
@@ -72,7 +74,7 @@ def withdraw_gated(pool: Pool, gate: OrderDatabase, units: int, *, withdraw_id: 
     """
     _checks(pool).withdraw(units, withdraw_id)
     change = f"change {withdraw_id!r}"
-    return _in_one_epoch(pool, change, lambda state: _withdraw(pool, gate, state, units, withdraw_id))
+    return _in_one_epoch(pool, gate, change, lambda state: _withdraw(pool, gate, state, units, withdraw_id))
 
 
 def _withdraw(pool: Pool, gate: OrderDatabase, state: PoolState, units: int, withdraw_id: str) -> Restocked | TooFew:
@@ -102,16 +104,16 @@ def resize_gated(pool: Pool, gate: OrderDatabase, segments: int) -> Resized:
 
     def resize(state: PoolState) -> Resized:
         _refuse(pool.sku, change, gate.stocking.add_segments(pool.sku, segments, epoch=state.epoch))
-        return when_verified(pool, gate, lambda: pool.resize(segments, stored=True))  # the rows outlive the epoch
+        return when_verified(pool, gate, lambda: pool.plain.resize(segments, stored=True))  # the rows outlive the epoch
 
-    return _in_one_epoch(pool, change, resize)
+    return _in_one_epoch(pool, gate, change, resize)
 
 
-def _in_one_epoch(pool: Pool, change: str, act: Callable[[PoolState], AnswerT]) -> AnswerT:
+def _in_one_epoch(pool: Pool, gate: OrderDatabase, change: str, act: Callable[[PoolState], AnswerT]) -> AnswerT:
     """Make a change; if the pool is rebuilt meanwhile, the database tells whether the rebuilt pool includes it."""
     detail = ""
     for _ in range(REBUILDS_MAX):
-        state = _gated_state(pool)
+        state = _gated_state(pool, gate)
         try:
             return act(state)
         except EpochEnded as ended:
@@ -130,10 +132,11 @@ def _checks(pool: Pool) -> PoolSettings:
     return PoolSettings(pool.sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD)
 
 
-def _gated_state(pool: Pool) -> PoolState:
+def _gated_state(pool: Pool, gate: OrderDatabase) -> PoolState:
     state = pool.state()
     if not state.gated:
         raise PoolNotGated(pool.sku)
+    check_sale(gate, state, gate.totals(pool.sku))
     return state
 
 

@@ -10,13 +10,13 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from sqlalchemy import insert, update
+from sqlalchemy import delete, insert, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from segmented.errors import DatabaseUnavailable, GrantSuperseded, InvalidInput, SegmentedError
 from segmented.models import EPOCH_MAX, SEGMENT_COUNT_MAX, STOCK_MAX, Order
 from segmented.orders import reading
-from segmented.orders.answers import AlreadyOpen, Confirmed, NotConfirmed, Opened, SegmentTotals, Superseded, Voided
+from segmented.orders.answers import AlreadyOpen, Confirmed, NotConfirmed, Opened, Superseded, Voided
 from segmented.orders.confirming import ENVELOPE_MAX, Confirming, ConfirmingMany
 from segmented.orders.edge import is_worth_repeating, translated
 from segmented.orders.engine import GUARDED, shown
@@ -26,7 +26,7 @@ from segmented.orders.sqlite import SqliteStatements
 from segmented.orders.standing import Claim, fate
 from segmented.orders.statements import order_values
 from segmented.orders.stocking import Stocking
-from segmented.orders.tables import CONFIRMED, SKU_LENGTH_MAX, orders as orders_table, segments
+from segmented.orders.tables import CONFIRMED, SKU_LENGTH_MAX, orders as orders_table, random_id, sales, segments
 from segmented.orders.versions import check_version, create_missing, missing_tables
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
-    from segmented.orders.answers import ChangeRow, ConfirmAnswer, OrderRow, SegmentRow, VoidAnswer
+    from segmented.orders.answers import ChangeRow, ConfirmAnswer, OrderRow, SegmentTotals, VoidAnswer
     from segmented.orders.statements import Statements
 
 PAGE_SIZE: Final = 1_000
@@ -56,7 +56,8 @@ class OrderDatabase:
             message = "the gate needs an engine made by segmented.orders.connect, which checks the database"
             raise InvalidInput(message)
         self._engine = engine
-        self._where = f"the order database {shown(engine.url)}"
+        self.where: Final = f"the order database {shown(engine.url)}"
+        """What messages call the database, without secrets."""
         self._statements: Statements = (
             PostgresStatements() if engine.dialect.name == "postgresql" else SqliteStatements()
         )
@@ -67,7 +68,7 @@ class OrderDatabase:
         self.ledger = LedgerRows(engine.dialect.name, self._statements.begin, self._run)
         """The rows of relayed ledgers."""
         try:
-            self._run(lambda connection: check_version(connection, self._where))
+            self._run(lambda connection: check_version(connection, self.where))
         except BaseException:
             self.close()
             raise
@@ -77,7 +78,7 @@ class OrderDatabase:
 
         def work(connection: Connection) -> None:
             self._statements.begin_creating(connection)
-            check_version(connection, self._where)
+            check_version(connection, self.where)
             create_missing(connection)
             connection.commit()
 
@@ -95,19 +96,21 @@ class OrderDatabase:
         ]
 
         def work(connection: Connection) -> Opened | AlreadyOpen:
-            found = _totals(reading.read_segments(connection, sku))
+            found = reading.read_totals(connection, sku)
             if found.segments:
-                return AlreadyOpen(found.quota, len(found.segments), found.sold, found.segments[0].epoch)
+                return _already_open(found)
             try:
                 connection.exec_driver_sql(self._statements.begin)
                 connection.execute(insert(segments), rows)
+                connection.execute(delete(sales).where(sales.c.sku == sku))  # of rows that were deleted by hand
+                connection.execute(insert(sales).values(sku=sku, sale_id=random_id()))
                 connection.commit()
             except IntegrityError:
                 connection.rollback()
-                found = _totals(reading.read_segments(connection, sku))
+                found = reading.read_totals(connection, sku)
                 if not found.segments:  # another constraint failed
                     raise
-                return AlreadyOpen(found.quota, len(found.segments), found.sold, found.segments[0].epoch)
+                return _already_open(found)
             return Opened(sum(quotas), len(quotas), epoch)
 
         return self._run(work)
@@ -193,7 +196,7 @@ class OrderDatabase:
         """
         claim = Claim(Order(order_id, quantity, customer_id), sku, segment, epoch, fence, asked, sequence)
         with ExitStack() as stack:
-            with translated(self._where):
+            with translated(self.where):
                 connection = stack.enter_context(self._engine.connect())
                 answer = _repeated(lambda: self._confirming.begin_confirmed(connection, claim))
             if isinstance(answer, Superseded):
@@ -201,7 +204,7 @@ class OrderDatabase:
             if answer != Confirmed(replay=False):
                 raise NotConfirmed(order_id, answer)
             yield connection
-            with translated(self._where):
+            with translated(self.where):
                 connection.commit()
 
     def void(self, *, order_id: str, sku: str, quantity: int, asked: int | None = None) -> VoidAnswer:
@@ -252,8 +255,8 @@ class OrderDatabase:
             last = page[-1].order_id
 
     def totals(self, sku: str) -> SegmentTotals:
-        """Read a sku's segment rows in one step."""
-        return _totals(self._run(lambda connection: reading.read_segments(connection, sku)))
+        """Read a sku's segment rows, and the identity of its sale, in one step."""
+        return self._run(lambda connection: reading.read_totals(connection, sku))
 
     def confirmed_units(self, sku: str) -> int:
         """Add up the confirmed order rows, independently of the segment rows."""
@@ -290,7 +293,7 @@ class OrderDatabase:
             with connection:
                 return work(connection)
 
-        with translated(self._where):
+        with translated(self.where):
             return _repeated(on_connection)
 
 
@@ -304,8 +307,8 @@ def _repeated(work: Callable[[], AnswerT]) -> AnswerT:
     return work()
 
 
-def _totals(rows: tuple[SegmentRow, ...]) -> SegmentTotals:
-    return SegmentTotals(sum(row.quota for row in rows), sum(row.sold for row in rows), rows)
+def _already_open(found: SegmentTotals) -> AlreadyOpen:
+    return AlreadyOpen(found.quota, len(found.segments), found.sold, found.segments[0].epoch)
 
 
 def _check_envelope(claims: Sequence[Claim]) -> None:

@@ -15,6 +15,7 @@ Every step can be repeated, and any number of processes may do it at once.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -25,7 +26,7 @@ from segmented.clock import WallClock
 from segmented.errors import InvalidInput
 from segmented.ledger_lines import parse_record
 from segmented.orders.tables import CONFIRMED
-from segmented.orders.verifying import when_verified
+from segmented.orders.verifying import check_sale, own_totals, when_verified
 from segmented.protocol.forgetting.wire import cannot_forget
 
 if TYPE_CHECKING:
@@ -65,6 +66,12 @@ class ForgetReport:
     """The last change whose order may be forgotten: it is relayed and trimmed, and its grace time is over."""
     wait_seconds: float
     """Seconds until the pool may forget, because it was the first call; 0 from then on."""
+    not_relayed: int = 0
+    """Records of finished orders that stay because the database lacks their last change."""
+    not_trimmed: int = 0
+    """Those that stay because the pool's ledger still has it."""
+    in_grace: int = 0
+    """Those that stay because their grace time is not over."""
 
 
 def forget(
@@ -91,11 +98,15 @@ def forget(
         raise InvalidInput(message)
     clock = pool.store.clock
     until = None if timeout is None else clock.now() + timeout
-    up_to = _last_old_change(pool, gate, grace)
+    limits = _limits(pool, gate, grace)
+    up_to = limits.old
     begun = _drop(pool, gate, up_to, ())
     orders = units = 0
+    kept: Counter[str] = Counter()
     for inspected in _pages(pool) if not begun.wait_ms else ():
-        named = _decided(gate, pool.sku, inspected, up_to)
+        finished = _finished(inspected)
+        kept.update(limits.reason(sequence) for sequence, _ in finished.values())
+        named = _decided(gate, pool.sku, {each: found for each, found in finished.items() if found[0] <= up_to})
         while named:
             gone = _drop(pool, gate, up_to, named)
             orders, units, named = orders + gone.orders, units + gone.units, named[max(1, gone.judged) :]
@@ -104,33 +115,57 @@ def forget(
         if until is not None and clock.now() >= until:
             break
     left = pool.state().order_count
-    return ForgetReport(pool.sku, orders, units, left, up_to, begun.wait_ms / 1_000)
+    reasons = {name: kept[name] for name in ("not_relayed", "not_trimmed", "in_grace")}
+    return ForgetReport(pool.sku, orders, units, left, up_to, begun.wait_ms / 1_000, **reasons)
 
 
-def may_have_forgotten(pool: Pool) -> bool:
-    """Return whether the pool may have dropped orders, so that the database must be asked about unknown ones."""
+def may_have_forgotten(pool: Pool, gate: OrderDatabase) -> bool:
+    """Return whether the pool may have dropped orders, so that the database must be asked about unknown ones.
+
+    The first call for a pool also compares its sale with the database's. Raises AnotherDatabase.
+    """
     now = pool.store.clock.now()
     known = _FORGETFUL.get(pool)
     if known is None or (not known[0] and now - known[1] >= READ_AGAIN):
-        known = pool.state().forgotten is not None, now
+        state = pool.state()
+        if known is None and state.sale_id:
+            check_sale(gate, state, gate.totals(pool.sku))
+        known = state.forgotten is not None, now
         _FORGETFUL[pool] = known
     return known[0]
 
 
-def _last_old_change(pool: Pool, gate: OrderDatabase, grace: float) -> int:
-    """Return the last change that is relayed, trimmed and older than the grace time; 0 if there is none."""
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """The last change that is relayed, that is trimmed as well, and whose grace time is over as well."""
+
+    relayed: int
+    trimmed: int
+    old: int
+
+    def reason(self, sequence: int) -> str:
+        """Return why a finished order with this last change stays; empty if it does not."""
+        if sequence > self.relayed:
+            return "not_relayed"
+        if sequence > self.trimmed:
+            return "not_trimmed"
+        return "in_grace" if sequence > self.old else ""
+
+
+def _limits(pool: Pool, gate: OrderDatabase, grace: float) -> _Limits:
     state = pool.state()
     if not state.gated:
         raise cannot_forget(pool.sku, "not_gated")
+    own_totals(gate, state)
     relayed = state.relayed
     start = pool.store.execute(op.ReadLedgerStart(pool.sku))
     if relayed is None or relayed[0] != state.epoch or start <= 1:
         raise cannot_forget(pool.sku, "not_trimmed")
-    up_to = min(relayed[1], start - 1)
+    trimmed = min(relayed[1], start - 1)
     if grace == 0:
-        return up_to
+        return _Limits(relayed[1], trimmed, trimmed)
     ended = datetime.fromtimestamp(WallClock().now(), UTC) - timedelta(seconds=grace)
-    return gate.ledger.last_before(pool.sku, 0, (state.epoch, up_to), ended)
+    return _Limits(relayed[1], trimmed, gate.ledger.last_before(pool.sku, 0, (state.epoch, trimmed), ended))
 
 
 def _pages(pool: Pool) -> Iterator[tuple[Inspected, ...]]:
@@ -141,14 +176,18 @@ def _pages(pool: Pool) -> Iterator[tuple[Inspected, ...]]:
             yield pool.store.execute(op.InspectOrders(pool.sku, ids[first : first + PAGE]))
 
 
-def _decided(gate: OrderDatabase, sku: str, page: tuple[Inspected, ...], up_to: int) -> tuple[tuple[str, int], ...]:
-    """Return the finished orders of a page that the database has decided in the same way, once it has noted them."""
+def _finished(page: tuple[Inspected, ...]) -> dict[str, tuple[int, bool]]:
+    """Return the finished orders of a page: their last change, and whether they were sold."""
     found: dict[str, tuple[int, bool]] = {}
     for one in page:
         record = None if one.raw is None else parse_record(one.order_id, one.raw)
-        if record is None or one.raw is None or record.sequence > up_to or one.raw[:1] not in "cxse":
-            continue
-        found[one.order_id] = record.sequence, one.raw[:1] in "cs"
+        if record is not None and one.raw is not None and one.raw[:1] in "cxse":
+            found[one.order_id] = record.sequence, one.raw[:1] in "cs"
+    return found
+
+
+def _decided(gate: OrderDatabase, sku: str, found: Mapping[str, tuple[int, bool]]) -> tuple[tuple[str, int], ...]:
+    """Return those of these orders that the database has decided in the same way, once it has noted them."""
     if not found:
         return ()
     rows = gate.orders(sku, found)

@@ -14,11 +14,9 @@ from sqlalchemy import inspect
 from segmented.errors import InvalidInput
 from segmented.orders.edge import translated
 from segmented.orders.engine import shown
-from segmented.orders.ledger_table import ledger
 from segmented.orders.postgresql import PostgresStatements
 from segmented.orders.sqlite import SqliteStatements
-from segmented.orders.tables import metadata
-from segmented.orders.versions import HEAD, known_revision, stamp, versions
+from segmented.orders.versions import FIRST, HEAD, known_revision, stamp, versions
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -77,9 +75,7 @@ def run_revisions(connection: Connection) -> None:
 def _check_columns(connection: Connection, where: str) -> None:
     """Raise InvalidInput unless the tables have all columns of the first revision."""
     there = inspect(connection)
-    for table in metadata.sorted_tables:
-        if table is ledger:
-            continue
+    for table in FIRST:
         found = {column["name"] for column in there.get_columns(table.name)} if there.has_table(table.name) else set()
         lacking = [column.name for column in table.columns if column.name not in found]
         if lacking:

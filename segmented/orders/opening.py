@@ -7,12 +7,13 @@ is unknown on that server: it is not opened again as if nothing had happened.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput, PoolMissing, PoolVanished
 from segmented.models import AlreadyOpen
 from segmented.models.archives import PoolArchived
 from segmented.orders import answers
+from segmented.orders.verifying import check_sale, own_totals
 from segmented.plans import run_sync
 from segmented.stock.opening import check_profile_plan
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from segmented.models import Opened, PoolState
     from segmented.orders.database import OrderDatabase
     from segmented.stock import Pool
+
+
+UNGATED: Final = (
+    "was opened without an order database, so its orders cannot be sold with one: close and archive it, then open it "
+    "with one in a later epoch, with 'segmented pool reopen' if the database has rows of this sale"
+)
 
 
 def open_gated(
@@ -45,20 +52,27 @@ def open_gated(
     operation = _check(pool, stock, segments, epoch, customer_limit, profile)
     base, extra = divmod(stock, segments)
     quotas = [base + (segment < extra) for segment in range(segments)]
+    there = state_of(pool)
+    if there is not None:  # before the database gets rows
+        _check_gated(there)
+        if there.sale_id:
+            own_totals(gate, there)
     found = gate.open(pool.sku, quotas, epoch)
+    rows = gate.totals(pool.sku)
     if isinstance(found, answers.AlreadyOpen):
         if found.epoch != epoch:
             there = state_of(pool)
             if there is not None and there.gated and there.epoch == found.epoch > epoch:  # it was rebuilt meanwhile
+                check_sale(gate, there, rows)
                 return AlreadyOpen(there)
             message = f"the order database has rows for {pool.sku!r} of epoch {found.epoch}, not of epoch {epoch}"
             raise InvalidInput(message)
         known = gate.stocking.opened_epoch(pool.sku)  # read before the pool, because it is written after the opening
         there = state_of(pool, epoch=epoch)
         if there is not None:
-            return AlreadyOpen(_noted(gate, there, epoch))
+            return AlreadyOpen(_noted(gate, there, rows, epoch))
         _check_unopened(pool.sku, known, found, stock, segments)
-    return _opened(pool, gate, operation)
+    return _opened(pool, gate, operation, rows)
 
 
 def reopen_gated(
@@ -77,28 +91,43 @@ def reopen_gated(
     later, or no unit is left.
     """
     operation = _check(pool, 1, segments, epoch, customer_limit, profile)
-    found = gate.totals(pool.sku)
-    if not found.segments:
-        message = f"the order database has no rows for {pool.sku!r}: open it first"
+    rows = gate.totals(pool.sku)
+    if not rows.segments:
+        message = (
+            f"{gate.where} has no rows for {pool.sku!r}, so it is not opened again: name the database that it was "
+            "opened with, or open a new sale with 'segmented pool open'"
+        )
         raise InvalidInput(message)
     known = gate.stocking.opened_epoch(pool.sku)
     there = state_of(pool)
-    if there is not None and there.epoch == epoch:
-        return AlreadyOpen(_noted(gate, there, epoch))
     if there is not None:
+        _check_gated(there)
+        check_sale(gate, there, rows)
+        if there.epoch == epoch:
+            return AlreadyOpen(_noted(gate, there, rows, epoch))
         message = f"pool {pool.sku!r} is open in epoch {there.epoch}; only one whose keys vanished is opened again"
         raise InvalidInput(message)
-    if found.segments[0].epoch > epoch or (known or 0) >= epoch or (known is None and epoch == 1):
-        message = f"pool {pool.sku!r} was open in epoch {known or found.segments[0].epoch}; give a later epoch"
+    if rows.epoch > epoch or (known or 0) >= epoch or (known is None and epoch == 1):
+        message = f"pool {pool.sku!r} was open in epoch {known or rows.epoch}; give a later epoch"
         raise InvalidInput(message)
-    rows = gate.stocking.raise_epoch(pool.sku, segments, epoch=epoch, opened=known)
-    if rows is None:
+    raised = gate.stocking.raise_epoch(pool.sku, segments, epoch=epoch, opened=known)
+    if raised is None:
         message = f"{pool.sku!r} was opened by another process meanwhile: read its state"
         raise InvalidInput(message)
-    if rows.quota == rows.sold:
-        message = f"all {rows.quota} units of {pool.sku!r} are sold: there is nothing to open"
+    if raised.quota == raised.sold:
+        message = f"all {raised.quota} units of {pool.sku!r} are sold: there is nothing to open again"
         raise InvalidInput(message)
-    return _opened(pool, gate, replace(operation, stock=rows.quota - rows.sold))
+    return _opened(pool, gate, replace(operation, stock=raised.quota - raised.sold), rows)
+
+
+def next_epoch(pool: Pool, gate: OrderDatabase) -> int:
+    """Return the epoch to reopen a pool in: the next one, that of an interrupted reopening, or an open pool's own."""
+    there = state_of(pool)
+    if there is not None:
+        return there.epoch
+    begun = gate.totals(pool.sku).epoch
+    known = gate.stocking.opened_epoch(pool.sku)
+    return begun if known is not None and begun > known else max(begun, known or 0) + 1
 
 
 def state_of(pool: Pool, *, epoch: int | None = None) -> PoolState | None:
@@ -111,22 +140,29 @@ def state_of(pool: Pool, *, epoch: int | None = None) -> PoolState | None:
         return None
 
 
-def _opened(pool: Pool, gate: OrderDatabase, operation: op.OpenPool) -> Opened | AlreadyOpen:
-    opened = pool.store.execute(operation)
-    _noted(gate, opened.state, operation.epoch)
+def _opened(
+    pool: Pool, gate: OrderDatabase, operation: op.OpenPool, rows: answers.SegmentTotals
+) -> Opened | AlreadyOpen:
+    opened = pool.store.execute(replace(operation, sale_id=rows.sale_id))
+    _noted(gate, opened.state, rows, operation.epoch)
     return opened
 
 
-def _noted(gate: OrderDatabase, state: PoolState, epoch: int) -> PoolState:
+def _noted(gate: OrderDatabase, state: PoolState, rows: answers.SegmentTotals, epoch: int) -> PoolState:
     """Store in the database that the pool is open, after checking its state."""
-    if not state.gated:
-        message = f"pool {state.sku!r} was opened without an order database, so its orders cannot be sold with one"
-        raise InvalidInput(message)
+    _check_gated(state)
+    check_sale(gate, state, rows)
     if state.epoch != epoch:
         message = f"pool {state.sku!r} is open in epoch {state.epoch}, not in epoch {epoch}"
         raise InvalidInput(message)
     gate.stocking.note_opened(state.sku, epoch=epoch)
     return state
+
+
+def _check_gated(state: PoolState) -> None:
+    if not state.gated:
+        message = f"pool {state.sku!r} {UNGATED}"
+        raise InvalidInput(message)
 
 
 def _check_unopened(sku: str, known: int | None, found: answers.AlreadyOpen, stock: int, segments: int) -> None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import BigInteger, bindparam, cast, func, select
 
-from segmented.orders.answers import OrderRow, SegmentRow
+from segmented.orders.answers import OrderRow, SegmentRow, SegmentTotals
 from segmented.orders.deciding import StoredOrder
 from segmented.orders.standing import Standing
-from segmented.orders.statements import LOCK_SEGMENTS, SELECT_SEGMENTS, SELECT_STANDING, given
+from segmented.orders.statements import LOCK_SEGMENTS, SELECT_STANDING, SELECT_TOTALS, given
 from segmented.orders.tables import CONFIRMED, orders
 
 if TYPE_CHECKING:
@@ -48,9 +48,12 @@ def read_standing(connection: Connection, values: dict[str, Any]) -> Standing:
     return Standing(*connection.execute(SELECT_STANDING, values).one())
 
 
-def read_segments(connection: Connection, sku: str) -> tuple[SegmentRow, ...]:
-    """Read a sku's segment rows, ascending."""
-    return tuple(SegmentRow(*row) for row in connection.execute(SELECT_SEGMENTS, {"given_sku": sku}))
+def read_totals(connection: Connection, sku: str) -> SegmentTotals:
+    """Read a sku's segment rows, ascending, and the identity of its sale, in one step."""
+    found = connection.execute(SELECT_TOTALS, {"given_sku": sku}).all()
+    rows = tuple(SegmentRow(*row[:-1]) for row in found)
+    sale_id = found[0][-1] if found else None
+    return SegmentTotals(sum(row.quota for row in rows), sum(row.sold for row in rows), rows, sale_id or "")
 
 
 def lock_segments(connection: Connection, sku: str) -> tuple[SegmentRow, ...]:

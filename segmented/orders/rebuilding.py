@@ -33,7 +33,7 @@ from segmented.orders.answers import AlreadyConfirmed, Stored
 from segmented.orders.recounting import is_drifted, recount
 from segmented.orders.stocking import Change
 from segmented.orders.tables import WITHDRAWN
-from segmented.orders.verifying import opened_totals, verify
+from segmented.orders.verifying import opened_totals, own_totals, verify
 from segmented.plans import run_sync
 from segmented.stock.thawing import held_again_plan
 
@@ -64,16 +64,22 @@ def rebuild(pool: Pool, gate: OrderDatabase) -> Thawed:
 
     Safe to repeat, and to run twice at once. Units that were only reserved stay reserved, as far as the pool still
     knows of them. If another program has written to the pool's numbers, they are counted again from its records.
-    Raises PoolNotFrozen for a pool that sells, PoolNotGated, PoolMissing if the pool's keys are gone (then use
-    `reopen_gated`), and InvalidInput if the database has no rows for the pool.
+    A pool that is in a later epoch than its database, because that is a restored copy or another one rebuilt the pool,
+    is rebuilt although it sells. Raises PoolNotFrozen for any other pool that sells, PoolNotGated, PoolMissing if the
+    pool's keys are gone (then use `reopen_gated`), and InvalidInput if the database has no rows for the pool, or those
+    of another sale.
     """
     state = pool.state()
     if not state.gated:
         raise PoolNotGated(pool.sku)
+    rows = own_totals(gate, state)
     if is_drifted(state):
-        state = recount(pool, len(opened_totals(gate, pool.sku).segments))
+        state = recount(pool, len(rows.segments))
     if state.frozen is None:
-        if _sells(pool, gate):
+        if rows.epoch < state.epoch:  # it was read after the pool, so it was never in the pool's epoch
+            with suppress(InvalidInput):
+                pool.store.execute(op.FreezePool(pool.sku, state.epoch))
+        elif _sells(pool, gate):
             raise PoolNotFrozen(pool.sku)
         state = pool.state()
     for _ in range(ROUNDS_MAX):

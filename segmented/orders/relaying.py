@@ -23,7 +23,7 @@ from segmented.errors import InvalidInput, PoolFrozen
 from segmented.ledger_lines import step_digest
 from segmented.models import shortened
 from segmented.orders.ledger import LastRow
-from segmented.orders.verifying import when_verified
+from segmented.orders.verifying import check_sale, when_verified
 from segmented.protocol.relay.wire import ledger_diverged
 from segmented.stock import ShardedPool
 
@@ -111,6 +111,8 @@ class _ShardRelay:
     def run(self, until: float | None, trim_keep: int | None) -> ShardRelay:
         """Copy pages until the last entry of now, or the deadline; then mark, and trim."""
         end = self._shard.state()
+        if end.gated:
+            check_sale(self._gate, end, self._gate.totals(self._sku))
         last, position = self._begun()
         epochs, copied = {position[0]}, 0
         while position < (end.epoch, end.sequence):

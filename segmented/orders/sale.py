@@ -116,10 +116,10 @@ def ask_first(
     may have decided orders that the pool does not know. Raises OrderMismatch.
     """
     epoch = pool.epoch()
-    if not always and not asks_first(pool, epoch):
+    if not always and not asks_first(pool, gate, epoch):
         return Asked(epoch)
     row = gate.orders(pool.sku, (order.order_id,)).get(order.order_id)
-    return decided_in(pool, order, row, epoch, asked=asked) or Asked(epoch, row is not None)
+    return decided_in(pool, gate, order, row, epoch, asked=asked) or Asked(epoch, row is not None)
 
 
 def undecided(
@@ -214,7 +214,7 @@ def cancel_order(pool: Pool, gate: OrderDatabase, order: Order) -> Settled:
     try:
         return _settled(pool, order, _cancel(pool, gate, order))
     except OrderUnknown:
-        if not voided.replay or not may_have_forgotten(pool):
+        if not voided.replay or not may_have_forgotten(pool, gate):
             raise
         return Settled(order.order_id, "cancelled", taken, 0, None, 0, replay=True)
 
@@ -323,7 +323,7 @@ def _freeze(pool: Pool, epoch: int) -> None:
     """Freeze the pool and raise PoolFrozen, unless it is in another epoch by now."""
     with suppress(InvalidInput):
         frozen = pool.store.execute(op.FreezePool(pool.sku, epoch))
-        raise PoolFrozen(pool.sku, found=frozen.found, seen=frozen.seen)
+        raise PoolFrozen(pool.sku, found=frozen.found, seen=frozen.seen, is_gated=True)
 
 
 def _settled(pool: Pool, order: Order, answer: object, *, expected: str | None = None) -> Settled:

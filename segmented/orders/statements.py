@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sqlalchemy import BigInteger, bindparam, case, cast, func, insert, literal_column, select, true, update
 
-from segmented.orders.tables import CONFIRMED, VOID, orders, segments
+from segmented.orders.tables import CONFIRMED, VOID, orders, sales, segments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -165,6 +165,10 @@ SELECT_SEGMENTS: Final = (
     )
     .where(segments.c.sku == given(segments.c.sku))
     .order_by(segments.c.segment)
+)
+
+SELECT_TOTALS: Final = SELECT_SEGMENTS.add_columns(
+    select(sales.c.sale_id).where(sales.c.sku == given(segments.c.sku)).scalar_subquery()
 )
 
 LOCK_SEGMENTS: Final = SELECT_SEGMENTS.with_for_update()

@@ -1,4 +1,4 @@
-"""The tables: a row per segment, per order, and per change. docs/reference/orders-tables.md explains the columns."""
+"""The tables: a row per segment, order, change, and sale. docs/reference/orders-tables.md explains the columns."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ UNDONE: Final = "undone"
 OPENING_ID: Final = ""
 """The change id of a pool's opening; callers cannot pass it."""
 
+SALE_ID_LENGTH_MAX: Final = 64
+
 FILLFACTOR: Final = 10
 """Percent of a segment page filled at first; the rest is for new versions of rows, which change with every order."""
 
@@ -53,6 +55,23 @@ def _now(*_: object, **__: object) -> str:
 @compiles(database_now, "sqlite")
 def _now_with_milliseconds(*_: object, **__: object) -> str:
     return "(strftime('%Y-%m-%d %H:%M:%f', 'now'))"
+
+
+class random_id(FunctionElement[Any]):  # noqa: N801  # as above
+    """32 random hexadecimal digits."""
+
+    type = String(SALE_ID_LENGTH_MAX)
+    inherit_cache = True
+
+
+@compiles(random_id, "postgresql")
+def _random_uuid(*_: object, **__: object) -> str:
+    return "replace(CAST(gen_random_uuid() AS text), '-', '')"
+
+
+@compiles(random_id, "sqlite")
+def _random_blob(*_: object, **__: object) -> str:
+    return "lower(hex(randomblob(16)))"
 
 
 def identifier(length: int) -> String:
@@ -116,3 +135,13 @@ changes = Table(
     CheckConstraint(f"state IN ('{BEGUN}', '{DONE}', '{UNDONE}')", name="segmented_changes_state_known"),
     CheckConstraint("units >= 0 AND epoch >= 1", name="segmented_changes_in_range"),
 )
+
+sales = Table(
+    "segmented_sales",
+    metadata,
+    Column("sku", identifier(SKU_LENGTH_MAX), nullable=False),
+    Column("sale_id", String(SALE_ID_LENGTH_MAX), nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=database_now()),
+    PrimaryKeyConstraint("sku", name="segmented_sales_key"),
+)
+"""The identity of each sale, which its pool notes: a database that has another one is not the pool's."""

@@ -25,10 +25,12 @@ from weakref import WeakKeyDictionary
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolMissing, PoolNotGated, PoolUnverified, SegmentedError
 from segmented.models import Settled, Verified
+from segmented.models.pools import AnotherDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from segmented.models import PoolState
     from segmented.orders.answers import SegmentTotals
     from segmented.orders.database import OrderDatabase
     from segmented.plans.drivers import Store
@@ -47,13 +49,16 @@ def verify(pool: Pool, gate: OrderDatabase) -> Verified:
     """Compare a gated pool with its order database, so that it sells on a restarted or promoted server.
 
     Safe to repeat, also concurrently. Raises PoolFrozen if the server lost changes (then use `rebuild`), PoolNotGated,
-    PoolMissing, InvalidInput if the database has no rows for the pool, and PoolUnverified if the servers change too
-    quickly.
+    PoolMissing, InvalidInput if the database has no rows for the pool or those of another sale, and PoolUnverified if
+    the servers change too quickly. A pool that has noted no sale, because an earlier release opened it, notes this one.
     """
     turn = ""
     for _ in range(TURNS_MAX):
         rows = opened_totals(gate, pool.sku)
-        answer = pool.store.execute(op.VerifyPool(pool.sku, rows.epoch, rows.sequence, turn))
+        try:
+            answer = pool.store.execute(op.VerifyPool(pool.sku, rows.epoch, rows.sequence, turn, rows.sale_id))
+        except AnotherDatabase as error:
+            raise AnotherDatabase(pool.sku, gate.where) from error
         if isinstance(answer, Verified):
             return answer
         turn = answer
@@ -64,9 +69,22 @@ def opened_totals(gate: OrderDatabase, sku: str) -> SegmentTotals:
     """Read the database's rows of an open pool. Raises InvalidInput if there are none."""
     rows = gate.totals(sku)
     if not rows.segments:
-        message = f"the order database has no rows for {sku!r}: name the database that the pool was opened with"
+        message = f"{gate.where} has no rows for {sku!r}: name the database that the pool was opened with"
         raise InvalidInput(message)
     return rows
+
+
+def own_totals(gate: OrderDatabase, state: PoolState) -> SegmentTotals:
+    """Read the rows of the database that decides this pool's orders. Raises InvalidInput for another database."""
+    rows = opened_totals(gate, state.sku)
+    check_sale(gate, state, rows)
+    return rows
+
+
+def check_sale(gate: OrderDatabase, state: PoolState, rows: SegmentTotals) -> None:
+    """Raise AnotherDatabase if pool and rows are of different sales. Those of earlier releases may have no identity."""
+    if state.sale_id and rows.sale_id and state.sale_id != rows.sale_id:
+        raise AnotherDatabase(state.sku, gate.where)
 
 
 def compare_once(pool: Pool, gate: OrderDatabase) -> None:

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import Column, MetaData, PrimaryKeyConstraint, String, Table, insert, inspect, select
 
 from segmented.errors import InvalidInput
-from segmented.orders.ledger_table import ledger
-from segmented.orders.tables import metadata
+from segmented.orders.tables import changes, metadata, orders, segments
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-REVISIONS: Final = ("0001", "0002")
+REVISIONS: Final = ("0001", "0002", "0003")
 """The revisions of the tables, oldest first. This release reads and writes the last one."""
 HEAD: Final = REVISIONS[-1]
+FIRST: Final = (segments, orders, changes)
+"""The tables of the first revision, as they still are."""
 VERSION_TABLE: Final = "segmented_alembic_version"
 """Of a name of its own, because the database may have another program's table of this form."""
 
@@ -81,5 +82,5 @@ def _revision(connection: Connection) -> str | None:
     found = None
     if there.has_table(versions.name):
         found = connection.execute(select(versions.c.version_num)).scalar_one_or_none()
-    is_old = found is None and any(there.has_table(name) for name in metadata.tables if name != ledger.name)
+    is_old = found is None and any(there.has_table(table.name) for table in FIRST)
     return REVISIONS[0] if is_old else found

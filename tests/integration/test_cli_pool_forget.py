@@ -12,7 +12,8 @@ from segmented.orders import Gate, open_gated, relay, take_order
 from tests.support.command_line import ran
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from segmented.servers import ValkeyServer
 
@@ -52,6 +53,9 @@ def test_the_first_run_waits_and_drops_and_a_second_one_finds_nothing(
         "left": 0,
         "up_to": 5,
         "wait_seconds": 0.0,
+        "not_relayed": 0,
+        "not_trimmed": 0,
+        "in_grace": 0,
     }
     assert "forgotten orders\t2\n" in ran("pool", "show", SKU, url=valkey.url).stdout
     audited = ran("pool", "audit", SKU, "--database", order_database, url=valkey.url)
@@ -61,7 +65,39 @@ def test_the_first_run_waits_and_drops_and_a_second_one_finds_nothing(
 def test_orders_of_the_last_day_stay_by_default(pool: Pool, order_database: str, valkey: ValkeyServer) -> None:
     pool.store.execute(op.ForgetOrders(SKU, 1, 0))
     said = ran("pool", "forget", SKU, "--database", order_database, url=valkey.url)
-    assert said.stdout == "forgot 0 orders with 0 sold units, up to change 0; 2 records are left\n"
+    assert said.stdout == (
+        "forgot 0 orders with 0 sold units, up to change 0; 2 records are left\n"
+        "2 of them ended less than 86400 s ago: --grace sets this time\n"
+    )
+
+
+def test_it_says_how_many_records_stay_and_why(
+    pool: Pool, gate: Gate, order_database: str, valkey: ValkeyServer
+) -> None:
+    pool.store.execute(op.ForgetOrders(SKU, 1, 0))
+    take_order(pool, gate, Order("relayed", 1), timeout=5)
+    relay(pool, gate)
+    for order_id in ("later", "last"):
+        take_order(pool, gate, Order(order_id, 1), timeout=5)
+    pool.reserve("unfinished")
+    said = ran("pool", "forget", SKU, "--database", order_database, "--grace", "0", url=valkey.url)
+    assert said.stdout == (
+        "forgot 2 orders with 3 sold units, up to change 5; 4 records are left\n"
+        "2 of them are not relayed: run 'segmented pool relay mug' with --trim-keep\n"
+        "1 of them are relayed but not trimmed: run 'segmented pool relay mug' with --trim-keep\n"
+    )
+
+
+@pytest.mark.usefixtures("pool")
+def test_a_database_without_rows_for_the_pool_is_refused(
+    open_gate: Callable[..., Gate], valkey: ValkeyServer, tmp_path: Path
+) -> None:
+    empty = f"sqlite:///{tmp_path}/empty.db"
+    open_gate(empty)
+    said = ran("pool", "forget", SKU, "--database", empty, url=valkey.url)
+    assert (said.returncode, said.stdout) == (2, "")
+    lack = f"segmented: the order database {empty} has no rows for 'mug'"
+    assert said.stderr == f"{lack}: name the database that the pool was opened with\n"
 
 
 @pytest.mark.usefixtures("pool")

@@ -191,7 +191,7 @@ def test_an_opening_that_died_between_the_two_sides_is_finished_by_the_command(
     store: RedisStore, gate: Gate, valkey: ValkeyServer, order_database: str
 ) -> None:
     with pytest.raises(Died):
-        open_gated(Pool(DyingStore(store, StepCounter(1)), SKU), gate, stock=10, segments=2)
+        open_gated(Pool(DyingStore(store, StepCounter(2)), SKU), gate, stock=10, segments=2)
     assert gate.totals(SKU).quota == 10
     done = ran(*OPEN, "--database", order_database, url=valkey.url)
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "opened")
@@ -241,7 +241,9 @@ def test_a_database_for_a_pool_that_is_not_gated_is_refused_and_nothing_changes(
             "pool 'mug' is not gated: it has no order database, so leave --database out"
         )
     assert refused(*OPEN[1:], "--create-tables", "--database", order_database, url=valkey.url) == (
-        "pool 'mug' is open already, and was opened without --gated: no order database can decide it"
+        "pool 'mug' is open already, and was opened without an order database, so its orders cannot be sold with one: "
+        "close and archive it, then open it with one in a later epoch, with 'segmented pool reopen' if the database "
+        "has rows of this sale"
     )
     ungated = [word for word in OPEN[1:] if word != "--gated"]
     for option in (["--database", order_database], ["--create-tables"]):
@@ -260,7 +262,7 @@ def test_a_database_without_tables_is_refused_and_gets_none(
     store: RedisStore, valkey: ValkeyServer, postgres_database: str
 ) -> None:
     where = shown(make_url(postgres_database))
-    tables = "segmented_changes, segmented_ledger, segmented_orders, segmented_segments"
+    tables = "segmented_changes, segmented_ledger, segmented_orders, segmented_sales, segmented_segments"
     begin = f"the order database {where} has no tables {tables}: "
     assert refused(*OPEN[1:], "--database", postgres_database, url=valkey.url) == (
         f"{begin}--create-tables makes what a new one lacks"
@@ -331,11 +333,15 @@ def test_a_database_that_cannot_be_reached_is_named_without_its_password(
 def test_a_file_that_is_not_there_is_not_made(
     store: RedisStore, valkey: ValkeyServer, sqlite_url: str, tmp_path: Path
 ) -> None:
-    sentence = f"the order database {sqlite_url} cannot be used: the file does not exist"
-    assert refused(*OPEN[1:], "--database", sqlite_url, url=valkey.url) == sentence
+    sentence = f"the order database {sqlite_url} cannot be used: the file does not exist; "
+    told = refused(*OPEN[1:], "--database", sqlite_url, url=valkey.url)
+    assert told == f"{sentence}--create-tables makes it"
     assert refused(*OPEN[1:], "--stock", "0", "--create-tables", "--database", sqlite_url, url=valkey.url)
     Pool(store, SKU).open(stock=10, segments=2, gated=True)
     for words in (*CHANGES.values(), (*OPEN[1:], "--create-tables")):
-        assert refused(*words, "--database", sqlite_url, url=valkey.url) == sentence
+        told = refused(*words, "--database", sqlite_url, url=valkey.url)
+        assert told == f"{sentence}name the one that the pool was opened with"
+    told = refused("forget", SKU, "--database", sqlite_url, url=valkey.url)
+    assert told.startswith(f"{sentence}name another one, or create it with 'segmented orders migrate --database URL'")
     assert list(tmp_path.iterdir()) == []
     assert not path_of(sqlite_url).exists()

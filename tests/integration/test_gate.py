@@ -44,7 +44,8 @@ def test_tables_are_created_once_however_often_and_by_how_many_at_once(order_dat
 def test_opening_stores_a_row_a_segment(gate: Gate) -> None:
     assert gate.open("mug", [3, 0, 2], epoch=4) == Opened(stock=5, segment_count=3, epoch=4)
     rows = (SegmentRow(0, 3, 0, 0, 4), SegmentRow(1, 0, 0, 0, 4), SegmentRow(2, 2, 0, 0, 4))
-    assert gate.totals("mug") == SegmentTotals(quota=5, sold=0, segments=rows)
+    totals = gate.totals("mug")
+    assert totals == SegmentTotals(quota=5, sold=0, segments=rows, sale_id=totals.sale_id)
 
 
 def test_opening_again_changes_nothing_and_says_what_is_there(gate: Gate) -> None:

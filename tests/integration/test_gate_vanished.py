@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 VANISHED = (
     "pool 'mug' was open in epoch 1 and is not on the stock's server: name the server it was opened on or bring its "
-    "data back, else open what is not sold in a new epoch (segmented.orders.reopen_gated does so from an order "
-    "database)"
+    "data back, else open what is not sold in a new epoch, from an order database by 'segmented pool reopen mug "
+    "--database URL'"
 )
 
 
@@ -270,7 +270,7 @@ def test_only_a_later_epoch_of_a_pool_that_is_gone_is_opened_anew(
             reopen_gated(pool, gate, segments=2, epoch=epoch)
     with pytest.raises(InvalidInput, match="all 10 units of 'mug' are sold: there is nothing to open"):
         reopen_gated(pool, gate, segments=2, epoch=4)
-    with pytest.raises(InvalidInput, match="has no rows for 'cup': open it first"):
+    with pytest.raises(InvalidInput, match="has no rows for 'cup', so it is not opened again: name the database"):
         reopen_gated(Pool(pool.store, "cup"), gate, segments=2, epoch=2)
 
 

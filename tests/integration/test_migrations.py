@@ -25,7 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-TABLES: Final = {"segmented_changes", "segmented_ledger", "segmented_orders", "segmented_segments"}
+TABLES: Final = {
+    "segmented_changes",
+    "segmented_ledger",
+    "segmented_orders",
+    "segmented_sales",
+    "segmented_segments",
+}
 FIRST: Final = [metadata.tables[name] for name in ("segmented_segments", "segmented_orders", "segmented_changes")]
 MARIADB: Final = "mariadb"
 
@@ -108,8 +114,8 @@ print("alembic" in sys.modules)
 
 
 def test_an_empty_database_gets_all_tables_once(engine: Engine) -> None:
-    assert migrate(engine) == Migrated(None, "0002")
-    assert migrate(engine) == Migrated("0002", "0002")
+    assert migrate(engine) == Migrated(None, "0003")
+    assert migrate(engine) == Migrated("0003", "0003")
     assert migrate(engine).replay
     assert Gate(engine).missing_tables() == ()
 
@@ -131,7 +137,7 @@ def test_tables_of_the_first_revision_get_the_ledger_and_keep_their_rows(engine:
             versions.stamp(connection, "0001")
     with pytest.raises(InvalidInput, match="segmented orders migrate --database URL"):
         Gate(connect(engine.url.render_as_string(hide_password=False)))
-    assert migrate(engine) == Migrated("0001", "0002")
+    assert migrate(engine) == Migrated("0001", "0003")
     gate = Gate(engine)
     assert gate.missing_tables() == ()
     assert (gate.totals("mug").sold, gate.confirmed_units("mug")) == (2, 2)
@@ -139,15 +145,28 @@ def test_tables_of_the_first_revision_get_the_ledger_and_keep_their_rows(engine:
     assert gate.totals("mug").sold == 5
 
 
+def test_a_sale_of_an_earlier_revision_gets_an_identity_that_copies_of_its_database_share(engine: Engine) -> None:
+    create_first(engine)
+    offset = "+00" if engine.dialect.name == "postgresql" else ""
+    columns = "sku, change_id, kind, units, state, epoch, created_at"
+    values = f"'mug', '', 'opened', 0, 'done', 1, '2026-01-02 03:04:05.678{offset}'"
+    execute(engine, f"INSERT INTO segmented_changes ({columns}) VALUES ({values})")  # noqa: S608  # its own text
+    execute(engine, "INSERT INTO segmented_segments (sku, segment, quota, sold, epoch) VALUES ('cup', 0, 5, 0, 1)")
+    migrate(engine)
+    gate = Gate(engine)
+    assert gate.totals("mug").sale_id == "opened 2026-01-02T03:04:05.678000+00:00"
+    assert gate.totals("cup").sale_id == ""
+
+
 def test_mariadb_migrates_from_the_first_revision_and_from_nothing(mariadb: Engine) -> None:
     create_first(mariadb)
-    assert migrate(mariadb) == Migrated("0001", "0002")
-    assert migrate(mariadb) == Migrated("0002", "0002")
+    assert migrate(mariadb) == Migrated("0001", "0003")
+    assert migrate(mariadb) == Migrated("0003", "0003")
     assert execute(mariadb, "SELECT sold FROM segmented_segments") == [(2,)]
     migrated = layout(mariadb)
     for name in (*TABLES, versions.VERSION_TABLE):
         execute(mariadb, f"DROP TABLE {name}")
-    assert migrate(mariadb) == Migrated(None, "0002")
+    assert migrate(mariadb) == Migrated(None, "0003")
     assert layout(mariadb) == migrated
     with mariadb.connect() as connection:
         context = MigrationContext.configure(
@@ -174,7 +193,7 @@ def test_a_migration_that_fails_leaves_nothing(engine: Engine, monkeypatch: pyte
             migrate(engine)
     assert not inspect(engine).has_table("segmented_ledger")
     assert not inspect(engine).has_table(versions.VERSION_TABLE)
-    assert migrate(engine) == Migrated("0001", "0002")
+    assert migrate(engine) == Migrated("0001", "0003")
 
 
 def test_of_eight_migrations_at_once_one_changes_the_tables(order_database: str, engine: Engine) -> None:
@@ -191,8 +210,8 @@ def test_of_eight_migrations_at_once_one_changes_the_tables(order_database: str,
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(one.before or "" for one in done) == ["0001", *["0002"] * 7]
-    assert {one.after for one in done} == {"0002"}
+    assert sorted(one.before or "" for one in done) == ["0001", *["0003"] * 7]
+    assert {one.after for one in done} == {"0003"}
 
 
 @pytest.mark.parametrize(
@@ -217,9 +236,9 @@ def test_the_command_says_what_it_changed(order_database: str) -> None:
         said = ran("orders", "migrate", "--database", order_database, url=None)
         assert (said.returncode, said.stderr) == (0, "")
         outputs.append(said.stdout)
-    assert outputs == ["tables created at 0002\n", "tables at revision 0002 before: nothing is changed\n"]
+    assert outputs == ["tables created at 0003\n", "tables at revision 0003 before: nothing is changed\n"]
     said = ran("orders", "migrate", "--database", order_database, "--json", "-", url=None)
-    assert said.stdout.split() == ["{", '"before":', '"0002",', '"after":', '"0002",', '"is_changed":', "false", "}"]
+    assert said.stdout.split() == ["{", '"before":', '"0003",', '"after":', '"0003",', '"is_changed":', "false", "}"]
 
 
 def test_the_command_needs_a_database() -> None:
@@ -271,8 +290,8 @@ def test_the_migrations_of_another_program_stand_beside_ours(
     config.set_main_option("path_separator", "os")
     config.set_main_option("url", order_database.replace("%", "%%"))
     command.upgrade(config, "head")
-    assert migrate(engine) == Migrated(None, "0002")
+    assert migrate(engine) == Migrated(None, "0003")
     assert execute(engine, "SELECT version_num FROM alembic_version") == [("a1",)]
-    assert execute(engine, "SELECT version_num FROM segmented_alembic_version") == [("0002",)]
+    assert execute(engine, "SELECT version_num FROM segmented_alembic_version") == [("0003",)]
     command.check(config)  # raises if it would drop our tables
     assert set(inspect(engine).get_table_names()) == TABLES | {"invoices", "alembic_version", versions.VERSION_TABLE}

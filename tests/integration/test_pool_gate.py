@@ -18,7 +18,17 @@ from segmented.errors import (
     PoolNotGated,
 )
 from segmented.models import AlreadyOpen, Opened
-from segmented.orders import Gate, audit_both, connect, rebuild, take_order
+from segmented.orders import (
+    Gate,
+    audit_both,
+    cancel_order,
+    connect,
+    expire_voided,
+    rebuild,
+    resize_gated,
+    take_envelope,
+    take_order,
+)
 from segmented.stock import Grant
 from segmented.stock.outbox import Outbox
 
@@ -264,7 +274,14 @@ def test_the_functions_take_a_pool_with_a_gate_too(pool: Pool, gate: Gate) -> No
     settled = take_order(pool, gate, Order("a"), timeout=5)
     assert isinstance(settled, Settled)
     assert settled.state == "confirmed"
-    check(pool, gate, confirmed=1, available=19)
+    assert resize_gated(pool, gate, 3).segments == 3
+    pool.reserve("b")
+    assert cancel_order(pool, gate, Order("b")).state == "cancelled"
+    assert expire_voided(pool, gate) == ()
+    pool.submit("c")
+    report = take_envelope(pool, ["c"], gate=gate)
+    assert [(one.order_id, one.state) for one in report.settled] == [("c", "confirmed")]
+    check(pool, gate, confirmed=2, available=18)
 
 
 def test_a_frozen_pool_sells_on_after_a_rebuild(pool: Pool, gate: Gate, sold: Callable[[], tuple[int, int]]) -> None:

@@ -17,7 +17,7 @@ from segmented.celery.selling.publisher import Publisher
 from segmented.celery.selling.report import SaleReport, Screen, settle_accounts
 from segmented.errors import InvalidInput, StoreError
 from segmented.orders import Gate, connect
-from segmented.orders.opening import open_gated, state_of
+from segmented.orders.opening import UNGATED, open_gated, state_of
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 
@@ -179,7 +179,7 @@ def _check_pool(state: PoolState, stock: int, segment_count: int) -> None:
         )
         raise InvalidInput(message)
     if not state.gated:
-        message = f"pool {state.sku!r} was opened without an order database, so its orders cannot be sold with one"
+        message = f"pool {state.sku!r} {UNGATED}"
         raise InvalidInput(message)
 
 

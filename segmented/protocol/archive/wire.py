@@ -29,7 +29,10 @@ def not_archivable(sku: str, *, reserved: int, orders: int, away: int, carts: in
         (orders, f"{orders} submitted orders are unfinished: let the workers finish them, or cancel them"),
         (away, f"{away} transfers to other shards are unfinished: run 'segmented pool repair {name}'"),
         (carts, f"{carts} carts are unfinished: run 'segmented pool finish-carts {name}'"),
-        (behind, f"{behind} changes are not in the order database yet: let the workers' relay finish"),
+        (
+            behind,
+            f"{behind} changes are not in the order database yet: run 'segmented pool relay {name} --database URL'",
+        ),
     )
     said = next(sentence for count, sentence in left if count)
     return InvalidInput(f"pool {name!r} cannot be archived: {said}")

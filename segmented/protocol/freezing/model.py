@@ -10,7 +10,7 @@ from segmented.errors import PoolFrozen, PoolNotFrozen, PoolNotGated, PoolUnveri
 from segmented.keys import shard_keys
 from segmented.models import PINNED_UNTIL_MS, Frozen, Thawed, Verified
 from segmented.models.archives import PoolArchived
-from segmented.models.pools import ThawGated
+from segmented.models.pools import AnotherDatabase, ThawGated
 from segmented.models.submitted import SUBMITTED_UNTIL_MS
 from segmented.protocol.freezing.wire import TooManySold, another_epoch, check_counts, counted_before
 from segmented.protocol.pool.model_records import even_parts, pool_entry
@@ -122,17 +122,20 @@ class FreezingModel:
         pool = self._pools.found(operation.sku)
         if not pool.gated:
             raise PoolNotGated(pool.sku)
+        if operation.sale_id and pool.sale_id not in {"", operation.sale_id}:
+            raise AnotherDatabase(pool.sku)
         found, seen = (pool.epoch, pool.sequence), (operation.epoch, operation.sequence)
         if seen > found:
             self._freeze(pool, seen)
             raise frozen_error(pool, seen)
         if operation.epoch < pool.epoch:
             raise another_epoch(pool.sku, operation.epoch, pool.epoch)
+        turn = str(pool.epoch)
+        if not pool.is_verified and operation.turn != turn:
+            return turn
+        pool.sale_id = pool.sale_id or operation.sale_id
         if pool.is_verified:
             return Verified(pool.sku, replay=True)
-        turn = str(pool.epoch)
-        if operation.turn != turn:
-            return turn
         pool.is_verified = True
         return Verified(pool.sku, replay=False)
 
@@ -245,7 +248,8 @@ class FreezingModel:
 
 def frozen_error(pool: ModelPool, seen: tuple[int, int]) -> PoolFrozen:
     """Return the error of a frozen pool."""
-    return PoolFrozen(pool.sku, found=(pool.epoch, pool.sequence), seen=seen, missing=pool.missing_key)
+    found = pool.epoch, pool.sequence
+    return PoolFrozen(pool.sku, found, seen, pool.missing_key, is_gated=pool.gated)
 
 
 def _received(pool: ModelPool, operation: op.ThawPool) -> int:

@@ -25,12 +25,16 @@ class VerifyPool(Operation[Verified | str]):
 
     If the pool is behind, it is frozen: raises PoolFrozen. Otherwise it is verified on this server, if the database was
     read after the `turn` of this server and this epoch had begun; if not, answers with the turn to give then.
+
+    Raises AnotherDatabase if the pool has noted another sale than `sale_id`; a pool that has noted none notes it.
     """
 
     sku: str
     epoch: int
     sequence: int
     turn: str = ""
+    sale_id: str = ""
+    """Identity of the sale in the order database; empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True)

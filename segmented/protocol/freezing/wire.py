@@ -8,7 +8,7 @@ from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolNotFrozen, PoolNotGated
 from segmented.keys import shard_keys
 from segmented.models import Frozen, Thawed, Verified
-from segmented.models.pools import ThawGated
+from segmented.models.pools import AnotherDatabase, ThawGated
 from segmented.protocol.pool.foreign import pool_state
 from segmented.protocol.pool.wire import SCAN_COUNT, keys_of, kind_of
 from segmented.protocol.wire import Call, Codec, plain_call, position, script_call, text
@@ -118,7 +118,7 @@ def _decode_recount(operation: op.RecountPool, reply: Reply) -> bool:
 
 
 def _encode_verify(operation: op.VerifyPool) -> Call:
-    numbers = (operation.epoch, operation.sequence, operation.turn)
+    numbers = (operation.epoch, operation.sequence, operation.turn, operation.sale_id)
     return script_call("verify_pool", keys_of(operation.sku), *numbers)
 
 
@@ -126,6 +126,8 @@ def _decode_verify(operation: op.VerifyPool, reply: Reply) -> Verified | str:
     match text(reply[0]):
         case "not_gated":
             raise PoolNotGated(operation.sku)
+        case "another_sale":
+            raise AnotherDatabase(operation.sku)
         case "late":
             raise another_epoch(operation.sku, operation.epoch, int(reply[1]))
         case "another":

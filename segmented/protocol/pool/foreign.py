@@ -57,7 +57,8 @@ def pool_state(sku: str, reply: Reply) -> PoolState:
     flat = reply[len(NAMES) + 1]
     units = {readable(flat[index]): whole(flat[index + 1]) for index in range(0, len(flat), 2)}
     profile = readable(reply[len(NAMES) + 2])
-    more, transfers = (*reply[len(NAMES) + 3 :], None, None)[:2]
+    sale_id = readable(reply[len(NAMES) + 3])
+    more, transfers = (*reply[len(NAMES) + 4 :], None, None)[:2]
     if more:
         found |= {"fence": whole(more[1]), "cursor": whole(more[2]), "lost": whole(more[4])}
         found |= {"forgotten": whole(more[7])} if more[7] else {}
@@ -87,6 +88,7 @@ def pool_state(sku: str, reply: Reply) -> PoolState:
         customer_limit=number["customer_limit"] or None,
         is_closed=bool(number["closed"]),
         profile=profile,
+        sale_id=sale_id,
         unreadable=tuple(unreadable),
         ledger_end=_end_beyond(readable(more[0]), number["epoch"], number["sequence"]) if more else "",
         frozen=_seen(readable(more[3]), number) if more else None,

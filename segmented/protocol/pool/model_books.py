@@ -96,11 +96,11 @@ class PoolBooks:
         if operation.profile is not None and operation.profile.waits:
             self.check_profile(op.CheckProfile(operation.sku, operation.profile))
         self.archived.pop(operation.sku, None)
-        count = operation.segment_count
+        sku, count, limit = operation.sku, operation.segment_count, operation.customer_limit
         parts = even_parts(operation.stock, count)
         stock = [dict(parts).get(segment, 0) for segment in range(count)]
-        sku, epoch, limit = operation.sku, operation.epoch, operation.customer_limit
-        pool = ModelPool(sku, epoch, operation.gated, operation.stock, stock, limit)
+        sale_id = operation.sale_id if operation.gated else ""
+        pool = ModelPool(sku, operation.epoch, operation.gated, operation.stock, stock, limit, sale_id)
         pool.available = operation.stock
         pool.free = dict.fromkeys(range(count), 0)
         self._pools[operation.sku] = pool

@@ -75,6 +75,8 @@ class ModelPool:
     opened: int
     stock: list[int]
     customer_limit: int | None = None
+    sale_id: str = ""
+    """Identity of the sale in its order database."""
     is_closed: bool = False
     archive: Archiving | None = None
     """Set while the pool is being archived."""
@@ -263,6 +265,7 @@ class ModelPool:
             customer_limit=self.customer_limit,
             is_closed=self.is_closed,
             profile=str(pool_profile(self.sku, None, gated=self.gated)),
+            sale_id=self.sale_id,
             frozen=self.frozen or ((self.epoch, self.sequence) if self.missing_key else None),
             lost=self.lost,
             forgotten=self.forgotten,

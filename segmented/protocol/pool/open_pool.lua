@@ -5,7 +5,7 @@
 -- KEYS     after those of the pool: 15 carts (hash)   16 unfinished (zset): the carts that the pool keeps
 --          17 directory (string): of a pool of that sku in shards
 -- ARGV     1 stock   2 segment_count   3 gated ("1" or "0")   4 epoch   5 customer_limit (0: none)
---          6 profile
+--          6 profile   7 sale_id (of the order database; empty: none)
 -- answers  {"already_open", state}   {"opened", state}   state as read_pool answers it
 --          {"remains"}   some keys exist but not meta
 --          {"vanished", epoch}   the caller's process has seen it open in this epoch or a later one, and it is gone
@@ -44,7 +44,7 @@ redis.call('HSET', META, 'layout', LAYOUT, 'epoch', ARGV[4], 'segment_count', AR
   'sent', '0', 'received', '0', 'cursor', '0', 'chain', NO_DIGEST, 'customer_limit', ARGV[5], 'closed', '0',
   'profile', ARGV[6], 'servers', this_server ~= '?' and this_server .. ':0' or '')
 if ARGV[3] == '1' then
-  redis.call('HSET', META, 'server', this_server)
+  redis.call('HSET', META, 'server', this_server, 'sale_id', ARGV[7])
 end
 for first = 0, segment_count - 1, MANY do
   local shares, free = {}, {}

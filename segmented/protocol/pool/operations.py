@@ -50,6 +50,8 @@ class OpenPool(Operation[Opened | AlreadyOpen]):
     """Maximum units of one customer, over all orders; None for no limit."""
     profile: Profile | None = None
     """None for the default: `database` if the pool is gated, otherwise `memory`."""
+    sale_id: str = ""
+    """Identity of the sale in its order database; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ def _encode_open(operation: op.OpenPool) -> Call:
     kept = cart_keys(operation.sku)
     place = shard_keys(operation.sku)
     keys = [*keys_of(operation.sku), kept.carts, kept.unfinished, place.directory]
-    return script_call("open_pool", keys, *numbers, str(profile))
+    return script_call("open_pool", keys, *numbers, str(profile), operation.sale_id)
 
 
 def _decode_open(operation: op.OpenPool, reply: Reply) -> Opened | AlreadyOpen:
@@ -264,11 +264,11 @@ def _encode_resize(operation: op.Resize) -> Call:
 
 def _decode_resize(operation: op.Resize, reply: Reply) -> Resized:
     kind_of(operation.sku, reply)
-    state = list(reply[1])
-    if state[-2] in EVEN:
+    state, place = list(reply[1]), len(NAMES) + 1
+    if state[place] in EVEN:
         base, extra = divmod(int(state[1 + NAMES.index("available")]), operation.segment_count)
         units = (base + (segment < extra) for segment in range(operation.segment_count))
-        state[-2] = [number for pair in enumerate(units) for number in pair]
+        state[place] = [number for pair in enumerate(units) for number in pair]
     return Resized(_state(operation.sku, state), replay=text(reply[2]) == "1")
 
 

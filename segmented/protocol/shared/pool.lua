@@ -239,7 +239,8 @@ local function check_seen(pool)
   freeze_if_behind(pool)
   if pool.frozen then
     local gone = missing_key(pool.reserved, pool.confirmed) or '-'
-    error({ err = 'FROZEN ' .. pool.epoch .. '-' .. digits(pool.sequence) .. ' ' .. pool.frozen .. ' ' .. gone })
+    error({ err = 'FROZEN ' .. pool.epoch .. '-' .. digits(pool.sequence) .. ' ' .. pool.frozen .. ' ' .. gone
+      .. (pool.is_gated and ' gated' or ' ungated') })
   end
   if not pool.is_gated or pool.server == this_server then
     note_server(pool, pool.sequence)
@@ -1008,6 +1009,7 @@ local function pool_state(is_even)
   end
   answer[#answer + 1] = digits(redis.call('HLEN', ORDERS))
   answer[#answer + 1] = is_even and 'even' or redis.call('HGETALL', STOCK)
-  answer[#answer + 1] = redis.call('HGET', META, 'profile') or ''
+  local texts_of = redis.call('HMGET', META, 'profile', 'sale_id')
+  answer[#answer + 1], answer[#answer + 2] = texts_of[1] or '', texts_of[2] or ''
   return answer
 end

@@ -146,7 +146,8 @@ def _complete_before(source: _Source, target: ArchiveTarget) -> CheckedArchive:
 def _exported_plan(source: _Source, target: ArchiveTarget, on_progress: Progress) -> Plan[CheckedArchive]:
     """Write the archive, and check what is there now; an archive of the same state is not written again."""
     epoch = source.epoch
-    if not target.exists(source.sku, epoch):
+    is_there = target.exists(source.sku, epoch)
+    if not is_there:
         target.check()
     states = yield from _audited_plan(source, on_progress)
     about: list[dict[str, Any]] = []
@@ -155,7 +156,7 @@ def _exported_plan(source: _Source, target: ArchiveTarget, on_progress: Progress
     head = {"sku": source.sku, "epoch": epoch, "gated": states[0].gated, "is_sharded": source.directory is not None}
     if source.directory is not None:
         head["directory"] = source.directory.content
-    if not target.exists(source.sku, epoch):
+    if not is_there:
         total = sum(state.order_count + state.sequence for state in states)
         with target.writing(source.sku, epoch) as write:
             writer = LineWriter(write)
@@ -163,7 +164,13 @@ def _exported_plan(source: _Source, target: ArchiveTarget, on_progress: Progress
             for name in source.pools:
                 yield from _records_plan(source, name, writer, total, on_progress)
             writer.end()
-    checked = check_archive(target.lines(source.sku, epoch), target.name)
+    try:
+        checked = check_archive(target.lines(source.sku, epoch), target.name)
+    except InvalidInput as error:
+        if not is_there:
+            raise
+        message = f"{error}; it was there before, so it is not overwritten: name another place"
+        raise InvalidInput(message) from error
     if (checked.sku, checked.epoch, list(checked.pools)) != (source.sku, epoch, about):
         message = f"{target.name} has the archive of another pool, or of another state: name another place"
         raise InvalidInput(message)

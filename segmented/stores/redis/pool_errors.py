@@ -31,7 +31,7 @@ def pool_error(operation: object, refused: ResponseError) -> Exception:
             return PoolDrifted(sku)
         case ["LAYOUT", found, known, *_]:
             return LayoutUnknown(sku, found=found, known=known)
-        case ["FROZEN", found, seen, missing, *_]:
-            gone = None if missing == "-" else missing
-            return PoolFrozen(sku, found=position(found), seen=position(seen), missing=gone)
+        case ["FROZEN", found, seen, missing, gated, *_]:
+            at, gone = (position(found), position(seen)), None if missing == "-" else missing
+            return PoolFrozen(sku, *at, gone, is_gated=gated == "gated")
     return refused

@@ -9,6 +9,7 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolFrozen, PoolMissing, PoolNotGated, PoolUnverified
 from segmented.models import Reserved, Verified
+from segmented.models.pools import AnotherDatabase
 from tests.contract.pools.shop import Shop, verified
 from tests.contract.pools.test_freezing import CHANGES
 
@@ -164,3 +165,41 @@ def test_a_database_that_was_read_before_the_pool_was_thawed_verifies_nothing(re
     assert isinstance(shop.side.execute(op.VerifyPool(shop.sku, 2, 0, turn)), str)
     with pytest.raises(PoolUnverified):
         shop.reserve("next")
+
+
+def sale_id_of(shop: Shop) -> str:
+    state = shop.side.execute(op.ReadPool(shop.sku))
+    return state.sale_id
+
+
+def test_a_pool_is_verified_by_its_own_sale_only(shop: Shop) -> None:
+    shop.side.execute(op.OpenPool(shop.sku, 10, 4, gated=True, sale_id="own"))
+    before = shop.state()
+    for sequence in (0, 99):
+        with pytest.raises(AnotherDatabase, match=f"^this order database has another sale of {shop.sku!r}"):
+            shop.side.execute(op.VerifyPool(shop.sku, 1, sequence, "", "another"))
+    assert shop.state() == before
+    assert shop.side.execute(op.VerifyPool(shop.sku, 1, 0, "", "own")) == Verified(shop.sku, replay=True)
+    assert shop.side.execute(op.VerifyPool(shop.sku, 1, 0, "", "")) == Verified(shop.sku, replay=True)
+    assert sale_id_of(shop) == "own"
+
+
+def test_a_pool_without_a_sale_notes_the_one_that_it_is_verified_with(shop: Shop) -> None:
+    thawed(shop)
+    turn = shop.side.execute(op.VerifyPool(shop.sku, 2, 0, "", "own"))
+    assert (isinstance(turn, str), sale_id_of(shop)) == (True, "")
+    assert shop.side.execute(op.VerifyPool(shop.sku, 2, 0, str(turn), "own")) == Verified(shop.sku, replay=False)
+    assert sale_id_of(shop) == "own"
+    with pytest.raises(AnotherDatabase):
+        shop.side.execute(op.VerifyPool(shop.sku, 2, 0, "", "another"))
+
+
+def test_a_verified_pool_without_a_sale_notes_the_next_one(shop: Shop) -> None:
+    shop.open(10, 4, gated=True)
+    assert shop.side.execute(op.VerifyPool(shop.sku, 1, 0, "", "own")) == Verified(shop.sku, replay=True)
+    assert sale_id_of(shop) == "own"
+
+
+def test_a_pool_without_an_order_database_has_no_sale(shop: Shop) -> None:
+    shop.side.execute(op.OpenPool(shop.sku, 10, 4, gated=False, sale_id="own"))
+    assert sale_id_of(shop) == ""
