@@ -274,7 +274,7 @@ def test_the_functions_take_a_pool_with_a_gate_too(pool: Pool, gate: Gate) -> No
     settled = take_order(pool, gate, Order("a"), timeout=5)
     assert isinstance(settled, Settled)
     assert settled.state == "confirmed"
-    assert resize_gated(pool, gate, 3).segments == 3
+    assert resize_gated(pool, gate, 3).state.segment_count == 3
     pool.reserve("b")
     assert cancel_order(pool, gate, Order("b")).state == "cancelled"
     assert expire_voided(pool, gate) == ()
