@@ -21,9 +21,8 @@ from segmented.cli.output import (
     write_json,
 )
 from segmented.cli.pool_view import as_json, total_rows
-from segmented.errors import InvalidInput, PoolNotFrozen, PoolNotGated
+from segmented.errors import InvalidInput, PoolNotFrozen, PoolNotGated, ThawGated
 from segmented.models import PoolState, Thawed
-from segmented.models.pools import ThawGated
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
 

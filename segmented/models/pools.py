@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from segmented.errors import PoolGated, SegmentedError, StockError
-
 if TYPE_CHECKING:
     from segmented.models.carts import Cart, CartState
     from segmented.models.orders import Part
@@ -293,27 +291,3 @@ class Trimmed:
     """Sequence number of the newest entry."""
     is_more_left: bool
     """Entries before the first one still use memory: call again."""
-
-
-class EpochEnded(StockError):
-    """The pool was rebuilt in a later epoch since the order database decided an order or a change; nothing changed."""
-
-    def __init__(self, sku: str, epoch: int) -> None:
-        """Create the error with the pool and its epoch."""
-        super().__init__(
-            f"pool {sku!r} is in epoch {epoch}, and this was decided in another one: ask its order database again"
-        )
-        self.sku = sku
-        self.epoch = epoch
-
-
-class ThawGated(PoolGated):
-    """The pool is gated: its order database knows what is sold, so it is rebuilt and not thawed."""
-
-    def __init__(self, sku: str) -> None:
-        """Create the error with the pool."""
-        SegmentedError.__init__(
-            self, f"pool {sku!r} is gated: its order database knows what is sold, so use 'segmented pool rebuild'"
-        )
-        self.sku = sku
-        self.order_id = None

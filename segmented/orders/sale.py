@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
 from segmented.errors import (
+    EpochEnded,
     GrantSuperseded,
     InvalidInput,
     OrderMismatch,
@@ -21,7 +22,6 @@ from segmented.errors import (
     SegmentedError,
 )
 from segmented.models import Closed, LimitReached, Order, Reserved, Settled, SoldOut
-from segmented.models.pools import EpochEnded
 from segmented.orders import answers
 from segmented.orders.forgetting import may_have_forgotten
 from segmented.orders.tables import VOID

@@ -9,12 +9,11 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from segmented.dedup.errors import DedupError
 from segmented.dedup.run import Replay
 from segmented.dedup.web.guard import Guard
 from segmented.dedup.web.messages import Answer, Unkept, WebRequest
 from segmented.dedup.web.options import WebOptions
-from segmented.errors import SegmentedError, StoreError
+from segmented.errors import DedupError, SegmentedError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,12 +9,11 @@ import io
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented.dedup.errors import DedupError
 from segmented.dedup.run import Replay
 from segmented.dedup.web.guard import Guard
 from segmented.dedup.web.messages import Answer, Unkept, WebRequest, problem
 from segmented.dedup.web.options import WebOptions
-from segmented.errors import SegmentedError, StoreError
+from segmented.errors import DedupError, SegmentedError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

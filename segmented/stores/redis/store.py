@@ -113,7 +113,9 @@ class RedisStore:
     def from_url(
         cls, url: str, *, clock: Clock | None = None, dialect: Dialect | None = None, patience: float = PATIENCE
     ) -> RedisStore:
-        """Connect and check the server, or every master of a cluster. Raises InvalidInput if it is not usable.
+        """Connect and check the server, or every master of a cluster.
+
+        Raises InvalidInput if it is not usable, StoreUnavailable if it does not answer.
 
         `redis://`, `rediss://` and `unix://` name one server, `redis+sentinel://HOST:PORT,.../SERVICE` a master behind
         its Sentinels, `redis+cluster://HOST:PORT,...` a cluster; `rediss+...` uses TLS.
