@@ -6,7 +6,7 @@ import threading
 from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
-from segmented.clock import Clock, SystemClock
+from segmented.clock import checked_clock
 from segmented.protocol.model import MemoryModel
 from segmented.stores.one_by_one import async_one_by_one, one_by_one
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
@@ -14,6 +14,7 @@ from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from segmented.clock import Clock
     from segmented.errors import SegmentedError
     from segmented.protocol import Operation
 
@@ -27,7 +28,7 @@ class MemoryStore:
 
     def __init__(self, *, clock: Clock | None = None, model: MemoryModel | None = None) -> None:
         """Create a store; stores that share a `model` see the same locks and pools."""
-        self.clock: Clock = clock or SystemClock()
+        self.clock = checked_clock(clock)
         self.wakeups = ThreadWakeups(self.clock)
         self._model = model or MemoryModel(self.clock)
         self._guard = threading.Lock()
@@ -56,7 +57,7 @@ class AsyncMemoryStore:
 
     def __init__(self, *, clock: Clock | None = None, model: MemoryModel | None = None) -> None:
         """Create a store; stores that share a `model` see the same locks and pools."""
-        self.clock: Clock = clock or SystemClock()
+        self.clock = checked_clock(clock)
         self.wakeups = AsyncioWakeups(self.clock)
         self._model = model or MemoryModel(self.clock)
 
