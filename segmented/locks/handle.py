@@ -21,7 +21,8 @@ from segmented.errors import (
     StoreUnavailable,
 )
 from segmented.locks.durations import DEFAULT_WAIT, checked_name, checked_timeout, milliseconds
-from segmented.locks.hints import LOCK_HINTS, Hinted, NoAsyncBlock, NoBlock
+from segmented.locks.entered import AsyncEntered, Blocks, Entered
+from segmented.locks.hints import LOCK_HINTS, Hinted
 from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
 from segmented.locks.lease_state import Renewal, trusted_until
 from segmented.locks.outages import waited_out, waits_out
@@ -128,7 +129,7 @@ class Handle(Hinted):
         return f"{type(self).__name__}({self.name!r}, ttl={self.ttl_ms / 1000:g})"
 
 
-class SyncHandle(NoBlock, Handle, ABC, Generic[LeaseT]):
+class SyncHandle(Entered[LeaseT], Handle, ABC, Generic[LeaseT]):
     """A lock for threads. Subclasses make the claims and the leases."""
 
     def __init__(
@@ -146,6 +147,7 @@ class SyncHandle(NoBlock, Handle, ABC, Generic[LeaseT]):
         """
         super().__init__(name, ttl=ttl, renew=renew, renew_max=renew_max)
         self._store = checked_sync(store, type(self).__name__)
+        self._blocks = Blocks[LeaseT]()
 
     @abstractmethod
     def _claim(self) -> Claim:
@@ -155,7 +157,7 @@ class SyncHandle(NoBlock, Handle, ABC, Generic[LeaseT]):
     def _lease(self, claim: Claim, found: Found) -> LeaseT:
         """Return the lease of a claim that succeeded."""
 
-    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> LeaseT:
+    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> LeaseT:
         """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease. Raises AcquireTimeout."""
         claim = self._claim()
         return self._lease(claim, run_sync(acquire_plan(claim, checked_timeout(timeout)), self._store))
@@ -168,7 +170,7 @@ class SyncHandle(NoBlock, Handle, ABC, Generic[LeaseT]):
             return None
 
 
-class AsyncHandle(NoAsyncBlock, Handle, ABC, Generic[AsyncLeaseT]):
+class AsyncHandle(AsyncEntered[AsyncLeaseT], Handle, ABC, Generic[AsyncLeaseT]):
     """A lock for asyncio; otherwise as `SyncHandle`."""
 
     _is_awaited = True
@@ -188,6 +190,7 @@ class AsyncHandle(NoAsyncBlock, Handle, ABC, Generic[AsyncLeaseT]):
         """
         super().__init__(name, ttl=ttl, renew=renew, renew_max=renew_max)
         self._store = checked_async(store, type(self).__name__)
+        self._blocks = Blocks[AsyncLeaseT]()
 
     @abstractmethod
     def _claim(self) -> Claim:
@@ -197,7 +200,7 @@ class AsyncHandle(NoAsyncBlock, Handle, ABC, Generic[AsyncLeaseT]):
     def _lease(self, claim: Claim, found: Found) -> AsyncLeaseT:
         """Return the lease of a claim that succeeded."""
 
-    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncLeaseT]:
+    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncLeaseT]:
         """Return an acquire to `await` for the lease, or to use as `async with lock.acquire() as lease`.
 
         It waits up to `timeout` seconds (default: 60; None: forever) and then raises AcquireTimeout.

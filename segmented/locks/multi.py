@@ -96,7 +96,7 @@ class MultiLock(_Names):
         super().__init__(names, ttl=ttl, renew=renew, renew_max=renew_max)
         self._store = checked_sync(store, type(self).__name__)
 
-    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> MultiLease:
+    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> MultiLease:
         """Wait up to `timeout` seconds for all names together (default: 60; None: forever) and return the lease.
 
         Raises AcquireTimeout, which names the one that was not free; then no name is held.
@@ -132,7 +132,7 @@ class AsyncMultiLock(_Names):
         super().__init__(names, ttl=ttl, renew=renew, renew_max=renew_max)
         self._store = checked_async(store, type(self).__name__)
 
-    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncMultiLease]:
+    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncMultiLease]:
         """Return an acquire to `await` for the lease, or to use as `async with lock.acquire() as lease`.
 
         It waits up to `timeout` seconds for all names together (default: 60; None: forever), then raises

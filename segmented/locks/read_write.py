@@ -109,7 +109,7 @@ class ReadLock(FencedHandle):
 class WriteLock(FencedHandle):
     """The writers' side of a `ReadWriteLock`, for threads."""
 
-    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> Lease:
+    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> Lease:
         """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease. Raises AcquireTimeout.
 
         While it waits, no new reader gets in.

@@ -140,6 +140,7 @@ class Pool:
         order: Order | str,
         *,
         quantity: int = 1,
+        customer_id: str | None = None,
         timeout: float | None = None,
         holder_id: str | None = None,
         keep_refusal: bool = False,
@@ -154,16 +155,19 @@ class Pool:
         order of arrival across processes, at the cost of two more round trips. Raises OrderMismatch when the id exists
         with other content.
         """
+        order = as_order(order, quantity, customer_id)
         operation = self._settings.grant(
-            order, quantity, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
+            order, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
         )
         plan = grant_marked(self._mark, operation, checked_timeout(timeout), fair=fair)
         answer, asked_at = run_sync(plan, self.store)
         return Grant(self, answer, asked_at) if isinstance(answer, Granted) else answer
 
-    def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
+    def reserve(
+        self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
+    ) -> Taken:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left."""
-        operation = self._settings.reserve(order, quantity, partial=partial)
+        operation = self._settings.reserve(as_order(order, quantity, customer_id), partial=partial)
         return run_sync(reserve_marked(self._mark, operation), self.store)
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:
@@ -176,13 +180,13 @@ class Pool:
         operation = self._settings.reserve_many(orders, partial=partial)
         return run_sync(reserve_many_marked(self._mark, operation), self.store)
 
-    def submit(self, order: Order | str, *, quantity: int = 1) -> OrderHandle:
+    def submit(self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None) -> OrderHandle:
         """Accept an order and queue it for a worker: one round trip, then a message in the background.
 
         The handle reports the order's outcome. The pool's `outbox` says whether units are taken now or by the worker;
         an immediate refusal is an outcome too. Safe to repeat. Raises OrderMismatch for an id with other content.
         """
-        (answer,) = self.submit_many((as_order(order, quantity),))
+        (answer,) = self.submit_many((as_order(order, quantity, customer_id),))
         if isinstance(answer, SegmentedError):
             raise answer
         return answer

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from math import inf
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from segmented.clock import checked_clock
+from segmented.clock import SystemClock, checked_clock
 from segmented.protocol.model import MemoryModel
 from segmented.stores.one_by_one import async_one_by_one, one_by_one
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
@@ -51,6 +51,18 @@ class MemoryStore:
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
 
+    def __enter__(self) -> Self:
+        """Return the store; the end of the `with` statement closes it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the store."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Return the class, and the clock if it is not the system's."""
+        return _shown(self)
+
 
 class AsyncMemoryStore:
     """The model as a store, for tests, examples and dry runs. For one event loop; nothing is persistent."""
@@ -76,3 +88,20 @@ class AsyncMemoryStore:
 
     async def close(self) -> None:
         """Do nothing: there is nothing to close."""
+
+    async def __aenter__(self) -> Self:
+        """Return the store; the end of the `async with` statement closes it."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the store."""
+        await self.close()
+
+    def __repr__(self) -> str:
+        """Return the class, and the clock if it is not the system's."""
+        return _shown(self)
+
+
+def _shown(store: MemoryStore | AsyncMemoryStore) -> str:
+    clock = "" if isinstance(store.clock, SystemClock) else f"clock={store.clock!r}"
+    return f"{type(store).__name__}({clock})"

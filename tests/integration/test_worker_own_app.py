@@ -45,7 +45,7 @@ app.config_from_object("shop_config")
 @app.task(name="shop.under_a_lost_lease")
 def under_a_lost_lease():
     with MemoryStore() as store, Lock(store, "report").acquire() as lease:
-        store.execute(RevokeLock("report"))
+        store.execute(RevokeLock("report", "r"))
         lease.renew()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import Any
 
@@ -10,15 +11,28 @@ import pytest
 
 from segmented import (
     AcquireTimeout,
+    AsyncDedup,
+    AsyncFairLock,
     AsyncLock,
     AsyncMemoryStore,
+    AsyncPool,
+    AsyncReentrantLock,
+    AsyncSemaphore,
+    Dedup,
+    FairLock,
     InvalidInput,
+    LeaseLost,
     Lock,
     MemoryStore,
+    Order,
     Pool,
+    ReentrantLock,
     Reserved,
+    Semaphore,
     SoldOut,
 )
+from segmented.protocol import RevokeLock
+from segmented.stock import AsyncShardedPool, ShardedPool
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from segmented.testing import ManualClock
 
@@ -55,6 +69,16 @@ def test_a_wait_of_a_task_moves_a_clock_that_is_auto() -> None:
         return clock.now()
 
     assert round(asyncio.run(wait()), 2) == 1_030.0
+
+
+def test_a_store_in_memory_is_a_context_manager_as_one_on_a_server_is() -> None:
+    async def enter() -> None:
+        async with AsyncMemoryStore() as store:
+            assert repr(store) == "AsyncMemoryStore()"
+
+    with MemoryStore(clock=ManualClock()) as store:
+        assert repr(store) == "MemoryStore(clock=ManualClock(1000))"
+    asyncio.run(enter())
 
 
 STILL = (
@@ -97,3 +121,151 @@ def test_a_store_on_a_server_refuses_such_a_clock_too(valkey_url: str) -> None:
         RedisStore.from_url(valkey_url, clock=time.monotonic)  # type: ignore[arg-type]  # as typed first
     with pytest.raises(InvalidInput, match="not a function"):
         asyncio.run(connect())
+
+
+# --- locks ---
+
+
+def test_a_lock_is_acquired_by_a_with_statement_and_released_at_its_end() -> None:
+    lock = Lock(MemoryStore(), "report")
+    with lock as lease:
+        assert lease.is_trusted
+        assert lock.try_acquire() is None
+    assert lease.has_ended
+    assert not lock.is_locked()
+
+
+def test_a_lock_is_acquired_by_an_async_with_statement_and_released_at_its_end() -> None:
+    async def run() -> None:
+        lock = AsyncLock(AsyncMemoryStore(), "report")
+        async with lock as lease:
+            assert lease.is_trusted
+            assert await lock.try_acquire() is None
+        assert lease.has_ended
+
+    asyncio.run(run())
+
+
+def test_a_with_statement_whose_body_raises_releases_too() -> None:
+    lock = Lock(MemoryStore(), "report")
+    with pytest.raises(ZeroDivisionError), lock:
+        raise ZeroDivisionError
+    assert not lock.is_locked()
+
+
+def test_threads_that_share_a_handle_end_their_own_leases() -> None:
+    semaphore, both = Semaphore(MemoryStore(), "provider", permits=2), threading.Barrier(2)
+    ended: list[tuple[bool, bool]] = []
+
+    def work() -> None:
+        with semaphore as lease:
+            both.wait(5)
+            entered = lease.is_trusted
+        ended.append((entered, lease.has_ended))
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(5)
+    assert ended == [(True, True)] * 2
+
+
+def test_the_timeout_of_an_acquire_is_its_first_argument() -> None:
+    store = MemoryStore(clock=ManualClock(auto=True))
+    for lock in (Lock(store, "a"), FairLock(store, "b"), Semaphore(store, "c", permits=1), ReentrantLock(store, "d")):
+        assert lock.acquire(5).is_trusted
+    with pytest.raises(AcquireTimeout, match=r"^lock 'a' was not free within 5 s$"):
+        Lock(store, "a").acquire(5)
+
+
+def test_the_timeout_of_an_acquire_for_asyncio_is_its_first_argument() -> None:
+    async def run() -> None:
+        store = AsyncMemoryStore()
+        for lock in (AsyncLock(store, "a"), AsyncFairLock(store, "b"), AsyncSemaphore(store, "c", permits=1)):
+            assert (await lock.acquire(5)).is_trusted
+
+    asyncio.run(run())
+
+
+def test_a_lock_calls_its_on_lost_once_for_a_lease_that_is_lost() -> None:
+    clock, lost = ManualClock(), threading.Event()
+    lease = Lock(MemoryStore(clock=clock), "report", on_lost=lost.set).acquire()
+    clock.advance(30.0)
+    assert lease.is_lost
+    assert lost.is_set()
+
+
+def test_a_lock_for_asyncio_calls_its_on_lost_too() -> None:
+    async def run() -> bool:
+        store, lost = AsyncMemoryStore(), asyncio.Event()
+        lease = await AsyncLock(store, "report", on_lost=lost.set).acquire()
+        await store.execute(RevokeLock("report", "r"))
+        with pytest.raises(LeaseLost):
+            await lease.renew()
+        return lost.is_set()
+
+    assert asyncio.run(run())
+
+
+def test_a_reentrant_lock_belongs_to_the_thread() -> None:
+    lock, found = ReentrantLock(MemoryStore(), "account", renew=False), []
+    with lock, lock as inner:
+        assert inner.is_trusted
+        other = threading.Thread(target=lambda: found.append(lock.try_acquire()))
+        other.start()
+        other.join(5)
+    assert found == [None]
+
+
+def test_a_reentrant_lock_for_asyncio_belongs_to_the_task() -> None:
+    async def other(lock: AsyncReentrantLock) -> object:
+        return await lock.try_acquire()
+
+    async def run() -> object:
+        lock = AsyncReentrantLock(AsyncMemoryStore(), "account", renew=False)
+        async with lock, lock as inner:
+            assert inner.is_trusted
+            return await asyncio.create_task(other(lock))
+
+    assert asyncio.run(run()) is None
+
+
+KINDS = [(Lock, AsyncLock), (FairLock, AsyncFairLock), (Pool, AsyncPool), (ShardedPool, AsyncShardedPool)]
+
+
+@pytest.mark.parametrize(("sync", "asynchronous"), [*KINDS, (Dedup, AsyncDedup)])
+def test_a_store_of_the_other_kind_is_refused_with_the_class_to_use(sync: Any, asynchronous: Any) -> None:  # noqa: ANN401  # any
+    sentence = rf"for threads, such as RedisStore, and got AsyncMemoryStore, which {asynchronous.__name__} takes$"
+    with pytest.raises(InvalidInput, match=sentence):
+        sync(AsyncMemoryStore(), "n")
+    with pytest.raises(InvalidInput, match=rf"and got MemoryStore, which {sync.__name__} takes$"):
+        asynchronous(MemoryStore(), "n")
+
+
+# --- pools ---
+
+
+@pytest.mark.parametrize("verb", ["reserve", "grant", "submit"])
+@pytest.mark.parametrize("is_sharded", [False, True])
+def test_an_order_is_given_as_its_id_and_its_parts(verb: str, *, is_sharded: bool) -> None:
+    store = MemoryStore()
+    pool: Any = ShardedPool(store, "poster") if is_sharded else Pool(store, "poster")
+    pool.open(stock=9, segments=4, customer_limit=2, **({"shards": 2} if is_sharded else {}))
+    getattr(pool, verb)("o-1", quantity=2, customer_id="c")
+    assert type(pool.reserve(Order("o-2", customer_id="c"))).__name__ == "LimitReached"
+    with pytest.raises(InvalidInput, match=r"^customer_id 'd' beside order 'o-3', which has its own$"):
+        getattr(pool, verb)(Order("o-3", customer_id="c"), customer_id="d")
+
+
+@pytest.mark.parametrize("verb", ["reserve", "grant", "submit"])
+@pytest.mark.parametrize("is_sharded", [False, True])
+def test_an_order_for_asyncio_is_given_as_its_id_and_its_parts(verb: str, *, is_sharded: bool) -> None:
+    async def run() -> str:
+        store = AsyncMemoryStore()
+        pool: Any = AsyncShardedPool(store, "poster") if is_sharded else AsyncPool(store, "poster")
+        await pool.open(stock=9, segments=4, customer_limit=2, **({"shards": 2} if is_sharded else {}))
+        await getattr(pool, verb)("o-1", quantity=2, customer_id="c")
+        return type(await pool.reserve(Order("o-2", customer_id="c"))).__name__
+
+    assert asyncio.run(run()) == "LimitReached"
