@@ -136,3 +136,8 @@ __all__ = [
 
 for _name in __all__:  # messages and pickles name the public place
     globals()[_name].__module__ = __name__
+
+
+def __dir__() -> list[str]:
+    """Return the names of the errors."""
+    return __all__

@@ -125,8 +125,12 @@ class Handle(Hinted):
         self._renewal = Renewal(renew, milliseconds(renew_max, "renew_max") / 1000)
 
     def __repr__(self) -> str:
-        """Return the class, the name and the time to live."""
-        return f"{type(self).__name__}({self.name!r}, ttl={self.ttl_ms / 1000:g})"
+        """Return the class, the name, the time to live, and what else decides."""
+        renewed = ", renew=True" if self._renewal.is_wanted else ""
+        return f"{type(self).__name__}({self.name!r}, ttl={self.ttl_ms / 1000:g}{renewed}{self._described()})"
+
+    def _described(self) -> str:
+        return ""
 
 
 class SyncHandle(Entered[LeaseT], Handle, ABC, Generic[LeaseT]):

@@ -99,6 +99,9 @@ class ReentrantLock(FencedHandle):
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         self._owner = thread_owner if owner is None else owner
 
+    def _described(self) -> str:
+        return described_owner(self._owner)
+
     def _for(self, owner: Owner | None) -> Self:
         """Return a copy of this handle with the current owner's name."""
         known = checked_owner(self._owner if owner is None else owner)
@@ -140,6 +143,9 @@ class AsyncReentrantLock(AsyncFencedHandle):
         """
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         self._owner = task_owner if owner is None else owner
+
+    def _described(self) -> str:
+        return described_owner(self._owner)
 
     def _for(self, owner: Owner | None) -> Self:
         """Return a copy of this handle with the current owner's name."""
@@ -190,6 +196,11 @@ def task_owner() -> str:
     if task not in _tasks:
         _tasks[task] = f"task-{uuid4().hex}"
     return _tasks[task]
+
+
+def described_owner(owner: Owner) -> str:
+    """Return the part of a handle's repr that names its owner: a name, or the function that tells it."""
+    return f", owner={getattr(owner, '__name__', repr(owner)) if callable(owner) else repr(owner)}"
 
 
 def checked_owner(owner: Owner) -> str:

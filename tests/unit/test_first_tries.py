@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import segmented
 from segmented import (
     AcquireTimeout,
     AsyncDedup,
@@ -16,6 +17,7 @@ from segmented import (
     AsyncLock,
     AsyncMemoryStore,
     AsyncPool,
+    AsyncReadWriteLock,
     AsyncReentrantLock,
     AsyncSemaphore,
     Dedup,
@@ -26,15 +28,24 @@ from segmented import (
     MemoryStore,
     Order,
     Pool,
+    ReadWriteLock,
     ReentrantLock,
     Reserved,
     Semaphore,
     SoldOut,
+    dedup,
+    errors,
+    locks,
+    single_flight,
+    stock,
 )
 from segmented.protocol import RevokeLock
 from segmented.stock import AsyncShardedPool, ShardedPool
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from segmented.testing import ManualClock
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 # --- tests without a server ---
 
@@ -269,3 +280,53 @@ def test_an_order_for_asyncio_is_given_as_its_id_and_its_parts(verb: str, *, is_
         return type(await pool.reserve(Order("o-2", customer_id="c"))).__name__
 
     assert asyncio.run(run()) == "LimitReached"
+
+
+# --- what an object shows of itself ---
+
+FOR_HOLDERS = [
+    *("fencing_token", "has_ended", "holder_id", "is_lost", "is_trusted", "lost", "name", "on_lost", "release"),
+    *("remaining", "renew", "require", "sequencer", "trusted_until", "ttl_ms"),
+]
+
+
+def test_a_lease_lists_what_its_holder_needs() -> None:
+    lease = Lock(MemoryStore(), "report").acquire()
+    assert [name for name in dir(lease) if not name.startswith("__")] == FOR_HOLDERS
+    assert all(hasattr(lease, name) for name in dir(lease))
+
+
+def test_a_lease_for_asyncio_lists_its_cancel_scope_too() -> None:
+    async def run() -> list[str]:
+        lease = await AsyncLock(AsyncMemoryStore(), "report").acquire()
+        return [name for name in dir(lease) if not name.startswith("__")]
+
+    assert asyncio.run(run()) == ["cancel_scope", *FOR_HOLDERS]
+
+
+@pytest.mark.parametrize("package", [segmented, errors, locks, stock, dedup])
+def test_a_package_lists_its_public_names_and_no_others(package: ModuleType) -> None:
+    assert [name for name in dir(package) if not name.startswith("__")] == sorted(package.__all__)
+
+
+STORE = MemoryStore(clock=ManualClock(5.0))
+SHOWN: list[tuple[object, str]] = [
+    (STORE, "MemoryStore(clock=ManualClock(5))"),
+    (AsyncMemoryStore(), "AsyncMemoryStore()"),
+    (Lock(STORE, "n", ttl=5.0, renew=True), "Lock('n', ttl=5, renew=True)"),
+    (Semaphore(STORE, "n", permits=3), "Semaphore('n', ttl=30, permits=3)"),
+    (AsyncSemaphore(AsyncMemoryStore(), "n", permits=3), "AsyncSemaphore('n', ttl=30, permits=3)"),
+    (ReentrantLock(STORE, "n"), "ReentrantLock('n', ttl=30, renew=True, owner=thread_owner)"),
+    (ReentrantLock(STORE, "n", owner="job", renew=False), "ReentrantLock('n', ttl=30, owner='job')"),
+    (AsyncReentrantLock(AsyncMemoryStore(), "n"), "AsyncReentrantLock('n', ttl=30, renew=True, owner=task_owner)"),
+    (ReadWriteLock(STORE, "n", renew=True), "ReadWriteLock('n', ttl=30, renew=True)"),
+    (AsyncReadWriteLock(AsyncMemoryStore(), "n"), "AsyncReadWriteLock('n', ttl=30)"),
+    (Pool(STORE, "poster"), "Pool('poster', MemoryStore(clock=ManualClock(5)))"),
+    (single_flight(STORE, ttl=60), "SingleFlight(ttl=60)"),
+    (single_flight(AsyncMemoryStore(), ttl=60), "AsyncSingleFlight(ttl=60)"),
+]
+
+
+@pytest.mark.parametrize(("shown", "said"), SHOWN, ids=[said for _, said in SHOWN])
+def test_an_object_shows_what_decides(shown: object, said: str) -> None:
+    assert repr(shown) == said
