@@ -9,14 +9,13 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from segmented.locks.lease import AsyncHeldLease, HeldLease
-
 if TYPE_CHECKING:
     from collections.abc import Awaitable
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from types import TracebackType
 
-LeaseT = TypeVar("LeaseT", bound=HeldLease)
-AsyncLeaseT = TypeVar("AsyncLeaseT", bound=AsyncHeldLease)
+LeaseT = TypeVar("LeaseT", bound="AbstractContextManager[object]")
+AsyncLeaseT = TypeVar("AsyncLeaseT", bound="AbstractAsyncContextManager[object]")
 AnyLeaseT = TypeVar("AnyLeaseT")
 
 

@@ -1,6 +1,7 @@
 """The base classes of all locks over a store, sync and async: a handle makes claims and turns them into leases.
 
-A handle keeps nothing about a holder, so threads and tasks may share one.
+A handle keeps nothing about a holder but the leases of open `with lock:` blocks, each with its thread or task, so
+threads and tasks may share one.
 """
 
 from __future__ import annotations

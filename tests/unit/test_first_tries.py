@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
@@ -16,6 +18,7 @@ from segmented import (
     AsyncFairLock,
     AsyncLock,
     AsyncMemoryStore,
+    AsyncMultiLock,
     AsyncPool,
     AsyncReadWriteLock,
     AsyncReentrantLock,
@@ -26,6 +29,7 @@ from segmented import (
     LeaseLost,
     Lock,
     MemoryStore,
+    MultiLock,
     Order,
     Pool,
     ReadWriteLock,
@@ -39,6 +43,7 @@ from segmented import (
     single_flight,
     stock,
 )
+from segmented.cli.reference import MODULES, public_names
 from segmented.protocol import RevokeLock
 from segmented.stock import AsyncShardedPool, ShardedPool
 from segmented.stores.redis import AsyncRedisStore, RedisStore
@@ -154,6 +159,20 @@ def test_a_lock_is_acquired_by_an_async_with_statement_and_released_at_its_end()
             assert await lock.try_acquire() is None
         assert lease.has_ended
 
+    asyncio.run(run())
+
+
+def test_several_locks_are_acquired_by_one_with_statement() -> None:
+    async def run() -> None:
+        lock = AsyncMultiLock(AsyncMemoryStore(), ["a", "b"])
+        async with lock:
+            assert await lock.try_acquire() is None
+
+    lock = MultiLock(MemoryStore(), ["a", "b"])
+    with lock:
+        assert lock.try_acquire() is None
+    with lock.acquire(5) as lease:
+        assert lease.is_trusted
     asyncio.run(run())
 
 
@@ -330,3 +349,15 @@ SHOWN: list[tuple[object, str]] = [
 @pytest.mark.parametrize(("shown", "said"), SHOWN, ids=[said for _, said in SHOWN])
 def test_an_object_shows_what_decides(shown: object, said: str) -> None:
     assert repr(shown) == said
+
+
+WITHOUT_REPR = {"ArchiveTarget", "Killed", "MemoryModel", "OnceTable"}
+"""A protocol, two that only tests see, and one without a state."""
+
+
+def test_every_public_class_has_a_repr() -> None:
+    modules = [import_module(name) for name in MODULES]
+    found = [getattr(module, name) for module in modules for name in public_names(module)]
+    classes = {one for one in found if inspect.isclass(one) and one.__module__.startswith("segmented.")}
+    bare = {one.__name__ for one in classes if one.__repr__ is object.__repr__ and Protocol not in one.__bases__}
+    assert bare == WITHOUT_REPR

@@ -49,6 +49,10 @@ class IdempotencyMiddleware:
         self._dedup = dedup
         self._guard = Guard(options or WebOptions())
 
+    def __repr__(self) -> str:
+        """Return the class and the dedup that it uses."""
+        return f"<IdempotencyMiddleware with {self._dedup!r}>"
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
         if scope["type"] != "http":

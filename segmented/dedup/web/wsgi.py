@@ -42,6 +42,10 @@ class WsgiIdempotencyMiddleware:
         self._dedup = dedup
         self._guard = Guard(options or WebOptions())
 
+    def __repr__(self) -> str:
+        """Return the class and the dedup that it uses."""
+        return f"<WsgiIdempotencyMiddleware with {self._dedup!r}>"
+
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request."""
         request = _request(environ)
