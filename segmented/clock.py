@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from math import inf
 from typing import Protocol
+
+from segmented.errors import InvalidInput
 
 
 class Clock(Protocol):
@@ -39,19 +42,67 @@ class WallClock:
 
 
 class ManualClock:
-    """A clock that moves only when `advance` is called, for tests and the simulator."""
+    """A clock that moves only when `advance` is called, for tests and the simulator.
 
-    def __init__(self, start: float = 1_000.0) -> None:
-        """Create a clock that starts at `start` seconds."""
+    With `auto`, a wait moves it to the wait's end at once, so that one thread or task can wait for a lease to expire.
+    """
+
+    def __init__(self, start: float = 1_000.0, *, auto: bool = False) -> None:
+        """Create a clock that starts at `start` seconds; with `auto`, waits on a `MemoryStore` move it."""
         self._now = start
+        self.is_auto = auto
+
+    def __repr__(self) -> str:
+        """Return the seconds reached so far, and whether waits move it."""
+        return f"ManualClock({self._now:g}{', auto=True' if self.is_auto else ''})"
 
     def now(self) -> float:
         """Return the seconds reached so far."""
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Move forward."""
+        """Move forward. Raises InvalidInput for a step back."""
         if seconds < 0:
             message = "a monotonic clock does not go back"
-            raise ValueError(message)
+            raise InvalidInput(message)
         self._now += seconds
+
+
+class Stillness:
+    """Notices a wait on a clock that nothing moves, which would never end."""
+
+    def __init__(self, clock: Clock, deadline: float) -> None:
+        """Begin a wait that ends at `deadline` by `clock`."""
+        self._clock = clock
+        self._began = clock.now()
+        self._seconds = deadline - self._began
+        self._real = SystemClock()
+        self._really_began = self._real.now()
+
+    def moved(self, until: float) -> bool:
+        """Move a clock with `auto` to `until`, and return whether it did; for other clocks, check that they move.
+
+        Raises InvalidInput if the whole wait has passed in real time and the clock stands where it stood.
+        """
+        now = self._clock.now()
+        if isinstance(self._clock, ManualClock) and self._clock.is_auto and until < inf:
+            self._clock.advance(max(0.0, until - now))
+            return True
+        if now == self._began and self._real.now() - self._really_began >= self._seconds:
+            message = (
+                f"a wait of {self._seconds:g} s does not end, because the store's clock stands still: create it as "
+                "ManualClock(auto=True), or move it from another thread or task with clock.advance(seconds)"
+            )
+            raise InvalidInput(message)
+        return False
+
+
+def checked_clock(clock: Clock | None) -> Clock:
+    """Return the clock, or the system's if it is None. Raises InvalidInput for anything without a method `now`."""
+    if clock is None:
+        return SystemClock()
+    if not callable(getattr(clock, "now", None)):
+        what = "a function" if callable(clock) else type(clock).__name__
+        message = f"a clock is an object with a method now(), such as ManualClock() of segmented.testing, not {what}"
+        raise InvalidInput(message)
+    return clock

@@ -57,7 +57,8 @@ def late(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return a package's `__getattr__` and `__dir__` (PEP 562).
 
-    A name in `modules` is imported at its first use and is then an ordinary name of the package. A name in `moved` is
+    A name in `modules` is imported at its first use and is then an ordinary name of the package. `dir` lists these and
+    the names in `__all__`, not what the package itself imported. A name in `moved` is
     not listed, and each use gives a DeprecationWarning with its new place. If a package of one of our extras is
     missing, the error names the extra that installs it.
     """
@@ -86,7 +87,9 @@ def late(
             raise ModuleNotFoundError(needs(f"{package}.{name}", absent), name=error.name) from error
 
     def listed() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *modules})
+        found = vars(sys.modules[package])
+        own = {name for name in found if name.startswith("__") and name.endswith("__")}
+        return sorted({*own, *found.get("__all__", ()), *modules})
 
     return found, listed
 

@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Final
 
 from bench.durability.journal import JournalWriter
 from bench.orders_torture.event_log import LogWriter
-from segmented.errors import InvalidInput, PoolFrozen, PoolMissing, PoolVanished, SegmentedError
+from segmented.errors import PoolFrozen, PoolMissing, PoolVanished, SegmentedError, StoreUnavailable
 from segmented.models import Order, Settled, SoldOut
 from segmented.models.submitted import Dead
 from segmented.orders import Gate, connect, take_order
 from segmented.stock import Grant, Pool
 from segmented.stock.outbox import Outbox
 from segmented.stores.redis import RedisStore
-from segmented.stores.redis.edge import is_store_away
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,13 +71,13 @@ def shop_pool(store: RedisStore) -> Pool:
 
 
 def connected(url: str) -> RedisStore:
-    """Connect, waiting for a server in the middle of a failover. Raises InvalidInput if none answers in time."""
+    """Connect, waiting for a server in the middle of a failover. Raises StoreUnavailable if none answers in time."""
     until = time.monotonic() + CONNECT_SECONDS
     while True:
         try:
             return RedisStore.from_url(url)
-        except InvalidInput as error:
-            if not is_store_away(error) or time.monotonic() > until:
+        except StoreUnavailable:
+            if time.monotonic() > until:
                 raise
         time.sleep(AGAIN_SECONDS)
 

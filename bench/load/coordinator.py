@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.granularity.checker import broken_promises, check
 from bench.load.plan import ConnectedStrategy, Plan, connect_strategy
 from bench.load.tally import Tally, merged
-from segmented.errors import InvalidInput
+from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.servers import PostgresServer, ValkeyServer
 from segmented.stores.redis import RedisStore
 
@@ -44,7 +44,7 @@ class Servers:
         try:
             with RedisStore.from_url(self._url):
                 pass
-        except InvalidInput as error:
+        except (InvalidInput, StoreUnavailable) as error:
             message = f"{URL}: {error}"
             raise InvalidInput(message) from error
 

@@ -21,7 +21,6 @@ from segmented.errors import DatabaseUnavailable, InvalidInput, StoreUnavailable
 from segmented.orders import Gate, connect
 from segmented.stock import pool_of
 from segmented.stores.redis import RedisStore
-from segmented.stores.redis.edge import is_store_away
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,12 +56,7 @@ class Connections:
         """
         self.process_id = os.getpid()
         self._said = said
-        try:
-            self.store = RedisStore.from_url(said.url.get_secret_value())
-        except InvalidInput as error:
-            if is_store_away(error):
-                raise StoreUnavailable(str(error)) from error
-            raise
+        self.store = RedisStore.from_url(said.url.get_secret_value())
         try:
             self.engine = connect(said.database.get_secret_value(), pool_size=pool_size)
             self.gate = Gate(self.engine)

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import (
     Field,
-    ModelWrapValidatorHandler,
     SecretStr,
     ValidationError,
     field_validator,
-    model_validator,
 )
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -178,18 +176,18 @@ class WorkerSettings(BaseSettings):
     def _split(cls, value: object) -> object:
         return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _in_one_sentence(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:  # noqa: ANN401  # any environment
-        names = [f"{PREFIX}{name.upper()}" for name in cls.model_fields]
-        refuse_unknown(os.environ, [*names, *(f"{PREFIX}{name.upper()}{SUFFIX}" for name in SECRET)])
-        try:
-            settings = handler(values)
-        except ValidationError as error:
-            message = sentence_of(error, cls.model_fields)
-            raise InvalidInput(message) from None  # the error holds the values, which may be passwords
-        check_settings(settings)
-        return settings
+    if not TYPE_CHECKING:  # otherwise a type checker would accept any argument
+
+        def __init__(self, **values: object) -> None:
+            """Read what is not given from the environment. Raises InvalidInput with one sentence."""
+            names = [f"{PREFIX}{name.upper()}" for name in type(self).model_fields]
+            refuse_unknown(os.environ, [*names, *(f"{PREFIX}{name.upper()}{SUFFIX}" for name in SECRET)])
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                message = sentence_of(error, type(self).model_fields)
+                raise InvalidInput(message) from None  # the error holds the values, which may be passwords
+            check_settings(self)
 
     @property
     def broker_url(self) -> str:

@@ -14,8 +14,11 @@ from segmented.celery.connections import connections
 from segmented.celery.current import settings
 from segmented.celery.messages import TASK, keep, read_envelope, text_of
 from segmented.errors import (
+    AnotherDatabase,
     DatabaseUnavailable,
     InvalidInput,
+    NoSegmentFree,
+    OrderInHand,
     PoolFrozen,
     PoolMissing,
     PoolUnverified,
@@ -24,7 +27,6 @@ from segmented.errors import (
     StoreUnavailable,
 )
 from segmented.models import Busy, Order, Settled
-from segmented.models.pools import AnotherDatabase
 from segmented.models.submitted import one_line
 from segmented.orders import WorkTerms, envelopes, sale
 from segmented.orders.work_terms import checked_step
@@ -40,19 +42,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 RETRIES_MAX: Final = 5
 RETRY_SECONDS_MAX: Final = 10.0
-
-
-class OrderInHand(SegmentedError):
-    """Another delivery of the order is in progress, or its worker died and its lease has not expired."""
-
-    def __init__(self, seconds: float) -> None:
-        """Create the error with the seconds after which the lease may have expired."""
-        super().__init__()
-        self.seconds = seconds
-
-
-class NoSegmentFree(SegmentedError):
-    """No segment became free within a task's maximum wait."""
 
 
 PUT_OFF: Final = (OrderInHand, NoSegmentFree, PoolFrozen, PoolUnverified, StoreUnavailable, DatabaseUnavailable)

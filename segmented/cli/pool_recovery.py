@@ -21,10 +21,8 @@ from segmented.cli.output import (
     write_json,
 )
 from segmented.cli.pool_view import as_json, total_rows
-from segmented.errors import InvalidInput, PoolMissing, PoolNotFrozen, PoolNotGated
+from segmented.errors import InvalidInput, PoolArchived, PoolMissing, PoolNotFrozen, PoolNotGated, ThawGated
 from segmented.models import Opened, PoolState, Thawed
-from segmented.models.archives import PoolArchived
-from segmented.models.pools import ThawGated
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
 

@@ -8,7 +8,12 @@ from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
     from segmented.dedup.dedup import AsyncDedup, Dedup
-    from segmented.dedup.errors import (
+    from segmented.dedup.external import AsyncExternalEffect, Done, ExternalEffect, NotDone, StillUnknown
+    from segmented.dedup.plans import StoreEffect
+    from segmented.dedup.run import AsyncRun, Replay, Run
+    from segmented.dedup.sql import OnceTable
+    from segmented.errors import (
+        AlreadyDone,
         AttemptSuperseded,
         CallCancelled,
         DedupError,
@@ -19,10 +24,6 @@ if TYPE_CHECKING:
         ResultUnkept,
         RunLost,
     )
-    from segmented.dedup.external import AsyncExternalEffect, Done, ExternalEffect, NotDone, StillUnknown
-    from segmented.dedup.plans import StoreEffect
-    from segmented.dedup.run import AlreadyDone, AsyncRun, Replay, Run
-    from segmented.dedup.sql import OnceTable
 
 __all__ = [
     "AlreadyDone",
@@ -53,12 +54,12 @@ LATE: Final = from_modules(
     {
         "segmented.dedup.dedup": "AsyncDedup Dedup",
         "segmented.dedup.plans": "StoreEffect",
-        "segmented.dedup.errors": (
-            "AttemptSuperseded CallCancelled DedupError EffectUnknown FailedBefore InFlight "
+        "segmented.errors": (
+            "AlreadyDone AttemptSuperseded CallCancelled DedupError EffectUnknown FailedBefore InFlight "
             "OtherPayload ResultUnkept RunLost"
         ),
         "segmented.dedup.external": "AsyncExternalEffect Done ExternalEffect NotDone StillUnknown",
-        "segmented.dedup.run": "AlreadyDone AsyncRun Replay Run",
+        "segmented.dedup.run": "AsyncRun Replay Run",
         "segmented.dedup.sql": "OnceTable",
     }
 )

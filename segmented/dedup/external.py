@@ -26,12 +26,11 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar, get_args
 from uuid import uuid4
 
 from segmented.dedup.dedup import NOTHING
-from segmented.dedup.errors import EffectUnknown
 from segmented.dedup.identity import explicit_key, payload_print
 from segmented.dedup.outcomes import NeverAwaited, OutcomeForm, awaited
 from segmented.dedup.run import AsyncRun, Replay, Run, begun, begun_async
 from segmented.dedup.terms import DAY, DEFAULT_LEASE, DedupOptions, RunClaim, checked_namespace
-from segmented.errors import InvalidInput, SegmentedError
+from segmented.errors import EffectUnknown, InvalidInput, SegmentedError
 from segmented.locks.call_keys import name_of
 from segmented.locks.claim import new_holder_id
 from segmented.locks.durations import milliseconds

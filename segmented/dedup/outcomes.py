@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from segmented.dedup.errors import FailedBefore, ResultUnkept
-from segmented.errors import InvalidInput
+from segmented.errors import FailedBefore, InvalidInput, ResultUnkept
 from segmented.locks.call_keys import name_of
 from segmented.locks.durations import is_whole
 

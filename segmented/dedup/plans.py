@@ -10,8 +10,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from segmented.dedup.errors import AttemptSuperseded, CallCancelled, EffectUnknown, InFlight, OtherPayload, RunLost
-from segmented.errors import InvalidInput, SegmentedError
+from segmented.errors import (
+    AttemptSuperseded,
+    CallCancelled,
+    EffectUnknown,
+    InFlight,
+    InvalidInput,
+    OtherPayload,
+    RunLost,
+    SegmentedError,
+)
 from segmented.locks.lease_state import trusted_until
 from segmented.models.dedup import (
     AttemptOutdated,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from segmented.dedup.errors import DedupError, RunLost
 from segmented.dedup.outcomes import failure_written
 from segmented.dedup.plans import begin_plan, finish_plan
-from segmented.errors import InvalidInput, SegmentedError, StoreRefused
+from segmented.errors import InvalidInput, RunLost, SegmentedError, StoreRefused
 from segmented.locks.durations import checked_timeout
 from segmented.locks.keeper import async_keeper, thread_keeper
 from segmented.locks.lease import AsyncHeldLease, HeldLease
@@ -298,17 +297,3 @@ async def begun_async(
     if isinstance(found, OutcomeKept):
         return Replay(claim.name, found, form)
     return AsyncRun(store, claim, found, form)
-
-
-class AlreadyDone(DedupError):
-    """The effect under this key was committed before: roll the transaction back and use the stored outcome."""
-
-    def __init__(self, key: str, replay: Replay) -> None:
-        """Create the error with the stored outcome."""
-        super().__init__(f"key {key!r} was done before, by message {replay.message_id!r}: roll back", key)
-        self.replay = replay
-
-    @property
-    def result(self) -> Any:  # noqa: ANN401  # any result of the first call
-        """Return the stored result. Raises ResultUnkept if it could not be stored."""
-        return self.replay.result

@@ -20,12 +20,18 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from segmented.dedup.dedup import NOTHING
-from segmented.dedup.errors import OtherPayload, RunLost
 from segmented.dedup.identity import payload_print
-from segmented.dedup.run import AlreadyDone
 from segmented.dedup.sql_tables import TABLES, async_create_tables, create_tables, forgotten, once
 from segmented.dedup.terms import checked_namespace
-from segmented.errors import InvalidInput, StaleToken, StoreRefused, TransactionConflict
+from segmented.errors import (
+    AlreadyDone,
+    InvalidInput,
+    OtherPayload,
+    RunLost,
+    StaleToken,
+    StoreRefused,
+    TransactionConflict,
+)
 from segmented.locks.durations import milliseconds
 from segmented.locks.sql_edge import CONFLICTS, code_of, said, translated
 from segmented.models.dedup import OutcomeKept, OutcomeKind

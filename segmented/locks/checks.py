@@ -39,6 +39,10 @@ class FenceGuard:
         self._guard = threading.Lock()
         self._newest: dict[str, int] = {}
 
+    def __repr__(self) -> str:
+        """Return the class and the number of resources."""
+        return f"<FenceGuard of {len(self._newest)} resources>"
+
     def check(self, resource: str, *, token: int) -> None:
         """Record the token. Raises StaleToken if a higher one was recorded before."""
         self._compare(resource, checked_token(token), is_noted=True)

@@ -36,6 +36,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModu
 from segmented.errors import InvalidInput
 from segmented.locks.dead_letters import TEXT_LENGTH_MAX, DeadLetter, Work
 from segmented.locks.sql_edge import translated
+from segmented.masking import masked
 
 if TYPE_CHECKING:
     from sqlalchemy import RowMapping
@@ -78,6 +79,10 @@ class SqlDeadLetters:
         self._engine = _engine(database) if isinstance(database, str) else database
         with self._translated():
             self._create()
+
+    def __repr__(self) -> str:
+        """Return the class and the database, without secrets."""
+        return f"SqlDeadLetters({masked(self._engine.url.render_as_string(hide_password=False))!r})"
 
     def _translated(self) -> Any:  # noqa: ANN401  # a context manager
         return translated("the dead letters")

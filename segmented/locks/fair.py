@@ -110,7 +110,7 @@ class FairLock(FencedHandle):
     def _claim(self) -> FairClaim:
         return FairClaim(self.name, uuid4().hex, self.ttl_ms)
 
-    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> Lease:
+    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> Lease:
         """Wait in the queue up to `timeout` seconds (default: 60; None: forever). Raises AcquireTimeout.
 
         A timeout of 0 is one try, which succeeds only if the lock is free and has no waiters.

@@ -72,6 +72,10 @@ class SingleFlight:
         self._given = store
         self._options = options
 
+    def __repr__(self) -> str:
+        """Return the class and how long a value is kept."""
+        return f"{type(self).__name__}(ttl={self._options.ttl:g})"
+
     def get(self, key: str, loader: Callable[[], V]) -> V:
         """Return the value kept under `key`, or call `loader` and keep its value; one caller loads, the others wait.
 
@@ -142,6 +146,10 @@ class AsyncSingleFlight:
         check_given(store, WHO, is_async=True)
         self._given = store
         self._options = options
+
+    def __repr__(self) -> str:
+        """Return the class and how long a value is kept."""
+        return f"{type(self).__name__}(ttl={self._options.ttl:g})"
 
     async def get(self, key: str, loader: Callable[[], Awaitable[V]]) -> V:
         """Return the value kept under `key`, or call `loader` and keep its value; see `SingleFlight.get`.

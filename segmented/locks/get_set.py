@@ -209,7 +209,7 @@ class GetSetLock(_Handle):
         super().__init__(name, ttl=ttl, wall_clock=wall_clock)
         self._store = checked_sync(store, type(self).__name__)
 
-    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> GetSetLease:
+    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> GetSetLease:
         """Poll for up to `timeout` seconds (default: 60; None: forever) and return the lease. Raises AcquireTimeout.
 
         If acquire raises another error, the key may stay until it expires.
@@ -235,7 +235,7 @@ class AsyncGetSetLock(_Handle):
         super().__init__(name, ttl=ttl, wall_clock=wall_clock)
         self._store = checked_async(store, type(self).__name__)
 
-    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncGetSetLease]:
+    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncGetSetLease]:
         """Return an acquire to `await`, or to use as `async with lock.acquire() as lease`; see `GetSetLock`."""
         return Acquiring(self, checked_timeout(timeout))
 

@@ -1,6 +1,7 @@
 """The base classes of all locks over a store, sync and async: a handle makes claims and turns them into leases.
 
-A handle keeps nothing about a holder, so threads and tasks may share one.
+A handle keeps nothing about a holder but the leases of open `with lock:` blocks, each with its thread or task, so
+threads and tasks may share one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from segmented.errors import (
     StoreUnavailable,
 )
 from segmented.locks.durations import DEFAULT_WAIT, checked_name, checked_timeout, milliseconds
-from segmented.locks.hints import LOCK_HINTS, Hinted, NoAsyncBlock, NoBlock
+from segmented.locks.entered import AsyncEntered, Blocks, Entered
+from segmented.locks.hints import LOCK_HINTS, Hinted
 from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
 from segmented.locks.lease_state import Renewal, trusted_until
 from segmented.locks.outages import waited_out, waits_out
@@ -124,11 +126,15 @@ class Handle(Hinted):
         self._renewal = Renewal(renew, milliseconds(renew_max, "renew_max") / 1000)
 
     def __repr__(self) -> str:
-        """Return the class, the name and the time to live."""
-        return f"{type(self).__name__}({self.name!r}, ttl={self.ttl_ms / 1000:g})"
+        """Return the class, the name, the time to live, and what else decides."""
+        renewed = ", renew=True" if self._renewal.is_wanted else ""
+        return f"{type(self).__name__}({self.name!r}, ttl={self.ttl_ms / 1000:g}{renewed}{self._described()})"
+
+    def _described(self) -> str:
+        return ""
 
 
-class SyncHandle(NoBlock, Handle, ABC, Generic[LeaseT]):
+class SyncHandle(Entered[LeaseT], Handle, ABC, Generic[LeaseT]):
     """A lock for threads. Subclasses make the claims and the leases."""
 
     def __init__(
@@ -146,6 +152,7 @@ class SyncHandle(NoBlock, Handle, ABC, Generic[LeaseT]):
         """
         super().__init__(name, ttl=ttl, renew=renew, renew_max=renew_max)
         self._store = checked_sync(store, type(self).__name__)
+        self._blocks = Blocks[LeaseT]()
 
     @abstractmethod
     def _claim(self) -> Claim:
@@ -155,7 +162,7 @@ class SyncHandle(NoBlock, Handle, ABC, Generic[LeaseT]):
     def _lease(self, claim: Claim, found: Found) -> LeaseT:
         """Return the lease of a claim that succeeded."""
 
-    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> LeaseT:
+    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> LeaseT:
         """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease. Raises AcquireTimeout."""
         claim = self._claim()
         return self._lease(claim, run_sync(acquire_plan(claim, checked_timeout(timeout)), self._store))
@@ -168,7 +175,7 @@ class SyncHandle(NoBlock, Handle, ABC, Generic[LeaseT]):
             return None
 
 
-class AsyncHandle(NoAsyncBlock, Handle, ABC, Generic[AsyncLeaseT]):
+class AsyncHandle(AsyncEntered[AsyncLeaseT], Handle, ABC, Generic[AsyncLeaseT]):
     """A lock for asyncio; otherwise as `SyncHandle`."""
 
     _is_awaited = True
@@ -188,6 +195,7 @@ class AsyncHandle(NoAsyncBlock, Handle, ABC, Generic[AsyncLeaseT]):
         """
         super().__init__(name, ttl=ttl, renew=renew, renew_max=renew_max)
         self._store = checked_async(store, type(self).__name__)
+        self._blocks = Blocks[AsyncLeaseT]()
 
     @abstractmethod
     def _claim(self) -> Claim:
@@ -197,7 +205,7 @@ class AsyncHandle(NoAsyncBlock, Handle, ABC, Generic[AsyncLeaseT]):
     def _lease(self, claim: Claim, found: Found) -> AsyncLeaseT:
         """Return the lease of a claim that succeeded."""
 
-    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncLeaseT]:
+    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncLeaseT]:
         """Return an acquire to `await` for the lease, or to use as `async with lock.acquire() as lease`.
 
         It waits up to `timeout` seconds (default: 60; None: forever) and then raises AcquireTimeout.

@@ -50,32 +50,3 @@ class Hinted:
             else:
                 message = f"{kind} has no {name!r}: {hint.format(wait='await ' if self._is_awaited else '')}"
             raise AttributeError(message, name=name, obj=self)
-
-
-class NoBlock:
-    """Makes `with lock:` raise TypeError with a hint. Type checkers see no such method."""
-
-    if not TYPE_CHECKING:
-
-        def __enter__(self) -> NoReturn:
-            """Raise TypeError."""
-            message = f"{type(self).__name__} is not a context manager, its lease is: with lock.acquire() as lease"
-            raise TypeError(message)
-
-        def __exit__(self, *_: object) -> None:
-            """Never run."""
-
-
-class NoAsyncBlock:
-    """As `NoBlock`, for `async with lock:`."""
-
-    if not TYPE_CHECKING:
-
-        async def __aenter__(self) -> NoReturn:
-            """Raise TypeError."""
-            kind = type(self).__name__
-            message = f"{kind} is not a context manager, its lease is: async with lock.acquire() as lease"
-            raise TypeError(message)
-
-        async def __aexit__(self, *_: object) -> None:
-            """Never run."""

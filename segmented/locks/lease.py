@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from segmented.errors import SegmentedError
 from segmented.locks.durations import milliseconds
 from segmented.locks.keeper import async_keeper, thread_keeper
-from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock
+from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, ListsWhatHoldersNeed
 from segmented.locks.lease_state import RELEASE_SECONDS, LeaseState, Renewal
 from segmented.locks.sequencer import Sequencer
 from segmented.plans import Within, perform, run_async, run_sync
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import AsyncStore, Store
 
 
-class HeldLease(EndsWithItsBlock, LeaseState):
+class HeldLease(EndsWithItsBlock, ListsWhatHoldersNeed, LeaseState):
     """A held lock, for threads. A `with` statement releases it."""
 
     def __init__(self, store: Store, claim: LeaseClaim, renewal: Renewal, acquired: Acquired, asked_at: float) -> None:
@@ -91,7 +91,7 @@ class HeldLease(EndsWithItsBlock, LeaseState):
         thread_keeper(self._store).watch(self, self._store)
 
 
-class AsyncHeldLease(EndsWithItsAsyncBlock, LeaseState):
+class AsyncHeldLease(EndsWithItsAsyncBlock, ListsWhatHoldersNeed, LeaseState):
     """A held lock, for asyncio; otherwise as `HeldLease`."""
 
     _is_awaited = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, NoReturn, Protocol, Self
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, Self
 
 from segmented.errors import InvalidInput, LeaseLost, SegmentedError
 
@@ -36,6 +36,24 @@ class StaysInItsProcess:
         """Raise TypeError: a lease cannot be pickled."""
         message = f"the lease on {self.name!r} cannot be pickled: acquire in the process that needs it"
         raise InvalidInput(message)
+
+
+FOR_HOLDERS: Final = frozenset(
+    {
+        *("name", "holder_id", "fencing_token", "sequencer", "ttl_ms", "trusted_until"),
+        *("is_trusted", "is_lost", "has_ended", "remaining", "require"),
+        *("renew", "release", "lost", "on_lost", "cancel_scope"),
+    }
+)
+"""What a holder needs of a lease. Its other public names are for keepers and plans, which share its state."""
+
+
+class ListsWhatHoldersNeed:
+    """Lists the names for holders alone in `dir`."""
+
+    def __dir__(self) -> list[str]:
+        """Return the special names and those for holders."""
+        return [name for name in super().__dir__() if name.startswith("__") or name in FOR_HOLDERS]
 
 
 class EndsWithItsBlock:

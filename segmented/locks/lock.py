@@ -29,6 +29,9 @@ from segmented.plans.waiting import GONE_SECONDS
 from segmented.protocol import AcquireLock, AdoptLock, ReleaseLock, RenewLock, ShowLock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from segmented.locks.handle import Found
     from segmented.plans.drivers import AsyncStore, Store
 
 REPLICAS_MAX: Final = 100
@@ -108,7 +111,7 @@ class Lock(FencedHandle):
 
     _hints = HINTS
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # options of one lock, given by name
         self,
         store: Store,
         name: str,
@@ -119,6 +122,7 @@ class Lock(FencedHandle):
         replicas: int = 0,
         replicas_within: float = DEFAULT_REPLICAS_WITHIN,
         lock_delay: float = 0.0,
+        on_lost: Callable[[], None] | None = None,
     ) -> None:
         """Create a lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed.
 
@@ -126,10 +130,11 @@ class Lock(FencedHandle):
         `replicas`, an acquire succeeds only if that number of replicas acknowledges it within `replicas_within`
         seconds; otherwise it is undone and ReplicasMissing is raised. With `lock_delay`, the name stays closed for that
         number of seconds after a lease expires, while its holder's late writes may still arrive; a release opens it at
-        once.
+        once. `on_lost` is called once for each lease that is lost; see `Lease.on_lost`.
         """
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         self._safety = checked_safety(replicas, replicas_within, lock_delay)
+        self._on_lost = on_lost
 
     def _claim(self, holder_id: str | None = None) -> LockClaim:
         return LockClaim(self.name, new_holder_id() if holder_id is None else holder_id, self.ttl_ms, self._safety)
@@ -150,6 +155,14 @@ class Lock(FencedHandle):
         lease = Lease(self._store, claim, UNRENEWED, *found)
         lease.ttl_ms = self.ttl_ms
         lease.look_after(self._renewal)
+        return self._heard(lease)
+
+    def _lease(self, claim: Claim, found: Found) -> Lease:
+        return self._heard(super()._lease(claim, found))
+
+    def _heard(self, lease: Lease) -> Lease:
+        if self._on_lost is not None:
+            lease.on_lost(self._on_lost)
         return lease
 
 
@@ -158,7 +171,7 @@ class AsyncLock(AsyncFencedHandle):
 
     _hints = HINTS
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # options of one lock, given by name
         self,
         store: AsyncStore,
         name: str,
@@ -169,10 +182,12 @@ class AsyncLock(AsyncFencedHandle):
         replicas: int = 0,
         replicas_within: float = DEFAULT_REPLICAS_WITHIN,
         lock_delay: float = 0.0,
+        on_lost: Callable[[], None] | None = None,
     ) -> None:
         """Create a lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed. Options as for `Lock`."""
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         self._safety = checked_safety(replicas, replicas_within, lock_delay)
+        self._on_lost = on_lost
 
     def _claim(self, holder_id: str | None = None) -> LockClaim:
         return LockClaim(self.name, new_holder_id() if holder_id is None else holder_id, self.ttl_ms, self._safety)
@@ -188,4 +203,12 @@ class AsyncLock(AsyncFencedHandle):
         lease = AsyncLease(self._store, claim, UNRENEWED, *found)
         lease.ttl_ms = self.ttl_ms
         lease.look_after(self._renewal)
+        return self._heard(lease)
+
+    def _lease(self, claim: Claim, found: Found) -> AsyncLease:
+        return self._heard(super()._lease(claim, found))
+
+    def _heard(self, lease: AsyncLease) -> AsyncLease:
+        if self._on_lost is not None:
+            lease.on_lost(self._on_lost)
         return lease

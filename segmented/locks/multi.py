@@ -35,6 +35,7 @@ from segmented.errors import (
 )
 from segmented.locks.claim import new_holder_id
 from segmented.locks.durations import DEFAULT_WAIT, checked_name, checked_timeout, milliseconds
+from segmented.locks.entered import AsyncEntered, Blocks, Entered
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, Acquiring, Found, acquire_plan
 from segmented.locks.lease_state import RENEWALS_PER_TTL, RETRIES_PER_TTL, Renewal, trusted_until
 from segmented.locks.lock import LockClaim
@@ -74,10 +75,11 @@ class _Names:
 
     def __repr__(self) -> str:
         """Return the class, the names and their time to live."""
-        return f"{type(self).__name__}({list(self.names)!r}, ttl={self.ttl_ms / 1000:g})"
+        renewed = ", renew=True" if self._renewal.is_wanted else ""
+        return f"{type(self).__name__}({list(self.names)!r}, ttl={self.ttl_ms / 1000:g}{renewed})"
 
 
-class MultiLock(_Names):
+class MultiLock(Entered[MultiLease], _Names):
     """A lock on several names at once, for threads."""
 
     def __init__(
@@ -95,8 +97,9 @@ class MultiLock(_Names):
         """
         super().__init__(names, ttl=ttl, renew=renew, renew_max=renew_max)
         self._store = checked_sync(store, type(self).__name__)
+        self._blocks = Blocks[MultiLease]()
 
-    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> MultiLease:
+    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> MultiLease:
         """Wait up to `timeout` seconds for all names together (default: 60; None: forever) and return the lease.
 
         Raises AcquireTimeout, which names the one that was not free; then no name is held.
@@ -113,7 +116,7 @@ class MultiLock(_Names):
             return None
 
 
-class AsyncMultiLock(_Names):
+class AsyncMultiLock(AsyncEntered[AsyncMultiLease], _Names):
     """A lock on several names at once, for asyncio; otherwise as `MultiLock`."""
 
     def __init__(
@@ -131,8 +134,9 @@ class AsyncMultiLock(_Names):
         """
         super().__init__(names, ttl=ttl, renew=renew, renew_max=renew_max)
         self._store = checked_async(store, type(self).__name__)
+        self._blocks = Blocks[AsyncMultiLease]()
 
-    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncMultiLease]:
+    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncMultiLease]:
         """Return an acquire to `await` for the lease, or to use as `async with lock.acquire() as lease`.
 
         It waits up to `timeout` seconds for all names together (default: 60; None: forever), then raises

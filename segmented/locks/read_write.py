@@ -109,7 +109,7 @@ class ReadLock(FencedHandle):
 class WriteLock(FencedHandle):
     """The writers' side of a `ReadWriteLock`, for threads."""
 
-    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> Lease:
+    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> Lease:
         """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease. Raises AcquireTimeout.
 
         While it waits, no new reader gets in.
@@ -162,8 +162,8 @@ class ReadWriteLock:
         self.name = self.read.name
 
     def __repr__(self) -> str:
-        """Return the class, the name and the time to live."""
-        return f"ReadWriteLock({self.name!r}, ttl={self.read.ttl_ms / 1000:g})"
+        """Return the class, the name, the time to live, and whether leases are renewed."""
+        return repr(self.read).replace("ReadLock", "ReadWriteLock", 1)
 
 
 class AsyncReadWriteLock:
@@ -186,5 +186,5 @@ class AsyncReadWriteLock:
         self.name = self.read.name
 
     def __repr__(self) -> str:
-        """Return the class, the name and the time to live."""
-        return f"AsyncReadWriteLock({self.name!r}, ttl={self.read.ttl_ms / 1000:g})"
+        """Return the class, the name, the time to live, and whether leases are renewed."""
+        return repr(self.read).replace("ReadLock", "ReadWriteLock", 1)

@@ -3,8 +3,8 @@
 The data and the timing are those of Redisson's `RLock`: a hash of owner -> count, and a lease of 30 s that is renewed
 in the background every third of that, unless `renew` is False. Four things differ. Every acquire has its own lease, so
 the store keeps, beside the count, the set of its leases: an acquire that is sent twice counts once, a release that is
-sent twice counts once, and a lease of another owner cannot lower the count. You always name the owner explicitly
-(`thread_owner`, `task_owner`, a name). Entering again keeps the fencing token, because the resource still has the same
+sent twice counts once, and a lease of another owner cannot lower the count. An owner is the thread, the task, or a name
+of your own. Entering again keeps the fencing token, because the resource still has the same
 writer. And releasing one of several leases keeps the time to live, which Redisson starts again.
 
 Guarantees: at most one live owner per name, as long as the server keeps its memory. While an owner holds the lock, its
@@ -91,13 +91,16 @@ class ReentrantLock(FencedHandle):
         renew: bool = True,
         renew_max: float = DEFAULT_RENEW_MAX,
     ) -> None:
-        """Create a lock `name` on `store` for `owner`: a name, `thread_owner` itself, or None to name it per acquire.
+        """Create a lock `name` on `store` for `owner`: a name, or by default the current thread.
 
         A lease lives `ttl` seconds unless it is renewed. Unless `renew` is False, it is renewed in the background every
         third of `ttl`, for `renew_max` seconds in all.
         """
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
-        self._owner = owner
+        self._owner = thread_owner if owner is None else owner
+
+    def _described(self) -> str:
+        return described_owner(self._owner)
 
     def _for(self, owner: Owner | None) -> Self:
         """Return a copy of this handle with the current owner's name."""
@@ -109,11 +112,10 @@ class ReentrantLock(FencedHandle):
     def _claim(self) -> ReentrantClaim:
         return ReentrantClaim(self.name, uuid4().hex, self.ttl_ms, checked_owner(self._owner))
 
-    def acquire(self, *, owner: Owner | None = None, timeout: float | None = DEFAULT_WAIT) -> Lease:
+    def acquire(self, timeout: float | None = DEFAULT_WAIT, *, owner: Owner | None = None) -> Lease:
         """Enter as `owner` (default: the handle's), at once if it holds the lock, and return a new lease.
 
-        Otherwise wait up to `timeout` seconds (default: 60; None: forever). Raises AcquireTimeout, and InvalidInput if
-        no owner was given here or to the handle.
+        Otherwise wait up to `timeout` seconds (default: 60; None: forever). Raises AcquireTimeout.
         """
         return super(ReentrantLock, self._for(owner)).acquire(timeout=timeout)
 
@@ -135,12 +137,15 @@ class AsyncReentrantLock(AsyncFencedHandle):
         renew: bool = True,
         renew_max: float = DEFAULT_RENEW_MAX,
     ) -> None:
-        """Create a lock `name` on `store` for `owner`: a name, `task_owner` itself, or None to name it per acquire.
+        """Create a lock `name` on `store` for `owner`: a name, or by default the current task.
 
         Options as for `ReentrantLock`.
         """
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
-        self._owner = owner
+        self._owner = task_owner if owner is None else owner
+
+    def _described(self) -> str:
+        return described_owner(self._owner)
 
     def _for(self, owner: Owner | None) -> Self:
         """Return a copy of this handle with the current owner's name."""
@@ -152,7 +157,7 @@ class AsyncReentrantLock(AsyncFencedHandle):
     def _claim(self) -> ReentrantClaim:
         return ReentrantClaim(self.name, uuid4().hex, self.ttl_ms, checked_owner(self._owner))
 
-    def acquire(self, *, owner: Owner | None = None, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncLease]:
+    def acquire(self, timeout: float | None = DEFAULT_WAIT, *, owner: Owner | None = None) -> Acquiring[AsyncLease]:
         """Return an acquire to `await`, or to use as `async with lock.acquire() as lease`.
 
         The owner is the one at this call, even if another task awaits the acquire.
@@ -193,11 +198,13 @@ def task_owner() -> str:
     return _tasks[task]
 
 
-def checked_owner(owner: Owner | None) -> str:
-    """Return the owner's name. Raises InvalidInput if there is none, or if it cannot be in a key."""
-    if owner is None:
-        message = "a reentrant lock needs an owner: give thread_owner or task_owner without parentheses, or a name"
-        raise InvalidInput(message)
+def described_owner(owner: Owner) -> str:
+    """Return the part of a handle's repr that names its owner: a name, or the function that tells it."""
+    return f", owner={getattr(owner, '__name__', repr(owner)) if callable(owner) else repr(owner)}"
+
+
+def checked_owner(owner: Owner) -> str:
+    """Return the owner's name. Raises InvalidInput if it cannot be in a key."""
     return checked_name(owner() if callable(owner) else owner, "an owner")
 
 

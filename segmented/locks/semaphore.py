@@ -86,6 +86,9 @@ class Semaphore(FencedHandle):
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         self.permits = checked_permits(permits)
 
+    def _described(self) -> str:
+        return f", permits={self.permits}"
+
     def _claim(self) -> PermitClaim:
         return PermitClaim(self.name, new_holder_id(), self.ttl_ms, self.permits)
 
@@ -109,6 +112,9 @@ class AsyncSemaphore(AsyncFencedHandle):
         """
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         self.permits = checked_permits(permits)
+
+    def _described(self) -> str:
+        return f", permits={self.permits}"
 
     def _claim(self) -> PermitClaim:
         return PermitClaim(self.name, new_holder_id(), self.ttl_ms, self.permits)

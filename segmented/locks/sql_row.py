@@ -74,7 +74,7 @@ class SqlRowLock:
         """Return the class, the name and the kind of database."""
         return f"SqlRowLock({self.name!r}, on {self._connection.dialect.name})"
 
-    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> HeldRow:
+    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> HeldRow:
         """Wait up to `timeout` seconds (default: 60; None: forever; 0: one try) and hold the name.
 
         Raises AcquireTimeout, which leaves the transaction unchanged; TransactionConflict for a deadlock, after which
@@ -114,7 +114,7 @@ class AsyncSqlRowLock:
         """Return the class, the name and the kind of database."""
         return f"AsyncSqlRowLock({self.name!r}, on {self._connection.dialect.name})"
 
-    async def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> HeldRow:
+    async def acquire(self, timeout: float | None = DEFAULT_WAIT) -> HeldRow:
         """Wait up to `timeout` seconds (default: 60; None: forever; 0: one try) and hold the name.
 
         Raises as `SqlRowLock.acquire`.

@@ -60,7 +60,7 @@ class _Handle:
 class ZooKeeperLock(_Handle):
     """A lock by name, for threads."""
 
-    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> ZooKeeperLease:
+    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> ZooKeeperLease:
         """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease.
 
         Raises AcquireTimeout if others hold the lock for longer, StoreUnavailable if ZooKeeper cannot be reached in
@@ -89,7 +89,7 @@ class ZooKeeperLock(_Handle):
 class AsyncZooKeeperLock(_Handle):
     """A lock by name, for asyncio. kazoo works in its own threads; the event loop never waits for them."""
 
-    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncZooKeeperLease]:
+    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncZooKeeperLease]:
         """Return an acquire to `await`, or to use as `async with lock.acquire() as lease`; see `ZooKeeperLock`."""
         return Acquiring(self, checked_timeout(timeout))
 

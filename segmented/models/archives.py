@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 from urllib.parse import unquote
 
-from segmented.errors import PoolMissing, SegmentedError
+from segmented.errors import PoolArchived
 
 PoolKey = Literal[
     "meta",
@@ -44,33 +44,6 @@ REMOVED_AT_ONCE: Final = 1_000
 """Records that one step removes."""
 ENTRIES_AT_ONCE: Final = 200
 """Entries of the ledger that one step removes: each may have a thousand lines of 250 bytes."""
-
-
-class PoolArchived(PoolMissing):
-    """The pool is being archived, or was: its records are in a file or in a table, and it takes no more orders."""
-
-    def __init__(
-        self,
-        sku: str,
-        epoch: int = 0,
-        digest: str = "",
-        target: str = "",
-        *,
-        is_removed: bool = False,
-    ) -> None:
-        """Create the error with the pool; its last epoch, and digest and place of its archive, once it is removed."""
-        if is_removed:
-            place = f" to {target}" if target else ""
-            later = f"epoch {epoch + 1} or a later one" if epoch else "a later epoch"
-            said = f"was archived{place}: open it again in {later}, or sell from another pool"
-        else:
-            said = "is being archived and answers reads alone: 'segmented pool archive' finishes an interrupted run"
-        SegmentedError.__init__(self, f"pool {sku!r} {said}")
-        self.sku = sku
-        self.epoch = epoch
-        self.digest = digest
-        self.target = target
-        self.is_removed = is_removed
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from segmented.errors import InvalidInput, PoolGated, SegmentedError, StockError
-
 if TYPE_CHECKING:
     from segmented.models.carts import Cart, CartState
     from segmented.models.orders import Part
@@ -295,42 +293,3 @@ class Trimmed:
     """Sequence number of the newest entry."""
     is_more_left: bool
     """Entries before the first one still use memory: call again."""
-
-
-class EpochEnded(StockError):
-    """The pool was rebuilt in a later epoch since the order database decided an order or a change; nothing changed."""
-
-    def __init__(self, sku: str, epoch: int) -> None:
-        """Create the error with the pool and its epoch."""
-        super().__init__(
-            f"pool {sku!r} is in epoch {epoch}, and this was decided in another one: ask its order database again"
-        )
-        self.sku = sku
-        self.epoch = epoch
-
-
-class AnotherDatabase(InvalidInput):
-    """The order database has another sale under the pool's sku; nothing changed."""
-
-    def __init__(self, sku: str, database: str = "this order database") -> None:
-        """Create the error with the pool, and what the database is called."""
-        super().__init__(
-            f"{database} has another sale of {sku!r}, not the one of the pool: name the database that the pool was "
-            "opened with, or a copy of that one"
-        )
-        self.sku = sku
-        self.database = database
-
-
-class ThawGated(PoolGated):
-    """The pool is gated: its order database knows what is sold, so it is rebuilt and not thawed."""
-
-    def __init__(self, sku: str) -> None:
-        """Create the error with the pool."""
-        SegmentedError.__init__(
-            self,
-            f"pool {sku!r} is gated: its order database knows what is sold, so use 'segmented pool rebuild {sku} "
-            "--database URL'",
-        )
-        self.sku = sku
-        self.order_id = None

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from segmented.errors import StockError
-
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -108,16 +106,6 @@ class TooFewUnsold:
 ConfirmAnswer = Confirmed | Voided | Missing | EpochChanged | Superseded | SoldOut
 VoidAnswer = Voided | AlreadyConfirmed
 ChangeAnswer = Stored | Missing | EpochChanged
-
-
-class NotConfirmed(StockError):
-    """The order was not confirmed by this call, so the body of the `with` statement did not run."""
-
-    def __init__(self, order_id: str, answer: ConfirmAnswer) -> None:
-        """Create the error with the gate's answer."""
-        super().__init__(f"order {order_id!r} was not confirmed by this transaction: {answer}")
-        self.order_id = order_id
-        self.answer = answer
 
 
 @dataclass(frozen=True, slots=True)

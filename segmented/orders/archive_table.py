@@ -55,6 +55,10 @@ class SqlArchive(ArchiveTarget):
         self.name = f"the table {archives.name} of {shown(parse(url))}"
         self._engine = connect(url, pool_size=2)
 
+    def __repr__(self) -> str:
+        """Return the class and the table, without secrets."""
+        return f"<SqlArchive in {self.name}>"
+
     def check(self) -> None:
         """Create the table if it is missing. Raises InvalidInput if it cannot be used."""
         with translated(self.name):

@@ -11,9 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from segmented import protocol as op
-from segmented.errors import ChangeDiverged, InvalidInput, PoolNotGated
+from segmented.errors import ChangeDiverged, EpochEnded, InvalidInput, PoolNotGated
 from segmented.models import Closed, Restocked, TooFew
-from segmented.models.pools import EpochEnded
 from segmented.orders.answers import EpochChanged, Stored, TooFewUnsold
 from segmented.orders.stocking import Change
 from segmented.orders.tables import DONE, RESTOCKED, UNDONE, WITHDRAWN

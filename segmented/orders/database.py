@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from sqlalchemy import delete, insert, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from segmented.errors import DatabaseUnavailable, GrantSuperseded, InvalidInput, SegmentedError
+from segmented.errors import DatabaseUnavailable, GrantSuperseded, InvalidInput, NotConfirmed, SegmentedError
 from segmented.models import EPOCH_MAX, SEGMENT_COUNT_MAX, STOCK_MAX, Order
 from segmented.orders import reading
-from segmented.orders.answers import AlreadyOpen, Confirmed, NotConfirmed, Opened, Superseded, Voided
+from segmented.orders.answers import AlreadyOpen, Confirmed, Opened, Superseded, Voided
 from segmented.orders.confirming import ENVELOPE_MAX, Confirming, ConfirmingMany
 from segmented.orders.edge import is_worth_repeating, translated
 from segmented.orders.engine import GUARDED, shown

@@ -87,6 +87,9 @@ def connect(url: str, *, pool_size: int = 10, timeout: float = 10.0) -> Engine:
     prepare(engine, Deadlines(timeout))
     try:
         _try_out(engine)
+    except InvalidInput:
+        engine.dispose()
+        raise
     except (SQLAlchemyError, ValueError, TypeError) as error:
         engine.dispose()
         message = f"the order database {shown(parsed)} cannot be used: {reason(error)}"

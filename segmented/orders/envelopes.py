@@ -15,6 +15,7 @@ from weakref import WeakSet
 from segmented import protocol as op
 from segmented.errors import (
     DatabaseUnavailable,
+    EpochEnded,
     OrderMismatch,
     OrderQueued,
     OrderUnknown,
@@ -30,7 +31,6 @@ from segmented.errors import (
 from segmented.keys import shard_keys
 from segmented.locks.durations import milliseconds
 from segmented.models import Busy, Settled
-from segmented.models.pools import EpochEnded
 from segmented.models.submitted import BegunOrder, Dead, TakenOrders, TooManyOthers
 from segmented.orders import answers
 from segmented.orders.decided import end_unknown

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from segmented.errors import InvalidInput, PoolMissing, PoolVanished
+from segmented.errors import InvalidInput, PoolArchived, PoolMissing, PoolVanished
 from segmented.models import AlreadyOpen
-from segmented.models.archives import PoolArchived
 from segmented.orders import answers
 from segmented.orders.verifying import check_sale, own_totals
 from segmented.plans import run_sync

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import (
+    EpochEnded,
     GrantSuperseded,
     InvalidInput,
     OrderMismatch,
@@ -23,7 +24,6 @@ from segmented.errors import (
     SegmentedError,
 )
 from segmented.models import Closed, LimitReached, Order, Reserved, Settled, SoldOut, Superseded
-from segmented.models.pools import EpochEnded
 from segmented.orders import answers
 from segmented.orders.decided import asks_first, decided_before, decided_in, ended_before
 from segmented.orders.forgetting import may_have_forgotten

@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, PoolMissing, PoolNotGated, PoolUnverified, SegmentedError
+from segmented.errors import AnotherDatabase, InvalidInput, PoolMissing, PoolNotGated, PoolUnverified, SegmentedError
 from segmented.models import Settled, Verified
-from segmented.models.pools import AnotherDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

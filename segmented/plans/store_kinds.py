@@ -61,7 +61,11 @@ def wrong_store(store: object, who: str, *, is_async: bool) -> InvalidInput:
     wanted, use = ("AsyncRedisStore", "asyncio") if is_async else ("RedisStore", "threads")
     if is_client(store):
         return InvalidInput(f"{who} needs a store, and got the client {type(store).__name__}: give {wanted}(client)")
-    return InvalidInput(f"{who} needs a store for {use}, such as {wanted}, and got {type(store).__name__}")
+    message = f"{who} needs a store for {use}, such as {wanted}, and got {type(store).__name__}"
+    if is_async_store(store) or is_sync_store(store):
+        name = who.rpartition(" ")[2].removeprefix("Async")
+        message += f", which {name if is_async else f'Async{name}'} takes" if name[:1].isupper() else ""
+    return InvalidInput(message)
 
 
 def check_given(store: object, who: str, *, is_async: bool) -> None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
+    from segmented.errors import PoolArchived
     from segmented.models import Cart, CartRefused, CartReserved, CartSettled
-    from segmented.models.archives import Archived, PoolArchived
+    from segmented.models.archives import Archived
     from segmented.stock.archiving import ArchiveTarget, FileArchive, archive, async_archive
     from segmented.stock.async_pool import AsyncGrant, AsyncPool
     from segmented.stock.audit import AuditReport, Drift
@@ -66,7 +67,8 @@ __all__ = [
 LATE: Final = from_modules(
     {
         "segmented.models": "Cart CartRefused CartReserved CartSettled",
-        "segmented.models.archives": "Archived PoolArchived",
+        "segmented.errors": "PoolArchived",
+        "segmented.models.archives": "Archived",
         "segmented.stock.archiving": "ArchiveTarget FileArchive archive async_archive",
         "segmented.stock.async_pool": "AsyncGrant AsyncPool",
         "segmented.stock.audit": "AuditReport Drift",

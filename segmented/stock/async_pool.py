@@ -49,10 +49,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 class AsyncPool(AsyncPoolBooks):
-    """The stock of one sku, split over segments with one lock each.
-
-    The asyncio twin of `Pool`.
-    """
+    """The stock of one sku, split over segments with one lock each. The asyncio twin of `Pool`."""
 
     def __init__(
         self,
@@ -122,6 +119,7 @@ class AsyncPool(AsyncPoolBooks):
         order: Order | str,
         *,
         quantity: int = 1,
+        customer_id: str | None = None,
         timeout: float | None = None,
         holder_id: str | None = None,
         keep_refusal: bool = False,
@@ -129,20 +127,23 @@ class AsyncPool(AsyncPoolBooks):
         fair: bool = False,
     ) -> Granting[AsyncGrant]:
         """Return an awaitable for the answer; or use `async with pool.grant(order) as grant`. See `Pool.grant`."""
+        order = as_order(order, quantity, customer_id)
         operation = self._settings.grant(
-            order, quantity, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
+            order, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
         )
         seconds = checked_timeout(timeout)
         return Granting(lambda: self._granted(operation, seconds, fair=fair, partial=partial))
 
-    async def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
+    async def reserve(
+        self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
+    ) -> Taken:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left.
 
         If the call is cancelled, the pool tries for a short time in the background to cancel its order; the order id
         can be used again then. The order is kept if another call for it is under way in this pool or was granted it.
         The pool does not see a repeat that another process makes in that short time.
         """
-        found, mark = self._settings.reserve(order, quantity, partial=partial).order, self._mark
+        found, mark = self._settings.reserve(as_order(order, quantity, customer_id), partial=partial).order, self._mark
         if not mark.seconds:
             return await self._verified(lambda: self._calls.reserve(found, partial=partial))
         refused = mark.refusal(found, partial=partial)
@@ -163,13 +164,11 @@ class AsyncPool(AsyncPoolBooks):
         operation = self._settings.reserve_many(orders, partial=partial)
         return await self._verified(lambda: run_async(reserve_many_marked(self._mark, operation), self.store))
 
-    async def submit(self, order: Order | str, *, quantity: int = 1) -> AsyncOrderHandle:
-        """Accept an order and queue it for a worker: one round trip, then a message in the background.
-
-        The handle reports the order's outcome. The pool's `outbox` says whether units are taken now or by the worker;
-        an immediate refusal is an outcome too. Safe to repeat. Raises OrderMismatch for an id with other content.
-        """
-        (answer,) = await self.submit_many((as_order(order, quantity),))
+    async def submit(
+        self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None
+    ) -> AsyncOrderHandle:
+        """Accept an order and queue it for a worker: one round trip, then a message in the background."""
+        (answer,) = await self.submit_many((as_order(order, quantity, customer_id),))
         if isinstance(answer, SegmentedError):
             raise answer
         return answer

@@ -22,10 +22,9 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
-from segmented.errors import PoolMissing, SegmentedError, StoreError, WrongKind
+from segmented.errors import PoolArchived, PoolMissing, SegmentedError, StoreError, WrongKind
 from segmented.ledger_lines import parse_record
 from segmented.models import PINNED_UNTIL_MS
-from segmented.models.archives import PoolArchived
 from segmented.plans import Plan, perform
 from segmented.plans.effects import Batch
 from segmented.stock.ledger import Drift

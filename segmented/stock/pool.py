@@ -124,6 +124,7 @@ class Pool(PoolBooks):
         order: Order | str,
         *,
         quantity: int = 1,
+        customer_id: str | None = None,
         timeout: float | None = None,
         holder_id: str | None = None,
         keep_refusal: bool = False,
@@ -138,10 +139,11 @@ class Pool(PoolBooks):
         order of arrival across processes, at the cost of two more round trips. Raises OrderMismatch when the id exists
         with other content. With a gate, an order that its database has decided gets that answer and no units.
         """
+        order = as_order(order, quantity, customer_id)
         operation = self._settings.grant(
-            order, quantity, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
+            order, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
         )
-        seconds, order = checked_timeout(timeout), operation.order
+        seconds = checked_timeout(timeout)
 
         def ask() -> Grant | Refusal:
             plan = grant_marked(self._mark, operation, seconds, fair=fair)
@@ -163,9 +165,11 @@ class Pool(PoolBooks):
             return run_sync(plan(), self.store)
         return self.gate.verified(self.plain, lambda: run_sync(plan(), self.store))
 
-    def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
+    def reserve(
+        self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
+    ) -> Taken:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left."""
-        operation = self._settings.reserve(order, quantity, partial=partial)
+        operation = self._settings.reserve(as_order(order, quantity, customer_id), partial=partial)
         return self._verified(lambda: reserve_marked(self._mark, operation))
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:
@@ -178,13 +182,13 @@ class Pool(PoolBooks):
         operation = self._settings.reserve_many(orders, partial=partial)
         return self._verified(lambda: reserve_many_marked(self._mark, operation))
 
-    def submit(self, order: Order | str, *, quantity: int = 1) -> OrderHandle:
+    def submit(self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None) -> OrderHandle:
         """Accept an order and queue it for a worker: one round trip, then a message in the background.
 
         The handle reports the order's outcome. The pool's `outbox` says whether units are taken now or by the worker;
         an immediate refusal is an outcome too. Safe to repeat. Raises OrderMismatch for an id with other content.
         """
-        (answer,) = self.submit_many((as_order(order, quantity),))
+        (answer,) = self.submit_many((as_order(order, quantity, customer_id),))
         if isinstance(answer, SegmentedError):
             raise answer
         return answer

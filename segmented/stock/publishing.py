@@ -54,6 +54,10 @@ class EnvelopePublisher:
         self._begin_empty()
         _publishers.add(self)
 
+    def __repr__(self) -> str:
+        """Return the class and the numbers of orders that wait and that were dropped."""
+        return f"<EnvelopePublisher: {self._count} waiting, {self.dropped_count} dropped>"
+
     def _begin_empty(self) -> None:
         self._waiting: dict[str, list[str]] = defaultdict(list)
         self._count = 0

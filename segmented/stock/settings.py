@@ -119,14 +119,11 @@ class PoolSettings:
     def _check_number(self, value: int, what: str, least: int, most: int) -> None:
         _check_number_of(self.sku, value, what, least, most)
 
-    def grant(
-        self, order: Order | str, quantity: int, *, holder_id: str | None, keep_refusal: bool, partial: bool, fair: bool
-    ) -> op.Grant:
+    def grant(self, wanted: Order, *, holder_id: str | None, keep_refusal: bool, partial: bool, fair: bool) -> op.Grant:
         """Build a grant of units and a segment; a caller's holder id counts for this order only, and is reusable."""
         checked_flag(fair, "fair")
         checked_flag(keep_refusal, "keep_refusal")
         checked_flag(partial, "partial")
-        wanted = as_order(order, quantity)
         if holder_id is None:
             own = uuid4().hex
         else:
@@ -134,9 +131,9 @@ class PoolSettings:
             own = f"{holder_id}/{wanted.order_id}"
         return op.Grant(self.sku, wanted, own, self.ttl_ms, self.hold_ms, keep_refusal, partial, self.above)
 
-    def reserve(self, order: Order | str, quantity: int, *, partial: bool) -> op.Reserve:
+    def reserve(self, order: Order, *, partial: bool) -> op.Reserve:
         """Build a reservation of units."""
-        return op.Reserve(self.sku, as_order(order, quantity), self.hold_ms, checked_flag(partial, "partial"))
+        return op.Reserve(self.sku, order, self.hold_ms, checked_flag(partial, "partial"))
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool) -> op.ReserveMany:
         """Check that all items are orders, before any is reserved."""
@@ -218,10 +215,13 @@ def _check_decided(order_id: str, holder_id: str | None) -> None:
         check_id(holder_id, "holder id", bytes_max=HOLDER_ID_BYTES_MAX)
 
 
-def as_order(order: Order | str, quantity: int) -> Order:
-    """Return an order, from an order or from an id with a quantity; refuses an order with a contradicting quantity."""
+def as_order(order: Order | str, quantity: int, customer_id: str | None) -> Order:
+    """Return an order, from an order or from an id with its parts; refuses an order with a contradicting part."""
     if not isinstance(order, Order):
-        return Order(order, quantity)
+        return Order(order, quantity, customer_id)
+    if customer_id not in {None, order.customer_id}:
+        message = f"customer_id {shortened(customer_id)} beside order {shortened(order.order_id)}, which has its own"
+        raise InvalidInput(message)
     if type(quantity) is not int or quantity not in {1, order.quantity}:
         what = f"quantity {shortened(quantity)} beside order {shortened(order.order_id)}"
         message = f"{what}, which has {order.quantity}, is not allowed"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from math import inf
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from segmented.clock import Clock, SystemClock
+from segmented.clock import SystemClock, checked_clock
 from segmented.protocol.model import MemoryModel
 from segmented.stores.one_by_one import async_one_by_one, one_by_one
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
@@ -14,6 +14,7 @@ from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from segmented.clock import Clock
     from segmented.errors import SegmentedError
     from segmented.protocol import Operation
 
@@ -27,7 +28,7 @@ class MemoryStore:
 
     def __init__(self, *, clock: Clock | None = None, model: MemoryModel | None = None) -> None:
         """Create a store; stores that share a `model` see the same locks and pools."""
-        self.clock: Clock = clock or SystemClock()
+        self.clock = checked_clock(clock)
         self.wakeups = ThreadWakeups(self.clock)
         self._model = model or MemoryModel(self.clock)
         self._guard = threading.Lock()
@@ -50,13 +51,25 @@ class MemoryStore:
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
 
+    def __enter__(self) -> Self:
+        """Return the store; the end of the `with` statement closes it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the store."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Return the class, and the clock if it is not the system's."""
+        return _shown(self)
+
 
 class AsyncMemoryStore:
     """The model as a store, for tests, examples and dry runs. For one event loop; nothing is persistent."""
 
     def __init__(self, *, clock: Clock | None = None, model: MemoryModel | None = None) -> None:
         """Create a store; stores that share a `model` see the same locks and pools."""
-        self.clock: Clock = clock or SystemClock()
+        self.clock = checked_clock(clock)
         self.wakeups = AsyncioWakeups(self.clock)
         self._model = model or MemoryModel(self.clock)
 
@@ -75,3 +88,20 @@ class AsyncMemoryStore:
 
     async def close(self) -> None:
         """Do nothing: there is nothing to close."""
+
+    async def __aenter__(self) -> Self:
+        """Return the store; the end of the `async with` statement closes it."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the store."""
+        await self.close()
+
+    def __repr__(self) -> str:
+        """Return the class, and the clock if it is not the system's."""
+        return _shown(self)
+
+
+def _shown(store: MemoryStore | AsyncMemoryStore) -> str:
+    clock = "" if isinstance(store.clock, SystemClock) else f"clock={store.clock!r}"
+    return f"{type(store).__name__}({clock})"

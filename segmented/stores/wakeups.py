@@ -12,6 +12,7 @@ from math import inf
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
+from segmented.clock import Stillness
 from segmented.plans.line import Line
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ class ThreadWakeups(OwnReleases):
         event: threading.Event = place.notify.__self__  # type: ignore[attr-defined]  # the bound `set` made in join
         with self._guard:
             place.line.park(place, due, offer)
+        stillness = Stillness(self._clock, deadline)
         while True:
             event.clear()
             with self._guard:
@@ -109,7 +111,8 @@ class ThreadWakeups(OwnReleases):
                 step = place.line.next_step(place, now, deadline)
             if isinstance(step, bool):
                 return step
-            event.wait(min(max(step - now, 0.0), SLEEP_MAX))
+            if not stillness.moved(step):
+                event.wait(min(max(step - now, 0.0), SLEEP_MAX))
 
     def take_offer(self, channel: str) -> Place | None:
         """Return the head of the line, to make its attempt for it; `hand` must follow. None: call `signal` instead."""
@@ -179,12 +182,16 @@ class AsyncioWakeups(OwnReleases):
         """Sleep until woken or until the deadline; return whether it was woken."""
         event: asyncio.Event = place.notify.__self__  # type: ignore[attr-defined]  # the bound `set` made in join
         place.line.park(place, due, offer)
+        stillness = Stillness(self._clock, deadline)
         while True:
             event.clear()
             now = self._clock.now()
             step = place.line.next_step(place, now, deadline)
             if isinstance(step, bool):
                 return step
+            if stillness.moved(step):
+                await asyncio.sleep(0)  # other tasks run first
+                continue
             seconds = min(max(step - now, 0.0), SLEEP_MAX)
             timer = None if step == inf else asyncio.get_running_loop().call_later(seconds, event.set)
             try:

@@ -15,8 +15,8 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from segmented.errors import PoolArchived
 from segmented.models import Cart
-from segmented.models.archives import PoolArchived
 from segmented.stock import Carts, Pool, ShardedPool
 from segmented.stock.archiving import FileArchive, archive
 from segmented.stock.archiving.checking import check_archive

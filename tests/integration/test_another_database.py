@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from segmented import Order, Pool, RedisStore, Settled
-from segmented.errors import InvalidInput
+from segmented.errors import AnotherDatabase, InvalidInput
 from segmented.keys import shard_keys
 from segmented.models import Thawed, Verified
-from segmented.models.pools import AnotherDatabase
 from segmented.orders import (
     audit_both,
     forget,

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented.errors import InvalidInput
+from segmented.errors import InvalidInput, PoolArchived
 from segmented.models import Order, Settled
-from segmented.models.archives import PoolArchived
 from segmented.orders import Gate, open_gated, reopen_gated, take_order
 from segmented.orders.archive_table import SqlArchive
 from segmented.stock import Pool

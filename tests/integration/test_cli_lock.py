@@ -211,18 +211,20 @@ def test_on_a_terminal_the_list_is_a_table_and_no_name_steers_it(store: RedisSto
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "code", "sentence"),
     [
-        (["show", ""], "a lock needs a name"),
-        (["revoke", "", "--yes"], "a lock needs a name"),
-        (["list", "--match", ""], "a pattern of lock names needs a name"),
-        (["show", "a", "--url", "http://localhost"], "'http://localhost' is not a Redis URL: "),
-        (["show", "a", "--url", "unix:///nowhere/at.all"], "no server answers at unix:///nowhere/at.all: "),
+        (["show", ""], 2, "a lock needs a name"),
+        (["revoke", "", "--yes"], 2, "a lock needs a name"),
+        (["list", "--match", ""], 2, "a pattern of lock names needs a name"),
+        (["show", "a", "--url", "http://localhost"], 2, "'http://localhost' is not a Redis URL: "),
+        (["show", "a", "--url", "unix:///nowhere/at.all"], 1, "no server answers at unix:///nowhere/at.all: "),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_two(valkey: ValkeyServer, words: list[str], sentence: str) -> None:
+def test_bad_input_is_one_sentence_and_exit_code_two_and_an_absent_server_one(
+    valkey: ValkeyServer, words: list[str], code: int, sentence: str
+) -> None:
     done = ran(*words, url=valkey.url)
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith(f"segmented: {sentence}")
     assert done.stderr.count("\n") == 1
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from segmented import protocol as op
+from segmented.errors import PoolArchived
 from segmented.models import Order
-from segmented.models.archives import PoolArchived
 from segmented.stock import Pool, ShardedPool
 from segmented.stores.redis import RedisStore
 from tests.support.command_line import on_a_terminal, ran, started

@@ -179,8 +179,8 @@ def test_without_any_node_an_operation_is_given_up_after_the_patience_or_at_its_
 # --- at the first contact ---
 
 
-def sentence_of(url: str) -> str:
-    with pytest.raises(InvalidInput) as caught:
+def sentence_of(url: str, kind: type[InvalidInput | StoreUnavailable] = InvalidInput) -> str:
+    with pytest.raises(kind) as caught:
         RedisStore.from_url(url)
     return str(caught.value)
 
@@ -210,7 +210,7 @@ def test_a_master_that_cannot_be_looked_at_is_enough_to_refuse_a_cluster(private
     gone = private_cluster.masters()[1]
     private_cluster.replica_of(gone).kill()
     gone.kill()
-    sentence = sentence_of(private_cluster.url)
+    sentence = sentence_of(private_cluster.url, StoreUnavailable)
     assert sentence.startswith(f"no server answers at {private_cluster.url}: ")
     assert str(gone.port) in sentence
 

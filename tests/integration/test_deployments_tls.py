@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented.errors import InvalidInput
+from segmented.errors import StoreUnavailable
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.fixtures.stores_deployed import COLOURS, deployed_side
 
@@ -51,7 +51,7 @@ def use(url: str, colour: str) -> None:
 def test_a_server_whose_authority_we_do_not_know_is_refused(
     connect: Callable[[str], None], tls_server: TlsServer
 ) -> None:
-    with pytest.raises(InvalidInput) as caught:
+    with pytest.raises(StoreUnavailable) as caught:
         connect(tls_server.bare_url)
     assert str(caught.value).startswith(f"no server answers at {tls_server.bare_url}: ")
     assert "certificate verify failed" in str(caught.value)
@@ -60,7 +60,7 @@ def test_a_server_whose_authority_we_do_not_know_is_refused(
 @both_colours
 def test_a_server_without_tls_does_not_answer_to_it(connect: Callable[[str], None], single_server: Node) -> None:
     url = f"rediss://127.0.0.1:{single_server.port}/0?socket_timeout=0.3"
-    with pytest.raises(InvalidInput) as caught:
+    with pytest.raises(StoreUnavailable) as caught:
         connect(url)
     assert str(caught.value).startswith(f"no server answers at {url}: ")
 
@@ -71,7 +71,7 @@ def test_a_server_that_asks_for_our_certificate_gets_it(
 ) -> None:
     server = start_tls_server({"tls-auth-clients": "yes"})
     connect(server.identified_url)
-    with pytest.raises(InvalidInput) as caught:
+    with pytest.raises(StoreUnavailable) as caught:
         connect(server.url)
     assert str(caught.value).startswith(f"no server answers at {server.url}: ")
 
@@ -79,12 +79,12 @@ def test_a_server_that_asks_for_our_certificate_gets_it(
 @pytest.mark.parametrize("colour", COLOURS)
 def test_locks_by_way_of_sentinels_over_tls(tls_sentinels: Sentinels, tls_server: TlsServer, colour: str) -> None:
     use(f"{tls_sentinels.url}?ssl_ca_certs={tls_server.certificates.authority}", colour)
-    with pytest.raises(InvalidInput, match="No master found for 'stock'"):
+    with pytest.raises(StoreUnavailable, match="No master found for 'stock'"):
         connect_sync(tls_sentinels.url)
 
 
 @pytest.mark.parametrize("colour", COLOURS)
 def test_locks_on_a_cluster_over_tls(tls_cluster: Cluster, tls_server: TlsServer, colour: str) -> None:
     use(f"{tls_cluster.url}?ssl_ca_certs={tls_server.certificates.authority}", colour)
-    with pytest.raises(InvalidInput, match="certificate verify failed"):
+    with pytest.raises(StoreUnavailable, match="certificate verify failed"):
         connect_sync(tls_cluster.url)

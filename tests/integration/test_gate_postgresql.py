@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from sqlalchemy import event, text
 
-from segmented.errors import DatabaseUnavailable, StoreRefused
+from segmented.errors import DatabaseUnavailable, NotConfirmed, StoreRefused
 from segmented.orders import Gate, connect
-from segmented.orders.answers import NotConfirmed, SegmentRow
+from segmented.orders.answers import SegmentRow
 from tests.support.pools.gating import NEW, REPLAY, claim, confirm, watch_errors
 from tests.support.proxy import PostgresProxy
 from tests.support.rings import require_module

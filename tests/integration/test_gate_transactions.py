@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import create_engine, text
 
-from segmented.errors import DatabaseUnavailable, GrantSuperseded, InvalidInput, OrderMismatch, StoreRefused
+from segmented.errors import (
+    DatabaseUnavailable,
+    GrantSuperseded,
+    InvalidInput,
+    NotConfirmed,
+    OrderMismatch,
+    StoreRefused,
+)
 from segmented.orders import Gate, confirming, connect
-from segmented.orders.answers import EpochChanged, Missing, NotConfirmed, SegmentRow, SoldOut, Voided
+from segmented.orders.answers import EpochChanged, Missing, SegmentRow, SoldOut, Voided
 from tests.support.pools.gating import NEW, REPLAY, claim, confirm, sold
 
 if TYPE_CHECKING:

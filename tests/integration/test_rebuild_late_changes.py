@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented import Pool, RedisStore, protocol as op
-from segmented.errors import ChangeDiverged
+from segmented.errors import ChangeDiverged, EpochEnded
 from segmented.models import TooFew
-from segmented.models.pools import EpochEnded
 from segmented.orders import (
     audit_both,
     open_gated,

@@ -42,10 +42,13 @@ def connect_async(url: str) -> None:
 both_colours = pytest.mark.parametrize("connect", [connect_sync, connect_async])
 
 
-def sentence_of(connect: Callable[[str], None], url: str) -> str:
+def sentence_of(
+    connect: Callable[[str], None], url: str, kind: type[InvalidInput | StoreUnavailable] = InvalidInput
+) -> str:
     """Return what is said about a URL; always one line, never with the password."""
-    with pytest.raises(InvalidInput) as caught:
+    with pytest.raises((InvalidInput, StoreUnavailable)) as caught:
         connect(url)
+    assert type(caught.value) is kind
     sentence = str(caught.value)
     assert "\n" not in sentence
     for secret in (SECRET, QUOTED, "sesame"):
@@ -61,18 +64,19 @@ def test_a_server_that_is_there_is_used(connect: Callable[[str], None], valkey_u
 @both_colours
 def test_a_socket_where_no_server_is(connect: Callable[[str], None], tmp_path: Path) -> None:
     url = f"unix://{tmp_path}/none.sock"
-    assert sentence_of(connect, url).startswith(f"no server answers at {url}: ")
+    assert sentence_of(connect, url, StoreUnavailable).startswith(f"no server answers at {url}: ")
 
 
 @both_colours
 def test_a_port_where_no_server_is(connect: Callable[[str], None]) -> None:
-    sentence = sentence_of(connect, f"redis://user:{QUOTED}@127.0.0.1:1/0")
+    sentence = sentence_of(connect, f"redis://user:{QUOTED}@127.0.0.1:1/0", StoreUnavailable)
     assert sentence.startswith("no server answers at redis://user:***@127.0.0.1:1/0: ")
 
 
 @both_colours
 def test_a_host_that_has_no_address(connect: Callable[[str], None]) -> None:
-    assert sentence_of(connect, "redis://no.such.host.invalid").startswith("no server answers at redis://no.such.host.")
+    sentence = sentence_of(connect, "redis://no.such.host.invalid", StoreUnavailable)
+    assert sentence.startswith("no server answers at redis://no.such.host.")
 
 
 @pytest.fixture

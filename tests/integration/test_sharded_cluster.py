@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from segmented.errors import PoolArchived
 from segmented.keys import directory_keys, shard_keys
 from segmented.models import Order, Reserved, Settled, SoldOut
-from segmented.models.archives import PoolArchived
 from segmented.stock.archiving import FileArchive
 from segmented.stock.archiving.checking import check_archive
 from segmented.stock.archiving.plan import archive_plan, no_progress

@@ -15,6 +15,7 @@ from segmented.celery import WorkerSettings, add_tasks, current
 from segmented.celery.apps import TASK_MODULES
 from segmented.celery.celery_settings import CHORES, DELIVERY
 from segmented.celery.publishing import publisher, queue_of, waiting
+from segmented.errors import LeaseLost
 from segmented.orders import Gate, connect
 from segmented.orders.opening import open_gated
 from segmented.stock import Outbox, Pool
@@ -32,11 +33,20 @@ END_SECONDS: Final = 30.0
 SHOP: Final = """
 import os
 from celery import Celery
+from segmented import Lock, MemoryStore
 from segmented.celery import add_tasks
+from segmented.protocol import RevokeLock
 
 app = Celery("shop", broker=os.environ["SHOP_BROKER"], backend=os.environ["SHOP_BROKER"])
 add_tasks(app)
 app.config_from_object("shop_config")
+
+
+@app.task(name="shop.under_a_lost_lease")
+def under_a_lost_lease():
+    with MemoryStore() as store, Lock(store, "report").acquire() as lease:
+        store.execute(RevokeLock("report", "r"))
+        lease.renew()
 
 
 @app.task(name="shop.add")
@@ -108,6 +118,13 @@ def test_a_users_own_app_finishes_submitted_orders_by_its_own_queue_and_serializ
     assert sorted(states) == ["confirmed"] * 5 + ["refused"]
     assert app.send_task("shop.add", (2, 3)).get(timeout=END_SECONDS) == 5
     assert (mugs.state().confirmed, mugs.audit().is_clean) == (10, True)
+
+
+@pytest.mark.usefixtures("worker")
+def test_the_result_of_a_task_whose_lease_was_lost_raises_lease_lost(app: Celery) -> None:
+    with pytest.raises(LeaseLost, match=r"^lease on 'report' is lost: it lapsed or was taken away$") as caught:
+        app.send_task("shop.under_a_lost_lease").get(timeout=END_SECONDS)
+    assert (type(caught.value), caught.value.name) == (LeaseLost, "report")
 
 
 @pytest.mark.usefixtures("mugs")

@@ -16,8 +16,8 @@ from celery import Celery
 from celery.backends.base import Backend
 
 import segmented
-from segmented.dedup.errors import InFlight
-from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, SegmentedError
+from segmented import errors
+from segmented.errors import AcquireTimeout, InFlight, InvalidInput, LeaseLost, SegmentedError
 from segmented.models import SoldOut
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ GIVEN: Final[dict[str, Any]] = {
     "seen": (1, 7),
 }
 """Arguments that are neither a text nor a number, by name."""
+
+
+WITHIN: Final = {"NeverAwaited", "NotAsked", "TooManySold", "Unanswered"}
+"""Errors that callers get as InvalidInput or StoreUnavailable."""
+WAIT_ENDED: Final = {"AcquireTimeout", "NoSegmentFree"}
 
 
 def _kinds(kind: type[SegmentedError]) -> Iterator[type[SegmentedError]]:
@@ -84,3 +89,16 @@ def test_the_result_of_a_task_that_failed_raises_the_error_itself(error: Segment
         backend = Backend(app)
         found = backend.exception_to_python(backend.decode(backend.encode(backend.prepare_exception(error))))
     assert (type(found), str(found), vars(found)) == (type(error), str(error), vars(error))
+
+
+def test_every_error_is_found_in_one_place() -> None:
+    """`TryLater` is a step's answer, which the library does not raise."""
+    elsewhere = {kind.__name__ for kind in _all_kinds() if getattr(errors, kind.__name__, None) is not kind}
+    assert elsewhere == WITHIN | {"TryLater"}
+
+
+def test_an_unusable_input_is_a_value_error_and_the_end_of_a_wait_a_timeout_error() -> None:
+    kinds = _all_kinds()
+    assert [kind for kind in kinds if issubclass(kind, ValueError) is not issubclass(kind, InvalidInput)] == []
+    assert {kind.__name__ for kind in kinds if issubclass(kind, OSError)} == WAIT_ENDED
+    assert {kind.__name__ for kind in kinds if issubclass(kind, TimeoutError)} == WAIT_ENDED

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import copy
 from typing import Any
 
@@ -42,18 +40,6 @@ def test_no_hint_hides_a_name_that_exists() -> None:
         assert not hasattr(LOCK, name)
     for name in LEASE_HINTS:
         assert not hasattr(LEASE, name)
-
-
-def test_a_lock_in_a_with_statement_is_a_type_error_that_names_the_lease() -> None:
-    with pytest.raises(TypeError, match=r"^Lock is not a context manager, its lease is: with lock\.acquire\(\) as"):
-        contextlib.ExitStack().enter_context(LOCK)
-
-    async def enter() -> None:
-        async with ASYNC_LOCK:
-            pytest.fail("the body ran")
-
-    with pytest.raises(TypeError, match=r"^AsyncLock is not a context manager, its lease is: async with"):
-        asyncio.run(enter())
 
 
 def test_a_handle_is_copied_as_before() -> None:

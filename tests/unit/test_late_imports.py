@@ -33,10 +33,10 @@ def modules_after(program: str) -> list[str]:
     ("program", "budget"),
     [
         ("import segmented", 2),
-        ("import segmented.testing.plugin", 6),
-        ("from segmented import Lock", 40),
-        ("from segmented import Lock, RedisStore", 67),
-        ("from segmented import Pool, RedisStore", 98),
+        ("import segmented.testing.plugin", 12),
+        ("from segmented import Lock", 47),
+        ("from segmented import Lock, RedisStore", 74),
+        ("from segmented import Pool, RedisStore", 105),
     ],
 )
 def test_an_import_loads_no_more_of_our_modules_than_it_needs(program: str, budget: int) -> None:

@@ -22,11 +22,19 @@ from celery.exceptions import Ignore, Reject, Retry
 from celery.states import READY_STATES
 
 from segmented.dedup.celery.message import OnceHeader, header_of, waits_ms
-from segmented.dedup.errors import EffectUnknown, InFlight, OtherPayload, RunLost
 from segmented.dedup.plans import StoreEffect, is_in_flight
 from segmented.dedup.run import Run
 from segmented.dedup.terms import window_ms
-from segmented.errors import InvalidInput, SegmentedError, StoreRefused, StoreUnavailable
+from segmented.errors import (
+    EffectUnknown,
+    InFlight,
+    InvalidInput,
+    OtherPayload,
+    RunLost,
+    SegmentedError,
+    StoreRefused,
+    StoreUnavailable,
+)
 from segmented.models.dedup import (
     AttemptOutdated,
     KeyHeld,

@@ -19,10 +19,9 @@ from celery.utils import uuid
 
 from segmented.dedup.celery.message import OnceHeader, due_in_ms, waits_ms
 from segmented.dedup.celery.rule import REPLACING
-from segmented.dedup.errors import InFlight, OtherPayload
 from segmented.dedup.plans import is_in_flight
 from segmented.dedup.terms import window_ms
-from segmented.errors import SegmentedError, StoreUnavailable
+from segmented.errors import InFlight, OtherPayload, SegmentedError, StoreUnavailable
 from segmented.models.dedup import KeyClaimed, KeyHeld, OutcomeKept, PayloadDiffers
 from segmented.once_keys import once_keys
 from segmented.plans import run_sync

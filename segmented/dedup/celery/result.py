@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from celery import states
 from celery.result import AsyncResult
 
-from segmented.dedup.errors import DedupError
+from segmented.errors import DedupError
 from segmented.protocol import CancelMessage
 
 if TYPE_CHECKING:

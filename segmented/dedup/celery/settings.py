@@ -19,7 +19,6 @@ from segmented.plans.store_kinds import is_sync_store, sync_store
 from segmented.process import after_fork_in_child
 from segmented.stores.redis import RedisStore
 from segmented.stores.redis.addresses import parse_address
-from segmented.stores.redis.edge import is_store_away
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,12 +79,12 @@ def _opened(url: str) -> RedisStore:
     shown = parse_address(url).shown
     try:
         return RedisStore.from_url(url)
+    except StoreUnavailable as error:
+        message = f"the records at {shown} cannot be used now: {error}"
+        raise StoreUnavailable(message) from error
     except InvalidInput as error:
         if isinstance(error.__cause__, ValueError | TypeError):
             raise
-        if is_store_away(error):
-            message = f"the records at {shown} cannot be used now: {error}"
-            raise StoreUnavailable(message) from error
         message = f"the records at {shown} cannot be used: {error}"
         raise StoreRefused(message) from error
 

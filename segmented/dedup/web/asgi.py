@@ -9,12 +9,11 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from segmented.dedup.errors import DedupError
 from segmented.dedup.run import Replay
 from segmented.dedup.web.guard import Guard
 from segmented.dedup.web.messages import Answer, Unkept, WebRequest
 from segmented.dedup.web.options import WebOptions
-from segmented.errors import SegmentedError, StoreError
+from segmented.errors import DedupError, SegmentedError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +48,10 @@ class IdempotencyMiddleware:
         self._app = app
         self._dedup = dedup
         self._guard = Guard(options or WebOptions())
+
+    def __repr__(self) -> str:
+        """Return the class and the dedup that it uses."""
+        return f"<IdempotencyMiddleware with {self._dedup!r}>"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""

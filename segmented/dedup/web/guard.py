@@ -11,10 +11,18 @@ import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented.dedup.errors import DedupError, FailedBefore, InFlight, OtherPayload, ResultUnkept, RunLost
 from segmented.dedup.identity import KEY_LENGTH_MAX
 from segmented.dedup.web.messages import Answer, Unkept, kept_form, problem, replayed, request_key
-from segmented.errors import InvalidInput, StoreError
+from segmented.errors import (
+    DedupError,
+    FailedBefore,
+    InFlight,
+    InvalidInput,
+    OtherPayload,
+    ResultUnkept,
+    RunLost,
+    StoreError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,12 +9,11 @@ import io
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented.dedup.errors import DedupError
 from segmented.dedup.run import Replay
 from segmented.dedup.web.guard import Guard
 from segmented.dedup.web.messages import Answer, Unkept, WebRequest, problem
 from segmented.dedup.web.options import WebOptions
-from segmented.errors import SegmentedError, StoreError
+from segmented.errors import DedupError, SegmentedError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -42,6 +41,10 @@ class WsgiIdempotencyMiddleware:
         self._app = app
         self._dedup = dedup
         self._guard = Guard(options or WebOptions())
+
+    def __repr__(self) -> str:
+        """Return the class and the dedup that it uses."""
+        return f"<WsgiIdempotencyMiddleware with {self._dedup!r}>"
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request."""

@@ -8,9 +8,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
-from segmented.errors import PoolDrifted
+from segmented.errors import PoolArchived, PoolDrifted
 from segmented.ledger_lines import record_text, step_of
-from segmented.models.archives import ENTRIES_AT_ONCE, RECORD_KEYS, Archiving, PoolArchived
+from segmented.models.archives import ENTRIES_AT_ONCE, RECORD_KEYS, Archiving
 from segmented.protocol.archive.wire import not_archivable, not_begun, still_open
 from segmented.protocol.carts.wire import LETTERS as CART_LETTERS, refusal_text
 

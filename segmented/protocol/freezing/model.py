@@ -6,11 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
-from segmented.errors import PoolFrozen, PoolNotFrozen, PoolNotGated, PoolUnverified
+from segmented.errors import (
+    AnotherDatabase,
+    PoolArchived,
+    PoolFrozen,
+    PoolNotFrozen,
+    PoolNotGated,
+    PoolUnverified,
+    ThawGated,
+)
 from segmented.keys import shard_keys
 from segmented.models import PINNED_UNTIL_MS, Frozen, Thawed, Verified
-from segmented.models.archives import PoolArchived
-from segmented.models.pools import AnotherDatabase, ThawGated
 from segmented.models.submitted import SUBMITTED_UNTIL_MS
 from segmented.protocol.freezing.wire import TooManySold, another_epoch, check_counts, counted_before
 from segmented.protocol.pool.model_records import even_parts, pool_entry

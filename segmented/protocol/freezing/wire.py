@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, PoolNotFrozen, PoolNotGated
+from segmented.errors import AnotherDatabase, InvalidInput, PoolNotFrozen, PoolNotGated, ThawGated
 from segmented.keys import shard_keys
 from segmented.models import Frozen, Thawed, Verified
-from segmented.models.pools import AnotherDatabase, ThawGated
 from segmented.protocol.pool.foreign import pool_state
 from segmented.protocol.pool.wire import SCAN_COUNT, keys_of, kind_of
 from segmented.protocol.wire import Call, Codec, plain_call, position, script_call, text

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
-from segmented.errors import OrderMismatch, OrderUnknown, SegmentedError
+from segmented.errors import EpochEnded, OrderMismatch, OrderUnknown, SegmentedError
 from segmented.models import Busy, Closed, Order, Reserved, Settled, SoldOut
-from segmented.models.pools import EpochEnded
 from segmented.models.submitted import (
     SUBMITTED_UNTIL_MS,
     BegunOrder,

@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
-from segmented.errors import OrderQueued, OrderUnknown, PoolDrifted, PoolGated, SegmentedError
+from segmented.errors import EpochEnded, OrderQueued, OrderUnknown, PoolDrifted, PoolGated, SegmentedError
 from segmented.models import OrderState, Settled, Superseded
-from segmented.models.pools import EpochEnded
 from segmented.protocol.pool.orders_wire import lines_of, settled_line, woken_by
 from segmented.protocol.pool.wire import keys_of, kind_of
 from segmented.protocol.wire import Call, Codec, load_script, text

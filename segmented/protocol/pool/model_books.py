@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from segmented import protocol as op
 from segmented.errors import (
     ChangeMismatch,
+    EpochEnded,
     InvalidInput,
     OrderMismatch,
     OrderQueued,
@@ -38,7 +39,6 @@ from segmented.models import (
     SoldOut,
     TooFew,
 )
-from segmented.models.pools import EpochEnded
 from segmented.models.shards import no_keys_of
 from segmented.protocol.pool.model_records import (
     ORDER_WORK,
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from segmented.clock import Clock
+    from segmented.errors import PoolArchived
     from segmented.models import EntryKind, Order, OrderState
-    from segmented.models.archives import PoolArchived
     from segmented.models.pools import LedgerStep
 
 DUE_MAX = 16

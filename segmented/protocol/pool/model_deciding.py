@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from segmented.errors import OrderQueued, OrderUnknown, PoolGated, SegmentedError
+from segmented.errors import EpochEnded, OrderQueued, OrderUnknown, PoolGated, SegmentedError
 from segmented.models import OrderRecord, Settled, Superseded
-from segmented.models.pools import EpochEnded
 from segmented.protocol.pool.model_books import PoolBooks
 from segmented.protocol.pool.model_records import (
     ORDER_WORK,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from segmented import protocol as op
 from segmented.errors import (
     ChangeMismatch,
+    EpochEnded,
     InvalidInput,
     OrderMismatch,
     OrderUnknown,
@@ -34,7 +35,7 @@ from segmented.models import (
     Restocked,
     TooFew,
 )
-from segmented.models.pools import EpochEnded, LedgerStep
+from segmented.models.pools import LedgerStep
 from segmented.models.profiles import DATABASE, MEMORY, pool_profile
 from segmented.models.shards import no_keys_of
 from segmented.protocol.pool.foreign import NAMES, moment, pool_state

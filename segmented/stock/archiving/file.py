@@ -32,6 +32,10 @@ class FileArchive(ArchiveTarget):
         self._beside = self._file.with_name(f".{self._file.name}.partial")
         self.name = str(self._file)
 
+    def __repr__(self) -> str:
+        """Return the class and the path."""
+        return f"FileArchive({self.name!r})"
+
     def check(self) -> None:
         """Raise InvalidInput if the file cannot be written. Changes nothing."""
         check_writable(self._file, "the archive")

@@ -132,6 +132,7 @@ class AsyncShardedPool:
         order: Order | str,
         *,
         quantity: int = 1,
+        customer_id: str | None = None,
         timeout: float | None = None,
         holder_id: str | None = None,
         keep_refusal: bool = False,
@@ -139,20 +140,26 @@ class AsyncShardedPool:
         fair: bool = False,
     ) -> Granting[AsyncGrant]:
         """Return an awaitable for the answer, or use `async with pool.grant(order) as grant`. See `ShardedPool`."""
+        order = as_order(order, quantity, customer_id)
         operation = self._settings.grant(
-            order, quantity, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
+            order, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
         )
         seconds = checked_timeout(timeout)
         return Granting(lambda: self._granted(operation, seconds, fair=fair))
 
-    async def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
+    async def reserve(
+        self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
+    ) -> Taken:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left.
 
         If the call is cancelled, units taken at its home shard are returned, as by `AsyncPool.reserve`. If it is
         cancelled while units are brought from other shards, it may keep them until the hold expires; a repeat gets
         them.
         """
-        operation, mark = self._settings.reserve(order, quantity, partial=partial), self._plans.mark
+        operation, mark = (
+            self._settings.reserve(as_order(order, quantity, customer_id), partial=partial),
+            self._plans.mark,
+        )
         found = operation.order
         refused = mark.refusal(found, partial=partial) if mark.seconds else None
         if refused is not None:
@@ -173,12 +180,14 @@ class AsyncShardedPool:
         operation = self._settings.reserve_many(orders, partial=partial)
         return await run_async(self._plans.reserve_many(operation), self.store)
 
-    async def submit(self, order: Order | str, *, quantity: int = 1) -> AsyncOrderHandle:
+    async def submit(
+        self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None
+    ) -> AsyncOrderHandle:
         """Accept an order at its home shard and queue it for a worker; see `AsyncPool.submit`.
 
         Units are taken now, from any shards that have them. Takes one round trip if the order's home has enough.
         """
-        (answer,) = await self.submit_many((as_order(order, quantity),))
+        (answer,) = await self.submit_many((as_order(order, quantity, customer_id),))
         if isinstance(answer, SegmentedError):
             raise answer
         return answer

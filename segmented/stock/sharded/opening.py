@@ -14,10 +14,17 @@ from zlib import crc32
 from redis.crc import key_slot
 
 from segmented import protocol as op
-from segmented.errors import PoolInShards, PoolMissing, SegmentedError, ShardVanished, StoreRefused, StoreUnavailable
+from segmented.errors import (
+    PoolArchived,
+    PoolInShards,
+    PoolMissing,
+    SegmentedError,
+    ShardVanished,
+    StoreRefused,
+    StoreUnavailable,
+)
 from segmented.keys import pool_tag
 from segmented.models import AlreadyOpen, Opened, PoolState, ShardDirectory, ShardedState
-from segmented.models.archives import PoolArchived
 from segmented.models.profiles import MEMORY, parse_profile
 from segmented.plans import Batch, Now, Plan, Within, perform
 

@@ -135,6 +135,7 @@ class ShardedPool:
         order: Order | str,
         *,
         quantity: int = 1,
+        customer_id: str | None = None,
         timeout: float | None = None,
         holder_id: str | None = None,
         keep_refusal: bool = False,
@@ -145,19 +146,22 @@ class ShardedPool:
 
         Segments and fencing tokens are numbered within their shard: `grant.pool` is that shard.
         """
+        order = as_order(order, quantity, customer_id)
         operation = self._settings.grant(
-            order, quantity, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
+            order, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
         )
         plan = self._plans.grant(operation, checked_timeout(timeout), fair=fair)
         answer, asked_at, home = run_sync(plan, self.store)
         return Grant(self.shards[home.number], answer, asked_at) if isinstance(answer, Granted) else answer
 
-    def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
+    def reserve(
+        self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
+    ) -> Taken:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left.
 
         Takes one command if the order's home has enough. See `Pool.reserve`.
         """
-        operation = self._settings.reserve(order, quantity, partial=partial)
+        operation = self._settings.reserve(as_order(order, quantity, customer_id), partial=partial)
         return run_sync(self._plans.reserve(operation), self.store)
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:
@@ -168,12 +172,12 @@ class ShardedPool:
         operation = self._settings.reserve_many(orders, partial=partial)
         return run_sync(self._plans.reserve_many(operation), self.store)
 
-    def submit(self, order: Order | str, *, quantity: int = 1) -> OrderHandle:
+    def submit(self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None) -> OrderHandle:
         """Accept an order at its home shard and queue it for a worker; see `Pool.submit`.
 
         Units are taken now, from any shards that have them. Takes one round trip if the order's home has enough.
         """
-        (answer,) = self.submit_many((as_order(order, quantity),))
+        (answer,) = self.submit_many((as_order(order, quantity, customer_id),))
         if isinstance(answer, SegmentedError):
             raise answer
         return answer

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 from redis import asyncio as redis_asyncio
 from redis.exceptions import RedisError
 
-from segmented.clock import Clock, SystemClock
+from segmented.clock import Clock, checked_clock
 from segmented.errors import SegmentedError
 from segmented.plans.waiting import UNDO_SECONDS
 from segmented.protocol.codecs import CODECS
@@ -63,7 +63,7 @@ class AsyncRedisStore:
     ) -> None:
         """Create the link. The servers of `checked_at` were checked before."""
         self.client = client
-        self.clock: Clock = clock or SystemClock()
+        self.clock = checked_clock(clock)
         found = async_linked(client, self.clock, dialect=dialect, patience=patience, is_checked=bool(checked_at))
         self._link, self._where = found.link, checked_at or found.where
         self.wakeups = AsyncRedisWakeups(found.subscribe, self.clock, found.link)
@@ -84,6 +84,7 @@ class AsyncRedisStore:
         cls, url: str, *, clock: Clock | None = None, dialect: Dialect | None = None, patience: float = PATIENCE
     ) -> AsyncRedisStore:
         """Connect and check the server, or every master of a cluster, as `RedisStore.from_url` does."""
+        time_source = checked_clock(clock)
         address = parse_address(url)
         with guarded(url):
             client = async_client(address)
@@ -93,7 +94,7 @@ class AsyncRedisStore:
                 await close_async_client(client)
                 raise
         store = cls.__new__(cls)
-        store._start(client, clock, dialect, patience, checked_at=address.shown)  # noqa: SLF001  # the second constructor
+        store._start(client, time_source, dialect, patience, checked_at=address.shown)  # noqa: SLF001  # the second constructor
         return store
 
     async def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:

@@ -109,16 +109,18 @@ class Translated:
 
 @contextmanager
 def guarded(url: str) -> Iterator[None]:
-    """Turn an error at the first contact into InvalidInput with one sentence."""
+    """Translate an error at the first contact into one sentence.
+
+    It is StoreUnavailable if no server with its data loaded answered, otherwise InvalidInput.
+    """
     try:
         yield
-    except (RedisError, OSError) as error:
-        raise InvalidInput(_first_contact(masked(url), _meant(error))) from error
-    except RedisClusterException as error:  # not a RedisError; its cause is the last node's error
-        cause = error.__cause__
-        raise InvalidInput(
-            _first_contact(masked(url), _meant(cause if isinstance(cause, Exception) else error))
-        ) from error
+    except InvalidInput:
+        raise
+    except (RedisError, RedisClusterException, OSError) as error:
+        cause = error.__cause__ if isinstance(error, RedisClusterException) else None  # the last node's error
+        message = _first_contact(masked(url), _meant(cause if isinstance(cause, Exception) else error))
+        raise (StoreUnavailable if _is_away(error, message) else InvalidInput)(message) from error
     except (ValueError, TypeError) as error:  # TypeError: the driver has no such option for this kind of URL
         named = {name for name, _ in parse_qsl(url.partition("?")[2]) if repr(name) in str(error)}
         # The driver's message may quote a part of the password, if there is one.
@@ -128,15 +130,15 @@ def guarded(url: str) -> Iterator[None]:
         raise InvalidInput(message) from error
 
 
-def is_store_away(error: InvalidInput) -> bool:
+def _is_away(error: Exception, message: str) -> bool:
     """Return whether no server with its data loaded answered; a refusal or a wrong kind of server does not count."""
-    cause: BaseException | None = error.__cause__
+    cause: BaseException = error
     if isinstance(cause, RedisClusterException) or type(cause) is RedisConnectionError:
         inner = cause.__cause__
         cause = inner if isinstance(inner, RedisError | OSError) else cause  # wrapped by clients of several servers
     if isinstance(cause, RedisClusterException):
         return True  # no node was reached
-    is_refusal = isinstance(cause, AuthenticationError) or SENTINEL_REFUSED in str(error)
+    is_refusal = isinstance(cause, AuthenticationError) or SENTINEL_REFUSED in message
     return isinstance(cause, AWAY) and not is_refusal
 
 

@@ -17,9 +17,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, ResponseError, TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
-from segmented.errors import PoolFrozen, SegmentedError
+from segmented.errors import PoolArchived, PoolFrozen, SegmentedError
 from segmented.keys import shard_keys
-from segmented.models.archives import PoolArchived
 from segmented.models.profiles import is_profile, parse_profile
 from segmented.process import after_fork_in_child
 from segmented.protocol.acknowledging import bounded, profile_wait, shortfall, unknown

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 import redis
 from redis.exceptions import RedisError
 
-from segmented.clock import Clock, SystemClock
+from segmented.clock import Clock, checked_clock
 from segmented.errors import InvalidInput, SegmentedError, StoreError
 from segmented.plans.waiting import UNDO_SECONDS
 from segmented.protocol.codecs import CODECS
@@ -89,7 +89,7 @@ class RedisStore:
     ) -> None:
         """Create the link. The servers of `checked_at` were checked before."""
         self.client = client
-        self.clock: Clock = clock or SystemClock()
+        self.clock = checked_clock(clock)
         found = linked(client, self.clock, dialect=dialect, patience=patience, is_checked=bool(checked_at))
         self._link, self._where = found.link, checked_at or found.where
         self.wakeups = RedisWakeups(found.subscribe, self.clock, found.link)
@@ -113,11 +113,14 @@ class RedisStore:
     def from_url(
         cls, url: str, *, clock: Clock | None = None, dialect: Dialect | None = None, patience: float = PATIENCE
     ) -> RedisStore:
-        """Connect and check the server, or every master of a cluster. Raises InvalidInput if it is not usable.
+        """Connect and check the server, or every master of a cluster.
+
+        Raises InvalidInput if it is not usable, StoreUnavailable if it does not answer.
 
         `redis://`, `rediss://` and `unix://` name one server, `redis+sentinel://HOST:PORT,.../SERVICE` a master behind
         its Sentinels, `redis+cluster://HOST:PORT,...` a cluster; `rediss+...` uses TLS.
         """
+        time_source = checked_clock(clock)
         address = parse_address(url)
         with guarded(url):
             client = sync_client(address)
@@ -127,7 +130,7 @@ class RedisStore:
                 close_client(client)
                 raise
         store = cls.__new__(cls)
-        store._start(client, clock, dialect, patience, checked_at=address.shown)  # noqa: SLF001  # the second constructor
+        store._start(client, time_source, dialect, patience, checked_at=address.shown)  # noqa: SLF001  # the second constructor
         return store
 
     def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:

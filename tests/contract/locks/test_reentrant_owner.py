@@ -1,4 +1,4 @@
-"""Who enters a reentrant lock: an owner that is always said, by the acquire or by the handle."""
+"""Who enters a reentrant lock: the owner that the acquire or the handle names, otherwise the thread or the task."""
 
 from __future__ import annotations
 
@@ -17,15 +17,6 @@ if TYPE_CHECKING:
     from tests.fixtures.stores import Side
 
 SOON = 5.0
-
-
-def test_an_owner_is_asked_for_in_one_sentence(waiting_side: Side) -> None:
-    lock = made(waiting_side, waiting_side.name("lock"))
-    with pytest.raises(
-        InvalidInput,
-        match=r"^a reentrant lock needs an owner: give thread_owner or task_owner without parentheses, or a name$",
-    ):
-        lock.acquire()
 
 
 BAD_OWNERS: list[tuple[object, str]] = [

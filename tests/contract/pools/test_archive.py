@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, PoolFrozen, PoolMissing, PoolVanished
+from segmented.errors import InvalidInput, PoolArchived, PoolFrozen, PoolMissing, PoolVanished
 from segmented.keys import cart_keys, shard_keys
 from segmented.models import AlreadyOpen, Cart, Opened, Order, Reserved
-from segmented.models.archives import Archived, PoolArchived
 from segmented.stock import AsyncPool, Pool
 from segmented.stock.archiving import FileArchive, archive, async_archive
 from segmented.stock.archiving.checking import check_archive
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from segmented.models.archives import Archived
     from tests.fixtures.stores import Side
 
 

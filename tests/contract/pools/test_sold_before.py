@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import protocol as op
+from segmented.errors import EpochEnded
 from segmented.models import Order, Restocked, Settled, SoldOut
-from segmented.models.pools import EpochEnded
 from tests.contract.orders.submitting import begun, named, queue
 from tests.contract.pools.shop import Shop, verified
 

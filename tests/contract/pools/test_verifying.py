@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, PoolFrozen, PoolMissing, PoolNotGated, PoolUnverified
+from segmented.errors import AnotherDatabase, InvalidInput, PoolFrozen, PoolMissing, PoolNotGated, PoolUnverified
 from segmented.models import Reserved, Verified
-from segmented.models.pools import AnotherDatabase
 from tests.contract.pools.shop import Shop, verified
 from tests.contract.pools.test_freezing import CHANGES
 

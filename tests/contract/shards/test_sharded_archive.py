@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, PoolMissing
-from segmented.models.archives import PoolArchived
+from segmented.errors import InvalidInput, PoolArchived, PoolMissing
 from segmented.stock.archiving import FileArchive
 from segmented.stock.archiving.checking import check_archive
 from segmented.stock.archiving.file import lines_of

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from segmented.errors import SegmentedError
+from typing import Any, Protocol
+
+from segmented.errors.base import SegmentedError
 
 
 class DedupError(SegmentedError):
@@ -88,3 +90,33 @@ class RunLost(DedupError):
         """Create the error for a key."""
         what = "it lapsed and went to another holder, was freed, or the store lost its memory"
         super().__init__(f"the run under key {key!r} is lost, and its outcome not kept: {what}", key)
+
+
+class Kept(Protocol):
+    """The stored outcome of a call: see `segmented.dedup.Replay`."""
+
+    @property
+    def message_id(self) -> str:
+        """Return the id of the message that made it."""
+
+    @property
+    def age(self) -> float:
+        """Return the seconds since the first call ended."""
+
+    @property
+    def result(self) -> Any:  # noqa: ANN401  # any result of the first call
+        """Return the stored result."""
+
+
+class AlreadyDone(DedupError):
+    """The effect under this key was committed before: roll the transaction back and use the stored outcome."""
+
+    def __init__(self, key: str, replay: Kept) -> None:
+        """Create the error with the stored outcome."""
+        super().__init__(f"key {key!r} was done before, by message {replay.message_id!r}: roll back", key)
+        self.replay = replay
+
+    @property
+    def result(self) -> Any:  # noqa: ANN401  # any result of the first call
+        """Return the stored result. Raises ResultUnkept if it could not be stored."""
+        return self.replay.result

@@ -1,0 +1,94 @@
+"""Errors of locks, leases, and values computed under a lock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from segmented.errors.base import InvalidInput, SegmentedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class LeaseError(SegmentedError):
+    """The lease is not usable."""
+
+
+class LeaseLost(LeaseError):
+    """The lease has expired or was taken away, so the work that it protected must stop."""
+
+    def __init__(
+        self,
+        name: str,
+        holder_id: str,
+        *,
+        is_released: bool = False,
+    ) -> None:
+        """Create the error with the lock and the holder that lost it, or with `is_released`, released it."""
+        why = "was released, so it protects nothing any more" if is_released else "is lost: it lapsed or was taken away"
+        super().__init__(f"lease on {name!r} {why}")
+        self.name, self.holder_id = name, holder_id
+
+
+class AcquireTimeout(LeaseError, TimeoutError):
+    """The lock was not free before the deadline."""
+
+    def __init__(
+        self,
+        name: str,
+        timeout: float,
+        *,
+        is_delayed: bool = False,
+    ) -> None:
+        """Create the error with the lock and the seconds waited; `is_delayed` if only a lock-delay kept it closed."""
+        why = ": its last lease was lost, and the lock-delay still runs" if is_delayed else ""
+        super().__init__(f"lock {name!r} was not free within {timeout:g} s{why}")
+        self.name = name
+        self.timeout = timeout
+        self.is_delayed = is_delayed
+
+
+class ReplicasMissing(LeaseError):
+    """Too few replicas acknowledged the lock, so it was released again."""
+
+    def __init__(self, name: str, wanted: int, acknowledged: int) -> None:
+        """Create the error with the lock and the numbers of replicas wanted and acknowledged."""
+        super().__init__(f"lock {name!r} was acknowledged by {acknowledged} replicas of the {wanted} wanted")
+        self.name, self.wanted, self.acknowledged = name, wanted, acknowledged
+
+
+class PermitsMismatch(InvalidInput):
+    """The semaphore is in use with another number of permits."""
+
+    def __init__(self, name: str, permits: int, wanted: int) -> None:
+        """Create the error with the semaphore, its current number of permits, and this handle's number."""
+        super().__init__(f"semaphore {name!r} is in use with {permits} permits, not with {wanted}")
+        self.name, self.permits, self.wanted = name, permits, wanted
+
+
+class PartlyReleased(LeaseError):
+    """Some of the names could not be released; release again, or wait for their leases to expire."""
+
+    def __init__(self, failures: Mapping[str, SegmentedError]) -> None:
+        """Create the error with the failure of each name."""
+        told = "; ".join(f"{name!r}: {failure}" for name, failure in failures.items())
+        super().__init__(f"not released, release again or let the lease lapse: {told}")
+        self.failures = dict(failures)
+
+
+class StaleToken(LeaseError):
+    """A higher fencing token has reached the resource, so this holder must stop."""
+
+    def __init__(self, resource: str, token: int, newest: int | None) -> None:
+        """Create the error with the resource, the refused token, and the newest one."""
+        super().__init__(f"fencing token {token} is too old for {resource!r}, which has seen {newest}")
+        self.resource, self.token, self.newest = resource, token, newest
+
+
+class LoaderFailed(SegmentedError):
+    """The loader of a value failed recently, and that failure is kept for a while."""
+
+    def __init__(self, name: str, kind: str, detail: str) -> None:
+        """Create the error with the value's name, and the type and message of the loader's error."""
+        super().__init__(f"the loader of {name!r} failed a moment ago: {kind}: {detail}")
+        self.name, self.kind, self.detail = name, kind, detail

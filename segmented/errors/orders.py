@@ -1,0 +1,117 @@
+"""Errors of one order or cart."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from segmented.errors.base import SegmentedError
+from segmented.errors.pools import StockError
+
+
+class Refused(Protocol):
+    """An answer that refuses, such as SoldOut: see `segmented.models.Refusal`."""
+
+    @property
+    def order_id(self) -> str:
+        """Return the order id."""
+
+    def describe(self) -> str:
+        """Return the reason in a few words."""
+
+
+class NotGranted(StockError):
+    """The order was refused, so the body of the `with` statement did not run."""
+
+    def __init__(self, refusal: Refused) -> None:
+        """Create the error with the refusal."""
+        super().__init__(f"order {refusal.order_id!r} was not granted: {refusal.describe()}")
+        self.refusal = refusal
+
+
+class NotConfirmed(StockError):
+    """The order was not confirmed by this call, so the body of the `with` statement did not run."""
+
+    def __init__(self, order_id: str, answer: object) -> None:
+        """Create the error with the gate's answer."""
+        super().__init__(f"order {order_id!r} was not confirmed by this transaction: {answer}")
+        self.order_id = order_id
+        self.answer = answer
+
+
+class OrderMismatch(StockError):
+    """An order id was used again with other content."""
+
+    def __init__(self, order_id: str, detail: str = "") -> None:
+        """Create the error with the order and, if known, the difference."""
+        super().__init__(f"order {order_id!r} exists with other content{': ' + detail if detail else ''}")
+        self.order_id = order_id
+
+
+class OrderUnknown(StockError):
+    """The pool knows no such order."""
+
+    def __init__(self, order_id: str) -> None:
+        """Create the error with the order id."""
+        super().__init__(f"order {order_id!r} is not known to the pool")
+        self.order_id = order_id
+
+
+class OrderQueued(StockError):
+    """The order was submitted, and no worker has decided it yet."""
+
+    def __init__(self, order_id: str) -> None:
+        """Create the error with the order id."""
+        super().__init__(f"order {order_id!r} is queued: a worker decides it first, unless it is cancelled")
+        self.order_id = order_id
+
+
+class OrderInHand(SegmentedError):
+    """Another delivery of the order is in progress, or its worker died and its lease has not expired."""
+
+    def __init__(self, seconds: float) -> None:
+        """Create the error with the seconds after which the lease may have expired."""
+        super().__init__()
+        self.seconds = seconds
+
+
+class NoSegmentFree(SegmentedError, TimeoutError):
+    """No segment became free within a task's maximum wait."""
+
+
+class GrantSuperseded(StockError):
+    """A later grant reached the order database first, so this holder must stop."""
+
+    def __init__(self, order_id: str, fence: int) -> None:
+        """Create the error with the order and the newer fencing token."""
+        super().__init__(f"grant for order {order_id!r} is superseded by fencing token {fence}")
+        self.order_id = order_id
+        self.fence = fence
+
+
+class CartMismatch(StockError):
+    """A cart id was used again with other content."""
+
+    def __init__(self, home: str, cart_id: str) -> None:
+        """Create the error with the cart and the pool that keeps it."""
+        super().__init__(f"cart {cart_id!r} in the pool {home!r} exists with other content")
+        self.home = home
+        self.cart_id = cart_id
+
+
+class CartUnknown(StockError):
+    """The pool knows no such cart."""
+
+    def __init__(self, home: str, cart_id: str) -> None:
+        """Create the error with the cart and the pool that would keep it."""
+        super().__init__(f"cart {cart_id!r} is not known to the pool {home!r}: its home is the first of its skus")
+        self.home = home
+        self.cart_id = cart_id
+
+
+class CartDiverged(StockError):
+    """A line of a cart was ended against the cart's decision, by something other than the cart."""
+
+    def __init__(self, cart_id: str, state: str, sku: str, detail: str) -> None:
+        """Create the error with the cart, its decision, the line's sku, and the difference."""
+        super().__init__(f"cart {cart_id!r} is {state}, but its line in the pool {sku!r} {detail}")
+        self.cart_id, self.state, self.sku = cart_id, state, sku

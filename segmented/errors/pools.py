@@ -1,0 +1,256 @@
+"""Errors of a whole pool, and of changes of its stock and segments."""
+
+from __future__ import annotations
+
+from segmented.errors.base import InvalidInput, SegmentedError
+from segmented.errors.stores import StoreRefused
+
+
+class StockError(SegmentedError):
+    """The stock pool cannot do this."""
+
+
+class PoolMissing(StockError):
+    """The pool is not open: it was never opened, or its keys vanished. It is never reopened silently."""
+
+    def __init__(self, sku: str) -> None:
+        """Create the error with the pool's sku."""
+        super().__init__(f"pool {sku!r} is not open: it was never opened here, or its keys vanished")
+        self.sku = sku
+
+
+class PoolArchived(PoolMissing):
+    """The pool is being archived, or was: its records are in a file or in a table, and it takes no more orders."""
+
+    def __init__(
+        self,
+        sku: str,
+        epoch: int = 0,
+        digest: str = "",
+        target: str = "",
+        *,
+        is_removed: bool = False,
+    ) -> None:
+        """Create the error with the pool; its last epoch, and digest and place of its archive, once it is removed."""
+        if is_removed:
+            place = f" to {target}" if target else ""
+            later = f"epoch {epoch + 1} or a later one" if epoch else "a later epoch"
+            said = f"was archived{place}: open it again in {later}, or sell from another pool"
+        else:
+            said = "is being archived and answers reads alone: 'segmented pool archive' finishes an interrupted run"
+        SegmentedError.__init__(self, f"pool {sku!r} {said}")
+        self.sku = sku
+        self.epoch = epoch
+        self.digest = digest
+        self.target = target
+        self.is_removed = is_removed
+
+
+class PoolInShards(StockError):
+    """The sku is already sold in shards or in one hash slot, so it cannot be opened in the other form."""
+
+    def __init__(
+        self,
+        sku: str,
+        *,
+        is_in_shards: bool = True,
+    ) -> None:
+        """Create the error with the pool's sku and whether it is in shards."""
+        kind, other = ("shards", "Pool") if is_in_shards else ("one hash slot", "ShardedPool")
+        super().__init__(f"{sku!r} is sold in {kind} already: opening a {other} beside would sell its units twice")
+        self.sku = sku
+
+
+class ShardVanished(StockError):
+    """A shard of an open pool has no keys, or the pool's directory is gone: it is never opened again silently."""
+
+    def __init__(self, sku: str) -> None:
+        """Create the error with the name of the shard or the pool."""
+        super().__init__(
+            f"{sku!r} was open and its keys are gone: bring its data back; opening it again could sell its units twice"
+        )
+        self.sku = sku
+
+
+class PoolDrifted(StoreRefused):
+    """The numbers of the pool do not add up, because another client wrote to it: audit and repair it."""
+
+    def __init__(self, sku: str) -> None:
+        """Create the error with the pool's sku."""
+        super().__init__(f"the numbers of pool {sku!r} do not add up: another client wrote to it; audit and repair it")
+        self.sku = sku
+
+
+class PoolGated(StoreRefused):
+    """The pool is gated: its order database must decide an order before the pool confirms it or returns its units."""
+
+    def __init__(self, sku: str, order_id: str | None, verb: str = "void") -> None:
+        """Create the error with the pool, the order, or None for all that are due, and what the database must do."""
+        it = "what is due" if order_id is None else f"order {order_id!r}"
+        by = "expire_voided(pool, gate)" if order_id is None else "cancel_order" if verb == "void" else "take_order"
+        use = f"use Pool(store, sku, gate=gate), or segmented.orders.{by}"
+        super().__init__(f"pool {sku!r} is gated: its order database must {verb} {it} first; {use}")
+        self.sku = sku
+        self.order_id = order_id
+
+
+class ChangeGated(PoolGated):
+    """The pool is gated: its order database must store a change of its stock or segments as well."""
+
+    def __init__(self, sku: str, change: str) -> None:
+        """Create the error with the pool and the change, as a verb."""
+        how = f"use Pool(store, sku, gate=gate) to {change} it, or segmented.orders.{change}_gated"
+        SegmentedError.__init__(self, f"pool {sku!r} is gated: {how}")
+        self.sku = sku
+        self.order_id = None
+        self.change = change
+
+
+class ThawGated(PoolGated):
+    """The pool is gated: its order database knows what is sold, so it is rebuilt and not thawed."""
+
+    def __init__(self, sku: str) -> None:
+        """Create the error with the pool."""
+        SegmentedError.__init__(
+            self,
+            f"pool {sku!r} is gated: its order database knows what is sold, so use 'segmented pool rebuild {sku} "
+            "--database URL'",
+        )
+        self.sku = sku
+        self.order_id = None
+
+
+class PoolNotGated(StockError):
+    """The pool was opened without a gate, so no order database may decide its orders."""
+
+    def __init__(self, sku: str) -> None:
+        """Create the error with the pool's sku."""
+        super().__init__(f"pool {sku!r} was opened without gated=True, so no order database may decide its orders")
+        self.sku = sku
+
+
+class PoolDiverged(StockError):
+    """The pool and its order database disagree, so this order cannot be decided."""
+
+    def __init__(self, sku: str, order_id: str, detail: str) -> None:
+        """Create the error with the pool, the order, and both sides' states."""
+        super().__init__(f"pool {sku!r} and its order database disagree about order {order_id!r}: {detail}")
+        self.sku = sku
+        self.order_id = order_id
+
+
+class ChangeDiverged(StockError):
+    """The pool and its order database disagree, so this change cannot be finished."""
+
+    def __init__(self, sku: str, change: str, detail: str) -> None:
+        """Create the error with the pool, the change, and both sides' states."""
+        super().__init__(f"pool {sku!r} and its order database disagree about {change}: {detail}")
+        self.sku = sku
+        self.change = change
+
+
+class ChangeMismatch(StockError):
+    """The id of a restock or a withdrawal was used again for another change."""
+
+    def __init__(self, sku: str, change_id: str) -> None:
+        """Create the error with the pool and the change."""
+        super().__init__(f"change {change_id!r} of pool {sku!r} was something else before")
+        self.sku = sku
+        self.change_id = change_id
+
+
+class PoolFrozen(StockError):
+    """The stock's server lost acknowledged changes of the pool: only reads and the audit go on until it is mended."""
+
+    def __init__(
+        self,
+        sku: str,
+        found: tuple[int, int],
+        seen: tuple[int, int],
+        missing: str | None = None,
+        *,
+        is_gated: bool | None = None,
+    ) -> None:
+        """Create the error: epoch and sequence number found and seen, the key that is gone, and whether it is gated."""
+        lost = f"change {seen[1]} of epoch {seen[0]} was seen" if missing is None else f"its key {missing!r} is gone"
+        cure = "With an order database run 'segmented pool rebuild', without one 'segmented pool thaw'"
+        cure = cure if is_gated is None else f"Run 'segmented pool {'rebuild' if is_gated else 'thaw'}'"
+        at = f"It is at change {found[1]} of epoch {found[0]}, and {lost}"
+        super().__init__(f"pool {sku!r} is frozen: it lost acknowledged changes. {at}. {cure}")
+        self.sku = sku
+        self.found = found
+        self.seen = seen
+        self.missing = missing
+        self.is_gated = is_gated
+
+
+class PoolNotFrozen(StockError):
+    """The pool sells, so there is nothing to rebuild or to thaw."""
+
+    def __init__(self, sku: str) -> None:
+        """Create the error with the pool's sku."""
+        super().__init__(f"pool {sku!r} is not frozen: it sells, and there is nothing to rebuild or to thaw")
+        self.sku = sku
+
+
+class PoolUnverified(StockError):
+    """The gated pool must be compared with its order database before it sells; nothing changed."""
+
+    def __init__(self, sku: str) -> None:
+        """Create the error with the pool's sku."""
+        how = f"workers do so by themselves, and so does 'segmented pool verify {sku} --database URL'"
+        super().__init__(f"pool {sku!r} must be compared with its order database before it answers: {how}")
+        self.sku = sku
+
+
+class PoolVanished(StockError):
+    """The pool was open and its keys are gone: it is not opened again in the same epoch."""
+
+    def __init__(self, sku: str, epoch: int) -> None:
+        """Create the error with the pool and the epoch in which it was open."""
+        super().__init__(
+            f"pool {sku!r} was open in epoch {epoch} and is not on the stock's server: name the server it was opened "
+            "on or bring its data back, else open what is not sold in a new epoch, from an order database by "
+            f"'segmented pool reopen {sku} --database URL'"
+        )
+        self.sku = sku
+        self.epoch = epoch
+
+
+class LayoutUnknown(StockError):
+    """The pool's keys have the layout of another release of segmented, so this one neither reads nor changes them."""
+
+    def __init__(self, sku: str, found: str, known: str) -> None:
+        """Create the error with the pool, the layout of its keys, and the only one that this release knows."""
+        super().__init__(
+            f"pool {sku!r} has keys of layout {found}, and this release of segmented knows layout {known} only: "
+            "upgrade segmented in this process"
+        )
+        self.sku = sku
+        self.found = found
+        self.known = known
+
+
+class EpochEnded(StockError):
+    """The pool was rebuilt in a later epoch since the order database decided an order or a change; nothing changed."""
+
+    def __init__(self, sku: str, epoch: int) -> None:
+        """Create the error with the pool and its epoch."""
+        super().__init__(
+            f"pool {sku!r} is in epoch {epoch}, and this was decided in another one: ask its order database again"
+        )
+        self.sku = sku
+        self.epoch = epoch
+
+
+class AnotherDatabase(InvalidInput):
+    """The order database has another sale under the pool's sku; nothing changed."""
+
+    def __init__(self, sku: str, database: str = "this order database") -> None:
+        """Create the error with the pool, and what the database is called."""
+        super().__init__(
+            f"{database} has another sale of {sku!r}, not the one of the pool: name the database that the pool was "
+            "opened with, or a copy of that one"
+        )
+        self.sku = sku
+        self.database = database

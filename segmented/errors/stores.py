@@ -1,0 +1,56 @@
+"""Errors of stores and databases that cannot be reached, or refuse."""
+
+from __future__ import annotations
+
+from segmented.errors.base import SegmentedError
+
+
+class StoreError(SegmentedError):
+    """The store did not answer."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached; whether the operation ran is unknown."""
+
+
+class StoreBusy(StoreUnavailable):
+    """No connection to the store was free in time, so nothing was sent: allow more connections, or wait longer."""
+
+
+class AcknowledgementUnknown(StoreUnavailable):
+    """The pool has made the change, but too few replicas or disks acknowledged it in time: repeat the same id."""
+
+    def __init__(self, sku: str, order_id: str | None, wanted: int, counted: int, detail: str) -> None:
+        """Create the error with the pool, the id to repeat, the acknowledgements wanted and counted, and the reason."""
+        what = f"the outcome of {'a change' if order_id is None else repr(order_id)} in pool {sku!r} is unknown"
+        super().__init__(f"{what}: {detail}; repeat the call with the same id")
+        self.sku, self.order_id, self.wanted, self.counted = sku, order_id, wanted, counted
+
+
+class LockUnreachable(StoreUnavailable):
+    """The lock could not be acquired because its store cannot be reached; the protected work has not begun."""
+
+    def __init__(self, name: str, detail: str) -> None:
+        """Create the error with the lock's name and the store's message."""
+        super().__init__(detail)
+        self.name = name
+
+
+class StoreRefused(StoreError):
+    """The store refused the operation; nothing changed."""
+
+
+class WrongKind(StoreRefused):
+    """The key holds another type: another kind of lock, or something else, uses the name."""
+
+
+class DatabaseUnavailable(StoreError):
+    """The order database cannot be reached; whether the statement ran is unknown."""
+
+
+class TransactionConflict(StoreRefused):
+    """The database rolled the transaction back because it conflicts with another: run it again from its start."""
+
+    def __init__(self, what: str, detail: str) -> None:
+        """Create the error with the request and the database's message."""
+        super().__init__(f"{what}: the transaction is rolled back, run it again from its start: {detail}")
