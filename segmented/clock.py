@@ -90,7 +90,7 @@ class Stillness:
             return True
         if now == self._began and self._real.now() - self._really_began >= self._seconds:
             message = (
-                f"a wait of {self._seconds:g} s does not end, because the store's clock stands still: create it as "
+                f"a wait of {self._seconds:g} s does not end, because the store's clock does not move: create it as "
                 "ManualClock(auto=True), or move it from another thread or task with clock.advance(seconds)"
             )
             raise InvalidInput(message)

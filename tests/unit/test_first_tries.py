@@ -98,7 +98,7 @@ def test_a_store_in_memory_is_a_context_manager_as_one_on_a_server_is() -> None:
 
 
 STILL = (
-    r"^a wait of 0\.05 s does not end, because the store's clock stands still: create it as ManualClock\(auto=True\)"
+    r"^a wait of 0\.05 s does not end, because the store's clock does not move: create it as ManualClock\(auto=True\)"
 )
 
 
@@ -121,7 +121,7 @@ def test_a_wait_of_a_task_on_a_clock_that_stands_still_says_so() -> None:
 
 @pytest.mark.parametrize("kind", [MemoryStore, AsyncMemoryStore])
 @pytest.mark.parametrize(("clock", "what"), [(time.monotonic, "a function"), (5, "int")])
-def test_a_clock_that_is_merely_callable_is_refused_at_once(kind: Any, clock: Any, what: str) -> None:  # noqa: ANN401  # any
+def test_a_clock_that_is_merely_callable_is_refused_at_once(kind: Any, clock: Any, what: str) -> None:  # noqa: ANN401  # what is typed first
     sentence = (
         rf"^a clock is an object with a method now\(\), such as ManualClock\(\) of segmented.testing, not {what}$"
     )
@@ -265,7 +265,7 @@ KINDS = [(Lock, AsyncLock), (FairLock, AsyncFairLock), (Pool, AsyncPool), (Shard
 
 
 @pytest.mark.parametrize(("sync", "asynchronous"), [*KINDS, (Dedup, AsyncDedup)])
-def test_a_store_of_the_other_kind_is_refused_with_the_class_to_use(sync: Any, asynchronous: Any) -> None:  # noqa: ANN401  # any
+def test_a_store_of_the_other_kind_is_refused_with_the_class_to_use(sync: Any, asynchronous: Any) -> None:  # noqa: ANN401  # what is typed first
     sentence = rf"for threads, such as RedisStore, and got AsyncMemoryStore, which {asynchronous.__name__} takes$"
     with pytest.raises(InvalidInput, match=sentence):
         sync(AsyncMemoryStore(), "n")
