@@ -82,6 +82,7 @@ def take_order(
             return before
         if not isinstance(grant, Grant):
             return grant
+        holder_id = grant.holder_id  # from here on the database decides the order, also if this call ends early
         if body is not None and not _is_stored(pool, gate, grant):
             try:
                 body(grant)
@@ -90,7 +91,7 @@ def take_order(
                 raise
         decided = _stored(pool, gate, order, grant)
         if not isinstance(decided, answers.Superseded):
-            return tell_pool(pool, gate, order, decided, epoch=grant.epoch, holder_id=grant.holder_id)
+            return tell_pool(pool, gate, order, decided, epoch=grant.epoch, holder_id=holder_id)
         pool.note_token(decided.fence)
         _release(pool, gate, grant)
         if body is not None and not repeat_body:

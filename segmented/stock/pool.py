@@ -340,7 +340,7 @@ class Pool:
     def renew(self, grant: GrantState) -> None:
         """Extend a grant's lease and hold. Raises LeaseLost when it is too late."""
         operation = op.RenewGrant(
-            self.sku, grant.order_id, grant.holder_id, self._settings.ttl_ms, self._settings.hold_ms
+            self.sku, grant.order_id, grant.answer.holder_id, self._settings.ttl_ms, self._settings.hold_ms
         )
         grant._note_renewal(*run_sync(renew_plan(operation), self.store))  # noqa: SLF001  # two halves of one object
         grant.require()
@@ -361,13 +361,13 @@ class Grant(GrantState):
 
     def confirm(self) -> Settled:
         """Make the order final and free the segment."""
-        settled = self.pool.confirm(self.order_id, holder_id=self.holder_id)
+        settled = self.pool.confirm(self.order_id, holder_id=self.answer.holder_id)
         self._is_settled = True
         return settled
 
     def cancel(self) -> Settled | Superseded:
         """Give the units back and free the segment, unless another holder has taken over the order."""
-        answer = self.pool.cancel(self.order_id, holder_id=self.holder_id)
+        answer = self.pool.cancel(self.order_id, holder_id=self.answer.holder_id)
         self._is_settled = True
         return answer
 

@@ -34,9 +34,9 @@ def modules_after(program: str) -> list[str]:
     [
         ("import segmented", 2),
         ("import segmented.testing.plugin", 6),
-        ("from segmented import Lock", 40),
-        ("from segmented import Lock, RedisStore", 67),
-        ("from segmented import Pool, RedisStore", 98),
+        ("from segmented import Lock", 41),
+        ("from segmented import Lock, RedisStore", 68),
+        ("from segmented import Pool, RedisStore", 99),
     ],
 )
 def test_an_import_loads_no_more_of_our_modules_than_it_needs(program: str, budget: int) -> None:
