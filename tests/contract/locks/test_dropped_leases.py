@@ -202,9 +202,9 @@ def test_a_forked_child_that_drops_its_parents_lease_neither_warns_nor_releases(
     held = [Lock(store, "door", ttl=LONG, renew=True).acquire()]
     child = os.fork()
     if child == 0:
-        code, added = 1, []
+        code, added = 1, list[object]()
         try:
-            errands.add = added.append  # type: ignore[method-assign]  # in the child alone
+            errands.add = added.append  # type: ignore[method-assign, assignment]  # in the child alone
             held.clear()
             code = 2 if added else 0
         finally:
