@@ -38,6 +38,7 @@ class RunState(LeaseState):
 
     claim: RunClaim
     is_replay = False
+    _is_released_when_dropped = False  # its effects are unknown, so the key's own rule for a lapse decides
     fencing_token: int
     """Return the fencing token. It grows with every run of the key; pass it to the systems that the body writes to."""
     _form: OutcomeForm
@@ -74,6 +75,12 @@ class RunState(LeaseState):
     def _is_decided(self) -> bool:
         """Return whether an end of the run was sent, even without an answer. The `with` statement then sends none."""
         return self.has_ended or self._releases_asked > 0
+
+    def _unended(self) -> str:
+        return (
+            f"run under key {self.key} of {self.claim.record.namespace!r} was dropped without an outcome, and lapses: "
+            "end it, or use it in a with statement"
+        )
 
     def _finishing(self, kind: OutcomeKind, body: str, effect: StoreEffect | None = None) -> Plan[str]:
         if self.has_ended:

@@ -3,18 +3,20 @@
 Each store has one keeper thread or task for all its leases; it ends when no lease is left. An agenda keeps the due
 times; renewals that are due close to each other are sent in one batch. The lease decides what to do (`next_look`,
 `tend_plan`); the two classes only differ in how they sleep.
+
+A keeper holds leases weakly, so that it does not renew one that its program has dropped. Only a lease that owes its
+release is held until the release is answered or the lease has ended on its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import threading
 from functools import partial
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from segmented.locks.lease_state import tend_plan
 from segmented.plans import run_async, run_sync
@@ -22,6 +24,8 @@ from segmented.plans.tasks import begun
 from segmented.process import after_fork_in_child
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from segmented.locks.lease_state import LeaseState
     from segmented.plans.drivers import AsyncStore, Store
 
@@ -43,9 +47,9 @@ class Agenda:
 
     def __init__(self) -> None:
         """Create an empty agenda."""
-        self._heap: list[tuple[float, int, LeaseState]] = []
-        self._leases: dict[LeaseState, float] = {}
-        self._numbers = itertools.count()
+        self._heap: list[tuple[float, int]] = []
+        self._leases: dict[int, tuple[float, Callable[[], LeaseState | None]]] = {}
+        """Number of the lease -> its time, and a function that returns the lease, or None if it was dropped."""
 
     def __len__(self) -> int:
         """Return the number of watched leases."""
@@ -55,20 +59,20 @@ class Agenda:
         """Note when the lease is due next; return True if that is sooner than all others."""
         at = lease.next_look()
         soonest = self.next_time()
-        self._leases[lease] = at
-        heappush(self._heap, (at, next(self._numbers), lease))
+        self._leases[lease.number] = (at, partial(_same, lease) if lease.is_owing else ref(lease))
+        heappush(self._heap, (at, lease.number))
         return at < soonest
 
     def discard(self, lease: LeaseState) -> None:
         """Stop watching the lease."""
-        self._leases.pop(lease, None)
+        self._leases.pop(lease.number, None)
         if len(self._heap) > 2 * len(self._leases) + BATCH_MAX:
-            self._heap = [entry for entry in self._heap if self._leases.get(entry[2]) == entry[0]]
+            self._heap = [entry for entry in self._heap if self._is_current(*entry)]
             heapify(self._heap)
 
     def next_time(self) -> float:
         """Return the local time at which the first lease is due, or inf if there is none."""
-        while self._heap and self._leases.get(self._heap[0][2]) != self._heap[0][0]:
+        while self._heap and not self._is_current(*self._heap[0]):
             heappop(self._heap)
         return self._heap[0][0] if self._heap else inf
 
@@ -78,13 +82,23 @@ class Agenda:
         if self.next_time() > now:
             return due
         while len(due) < BATCH_MAX and self.next_time() < inf:
-            at, _, lease = self._heap[0]
-            if at > now + lease.slack():
+            at, number = self._heap[0]
+            lease = self._leases[number][1]()
+            if lease is not None and at > now + lease.slack():
                 break
             heappop(self._heap)
-            del self._leases[lease]
-            due.append(lease)
+            del self._leases[number]
+            if lease is not None:
+                due.append(lease)
         return due
+
+    def _is_current(self, at: float, number: int) -> bool:
+        found = self._leases.get(number)
+        return found is not None and found[0] == at
+
+
+def _same(lease: LeaseState) -> LeaseState:
+    return lease
 
 
 class ThreadKeeper:
@@ -116,15 +130,19 @@ class ThreadKeeper:
     def _run(self, store: Store) -> None:
         try:
             while due := self._next_due(store):
-                run_sync(tend_plan(due), store)
-                with self._changed:
-                    for lease in due:
-                        if not lease.is_over:
-                            self._agenda.add(lease)
+                self._tend(due, store)
+                del due  # while it sleeps, nothing here holds a lease
         finally:  # however it ended, the next lease starts another thread
             with self._changed:
                 if self._thread is threading.current_thread():
                     self._thread = None
+
+    def _tend(self, due: list[LeaseState], store: Store) -> None:
+        run_sync(tend_plan(due), store)
+        with self._changed:
+            for lease in due:
+                if not lease.is_over:
+                    self._agenda.add(lease)
 
     def _next_due(self, store: Store) -> list[LeaseState]:
         """Sleep until some leases are due and return them; return none if no lease is left."""
@@ -171,10 +189,14 @@ class AsyncKeeper:
 
     async def _run(self, store: AsyncStore) -> None:
         while due := await self._next_due(store):
-            await run_async(tend_plan(due), store)
-            for lease in due:
-                if not lease.is_over:
-                    self._agenda.add(lease)
+            await self._tend(due, store)
+            del due  # while it sleeps, nothing here holds a lease
+
+    async def _tend(self, due: list[LeaseState], store: AsyncStore) -> None:
+        await run_async(tend_plan(due), store)
+        for lease in due:
+            if not lease.is_over:
+                self._agenda.add(lease)
 
     async def _next_due(self, store: AsyncStore) -> list[LeaseState]:
         """Sleep until some leases are due and return them; return none if no lease is left."""

@@ -11,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from segmented.errors import SegmentedError
+from segmented.locks.dropped import AsyncReleasedWhenDropped, ReleasedWhenDropped
 from segmented.locks.durations import milliseconds
 from segmented.locks.keeper import async_keeper, thread_keeper
 from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, ListsWhatHoldersNeed
@@ -20,20 +21,20 @@ from segmented.plans import Within, perform, run_async, run_sync
 from segmented.plans.tasks import to_the_end
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from segmented.locks.claim import LeaseClaim
     from segmented.models import Acquired
     from segmented.plans.drivers import AsyncStore, Store
 
 
-class HeldLease(EndsWithItsBlock, ListsWhatHoldersNeed, LeaseState):
+class HeldLease(EndsWithItsBlock, ListsWhatHoldersNeed, ReleasedWhenDropped, LeaseState):
     """A held lock, for threads. A `with` statement releases it."""
 
     def __init__(self, store: Store, claim: LeaseClaim, renewal: Renewal, acquired: Acquired, asked_at: float) -> None:
         """Create the lease of a claim that `store` granted, asked for at `asked_at`."""
-        super().__init__(claim, acquired, asked_at, store.clock)
         self._store = store
+        super().__init__(claim, acquired, asked_at, store.clock)
         self._lost: threading.Event | None = None
         self._is_watched = False
         self.look_after(renewal)
@@ -86,12 +87,15 @@ class HeldLease(EndsWithItsBlock, ListsWhatHoldersNeed, LeaseState):
                 if self._is_watched:
                     thread_keeper(self._store).discard(self)
 
+    def _states(self) -> Sequence[LeaseState]:
+        return (self,)
+
     def _watch(self) -> None:
         self._is_watched = True
         thread_keeper(self._store).watch(self, self._store)
 
 
-class AsyncHeldLease(EndsWithItsAsyncBlock, ListsWhatHoldersNeed, LeaseState):
+class AsyncHeldLease(EndsWithItsAsyncBlock, ListsWhatHoldersNeed, AsyncReleasedWhenDropped, LeaseState):
     """A held lock, for asyncio; otherwise as `HeldLease`."""
 
     _is_awaited = True
@@ -100,8 +104,9 @@ class AsyncHeldLease(EndsWithItsAsyncBlock, ListsWhatHoldersNeed, LeaseState):
         self, store: AsyncStore, claim: LeaseClaim, renewal: Renewal, acquired: Acquired, asked_at: float
     ) -> None:
         """Create the lease of a claim that `store` granted, asked for at `asked_at`."""
-        super().__init__(claim, acquired, asked_at, store.clock)
         self._store = store
+        self._loop = asyncio.get_running_loop()
+        super().__init__(claim, acquired, asked_at, store.clock)
         self._lost: asyncio.Event | None = None
         self._is_watched = False
         self.look_after(renewal)
@@ -171,6 +176,9 @@ class AsyncHeldLease(EndsWithItsAsyncBlock, ListsWhatHoldersNeed, LeaseState):
             self._watch()
         if self.has_ended and self._is_watched:
             async_keeper(self._store).discard(self)
+
+    def _states(self) -> Sequence[LeaseState]:
+        return (self,)
 
     def _watch(self) -> None:
         self._is_watched = True

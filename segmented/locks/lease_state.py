@@ -7,6 +7,7 @@ page).
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import threading
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from segmented.errors import LeaseLost, SegmentedError
+from segmented.errors import LeaseLost, SegmentedError, StoreUnavailable
 from segmented.locks.hints import LEASE_HINTS, Hinted
 from segmented.locks.lease_manners import StaysInItsProcess
 from segmented.models import Lost, Released, Renewed
@@ -44,6 +45,7 @@ BATCH_SECONDS = 1.0
 """Seconds that a batch of renewals may take: a hanging server must not delay the report of other leases' loss."""
 
 _log = logging.getLogger("segmented.locks")
+_numbers = itertools.count()
 
 
 def trusted_until(asked_at: float, ttl_ms: int) -> float:
@@ -68,6 +70,9 @@ class LeaseState(Hinted, StaysInItsProcess):
     """
 
     _hints = LEASE_HINTS
+    has_ended = True
+    """Whether the lease was released; until it is complete, there is nothing to release."""
+    _is_released_when_dropped = True
 
     def __init__(self, claim: LeaseClaim, acquired: Acquired, asked_at: float, clock: Clock) -> None:
         """Create the state of a granted claim, trusted from `asked_at` on `clock`."""
@@ -75,11 +80,10 @@ class LeaseState(Hinted, StaysInItsProcess):
         self._process_id = os.getpid()
         self.claim = claim
         self.name = claim.name
-        self.holder_id = claim.holder_id
         self.ttl_ms = ttl_ms
         self.trusted_until = trusted_until(asked_at, ttl_ms)
-        self.has_ended = False
-        """Whether the lease was released."""
+        self.number = next(_numbers)
+        """Number of the lease in this process, for its keeper."""
         self._clock = clock
         self._is_lost = False
         self._on_lost: list[Callable[[], None]] = []
@@ -97,6 +101,14 @@ class LeaseState(Hinted, StaysInItsProcess):
         """Local time of the grant; -inf for a replay, which may be of an older one."""
         self._release_at = inf
         """Local time at which a keeper repeats a release that failed; inf if none did."""
+        self._is_handed_on = False
+        self.has_ended = False
+
+    @property
+    def holder_id(self) -> str:
+        """Return the holder's id. Another process may adopt the lease with it, so a drop no longer releases it."""
+        self._is_handed_on = True
+        return self.claim.holder_id
 
     @property
     def is_lost(self) -> bool:
@@ -126,7 +138,7 @@ class LeaseState(Hinted, StaysInItsProcess):
         """Raise LeaseLost unless the lease may be trusted now. Call it before each protected step."""
         self._require_own_process()
         if not self.is_trusted:
-            raise LeaseLost(self.name, self.holder_id, is_released=self.has_ended and not self._is_lost)
+            raise LeaseLost(self.name, self.claim.holder_id, is_released=self.has_ended and not self._is_lost)
 
     def next_look(self) -> float:
         """Return the local time at which a keeper must check this lease."""
@@ -200,7 +212,7 @@ class LeaseState(Hinted, StaysInItsProcess):
         self.has_ended = True
         if is_lost:
             self._lose()
-            raise LeaseLost(self.name, self.holder_id)
+            raise LeaseLost(self.name, self.claim.holder_id)
 
     def release_deadline(self) -> float:
         """Return the deadline of a release in local time: shortly after the lease ends on its own."""
@@ -233,6 +245,33 @@ class LeaseState(Hinted, StaysInItsProcess):
             self.owe_release()
         else:  # the holder has heard of its failed release, and nothing is left to tell it
             self._release_at, self.has_ended = inf, True
+
+    @property
+    def is_owing(self) -> bool:
+        """Return whether a keeper must release the lease."""
+        return self._release_at < inf
+
+    @property
+    def is_release_asked(self) -> bool:
+        """Return whether a release was asked for, even without an answer."""
+        return self._releases_asked > 0
+
+    def note_dropped(self) -> bool:
+        """Stop renewals: the handle is gone. Return whether it still held the lease.
+
+        A keeper then owes the release, unless the lease ends on its own. Runs in a finalizer: it calls no callback.
+        """
+        if self.has_ended or self._is_handed_on or not self._is_in_its_process():
+            return False
+        now = self._clock.now()
+        if self._is_lost or now >= self.trusted_until:
+            return False
+        self._on_lost = []
+        self._renew_at, self._renew_until = inf, -inf
+        if self._is_released_when_dropped:
+            self._releases_asked += 1
+            self._release_at = now
+        return True
 
     def _may_be_our_own(self, answer: Lost) -> bool:
         # "Gone" after a lost reply: the lease was alive when we first asked, so our own release ended it, unless the
@@ -293,6 +332,9 @@ def tend_plan(leases: Sequence[LeaseState]) -> Plan[None]:
         lease.begin_renewal(lease.ttl_ms, asked_at)
     try:
         answers: list[Any] = yield from perform(Batch(operations, deadline))
+    except Exception:  # noqa: BLE001  # a reply that nobody can read must not end the keeper of all other leases
+        _log.exception("lease.reply_unreadable")
+        answers = [StoreUnavailable("the reply was unreadable")] * len(operations)
     except BaseException:
         for lease in living:
             lease.note_unanswered_renewal()

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from segmented.errors import LeaseLost, PartlyReleased, SegmentedError
+from segmented.locks.dropped import AsyncReleasedWhenDropped, ReleasedWhenDropped
 from segmented.locks.durations import milliseconds
 from segmented.locks.keeper import async_keeper, thread_keeper
 from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
@@ -52,11 +53,16 @@ class MultiLeaseState(StaysInItsProcess):
             part.keep_renewed(renewal)
         self.names = tuple(part.name for part in self._parts)
         self.name = ", ".join(self.names)
-        self.holder_id = claims[0].holder_id
         self.fencing_tokens: Mapping[str, int] = MappingProxyType(
             {part.name: part.fencing_token for part in self._parts}
         )
         """The fencing token of each name; give a resource the token of the name that protects it."""
+
+    @property
+    def holder_id(self) -> str:
+        """Return the holder's id, the same for all names. Another process may adopt the leases with it."""
+        (found,) = {part.holder_id for part in self._parts}
+        return found
 
     @property
     def trusted_until(self) -> float:
@@ -86,6 +92,9 @@ class MultiLeaseState(StaysInItsProcess):
         """Raise LeaseLost, with the lost name, unless all may be trusted now. Call it before each protected step."""
         for part in self._parts:
             part.require()
+
+    def _states(self) -> Sequence[LeaseState]:
+        return self._parts
 
     def _call_when_lost(self, callback: Callable[[], None]) -> bool:
         """Note a callback and return True; if one of the names is already lost, call it and return False."""
@@ -156,7 +165,7 @@ class MultiLeaseState(StaysInItsProcess):
         if failures:
             raise PartlyReleased(failures | lost)
         if lost:
-            raise LeaseLost(", ".join(lost), self.holder_id)
+            raise LeaseLost(", ".join(lost), self._parts[0].claim.holder_id)
 
     def __repr__(self) -> str:
         """Return the names and the state."""
@@ -164,7 +173,7 @@ class MultiLeaseState(StaysInItsProcess):
         return f"<{type(self).__name__} {self.name!r} {state}>"
 
 
-class MultiLease(EndsWithItsBlock, MultiLeaseState):
+class MultiLease(EndsWithItsBlock, MultiLeaseState, ReleasedWhenDropped):
     """Several names held together, for threads. A `with` statement releases them all.
 
     The lease is lost as soon as one of the names is.
@@ -172,8 +181,8 @@ class MultiLease(EndsWithItsBlock, MultiLeaseState):
 
     def __init__(self, store: Store, claims: Sequence[LockClaim], found: Sequence[Found], renewal: Renewal) -> None:
         """Create the lease of claims that `store` granted."""
-        super().__init__(claims, found, renewal, store.clock)
         self._store = store
+        super().__init__(claims, found, renewal, store.clock)
         self._lost: threading.Event | None = None
         self._is_watched = False
         if renewal.is_wanted:
@@ -225,15 +234,16 @@ class MultiLease(EndsWithItsBlock, MultiLeaseState):
             thread_keeper(self._store).watch(part, self._store)
 
 
-class AsyncMultiLease(EndsWithItsAsyncBlock, MultiLeaseState):
+class AsyncMultiLease(EndsWithItsAsyncBlock, MultiLeaseState, AsyncReleasedWhenDropped):
     """Several names held together, for asyncio; otherwise as `MultiLease`."""
 
     def __init__(
         self, store: AsyncStore, claims: Sequence[LockClaim], found: Sequence[Found], renewal: Renewal
     ) -> None:
         """Create the lease of claims that `store` granted."""
-        super().__init__(claims, found, renewal, store.clock)
         self._store = store
+        self._loop = asyncio.get_running_loop()
+        super().__init__(claims, found, renewal, store.clock)
         self._lost: asyncio.Event | None = None
         self._is_watched = False
         if renewal.is_wanted:

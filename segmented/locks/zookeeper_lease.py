@@ -13,6 +13,7 @@ import threading
 from typing import TYPE_CHECKING, cast
 
 from segmented.errors import LeaseLost, StoreUnavailable
+from segmented.locks.dropped import Dropped, WarnsWhenDropped, unreleased
 from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.locks.zookeeper_plan import release_plan
 from segmented.plans import run_async, run_sync
@@ -28,8 +29,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger("segmented.locks")
 
 
-class ZooKeeperLeaseState(StaysInItsProcess, Held):
+class ZooKeeperLeaseState(StaysInItsProcess, WarnsWhenDropped, Held):
     """The state of sync and async leases. `acquire` creates it; it is usable in the process that acquired it."""
+
+    has_ended = True
+    """Whether the lease was released; until it is complete, there is nothing to release."""
 
     def __init__(self, session: ZooKeeperSession, claim: Claim, turn: Turn) -> None:
         """Create a lease that `session` watches."""
@@ -40,8 +44,6 @@ class ZooKeeperLeaseState(StaysInItsProcess, Held):
         """The zxid that created the holder's node: it grows with every grant, even if nodes are deleted in between."""
         self.path = turn.entered.contender.path
         """The lease's node; deleting it ends the lease."""
-        self.has_ended = False
-        """Whether the lease was released."""
         self._session = session
         self._claim = claim
         self._turn = turn
@@ -51,6 +53,7 @@ class ZooKeeperLeaseState(StaysInItsProcess, Held):
         self._is_lost = False
         self._is_releasing = False
         self._on_lost: list[Callable[[], None]] = []
+        self.has_ended = False
         session.caretaker.look_after(self)
 
     @property
@@ -149,6 +152,16 @@ class ZooKeeperLeaseState(StaysInItsProcess, Held):
     def _end(self) -> None:
         self.has_ended = True
         self._session.caretaker.let_go(self)
+
+    def _note_dropped(self) -> Dropped | None:
+        if self.is_over() or self._is_gone or self._session.is_closed or not self._is_in_its_process():
+            return None
+        self._on_lost = []
+        return Dropped(unreleased(self.name), self._leave)
+
+    def _leave(self) -> None:
+        self._end()
+        self._session.abandon(self._claim.parent, self.holder_id)
 
     def _note_release(self, *, is_released: bool) -> None:
         self._end()

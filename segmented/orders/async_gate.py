@@ -85,7 +85,7 @@ class AsyncGate:
 
     async def confirm_grant(self, grant: AsyncGrant, order: Order) -> Settled:
         """Store a granted order under its fencing token, and confirm it in the pool. Raises GrantSuperseded."""
-        return await self._run(sale.finish_granted, grant.pool.in_threads(), self.gate, order, grant)
+        return await self._run(sale.finish_granted, grant.pool.in_threads(), self.gate, order, grant.handed_on())
 
     async def confirm_order(self, pool: AsyncPool, order_id: str) -> Settled:
         """Store a reserved order, and confirm it in the pool."""

@@ -69,7 +69,7 @@ class Gate(OrderDatabase):
 
         Raises GrantSuperseded if a later grant of the segment reached the database first: the units stay reserved.
         """
-        return sale.finish_granted(grant.pool.plain, self, order, grant)
+        return sale.finish_granted(grant.pool.plain, self, order, grant.handed_on())
 
     def confirm_order(self, pool: Pool, order_id: str) -> Settled:
         """Store a reserved order, and confirm it in the pool."""

@@ -85,6 +85,7 @@ def take_order(
         grant = _sold_in_another_epoch(pool, gate, order, grant, known.epoch) or grant
         if not isinstance(grant, Grant):
             return grant
+        granted = grant.handed_on()  # the database decides from here on, also if this call ends early
         if body is not None and not known.is_decided and not _is_stored(pool, gate, grant):
             try:
                 body(grant)
@@ -92,7 +93,7 @@ def take_order(
                 _give_back(pool, gate, order, error)
                 raise
         try:
-            return finish_granted(pool, gate, order, grant)
+            return finish_granted(pool, gate, order, granted)
         except GrantSuperseded:
             if body is not None and not repeat_body:
                 raise
@@ -128,18 +129,18 @@ def undecided(
     """Return the answer to a grant, or how the order ended if the database has decided it."""
     answer = _sold_in_another_epoch(pool, gate, order, answer, known.epoch) or answer
     if isinstance(answer, GrantState) and (known.is_decided or _is_stored(pool, gate, answer)):
-        return finish_granted(pool, gate, order, answer)  # the pool was not told, or has lost it
+        return finish_granted(pool, gate, order, answer.handed_on())  # the pool was not told, or has lost it
     return answer
 
 
-def finish_granted(pool: Pool, gate: OrderDatabase, order: Order, grant: GrantState) -> Settled:
+def finish_granted(pool: Pool, gate: OrderDatabase, order: Order, granted: Granted) -> Settled:
     """Store a granted order, and confirm it. Raises GrantSuperseded with the segment freed and the units reserved."""
-    decided = stored(pool, gate, order, grant.answer, fence=grant.fencing_token)
+    decided = stored(pool, gate, order, granted, fence=granted.fencing_token)
     if isinstance(decided, answers.Superseded):
         pool.note_token(decided.fence)
-        _release(pool, gate, grant)
+        _release(pool, gate, granted)
         raise GrantSuperseded(order.order_id, decided.fence)
-    return tell_pool(pool, gate, order, decided, epoch=grant.epoch, holder_id=grant.holder_id)
+    return tell_pool(pool, gate, order, decided, epoch=granted.epoch, holder_id=granted.holder_id)
 
 
 def _sold_in_another_epoch(
@@ -350,8 +351,8 @@ def _cancel(pool: Pool, gate: OrderDatabase, order: Order) -> Settled | Supersed
     return when_verified(pool, gate, lambda: pool.cancel(order.order_id, voided=True))
 
 
-def _release(pool: Pool, gate: OrderDatabase, grant: GrantState) -> None:
-    operation = op.ReleaseGrant(pool.sku, grant.order_id, grant.holder_id)
+def _release(pool: Pool, gate: OrderDatabase, granted: Granted) -> None:
+    operation = op.ReleaseGrant(pool.sku, granted.order_id, granted.holder_id)
     when_verified(pool, gate, lambda: pool.store.execute(operation))
 
 

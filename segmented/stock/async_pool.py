@@ -82,9 +82,8 @@ class AsyncPool(AsyncPoolBooks):
         """Return this pool, without its gate, for threads beside the running event loop. They must not wait for it."""
         loop = asyncio.get_running_loop()
         if self._beside is None or self._beside[0] is not loop:
-            pool = Pool(LoopStore(self.store, loop), self.sku)
-            pool._settings, pool._mark = self._settings, self._mark  # noqa: SLF001  # one pool, two colours
-            self._beside = loop, pool
+            self._beside = loop, Pool(LoopStore(self.store, loop), self.sku)
+            self._beside[1]._settings, self._beside[1]._mark = self._settings, self._mark  # noqa: SLF001  # the same pool
         return self._beside[1]
 
     async def open(
@@ -132,7 +131,7 @@ class AsyncPool(AsyncPoolBooks):
             order, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
         )
         seconds = checked_timeout(timeout)
-        return Granting(lambda: self._granted(operation, seconds, fair=fair, partial=partial))
+        return Granting(lambda: self._granted(operation, seconds, fair=fair))
 
     async def reserve(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
@@ -302,28 +301,33 @@ class AsyncPool(AsyncPoolBooks):
     async def renew(self, grant: GrantState) -> None:
         """Extend a grant's lease and hold. Raises LeaseLost when it is too late."""
         operation = op.RenewGrant(
-            self.sku, grant.order_id, grant.holder_id, self._settings.ttl_ms, self._settings.hold_ms
+            self.sku, grant.order_id, grant.answer.holder_id, self._settings.ttl_ms, self._settings.hold_ms
         )
         grant._note_renewal(*(await run_async(renew_plan(operation), self.store)))  # noqa: SLF001  # two halves of one object
         grant.require()
 
-    async def _granted(
-        self, operation: op.Grant, timeout: float | None, *, fair: bool, partial: bool
-    ) -> AsyncGrant | Refusal:
+    async def _granted(self, operation: op.Grant, timeout: float | None, *, fair: bool) -> AsyncGrant | Refusal:
         self._calls.enter_loop()
+
+        made: list[AsyncGrant] = []
 
         async def ask() -> AsyncGrant | Refusal:
             answer, asked_at = await run_async(grant_marked(self._mark, operation, timeout, fair=fair), self.store)
-            return AsyncGrant(self, answer, asked_at) if isinstance(answer, Granted) else answer
+            if not isinstance(answer, Granted):
+                return answer
+            made.append(AsyncGrant(self, answer, asked_at))
+            return made[-1]
 
         if self.gate is None:
             return await ask()
         order = operation.order
         try:
-            answer = await self.gate.grant_order(self, order, ask, asked=order.quantity if partial else None)
+            answer = await self.gate.grant_order(self, order, ask, asked=order.quantity if operation.partial else None)
         except BaseException:  # the order keeps its units, and a repeat continues; nobody has the segment
-            release = op.ReleaseGrant(self.sku, order.order_id, operation.holder_id)
+            for grant in made:
+                grant.handed_on()
             with suppress(SegmentedError):
+                release = op.ReleaseGrant(self.sku, order.order_id, operation.holder_id)
                 await run_async(perform(release), self.store)
             raise
         return answer.decided_by(self.gate, order) if isinstance(answer, AsyncGrant) else answer
@@ -355,7 +359,7 @@ class AsyncGrant(GrantState):
     async def confirm(self) -> Settled:
         """Make the order final and free the segment. With a gate, its order database stores the order first."""
         if self._decided_by is None:
-            settled = await self.pool.confirm(self.order_id, holder_id=self.holder_id)
+            settled = await self.pool.confirm(self.order_id, holder_id=self.answer.holder_id)
         else:
             gate, order = self._decided_by
             settled = await gate.confirm_grant(self, order)
@@ -365,7 +369,7 @@ class AsyncGrant(GrantState):
     async def cancel(self) -> Settled | Superseded:
         """Give the units back and free the segment, unless another holder has taken over the order."""
         if self._decided_by is None:
-            answer = await self.pool.cancel(self.order_id, holder_id=self.holder_id)
+            answer = await self.pool.cancel(self.order_id, holder_id=self.answer.holder_id)
         else:
             answer = await self._decided_by[0].cancel_by_id(self.pool, self.order_id, self.holder_id)
         self._is_settled = True

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from segmented.errors import LeaseLost, NotGranted
+from segmented.locks.dropped import Dropped, WarnsWhenDropped
 from segmented.locks.lease_state import trusted_until
 from segmented.models import Granted, Lost, Refusal, Renewed
 
@@ -18,8 +20,16 @@ if TYPE_CHECKING:
 GrantT = TypeVar("GrantT", bound=AbstractAsyncContextManager[Any])
 
 
-class GrantState:
-    """A reservation together with its segment's lease. Losing the lease returns no units."""
+class GrantState(WarnsWhenDropped):
+    """A reservation together with its segment's lease. Losing the lease returns no units.
+
+    A grant that is dropped before it is confirmed or cancelled gives a ResourceWarning: its segment stays locked until
+    the lease ends, and its units stay reserved until the hold ends. It gives none once the program has read
+    `holder_id`, with which the order can be confirmed elsewhere.
+    """
+
+    _is_settled = True
+    """Whether it was confirmed or cancelled; until it is complete, there is nothing to end."""
 
     def __init__(self, granted: Granted, ttl_ms: int, asked_at: float, clock: Clock) -> None:
         """Create the state; the lease is trusted for `ttl_ms`, less a margin, from local time `asked_at`."""
@@ -29,11 +39,22 @@ class GrantState:
         self.segment = granted.segment
         self.fencing_token = granted.fencing_token
         self.epoch = granted.epoch
-        self.holder_id = granted.holder_id
         self.replay = granted.replay
         self.trusted_until = trusted_until(asked_at, ttl_ms)
+        self._process_id = os.getpid()
         self._clock = clock
+        self._is_handed_on = False
         self._is_settled = False
+
+    @property
+    def holder_id(self) -> str:
+        """Return the holder's id, with which another process can confirm the order and free its segment."""
+        return self.handed_on().holder_id
+
+    def handed_on(self) -> Granted:
+        """Return the answer. Its end is not this handle's duty any more: it may be dropped without a warning."""
+        self._is_handed_on = True
+        return self.answer
 
     @property
     def is_trusted(self) -> bool:
@@ -44,7 +65,16 @@ class GrantState:
         """Raise LeaseLost unless the lease can be trusted now."""
         if not self.is_trusted:
             name = f"segment {self.segment}"
-            raise LeaseLost(name, self.holder_id)
+            raise LeaseLost(name, self.answer.holder_id)
+
+    def _note_dropped(self) -> Dropped | None:
+        if not self.is_trusted or self._is_handed_on or os.getpid() != self._process_id:
+            return None
+        message = (
+            f"grant of order {self.order_id!r} was dropped: its {self.quantity} units stay reserved until its hold "
+            "ends; confirm or cancel it, or use it in a with statement"
+        )
+        return Dropped(message)
 
     def _note_renewal(self, answer: Renewed | Lost, asked_at: float) -> None:
         if isinstance(answer, Lost):

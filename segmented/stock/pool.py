@@ -145,16 +145,23 @@ class Pool(PoolBooks):
         )
         seconds = checked_timeout(timeout)
 
+        made: list[Grant] = []
+
         def ask() -> Grant | Refusal:
             plan = grant_marked(self._mark, operation, seconds, fair=fair)
             answer, asked_at = run_sync(plan, self.store)
-            return Grant(self, answer, asked_at) if isinstance(answer, Granted) else answer
+            if not isinstance(answer, Granted):
+                return answer
+            made.append(Grant(self, answer, asked_at))
+            return made[-1]
 
         if self.gate is None:
             return ask()
         try:
             answer = self.gate.grant_order(self.plain, order, ask, asked=order.quantity if partial else None)
         except BaseException:  # the order keeps its units, and a repeat continues; nobody has the segment
+            for grant in made:
+                grant.handed_on()
             with suppress(SegmentedError):
                 self.store.execute(op.ReleaseGrant(self.sku, order.order_id, operation.holder_id))
             raise
@@ -321,7 +328,7 @@ class Pool(PoolBooks):
     def renew(self, grant: GrantState) -> None:
         """Extend a grant's lease and hold. Raises LeaseLost when it is too late."""
         operation = op.RenewGrant(
-            self.sku, grant.order_id, grant.holder_id, self._settings.ttl_ms, self._settings.hold_ms
+            self.sku, grant.order_id, grant.answer.holder_id, self._settings.ttl_ms, self._settings.hold_ms
         )
         grant._note_renewal(*run_sync(renew_plan(operation), self.store))  # noqa: SLF001  # two halves of one object
         grant.require()
@@ -350,7 +357,7 @@ class Grant(GrantState):
     def confirm(self) -> Settled:
         """Make the order final and free the segment. With a gate, its order database stores the order first."""
         if self._decided_by is None:
-            settled = self.pool.confirm(self.order_id, holder_id=self.holder_id)
+            settled = self.pool.confirm(self.order_id, holder_id=self.answer.holder_id)
         else:
             gate, order = self._decided_by
             settled = gate.confirm_grant(self, order)
@@ -360,7 +367,7 @@ class Grant(GrantState):
     def cancel(self) -> Settled | Superseded:
         """Give the units back and free the segment, unless another holder has taken over the order."""
         if self._decided_by is None:
-            answer = self.pool.cancel(self.order_id, holder_id=self.holder_id)
+            answer = self.pool.cancel(self.order_id, holder_id=self.answer.holder_id)
         else:
             answer = self._decided_by[0].cancel_by_id(self.pool, self.order_id, self.holder_id)
         self._is_settled = True

@@ -22,8 +22,7 @@ def say(word: str) -> None:
 async def main(url: str, name: str, count: int, ttl: float | None) -> None:
     async with await AsyncRedisStore.from_url(url) as store:
         lock = AsyncFairLock(store, name)
-        if ttl is not None:
-            await AsyncFairLock(store, name, ttl=ttl).acquire(timeout=0)
+        held = None if ttl is None else await AsyncFairLock(store, name, ttl=ttl).acquire(timeout=0)
 
         async def wait() -> None:
             async with lock.acquire(timeout=None):
@@ -35,6 +34,7 @@ async def main(url: str, name: str, count: int, ttl: float | None) -> None:
             await parked(store, index + 1)
         say("waiting")
         await asyncio.gather(*waiters)
+        del held  # kept until then: a lease that is dropped is released
 
 
 if __name__ == "__main__":

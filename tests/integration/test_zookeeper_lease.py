@@ -206,4 +206,21 @@ def test_what_was_not_needed_is_forgotten_by_this_process(
                 lock.acquire(timeout=0.01)
     session = ZooKeeperLock(kazoo_client, "any")._session  # noqa: SLF001  # a leak shows nowhere else
     wait_until(lambda: not session.caretaker._leftovers)  # noqa: SLF001  # as above
-    assert (session.stores, session.caretaker.leases, session._watches) == (set(), {}, {})  # noqa: SLF001  # as above
+    assert (session.stores, dict(session.caretaker.leases), session._watches) == (set(), {}, {})  # noqa: SLF001  # as above
+
+
+@pytest.mark.usefixtures("watched_drops")
+def test_a_lease_that_is_dropped_warns_and_its_node_is_deleted(
+    kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    name = new_name()
+    lock = zookeeper_side.lock(kazoo_client, name)
+
+    def drop() -> None:
+        lock.acquire(timeout=5)
+        wait_until(lambda: line(kazoo_client, name) == [])  # in asyncio the handle may go a moment later
+
+    with pytest.warns(ResourceWarning, match=f"^lease on {name!r} was dropped without a release: release it"):
+        drop()
+    with lock.acquire(timeout=5):
+        assert len(line(kazoo_client, name)) == 1

@@ -10,8 +10,6 @@ import threading
 from typing import Final, Self
 from urllib.parse import urlsplit
 
-from sqlalchemy import make_url
-
 LOOPBACK: Final = "127.0.0.1"
 CHUNK: Final = 65_536
 HOLD_SECONDS: Final = 20.0
@@ -244,6 +242,8 @@ class PostgresProxy(Proxy):
 
     def __init__(self, database: str) -> None:
         """Create a proxy for the server of `database`, a URL of SQLAlchemy's."""
+        from sqlalchemy import make_url  # noqa: PLC0415  # other libraries' environments run the rows without it
+
         behind = make_url(database)
         host, port = str(behind.query.get("host", behind.host)), behind.port or 5432
         path = f"{host}/.s.PGSQL.{behind.query.get('port', port)}"

@@ -29,9 +29,21 @@ def noted(agenda: Agenda, clock: ManualClock, count: int) -> list[LeaseState]:
 
 def test_of_twelve_hundred_that_are_due_five_hundred_are_taken_at_a_time() -> None:
     agenda, clock = Agenda(), ManualClock()
-    noted(agenda, clock, 1_200)
+    leases = noted(agenda, clock, 1_200)
     clock.advance(1.0)
     assert [len(agenda.take_due(clock.now())) for _ in range(4)] == [500, 500, 200, 0]
+    assert (len(agenda), len(leases)) == (0, 1_200)
+
+
+def test_a_lease_that_was_dropped_is_not_due_and_one_that_owes_its_release_is_held_until_then() -> None:
+    agenda, clock = Agenda(), ManualClock()
+    kept, owing, dropped = noted(agenda, clock, 3)
+    owing.note_dropped()
+    assert agenda.add(owing)
+    del owing, dropped
+    assert [lease.name for lease in agenda.take_due(clock.now())] == ["door-1"]
+    clock.advance(1.0)
+    assert agenda.take_due(clock.now()) == [kept]
     assert len(agenda) == 0
 
 
@@ -81,9 +93,10 @@ def test_a_lease_that_was_renewed_by_hand_is_due_at_its_new_time_alone() -> None
 
 def test_ten_thousand_leases_that_came_and_went_leave_five_hundred_entries_at_most() -> None:
     agenda, clock = Agenda(), ManualClock()
-    noted(agenda, clock, 1)
+    kept = noted(agenda, clock, 1)
     for _ in range(10_000):
         (lease,) = noted(agenda, clock, 1)
         agenda.discard(lease)
+    assert kept
     assert len(agenda) == 1
     assert len(agenda._heap) <= 502  # noqa: SLF001  # what is forgotten shows nowhere else

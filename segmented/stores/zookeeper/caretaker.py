@@ -1,7 +1,8 @@
 """The background duties of one session: confirm it, watch over its leases, and delete contenders left behind.
 
 One thread per client, for any number of leases. It ends when it had nothing to do for a while. It never waits for an
-answer: kazoo calls back. It never holds the session's lock while it calls kazoo or a lease.
+answer: kazoo calls back. It never holds the session's lock while it calls kazoo or a lease. It holds leases weakly, so
+that the node of a lease that its program has dropped is deleted.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary, ref
 
 from kazoo.exceptions import (
     ConnectionLoss,
@@ -55,7 +57,7 @@ class Caretaker:
 
     def __init__(self, session: Session) -> None:
         """Do not start anything yet."""
-        self.leases: dict[Held, Callable[[], None]] = {}
+        self.leases: WeakKeyDictionary[Held, Callable[[], None]] = WeakKeyDictionary()
         """Lease -> the callback for changes of its node. Waiters may watch the same node."""
         self._session = session
         self._client = session.client
@@ -93,7 +95,7 @@ class Caretaker:
     def look_after(self, lease: Held) -> None:
         """Watch over a lease until it is over."""
         with self._changed:
-            self.leases[lease] = partial(self._has_changed, lease)
+            self.leases[lease] = partial(self._has_changed, ref(lease))
         self.start()
 
     def let_go(self, lease: Held) -> None:
@@ -182,8 +184,10 @@ class Caretaker:
             self._session.watch(lease.path, callback)
         self._client.get_async(lease.path, watch=self._session.on_event).rawlink(partial(self._seen, lease, link))
 
-    def _has_changed(self, lease: Held) -> None:
-        lease.watched_link = NO_LINK
+    def _has_changed(self, found: ref[Held]) -> None:
+        lease = found()
+        if lease is not None:
+            lease.watched_link = NO_LINK
         self.stir()
 
     def _seen(self, lease: Held, link: int, result: Any) -> None:  # noqa: ANN401  # kazoo's, untyped

@@ -87,7 +87,7 @@ class Session:
         with self.changed:
             if state == KazooState.LOST:
                 self.trust.end_session()
-                if self.client.client_state in CLOSED_STATES:
+                if self.is_closed:
                     self.caretaker.forget_leftovers()  # the server deletes the nodes together with the session
             elif self.client.client_state == KeeperState.CONNECTED:
                 self.trust.connect()
@@ -109,6 +109,11 @@ class Session:
     def is_connected(self) -> bool:
         """Return whether a request can be sent now. kazoo ends pending requests before it reports a disconnection."""
         return self.trust.is_connected and self.client.client_state == KeeperState.CONNECTED
+
+    @property
+    def is_closed(self) -> bool:
+        """Return whether the client was closed: the server has deleted the session's nodes, or will soon."""
+        return self.client.client_state in CLOSED_STATES
 
     def look(self, era: int | None) -> SessionSeen:
         """Return the session's state. Raises StoreUnavailable if `era` is over, StoreRefused for a closed client."""
@@ -180,7 +185,7 @@ class Session:
     def abandon(self, parent: str, holder_id: str) -> None:
         """Delete a holder's contender in the background, as soon as the servers are reachable."""
         with self.changed:
-            if self.client.client_state not in CLOSED_STATES:
+            if not self.is_closed:
                 self.caretaker.add_leftover(parent, holder_id)
         self.caretaker.stir()
 

@@ -120,6 +120,15 @@ class Lab:
         """Make a handle; without `ttl` its leases live as long as the library has them live unasked."""
         return self._kept(self.contender.make, client or self.near, self.name, ttl)
 
+    def lock_of_its_own(self, number: int, *, ttl: float, client: Client | None = None) -> Handle:
+        """Make a handle of another lock, one for each number."""
+        return self._kept(self.contender.make, client or self.near, f"{self.name}-{number}", ttl)
+
+    def locks_left(self, numbers: int) -> int:
+        """Return how many of those locks are held on a server."""
+        keys = [self.contender.key(f"{self.name}-{number}") for number in range(numbers)]
+        return max(server.exists(*keys) for server in self.servers)
+
     def rival(self, *, ttl: float | None = None, client: Client | None = None) -> Handle:
         """Make a handle of what must not be held together with `lock`."""
         return self._kept(self.contender.make_rival, client or self.near, self.name, ttl)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING
 
 import pytest
 import redis
 
-from segmented import Lease, Lock, MemoryStore, RedisStore
+from segmented import AsyncLock, AsyncRedisStore, Lease, Lock, MemoryStore, RedisStore
 from segmented.errors import StoreUnavailable
 from segmented.locks.lease_state import Renewal
 from segmented.locks.lock import LockClaim
@@ -20,6 +22,8 @@ from tests.contract.parking import wait_until
 
 if TYPE_CHECKING:
     from typing import Any
+
+    from tests.support.proxy import RedisProxy
 
 
 class SilentReleaseStore(MemoryStore):
@@ -136,3 +140,32 @@ def test_a_lease_renewed_by_hand_for_a_shorter_time_is_found_lost_at_that_time()
     lost = lease.lost
     lease.renew(ttl=0.1)
     assert lost.wait(5)
+
+
+@pytest.mark.parametrize("reply", [b"?garbage\r\n", b"\xff\x00\r\n", b":x\r\n"], ids=["text", "bytes", "number"])
+def test_a_reply_that_nobody_can_read_ends_neither_the_keeper_nor_a_lease(proxy: RedisProxy, reply: bytes) -> None:
+    with (
+        RedisStore.from_url(proxy.url) as store,
+        Lock(store, "unreadable", ttl=2, renew=True).acquire() as lease,
+        Lock(store, "readable", ttl=2, renew=True).acquire() as other,
+    ):
+        proxy.answer(reply, to=b"unreadable")
+        wait_until(lambda: proxy.answered == 1)
+        assert not lease.lost.wait(2.5)  # more than a life
+        assert other.is_trusted
+
+
+def test_a_reply_that_nobody_can_read_ends_neither_the_keepers_task_nor_a_lease(proxy: RedisProxy) -> None:
+    async def renewed() -> tuple[bool, bool]:
+        async with (
+            await AsyncRedisStore.from_url(proxy.url) as store,
+            AsyncLock(store, "unreadable", ttl=2, renew=True).acquire() as lease,
+            AsyncLock(store, "readable", ttl=2, renew=True).acquire() as other,
+        ):
+            proxy.answer(b"?garbage\r\n", to=b"unreadable")
+            with suppress(TimeoutError):
+                await asyncio.wait_for(lease.lost.wait(), 2.5)  # more than a life
+            return lease.is_trusted, other.is_trusted
+
+    assert asyncio.run(renewed()) == (True, True)
+    assert proxy.answered == 1

@@ -334,7 +334,8 @@ def test_a_lock_s_token_exceeds_the_last_one_on_a_server_that_forgot_it_and_whos
     ahead = redis_side.lock(name, ttl=60).acquire(timeout=0)
     ahead.release()
     redis_side.raw().delete(lock_keys(name).fence)
-    assert redis_side.lock(name, ttl=60).acquire(timeout=0).fencing_token == ahead.fencing_token + 1
+    with redis_side.lock(name, ttl=60).acquire(timeout=0) as last:
+        assert last.fencing_token == ahead.fencing_token + 1
 
 
 def test_a_confirmed_order_is_not_confirmed_by_a_frozen_pool(redis_shop: Shop) -> None:

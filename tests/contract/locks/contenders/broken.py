@@ -305,12 +305,40 @@ class Advisory(SqlRows):
         hold.connection.close()
 
 
+class ListensOnce(Plain):
+    """Listens on one connection for all waits, and waits on when that has died."""
+
+    listener: Any = None
+
+    def acquire(self, handle: RedisPyHandle, wait: float) -> RedisPyHandle | None:
+        """Wait for a message that a dead connection never brings."""
+        end = time.monotonic() + wait
+        if self.listener is None:
+            self.listener = handle.redis.connection_pool.make_connection()
+            self.listener.connect()
+            self.listener.send_command("SUBSCRIBE", f"{handle.name}:freed")
+        while self.try_acquire(handle) is None:
+            try:
+                self.listener.read_response(timeout=max(0.0, end - time.monotonic()), disconnect_on_error=False)
+            except redis.RedisError:
+                time.sleep(max(0.0, end - time.monotonic()))
+                return None
+        return handle
+
+    def release(self, hold: RedisPyHandle) -> None:
+        """Release, and publish."""
+        super().release(hold)
+        hold.redis.publish(f"{hold.name}:freed", "freed")
+
+
 CAUGHT: Final[tuple[tuple[str, Callable[[], Contender]], ...]] = (
     ("A2", RedisPyAsyncLock),
     ("A3", ForgetsOnFailure),
     ("A6", Plain),
     ("A7", RedisPyLock),
     ("A8", RedisPyLock),
+    ("A13", RedisPyAsyncLock),
+    ("A14", Plain),
     ("B1", EndsAtOnce),
     ("B2", RedisPyLock),
     ("B4", RedisPyLock),
@@ -326,6 +354,7 @@ CAUGHT: Final[tuple[tuple[str, Callable[[], Contender]], ...]] = (
     ("D9", Spins),
     ("D11", RedisPyAsyncLock),
     ("D12", Tickets),
+    ("D17", ListensOnce),
     ("E1", RedisPyLock),
     ("F1", WantsAll),
     ("G1", IgnoresReplicas),

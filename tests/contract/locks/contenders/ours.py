@@ -52,6 +52,8 @@ class Ours(Contender):
         self.near: Any = None
         self.parts: dict[int, list[Any]] = {}
         """By the client: the stores of the single servers that it is made of."""
+        self.holds: list[Hold | None] = []
+        """A row drops a lease for a holder that died, and a dropped lease would be released."""
         self.title = kind.title
         self.servers, self.key_lapses = kind.servers, kind.key_lapses
 
@@ -139,13 +141,17 @@ class OursSync(Ours):
     def acquire(self, handle: Handle, wait: float) -> Hold | None:
         """Wait."""
         try:
-            return handle.acquire(timeout=wait)
+            hold = handle.acquire(timeout=wait)
         except AcquireTimeout:
             return None
+        self.holds.append(hold)
+        return hold
 
     def try_acquire(self, handle: Handle) -> Hold | None:
         """Try."""
-        return handle.try_acquire()
+        hold = handle.try_acquire()
+        self.holds.append(hold)
+        return hold
 
     def release(self, hold: Hold) -> None:
         """Release."""
@@ -216,13 +222,17 @@ class OursAsync(Ours):
     async def acquire(self, handle: Handle, wait: float) -> Hold | None:
         """Wait."""
         try:
-            return await handle.acquire(timeout=wait)
+            hold = await handle.acquire(timeout=wait)
         except AcquireTimeout:
             return None
+        self.holds.append(hold)
+        return hold
 
     async def try_acquire(self, handle: Handle) -> Hold | None:
         """Try."""
-        return await handle.try_acquire()
+        hold = await handle.try_acquire()
+        self.holds.append(hold)
+        return hold
 
     async def release(self, hold: Hold) -> None:
         """Release."""

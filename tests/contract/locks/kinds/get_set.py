@@ -24,6 +24,7 @@ HANDLES: Final = (
             "A1": "an owner that slept deletes its successor's key",
             "A2": "the same",
             "A7": "a DEL that runs twice finds nothing the second time",
+            "A13": "nothing repeats a DEL that was cancelled",
             "B4": "it counts from when it asked, and does not look again",
             "B10": "a client whose clock is ahead takes a lock that is held",
             "D11": "nothing undoes a SETNX that was cancelled",

@@ -1,0 +1,45 @@
+"""A run whose handle is dropped: a warning that names the key, no more renewals, and the key's own rule for a lapse."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import pytest
+
+from segmented import AsyncDedup, AsyncMemoryStore, Dedup, InFlight, MemoryStore
+
+pytestmark = pytest.mark.usefixtures("watched_drops")
+
+SOON: Final = 5.0
+DROPPED: Final = (
+    r"^run under key [0-9a-f]{32} of 'orders' was dropped without an outcome, and lapses: "
+    r"end it, or use it in a with statement$"
+)
+
+
+def test_a_dropped_run_warns_and_is_not_abandoned_since_its_effects_are_unknown() -> None:
+    calls = Dedup(MemoryStore(), "orders", lease=60)
+    with pytest.warns(ResourceWarning, match=DROPPED):
+        calls.begin("k")
+    with pytest.raises(InFlight):
+        calls.begin("k")
+
+
+def test_a_dropped_run_is_not_renewed_so_that_the_next_call_runs_when_it_has_lapsed() -> None:
+    calls = Dedup(MemoryStore(), "orders", lease=0.3)
+    with pytest.warns(ResourceWarning, match=DROPPED):
+        calls.begin("k")
+    with calls.begin("k", wait=SOON) as run:
+        assert not run.is_replay
+
+
+def test_a_dropped_run_is_not_renewed_in_asyncio_either() -> None:
+    async def drop() -> bool:
+        calls = AsyncDedup(AsyncMemoryStore(), "orders", lease=0.3)
+        with pytest.warns(ResourceWarning, match=DROPPED):
+            await calls.begin("k")
+        async with await calls.begin("k", wait=SOON) as run:
+            return run.is_replay
+
+    assert asyncio.run(drop()) is False
