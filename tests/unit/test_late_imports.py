@@ -34,9 +34,9 @@ def modules_after(program: str) -> list[str]:
     [
         ("import segmented", 2),
         ("import segmented.testing.plugin", 12),
-        ("from segmented import Lock", 47),
-        ("from segmented import Lock, RedisStore", 74),
-        ("from segmented import Pool, RedisStore", 105),
+        ("from segmented import Lock", 48),
+        ("from segmented import Lock, RedisStore", 75),
+        ("from segmented import Pool, RedisStore", 107),
     ],
 )
 def test_an_import_loads_no_more_of_our_modules_than_it_needs(program: str, budget: int) -> None:
