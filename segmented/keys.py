@@ -268,7 +268,9 @@ class ShardKeys:
     lock: str
     """Prefix: `<lock>:<segment>` is a string with PX that holds the holder id."""
     freed: str
-    """Channel: one message per freed segment."""
+    """Channel: one message per freed segment, and one when it is the turn of a waiting process."""
+    line: str
+    """Below `lock`: a sorted set with PX, and a field of `meta`, as a lock has them for the processes that wait."""
     customers: str
     """Hash: customer id -> units reserved and confirmed; only in a pool that limits customers."""
     changes: str
@@ -306,6 +308,7 @@ def shard_keys(sku: str) -> ShardKeys:
         ledger=f"{tag}:ledger",
         lock=f"{tag}:lock",
         freed=f"{tag}:freed",
+        line=f"{tag}:lock:line",
         customers=f"{tag}:customers",
         changes=f"{tag}:changes",
         transfers=f"{tag}:transfers",

@@ -1,9 +1,10 @@
-"""Measures turns between processes: N processes take one lock in turn, or one segment of a pool.
+"""Measures turns between processes: N processes take one lock in turn, or the segments of a pool.
 
     python -m bench.locks.turns --processes 16 --seconds 8 lock fair grant fair-grant
 
 Each process acquires, holds for 2 ms, releases, and begins again. A line per subject: acquisitions of each process,
-Jain's index of them, the wait in milliseconds (p50, p99, longest), and the scripts an acquisition on the server.
+Jain's index of them, the wait in milliseconds (p50, p99, longest), the scripts an acquisition on the server, and how
+many waits ended without one. Scripts include the one that confirms an order; a release of a lock is none.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
 
 from segmented import FairLock, Lock, Pool, RedisStore
+from segmented.errors import AcquireTimeout, NotGranted
 from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ class Task:
     url: str
     seconds: float
     threads: int
+    segments: int = 1
+    timeout: float = PATIENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,8 @@ class Turns:
     """Seconds of every wait, ascending."""
     scripts: int
     """Scripts that the server ran."""
+    refused: int
+    """Waits that ended without a turn."""
 
     @property
     def jain(self) -> float:
@@ -71,31 +77,34 @@ class Turns:
         )
         return (
             f"{total} acquisitions {self.counts}, Jain {self.jain:.2f}, wait in ms: {waits}, "
-            f"{self.scripts / max(1, total):.2f} scripts each"
+            f"{self.scripts / max(1, total):.2f} scripts each, {self.refused} refused"
         )
 
 
-def turn_of(subject: str, store: RedisStore) -> Callable[[], AbstractContextManager[Any]]:
+def turn_of(task: Task, store: RedisStore) -> Callable[[], AbstractContextManager[Any]]:
     """Return a function that waits for a turn and returns it, for `with`."""
-    if subject == "lock":
-        return Lock(store, "door").acquire
-    if subject == "fair":
-        return FairLock(store, "door").acquire
-    pool, is_fair = Pool(store, "ticket"), subject == "fair-grant"
-    return lambda: cast("AbstractContextManager[Any]", pool.grant(uuid4().hex, fair=is_fair, timeout=PATIENCE))
+    if task.subject in {"lock", "fair"}:
+        lock = (Lock if task.subject == "lock" else FairLock)(store, "door")
+        return lambda: lock.acquire(timeout=task.timeout)
+    pool, is_fair = Pool(store, "ticket"), task.subject == "fair-grant"
+    return lambda: cast("AbstractContextManager[Any]", pool.grant(uuid4().hex, fair=is_fair, timeout=task.timeout))
 
 
-def take_turns(task: Task, start: Barrier, found: Queue[list[float]]) -> None:
-    """Take turns for some seconds, in a process of its own; put the seconds of each wait."""
+def take_turns(task: Task, start: Barrier, found: Queue[tuple[list[float], int]]) -> None:
+    """Take turns for some seconds, in a process of its own; put the seconds of each wait, and how many got none."""
     waits: list[float] = []
+    refused: list[Exception] = []
     with RedisStore.from_url(task.url) as store:
-        acquire = turn_of(task.subject, store)
+        acquire = turn_of(task, store)
 
         def take() -> None:
             while (asked_at := time.monotonic()) < ends_at:
-                with acquire():
-                    waits.append(time.monotonic() - asked_at)
-                    time.sleep(HOLD_SECONDS)
+                try:
+                    with acquire():
+                        waits.append(time.monotonic() - asked_at)
+                        time.sleep(HOLD_SECONDS)
+                except (AcquireTimeout, NotGranted) as error:
+                    refused.append(error)
 
         start.wait(PATIENCE)
         ends_at = time.monotonic() + task.seconds
@@ -105,7 +114,7 @@ def take_turns(task: Task, start: Barrier, found: Queue[list[float]]) -> None:
         for thread in threads:
             thread.join(PATIENCE)
         start.wait(PATIENCE)
-        found.put(waits)
+        found.put((waits, len(refused)))
 
 
 def scripts_run(store: RedisStore) -> int:
@@ -121,7 +130,7 @@ def measure(task: Task, processes: int) -> Turns:
     found: Any = spawn.Queue()
     with RedisStore.from_url(task.url) as store, ExitStack() as stack:
         store.client.flushall()
-        Pool(store, "ticket").open(stock=STOCK, segments=1)
+        Pool(store, "ticket").open(stock=STOCK, segments=task.segments)
         for _ in range(processes):
             child = spawn.Process(target=take_turns, args=(task, start, found), daemon=True)
             child.start()
@@ -130,9 +139,10 @@ def measure(task: Task, processes: int) -> Turns:
         before = scripts_run(store)
         start.wait(task.seconds + PATIENCE)
         scripts = scripts_run(store) - before
-        all_waits: list[list[float]] = [found.get(timeout=PATIENCE) for _ in range(processes)]
-    counts = sorted((len(waits) for waits in all_waits), reverse=True)
-    return Turns(counts, sorted(wait for waits in all_waits for wait in waits), scripts)
+        results: list[tuple[list[float], int]] = [found.get(timeout=PATIENCE) for _ in range(processes)]
+    counts = sorted((len(waits) for waits, _ in results), reverse=True)
+    refused = sum(count for _, count in results)
+    return Turns(counts, sorted(wait for waits, _ in results for wait in waits), scripts, refused)
 
 
 def main() -> None:
@@ -142,10 +152,13 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=16, help="processes  [default: 16]")
     parser.add_argument("--threads", type=int, default=1, help="waiters in each process  [default: 1]")
     parser.add_argument("--seconds", type=float, default=8.0, help="seconds per subject  [default: 8]")
+    parser.add_argument("--segments", type=int, default=1, help="segments of the pool  [default: 1]")
+    parser.add_argument("--timeout", type=float, default=PATIENCE, help=f"seconds to wait  [default: {PATIENCE:g}]")
     chosen = parser.parse_args()
     with ValkeyServer.start() as server:
         for subject in chosen.subjects:
-            turns = measure(Task(subject, server.url, chosen.seconds, chosen.threads), chosen.processes)
+            limits = (chosen.seconds, chosen.threads, chosen.segments, chosen.timeout)
+            turns = measure(Task(subject, server.url, *limits), chosen.processes)
             sys.stdout.write(f"{subject}: {turns.described()}\n")
             sys.stdout.flush()
 

@@ -109,7 +109,7 @@ def _fewest(workload: Workload, *, is_locked: bool) -> int:
 def reasons_of(workload: Workload, expected: Prediction, *, lock_free: Prediction) -> tuple[str, ...]:
     """Return whole sentences, the most important one first."""
     found = [_main(workload, expected), *_overlap(workload, expected, lock_free)]
-    found += [*_depth(workload, expected), *_servers(workload, expected)]
+    found += [*_depth(workload, expected), *_order(workload, expected), *_servers(workload, expected)]
     return tuple(found)
 
 
@@ -152,6 +152,15 @@ def _depth(workload: Workload, expected: Prediction) -> list[str]:
     if workload.workers > workload.orders:
         begins = f"There are more workers than orders in the stock; {begins[0].lower()}{begins[1:]}"
     return [f"{begins}: many orders gather units from several, which costs the server a little and refuses nobody."]
+
+
+def _order(workload: Workload, expected: Prediction) -> list[str]:
+    if not expected.is_locked or workload.workers <= expected.segments:
+        return []
+    turns = "Processes that wait take turns, but a caller may pass others a few times"
+    return [
+        f"{turns}: for the exact order of arrival use grant(..., fair=True), which costs two more round trips an order."
+    ]
 
 
 def _servers(workload: Workload, expected: Prediction) -> list[str]:

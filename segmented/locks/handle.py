@@ -63,7 +63,7 @@ def acquire_plan(claim: Claim, timeout: float | None, *, is_patient: bool = True
     connection in time, which does not mean that its server is down.
     """
     obeying = None if timeout == 0 else claim.acquiring_in_line(NEWCOMER)
-    trying = Try(obeying or claim.acquiring(), claim.channel, timeout)
+    trying = Try(obeying or claim.acquiring(), claim.channel, timeout, joins_if_heard=obeying is not None)
     failed: LockUnreachable | None = None
     answer: Acquired | Held | Unreplicated | None = None
     asked_at = answered_at = 0.0

@@ -133,6 +133,8 @@ class Busy:
     free_in_ms: int | None
     is_in_hand: bool = False
     """True if another holder's lease on this order is live: a second delivery. Segments may be free."""
+    ahead: int = 0
+    """How many other processes are before the caller's in the line of those that wait; 0 if it has no place there."""
 
     def describe(self) -> str:
         """Return the answer in words."""

@@ -28,6 +28,9 @@ class Wakeups(Protocol):
     def is_waited_for(self, channel: str) -> bool:
         """Return whether the channel's queue has waiters."""
 
+    def is_heard(self, channel: str) -> bool:
+        """Return whether messages of the channel are known to reach this process already."""
+
     def join(self, channel: str) -> Place:
         """Join the channel's queue at its end."""
 
@@ -46,6 +49,9 @@ class AsyncWakeups(Protocol):
 
     def is_waited_for(self, channel: str) -> bool:
         """Return whether the channel's queue has waiters."""
+
+    def is_heard(self, channel: str) -> bool:
+        """Return whether messages of the channel are known to reach this process already."""
 
     def join(self, channel: str) -> Place:
         """Join the channel's queue at its end."""
@@ -144,10 +150,12 @@ def _perform(effect: Effect[Any], store: Store) -> Any:  # noqa: ANN401  # the a
 
 
 def _begin(effect: Try[Any], store: Store | AsyncStore) -> float | None:
-    """Note the time of a first attempt, and return its deadline; None if others wait for the channel."""
+    """Note the time of a first attempt, and return its deadline; None if it is to be made from the channel's queue."""
     effect.asked_at = store.clock.now()
-    if effect.timeout != 0 and store.wakeups.is_waited_for(effect.channel):
-        return None
+    if effect.timeout != 0:
+        wakeups, channel = store.wakeups, effect.channel
+        if wakeups.is_waited_for(channel) or (effect.joins_if_heard and wakeups.is_heard(channel)):
+            return None
     return attempt_deadline(effect)
 
 

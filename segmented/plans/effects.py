@@ -50,13 +50,16 @@ class Try(Effect[tuple[AnswerT, float] | None]):
     """Make the first attempt of a wait: read the clock, run the operation, and read the clock again, in one effect.
 
     Returns the answer and the local time after it; None, without an attempt, if others in this process wait for the
-    channel. With a timeout of 0 it is the only attempt, and is made in any case.
+    channel or, with `joins_if_heard`, if its messages reach this process already. With a timeout of 0 it is the only
+    attempt, and is made in any case.
     """
 
     operation: Operation[AnswerT]
     channel: str
     timeout: float | None
     """How long the whole wait may take, in seconds; None for no limit."""
+    joins_if_heard: bool = False
+    """An attempt from a place in the queue needs no second one, if a message could not have been missed."""
     asked_at: float = field(default=0.0, compare=False)
     """The local time just before the attempt; the driver sets it."""
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from segmented.protocol import Operation
 
 
+TOLD_TO_ALL: Final = frozenset({"frozen", "thawed"})
+"""Messages about a pool as a whole, whoever is ahead."""
 HAND_OFFS_MAX: Final = 16
 HANDING_SECONDS: Final = 0.05
 """After these limits of hand-offs in a row, or seconds, waiters of other processes get the same chance as ours."""
@@ -60,20 +62,30 @@ class Place:
         "arrival",
         "handed",
         "has_left",
+        "is_alone",
         "is_behind",
+        "is_first",
+        "is_heard",
         "is_under_way",
         "line",
         "notify",
         "offer",
+        "released_at",
         "woken",
     )
 
-    def __init__(self, line: Line, arrival: int, notify: Callable[[], None], *, is_behind: bool) -> None:
+    def __init__(
+        self, line: Line, arrival: int, notify: Callable[[], None], *, is_behind: bool, is_alone: bool
+    ) -> None:
         """Create a place in `line`; `notify` makes the waiter check `Line.next_step` again."""
         self.line = line
         self.arrival = arrival
         self.notify = notify
         self.is_behind = is_behind
+        self.is_alone = is_alone
+        """Whether no other waiter of the process was there before it."""
+        self.is_heard = False
+        """Whether the channel's messages reached the process already when it joined, so that none can be missed."""
         self.woken = False
         self.offer: Offer | None = None
         self.is_under_way = False
@@ -83,6 +95,10 @@ class Place:
         self.has_left = False
         self.ahead = 0
         """How many other processes were ahead of this one at its last attempt."""
+        self.is_first = False
+        """Whether this process became the first since the waiter began its last attempt."""
+        self.released_at: float | None = None
+        """When a release by another process woke it last, unless it has begun another attempt since."""
 
     def take_handed(self) -> tuple[Any, float] | None:
         """Return the answer that came with the wake-up, once."""
@@ -126,9 +142,9 @@ class Line:
 
     def join(self, notify: Callable[[], None]) -> Place:
         """Join the queue at its end."""
+        place = Place(self, self._arrivals, notify, is_behind=bool(self._places), is_alone=not self._members)
         self._arrivals += 1
         self._members += 1
-        place = Place(self, self._arrivals, notify, is_behind=bool(self._places))
         self._places.append(place)
         return place
 
@@ -141,16 +157,19 @@ class Line:
             party, _, lease_ms = said.removeprefix(FIRST).partition(" ")
             if party == self.party:
                 self._be_first(now + int(lease_ms) * 0.001)
-        elif self._places and self._places[0].ahead:  # those ahead are to take it
+        elif self._places and self._places[0].ahead and said not in TOLD_TO_ALL:  # those ahead are to take it
             self._passed_due = min(self._passed_due, now + AHEAD_SECONDS * self._places[0].ahead)
             self._notify_head()
         else:
+            if self._places and said not in TOLD_TO_ALL:
+                self._places[0].released_at = now
             self.signal()
 
     def _be_first(self, due: float) -> None:
         self._passed_due, self._due = inf, due
         if self._places:
             self._places[0].ahead = 0
+            self._places[0].is_first = True
         else:
             self._unheard = self._members > 0
 
@@ -200,9 +219,14 @@ class Line:
         """Return to the queue after a failed attempt, in order of arrival, with the time of the next try.
 
         If a message came while the place was trying, it tries again at once and stays out of the queue: a second
-        attempt made for it by another caller could take a lease that nobody would end.
+        attempt made for it by another caller could take a lease that nobody would end. A release is left to the
+        processes ahead, if the attempt has found some.
         """
         place.offer = offer
+        place.ahead = 0 if place.is_first else place.ahead
+        if place.woken and place.released_at is not None and place.ahead:
+            place.woken = False
+            self._passed_due = min(self._passed_due, place.released_at + AHEAD_SECONDS * place.ahead)
         if not place.woken and place not in self._places:
             index = 0
             while index < len(self._places) and self._places[index].arrival < place.arrival:
@@ -216,6 +240,7 @@ class Line:
         """Return True if a parked waiter must wake, False if its deadline has passed, or the time of the next check."""
         if place.woken:
             place.woken = False
+            place.is_first, place.released_at = False, None
             return True
         if place.is_under_way:
             return False if now >= deadline + LATE_SECONDS else deadline + LATE_SECONDS
@@ -224,6 +249,7 @@ class Line:
         if self._places and self._places[0] is place:
             due = min(self._due, self._passed_due)
             if now >= due:
+                place.is_first = False
                 self._due = inf
                 self._pop_head()
                 self._notify_head()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from segmented.errors import SegmentedError, StockError, StoreUnavailable
 from segmented.plans.effects import Join, Leave, Listen, Now, Park, Plan, Try, Within, perform
 from segmented.plans.line import Offer
+from segmented.protocol.lock.operations import NEWCOMER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +89,8 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
     An answer that took the lock, or found it taken, has `free_in_ms`: when to check again without a message (None:
     unknown). A caller that finds others ahead in the queue performs `when_behind` once, if given, before it waits for
     its turn. `in_line` returns the attempt with a place in the store's line of processes, for the name of this process;
-    its answer says how many are `ahead`. With `handed`, a caller in this process that frees the lock may make the
+    its answer says how many are `ahead`. If the messages reach this process already, a first attempt from its queue is
+    the only one before the first sleep. With `handed`, a caller in this process that frees the lock may make the
     head's attempt for it (`plans.line`); that attempt, too, is undone by `undo` if its waiter is gone. The head checks
     again after `look_seconds` in any case (None: LOOK_SECONDS).
 
@@ -97,11 +99,16 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
     operation, deadline = trying.operation, _deadline_of(trying)
     place = yield from perform(Join(trying.channel))
     try:
-        operation = (in_line and in_line(place.line.party)) or operation
+        placed = None if in_line is None else in_line(place.line.party)
+        operation = placed or operation
         first = None if is_tried else when_behind if place.is_behind else operation
+        if in_line is not None and first is not None and first is placed and place.is_alone:
+            first = in_line(NEWCOMER + place.line.party)
+        is_heard = placed is not None and first is not None and place.is_heard
         answer, asked_at, due = yield from _attempts(
             operation,
             first=first,
+            may_try=not place.is_behind and not is_heard,
             place=place,
             deadline=deadline,
             is_busy=is_busy,
@@ -136,6 +143,7 @@ def _attempts(
     operation: Operation[AttemptT],
     *,
     first: Operation[AttemptT] | None,
+    may_try: bool,
     place: Place,
     deadline: float,
     is_busy: Callable[[AttemptT], bool],
@@ -149,7 +157,6 @@ def _attempts(
         if not is_busy(answer):
             return answer, asked_at, due
     yield from perform(Listen(place.line.channel, deadline))
-    may_try = not place.is_behind
     while True:
         if may_try:
             answer, asked_at, due = yield from _attempt(operation, deadline, place, look_seconds)

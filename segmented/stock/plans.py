@@ -25,6 +25,7 @@ from segmented.models.shards import SHARD_MARK
 from segmented.models.submitted import BegunOrder
 from segmented.plans import Now, Plan, Try, pause, perform, undo_after, wait_for, wait_in_line
 from segmented.plans.waiting import GONE_SECONDS, MILLISECOND, undone
+from segmented.protocol.lock.operations import NEWCOMER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -60,7 +61,7 @@ def grant_plan(operation: op.Grant, timeout: float | None) -> Plan[Found]:
     holder's lease may have expired.
     """
     freed = shard_keys(operation.sku).freed
-    trying = first = Try(operation, freed, timeout)
+    trying = first = _first_try(operation, freed, timeout)
     while True:
         answer, asked_at = yield from _waited(operation, trying)
         if isinstance(answer, Granted):
@@ -78,7 +79,12 @@ def grant_plan(operation: op.Grant, timeout: float | None) -> Plan[Found]:
         lapses_at = (yield from perform(Now())) + ((answer.free_in_ms or 0) + 1) * MILLISECOND
         yield from pause(f"{freed}:in-hand", min(lapses_at, deadline))
         left = None if timeout is None else max(0.0, deadline - (yield from perform(Now())))
-        trying = Try(operation, freed, left)
+        trying = _first_try(operation, freed, left)
+
+
+def _first_try(operation: op.Grant, channel: str, timeout: float | None) -> Try[Granted | Refusal]:
+    """Return the attempt with which a wait begins; one that will not wait takes a free segment also if others wait."""
+    return Try(operation if timeout == 0 else replace(operation, party=NEWCOMER), channel, timeout, joins_if_heard=True)
 
 
 def _waited(operation: op.Grant, trying: Try[Granted | Refusal]) -> Plan[tuple[Granted | Refusal | None, float]]:
@@ -97,6 +103,7 @@ def _waited(operation: op.Grant, trying: Try[Granted | Refusal]) -> Plan[tuple[G
                 stands=STANDS,
                 handed="kept late",
                 look_seconds=GONE_SECONDS,
+                in_line=lambda party: replace(operation, party=party),
             )
         )
     except BaseException as error:

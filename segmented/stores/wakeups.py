@@ -70,12 +70,18 @@ class ThreadWakeups(OwnReleases):
         if os.getpid() != self._process_id:
             self._start_anew()  # the waiters are in the parent, whose threads may have held the guard
 
+    def is_heard(self, channel: str) -> bool:  # noqa: ARG002  # stores with subscriptions know
+        """Return whether messages of the channel are known to reach this process already."""
+        return False
+
     def join(self, channel: str) -> Place:
         """Join the end of the channel's line."""
         self._begin_in_a_fork()
         with self._guard:
             line = self._lines.setdefault(channel, Line(channel, self._party))
-            return line.join(threading.Event().set)
+            place = line.join(threading.Event().set)
+            place.is_heard = self.is_heard(channel)
+            return place
 
     def listen(self, channel: str, deadline: float) -> None:
         """Do nothing: a release in this process calls `signal`."""
@@ -155,10 +161,16 @@ class AsyncioWakeups(OwnReleases):
         """Return whether the channel's line has a waiter."""
         return channel in self._lines
 
+    def is_heard(self, channel: str) -> bool:  # noqa: ARG002  # stores with subscriptions know
+        """Return whether messages of the channel are known to reach this process already."""
+        return False
+
     def join(self, channel: str) -> Place:
         """Join the end of the channel's line."""
         line = self._lines.setdefault(channel, Line(channel, self._party))
-        return line.join(asyncio.Event().set)
+        place = line.join(asyncio.Event().set)
+        place.is_heard = self.is_heard(channel)
+        return place
 
     async def listen(self, channel: str, deadline: float) -> None:
         """Do nothing: a release in this process calls `signal`."""

@@ -87,9 +87,10 @@ class Sleep(Effect[None]):
 
 @dataclass(frozen=True, slots=True)
 class IsWaitedFor(Effect[bool]):
-    """Whether a channel's queue has waiters; only the simulator performs it."""
+    """Whether a first attempt is to be made from a channel's queue; only the simulator performs it."""
 
     channel: str
+    joins_if_heard: bool
 
 
 def _in_steps(effect: Effect[Any]) -> Plan[Any]:
@@ -97,7 +98,7 @@ def _in_steps(effect: Effect[Any]) -> Plan[Any]:
     if not isinstance(effect, Try):
         return (yield from perform(effect))
     effect.asked_at = yield from perform(Now())
-    if effect.timeout != 0 and (yield from perform(IsWaitedFor(effect.channel))):
+    if effect.timeout != 0 and (yield from perform(IsWaitedFor(effect.channel, effect.joins_if_heard))):
         return None
     answer = yield from perform(Within(effect.operation, attempt_deadline(effect)))
     return answer, (yield from perform(Now()))
@@ -140,6 +141,8 @@ class Simulation:
     _random: random.Random = field(init=False)
     _lines: dict[tuple[str, str], Line] = field(default_factory=dict)
     """(process, channel) -> the waiters of that process for the channel"""
+    _subscribed: set[tuple[str, str]] = field(default_factory=set)
+    """(process, channel) of the subscriptions."""
     _schedule: Schedule = field(default_factory=current_schedule)
     _stepped: Actor | None = None
     """The actor of the last step."""
@@ -234,6 +237,7 @@ class Simulation:
                 self._end(actor, Killed())
         for key in [key for key in self._lines if key[0] == process]:
             del self._lines[key]
+        self._subscribed = {key for key in self._subscribed if key[0] != process}
 
     def _note(self, actor: Actor, what: object) -> None:
         if self._schedule.steps is not None:
@@ -257,12 +261,15 @@ class Simulation:
 
     def _move_in_line(self, actor: Actor, effect: Effect[Any]) -> None:
         match effect:
-            case IsWaitedFor(channel):
-                actor.reply = bool(len(self._line(actor.process, channel)))
+            case IsWaitedFor(channel, joins_if_heard):
+                is_heard = joins_if_heard and (actor.process, channel) in self._subscribed
+                actor.reply = is_heard or bool(len(self._line(actor.process, channel)))
             case Join(channel):
-                actor.reply = self._line(actor.process, channel).join(lambda: None)
-            case Listen():
-                actor.reply = None
+                place = self._line(actor.process, channel).join(lambda: None)
+                place.is_heard = (actor.process, channel) in self._subscribed
+                actor.reply = place
+            case Listen(channel, _):
+                self._subscribed.add((actor.process, channel))
             case Park(place, due, _, offer):
                 place.line.park(place, due, offer)
                 actor.parked = effect

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from segmented import protocol as op
 from segmented.errors import StoreUnavailable
 from segmented.models import Granted, Order, Settled, SoldOut
-from segmented.plans import Plan, perform
+from segmented.plans import Now, Plan, perform
+from segmented.protocol.lock.operations import LEFT_MS, NEWCOMERS_MAX
 from segmented.stock import LedgerFold
 from segmented.stock.audit import audit_plan
 from segmented.stock.plans import expire_plan, grant_plan
 from segmented.testing import Killed, Simulation, Sleep
+from segmented.testing.simulator import Part, Schedule, keeping_to
 from tests.support.sim.seeds import each_seed
 
 if TYPE_CHECKING:
@@ -20,6 +26,9 @@ if TYPE_CHECKING:
 
 SEEDS = range(150)
 SKU = "ticket"
+TAKING_SECONDS = 2.0
+LONGEST_SECONDS = 8 * (NEWCOMERS_MAX + 1) * 0.005
+"""For a turn of each of eight processes, with newcomers before it, each of 2 ms and the steps of the simulator."""
 
 
 def buyer(order: Order, holder_id: str, *, cancels: bool = False, work: float = 0.02) -> Plan[object]:
@@ -132,3 +141,50 @@ def test_everyone_who_waits_for_a_segment_is_told_when_the_pool_sells_out() -> N
     actors = [world.start(f"o{index}", buyer(Order(f"o{index}", 1), f"h{index}"), process="one") for index in range(30)]
     world.run()
     assert sum(isinstance(actor.outcome, SoldOut) for actor in actors) == 26
+
+
+def taking_turns(turns: list[tuple[str, float]], party: str, *, ttl_ms: int = 60_000) -> Plan[None]:
+    """Sell order after order for two seconds, as the only waiter of a process; note the seconds of each wait."""
+    number, ends_at = 0, (yield from perform(Now())) + TAKING_SECONDS
+    while (began := (yield from perform(Now()))) < ends_at:
+        number += 1
+        order_id = f"{party}.{number}"
+        operation = op.Grant(SKU, Order(order_id, 1), order_id, ttl_ms, ttl_ms, keep_refusal=False)
+        answer, _ = yield from grant_plan(operation, None)
+        assert isinstance(answer, Granted)
+        turns.append((party, (yield from perform(Now())) - began))
+        yield from perform(Sleep(0.002))
+        yield from perform(op.Confirm(SKU, order_id, order_id))
+
+
+@pytest.mark.parametrize("segments", [1, 4])
+@pytest.mark.parametrize("seed", range(20))
+def test_processes_that_sell_again_before_others_wake_have_equal_shares_and_nobody_waits_long(
+    seed: int, segments: int
+) -> None:
+    turns = list[tuple[str, float]]()
+    with keeping_to(Schedule(turns=Part(left_out=frozenset(range(100_000))))):  # each plan goes on until it sleeps
+        world = world_with_pool(seed, stock=100_000, segments=segments)
+    for index in range(8):
+        world.start(f"p{index}", taking_turns(turns, f"p{index}"))
+    world.run()
+    counts = Counter(party for party, _ in turns).values()
+    jain = sum(counts) ** 2 / (8 * sum(count**2 for count in counts))
+    assert (len(counts), jain >= 0.99) == (8, True)
+    assert max(wait for _, wait in turns) < LONGEST_SECONDS
+    if segments == 1:
+        rows = [len(list(row)) for _, row in groupby(party for party, _ in turns)]
+        assert max(rows[:-1]) == NEWCOMERS_MAX + 1
+
+
+@pytest.mark.parametrize("segments", [1, 4])
+@each_seed(range(20), meets=["turns", "kills", "losses"])
+def test_a_process_that_dies_costs_the_others_its_lease_and_the_time_for_which_a_segment_is_left_to_it(
+    seed: int, segments: int
+) -> None:
+    turns, world = list[tuple[str, float]](), world_with_pool(seed, 100_000, segments, kills=0.001, lost_replies=0.001)
+    for index in range(8):
+        world.start(f"p{index}", taking_turns(turns, f"p{index}", ttl_ms=100))
+    world.run()
+    ended = sum(actor.outcome is not None for actor in world.actors)
+    assert max((wait for _, wait in turns), default=0.0) < LONGEST_SECONDS + ended * (0.1 + LEFT_MS / 1000)

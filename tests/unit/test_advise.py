@@ -191,6 +191,11 @@ def test_one_worker_needs_one_segment() -> None:
     assert "more segments would not let more through" in advice.reasons[0]
 
 
+def test_only_if_workers_wait_the_advice_says_in_which_order() -> None:
+    busy, alone = advise(replace(ARTICLE, arrivals=100.0)), advise(replace(ARTICLE, workers=1))
+    assert [("fair=True" in " ".join(advice.reasons)) for advice in (busy, alone)] == [True, False]
+
+
 def test_work_that_may_overlap_is_told_to_need_no_lock() -> None:
     advice = advise(ARTICLE)
     assert advice.lock_free == predict_lock_free(ARTICLE, segments=31)

@@ -25,7 +25,7 @@ def test_the_advice_comes_first_then_its_reasons_then_the_alternatives(capsys: p
         "Yes: split the stock into 31 segments.",
         "Expect 1,455 orders/s, and a stock that lasts 2.29 s; nobody waits for a segment.",
     ]
-    assert len(reasons) == 4
+    assert len(reasons) == 5
     assert all(reason.startswith("- ") and reason.endswith(".") for reason in reasons)
     assert table[0].split("\t") == ["1", "48", "650 ms", "853 ms", "70 s", "segments"]
     assert table[-3].split("\t") == ["31 *", "1,455", "0 ms", "0 ms", "2.29 s", "workers"]

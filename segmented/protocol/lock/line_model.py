@@ -1,9 +1,9 @@
-"""The model of the line of processes that wait for one lock. `acquire_lock.lua` is the same on a server."""
+"""The model of the line of processes that wait for a lock or a segment. `shared/line.lua` is the same on a server."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from segmented.protocol.lock.operations import (
     FIRST,
@@ -15,6 +15,9 @@ from segmented.protocol.lock.operations import (
     TURN,
     WAITERS_MAX,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Notice(str):
@@ -35,44 +38,86 @@ class Notice(str):
 class LineModel:
     """The processes that wait, the longest first, and the turns that others have had. Times are seconds."""
 
-    since: float
+    freed: str
+    """The channel of the messages."""
+    publish: Callable[[str], None]
+    since: float = 0.0
     """When a process of the line had its turn last, or the first one came."""
     turns: int = 0
     left_until: float = 0.0
-    """Until when the free lock is left to the first; 0 if it is not."""
+    """Until when what is free is left to the first; 0 if it is not."""
     ends_at: float = 0.0
     parties: list[str] = field(default_factory=list)
+    following: str = ""
+    """The first process now, if the caller's had its turn and it was not told yet."""
 
     def keep_place(self, party: str, now: float) -> int:
-        """Give a process its place, unless it has one; return how many are ahead."""
-        if self.ends_at <= now:
-            self.parties.clear()
+        """Give a process that waits its place, unless it has one; return how many are ahead."""
+        party = party.removeprefix(NEWCOMER)
+        if not party:
+            return 0
+        self._forget_if_ended(now)
+        if not self.parties:
+            self.turns, self.since, self.left_until = 0, now, 0.0
         self.ends_at = now + LINE_TTL_MS / 1000
         if party not in self.parties:
             self.parties.append(party)
         return self.parties.index(party)
 
-    def left_to_first(self, party: str, lease_ms: int, now: float) -> tuple[float | None, str]:
-        """Return how long the free lock is left to the first (None: the caller may take it), and a message, if any."""
-        if self.ends_at <= now:
-            self.parties.clear()
+    def left_to_first(self, party: str, now: float, *, count: int = 1, free_count: int = 1) -> int | None:
+        """Return for how many milliseconds what is free is left to the first; None: the caller may take it.
+
+        The line is for `count` locks, of which `free_count` are free. Newcomers have their turns at each of these.
+        """
+        self._forget_if_ended(now)
+        if not party:
+            return None
+        turns_max = min(WAITERS_MAX, NEWCOMERS_MAX * count) if party.startswith(NEWCOMER) else WAITERS_MAX
+        party = party.removeprefix(NEWCOMER)
         if self.parties and 0 < self.left_until <= now:  # the first has not come
-            del self.parties[0]
-            self.turns, self.since, self.left_until = 0, now, 0.0
+            self._end_turn(now)
         if not self.parties:
-            return None, ""
-        first = self.parties[0]
-        if first == party:
-            del self.parties[0]
-            self.turns, self.since, self.left_until = 0, now, 0.0
-            return None, f"{FIRST}{self.parties[0]} {lease_ms}" if self.parties else ""
-        turns_max = NEWCOMERS_MAX if party == NEWCOMER else WAITERS_MAX
-        if not self.left_until and self.turns < turns_max and now < self.since + PASSED_MS / 1000:
-            self.turns += 1
+            return None
+        if self.parties[0] == party:
+            self._end_turn(now)
+            self.following = self.parties[0] if self.parties else ""
+            return None
+        is_enough = 1 < free_count > self._count_ahead(party)
+        if is_enough or (not self.left_until and self.turns < turns_max and now < self.since + PASSED_MS / 1000):
+            self.turns += 0 if is_enough else 1
             if party in self.parties:
                 self.parties.remove(party)
-            return None, ""
-        if self.left_until:
-            return self.left_until - now, ""
-        self.left_until = now + LEFT_MS / 1000
-        return LEFT_MS / 1000, TURN + first
+            return None
+        if not self.left_until:
+            self.left_until = now + LEFT_MS / 1000
+            self.publish(Notice(self.freed, TURN + self.parties[0]))
+        return round((self.left_until - now) * 1000)
+
+    def wait_behind(self, party: str, now: float, left_ms: int) -> tuple[int, int]:
+        """Keep the place of a caller that was not let through; return its free_in_ms and how many are ahead."""
+        ahead = self.keep_place(party, now)
+        return left_ms + max(0, ahead - 1) * LEFT_MS, ahead
+
+    def tell_following(self, free_in_ms: int) -> None:
+        """Tell the next process that it is the first now; something may be free in so many milliseconds."""
+        if self.following:
+            said = f"{FIRST}{self.following} {free_in_ms}" if free_in_ms else TURN + self.following
+            self.publish(Notice(self.freed, said))
+            self.following = ""
+
+    def pass_turn(self, party: str, now: float) -> None:
+        """End the turn of a process that is refused for good."""
+        if self.ends_at > now and self.parties[:1] == [party.removeprefix(NEWCOMER)]:
+            self.left_to_first(party, now)
+            self.tell_following(0)
+
+    def _forget_if_ended(self, now: float) -> None:
+        if self.ends_at <= now:
+            self.parties.clear()
+
+    def _end_turn(self, now: float) -> None:
+        del self.parties[0]
+        self.turns, self.since, self.left_until = 0, now, 0.0
+
+    def _count_ahead(self, party: str) -> int:
+        return self.parties.index(party) if party in self.parties else len(self.parties)

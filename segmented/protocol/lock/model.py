@@ -11,8 +11,7 @@ from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.models.locks import HOLDER_ID_SHOWN, LockHolder, LockState
 from segmented.protocol.kinds import Kind
-from segmented.protocol.lock.line_model import LineModel, Notice
-from segmented.protocol.lock.operations import LEFT_MS, NEWCOMER
+from segmented.protocol.lock.line_model import LineModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -108,35 +107,22 @@ class LockModel:
         lease = self._leases.get(operation.name)
         if lease is not None and lease.ends_at + lease.delay <= now:
             lease = None
+        line = self._line(operation.name)
         if lease is not None and lease.holder_id != operation.holder_id:
             free_in_ms = round((lease.ends_at + lease.delay - now) * 1000)
-            return Held(free_in_ms, is_delayed=lease.ends_at <= now, ahead=self._place(operation, now))
-        if lease is None and (left_ms := self._left_to_another(operation, now)) is not None:
-            ahead = self._place(operation, now)
-            return Held(left_ms + max(0, ahead - 1) * LEFT_MS, ahead=ahead)
+            return Held(free_in_ms, is_delayed=lease.ends_at <= now, ahead=line.keep_place(operation.party, now))
+        if lease is None and (left_ms := line.left_to_first(operation.party, now)) is not None:
+            free_in_ms, ahead = line.wait_behind(operation.party, now, left_ms)
+            return Held(free_in_ms, ahead=ahead)
         if lease is None:
             self._tokens[operation.name] = max(self._tokens.get(operation.name, 0) + 1, int(now * 1_000_000))
+            line.tell_following(operation.ttl_ms + operation.delay_ms)
         ends_at = now + operation.ttl_ms / 1000
         self._leases[operation.name] = _Lease(operation.holder_id, ends_at, operation.delay_ms / 1000)
         return Acquired(self._tokens[operation.name], operation.ttl_ms, replay=lease is not None)
 
-    def _place(self, operation: AcquireLock, now: float) -> int:
-        """Keep the place of a process that waits; return how many are ahead."""
-        if operation.party in {"", NEWCOMER}:
-            return 0
-        return self._waiting.setdefault(operation.name, LineModel(since=now)).keep_place(operation.party, now)
-
-    def _left_to_another(self, operation: AcquireLock, now: float) -> int | None:
-        """Return for how many milliseconds the free lock is left to the first of the line; None: it may be taken."""
-        line = self._waiting.get(operation.name)
-        if line is None or not operation.party:
-            return None
-        left, said = line.left_to_first(operation.party, operation.ttl_ms + operation.delay_ms, now)
-        if not line.parties:
-            del self._waiting[operation.name]
-        if said:
-            self._publish(Notice(lock_keys(operation.name).freed, said))
-        return None if left is None else round(left * 1000)
+    def _line(self, name: str) -> LineModel:
+        return self._waiting.setdefault(name, LineModel(lock_keys(name).freed, self._publish))
 
     def adopt(self, operation: AdoptLock) -> Acquired | Lost:
         """Return the holder's token and remaining time."""

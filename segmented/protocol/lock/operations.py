@@ -14,7 +14,7 @@ FIRST: Final = "first:"
 """Begins a message that the process of that name is the first of the line now, because the one before took the lock for
 so many milliseconds; it should try at the next release."""
 NEWCOMER: Final = "*"
-"""The party of a caller that has not waited, and would."""
+"""Begins the party of a caller that has not waited, and would; alone, the party of one that keeps no place yet."""
 NEWCOMERS_MAX: Final = 2
 """Turns of callers that have not waited, in a row, while another process waits."""
 WAITERS_MAX: Final = 15

@@ -14,6 +14,7 @@ from segmented.protocol.acknowledging import awaited, replicas_wait
 from segmented.protocol.lock.operations import (
     LEFT_MS,
     LINE_TTL_MS,
+    NEWCOMER,
     NEWCOMERS_MAX,
     PASSED_MS,
     WAITERS_MAX,
@@ -63,6 +64,11 @@ def _with_line(name: str, *, is_key: bool) -> tuple[str, ...]:
     return (*_listed(name, is_key=is_key), (named_lock_keys(name) if is_key else lock_keys(name)).line)
 
 
+def asked_of(party: str) -> str:
+    """Return how a caller asks, as the scripts take it (`shared/line.lua`)."""
+    return f"{LINE} {party}" if party not in {"", NEWCOMER} else party
+
+
 def _encode_acquire(operation: AcquireLock) -> Call:
     lease_ms = operation.ttl_ms + operation.delay_ms
     arguments = (
@@ -70,7 +76,7 @@ def _encode_acquire(operation: AcquireLock) -> Call:
         lease_ms,
         operation.delay_ms,
         FENCE_IDLE_MS + lease_ms,
-        f"{LINE} {operation.party}",
+        asked_of(operation.party),
     )
     return Call(load_script("acquire_lock"), _with_line(operation.name, is_key=operation.is_key), arguments)
 

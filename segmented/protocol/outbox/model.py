@@ -211,7 +211,7 @@ class OutboxModel(OutboxUpkeep):
             if holder_id == envelope.asked.holder_id and until_ms > self._now_ms():
                 envelope.segment, envelope.fencing_token, envelope.is_earlier = segment, token, True
                 return segment
-            envelope.segment = self._free_segment(pool)
+            envelope.segment = next(iter(self._free_segments(pool)), None)
             if envelope.segment is not None:
                 envelope.fencing_token = self.next_fence(pool, envelope.asked.above)
                 lapses_at = self._now_ms() + envelope.asked.ttl_ms

@@ -5,16 +5,19 @@
 -- ARGV     1 order_id   2 quantity   3 customer_id ("" for none)   4 partial ("1": take what is left)
 --          5 holder_id   6 ttl_ms   7 hold_ms   8 keep_refusal ("1": store "refused" as the order's final state)
 --          9 above (a token that a resource has accepted: the new one is higher)
+--          10 asked (shared/line.lua): "<bounds> <party>" of a process that waits, with "*" before the party if it has not
+--          waited yet; "" of a caller that will not wait; absent for one that has not waited and keeps no place
 -- answers  {"missing"}    the pool is not open
 --          {line}         as reserve.lua has them: mismatch, settled, closed, nobody, limit, sold_out, busy, drifted
 --          {"sold_out", available, reserved, sequence, epoch}   refused before, and kept
---          {"busy", sequence, free_in_ms}   no segment is free
+--          {"busy", sequence, free_in_ms, ahead}   no segment is free, or only for the processes ahead in the line
 --          {"in_hand", sequence, free_in_ms}   another holder's lease on this order is alive
 --          {"granted", epoch, segment, quantity, parts, fence, sequence, free_in_ms, replay}
 local id, quantity, customer, is_partial, holder_id =
   ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] == '1', ARGV[5]
 local ttl_ms, hold_ms, keeps_refusal = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1'
 local above = tonumber(ARGV[9])
+local line = segment_line(ARGV[10] or '*')
 local hold_until = digits(now_ms + hold_ms)
 local pool = read_pool()
 if not pool then
@@ -22,8 +25,10 @@ if not pool then
 end
 
 local function granted(record, is_replay)
+  local next_ms = free_in_ms()
+  tell_following(line, math.max(0, tonumber(next_ms)))
   return { 'granted', pool.epoch, digits(record.segment), digits(record.quantity), record.parts, record.fence,
-    digits(record.sequence), free_in_ms(), is_replay and '1' or '0' }
+    digits(record.sequence), next_ms, is_replay and '1' or '0' }
 end
 
 -- 1. a known order
@@ -81,23 +86,27 @@ else
     redis.call('HSET', ORDERS, id, packed(record))
     leave_outbox({ id })
     write_pool(pool)
+    pass_turn(line, pool.line, now_us)
     return { refusal_line(pool, refused) }
   end
   if refused then
     if due_so_far > 0 then
       write_pool(pool)
     end
+    if refused ~= 'busy' then
+      pass_turn(line, pool.line, now_us)
+    end
     return { refusal_line(pool, refused) }
   end
 end
 
 -- 3. a free segment
-local segment = take_free_segment(pool, holder_id, ARGV[6])
+local segment, busy_ms, ahead = take_segment_in_turn(pool, line, holder_id, ARGV[6])
 if not segment then
   if due_so_far > 0 then
     write_pool(pool)
   end
-  return { 'busy', digits(pool.sequence), free_in_ms() }
+  return { 'busy', digits(pool.sequence), busy_ms, ahead }
 end
 
 -- 4. units, from this segment first
@@ -114,6 +123,7 @@ else
     if due_so_far > 0 then
       write_pool(pool)
     end
+    tell_following(line, 0)
     return { 'drifted' }
   end
   if parts == '' and first ~= segment then

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, OrderMismatch, SegmentedError
+from segmented.keys import shard_keys
 from segmented.models import (
     Busy,
     Closed,
@@ -23,6 +24,7 @@ from segmented.models import (
 )
 from segmented.models.submitted import SUBMITTED_UNTIL_MS
 from segmented.protocol.audit.model import PoolAudits
+from segmented.protocol.lock.line_model import LineModel
 from segmented.protocol.pool.model_deciding import PoolDeciding
 from segmented.protocol.pool.model_records import (
     ORDER_WORK,
@@ -171,14 +173,16 @@ class PoolModel(PoolDeciding):
             if isinstance(allowed, SegmentedError):
                 raise allowed
             if isinstance(allowed, SoldOut) and operation.keep_refusal:
-                return self._keep_refusal(pool, order, allowed)
+                allowed = self._keep_refusal(pool, order, allowed)
+            if not isinstance(allowed, (int, Busy)):
+                self._line(pool).pass_turn(operation.party, self._clock.now())
             if not isinstance(allowed, int):
                 return allowed
             quantity = allowed
         # 3. a free segment
-        segment = self._free_segment(pool)
-        if segment is None:
-            return Busy(order.order_id, pool.sequence, self._free_in_ms(pool))
+        segment = self._segment_in_turn(pool, operation)
+        if isinstance(segment, Busy):
+            return segment
         # 4. units, from this segment first
         now_ms = self._now_ms()
         pool.locks[segment] = (operation.holder_id, now_ms + operation.ttl_ms)
@@ -196,6 +200,7 @@ class PoolModel(PoolDeciding):
         sequence = self.append(pool, "reserved" if record is None else "granted", [entry_of(leased)])
         leased = replace(leased, sequence=sequence)
         pool.orders[order.order_id] = leased
+        self._line(pool).tell_following(self._free_in_ms(pool))
         return self._granted(pool, leased, replay=record is not None)
 
     def renew(self, operation: op.RenewGrant) -> Renewed | Lost:
@@ -298,10 +303,28 @@ class PoolModel(PoolDeciding):
         pool.note_free_at(record.segment, lapses_at)
         self._hold(pool, record, hold_ms)
 
-    def _free_segment(self, pool: ModelPool) -> int | None:
+    def _free_segments(self, pool: ModelPool) -> list[int]:
         now_ms = self._now_ms()
         free = [segment for segment in pool.free if segment not in pool.locks or pool.locks[segment][1] <= now_ms]
-        return min(free, key=lambda segment: (pool.free[segment], str(segment)), default=None)
+        return sorted(free, key=lambda segment: (pool.free[segment], str(segment)))
+
+    def _segment_in_turn(self, pool: ModelPool, operation: op.Grant) -> int | Busy:
+        """Return a free segment, if it is the caller's turn."""
+        line, now, party = self._line(pool), self._clock.now(), operation.party
+        free_in_ms, ahead = self._free_in_ms(pool), 0
+        free = self._free_segments(pool)
+        left_ms = line.left_to_first(party, now, count=pool.segment_count, free_count=len(free)) if free else None
+        if free and left_ms is None:
+            return free[0]
+        if left_ms is None:
+            ahead = line.keep_place(party, now)
+        else:
+            free_in_ms, ahead = line.wait_behind(party, now, left_ms)
+        return Busy(operation.order.order_id, pool.sequence, free_in_ms, ahead=ahead)
+
+    def _line(self, pool: ModelPool) -> LineModel:
+        pool.line = pool.line or LineModel(shard_keys(pool.sku).freed, self._publish)
+        return pool.line
 
     def _free_in_ms(self, pool: ModelPool) -> int:
         return max(0, min(pool.free.values()) - self._now_ms())

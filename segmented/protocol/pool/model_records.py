@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from segmented.models import EntryKind
     from segmented.models.archives import Archiving
+    from segmented.protocol.lock.line_model import LineModel
 
 AnswerT = TypeVar("AnswerT")
 
@@ -133,6 +134,8 @@ class ModelPool:
     dead: dict[str, tuple[int, int, str, Order | None]] = field(default_factory=dict)
     """Dead order -> how often it was begun, when and why it became dead, and its request if it was queued."""
     swept_under: int = 0
+    line: LineModel | None = None
+    """The processes that wait for a segment, once one did."""
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:

@@ -97,7 +97,11 @@ class ReserveMany(Operation[tuple[Taken | SegmentedError, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class Grant(Operation[Granted | Refusal]):
-    """Take units and the lock of a free segment in one step; `hold_ms` >= `ttl_ms`."""
+    """Take units and the lock of a free segment in one step; `hold_ms` >= `ttl_ms`.
+
+    `party` is as for `AcquireLock`: with it, free segments are left to the processes of the pool's line that have
+    waited longest, one to each.
+    """
 
     sku: str
     order: Order
@@ -110,6 +114,7 @@ class Grant(Operation[Granted | Refusal]):
     """Take the remaining units if fewer are left than requested."""
     above: int = 0
     """A resource has accepted this token: grant a higher one, also for a lease that the holder has."""
+    party: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ from segmented.models import (
     SoldOut,
     Taken,
 )
+from segmented.protocol.lock.operations import NEWCOMER
+from segmented.protocol.lock.wire import asked_of
 from segmented.protocol.pool.wire import STATES, keys_of, kind_of
 from segmented.protocol.wire import Call, Codec, always, load_script, optional_number, text, unsure_if_lost
 
@@ -201,7 +203,8 @@ def _encode_grant(operation: op.Grant) -> Call:
     order = operation.order
     wanted = (order.order_id, order.quantity, order.customer_id or "", "1" if operation.partial else "0")
     lease = (operation.holder_id, operation.ttl_ms, operation.hold_ms, "1" if operation.keep_refusal else "0")
-    return Call(load_script("grant"), keys_of(operation.sku), (*wanted, *lease, operation.above))
+    asked = () if operation.party == NEWCOMER else (asked_of(operation.party),)
+    return Call(load_script("grant"), keys_of(operation.sku), (*wanted, *lease, operation.above, *asked))
 
 
 def _decode_grant(operation: op.Grant, reply: Reply) -> Granted | SoldOut | Busy | Settled | Closed | LimitReached:
@@ -225,8 +228,10 @@ def _decode_grant(operation: op.Grant, reply: Reply) -> Granted | SoldOut | Busy
 def _not_granted(operation: op.Grant, reply: Reply) -> SoldOut | Busy | Settled | Closed | LimitReached:
     order = operation.order
     kind = kind_of(operation.sku, reply, order.order_id)
-    if kind in {"busy", "in_hand"}:
-        return Busy(order.order_id, int(reply[1]), optional_number(reply[2]), is_in_hand=kind == "in_hand")
+    if kind == "busy":
+        return Busy(order.order_id, int(reply[1]), optional_number(reply[2]), ahead=int(reply[3]))
+    if kind == "in_hand":
+        return Busy(order.order_id, int(reply[1]), optional_number(reply[2]), is_in_hand=True)
     if kind == "sold_out":
         available, reserved, sequence, epoch = map(int, reply[1:5])
         return SoldOut(order.order_id, order.quantity, available, reserved, sequence, replay=True, epoch=epoch)

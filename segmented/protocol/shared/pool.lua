@@ -4,7 +4,8 @@
 -- Shared by every pool script: names for KEYS, the pool's numbers, records, the ledger, units, and ending reservations.
 -- KEYS  1 meta (hash)   2 stock (hash: segment -> units)   3 free (zset: segment -> ms at which it is free; a hint)
 --       4 orders (hash: order id -> record)   5 holds (zset: order id -> ms)   6 ledger (stream)
---       7 lock (prefix: <lock>:<segment> is a string with PX that holds the holder id)   8 freed (channel)
+--       7 lock (prefix: <lock>:<segment> is a string with PX that holds the holder id; <lock>:line is the line of the
+--         processes that wait for a segment: shared/line.lua)   8 freed (channel)
 --       9 customers (hash: customer id -> units; only with a limit)   10 changes (hash: change id -> its result)
 --       11 transfers (hash: sent:, away: or received:<shard> -> number and units; only of a shard of several)
 --       12 outbox (zset: id of a submitted, unfinished order -> ms at which it is published again)
@@ -133,7 +134,7 @@ local tombstone -- what an archived pool has left of itself, once read_numbers h
 local function read_numbers()
   local found = redis.call('HMGET', META, 'epoch', 'segment_count', 'gated', 'sequence', 'available', 'reserved',
     'confirmed', 'fence', 'cursor', 'chain', 'customer_limit', 'closed', 'opened', 'restocked', 'withdrawn', 'increases',
-    'frozen', 'layout', 'server', 'profile', 'servers', 'archive')
+    'frozen', 'layout', 'server', 'profile', 'servers', 'archive', 'line')
   check_layout(found[18])
   local increases = found[16] or '0'
   if not found[1] then
@@ -151,7 +152,8 @@ local function read_numbers()
     customer_limit = tonumber(found[11]), is_closed = found[12] == '1', opened = tonumber(found[13]),
     restocked = tonumber(found[14]), withdrawn = tonumber(found[15]),
     increases = string.match(increases, '^%d+$') and #increases < 16 and tonumber(increases) or nil,
-    server = found[19], profile = found[20], servers = found[21] or '', archive = found[22] }
+    server = found[19], profile = found[20], servers = found[21] or '', archive = found[22],
+    line = found[23] }
   pool.frozen = found[17] and frozen_at(pool, found[17])
   if pool.customer_limit > 0 then
     redis.call('HLEN', CUSTOMERS)

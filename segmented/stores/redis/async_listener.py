@@ -58,6 +58,10 @@ class AsyncRedisWakeups(AsyncioWakeups):
         self._heard_at = self._pinged_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
+    def is_heard(self, channel: str) -> bool:
+        """Return whether the server has confirmed the subscription to the channel."""
+        return channel in self._confirmed
+
     async def listen(self, channel: str, deadline: float) -> None:
         """Return once the server has confirmed the subscription."""
         self._used_at[channel] = self._clock.now()

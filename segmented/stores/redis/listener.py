@@ -62,6 +62,10 @@ class RedisWakeups(ThreadWakeups):
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
 
+    def is_heard(self, channel: str) -> bool:
+        """Return whether the server has confirmed the subscription to the channel."""
+        return channel in self._confirmed
+
     def listen(self, channel: str, deadline: float) -> None:
         """Return once the server has confirmed the subscription."""
         with self._state:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import MemoryStore, RedisStore
+from segmented import Lock, MemoryStore, RedisStore
 from segmented.clock import ManualClock
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Released
-from segmented.plans.line import AHEAD_SECONDS, Line
+from segmented.plans.line import AHEAD_SECONDS, Line, Place
 from segmented.protocol import AcquireLock, ReleaseLock
 from segmented.protocol.lock.operations import LEFT_MS, LINE_TTL_MS, NEWCOMER, NEWCOMERS_MAX, WAITERS_MAX
+from tests.contract.parking import has_come_to_rest, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,6 +150,86 @@ def test_a_release_wakes_only_the_first_and_its_turn_wakes_a_process_behind() ->
     assert line.next_step(place, clock.now(), clock.now() + 100) == clock.now() + 2 * AHEAD_SECONDS
     line.hear(clock.now(), "turn:me")
     assert line.next_step(place, clock.now(), clock.now() + 100) is True
+
+
+def parked_after_an_attempt(said: list[str], ahead: int) -> tuple[ManualClock, Line, Place]:
+    """Return a place whose first attempt found so many ahead, and that heard these messages meanwhile."""
+    clock = ManualClock()
+    line = Line("freed", "me")
+    place = line.join(lambda: None)
+    for one in said:
+        line.hear(clock.now(), one)
+    place.ahead = ahead
+    line.park(place, clock.now() + 60)
+    return clock, line, place
+
+
+@pytest.mark.parametrize(
+    ("said", "ahead", "after"),
+    [
+        ("a holder", 2, 2 * AHEAD_SECONDS),  # those ahead are to take it
+        ("a holder", 0, 0),
+        ("turn:me", 2, 0),
+        ("turn:another", 2, 60),
+        ("frozen", 2, 0),
+    ],
+)
+def test_of_the_messages_during_an_attempt_a_release_is_left_to_the_processes_that_it_found_ahead(
+    said: str, ahead: int, after: float
+) -> None:
+    clock, line, place = parked_after_an_attempt([said], ahead)
+    step = line.next_step(place, clock.now(), clock.now() + 100)
+    assert step == clock.now() + after if after else step is True
+
+
+def test_a_process_that_became_the_first_during_its_attempt_wakes_at_the_next_release() -> None:
+    clock, line, place = parked_after_an_attempt(["first:me 30000"], 1)
+    assert line.next_step(place, clock.now(), clock.now() + 100) == clock.now() + 30
+    line.hear(clock.now(), "a holder")
+    assert line.next_step(place, clock.now(), clock.now() + 100) is True
+
+
+def test_a_message_about_the_pool_wakes_a_process_behind() -> None:
+    clock, line, place = parked_after_an_attempt([], 3)
+    line.hear(clock.now(), "thawed")
+    assert line.next_step(place, clock.now(), clock.now() + 100) is True
+
+
+@pytest.mark.parametrize(("party", "turns"), [(NEWCOMER + "other", NEWCOMERS_MAX)])
+def test_a_process_that_has_not_waited_has_the_turns_of_a_newcomer_and_then_a_place(
+    store: RedisStore | MemoryStore, monkeypatch: pytest.MonkeyPatch, party: str, turns: int
+) -> None:
+    monkeypatch.setattr("segmented.protocol.lock.wire.LINE", f"{NEWCOMERS_MAX} {WAITERS_MAX} 60000 60000 {LINE_TTL_MS}")
+    monkeypatch.setattr("segmented.protocol.lock.line_model.PASSED_MS", 60_000)
+    monkeypatch.setattr("segmented.protocol.lock.line_model.LEFT_MS", 60_000)
+    door = Door(store)
+    door.ask("holder")
+    door.ask("first", "first")
+    door.release("holder")
+    assert [door.takes(party) for _ in range(turns)] == [True] * turns
+    refused = door.ask("late", party)
+    assert isinstance(refused, Held)
+    assert refused.ahead == 1
+
+
+def attempts(store: RedisStore) -> int:
+    found: Any = store.client.info("commandstats")
+    return int(found["cmdstat_evalsha"]["calls"])
+
+
+def test_a_process_that_hears_of_releases_already_asks_once_before_it_sleeps(valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(valkey.url) as holding, RedisStore.from_url(valkey.url) as waiting:
+        needed: list[int] = []
+        for _ in range(2):
+            held = Lock(holding, "door", ttl=60).acquire(timeout=5)
+            before = attempts(holding)
+            waiter = threading.Thread(target=lambda: Lock(waiting, "door", ttl=60).acquire(timeout=30).release())
+            waiter.start()
+            wait_until(lambda: has_come_to_rest(waiting, 1))
+            needed.append(attempts(holding) - before)
+            held.release()
+            waiter.join(10)
+    assert needed == [2, 1]
 
 
 def test_a_process_that_is_the_first_now_wakes_at_the_next_release_or_the_end_of_the_lease() -> None:
