@@ -38,7 +38,6 @@ class RunState(LeaseState):
 
     claim: RunClaim
     is_replay = False
-    _is_released_when_dropped = False  # its effects are unknown, so the key's own rule for a lapse decides
     fencing_token: int
     """Return the fencing token. It grows with every run of the key; pass it to the systems that the body writes to."""
     _form: OutcomeForm

@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from segmented.errors import SegmentedError
-from segmented.locks.dropped import AsyncReleasedWhenDropped, ReleasedWhenDropped
+from segmented.locks.dropped import LapsesWhenDropped
 from segmented.locks.durations import milliseconds
 from segmented.locks.keeper import async_keeper, thread_keeper
 from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, ListsWhatHoldersNeed
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import AsyncStore, Store
 
 
-class HeldLease(EndsWithItsBlock, ListsWhatHoldersNeed, ReleasedWhenDropped, LeaseState):
+class HeldLease(EndsWithItsBlock, ListsWhatHoldersNeed, LapsesWhenDropped, LeaseState):
     """A held lock, for threads. A `with` statement releases it."""
 
     def __init__(self, store: Store, claim: LeaseClaim, renewal: Renewal, acquired: Acquired, asked_at: float) -> None:
@@ -95,7 +95,7 @@ class HeldLease(EndsWithItsBlock, ListsWhatHoldersNeed, ReleasedWhenDropped, Lea
         thread_keeper(self._store).watch(self, self._store)
 
 
-class AsyncHeldLease(EndsWithItsAsyncBlock, ListsWhatHoldersNeed, AsyncReleasedWhenDropped, LeaseState):
+class AsyncHeldLease(EndsWithItsAsyncBlock, ListsWhatHoldersNeed, LapsesWhenDropped, LeaseState):
     """A held lock, for asyncio; otherwise as `HeldLease`."""
 
     _is_awaited = True
@@ -105,7 +105,6 @@ class AsyncHeldLease(EndsWithItsAsyncBlock, ListsWhatHoldersNeed, AsyncReleasedW
     ) -> None:
         """Create the lease of a claim that `store` granted, asked for at `asked_at`."""
         self._store = store
-        self._loop = asyncio.get_running_loop()
         super().__init__(claim, acquired, asked_at, store.clock)
         self._lost: asyncio.Event | None = None
         self._is_watched = False

@@ -72,7 +72,6 @@ class LeaseState(Hinted, StaysInItsProcess):
     _hints = LEASE_HINTS
     has_ended = True
     """Whether the lease was released; until it is complete, there is nothing to release."""
-    _is_released_when_dropped = True
 
     def __init__(self, claim: LeaseClaim, acquired: Acquired, asked_at: float, clock: Clock) -> None:
         """Create the state of a granted claim, trusted from `asked_at` on `clock`."""
@@ -259,18 +258,14 @@ class LeaseState(Hinted, StaysInItsProcess):
     def note_dropped(self) -> bool:
         """Stop renewals: the handle is gone. Return whether it still held the lease.
 
-        A keeper then owes the release, unless the lease ends on its own. Runs in a finalizer: it calls no callback.
+        The lease ends on its own. Runs in a finalizer: it calls no callback.
         """
         if self.has_ended or self._is_handed_on or not self._is_in_its_process():
             return False
-        now = self._clock.now()
-        if self._is_lost or now >= self.trusted_until:
+        if self._is_lost or self._clock.now() >= self.trusted_until:
             return False
         self._on_lost = []
         self._renew_at, self._renew_until = inf, -inf
-        if self._is_released_when_dropped:
-            self._releases_asked += 1
-            self._release_at = now
         return True
 
     def _may_be_our_own(self, answer: Lost) -> bool:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from segmented.errors import LeaseLost, PartlyReleased, SegmentedError
-from segmented.locks.dropped import AsyncReleasedWhenDropped, ReleasedWhenDropped
+from segmented.locks.dropped import LapsesWhenDropped
 from segmented.locks.durations import milliseconds
 from segmented.locks.keeper import async_keeper, thread_keeper
 from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
@@ -173,7 +173,7 @@ class MultiLeaseState(StaysInItsProcess):
         return f"<{type(self).__name__} {self.name!r} {state}>"
 
 
-class MultiLease(EndsWithItsBlock, MultiLeaseState, ReleasedWhenDropped):
+class MultiLease(EndsWithItsBlock, MultiLeaseState, LapsesWhenDropped):
     """Several names held together, for threads. A `with` statement releases them all.
 
     The lease is lost as soon as one of the names is.
@@ -234,7 +234,7 @@ class MultiLease(EndsWithItsBlock, MultiLeaseState, ReleasedWhenDropped):
             thread_keeper(self._store).watch(part, self._store)
 
 
-class AsyncMultiLease(EndsWithItsAsyncBlock, MultiLeaseState, AsyncReleasedWhenDropped):
+class AsyncMultiLease(EndsWithItsAsyncBlock, MultiLeaseState, LapsesWhenDropped):
     """Several names held together, for asyncio; otherwise as `MultiLease`."""
 
     def __init__(
@@ -242,7 +242,6 @@ class AsyncMultiLease(EndsWithItsAsyncBlock, MultiLeaseState, AsyncReleasedWhenD
     ) -> None:
         """Create the lease of claims that `store` granted."""
         self._store = store
-        self._loop = asyncio.get_running_loop()
         super().__init__(claims, found, renewal, store.clock)
         self._lost: asyncio.Event | None = None
         self._is_watched = False

@@ -13,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING, cast
 
 from segmented.errors import LeaseLost, StoreUnavailable
-from segmented.locks.dropped import Dropped, WarnsWhenDropped, unreleased
+from segmented.locks.dropped import WarnsWhenDropped, unreleased
 from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.locks.zookeeper_plan import release_plan
 from segmented.plans import run_async, run_sync
@@ -153,15 +153,11 @@ class ZooKeeperLeaseState(StaysInItsProcess, WarnsWhenDropped, Held):
         self.has_ended = True
         self._session.caretaker.let_go(self)
 
-    def _note_dropped(self) -> Dropped | None:
+    def _note_dropped(self) -> str | None:
         if self.is_over() or self._is_gone or self._session.is_closed or not self._is_in_its_process():
             return None
         self._on_lost = []
-        return Dropped(unreleased(self.name), self._leave)
-
-    def _leave(self) -> None:
-        self._end()
-        self._session.abandon(self._claim.parent, self.holder_id)
+        return unreleased(self.name)
 
     def _note_release(self, *, is_released: bool) -> None:
         self._end()

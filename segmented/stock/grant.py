@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from segmented.errors import LeaseLost, NotGranted
-from segmented.locks.dropped import Dropped, WarnsWhenDropped
+from segmented.locks.dropped import WarnsWhenDropped
 from segmented.locks.lease_state import trusted_until
 from segmented.models import Granted, Lost, Refusal, Renewed
 
@@ -67,14 +67,13 @@ class GrantState(WarnsWhenDropped):
             name = f"segment {self.segment}"
             raise LeaseLost(name, self.answer.holder_id)
 
-    def _note_dropped(self) -> Dropped | None:
+    def _note_dropped(self) -> str | None:
         if not self.is_trusted or self._is_handed_on or os.getpid() != self._process_id:
             return None
-        message = (
+        return (
             f"grant of order {self.order_id!r} was dropped: its {self.quantity} units stay reserved until its hold "
             "ends; confirm or cancel it, or use it in a with statement"
         )
-        return Dropped(message)
 
     def _note_renewal(self, answer: Renewed | Lost, asked_at: float) -> None:
         if isinstance(answer, Lost):

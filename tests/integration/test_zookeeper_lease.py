@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import pickle
@@ -210,7 +211,7 @@ def test_what_was_not_needed_is_forgotten_by_this_process(
 
 
 @pytest.mark.usefixtures("watched_drops")
-def test_a_lease_that_is_dropped_warns_and_its_node_is_deleted(
+def test_a_lease_that_is_dropped_warns_and_its_node_stays_until_the_session_ends(
     kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide
 ) -> None:
     name = new_name()
@@ -218,9 +219,8 @@ def test_a_lease_that_is_dropped_warns_and_its_node_is_deleted(
 
     def drop() -> None:
         lock.acquire(timeout=5)
-        wait_until(lambda: line(kazoo_client, name) == [])  # in asyncio the handle may go a moment later
+        gc.collect()  # in asyncio the handle may go a moment later
 
     with pytest.warns(ResourceWarning, match=f"^lease on {name!r} was dropped without a release: release it"):
         drop()
-    with lock.acquire(timeout=5):
-        assert len(line(kazoo_client, name)) == 1
+    assert len(line(kazoo_client, name)) == 1

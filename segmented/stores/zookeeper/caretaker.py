@@ -2,7 +2,7 @@
 
 One thread per client, for any number of leases. It ends when it had nothing to do for a while. It never waits for an
 answer: kazoo calls back. It never holds the session's lock while it calls kazoo or a lease. It holds leases weakly, so
-that the node of a lease that its program has dropped is deleted.
+that it does not watch over one that its program has dropped.
 """
 
 from __future__ import annotations
