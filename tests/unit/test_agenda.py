@@ -38,11 +38,13 @@ def test_of_twelve_hundred_that_are_due_five_hundred_are_taken_at_a_time() -> No
 def test_a_lease_that_was_dropped_is_not_due_and_one_that_owes_its_release_is_held_until_then() -> None:
     agenda, clock = Agenda(), ManualClock()
     kept, owing, dropped = noted(agenda, clock, 3)
-    owing.note_dropped()
+    owing.note_release_asked()
+    owing.owe_release()
     assert agenda.add(owing)
     del owing, dropped
+    clock.advance(0.5)
     assert [lease.name for lease in agenda.take_due(clock.now())] == ["door-1"]
-    clock.advance(1.0)
+    clock.advance(0.5)
     assert agenda.take_due(clock.now()) == [kept]
     assert len(agenda) == 0
 
