@@ -38,6 +38,8 @@ CONNECTIONS_MAX: Final = 100
 """Enough for a thousand tasks, each of which uses a connection for one round trip."""
 OTHER_CONNECTIONS: Final = 8
 """Connections for the listener and for direct users of the store's client."""
+NO_CLUSTER: Final = "Cluster mode is not enabled"
+"""What redis-py says of a server that is not a node of a cluster."""
 SENTINEL_REFUSED: Final = "a Sentinel refused its password"
 AWAY: Final = (RedisConnectionError, RedisTimeoutError, ClusterDownError, TryAgainError, OSError)
 TRIES: Final = 2
@@ -137,7 +139,7 @@ def _is_away(error: Exception, message: str) -> bool:
         inner = cause.__cause__
         cause = inner if isinstance(inner, RedisError | OSError) else cause  # wrapped by clients of several servers
     if isinstance(cause, RedisClusterException):
-        return True  # no node was reached
+        return NO_CLUSTER not in str(cause)  # otherwise no node was reached
     is_refusal = isinstance(cause, AuthenticationError) or SENTINEL_REFUSED in message
     return isinstance(cause, AWAY) and not is_refusal
 
