@@ -34,7 +34,7 @@ from segmented.plans.waiting import UNDO_SECONDS
 from segmented.protocol.lock.operations import NEWCOMER
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
     from contextlib import AbstractAsyncContextManager
     from types import CoroutineType, TracebackType
 
@@ -118,6 +118,8 @@ class Handle(Hinted):
     """The name, time to live and renewal of a lock."""
 
     _hints = LOCK_HINTS
+    _on_lost: Callable[[], None] | None = None
+    """Called once for each lease that is lost."""
 
     def __init__(self, name: str, *, ttl: float, renew: bool, renew_max: float) -> None:
         """Check the arguments. Raises InvalidInput."""
@@ -165,7 +167,10 @@ class SyncHandle(Entered[LeaseT], Handle, ABC, Generic[LeaseT]):
     def acquire(self, timeout: float | None = DEFAULT_WAIT) -> LeaseT:
         """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease. Raises AcquireTimeout."""
         claim = self._claim()
-        return self._lease(claim, run_sync(acquire_plan(claim, checked_timeout(timeout)), self._store))
+        lease = self._lease(claim, run_sync(acquire_plan(claim, checked_timeout(timeout)), self._store))
+        if self._on_lost is not None:
+            lease.on_lost(self._on_lost)
+        return lease
 
     def try_acquire(self) -> LeaseT | None:
         """Return the lease if the lock is free now, otherwise None."""
@@ -221,7 +226,10 @@ class AsyncHandle(AsyncEntered[AsyncLeaseT], Handle, ABC, Generic[AsyncLeaseT]):
 
     async def _acquired(self, timeout: float | None) -> AsyncLeaseT:
         claim = self._claim()
-        return self._lease(claim, await run_async(acquire_plan(claim, timeout), self._store))
+        lease = self._lease(claim, await run_async(acquire_plan(claim, timeout), self._store))
+        if self._on_lost is not None:
+            lease.on_lost(self._on_lost)
+        return lease
 
 
 class Acquires(Protocol[EnteredT_co]):

@@ -31,7 +31,6 @@ from segmented.protocol import AcquireLock, AdoptLock, ReleaseLock, RenewLock, S
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented.locks.handle import Found
     from segmented.plans.drivers import AsyncStore, Store
 
 REPLICAS_MAX: Final = 100
@@ -155,12 +154,6 @@ class Lock(FencedHandle):
         lease = Lease(self._store, claim, UNRENEWED, *found)
         lease.ttl_ms = self.ttl_ms
         lease.look_after(self._renewal)
-        return self._heard(lease)
-
-    def _lease(self, claim: Claim, found: Found) -> Lease:
-        return self._heard(super()._lease(claim, found))
-
-    def _heard(self, lease: Lease) -> Lease:
         if self._on_lost is not None:
             lease.on_lost(self._on_lost)
         return lease
@@ -203,12 +196,6 @@ class AsyncLock(AsyncFencedHandle):
         lease = AsyncLease(self._store, claim, UNRENEWED, *found)
         lease.ttl_ms = self.ttl_ms
         lease.look_after(self._renewal)
-        return self._heard(lease)
-
-    def _lease(self, claim: Claim, found: Found) -> AsyncLease:
-        return self._heard(super()._lease(claim, found))
-
-    def _heard(self, lease: AsyncLease) -> AsyncLease:
         if self._on_lost is not None:
             lease.on_lost(self._on_lost)
         return lease

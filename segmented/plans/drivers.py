@@ -25,11 +25,8 @@ OutcomeT = TypeVar("OutcomeT")
 class Wakeups(Protocol):
     """The waiting queues of one process and their wake-ups, for threads."""
 
-    def is_waited_for(self, channel: str) -> bool:
-        """Return whether the channel's queue has waiters."""
-
-    def is_heard(self, channel: str) -> bool:
-        """Return whether messages of the channel are known to reach this process already."""
+    def is_waited_for(self, channel: str, *, or_heard: bool = False) -> bool:
+        """Return whether the channel's queue has waiters, or with `or_heard` its messages reach this process."""
 
     def join(self, channel: str) -> Place:
         """Join the channel's queue at its end."""
@@ -47,11 +44,8 @@ class Wakeups(Protocol):
 class AsyncWakeups(Protocol):
     """The waiting queues of one event loop and their wake-ups."""
 
-    def is_waited_for(self, channel: str) -> bool:
-        """Return whether the channel's queue has waiters."""
-
-    def is_heard(self, channel: str) -> bool:
-        """Return whether messages of the channel are known to reach this process already."""
+    def is_waited_for(self, channel: str, *, or_heard: bool = False) -> bool:
+        """Return whether the channel's queue has waiters, or with `or_heard` its messages reach this process."""
 
     def join(self, channel: str) -> Place:
         """Join the channel's queue at its end."""
@@ -152,10 +146,8 @@ def _perform(effect: Effect[Any], store: Store) -> Any:  # noqa: ANN401  # the a
 def _begin(effect: Try[Any], store: Store | AsyncStore) -> float | None:
     """Note the time of a first attempt, and return its deadline; None if it is to be made from the channel's queue."""
     effect.asked_at = store.clock.now()
-    if effect.timeout != 0:
-        wakeups, channel = store.wakeups, effect.channel
-        if wakeups.is_waited_for(channel) or (effect.joins_if_heard and wakeups.is_heard(channel)):
-            return None
+    if effect.timeout != 0 and store.wakeups.is_waited_for(effect.channel, or_heard=effect.joins_if_heard):
+        return None
     return attempt_deadline(effect)
 
 

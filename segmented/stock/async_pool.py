@@ -126,9 +126,8 @@ class AsyncPool(AsyncPoolBooks):
         fair: bool = False,
     ) -> Granting[AsyncGrant]:
         """Return an awaitable for the answer; or use `async with pool.grant(order) as grant`. See `Pool.grant`."""
-        order = as_order(order, quantity, customer_id)
         operation = self._settings.grant(
-            order, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
+            order, quantity, customer_id, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
         )
         seconds = checked_timeout(timeout)
         return Granting(lambda: self._granted(operation, seconds, fair=fair))
@@ -142,7 +141,7 @@ class AsyncPool(AsyncPoolBooks):
         can be used again then. The order is kept if another call for it is under way in this pool or was granted it.
         The pool does not see a repeat that another process makes in that short time.
         """
-        found, mark = self._settings.reserve(as_order(order, quantity, customer_id), partial=partial).order, self._mark
+        found, mark = self._settings.reserve(order, quantity, customer_id, partial=partial).order, self._mark
         if not mark.seconds:
             return await self._verified(lambda: self._calls.reserve(found, partial=partial))
         refused = mark.refusal(found, partial=partial)

@@ -139,11 +139,10 @@ class Pool(PoolBooks):
         order of arrival across processes, at the cost of two more round trips. Raises OrderMismatch when the id exists
         with other content. With a gate, an order that its database has decided gets that answer and no units.
         """
-        order = as_order(order, quantity, customer_id)
         operation = self._settings.grant(
-            order, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
+            order, quantity, customer_id, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
         )
-        seconds = checked_timeout(timeout)
+        seconds, wanted = checked_timeout(timeout), operation.order
 
         made: list[Grant] = []
 
@@ -158,14 +157,14 @@ class Pool(PoolBooks):
         if self.gate is None:
             return ask()
         try:
-            answer = self.gate.grant_order(self.plain, order, ask, asked=order.quantity if partial else None)
+            answer = self.gate.grant_order(self.plain, wanted, ask, asked=wanted.quantity if partial else None)
         except BaseException:  # the order keeps its units, and a repeat continues; nobody has the segment
             for grant in made:
                 grant.handed_on()
             with suppress(SegmentedError):
-                self.store.execute(op.ReleaseGrant(self.sku, order.order_id, operation.holder_id))
+                self.store.execute(op.ReleaseGrant(self.sku, wanted.order_id, operation.holder_id))
             raise
-        return answer.decided_by(self.gate, order) if isinstance(answer, Grant) else answer
+        return answer.decided_by(self.gate, wanted) if isinstance(answer, Grant) else answer
 
     def _verified(self, plan: Callable[[], Plan[AnswerT]]) -> AnswerT:
         if self.gate is None:
@@ -176,7 +175,7 @@ class Pool(PoolBooks):
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
     ) -> Taken:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left."""
-        operation = self._settings.reserve(as_order(order, quantity, customer_id), partial=partial)
+        operation = self._settings.reserve(order, quantity, customer_id, partial=partial)
         return self._verified(lambda: reserve_marked(self._mark, operation))
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:

@@ -119,8 +119,19 @@ class PoolSettings:
     def _check_number(self, value: int, what: str, least: int, most: int) -> None:
         _check_number_of(self.sku, value, what, least, most)
 
-    def grant(self, wanted: Order, *, holder_id: str | None, keep_refusal: bool, partial: bool, fair: bool) -> op.Grant:
+    def grant(  # the arguments of `Pool.grant`
+        self,
+        order: Order | str,
+        quantity: int = 1,
+        customer_id: str | None = None,
+        *,
+        holder_id: str | None,
+        keep_refusal: bool,
+        partial: bool,
+        fair: bool,
+    ) -> op.Grant:
         """Build a grant of units and a segment; a caller's holder id counts for this order only, and is reusable."""
+        wanted = as_order(order, quantity, customer_id)
         checked_flag(fair, "fair")
         checked_flag(keep_refusal, "keep_refusal")
         checked_flag(partial, "partial")
@@ -131,9 +142,13 @@ class PoolSettings:
             own = f"{holder_id}/{wanted.order_id}"
         return op.Grant(self.sku, wanted, own, self.ttl_ms, self.hold_ms, keep_refusal, partial, self.above)
 
-    def reserve(self, order: Order, *, partial: bool) -> op.Reserve:
+    def reserve(
+        self, order: Order | str, quantity: int = 1, customer_id: str | None = None, *, partial: bool
+    ) -> op.Reserve:
         """Build a reservation of units."""
-        return op.Reserve(self.sku, order, self.hold_ms, checked_flag(partial, "partial"))
+        return op.Reserve(
+            self.sku, as_order(order, quantity, customer_id), self.hold_ms, checked_flag(partial, "partial")
+        )
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool) -> op.ReserveMany:
         """Check that all items are orders, before any is reserved."""

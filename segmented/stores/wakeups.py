@@ -60,19 +60,16 @@ class ThreadWakeups(OwnReleases):
         self._party = token_hex(8)
         self._guard = threading.RLock()
         self._lines: dict[str, Line] = {}
+        self._confirmed: set[str] = set()  # channels whose messages are known to reach this process
 
-    def is_waited_for(self, channel: str) -> bool:
-        """Return whether the channel's line has a waiter."""
+    def is_waited_for(self, channel: str, *, or_heard: bool = False) -> bool:
+        """Return whether the channel's line has a waiter, or with `or_heard` its messages reach this process."""
         self._begin_in_a_fork()
-        return channel in self._lines
+        return channel in self._lines or (or_heard and channel in self._confirmed)
 
     def _begin_in_a_fork(self) -> None:
         if os.getpid() != self._process_id:
             self._start_anew()  # the waiters are in the parent, whose threads may have held the guard
-
-    def is_heard(self, channel: str) -> bool:  # noqa: ARG002  # stores with subscriptions know
-        """Return whether messages of the channel are known to reach this process already."""
-        return False
 
     def join(self, channel: str) -> Place:
         """Join the end of the channel's line."""
@@ -80,7 +77,7 @@ class ThreadWakeups(OwnReleases):
         with self._guard:
             line = self._lines.setdefault(channel, Line(channel, self._party))
             place = line.join(threading.Event().set)
-            place.is_heard = self.is_heard(channel)
+            place.is_heard = channel in self._confirmed
             return place
 
     def listen(self, channel: str, deadline: float) -> None:
@@ -156,20 +153,17 @@ class AsyncioWakeups(OwnReleases):
         self._clock = clock
         self._party = token_hex(8)
         self._lines: dict[str, Line] = {}
+        self._confirmed: set[str] = set()  # channels whose messages are known to reach this process
 
-    def is_waited_for(self, channel: str) -> bool:
-        """Return whether the channel's line has a waiter."""
-        return channel in self._lines
-
-    def is_heard(self, channel: str) -> bool:  # noqa: ARG002  # stores with subscriptions know
-        """Return whether messages of the channel are known to reach this process already."""
-        return False
+    def is_waited_for(self, channel: str, *, or_heard: bool = False) -> bool:
+        """Return whether the channel's line has a waiter, or with `or_heard` its messages reach this process."""
+        return channel in self._lines or (or_heard and channel in self._confirmed)
 
     def join(self, channel: str) -> Place:
         """Join the end of the channel's line."""
         line = self._lines.setdefault(channel, Line(channel, self._party))
         place = line.join(asyncio.Event().set)
-        place.is_heard = self.is_heard(channel)
+        place.is_heard = channel in self._confirmed
         return place
 
     async def listen(self, channel: str, deadline: float) -> None:

@@ -52,10 +52,10 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
             "AsyncPool.note_token AsyncLane.submit AsyncClusterLink.subscription AsyncZooKeeperStore.wake_all"
         ),
         "it changes the lines of one event loop at once, so that no other task comes between": (
-            "AsyncWakeups.is_heard AsyncWakeups.is_waited_for AsyncWakeups.join AsyncWakeups.leave AsyncioWakeups.hand "
-            "AsyncioWakeups.hear AsyncioWakeups.is_heard AsyncioWakeups.is_waited_for AsyncioWakeups.join "
+            "AsyncWakeups.is_waited_for AsyncWakeups.join AsyncWakeups.leave AsyncioWakeups.hand "
+            "AsyncioWakeups.hear AsyncioWakeups.is_waited_for AsyncioWakeups.join "
             "AsyncioWakeups.leave AsyncioWakeups.lets_others AsyncioWakeups.signal AsyncioWakeups.signal_all "
-            "AsyncioWakeups.take_offer AsyncQuorumWakeups.leave AsyncRedisWakeups.is_heard"
+            "AsyncioWakeups.take_offer AsyncQuorumWakeups.leave"
         ),
         "a `with` statement of a plan's driver, which may end where nothing can be awaited": (
             "AsyncZooKeeperStore.__enter__ AsyncZooKeeperStore.__exit__"

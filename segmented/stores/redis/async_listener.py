@@ -51,16 +51,11 @@ class AsyncRedisWakeups(AsyncioWakeups):
         self._own_channel = listener_channel(uuid4().hex)
         self._wanted: dict[str, asyncio.Event] = {}
         self._asked: set[str] = set()
-        self._confirmed: set[str] = set()
         self._missed: set[str] = set()  # channels on which a release may have been missed
         self._used_at: dict[str, float] = {}
         self._next_sweep = clock.now() + LINGER_SECONDS
         self._heard_at = self._pinged_at = 0.0
         self._task: asyncio.Task[None] | None = None
-
-    def is_heard(self, channel: str) -> bool:
-        """Return whether the server has confirmed the subscription to the channel."""
-        return channel in self._confirmed
 
     async def listen(self, channel: str, deadline: float) -> None:
         """Return once the server has confirmed the subscription."""

@@ -54,17 +54,12 @@ class RedisWakeups(ThreadWakeups):
         self._state = threading.Lock()
         self._wanted: dict[str, threading.Event] = {}
         self._asked: set[str] = set()
-        self._confirmed: set[str] = set()
         self._missed: set[str] = set()  # channels on which a release may have been missed
         self._used_at: dict[str, float] = {}
         self._next_sweep = self._clock.now() + LINGER_SECONDS
         self._heard_at = self._pinged_at = 0.0
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
-
-    def is_heard(self, channel: str) -> bool:
-        """Return whether the server has confirmed the subscription to the channel."""
-        return channel in self._confirmed
 
     def listen(self, channel: str, deadline: float) -> None:
         """Return once the server has confirmed the subscription."""
