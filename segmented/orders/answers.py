@@ -157,7 +157,7 @@ class SegmentTotals:
     quota: int
     sold: int
     segments: tuple[SegmentRow, ...]
-    sale_id: str = ""
+    sale_id: str = field(default="", compare=False)
     """Identity of the sale, which its pool has noted; empty if it has none."""
 
     @property

@@ -64,7 +64,7 @@ class AsyncGate:
     async def verified(self, pool: AsyncPool, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
         """Ask the pool; compare it with the database first if its server is another one than before."""
         beside = pool.in_threads()
-        if not is_compared(beside):
+        if not is_compared(beside, self.gate):
             await self._run(compare_once, beside, self.gate)
         try:
             return await ask()

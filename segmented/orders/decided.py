@@ -21,33 +21,26 @@ if TYPE_CHECKING:
     from segmented.stock import Pool
 
 
-def asks_first(pool: Pool, gate: OrderDatabase, epoch: int) -> bool:
+def asks_first(pool: Pool, epoch: int) -> bool:
     """Return whether the database may have decided orders that the pool does not know."""
-    return epoch > 1 or may_have_forgotten(pool, gate)
+    return epoch > 1 or may_have_forgotten(pool)
 
 
 def decided_before(pool: Pool, gate: OrderDatabase, order: Order, epoch: int, *, voided: bool = True) -> Settled | None:
     """Return the database's decision on an order that this pool sold before this `epoch`, or has forgotten."""
-    if not asks_first(pool, gate, epoch):
+    if not asks_first(pool, epoch):
         return None
     row = gate.orders(pool.sku, (order.order_id,)).get(order.order_id)
-    return decided_in(pool, gate, order, row, epoch, asked=order.quantity, voided=voided)
+    return decided_in(pool, order, row, epoch, asked=order.quantity, voided=voided)
 
 
-def decided_in(  # the order, where it is known, and what was asked
-    pool: Pool,
-    gate: OrderDatabase,
-    order: Order,
-    row: OrderRow | None,
-    epoch: int,
-    *,
-    asked: int | None,
-    voided: bool = True,
+def decided_in(
+    pool: Pool, order: Order, row: OrderRow | None, epoch: int, *, asked: int | None, voided: bool = True
 ) -> Settled | None:
     """Return the decision of the order's `row` that a pool of this `epoch` does not know. Raises OrderMismatch."""
     if row is None:
         return None
-    before = decision(row, epoch, voided=voided and may_have_forgotten(pool, gate))
+    before = decision(row, epoch, voided=voided and may_have_forgotten(pool))
     if before is not None:
         check_same(order, row, asked)
     return before
@@ -78,8 +71,8 @@ def end_unknown(
 
     Without `asks` the database is asked only if it may have decided orders that the pool does not know.
     """
-    epoch, forgets = pool.epoch(), may_have_forgotten(pool, gate)
-    if not (asks or asks_first(pool, gate, epoch)):
+    epoch, forgets = pool.epoch(), may_have_forgotten(pool)
+    if not (asks or asks_first(pool, epoch)):
         return {}, frozenset()
     rows = gate.orders(pool.sku, order_ids)
     found = {order_id: decision(row, epoch, voided=forgets) for order_id, row in rows.items()}

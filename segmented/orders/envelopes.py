@@ -318,16 +318,16 @@ class _Envelope:
         begun = list(self.begun.values())
         confirmed = []
         for order, answer in zip(begun, gate.confirm_many([claim_of(sku, order) for order in begun]), strict=True):
-            if isinstance(answer, answers.Confirmed) and not (answer.replay and self._may_be_decided(gate, order)):
+            if isinstance(answer, answers.Confirmed) and not (answer.replay and self._may_be_decided(order)):
                 confirmed.append(order.order.order_id)
                 self._sequence = max(self._sequence, answer.sequence)
             else:
                 self._tell(gate, order, answer)
         return tuple(confirmed)
 
-    def _may_be_decided(self, gate: OrderDatabase, order: BegunOrder) -> bool:
+    def _may_be_decided(self, order: BegunOrder) -> bool:
         """Return whether the database may have sold the order before its units were taken."""
-        return order.epoch > 1 or may_have_forgotten(self._pool, gate)
+        return order.epoch > 1 or may_have_forgotten(self._pool)
 
     def _tell(self, gate: OrderDatabase, order: BegunOrder, answer: answers.ConfirmAnswer | SegmentedError) -> None:
         order_id = order.order.order_id

@@ -26,7 +26,7 @@ from segmented.clock import WallClock
 from segmented.errors import InvalidInput
 from segmented.ledger_lines import parse_record
 from segmented.orders.tables import CONFIRMED
-from segmented.orders.verifying import check_sale, own_totals, when_verified
+from segmented.orders.verifying import own_totals, when_verified
 from segmented.protocol.forgetting.wire import cannot_forget
 
 if TYPE_CHECKING:
@@ -119,18 +119,12 @@ def forget(
     return ForgetReport(pool.sku, orders, units, left, up_to, begun.wait_ms / 1_000, **reasons)
 
 
-def may_have_forgotten(pool: Pool, gate: OrderDatabase) -> bool:
-    """Return whether the pool may have dropped orders, so that the database must be asked about unknown ones.
-
-    The first call for a pool also compares its sale with the database's. Raises AnotherDatabase.
-    """
+def may_have_forgotten(pool: Pool) -> bool:
+    """Return whether the pool may have dropped orders, so that the database must be asked about unknown ones."""
     now = pool.store.clock.now()
     known = _FORGETFUL.get(pool)
     if known is None or (not known[0] and now - known[1] >= READ_AGAIN):
-        state = pool.state()
-        if known is None and state.sale_id:
-            check_sale(gate, state, gate.totals(pool.sku))
-        known = state.forgotten is not None, now
+        known = pool.state().forgotten is not None, now
         _FORGETFUL[pool] = known
     return known[0]
 

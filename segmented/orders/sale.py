@@ -117,10 +117,10 @@ def ask_first(
     may have decided orders that the pool does not know. Raises OrderMismatch.
     """
     epoch = pool.epoch()
-    if not always and not asks_first(pool, gate, epoch):
+    if not always and not asks_first(pool, epoch):
         return Asked(epoch)
     row = gate.orders(pool.sku, (order.order_id,)).get(order.order_id)
-    return decided_in(pool, gate, order, row, epoch, asked=asked) or Asked(epoch, row is not None)
+    return decided_in(pool, order, row, epoch, asked=asked) or Asked(epoch, row is not None)
 
 
 def undecided(
@@ -215,7 +215,7 @@ def cancel_order(pool: Pool, gate: OrderDatabase, order: Order) -> Settled:
     try:
         return _settled(pool, order, _cancel(pool, gate, order))
     except OrderUnknown:
-        if not voided.replay or not may_have_forgotten(pool, gate):
+        if not voided.replay or not may_have_forgotten(pool):
             raise
         return Settled(order.order_id, "cancelled", taken, 0, None, 0, replay=True)
 

@@ -40,8 +40,8 @@ TURNS_MAX: Final = 5
 
 AnswerT = TypeVar("AnswerT")
 
-_COMPARED: Final[WeakKeyDictionary[Store, set[str]]] = WeakKeyDictionary()
-"""The pools that each store of this process has compared with their order database."""
+_COMPARED: Final[WeakKeyDictionary[Store, WeakKeyDictionary[OrderDatabase, set[str]]]] = WeakKeyDictionary()
+"""The pools that each store of this process has compared with each order database."""
 
 
 def verify(pool: Pool, gate: OrderDatabase) -> Verified:
@@ -89,18 +89,23 @@ def check_sale(gate: OrderDatabase, state: PoolState, rows: SegmentTotals) -> No
 def compare_once(pool: Pool, gate: OrderDatabase) -> None:
     """Compare a pool with its order database at this store's first call with both. Raises PoolFrozen if it is behind.
 
-    What cannot be compared is left to the call itself.
+    Raises AnotherDatabase for one of another sale. What cannot be compared is left to the call itself.
     """
-    if is_compared(pool):
+    if is_compared(pool, gate):
         return
-    with suppress(InvalidInput, PoolMissing, PoolNotGated):
+    try:
         verify(pool, gate)
-        _COMPARED.setdefault(pool.store, set()).add(pool.sku)
+    except AnotherDatabase:
+        raise
+    except (InvalidInput, PoolMissing, PoolNotGated):
+        return
+    _COMPARED.setdefault(pool.store, WeakKeyDictionary()).setdefault(gate, set()).add(pool.sku)
 
 
-def is_compared(pool: Pool) -> bool:
-    """Return whether this store has compared the pool with its order database."""
-    return pool.sku in _COMPARED.get(pool.store, ())
+def is_compared(pool: Pool, gate: OrderDatabase) -> bool:
+    """Return whether this store has compared the pool with the order database."""
+    compared = _COMPARED.get(pool.store)
+    return compared is not None and pool.sku in compared.get(gate, ())
 
 
 def freeze_if_behind(pool: Pool, epoch: int, stored: int, settled: Iterable[object]) -> None:

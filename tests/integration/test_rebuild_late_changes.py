@@ -17,6 +17,7 @@ from segmented.orders import (
     restock_gated,
     withdraw_gated,
 )
+from segmented.orders.verifying import compare_once
 from tests.support.overtaking import OvertakenStore
 from tests.support.pools.forgetting import SKU, check_sells_the_rest, forgotten, sell
 
@@ -141,6 +142,7 @@ def test_a_change_for_an_epoch_that_has_ended_is_refused_by_the_pool(pool: Pool,
 def test_a_withdrawal_of_units_that_the_pool_has_forgotten_to_have_sold_freezes_it_and_is_undone(
     pool: Pool, fresh: Pool, gate: Gate
 ) -> None:
+    compare_once(fresh, gate)  # it has seen nothing since
     with forgotten(pool):
         sell(pool, gate, "lost", 18)
     with pytest.raises(ChangeDiverged, match="the pool has given units up, but 18 of 20 are sold"):

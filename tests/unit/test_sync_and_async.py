@@ -26,6 +26,12 @@ PROGRAMS: Final = (
 
 EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
     "only sync": {
+        "the order database is for threads: its gate for asyncio has it as `gate`": (
+            "AsyncGate.confirm AsyncGate.confirm_many AsyncGate.confirmed_units AsyncGate.each_order AsyncGate.ledger "
+            "AsyncGate.missing_tables AsyncGate.note_forgotten AsyncGate.open AsyncGate.orders AsyncGate.stocking "
+            "AsyncGate.totals AsyncGate.transaction AsyncGate.unfinished_changes AsyncGate.void AsyncGate.where "
+            "AsyncPool.plain"
+        ),
         "a run is put off by `once`, in a Celery worker, which is synchronous": "AsyncRun.put_off",
         "a thread is asked to do other work between two requests, a task need not be": "AsyncLane.call",
         "a store for threads is checked when it is made, where nothing can be awaited; asyncio checks with the first "
@@ -33,6 +39,7 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
         "a closed store for asyncio awaits its sockets: `aclose`": "AsyncClusterLink.close",
     },
     "only async": {
+        "the steps of its gate run in threads": "AsyncPool.in_threads AsyncGate.gate",
         "only a task can be cancelled from outside; a thread asks `is_trusted`": (
             "AsyncHeldLease.cancel_scope AsyncMultiLease.cancel_scope AsyncZooKeeperLease.cancel_scope"
         ),
@@ -48,8 +55,9 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
         "it makes a decorated function": "AsyncDedup.__call__ AsyncSingleFlight.__call__",
         "it notes something in this process and asks no server": (
             "AsyncHeldLease.look_after AsyncHeldLease.on_lost AsyncMultiLease.on_lost AsyncZooKeeperLease.on_lost "
-            "AsyncZooKeeperLease.tell AsyncKeeper.discard AsyncKeeper.watch AsyncLease.sequencer AsyncPool.handle "
-            "AsyncPool.note_token AsyncLane.submit AsyncClusterLink.subscription AsyncZooKeeperStore.wake_all"
+            "AsyncZooKeeperLease.tell AsyncKeeper.discard AsyncKeeper.watch AsyncLease.sequencer AsyncPoolBooks.handle "
+            "AsyncPoolBooks.note_token AsyncGrant.decided_by AsyncLane.submit "
+            "AsyncClusterLink.subscription AsyncZooKeeperStore.wake_all"
         ),
         "it changes the lines of one event loop at once, so that no other task comes between": (
             "AsyncWakeups.is_waited_for AsyncWakeups.join AsyncWakeups.leave AsyncioWakeups.hand "
@@ -62,12 +70,15 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
         ),
     },
     "signature": {
+        "its answer has a shorter name": "AsyncPoolGate.cancel_orders AsyncPoolGate.confirm_orders",
         "redis-py's own lock for asyncio has no `sleep` either": "AsyncLock.acquire",
         "a socket that is closed without waiting is asyncio's": "AsyncWire.close",
         "only a task can be cancelled while it waits for a connection": "AsyncLink.run AsyncSentinelLink.run",
         "threads listen by way of the lanes, tasks with the stores": "AsyncQuorumWakeups.__init__",
     },
     "sentence": {
+        "its steps run in threads, and it ends them": "AsyncGate AsyncGate.close",
+        "it names its twin": "AsyncPoolBooks",
         "it says that `await` and `async with` both take it": (
             "AsyncHandle.acquire AsyncGetSetLock.acquire AsyncMultiLock.acquire AsyncReentrantLock.acquire "
             "AsyncZooKeeperLock.acquire AsyncPool.grant AsyncShardedPool.grant"

@@ -74,7 +74,7 @@ def check_frozen(shop: Shop, key: str, change: str) -> None:
     lose(shop, key)
     before = shop.side.execute(op.ReadPool(shop.sku))
     assert before.frozen == (1, 4)
-    with pytest.raises(PoolFrozen, match=f"It is at change 4 of epoch 1, and its key '{key}' is gone. With") as error:
+    with pytest.raises(PoolFrozen, match=f"It is at change 4 of epoch 1, and its key '{key}' is gone. Run ") as error:
         CHANGES[change](shop)
     assert (error.value.found, error.value.seen, error.value.missing) == ((1, 4), (1, 4), key)
     assert shop.side.execute(op.ReadPool(shop.sku)) == before
