@@ -345,4 +345,4 @@ def test_a_set_with_nothing_but_lapsed_permits_does_not_keep_others_from_the_nam
 
 def test_what_it_is_called() -> None:
     assert (PermitClaim.kind, PermitClaim.mode) == ("semaphore", "shared")
-    assert repr(Semaphore(MemoryStore(), "x", permits=2, ttl=3)) == "Semaphore('x', ttl=3)"
+    assert repr(Semaphore(MemoryStore(), "x", permits=2, ttl=3)) == "Semaphore('x', ttl=3, permits=2)"
