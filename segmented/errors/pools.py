@@ -125,7 +125,7 @@ class PoolNotGated(StockError):
 
     def __init__(self, sku: str) -> None:
         """Create the error with the pool's sku."""
-        super().__init__(f"pool {sku!r} was opened without gated=True, so no order database may decide its orders")
+        super().__init__(f"pool {sku!r} was opened without an order database, so none may decide its orders")
         self.sku = sku
 
 
@@ -211,7 +211,7 @@ class PoolVanished(StockError):
         super().__init__(
             f"pool {sku!r} was open in epoch {epoch} and is not on the stock's server: name the server it was opened "
             "on or bring its data back, else open what is not sold in a new epoch, from an order database by "
-            f"'segmented pool reopen {sku} --database URL'"
+            f"'segmented pool reopen {sku} --database URL --segments K'"
         )
         self.sku = sku
         self.epoch = epoch
@@ -252,5 +252,15 @@ class AnotherDatabase(InvalidInput):
             f"{database} has another sale of {sku!r}, not the one of the pool: name the database that the pool was "
             "opened with, or a copy of that one"
         )
+        self.sku = sku
+        self.database = database
+
+
+class RowsMissing(InvalidInput):
+    """The order database has no rows for the pool; nothing changed."""
+
+    def __init__(self, sku: str, database: str = "this order database") -> None:
+        """Create the error with the pool, and what the database is called."""
+        super().__init__(f"{database} has no rows for {sku!r}: name the database that the pool was opened with")
         self.sku = sku
         self.database = database

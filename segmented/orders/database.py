@@ -52,7 +52,8 @@ class OrderDatabase:
 
     def __init__(self, engine: Engine) -> None:
         """Use an engine made by `connect`; `close` disposes of it. Raises InvalidInput for another release's tables."""
-        if not engine.get_execution_options().get(GUARDED):
+        options = engine.get_execution_options() if hasattr(engine, "get_execution_options") else {}
+        if not options.get(GUARDED):
             message = "the gate needs an engine made by segmented.orders.connect, which checks the database"
             raise InvalidInput(message)
         self._engine = engine

@@ -89,7 +89,7 @@ class Gate(OrderDatabase):
 
     def expire_orders(self, pool: Pool, limit: int) -> tuple[Settled, ...]:
         """Give back the units of expired holds: see `expire_voided`."""
-        return sale.expire_voided(pool, self, limit=limit)
+        return sale.expire_voided(sale.gated(pool, self), self, limit=limit)
 
     def restock_pool(self, pool: Pool, units: int, restock_id: str) -> Restocked | Closed:
         """Add units to the database and the pool: see `restock_gated`."""

@@ -23,7 +23,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from segmented import protocol as op
-from segmented.errors import AnotherDatabase, InvalidInput, PoolMissing, PoolNotGated, PoolUnverified, SegmentedError
+from segmented.errors import (
+    AnotherDatabase,
+    InvalidInput,
+    PoolMissing,
+    PoolNotGated,
+    PoolUnverified,
+    RowsMissing,
+    SegmentedError,
+)
 from segmented.models import Settled, Verified
 
 if TYPE_CHECKING:
@@ -65,11 +73,10 @@ def verify(pool: Pool, gate: OrderDatabase) -> Verified:
 
 
 def opened_totals(gate: OrderDatabase, sku: str) -> SegmentTotals:
-    """Read the database's rows of an open pool. Raises InvalidInput if there are none."""
+    """Read the database's rows of an open pool. Raises RowsMissing if there are none."""
     rows = gate.totals(sku)
     if not rows.segments:
-        message = f"{gate.where} has no rows for {sku!r}: name the database that the pool was opened with"
-        raise InvalidInput(message)
+        raise RowsMissing(sku, gate.where)
     return rows
 
 
@@ -89,13 +96,14 @@ def check_sale(gate: OrderDatabase, state: PoolState, rows: SegmentTotals) -> No
 def compare_once(pool: Pool, gate: OrderDatabase) -> None:
     """Compare a pool with its order database at this store's first call with both. Raises PoolFrozen if it is behind.
 
-    Raises AnotherDatabase for one of another sale. What cannot be compared is left to the call itself.
+    Raises AnotherDatabase for one of another sale, and RowsMissing for one without rows of this one. What cannot be
+    compared is left to the call itself.
     """
     if is_compared(pool, gate):
         return
     try:
         verify(pool, gate)
-    except AnotherDatabase:
+    except (AnotherDatabase, RowsMissing):
         raise
     except (InvalidInput, PoolMissing, PoolNotGated):
         return

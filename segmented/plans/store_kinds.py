@@ -56,6 +56,16 @@ def checked_async(store: GivenT, who: str) -> GivenT:
     return store
 
 
+def checked_gate(gate: GivenT, who: str, *, is_async: bool) -> GivenT:
+    """Return a pool's gate unchanged. Raises InvalidInput for anything else that `who` got."""
+    ask = getattr(type(gate), "grant_order", None)
+    if ask is None or inspect.iscoroutinefunction(ask) is not is_async:
+        wanted = "AsyncGate" if is_async else "Gate"
+        message = f"{who} needs a gate such as segmented.orders.{wanted}(connect(url)), and got {type(gate).__name__}"
+        raise InvalidInput(message)
+    return gate
+
+
 def wrong_store(store: object, who: str, *, is_async: bool) -> InvalidInput:
     """Return an error that says what `who` needs instead of `store`."""
     wanted, use = ("AsyncRedisStore", "asyncio") if is_async else ("RedisStore", "threads")

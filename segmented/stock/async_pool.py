@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented import protocol as op
-from segmented.errors import ChangeGated, NotGranted, PoolNotGated, SegmentedError
+from segmented.errors import ChangeGated, NotGranted, PoolGated, PoolNotGated, SegmentedError
 from segmented.locks.durations import checked_timeout
 from segmented.models import Granted, Order, Settled, Superseded
 from segmented.plans import perform, run_async
 from segmented.plans.loop_store import LoopStore
+from segmented.plans.store_kinds import checked_gate
 from segmented.stock.async_pool_books import AsyncPoolBooks
 from segmented.stock.coalescing import Coalescing
 from segmented.stock.grant import Granting, GrantState
@@ -75,7 +75,7 @@ class AsyncPool(AsyncPoolBooks):
         self._calls = Coalescing(store, sku, self._settings.hold_ms, self._mark.clear)
         self.outbox = outbox or Outbox()
         self._noted = Noted(store.clock)
-        self.gate = gate
+        self.gate = gate if gate is None else checked_gate(gate, "AsyncPool", is_async=True)
         self._beside: tuple[asyncio.AbstractEventLoop, Pool] | None = None
 
     def in_threads(self) -> Pool:
@@ -325,9 +325,7 @@ class AsyncPool(AsyncPoolBooks):
         except BaseException:  # the order keeps its units, and a repeat continues; nobody has the segment
             for grant in made:
                 grant.handed_on()
-            with suppress(SegmentedError):
-                release = op.ReleaseGrant(self.sku, order.order_id, operation.holder_id)
-                await run_async(perform(release), self.store)
+            await self._leave(order.order_id, operation.holder_id)
             raise
         return answer.decided_by(self.gate, order) if isinstance(answer, AsyncGrant) else answer
 
@@ -379,7 +377,10 @@ class AsyncGrant(GrantState):
         await self.pool.renew(self)
 
     async def __aenter__(self) -> Self:
-        """Return the grant."""
+        """Return the grant. Raises PoolGated, before the body, for a gated pool that was made without its gate."""
+        if self._decided_by is None and await self.pool.is_gated():
+            await self.pool._leave(self.order_id, self.holder_id)  # noqa: SLF001  # two halves of one object
+            raise PoolGated(self.pool.sku, self.order_id, "store")
         return self
 
     async def __aexit__(

@@ -105,6 +105,7 @@ class Granting(Generic[GrantT]):
         if isinstance(answer, Refusal):
             raise NotGranted(answer)
         self._grant = answer
+        await answer.__aenter__()
         return answer
 
     async def __aexit__(

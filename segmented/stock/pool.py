@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from copy import copy
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented import protocol as op
-from segmented.errors import ChangeGated, NotGranted, PoolNotGated, SegmentedError
+from segmented.errors import ChangeGated, NotGranted, PoolGated, PoolNotGated, SegmentedError
 from segmented.locks.durations import checked_timeout
 from segmented.models import Granted, Order, Settled, Superseded
 from segmented.plans import perform, run_sync
+from segmented.plans.store_kinds import checked_gate
 from segmented.stock.grant import GrantState
 from segmented.stock.opening import open_pool_plan
 from segmented.stock.order_handle import OrderHandle
@@ -85,7 +85,7 @@ class Pool(PoolBooks):
         self._plain: Pool | None = None
         self.gate: PoolGate[Pool, Grant] | None = None
         if gate is not None:
-            self._plain, self.gate = copy(self), gate
+            self._plain, self.gate = copy(self), checked_gate(gate, "Pool", is_async=False)
 
     @property
     def plain(self) -> Pool:
@@ -161,8 +161,7 @@ class Pool(PoolBooks):
         except BaseException:  # the order keeps its units, and a repeat continues; nobody has the segment
             for grant in made:
                 grant.handed_on()
-            with suppress(SegmentedError):
-                self.store.execute(op.ReleaseGrant(self.sku, wanted.order_id, operation.holder_id))
+            self._leave(wanted.order_id, operation.holder_id)
             raise
         return answer.decided_by(self.gate, wanted) if isinstance(answer, Grant) else answer
 
@@ -377,7 +376,10 @@ class Grant(GrantState):
         self.pool.renew(self)
 
     def __enter__(self) -> Self:
-        """Return the grant."""
+        """Return the grant. Raises PoolGated, before the body, for a gated pool that was made without its gate."""
+        if self._decided_by is None and self.pool.is_gated():
+            self.pool._leave(self.order_id, self.holder_id)  # noqa: SLF001  # two halves of one object
+            raise PoolGated(self.pool.sku, self.order_id, "store")
         return self
 
     def __exit__(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from segmented import AsyncPool, AsyncRedisStore, Order, Pool, RedisStore, Reserved, Settled
-from segmented.errors import GrantSuperseded, NotGranted, OrderUnknown, PoolGated, PoolNotGated
+from segmented.errors import GrantSuperseded, InvalidInput, NotGranted, OrderUnknown, PoolGated, PoolNotGated
 from segmented.models import AlreadyOpen, Opened
 from segmented.orders import AsyncGate, audit_both, connect
 from segmented.stock import AsyncGrant
@@ -192,6 +192,10 @@ def test_a_pool_without_its_gate_refuses(sell: Sell) -> None:
     async def body(shop: Shop) -> None:
         bare = AsyncPool(shop.store, SKU)
         await bare.reserve("a")
+        with pytest.raises(PoolGated, match="use Pool"):
+            async with bare.grant("c"):
+                pytest.fail("the body ran")
+        await shop.pool.cancel("c")
         with pytest.raises(PoolGated):
             await bare.confirm("a")
         other = AsyncPool(shop.store, "cup", gate=shop.gate)
@@ -199,6 +203,8 @@ def test_a_pool_without_its_gate_refuses(sell: Sell) -> None:
         with pytest.raises(PoolNotGated):
             await other.grant("b")
         await shop.pool.cancel("a")
+        with pytest.raises(InvalidInput, match=r"^AsyncPool needs a gate such as segmented\.orders\.AsyncGate"):
+            AsyncPool(shop.store, SKU, gate=shop.gate.gate)  # type: ignore[arg-type]  # the gate for threads
 
     sell(body)
 

@@ -198,10 +198,8 @@ def test_a_gated_pool_is_not_changed_past_its_database(pool: Pool, gate: Gate) -
     ):
         with pytest.raises(ChangeGated) as caught:
             change()
-        sentence = (
-            f"pool 'mug' is gated: use Pool(store, sku, gate=gate) to {verb} it, or segmented.orders.{verb}_gated"
-        )
-        assert str(caught.value) == sentence
+        use = f"use Pool(store, sku, gate=gate) to {verb} it, or segmented.orders.{verb}_gated"
+        assert str(caught.value) == f"pool 'mug' is gated: {use}"
         assert isinstance(caught.value, PoolGated)
     assert (pool.state().sequence, pool.state().segment_count) == (1, 2)
     check_agree(pool, gate)

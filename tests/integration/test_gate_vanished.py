@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 VANISHED = (
     "pool 'mug' was open in epoch 1 and is not on the stock's server: name the server it was opened on or bring its "
     "data back, else open what is not sold in a new epoch, from an order database by 'segmented pool reopen mug "
-    "--database URL'"
+    "--database URL --segments K'"
 )
 
 

@@ -11,14 +11,17 @@ from segmented import Closed, Order, Pool, RedisStore, Reserved, Settled, SoldOu
 from segmented.errors import (
     ChangeGated,
     GrantSuperseded,
+    InvalidInput,
     NotGranted,
     OrderMismatch,
     OrderUnknown,
     PoolGated,
     PoolNotGated,
+    RowsMissing,
 )
 from segmented.models import AlreadyOpen, Opened
 from segmented.orders import (
+    AsyncGate,
     Gate,
     audit_both,
     cancel_order,
@@ -34,6 +37,7 @@ from segmented.stock.outbox import Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from segmented.servers import ValkeyServer
 
@@ -238,7 +242,9 @@ def test_a_gated_pool_without_its_gate_refuses_each_call(pool: Pool) -> None:
     with pool.grant("sold"):
         pass
     pool.reserve("a")
-    with pytest.raises(PoolGated), bare.grant("b"):
+    with pytest.raises(PoolGated, match="use Pool"), bare.grant("b"):
+        pytest.fail("the body ran")
+    with pool.grant("b", timeout=1):  # no segment is locked, and the units are still the order's
         pass
     for call in (lambda: bare.confirm("a"), lambda: bare.cancel("a"), bare.expire):
         with pytest.raises(PoolGated):
@@ -250,7 +256,7 @@ def test_a_gated_pool_without_its_gate_refuses_each_call(pool: Pool) -> None:
     ):
         with pytest.raises(ChangeGated):
             change()
-    assert (pool.state().confirmed, pool.state().stocked) == (1, 20)
+    assert (pool.state().confirmed, pool.state().stocked) == (2, 20)
 
 
 def test_a_gate_over_a_pool_without_one_is_refused(store: RedisStore, gate: Gate) -> None:
@@ -264,6 +270,7 @@ def test_a_gate_over_a_pool_without_one_is_refused(store: RedisStore, gate: Gate
         lambda: gated.cancel("a"),
         lambda: gated.restock(1, restock_id="r"),
         lambda: gated.resize(2),
+        gated.expire,
     ):
         with pytest.raises(PoolNotGated):
             call()
@@ -298,3 +305,25 @@ def test_a_frozen_pool_sells_on_after_a_rebuild(pool: Pool, gate: Gate, sold: Ca
 
 def test_the_gate_is_shown_without_secrets(pool: Pool, gate: Gate) -> None:
     assert repr(pool) == f"Pool('mug', {pool.store!r}, gate={gate!r})"
+
+
+@pytest.mark.usefixtures("gate")
+def test_what_is_no_gate_is_refused_when_the_pool_is_made(store: RedisStore, order_database: str) -> None:
+    engine = connect(order_database)
+    for wrong in (order_database, engine, True, Gate, AsyncGate(engine)):
+        with pytest.raises(InvalidInput, match=r"^Pool needs a gate such as segmented\.orders\.Gate\(connect\(url\)\)"):
+            Pool(store, SKU, gate=wrong)  # type: ignore[arg-type]  # what a program may give by mistake
+    with pytest.raises(InvalidInput, match=r"needs an engine made by segmented\.orders\.connect"):
+        Gate(order_database)  # type: ignore[arg-type]  # as above
+    engine.dispose()
+
+
+def test_a_database_without_rows_of_the_pool_is_refused_before_any_body_runs(
+    pool: Pool, store: RedisStore, open_gate: Callable[..., Gate], tmp_path: Path
+) -> None:
+    empty = open_gate(f"sqlite:///{tmp_path}/empty.db")
+    why = "has no rows for 'mug': name the database that the pool was opened with"
+    with pytest.raises(RowsMissing, match=why), Pool(store, SKU, gate=empty).grant("a"):
+        pytest.fail("the body ran")
+    with pool.grant("a", timeout=1):
+        pass
