@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
-from segmented.errors import PoolUnverified
+from segmented.errors import InvalidInput, PoolUnverified
 from segmented.models import Settled
 from segmented.orders import sale
 from segmented.orders.gate import Gate
@@ -87,9 +87,9 @@ class AsyncGate:
         """Store a granted order under its fencing token, and confirm it in the pool. Raises GrantSuperseded."""
         return await self._run(sale.finish_granted, grant.pool.in_threads(), self.gate, order, grant.handed_on())
 
-    async def confirm_order(self, pool: AsyncPool, order_id: str) -> Settled:
-        """Store a reserved order, and confirm it in the pool."""
-        return await self._run(self.gate.confirm_order, pool.in_threads(), order_id)
+    async def confirm_order(self, pool: AsyncPool, order_id: str, holder_id: str | None) -> Settled:
+        """Store a reserved order, and confirm it in the pool; with a holder id only that holder's segment is freed."""
+        return await self._run(self.gate.confirm_order, pool.in_threads(), order_id, holder_id)
 
     async def confirm_orders(self, pool: AsyncPool, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
         """Do that with many orders, one after the other; returns an answer or a failure for each."""
@@ -121,8 +121,8 @@ class AsyncGate:
 
     async def close(self) -> None:
         """Close the connections, after the steps that are under way."""
-        await self._run(self.gate.close)
-        self._threads.shutdown(wait=False)
+        await to_the_end(partial(asyncio.to_thread, self._threads.shutdown))
+        await to_the_end(partial(asyncio.to_thread, self.gate.close))
 
     async def __aenter__(self) -> Self:
         """Return the gate; it is closed at the end of the `async with` statement."""
@@ -141,10 +141,15 @@ class AsyncGate:
         loop = asyncio.get_running_loop()
 
         async def step() -> AnswerT:
-            return await loop.run_in_executor(self._threads, partial(work, *args, **kwargs))
+            try:
+                future = loop.run_in_executor(self._threads, partial(work, *args, **kwargs))
+            except RuntimeError as error:
+                message = f"{self!r} is closed"
+                raise InvalidInput(message) from error
+            return await future
 
         return await to_the_end(step)
 
 
-def _asked(pool: Pool, gate: Gate, order: Order, *, asked: int | None) -> Settled | sale.Asked:
+def _asked(pool: Pool, gate: Gate, order: Order, *, asked: int | None) -> Settled | int:
     return sale.ask_first(sale.gated(pool, gate), gate, order, asked=asked)

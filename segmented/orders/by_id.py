@@ -18,20 +18,21 @@ if TYPE_CHECKING:
     from segmented.stock import Pool
 
 
-def finish_by_id(pool: Pool, gate: OrderDatabase, order_id: str) -> Settled:
+def finish_by_id(pool: Pool, gate: OrderDatabase, order_id: str, holder_id: str | None = None) -> Settled:
     """Store a reserved order of which only the id is known, and confirm it. Safe to repeat. Raises OrderUnknown."""
     pool = gated(pool, gate)
     for _ in range(REBUILDS_MAX):
         epoch, record = pool.epoch(), record_of(pool, gate, order_id)
         if record is None:
-            return _known_to(gate, pool, order_id) or when_verified(pool, gate, lambda: pool.confirm(order_id))
+            known = _known_to(gate, pool, order_id)
+            return known or when_verified(pool, gate, lambda: pool.confirm(order_id))
         if record.state != "reserved":
-            return when_verified(pool, gate, lambda: pool.confirm(order_id))
+            return when_verified(pool, gate, lambda: pool.confirm(order_id, holder_id=holder_id))
         order = Order(order_id, record.asked, record.customer_id)
         taken = Reserved(order_id, record.quantity, record.segment, record.parts, epoch, record.sequence, replay=True)
         decided = stored(pool, gate, order, taken, fence=None)
         if not isinstance(decided, answers.EpochChanged) or pool.epoch(at_least=decided.epoch) == epoch:
-            return tell_pool(pool, gate, order, decided, epoch=epoch)
+            return tell_pool(pool, gate, order, decided, epoch=epoch, holder_id=holder_id)
     raise PoolDiverged(pool.sku, order_id, f"it was rebuilt {REBUILDS_MAX} times in a row")
 
 

@@ -71,13 +71,13 @@ class Gate(OrderDatabase):
         """
         return sale.finish_granted(grant.pool.plain, self, order, grant.handed_on())
 
-    def confirm_order(self, pool: Pool, order_id: str) -> Settled:
-        """Store a reserved order, and confirm it in the pool."""
-        return by_id.finish_by_id(pool, self, order_id)
+    def confirm_order(self, pool: Pool, order_id: str, holder_id: str | None) -> Settled:
+        """Store a reserved order, and confirm it in the pool; with a holder id only that holder's segment is freed."""
+        return by_id.finish_by_id(pool, self, order_id, holder_id)
 
     def confirm_orders(self, pool: Pool, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
         """Do that with many orders, one after the other; returns an answer or a failure for each."""
-        return [_attempt(partial(self.confirm_order, pool, order_id)) for order_id in order_ids]
+        return [_attempt(partial(self.confirm_order, pool, order_id, None)) for order_id in order_ids]
 
     def cancel_by_id(self, pool: Pool, order_id: str, holder_id: str | None) -> Settled | Superseded:
         """Void an order, and give its units back; with a holder id only while that holder still has it."""

@@ -7,7 +7,6 @@ a process dies between any two steps, the next delivery finishes the order with 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -75,18 +74,18 @@ def take_order(
     server, and if it is the first one of its store and pool.
     """
     pool = gated(pool, gate)
-    known = ask_first(pool, gate, order, asked=order.quantity if partial else None, always=body is not None)
+    known = ask_first(pool, gate, order, asked=order.quantity if partial else None)
     if isinstance(known, Settled):
         return known
     for _ in range(SUPERSEDED_MAX):
         grant = when_verified(
             pool, gate, lambda: pool.grant(order, timeout=timeout, keep_refusal=keep_refusal, partial=partial)
         )
-        grant = _sold_in_another_epoch(pool, gate, order, grant, known.epoch) or grant
+        grant = _sold_in_another_epoch(pool, gate, order, grant, known) or grant
         if not isinstance(grant, Grant):
             return grant
         granted = grant.handed_on()  # the database decides from here on, also if this call ends early
-        if body is not None and not known.is_decided and not _is_stored(pool, gate, grant):
+        if body is not None and not _is_stored(pool, gate, grant):
             try:
                 body(grant)
             except Exception as error:
@@ -100,35 +99,23 @@ def take_order(
     raise PoolDiverged(pool.sku, order.order_id, f"{SUPERSEDED_MAX} grants in a row were superseded")
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The pool's epoch before a grant, and whether the database had decided its order by then."""
+def ask_first(pool: Pool, gate: OrderDatabase, order: Order, *, asked: int | None) -> Settled | int:
+    """Return the database's decision on an order that the pool does not know, else the pool's epoch.
 
-    epoch: int
-    is_decided: bool = False
-
-
-def ask_first(
-    pool: Pool, gate: OrderDatabase, order: Order, *, asked: int | None, always: bool = True
-) -> Settled | Asked:
-    """Ask the database about an order before it is granted. Returns the decision if the pool does not know it.
-
-    `asked` is the order's quantity if it may be granted fewer units. Without `always` the database is asked only if it
-    may have decided orders that the pool does not know. Raises OrderMismatch.
+    `asked` is the order's quantity if it may be granted fewer units. The database is asked only if it may have decided
+    orders that the pool does not know. Raises OrderMismatch.
     """
     epoch = pool.epoch()
-    if not always and not asks_first(pool, epoch):
-        return Asked(epoch)
+    if not asks_first(pool, epoch):
+        return epoch
     row = gate.orders(pool.sku, (order.order_id,)).get(order.order_id)
-    return decided_in(pool, order, row, epoch, asked=asked) or Asked(epoch, row is not None)
+    return decided_in(pool, order, row, epoch, asked=asked) or epoch
 
 
-def undecided(
-    pool: Pool, gate: OrderDatabase, order: Order, answer: GrantT | Refusal, known: Asked
-) -> GrantT | Refusal:
+def undecided(pool: Pool, gate: OrderDatabase, order: Order, answer: GrantT | Refusal, epoch: int) -> GrantT | Refusal:
     """Return the answer to a grant, or how the order ended if the database has decided it."""
-    answer = _sold_in_another_epoch(pool, gate, order, answer, known.epoch) or answer
-    if isinstance(answer, GrantState) and (known.is_decided or _is_stored(pool, gate, answer)):
+    answer = _sold_in_another_epoch(pool, gate, order, answer, epoch) or answer
+    if isinstance(answer, GrantState) and _is_stored(pool, gate, answer):
         return finish_granted(pool, gate, order, answer.handed_on())  # the pool was not told, or has lost it
     return answer
 
@@ -158,8 +145,8 @@ def _sold_in_another_epoch(
 
 
 def _is_stored(pool: Pool, gate: OrderDatabase, grant: GrantState) -> bool:
-    """Return whether the database has decided an order that was granted before: its caller died, or the pool forgot."""
-    return grant.answer.replay and bool(gate.orders(pool.sku, (grant.order_id,)))
+    """Return whether the database has decided a granted order: its worker died, or the pool lost or forgot it."""
+    return bool(gate.orders(pool.sku, (grant.order_id,)))
 
 
 def stored(

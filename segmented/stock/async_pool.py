@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented import protocol as op
-from segmented.errors import ChangeGated, NotGranted, PoolGated, PoolNotGated, SegmentedError
+from segmented.errors import InvalidInput, NotGranted, PoolGated, PoolNotGated, SegmentedError
 from segmented.locks.durations import checked_timeout
 from segmented.models import Granted, Order, Settled, Superseded
 from segmented.plans import perform, run_async
 from segmented.plans.loop_store import LoopStore
 from segmented.plans.store_kinds import checked_gate
-from segmented.stock.async_pool_books import AsyncPoolBooks
+from segmented.stock.async_pool_changes import AsyncPoolChanges
 from segmented.stock.coalescing import Coalescing
 from segmented.stock.grant import Granting, GrantState
 from segmented.stock.opening import open_pool_plan
@@ -20,9 +21,8 @@ from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import due_plan, expire_plan, renew_plan, resolve_plan, settle_many_plan
 from segmented.stock.pool import Pool
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, as_order, checked_flag, checked_verdicts
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, RESOLVED, as_order, checked_verdicts
 from segmented.stock.sold_out_mark import grant_marked, reserve_many_marked, returning
-from segmented.stock.thawing import thaw_plan
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -30,16 +30,10 @@ if TYPE_CHECKING:
 
     from segmented.models import (
         AlreadyOpen,
-        Closed,
         Opened,
         OrderRecord,
-        PoolClosed,
         Refusal,
-        Resized,
-        Restocked,
         Taken,
-        Thawed,
-        TooFew,
     )
     from segmented.plans.drivers import AsyncStore
     from segmented.stock.async_pool_gate import AsyncPoolGate
@@ -48,7 +42,7 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 
-class AsyncPool(AsyncPoolBooks):
+class AsyncPool(AsyncPoolChanges):
     """The stock of one sku, split over segments with one lock each. The asyncio twin of `Pool`."""
 
     def __init__(
@@ -130,7 +124,7 @@ class AsyncPool(AsyncPoolBooks):
             order, quantity, customer_id, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
         )
         seconds = checked_timeout(timeout)
-        return Granting(lambda: self._granted(operation, seconds, fair=fair))
+        return Granting(lambda: self._granted(operation, seconds, fair=fair, is_own=holder_id is None))
 
     async def reserve(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
@@ -191,7 +185,7 @@ class AsyncPool(AsyncPoolBooks):
     async def confirm(self, order_id: str, *, holder_id: str | None = None, stored: bool = False) -> Settled:
         """Make the order final; the answer says if it was already settled. `stored`: see `Pool.confirm`."""
         if self.gate is not None:
-            return await self.gate.confirm_order(self, order_id)
+            return await self.gate.confirm_order(self, order_id, holder_id)
         operation = self._settings.confirm(order_id, holder_id=holder_id, stored=stored)
         if holder_id is not None:
             return await run_async(perform(operation), self.store)
@@ -239,7 +233,9 @@ class AsyncPool(AsyncPoolBooks):
         `resolver`. It gets each expired order, at most 5,000, and returns "confirm", "release" or "wait".
         """
         limit = self._settings.expire_limit(limit)
-        if self.gate is not None and resolver is None:
+        if self.gate is not None:
+            if resolver is not None:
+                raise InvalidInput(RESOLVED)
             return await self.gate.expire_orders(self, limit)
         if resolver is None:
             return await run_async(returning(self._mark, expire_plan(self.sku, limit)), self.store)
@@ -249,54 +245,6 @@ class AsyncPool(AsyncPoolBooks):
         verdicts = {record.order_id: await resolver(record) for record in records}
         return await run_async(returning(self._mark, resolve_plan(self.sku, checked_verdicts(verdicts))), self.store)
 
-    async def _require_stored(self, change: str, *, stored: bool) -> None:
-        if not checked_flag(stored, "stored") and (await self.state()).gated:
-            raise ChangeGated(self.sku, change)
-
-    async def restock(self, units: int, *, restock_id: str, stored: bool = False) -> Restocked | Closed:
-        """Add units during the sale, once for each id. Raises ChangeMismatch if the id belongs to another change.
-
-        In a gated pool, the order database must have `stored` the change (`restock_gated`); otherwise raises
-        ChangeGated.
-        """
-        operation = self._settings.restock(units, restock_id)
-        if self.gate is not None:
-            return await self.gate.restock_pool(self, units, restock_id)
-        await self._require_stored("restock", stored=stored)
-        return await run_async(returning(self._mark, perform(operation)), self.store)
-
-    async def withdraw(self, units: int, *, withdraw_id: str, stored: bool = False) -> Restocked | TooFew:
-        """Remove free units during the sale, all or none, once for each id. Raises ChangeMismatch.
-
-        In a gated pool, the order database must have `stored` the change (`withdraw_gated`); otherwise raises
-        ChangeGated.
-        """
-        operation = self._settings.withdraw(units, withdraw_id)
-        if self.gate is not None:
-            return await self.gate.withdraw_pool(self, units, withdraw_id)
-        await self._require_stored("withdraw", stored=stored)
-        return await self.store.execute(operation)
-
-    async def resize(self, segments: int, *, stored: bool = False) -> Resized:
-        """Change the number of segments during the sale, without a pause; free units are split evenly.
-
-        A holder of a removed segment can finish undisturbed. In a gated pool, the order database must have `stored`
-        rows for the new segments (`resize_gated`); otherwise raises ChangeGated.
-        """
-        operation = self._settings.resize(segments)
-        if self.gate is not None:
-            return await self.gate.resize_pool(self, segments)
-        await self._require_stored("resize", stored=stored)
-        return await self.store.execute(operation)
-
-    async def close(self) -> PoolClosed:
-        """Refuse all new orders. Reserved orders can still be confirmed, cancelled, or expire."""
-        return await self.store.execute(op.ClosePool(self.sku))
-
-    async def thaw(self, *, sold: int, stocked: int | None = None) -> Thawed:
-        """Let a frozen pool that is not gated sell again, in a new epoch, with `sold` units sold. See `Pool.thaw`."""
-        return await run_async(thaw_plan(self._settings.thaw(sold, stocked)), self.store)
-
     async def renew(self, grant: GrantState) -> None:
         """Extend a grant's lease and hold. Raises LeaseLost when it is too late."""
         operation = op.RenewGrant(
@@ -305,7 +253,9 @@ class AsyncPool(AsyncPoolBooks):
         grant._note_renewal(*(await run_async(renew_plan(operation), self.store)))  # noqa: SLF001  # two halves of one object
         grant.require()
 
-    async def _granted(self, operation: op.Grant, timeout: float | None, *, fair: bool) -> AsyncGrant | Refusal:
+    async def _granted(
+        self, operation: op.Grant, timeout: float | None, *, fair: bool, is_own: bool
+    ) -> AsyncGrant | Refusal:
         self._calls.enter_loop()
 
         made: list[AsyncGrant] = []
@@ -323,9 +273,9 @@ class AsyncPool(AsyncPoolBooks):
         try:
             answer = await self.gate.grant_order(self, order, ask, asked=order.quantity if operation.partial else None)
         except BaseException:  # the order keeps its units, and a repeat continues; nobody has the segment
-            for grant in made:
-                grant.handed_on()
-            await self._leave(order.order_id, operation.holder_id)
+            replays = [grant.handed_on().replay for grant in made]
+            if is_own or not all(replays):
+                await self._leave(order.order_id, operation.holder_id)
             raise
         return answer.decided_by(self.gate, order) if isinstance(answer, AsyncGrant) else answer
 
@@ -378,10 +328,22 @@ class AsyncGrant(GrantState):
 
     async def __aenter__(self) -> Self:
         """Return the grant. Raises PoolGated, before the body, for a gated pool that was made without its gate."""
-        if self._decided_by is None and await self.pool.is_gated():
-            await self.pool._leave(self.order_id, self.holder_id)  # noqa: SLF001  # two halves of one object
-            raise PoolGated(self.pool.sku, self.order_id, "store")
+        if self._decided_by is None:
+            is_gated = True
+            try:
+                is_gated = await self.pool.is_gated()
+            finally:
+                if is_gated:
+                    await self._leave()
+            if is_gated:
+                raise PoolGated(self.pool.sku, self.order_id, "store")
         return self
+
+    async def _leave(self) -> None:
+        """Free the segment; units that no order database decides on go back."""
+        with suppress(SegmentedError):
+            await self.pool.cancel(self.order_id, holder_id=self.holder_id)
+        await self.pool._leave(self.order_id, self.holder_id)  # noqa: SLF001  # two halves of one object
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -389,12 +351,22 @@ class AsyncGrant(GrantState):
         """Confirm the order, or cancel it if the body raised, without hiding the body's error."""
         if self._is_settled:
             return
-        if error is None:
-            settled = await self.confirm()
-            if settled.state != "confirmed":
-                raise NotGranted(settled)
+        if error is not None:
+            try:
+                await self.cancel()
+            except SegmentedError as failure:
+                error.add_note(f"and the order could not be cancelled: {failure}")
+                await self._free()
             return
         try:
-            await self.cancel()
-        except SegmentedError as failure:
-            error.add_note(f"and the order could not be cancelled: {failure}")
+            settled = await self.confirm()
+        except BaseException:
+            await self._free()
+            raise
+        if settled.state != "confirmed":
+            raise NotGranted(settled)
+
+    async def _free(self) -> None:
+        """Free the segment of an order that its database has still to decide: a repeat continues with the units."""
+        if self._decided_by is not None:
+            await self.pool._leave(self.order_id, self.holder_id)  # noqa: SLF001  # two halves of one object

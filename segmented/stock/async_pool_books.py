@@ -16,11 +16,12 @@ from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import PoolSettings
 from segmented.stock.sold_out_mark import SoldOutMark
+from segmented.stock.thawing import thaw_plan
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from segmented.models import LedgerEntry, PoolState, Trimmed
+    from segmented.models import LedgerEntry, PoolState, Thawed, Trimmed
     from segmented.plans.drivers import AsyncStore
 
 
@@ -68,6 +69,10 @@ class AsyncPoolBooks:
         """Free the segment of a grant; its units stay reserved. A failure is not raised: the lease ends on its own."""
         with suppress(SegmentedError):
             await run_async(perform(op.ReleaseGrant(self.sku, order_id, holder_id)), self.store)
+
+    async def thaw(self, *, sold: int, stocked: int | None = None) -> Thawed:
+        """Let a frozen pool that is not gated sell again, in a new epoch, with `sold` units sold. See `Pool.thaw`."""
+        return await run_async(thaw_plan(self._settings.thaw(sold, stocked)), self.store)
 
     async def audit(self) -> AuditReport:
         """Recompute all numbers from the ledger and compare them; safe while the pool sells."""

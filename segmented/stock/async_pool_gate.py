@@ -54,7 +54,7 @@ class AsyncPoolGate(Protocol[PoolT_contra, GrantT]):
     async def confirm_grant(self, grant: GrantT, order: Order) -> Settled:
         """Store a granted order in the database, and confirm it in the pool."""
 
-    async def confirm_order(self, pool: PoolT_contra, order_id: str) -> Settled:
+    async def confirm_order(self, pool: PoolT_contra, order_id: str, holder_id: str | None) -> Settled:
         """Store a reserved order in the database, and confirm it in the pool."""
 
     async def confirm_orders(self, pool: PoolT_contra, order_ids: Iterable[str]) -> Ends:

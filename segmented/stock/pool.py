@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from copy import copy
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented import protocol as op
-from segmented.errors import ChangeGated, NotGranted, PoolGated, PoolNotGated, SegmentedError
+from segmented.errors import InvalidInput, NotGranted, PoolGated, PoolNotGated, SegmentedError
 from segmented.locks.durations import checked_timeout
 from segmented.models import Granted, Order, Settled, Superseded
 from segmented.plans import perform, run_sync
@@ -16,16 +17,15 @@ from segmented.stock.opening import open_pool_plan
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import due_plan, expire_plan, renew_plan, resolve_plan, settle_many_plan
-from segmented.stock.pool_books import PoolBooks
+from segmented.stock.pool_changes import PoolChanges
 from segmented.stock.settings import (
     DEFAULT_HOLD,
     DEFAULT_TTL,
+    RESOLVED,
     as_order,
-    checked_flag,
     checked_verdicts,
 )
 from segmented.stock.sold_out_mark import grant_marked, reserve_many_marked, reserve_marked, returning
-from segmented.stock.thawing import thaw_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,16 +33,10 @@ if TYPE_CHECKING:
 
     from segmented.models import (
         AlreadyOpen,
-        Closed,
         Opened,
         OrderRecord,
-        PoolClosed,
         Refusal,
-        Resized,
-        Restocked,
         Taken,
-        Thawed,
-        TooFew,
     )
     from segmented.plans import Plan
     from segmented.plans.drivers import Store
@@ -52,7 +46,7 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 
-class Pool(PoolBooks):
+class Pool(PoolChanges):
     """The stock of one sku, split over segments with one lock each.
 
     Never oversells, and never reports sold out while enough units are free. The segment locks bound how many holders
@@ -82,15 +76,8 @@ class Pool(PoolBooks):
         super().__init__(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
         self.outbox = outbox or Outbox()
         self._noted = Noted(store.clock)
-        self._plain: Pool | None = None
-        self.gate: PoolGate[Pool, Grant] | None = None
         if gate is not None:
             self._plain, self.gate = copy(self), checked_gate(gate, "Pool", is_async=False)
-
-    @property
-    def plain(self) -> Pool:
-        """The pool without its gate, on which the gate's own steps work."""
-        return self if self._plain is None else self._plain
 
     def open(
         self,
@@ -159,9 +146,9 @@ class Pool(PoolBooks):
         try:
             answer = self.gate.grant_order(self.plain, wanted, ask, asked=wanted.quantity if partial else None)
         except BaseException:  # the order keeps its units, and a repeat continues; nobody has the segment
-            for grant in made:
-                grant.handed_on()
-            self._leave(wanted.order_id, operation.holder_id)
+            replays = [grant.handed_on().replay for grant in made]
+            if holder_id is None or not all(replays):
+                self._leave(wanted.order_id, operation.holder_id)
             raise
         return answer.decided_by(self.gate, wanted) if isinstance(answer, Grant) else answer
 
@@ -219,7 +206,7 @@ class Pool(PoolBooks):
         a `gate` stores them itself.
         """
         if self.gate is not None:
-            return self.gate.confirm_order(self.plain, order_id)
+            return self.gate.confirm_order(self.plain, order_id, holder_id)
         return self.store.execute(self._settings.confirm(order_id, holder_id=holder_id, stored=stored))
 
     def cancel(self, order_id: str, *, holder_id: str | None = None, voided: bool = False) -> Settled | Superseded:
@@ -257,7 +244,9 @@ class Pool(PoolBooks):
         `resolver`. It gets each expired order, at most 5,000, and returns "confirm", "release" or "wait".
         """
         limit = self._settings.expire_limit(limit)
-        if self.gate is not None and resolver is None:
+        if self.gate is not None:
+            if resolver is not None:
+                raise InvalidInput(RESOLVED)
             return self.gate.expire_orders(self.plain, limit)
         if resolver is None:
             return run_sync(returning(self._mark, expire_plan(self.sku, limit)), self.store)
@@ -266,62 +255,6 @@ class Pool(PoolBooks):
         records = run_sync(due_plan(self.sku, limit), self.store)
         verdicts = {record.order_id: resolver(record) for record in records}
         return run_sync(returning(self._mark, resolve_plan(self.sku, checked_verdicts(verdicts))), self.store)
-
-    def _require_stored(self, change: str, *, stored: bool) -> None:
-        if not checked_flag(stored, "stored") and self.state().gated:
-            raise ChangeGated(self.sku, change)
-
-    def restock(self, units: int, *, restock_id: str, stored: bool = False) -> Restocked | Closed:
-        """Add units during the sale, once for each id. Raises ChangeMismatch if the id belongs to another change.
-
-        In a gated pool, the order database must have `stored` the change (`restock_gated`); otherwise raises
-        ChangeGated.
-        """
-        operation = self._settings.restock(units, restock_id)
-        if self.gate is not None:
-            return self.gate.restock_pool(self.plain, units, restock_id)
-        self._require_stored("restock", stored=stored)
-        return run_sync(returning(self._mark, perform(operation)), self.store)
-
-    def withdraw(self, units: int, *, withdraw_id: str, stored: bool = False) -> Restocked | TooFew:
-        """Remove free units during the sale, all or none, once for each id. Raises ChangeMismatch.
-
-        In a gated pool, the order database must have `stored` the change (`withdraw_gated`); otherwise raises
-        ChangeGated.
-        """
-        operation = self._settings.withdraw(units, withdraw_id)
-        if self.gate is not None:
-            return self.gate.withdraw_pool(self.plain, units, withdraw_id)
-        self._require_stored("withdraw", stored=stored)
-        return self.store.execute(operation)
-
-    def resize(self, segments: int, *, stored: bool = False) -> Resized:
-        """Change the number of segments during the sale, without a pause; free units are split evenly.
-
-        A holder of a removed segment can finish undisturbed. In a gated pool, the order database must have `stored`
-        rows for the new segments (`resize_gated`); otherwise raises ChangeGated.
-        """
-        operation = self._settings.resize(segments)
-        if self.gate is not None:
-            return self.gate.resize_pool(self.plain, segments)
-        self._require_stored("resize", stored=stored)
-        return self.store.execute(operation)
-
-    def close(self) -> PoolClosed:
-        """Refuse all new orders. Reserved orders can still be confirmed, cancelled, or expire."""
-        return self.store.execute(op.ClosePool(self.sku))
-
-    def thaw(self, *, sold: int, stocked: int | None = None) -> Thawed:
-        """Let a frozen pool that is not gated sell again, in a new epoch, with `sold` units sold.
-
-        You say how many are sold, from what your customers have: the server has lost it. Units that are still reserved
-        stay so, and all others are free. If more are sold and reserved than were stocked, the newest reserved orders
-        are cancelled; `cancelled_count` of the answer says how many. If a restock or a withdrawal was lost too, give
-        the units ever `stocked`, without those withdrawn. The ledger begins again with these numbers and names both
-        states. Raises PoolNotFrozen for a pool that sells, PoolGated for one whose order database knows what is sold
-        (`rebuild`), and InvalidInput if more are sold than were ever stocked.
-        """
-        return run_sync(thaw_plan(self._settings.thaw(sold, stocked)), self.store)
 
     def renew(self, grant: GrantState) -> None:
         """Extend a grant's lease and hold. Raises LeaseLost when it is too late."""
@@ -377,10 +310,22 @@ class Grant(GrantState):
 
     def __enter__(self) -> Self:
         """Return the grant. Raises PoolGated, before the body, for a gated pool that was made without its gate."""
-        if self._decided_by is None and self.pool.is_gated():
-            self.pool._leave(self.order_id, self.holder_id)  # noqa: SLF001  # two halves of one object
-            raise PoolGated(self.pool.sku, self.order_id, "store")
+        if self._decided_by is None:
+            is_gated = True
+            try:
+                is_gated = self.pool.is_gated()
+            finally:
+                if is_gated:
+                    self._leave()
+            if is_gated:
+                raise PoolGated(self.pool.sku, self.order_id, "store")
         return self
+
+    def _leave(self) -> None:
+        """Free the segment; units that no order database decides on go back."""
+        with suppress(SegmentedError):
+            self.pool.cancel(self.order_id, holder_id=self.holder_id)
+        self.pool._leave(self.order_id, self.holder_id)  # noqa: SLF001  # two halves of one object
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -388,12 +333,22 @@ class Grant(GrantState):
         """Confirm the order, or cancel it if the body raised, without hiding the body's error."""
         if self._is_settled:
             return
-        if error is None:
-            settled = self.confirm()
-            if settled.state != "confirmed":
-                raise NotGranted(settled)
+        if error is not None:
+            try:
+                self.cancel()
+            except SegmentedError as failure:
+                error.add_note(f"and the order could not be cancelled: {failure}")
+                self._free()
             return
         try:
-            self.cancel()
-        except SegmentedError as failure:
-            error.add_note(f"and the order could not be cancelled: {failure}")
+            settled = self.confirm()
+        except BaseException:
+            self._free()
+            raise
+        if settled.state != "confirmed":
+            raise NotGranted(settled)
+
+    def _free(self) -> None:
+        """Free the segment of an order that its database has still to decide: a repeat continues with the units."""
+        if self._decided_by is not None:
+            self.pool._leave(self.order_id, self.holder_id)  # noqa: SLF001  # two halves of one object

@@ -16,11 +16,12 @@ from segmented.stock.order_handle import OrderHandle
 from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import PoolSettings
 from segmented.stock.sold_out_mark import SoldOutMark
+from segmented.stock.thawing import thaw_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from segmented.models import LedgerEntry, PoolState, Trimmed
+    from segmented.models import LedgerEntry, PoolState, Thawed, Trimmed
     from segmented.plans.drivers import Store
 
 
@@ -71,6 +72,18 @@ class PoolBooks:
         """Free the segment of a grant; its units stay reserved. A failure is not raised: the lease ends on its own."""
         with suppress(SegmentedError):
             self.store.execute(op.ReleaseGrant(self.sku, order_id, holder_id))
+
+    def thaw(self, *, sold: int, stocked: int | None = None) -> Thawed:
+        """Let a frozen pool that is not gated sell again, in a new epoch, with `sold` units sold.
+
+        You say how many are sold, from what your customers have: the server has lost it. Units that are still reserved
+        stay so, and all others are free. If more are sold and reserved than were stocked, the newest reserved orders
+        are cancelled; `cancelled_count` of the answer says how many. If a restock or a withdrawal was lost too, give
+        the units ever `stocked`, without those withdrawn. The ledger begins again with these numbers and names both
+        states. Raises PoolNotFrozen for a pool that sells, PoolGated for one whose order database knows what is sold
+        (`rebuild`), and InvalidInput if more are sold than were ever stocked.
+        """
+        return run_sync(thaw_plan(self._settings.thaw(sold, stocked)), self.store)
 
     def audit(self) -> AuditReport:
         """Recompute all numbers from the ledger and compare them; safe while the pool sells."""

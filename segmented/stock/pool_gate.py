@@ -52,7 +52,7 @@ class PoolGate(Protocol[PoolT_contra, GrantT]):
     def confirm_grant(self, grant: GrantT, order: Order) -> Settled:
         """Store a granted order in the database, and confirm it in the pool."""
 
-    def confirm_order(self, pool: PoolT_contra, order_id: str) -> Settled:
+    def confirm_order(self, pool: PoolT_contra, order_id: str, holder_id: str | None) -> Settled:
         """Store a reserved order in the database, and confirm it in the pool."""
 
     def confirm_orders(self, pool: PoolT_contra, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:

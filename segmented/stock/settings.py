@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 ItemT = TypeVar("ItemT")
 
 VERDICTS: Final = ("confirm", "release", "wait")
+RESOLVED: Final = "the order database of the pool's gate decides on expired orders: call expire without a resolver"
+
 DEFAULT_TTL: Final = 10.0
 DEFAULT_HOLD: Final = 600.0
 HOLDER_ID_BYTES_MAX: Final = 2 * ORDER_ID_BYTES_MAX + 1

@@ -214,3 +214,41 @@ def test_the_gate_is_shown_without_secrets(sell: Sell) -> None:
         assert repr(shop.pool) == f"AsyncPool('mug', {shop.store!r}, gate=Async{shop.gate.gate!r})"
 
     sell(body)
+
+
+def test_a_closed_gate_ends_after_its_steps_and_says_so(sell: Sell, order_database: str) -> None:
+    async def body(shop: Shop) -> None:
+        gate = AsyncGate(connect(order_database))
+        pool = AsyncPool(shop.store, SKU, gate=gate)
+        await pool.reserve("a")
+        confirming = asyncio.create_task(pool.confirm("a"))
+        await asyncio.sleep(0)
+        await gate.close()
+        await gate.close()
+        assert (await confirming).state == "confirmed"
+        with pytest.raises(InvalidInput, match="is closed"):
+            await pool.confirm("b")
+
+    sell(body)
+
+
+def test_a_cancelled_first_grant_without_a_gate_leaves_nothing(valkey: ValkeyServer) -> None:
+    async def main() -> None:
+        async with await AsyncRedisStore.from_url(valkey.url) as store:
+            await AsyncPool(store, "bare").open(stock=20, segments=1)
+            for passes in range(60):
+
+                async def buy(order_id: str) -> None:
+                    async with AsyncPool(store, "bare").grant(order_id, timeout=5):
+                        await asyncio.sleep(60)
+
+                buyer = asyncio.create_task(buy(f"o-{passes}"))
+                for _ in range(passes):
+                    await asyncio.sleep(0)
+                buyer.cancel()
+                with suppress(asyncio.CancelledError):
+                    await buyer
+                state = await AsyncPool(store, "bare").state()
+                assert state.available == 20
+
+    asyncio.run(main())

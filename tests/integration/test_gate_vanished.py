@@ -235,9 +235,9 @@ def test_changes_of_an_earlier_epoch_are_in_the_new_one_already(
     withdraw_gated(pool, gate, 1, withdraw_id="whole-out")
     dying = open_gate(order_database)
     with pytest.raises(Died):  # the database has the units, the pool does not
-        restock_gated(Pool(DyingStore(pool.store, StepCounter(4)), "mug"), dying, 3, restock_id="half")
+        restock_gated(Pool(DyingStore(pool.store, StepCounter(5)), "mug"), dying, 3, restock_id="half")
     with pytest.raises(Died):  # the pool has given the units up, the database does not know
-        withdraw_gated(Pool(DyingStore(pool.store, StepCounter(6)), "mug"), dying, 2, withdraw_id="half-out")
+        withdraw_gated(Pool(DyingStore(pool.store, StepCounter(7)), "mug"), dying, 2, withdraw_id="half-out")
     assert (gate.totals("mug").quota, pool.state().stocked) == (17, 12)
     flush()
     reopen_gated(pool, gate, segments=2, epoch=2)
@@ -308,7 +308,7 @@ def test_the_body_of_an_order_that_the_database_has_sold_does_not_run_again_if_t
     def body(grant: Grant) -> None:
         bodies.append(grant.order_id)
 
-    dying = DyingStore(pool.store, StepCounter(8))
+    dying = DyingStore(pool.store, StepCounter(9))
     with pytest.raises(Died):
         take_order(Pool(dying, "mug", ttl=0.001), gate, Order("a", 4), timeout=0, body=body)
     assert gate.totals("mug").sold == 4

@@ -125,9 +125,8 @@ def test_no_body_runs_if_the_order_is_stored_by_a_worker_that_dies_while_this_on
     real = gate.orders
 
     def orders(sku: str, order_ids: Iterable[str]) -> dict[str, OrderRow]:
-        found = real(sku, order_ids)
         gate.confirm(order_id="a", sku=SKU, segment=first.segment, quantity=1, epoch=1, fence=first.fencing_token)
-        return found
+        return real(sku, order_ids)
 
     monkeypatch.setattr(gate, "orders", orders)
     ran: list[str] = []

@@ -27,6 +27,7 @@ from segmented.orders import (
     take_envelope,
     withdraw_gated,
 )
+from segmented.orders.verifying import when_verified
 from segmented.protocol import VerifyPool
 from segmented.stock.outbox import Outbox
 from tests.support.dying import DyingStore, StepCounter
@@ -195,3 +196,13 @@ def test_a_pool_that_lost_nothing_is_not_asked_about_what_the_database_knows(
         assert recording.done.count(VerifyPool) == 1
         LATE_CALLS[call](pool, gate, held)
         assert recording.done.count(VerifyPool) == 1
+
+
+def test_a_pool_that_is_not_gated_asks_no_database(
+    valkey: ValkeyServer, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "totals", lambda _: pytest.fail("the database was asked"))
+    with process(valkey.url) as new:
+        bare = Pool(new.store, "bare")
+        bare.open(stock=1, segments=1)
+        assert when_verified(bare, gate, bare.state).available == 1

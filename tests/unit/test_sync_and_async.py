@@ -30,7 +30,7 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
             "AsyncGate.confirm AsyncGate.confirm_many AsyncGate.confirmed_units AsyncGate.each_order AsyncGate.ledger "
             "AsyncGate.missing_tables AsyncGate.note_forgotten AsyncGate.open AsyncGate.orders AsyncGate.stocking "
             "AsyncGate.totals AsyncGate.transaction AsyncGate.unfinished_changes AsyncGate.void AsyncGate.where "
-            "AsyncPool.plain"
+            "AsyncPool.plain AsyncPoolChanges.plain"
         ),
         "a run is put off by `once`, in a Celery worker, which is synchronous": "AsyncRun.put_off",
         "a thread is asked to do other work between two requests, a task need not be": "AsyncLane.call",
@@ -78,7 +78,7 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
     },
     "sentence": {
         "its steps run in threads, and it ends them": "AsyncGate AsyncGate.close",
-        "it names its twin": "AsyncPoolBooks",
+        "it names its twin": "AsyncPoolBooks AsyncPoolChanges",
         "it says that `await` and `async with` both take it": (
             "AsyncHandle.acquire AsyncGetSetLock.acquire AsyncMultiLock.acquire AsyncReentrantLock.acquire "
             "AsyncZooKeeperLock.acquire AsyncPool.grant AsyncShardedPool.grant"

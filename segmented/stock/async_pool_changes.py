@@ -1,0 +1,67 @@
+"""Changes of a pool's stock and segments, for asyncio; with a gate, its order database has them too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from segmented import protocol as op
+from segmented.errors import ChangeGated
+from segmented.plans import perform, run_async
+from segmented.stock.async_pool_books import AsyncPoolBooks
+from segmented.stock.settings import checked_flag
+from segmented.stock.sold_out_mark import returning
+
+if TYPE_CHECKING:
+    from segmented.models import Closed, PoolClosed, Resized, Restocked, TooFew
+    from segmented.stock.async_pool_gate import AsyncPoolGate
+
+
+class AsyncPoolChanges(AsyncPoolBooks):
+    """The changes of a pool's stock and segments; the asyncio twin of `PoolChanges`."""
+
+    gate: AsyncPoolGate[Any, Any] | None = None
+    """What decides the pool's orders, in an order database."""
+
+    async def _require_stored(self, change: str, *, stored: bool) -> None:
+        if not checked_flag(stored, "stored") and (await self.state()).gated:
+            raise ChangeGated(self.sku, change)
+
+    async def restock(self, units: int, *, restock_id: str, stored: bool = False) -> Restocked | Closed:
+        """Add units during the sale, once for each id. Raises ChangeMismatch if the id belongs to another change.
+
+        In a gated pool, the order database must have `stored` the change (`restock_gated`); otherwise raises
+        ChangeGated.
+        """
+        operation = self._settings.restock(units, restock_id)
+        if self.gate is not None:
+            return await self.gate.restock_pool(self, units, restock_id)
+        await self._require_stored("restock", stored=stored)
+        return await run_async(returning(self._mark, perform(operation)), self.store)
+
+    async def withdraw(self, units: int, *, withdraw_id: str, stored: bool = False) -> Restocked | TooFew:
+        """Remove free units during the sale, all or none, once for each id. Raises ChangeMismatch.
+
+        In a gated pool, the order database must have `stored` the change (`withdraw_gated`); otherwise raises
+        ChangeGated.
+        """
+        operation = self._settings.withdraw(units, withdraw_id)
+        if self.gate is not None:
+            return await self.gate.withdraw_pool(self, units, withdraw_id)
+        await self._require_stored("withdraw", stored=stored)
+        return await self.store.execute(operation)
+
+    async def resize(self, segments: int, *, stored: bool = False) -> Resized:
+        """Change the number of segments during the sale, without a pause; free units are split evenly.
+
+        A holder of a removed segment can finish undisturbed. In a gated pool, the order database must have `stored`
+        rows for the new segments (`resize_gated`); otherwise raises ChangeGated.
+        """
+        operation = self._settings.resize(segments)
+        if self.gate is not None:
+            return await self.gate.resize_pool(self, segments)
+        await self._require_stored("resize", stored=stored)
+        return await self.store.execute(operation)
+
+    async def close(self) -> PoolClosed:
+        """Refuse all new orders. Reserved orders can still be confirmed, cancelled, or expire."""
+        return await self.store.execute(op.ClosePool(self.sku))
