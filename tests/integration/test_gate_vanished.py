@@ -237,7 +237,7 @@ def test_changes_of_an_earlier_epoch_are_in_the_new_one_already(
     with pytest.raises(Died):  # the database has the units, the pool does not
         restock_gated(Pool(DyingStore(pool.store, StepCounter(5)), "mug"), dying, 3, restock_id="half")
     with pytest.raises(Died):  # the pool has given the units up, the database does not know
-        withdraw_gated(Pool(DyingStore(pool.store, StepCounter(7)), "mug"), dying, 2, withdraw_id="half-out")
+        withdraw_gated(Pool(DyingStore(pool.store, StepCounter(8)), "mug"), dying, 2, withdraw_id="half-out")
     assert (gate.totals("mug").quota, pool.state().stocked) == (17, 12)
     flush()
     reopen_gated(pool, gate, segments=2, epoch=2)
