@@ -146,8 +146,9 @@ def test_a_pinned_order_that_was_lost_and_written_again_names_no_cart_until_its_
 ) -> None:
     for letter in "ab":
         pools.side.execute(op.PinOrder(pools.sku(letter), cart.order_id, cart.home))
-    server.hdel(shard_keys(pools.sku("b")).orders, cart.order_id)
     pool = pools.side.pool(pools.sku("b"))
+    pool.reserve("other")  # a pool that lost all its records is frozen
+    server.hdel(shard_keys(pools.sku("b")).orders, cart.order_id)
     done = pool.repair(pool.audit(), yes=True)
     assert [(repair.kind, repair.is_done) for repair in done.repairs] == [("lost", True)]
     assert [(drift.kind, drift.about) for drift in done.after.drift] == [("leaked hold", "cart")]

@@ -171,6 +171,7 @@ def test_an_attempt_that_was_refused_is_told_to_its_waiter_and_not_to_whoever_re
 def test_a_release_that_was_refused_is_told_and_the_waiter_behind_it_waits_on(store: RedisStore) -> None:
     pool, spy = Pool(store, "ticket", ttl=0.5), Spy(store)
     pool.open(stock=5, segments=1)
+    pool.reserve("other")  # a pool that lost all its records is frozen
     first = pool.grant("a", timeout=0)
     assert isinstance(first, Grant)
     found: list[object] = []
