@@ -206,7 +206,7 @@ def test_a_greenlet_that_waits_for_the_database_lets_the_others_run(postgres_dat
     done = subprocess.run(
         [sys.executable, "-c", GREENLETS, postgres_database], capture_output=True, text=True, check=False, timeout=60
     )
-    assert (done.stdout, done.returncode) == ("Confirmed(replay=False) 2\n", 0), done.stderr
+    assert (done.stdout, done.returncode) == ("Confirmed(replay=False, sequence=0) 2\n", 0), done.stderr
 
 
 def test_a_fresh_gate_reads_what_another_wrote(postgres_database: str) -> None:
