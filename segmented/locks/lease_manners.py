@@ -45,7 +45,7 @@ FOR_HOLDERS: Final = frozenset(
         *("renew", "release", "lost", "on_lost", "cancel_scope"),
     }
 )
-"""What a holder needs of a lease. Its other public names are for keepers and plans, which share its state."""
+"""Names of a lease that a holder uses. The other public names are for keepers and plans, which share its state."""
 
 
 class ListsWhatHoldersNeed:

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from segmented.errors import InvalidInput, PoolUnverified
-from segmented.models import Settled
 from segmented.orders import sale
+from segmented.orders.decided import decided_before
 from segmented.orders.gate import Gate
 from segmented.orders.verifying import compare_once, is_compared, verify
 from segmented.plans.tasks import to_the_end
@@ -24,7 +24,18 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from segmented.errors import SegmentedError
-    from segmented.models import AlreadyOpen, Closed, Opened, Order, Refusal, Resized, Restocked, Superseded, TooFew
+    from segmented.models import (
+        AlreadyOpen,
+        Closed,
+        Opened,
+        Order,
+        Refusal,
+        Resized,
+        Restocked,
+        Settled,
+        Superseded,
+        TooFew,
+    )
     from segmented.stock import AsyncGrant, AsyncPool, Pool
 
 AnswerT = TypeVar("AnswerT")
@@ -77,11 +88,11 @@ class AsyncGate:
     ) -> AsyncGrant | Refusal:
         """Ask for a grant, unless the database has decided the order: then the answer is that decision."""
         beside = pool.in_threads()
-        known = await self._run(partial(_asked, beside, self.gate, order, asked=asked))
-        if isinstance(known, Settled):
-            return known
+        epoch, before = await self._run(_asked_first, beside, self.gate, order, asked)
+        if before is not None:
+            return before
         answer = await self.verified(pool, ask)
-        return await self._run(sale.undecided, beside, self.gate, order, answer, known)
+        return await self._run(sale.undecided, beside, self.gate, order, answer, epoch)
 
     async def confirm_grant(self, grant: AsyncGrant, order: Order) -> Settled:
         """Store a granted order under its fencing token, and confirm it in the pool. Raises GrantSuperseded."""
@@ -95,9 +106,9 @@ class AsyncGate:
         """Do that with many orders, one after the other; returns an answer or a failure for each."""
         return await self._run(self.gate.confirm_orders, pool.in_threads(), order_ids)
 
-    async def cancel_by_id(self, pool: AsyncPool, order_id: str, holder_id: str | None) -> Settled | Superseded:
+    async def cancel_order(self, pool: AsyncPool, order_id: str, holder_id: str | None) -> Settled | Superseded:
         """Void an order, and give its units back; with a holder id only while that holder still has it."""
-        return await self._run(self.gate.cancel_by_id, pool.in_threads(), order_id, holder_id)
+        return await self._run(self.gate.cancel_order, pool.in_threads(), order_id, holder_id)
 
     async def cancel_orders(self, pool: AsyncPool, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
         """Void many orders, one after the other; returns an answer or a failure for each."""
@@ -151,5 +162,7 @@ class AsyncGate:
         return await to_the_end(step)
 
 
-def _asked(pool: Pool, gate: Gate, order: Order, *, asked: int | None) -> Settled | int:
-    return sale.ask_first(sale.gated(pool, gate), gate, order, asked=asked)
+def _asked_first(pool: Pool, gate: Gate, order: Order, asked: int | None) -> tuple[int, Settled | None]:
+    """Return the pool's epoch, and the database's decision on an order that the pool does not know."""
+    epoch = sale.gated(pool, gate).epoch()
+    return epoch, decided_before(pool, gate, order, epoch, asked=asked)

@@ -8,7 +8,7 @@ from segmented import protocol as op
 from segmented.errors import PoolDiverged
 from segmented.models import Order, Reserved, Superseded
 from segmented.orders import answers
-from segmented.orders.decided import decision
+from segmented.orders.decided import settled_by
 from segmented.orders.sale import REBUILDS_MAX, cancel_order, gated, record_of, stored, tell_pool
 from segmented.orders.verifying import when_verified
 
@@ -57,4 +57,4 @@ def _cancelled_in_queue(pool: Pool, gate: OrderDatabase, order_id: str) -> Settl
 def _known_to(gate: OrderDatabase, pool: Pool, order_id: str) -> Settled | None:
     """Return the database's decision on an order that the pool does not know."""
     row = gate.orders(pool.sku, (order_id,)).get(order_id)
-    return None if row is None else decision(row, row.epoch + 1 if row.epoch else 1, voided=True)
+    return None if row is None else settled_by(row)

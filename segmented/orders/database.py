@@ -58,7 +58,7 @@ class OrderDatabase:
             raise InvalidInput(message)
         self._engine = engine
         self.where: Final = f"the order database {shown(engine.url)}"
-        """What messages call the database, without secrets."""
+        """Name of the database in messages, without secrets."""
         self._statements: Statements = (
             PostgresStatements() if engine.dialect.name == "postgresql" else SqliteStatements()
         )

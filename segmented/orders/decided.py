@@ -14,6 +14,7 @@ from segmented.orders.verifying import when_verified
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Literal
 
     from segmented.models import Order
     from segmented.orders.answers import OrderRow
@@ -21,44 +22,41 @@ if TYPE_CHECKING:
     from segmented.stock import Pool
 
 
-def asks_first(pool: Pool, epoch: int) -> bool:
+def may_know_more(pool: Pool, epoch: int) -> bool:
     """Return whether the database may have decided orders that the pool does not know."""
     return epoch > 1 or may_have_forgotten(pool)
 
 
-def decided_before(pool: Pool, gate: OrderDatabase, order: Order, epoch: int, *, voided: bool = True) -> Settled | None:
-    """Return the database's decision on an order that this pool sold before this `epoch`, or has forgotten."""
-    if not asks_first(pool, epoch):
+def decided_before(
+    pool: Pool, gate: OrderDatabase, order: Order, epoch: int, *, asked: int | None, voided: bool = True
+) -> Settled | None:
+    """Return the database's decision on an order that this pool sold before this `epoch`, or has forgotten.
+
+    `asked` is the order's quantity if fewer units may be stored. Raises OrderMismatch.
+    """
+    if not may_know_more(pool, epoch):
         return None
     row = gate.orders(pool.sku, (order.order_id,)).get(order.order_id)
-    return decided_in(pool, order, row, epoch, asked=order.quantity, voided=voided)
-
-
-def decided_in(
-    pool: Pool, order: Order, row: OrderRow | None, epoch: int, *, asked: int | None, voided: bool = True
-) -> Settled | None:
-    """Return the decision of the order's `row` that a pool of this `epoch` does not know. Raises OrderMismatch."""
-    if row is None:
+    if row is None or not _is_unknown(row, epoch, voided=voided and may_have_forgotten(pool)):
         return None
-    before = decision(row, epoch, voided=voided and may_have_forgotten(pool))
-    if before is not None:
-        check_same(order, row, asked)
-    return before
+    check_same(order, row, asked)
+    return settled_by(row)
 
 
-def decision(row: OrderRow, epoch: int, *, voided: bool) -> Settled | None:
-    """Return a sale of an earlier epoch, or with `voided` a void, as the answer to the order."""
-    place = row.order_id, row.quantity, row.segment or 0
-    if row.state == VOID and voided:
-        return Settled(place[0], "cancelled", *place[1:], None, 0, replay=True)
-    if row.epoch is not None and row.epoch < epoch:
-        return Settled(place[0], "confirmed", *place[1:], row.fence, 0, replay=True)
-    return None
+def _is_unknown(row: OrderRow, epoch: int, *, voided: bool) -> bool:
+    """Return whether a pool of this `epoch` does not know a decision: an earlier sale, or with `voided` a void."""
+    return voided if row.state == VOID else row.epoch is not None and row.epoch < epoch
+
+
+def settled_by(row: OrderRow) -> Settled:
+    """Return the database's decision as the pool's answer."""
+    state: Literal["cancelled", "confirmed"] = "cancelled" if row.state == VOID else "confirmed"
+    return Settled(row.order_id, state, row.quantity, row.segment or 0, row.fence, 0, replay=True)
 
 
 def ended_before(pool: Pool, gate: OrderDatabase, order: Order, epoch: int) -> Settled | None:
     """Return the same decision on a sold order, after the pool has given back units that it took again."""
-    before = decided_before(pool, gate, order, epoch, voided=False)
+    before = decided_before(pool, gate, order, epoch, asked=order.quantity, voided=False)
     if before is not None:
         _end_decided(pool, gate, {order.order_id: before})
     return before
@@ -72,11 +70,10 @@ def end_unknown(
     Without `asks` the database is asked only if it may have decided orders that the pool does not know.
     """
     epoch, forgets = pool.epoch(), may_have_forgotten(pool)
-    if not (asks or asks_first(pool, epoch)):
+    if not (asks or may_know_more(pool, epoch)):
         return {}, frozenset()
     rows = gate.orders(pool.sku, order_ids)
-    found = {order_id: decision(row, epoch, voided=forgets) for order_id, row in rows.items()}
-    decided = {order_id: settled for order_id, settled in found.items() if settled is not None}
+    decided = {each: settled_by(row) for each, row in rows.items() if _is_unknown(row, epoch, voided=forgets)}
     _end_decided(pool, gate, decided)
     return decided, frozenset(rows)
 

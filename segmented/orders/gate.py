@@ -13,6 +13,7 @@ from segmented.models import Settled
 from segmented.orders import by_id, sale
 from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
 from segmented.orders.database import OrderDatabase
+from segmented.orders.decided import decided_before
 from segmented.orders.opening import open_gated
 from segmented.orders.verifying import when_verified
 
@@ -59,10 +60,9 @@ class Gate(OrderDatabase):
     ) -> Grant | Refusal:
         """Ask for a grant, unless the database has decided the order: then the answer is that decision."""
         pool = sale.gated(pool, self)
-        known = sale.ask_first(pool, self, order, asked=asked)
-        if isinstance(known, Settled):
-            return known
-        return sale.undecided(pool, self, order, self.verified(pool, ask), known)
+        epoch = pool.epoch()
+        before = decided_before(pool, self, order, epoch, asked=asked)
+        return before or sale.undecided(pool, self, order, self.verified(pool, ask), epoch)
 
     def confirm_grant(self, grant: Grant, order: Order) -> Settled:
         """Store a granted order under its fencing token, and confirm it in the pool.
@@ -79,7 +79,7 @@ class Gate(OrderDatabase):
         """Do that with many orders, one after the other; returns an answer or a failure for each."""
         return [_attempt(partial(self.confirm_order, pool, order_id, None)) for order_id in order_ids]
 
-    def cancel_by_id(self, pool: Pool, order_id: str, holder_id: str | None) -> Settled | Superseded:
+    def cancel_order(self, pool: Pool, order_id: str, holder_id: str | None) -> Settled | Superseded:
         """Void an order, and give its units back; with a holder id only while that holder still has it."""
         return by_id.cancel_by_id(pool, self, order_id, holder_id)
 

@@ -24,7 +24,7 @@ from segmented.errors import (
 )
 from segmented.models import Closed, LimitReached, Order, Reserved, Settled, SoldOut, Superseded
 from segmented.orders import answers
-from segmented.orders.decided import asks_first, decided_before, decided_in, ended_before
+from segmented.orders.decided import decided_before, ended_before
 from segmented.orders.forgetting import may_have_forgotten
 from segmented.orders.verifying import compare_once, freeze_if_behind, when_verified
 from segmented.plans import run_sync
@@ -74,14 +74,15 @@ def take_order(
     server, and if it is the first one of its store and pool.
     """
     pool = gated(pool, gate)
-    known = ask_first(pool, gate, order, asked=order.quantity if partial else None)
-    if isinstance(known, Settled):
-        return known
+    epoch = pool.epoch()
+    before = decided_before(pool, gate, order, epoch, asked=order.quantity if partial else None)
+    if before is not None:
+        return before
     for _ in range(SUPERSEDED_MAX):
         grant = when_verified(
             pool, gate, lambda: pool.grant(order, timeout=timeout, keep_refusal=keep_refusal, partial=partial)
         )
-        grant = _sold_in_another_epoch(pool, gate, order, grant, known) or grant
+        grant = _sold_in_another_epoch(pool, gate, order, grant, epoch) or grant
         if not isinstance(grant, Grant):
             return grant
         granted = grant.handed_on()  # the database decides from here on, also if this call ends early
@@ -97,19 +98,6 @@ def take_order(
             if body is not None and not repeat_body:
                 raise
     raise PoolDiverged(pool.sku, order.order_id, f"{SUPERSEDED_MAX} grants in a row were superseded")
-
-
-def ask_first(pool: Pool, gate: OrderDatabase, order: Order, *, asked: int | None) -> Settled | int:
-    """Return the database's decision on an order that the pool does not know, else the pool's epoch.
-
-    `asked` is the order's quantity if it may be granted fewer units. The database is asked only if it may have decided
-    orders that the pool does not know. Raises OrderMismatch.
-    """
-    epoch = pool.epoch()
-    if not asks_first(pool, epoch):
-        return epoch
-    row = gate.orders(pool.sku, (order.order_id,)).get(order.order_id)
-    return decided_in(pool, order, row, epoch, asked=asked) or epoch
 
 
 def undecided(pool: Pool, gate: OrderDatabase, order: Order, answer: GrantT | Refusal, epoch: int) -> GrantT | Refusal:
@@ -135,7 +123,9 @@ def _sold_in_another_epoch(
 ) -> Settled | None:
     """Ask the database again if the pool that answered was rebuilt since this process asked it for its epoch."""
     if isinstance(answer, Settled):
-        return None if answer.state == "confirmed" else decided_before(pool, gate, order, pool.state().epoch)
+        if answer.state == "confirmed":
+            return None
+        return decided_before(pool, gate, order, pool.state().epoch, asked=order.quantity)
     epoch = known
     if isinstance(answer, GrantState | SoldOut):
         epoch = answer.epoch

@@ -19,7 +19,7 @@ from segmented.stock.grant import Granting, GrantState
 from segmented.stock.opening import open_pool_plan
 from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
-from segmented.stock.plans import due_plan, expire_plan, renew_plan, resolve_plan, settle_many_plan
+from segmented.stock.plans import due_plan, expire_plan, leave_plan, renew_plan, resolve_plan, settle_many_plan
 from segmented.stock.pool import Pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, RESOLVED, as_order, checked_verdicts
 from segmented.stock.sold_out_mark import grant_marked, reserve_many_marked, returning
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
         Taken,
     )
     from segmented.plans.drivers import AsyncStore
-    from segmented.stock.async_pool_gate import AsyncPoolGate
     from segmented.stock.plans import Verdict
+    from segmented.stock.pool_gate import AsyncPoolGate
 
 AnswerT = TypeVar("AnswerT")
 
@@ -199,7 +199,7 @@ class AsyncPool(AsyncPoolChanges):
         In a gated pool, only orders that the order database has `voided` can be cancelled; otherwise raises PoolGated.
         """
         if self.gate is not None:
-            return await self.gate.cancel_by_id(self, order_id, holder_id)
+            return await self.gate.cancel_order(self, order_id, holder_id)
         operation = self._settings.cancel(order_id, holder_id=holder_id, voided=voided)
         if holder_id is not None:
             return await run_async(returning(self._mark, perform(operation)), self.store)
@@ -275,7 +275,7 @@ class AsyncPool(AsyncPoolChanges):
         except BaseException:  # the order keeps its units, and a repeat continues; nobody has the segment
             replays = [grant.handed_on().replay for grant in made]
             if is_own or not all(replays):
-                await self._leave(order.order_id, operation.holder_id)
+                await run_async(leave_plan(self.sku, order.order_id, operation.holder_id), self.store)
             raise
         return answer.decided_by(self.gate, order) if isinstance(answer, AsyncGrant) else answer
 
@@ -318,7 +318,7 @@ class AsyncGrant(GrantState):
         if self._decided_by is None:
             answer = await self.pool.cancel(self.order_id, holder_id=self.answer.holder_id)
         else:
-            answer = await self._decided_by[0].cancel_by_id(self.pool, self.order_id, self.holder_id)
+            answer = await self._decided_by[0].cancel_order(self.pool, self.order_id, self.holder_id)
         self._is_settled = True
         return answer
 
@@ -334,16 +334,16 @@ class AsyncGrant(GrantState):
                 is_gated = await self.pool.is_gated()
             finally:
                 if is_gated:
-                    await self._leave()
+                    await self._abandon()
             if is_gated:
                 raise PoolGated(self.pool.sku, self.order_id, "store")
         return self
 
-    async def _leave(self) -> None:
+    async def _abandon(self) -> None:
         """Free the segment; units that no order database decides on go back."""
         with suppress(SegmentedError):
             await self.pool.cancel(self.order_id, holder_id=self.holder_id)
-        await self.pool._leave(self.order_id, self.holder_id)  # noqa: SLF001  # two halves of one object
+        await run_async(leave_plan(self.pool.sku, self.order_id, self.holder_id), self.pool.store)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -369,4 +369,4 @@ class AsyncGrant(GrantState):
     async def _free(self) -> None:
         """Free the segment of an order that its database has still to decide: a repeat continues with the units."""
         if self._decided_by is not None:
-            await self.pool._leave(self.order_id, self.holder_id)  # noqa: SLF001  # two halves of one object
+            await run_async(leave_plan(self.pool.sku, self.order_id, self.holder_id), self.pool.store)

@@ -1,14 +1,12 @@
-"""What a pool reads, audits and repairs, for asyncio."""
+"""Reads, audits and repairs of a pool, for asyncio."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from segmented import protocol as op
-from segmented.errors import SegmentedError
 from segmented.models import check_id
-from segmented.plans import perform, run_async
+from segmented.plans import run_async
 from segmented.plans.store_kinds import checked_async
 from segmented.stock.audit import AuditReport, audit_plan
 from segmented.stock.ledger import first_page_plan, next_page, trim_plan
@@ -64,11 +62,6 @@ class AsyncPoolBooks:
         """Return the handle of an order that this or another process submitted; sends no command."""
         check_id(order_id, "order id")
         return AsyncOrderHandle(self.store, self.sku, order_id)
-
-    async def _leave(self, order_id: str, holder_id: str) -> None:
-        """Free the segment of a grant; its units stay reserved. A failure is not raised: the lease ends on its own."""
-        with suppress(SegmentedError):
-            await run_async(perform(op.ReleaseGrant(self.sku, order_id, holder_id)), self.store)
 
     async def thaw(self, *, sold: int, stocked: int | None = None) -> Thawed:
         """Let a frozen pool that is not gated sell again, in a new epoch, with `sold` units sold. See `Pool.thaw`."""

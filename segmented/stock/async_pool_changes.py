@@ -13,14 +13,14 @@ from segmented.stock.sold_out_mark import returning
 
 if TYPE_CHECKING:
     from segmented.models import Closed, PoolClosed, Resized, Restocked, TooFew
-    from segmented.stock.async_pool_gate import AsyncPoolGate
+    from segmented.stock.pool_gate import AsyncPoolGate
 
 
 class AsyncPoolChanges(AsyncPoolBooks):
     """The changes of a pool's stock and segments; the asyncio twin of `PoolChanges`."""
 
     gate: AsyncPoolGate[Any, Any] | None = None
-    """What decides the pool's orders, in an order database."""
+    """The gate, whose order database decides the pool's orders; None: the pool decides them itself."""
 
     async def _require_stored(self, change: str, *, stored: bool) -> None:
         if not checked_flag(stored, "stored") and (await self.state()).gated:

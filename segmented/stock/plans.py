@@ -15,7 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final, Literal
 
 from segmented import protocol as op
-from segmented.errors import AcquireTimeout, StockError, StoreError
+from segmented.errors import AcquireTimeout, SegmentedError, StockError, StoreError
 from segmented.keys import shard_keys
 from segmented.locks.claim import new_holder_id
 from segmented.locks.fair import FairClaim, FairTry
@@ -30,7 +30,6 @@ from segmented.protocol.lock.operations import NEWCOMER
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from segmented.errors import SegmentedError
     from segmented.models import OrderRecord, Refusal, Taken
     from segmented.models.submitted import TakenOrders
 
@@ -178,6 +177,12 @@ def expire_plan(sku: str, limit: int) -> Plan[tuple[Settled, ...]]:
         if not settled:  # live leases protect the due orders
             break
     return tuple(expired)
+
+
+def leave_plan(sku: str, order_id: str, holder_id: str) -> Plan[None]:
+    """Free the segment of a grant; its units stay reserved. A failure is not raised: the lease ends on its own."""
+    with suppress(SegmentedError):
+        yield from perform(op.ReleaseGrant(sku, order_id, holder_id))
 
 
 def due_plan(sku: str, limit: int) -> Plan[list[OrderRecord]]:

@@ -16,7 +16,7 @@ from segmented.stock.grant import GrantState
 from segmented.stock.opening import open_pool_plan
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
-from segmented.stock.plans import due_plan, expire_plan, renew_plan, resolve_plan, settle_many_plan
+from segmented.stock.plans import due_plan, expire_plan, leave_plan, renew_plan, resolve_plan, settle_many_plan
 from segmented.stock.pool_changes import PoolChanges
 from segmented.stock.settings import (
     DEFAULT_HOLD,
@@ -148,7 +148,7 @@ class Pool(PoolChanges):
         except BaseException:  # the order keeps its units, and a repeat continues; nobody has the segment
             replays = [grant.handed_on().replay for grant in made]
             if holder_id is None or not all(replays):
-                self._leave(wanted.order_id, operation.holder_id)
+                run_sync(leave_plan(self.sku, wanted.order_id, operation.holder_id), self.store)
             raise
         return answer.decided_by(self.gate, wanted) if isinstance(answer, Grant) else answer
 
@@ -216,7 +216,7 @@ class Pool(PoolChanges):
         A pool with a `gate` voids them itself.
         """
         if self.gate is not None:
-            return self.gate.cancel_by_id(self.plain, order_id, holder_id)
+            return self.gate.cancel_order(self.plain, order_id, holder_id)
         operation = self._settings.cancel(order_id, holder_id=holder_id, voided=voided)
         return run_sync(returning(self._mark, perform(operation)), self.store)
 
@@ -300,7 +300,7 @@ class Grant(GrantState):
         if self._decided_by is None:
             answer = self.pool.cancel(self.order_id, holder_id=self.answer.holder_id)
         else:
-            answer = self._decided_by[0].cancel_by_id(self.pool, self.order_id, self.holder_id)
+            answer = self._decided_by[0].cancel_order(self.pool, self.order_id, self.holder_id)
         self._is_settled = True
         return answer
 
@@ -316,16 +316,16 @@ class Grant(GrantState):
                 is_gated = self.pool.is_gated()
             finally:
                 if is_gated:
-                    self._leave()
+                    self._abandon()
             if is_gated:
                 raise PoolGated(self.pool.sku, self.order_id, "store")
         return self
 
-    def _leave(self) -> None:
+    def _abandon(self) -> None:
         """Free the segment; units that no order database decides on go back."""
         with suppress(SegmentedError):
             self.pool.cancel(self.order_id, holder_id=self.holder_id)
-        self.pool._leave(self.order_id, self.holder_id)  # noqa: SLF001  # two halves of one object
+        run_sync(leave_plan(self.pool.sku, self.order_id, self.holder_id), self.pool.store)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -351,4 +351,4 @@ class Grant(GrantState):
     def _free(self) -> None:
         """Free the segment of an order that its database has still to decide: a repeat continues with the units."""
         if self._decided_by is not None:
-            self.pool._leave(self.order_id, self.holder_id)  # noqa: SLF001  # two halves of one object
+            run_sync(leave_plan(self.pool.sku, self.order_id, self.holder_id), self.pool.store)

@@ -1,12 +1,10 @@
-"""What a pool reads, audits and repairs; none of it decides an order."""
+"""Reads, audits and repairs of a pool. None of them decides an order."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from segmented import protocol as op
-from segmented.errors import SegmentedError
 from segmented.models import check_id
 from segmented.plans import run_sync
 from segmented.plans.store_kinds import checked_sync
@@ -67,11 +65,6 @@ class PoolBooks:
         """Return the handle of an order that this or another process submitted; sends no command."""
         check_id(order_id, "order id")
         return OrderHandle(self.store, self.sku, order_id)
-
-    def _leave(self, order_id: str, holder_id: str) -> None:
-        """Free the segment of a grant; its units stay reserved. A failure is not raised: the lease ends on its own."""
-        with suppress(SegmentedError):
-            self.store.execute(op.ReleaseGrant(self.sku, order_id, holder_id))
 
     def thaw(self, *, sold: int, stocked: int | None = None) -> Thawed:
         """Let a frozen pool that is not gated sell again, in a new epoch, with `sold` units sold.

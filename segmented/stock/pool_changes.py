@@ -21,7 +21,7 @@ class PoolChanges(PoolBooks):
 
     _plain: Any = None
     gate: PoolGate[Any, Any] | None = None
-    """What decides the pool's orders, in an order database."""
+    """The gate, whose order database decides the pool's orders; None: the pool decides them itself."""
 
     @property
     def plain(self) -> Self:

@@ -1,11 +1,11 @@
-"""The interface of a pool's gate, which `segmented.orders.Gate` implements for threads."""
+"""The interfaces of a pool's gate. `segmented.orders` has their implementations, `Gate` and `AsyncGate`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from segmented.errors import SegmentedError
     from segmented.models import (
@@ -25,9 +25,12 @@ PoolT_contra = TypeVar("PoolT_contra", contravariant=True)
 GrantT = TypeVar("GrantT")
 AnswerT = TypeVar("AnswerT")
 
+Ends: TypeAlias = "list[Settled | SegmentedError | None]"
+"""An answer or a failure for each order, in their order."""
+
 
 class PoolGate(Protocol[PoolT_contra, GrantT]):
-    """What a pool asks its order database. `segmented.orders.Gate` is one."""
+    """The questions of a pool to its order database, for threads."""
 
     def open_pool(
         self,
@@ -55,13 +58,13 @@ class PoolGate(Protocol[PoolT_contra, GrantT]):
     def confirm_order(self, pool: PoolT_contra, order_id: str, holder_id: str | None) -> Settled:
         """Store a reserved order in the database, and confirm it in the pool."""
 
-    def confirm_orders(self, pool: PoolT_contra, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
+    def confirm_orders(self, pool: PoolT_contra, order_ids: Iterable[str]) -> Ends:
         """Store reserved orders in the database, and confirm them in the pool."""
 
-    def cancel_by_id(self, pool: PoolT_contra, order_id: str, holder_id: str | None) -> Settled | Superseded:
+    def cancel_order(self, pool: PoolT_contra, order_id: str, holder_id: str | None) -> Settled | Superseded:
         """Void an order in the database, and give its units back."""
 
-    def cancel_orders(self, pool: PoolT_contra, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
+    def cancel_orders(self, pool: PoolT_contra, order_ids: Iterable[str]) -> Ends:
         """Void orders in the database, and give their units back."""
 
     def expire_orders(self, pool: PoolT_contra, limit: int) -> tuple[Settled, ...]:
@@ -74,4 +77,55 @@ class PoolGate(Protocol[PoolT_contra, GrantT]):
         """Remove free units from both."""
 
     def resize_pool(self, pool: PoolT_contra, segments: int) -> Resized:
+        """Change the number of segments of both."""
+
+
+class AsyncPoolGate(Protocol[PoolT_contra, GrantT]):
+    """The questions of a pool to its order database, for asyncio."""
+
+    async def open_pool(
+        self,
+        pool: PoolT_contra,
+        *,
+        stock: int,
+        segments: int,
+        epoch: int,
+        customer_limit: int | None,
+        profile: str | None,
+    ) -> Opened | AlreadyOpen:
+        """Store the segments' rows, and open the pool."""
+
+    async def verified(self, pool: PoolT_contra, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+        """Ask the pool, once it was compared with the database if its server is another one."""
+
+    async def grant_order(
+        self, pool: PoolT_contra, order: Order, ask: Callable[[], Awaitable[GrantT | Refusal]], *, asked: int | None
+    ) -> GrantT | Refusal:
+        """Ask for a grant, unless the database has decided the order: then return that decision."""
+
+    async def confirm_grant(self, grant: GrantT, order: Order) -> Settled:
+        """Store a granted order in the database, and confirm it in the pool."""
+
+    async def confirm_order(self, pool: PoolT_contra, order_id: str, holder_id: str | None) -> Settled:
+        """Store a reserved order in the database, and confirm it in the pool."""
+
+    async def confirm_orders(self, pool: PoolT_contra, order_ids: Iterable[str]) -> Ends:
+        """Store reserved orders in the database, and confirm them in the pool."""
+
+    async def cancel_order(self, pool: PoolT_contra, order_id: str, holder_id: str | None) -> Settled | Superseded:
+        """Void an order in the database, and give its units back."""
+
+    async def cancel_orders(self, pool: PoolT_contra, order_ids: Iterable[str]) -> Ends:
+        """Void orders in the database, and give their units back."""
+
+    async def expire_orders(self, pool: PoolT_contra, limit: int) -> tuple[Settled, ...]:
+        """Void orders whose hold has expired, and give their units back."""
+
+    async def restock_pool(self, pool: PoolT_contra, units: int, restock_id: str) -> Restocked | Closed:
+        """Add units to both."""
+
+    async def withdraw_pool(self, pool: PoolT_contra, units: int, withdraw_id: str) -> Restocked | TooFew:
+        """Remove free units from both."""
+
+    async def resize_pool(self, pool: PoolT_contra, segments: int) -> Resized:
         """Change the number of segments of both."""

@@ -30,6 +30,7 @@ from segmented.orders import (
 from segmented.orders.ledger_table import ledger
 from segmented.orders.reading import in_utc
 from segmented.stock.outbox import Outbox
+from tests.support.pools.gated_shop import check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,17 +92,6 @@ def forgotten(pool: Pool, gate: Gate, **options: Any) -> tuple[int, int]:  # noq
     return report.orders, report.units
 
 
-def check(pool: Pool, gate: Gate, *, confirmed: int, available: int, reserved: int = 1) -> None:
-    """The pool agrees with its ledger and with the database."""
-    state = pool.state()
-    assert (state.confirmed, state.available, state.reserved) == (confirmed, available, reserved)
-    report = pool.audit()
-    assert report.is_clean, report.drift
-    both = audit_both(pool, gate)
-    assert both.is_clean, both.differences
-    assert gate.confirmed_units(SKU) == gate.totals(SKU).sold == confirmed
-
-
 def records(pool: Pool, *order_ids: str) -> list[str | None]:
     found = pool.store.execute(op.ReadOrders(SKU, order_ids))
     return [None if record is None else record.state for record in found]
@@ -114,7 +104,7 @@ def test_what_is_finished_relayed_and_trimmed_goes_and_both_audits_are_clean(poo
     assert forgotten(pool, gate) == (4, 6)
     assert records(pool, "a", "b", "c", "x", "r") == [None, None, None, None, "reserved"]
     assert (pool.state().forgotten, pool.state().lost) == (4, 6)
-    check(pool, gate, confirmed=6, available=13)
+    check(pool, gate, confirmed=6, available=13, reserved=1)
     assert forgotten(pool, gate) == (0, 0)
 
 
@@ -189,7 +179,7 @@ def test_a_repeat_of_a_sold_order_gets_the_databases_answer_and_runs_no_body(poo
     again = take_order(pool, gate, Order("b", 2), timeout=5, body=lambda grant: ran.append(grant.order_id))
     assert isinstance(again, Settled)
     assert (again.state, again.quantity, again.replay, ran) == ("confirmed", 2, True, [])
-    check(pool, gate, confirmed=6, available=13)
+    check(pool, gate, confirmed=6, available=13, reserved=1)
 
 
 def test_a_repeat_of_a_cancelled_order_gets_the_databases_answer_and_runs_no_body(pool: Pool, gate: Gate) -> None:
@@ -198,7 +188,7 @@ def test_a_repeat_of_a_cancelled_order_gets_the_databases_answer_and_runs_no_bod
     again = take_order(pool, gate, Order("x", 4), timeout=5, body=lambda grant: ran.append(grant.order_id))
     assert isinstance(again, Settled)
     assert (again.state, again.quantity, ran) == ("cancelled", 4, [])
-    check(pool, gate, confirmed=6, available=13)
+    check(pool, gate, confirmed=6, available=13, reserved=1)
 
 
 def test_a_repeat_in_a_sold_out_pool_is_not_refused(pool: Pool, gate: Gate) -> None:
@@ -208,7 +198,7 @@ def test_a_repeat_in_a_sold_out_pool_is_not_refused(pool: Pool, gate: Gate) -> N
     again = take_order(pool, gate, Order("rest", 13), timeout=5)
     assert isinstance(again, Settled)
     assert again.state == "confirmed"
-    check(pool, gate, confirmed=19, available=0)
+    check(pool, gate, confirmed=19, available=0, reserved=1)
 
 
 def test_units_reserved_for_a_sold_order_go_back_when_it_is_finished(pool: Pool, gate: Gate) -> None:
@@ -217,7 +207,7 @@ def test_units_reserved_for_a_sold_order_go_back_when_it_is_finished(pool: Pool,
         reserved = pool.reserve(order)
         assert isinstance(reserved, Reserved)
         assert finish_reserved(pool, gate, order, reserved).state == state
-    check(pool, gate, confirmed=6, available=13)
+    check(pool, gate, confirmed=6, available=13, reserved=1)
 
 
 def test_units_granted_by_a_process_that_does_not_know_yet_go_back(
@@ -229,7 +219,7 @@ def test_units_granted_by_a_process_that_does_not_know_yet_go_back(
     again = take_order(pool, gate, Order("a", 1), timeout=5)
     assert isinstance(again, Settled)
     assert again.state == "confirmed"
-    check(pool, gate, confirmed=6, available=13)
+    check(pool, gate, confirmed=6, available=13, reserved=1)
 
 
 def test_a_forgotten_order_that_was_sold_cannot_be_cancelled_and_a_cancelled_one_can(pool: Pool, gate: Gate) -> None:
@@ -240,7 +230,7 @@ def test_a_forgotten_order_that_was_sold_cannot_be_cancelled_and_a_cancelled_one
     assert cancel_order(pool, gate, Order("x", 4)).state == "cancelled"
     with pytest.raises(OrderUnknown):
         cancel_order(pool, gate, Order("nobody's", 1))
-    check(pool, gate, confirmed=6, available=13)
+    check(pool, gate, confirmed=6, available=13, reserved=1)
 
 
 def test_a_repeat_with_other_content_is_refused_and_keeps_no_units(pool: Pool, gate: Gate) -> None:
@@ -254,7 +244,7 @@ def test_a_repeat_with_other_content_is_refused_and_keeps_no_units(pool: Pool, g
     assert isinstance(reserved, Reserved)
     with pytest.raises(OrderMismatch, match="quantity 2 is stored, 3 was given"):
         finish_reserved(pool, gate, Order("b", 3), reserved)
-    check(pool, gate, confirmed=7, available=12)
+    check(pool, gate, confirmed=7, available=12, reserved=1)
 
 
 def test_an_envelope_with_forgotten_orders_takes_no_unit_and_calls_no_step(pool: Pool, gate: Gate) -> None:
@@ -268,7 +258,7 @@ def test_an_envelope_with_forgotten_orders_takes_no_unit_and_calls_no_step(pool:
         "new": "confirmed",
     }
     assert (called, pool.store.execute(op.ReadOutbox(SKU)).waiting) == (["new"], 0)
-    check(pool, gate, confirmed=7, available=12)
+    check(pool, gate, confirmed=7, available=12, reserved=1)
 
 
 def test_units_of_an_envelope_whose_worker_does_not_know_yet_go_back(
@@ -280,7 +270,7 @@ def test_units_of_an_envelope_whose_worker_does_not_know_yet_go_back(
     monkeypatch.setattr("segmented.orders.decided.may_have_forgotten", lambda _: next(told, True))
     report = take_envelope(pool, ["a", "new"], gate=gate)
     assert [(one.order_id, one.state) for one in report.settled] == [("a", "confirmed"), ("new", "confirmed")]
-    check(pool, gate, confirmed=7, available=12)
+    check(pool, gate, confirmed=7, available=12, reserved=1)
 
 
 # --- what happens meanwhile ---
@@ -313,7 +303,7 @@ def test_killed_at_every_step_and_run_again_nothing_is_lost(
             with monkeypatch.context() as patched, suppress(Killed):
                 patched.setattr(target, step, dying)
                 forget(pool, gate, grace=0)
-            check(pool, gate, confirmed=6, available=13)
+            check(pool, gate, confirmed=6, available=13, reserved=1)
             sell_again(pool, gate)
     assert (pool.state().forgotten, pool.state().lost) == (4, 6)
 
@@ -329,11 +319,11 @@ def test_a_rebuild_after_forgetting_counts_every_unit_once(pool: Pool, gate: Gat
     pool.store.execute(op.FreezePool(SKU, 1))
     rebuild(pool, gate)
     sell(pool, gate, "new")
-    check(pool, gate, confirmed=7, available=12)
+    check(pool, gate, confirmed=7, available=12, reserved=1)
     sell_again(pool, gate)
     trimmed(pool, gate)
     assert forget(pool, gate, grace=0).units == 3
-    check(pool, gate, confirmed=7, available=12)
+    check(pool, gate, confirmed=7, available=12, reserved=1)
 
 
 def test_numbers_written_from_outside_are_counted_again_after_forgetting(
@@ -342,7 +332,7 @@ def test_numbers_written_from_outside_are_counted_again_after_forgetting(
     assert forgotten(pool, gate) == (4, 6)
     store.client.hset(shard_keys(SKU).meta, "confirmed", "many")
     rebuild(pool, gate)
-    check(pool, gate, confirmed=6, available=13)
+    check(pool, gate, confirmed=6, available=13, reserved=1)
     sell_again(pool, gate)
 
 
@@ -378,7 +368,7 @@ def test_a_pool_that_forgets_while_it_sells_and_is_audited_agrees_with_the_datab
         ended.set()
         thread.join(30)
     assert (failed, thread.is_alive()) == ([], False)
-    check(pool, gate, confirmed=16, available=3)
+    check(pool, gate, confirmed=16, available=3, reserved=1)
 
 
 def test_records_that_go_during_an_audit_start_it_again(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,6 +11,7 @@ from segmented.errors import OrderMismatch
 from segmented.keys import shard_keys
 from segmented.orders import cancel_order, open_gated, reopen_gated, take_envelope, take_order
 from segmented.stock import Grant
+from tests.support.pools.forgetting import SKU, forgotten, sell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from segmented.orders import Gate
     from segmented.orders.answers import OrderRow
     from segmented.servers import ValkeyServer
-
-SKU: Final = "mug"
 
 
 @pytest.fixture
@@ -42,43 +41,23 @@ def pool(store: RedisStore, gate: Gate) -> Pool:
     return pool
 
 
-def sell(pool: Pool, gate: Gate, order_id: str) -> None:
-    settled = take_order(pool, gate, Order(order_id), timeout=5)
-    assert isinstance(settled, Settled)
-    assert settled.state == "confirmed"
-
-
-def dumped(store: RedisStore) -> dict[str, bytes]:
-    found = {key: store.client.dump(key) for key in shard_keys(SKU).listed()}
-    return {key: content for key, content in found.items() if content is not None}
-
-
-def restored(store: RedisStore, before: dict[str, bytes]) -> None:
-    """Put the pool's keys back as they were, without a restart of the server."""
-    store.client.delete(*shard_keys(SKU).listed())
-    for key, content in before.items():
-        store.client.restore(key, 0, content)
-
-
 def test_no_body_runs_for_a_sold_order_after_an_older_copy_of_the_keys_was_restored(
-    pool: Pool, gate: Gate, store: RedisStore, stranger: Pool
+    pool: Pool, gate: Gate, stranger: Pool
 ) -> None:
     sell(stranger, gate, "first")  # it has compared the pool with the database, and seen nothing since
-    before = dumped(store)
-    sell(pool, gate, "a")
-    restored(store, before)
+    with forgotten(pool):
+        sell(pool, gate, "a")
     ran: list[str] = []
     take_order(stranger, gate, Order("a"), timeout=5, body=lambda grant: ran.append(grant.order_id))
     assert (ran, gate.confirmed_units(SKU)) == ([], 2)
 
 
 def test_no_step_is_called_with_a_sold_order_after_an_older_copy_of_the_keys_was_restored(
-    pool: Pool, gate: Gate, store: RedisStore, stranger: Pool
+    pool: Pool, gate: Gate, stranger: Pool
 ) -> None:
     pool.submit_many([Order("a"), Order("b")])
-    before = dumped(store)
-    take_envelope(pool, ["a"], gate=gate)
-    restored(store, before)
+    with forgotten(pool):
+        take_envelope(pool, ["a"], gate=gate)
     called: list[str] = []
     take_envelope(stranger, ["a", "b"], gate=gate, step=lambda order: called.append(order.order.order_id))
     assert (called, gate.confirmed_units(SKU)) == (["b"], 2)

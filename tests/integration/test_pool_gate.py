@@ -23,7 +23,6 @@ from segmented.models import AlreadyOpen, Opened
 from segmented.orders import (
     AsyncGate,
     Gate,
-    audit_both,
     cancel_order,
     connect,
     expire_voided,
@@ -34,6 +33,7 @@ from segmented.orders import (
 )
 from segmented.stock import Grant
 from segmented.stock.outbox import Outbox
+from tests.support.pools.gated_shop import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,16 +72,6 @@ def sold(order_database: str) -> Iterator[Callable[[], tuple[int, int]]]:
 
     yield read
     engine.dispose()
-
-
-def check(pool: Pool, gate: Gate, *, confirmed: int, available: int, reserved: int = 0) -> None:
-    """The pool agrees with its ledger and with the database."""
-    state = pool.state()
-    assert (state.confirmed, state.available, state.reserved) == (confirmed, available, reserved)
-    report = pool.audit()
-    assert report.is_clean, report.drift
-    both = audit_both(pool.plain, gate)
-    assert both.is_clean, both.differences
 
 
 # --- selling ---

@@ -10,13 +10,14 @@ import pytest
 from segmented import Busy, Pool, RedisStore
 from segmented.errors import DatabaseUnavailable, InvalidInput, NotGranted, OrderMismatch
 from segmented.keys import shard_keys
-from segmented.orders import Gate, audit_both
 from segmented.stock import Grant
 from tests.contract.parking import wait_until
+from tests.support.pools.gated_shop import check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from segmented.orders import Gate
     from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
@@ -34,16 +35,6 @@ def narrow(store: RedisStore, gate: Gate) -> Pool:
     pool = Pool(store, SKU, gate=gate)
     pool.open(stock=20, segments=1)
     return pool
-
-
-def check(pool: Pool, gate: Gate, *, confirmed: int, available: int, reserved: int = 0) -> None:
-    """The pool agrees with its ledger and with the database."""
-    state = pool.state()
-    assert (state.confirmed, state.available, state.reserved) == (confirmed, available, reserved)
-    report = pool.audit()
-    assert report.is_clean, report.drift
-    both = audit_both(pool.plain, gate)
-    assert both.is_clean, both.differences
 
 
 def is_locked(pool: Pool) -> bool:

@@ -6,7 +6,6 @@ Nobody who saw the lost changes is left: each process here has a store of its ow
 from __future__ import annotations
 
 import shutil
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -31,6 +30,7 @@ from segmented.orders import (
 from segmented.protocol import VerifyPool
 from segmented.stock.outbox import Outbox
 from tests.support.command_line import ran
+from tests.support.pools.gated_shop import process
 from tests.support.workers.envelope_till import BOTH
 
 if TYPE_CHECKING:
@@ -51,13 +51,6 @@ SAFE: Final = {"appendfsync": "always"}
 def server(start_valkey: Callable[..., ValkeyServer], tmp_path: Path) -> ValkeyServer:
     """A server that keeps every acknowledged change."""
     return start_valkey(tmp_path / "data", config=SAFE)
-
-
-@contextmanager
-def process(url: str) -> Iterator[Pool]:
-    """The pool of a process that has just been started."""
-    with RedisStore.from_url(url) as store:
-        yield Pool(store, SKU)
 
 
 @pytest.fixture

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from contextlib import contextmanager
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pytest
 
-from segmented import Order, Pool, RedisStore, Reserved
+from segmented import Order, Pool, Reserved
 from segmented.errors import PoolFrozen
 from segmented.orders import (
     cancel_order,
@@ -32,6 +31,7 @@ from segmented.protocol import VerifyPool
 from segmented.stock.outbox import Outbox
 from tests.support.dying import DyingStore, StepCounter
 from tests.support.pools.forgetting import SKU, check_sells_the_rest, forgotten, sell
+from tests.support.pools.gated_shop import process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,13 +45,6 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 IN_WORKERS: Final = Outbox(decides="in the worker")
-
-
-@contextmanager
-def process(url: str) -> Iterator[Pool]:
-    """The pool of a process that has just been started."""
-    with RedisStore.from_url(url) as store:
-        yield Pool(store, SKU)
 
 
 @pytest.fixture

@@ -149,7 +149,8 @@ class Agreement(RuleBasedStateMachine):
     def __init__(self, redis_store: RedisStore) -> None:
         super().__init__()
         self.redis = redis_store
-        self.memory = MemoryStore(clock=ManualClock())
+        self.clock = ManualClock()
+        self.memory = MemoryStore(clock=self.clock)
         self.name = f"agreed-{next(_names)}"
         self.known = {self.memory: Tokens(), self.redis: Tokens()}
         self.steps = 0
@@ -168,7 +169,7 @@ class Agreement(RuleBasedStateMachine):
         assert self.outcome(self.redis, redis_operation) == expected, operation
         self.steps += 1
         time.sleep(STEP_SECONDS)
-        self.memory.clock.advance(STEP_SECONDS)  # type: ignore[attr-defined]  # it is a ManualClock
+        self.clock.advance(STEP_SECONDS)
 
 
 class PoolsAgree(Agreement):
@@ -330,16 +331,14 @@ class PoolsAgree(Agreement):
         look = op.InspectOrders(self.name, (order_id,))
         raw, redis_raw = (store.execute(look)[0].raw for store in (self.memory, self.redis))
         until = None if raw is None else self.memory.execute(op.ReadOrders(self.name, (order_id,)))[0]
-        is_last = self.memory.execute(op.ReadPool(self.name)).order_count == 1
-        if until is not None and (until.state == "reserved" or is_last):
-            return  # its hold would begin anew at another millisecond, or the pool would be frozen
+        state = self.memory.execute(op.ReadPool(self.name))
+        if until is not None and (until.state == "reserved" or state.order_count == 1):
+            return  # its new hold would begin at another millisecond, or the pool would be frozen
         for is_back in (False, True, False, True):
             pairs = [(wanted, found) if is_back else (found, wanted) for found in (raw, redis_raw)]
             at = self.memory.execute(op.ReadPool(self.name)).sequence
             for sequence in (at - 1, at):
-                mends = [
-                    op.MendRecord(self.name, "order", order_id, sequence, seen, then, LONG_MS) for seen, then in pairs
-                ]
+                mends = [op.MendRecord(self.name, "order", order_id, sequence, *pair, LONG_MS) for pair in pairs]
                 self.agree_on_each(*mends)
             self.agree_on(look)
 

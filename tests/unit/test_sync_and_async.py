@@ -70,7 +70,6 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
         ),
     },
     "signature": {
-        "its answer has a shorter name": "AsyncPoolGate.cancel_orders AsyncPoolGate.confirm_orders",
         "redis-py's own lock for asyncio has no `sleep` either": "AsyncLock.acquire",
         "a socket that is closed without waiting is asyncio's": "AsyncWire.close",
         "only a task can be cancelled while it waits for a connection": "AsyncLink.run AsyncSentinelLink.run",

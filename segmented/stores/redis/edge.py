@@ -39,7 +39,7 @@ CONNECTIONS_MAX: Final = 100
 OTHER_CONNECTIONS: Final = 8
 """Connections for the listener and for direct users of the store's client."""
 NO_CLUSTER: Final = "Cluster mode is not enabled"
-"""What redis-py says of a server that is not a node of a cluster."""
+"""Part of redis-py's message about a server that is not a node of a cluster."""
 SENTINEL_REFUSED: Final = "a Sentinel refused its password"
 AWAY: Final = (RedisConnectionError, RedisTimeoutError, ClusterDownError, TryAgainError, OSError)
 TRIES: Final = 2

@@ -1,4 +1,4 @@
-"""Who enters a reentrant lock: the owner that the acquire or the handle names, otherwise the thread or the task."""
+"""The owner of a reentrant lock: the one that the acquire or the handle names, otherwise the thread or the task."""
 
 from __future__ import annotations
 

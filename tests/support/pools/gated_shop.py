@@ -1,0 +1,33 @@
+"""Helpers for tests of a pool and its order database: a new process, and the check that both sides agree."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from segmented import Pool, RedisStore
+from segmented.orders import audit_both
+from tests.support.pools.forgetting import SKU
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.orders import Gate
+
+
+@contextmanager
+def process(url: str) -> Iterator[Pool]:
+    """The pool of a process that has just been started."""
+    with RedisStore.from_url(url) as store:
+        yield Pool(store, SKU)
+
+
+def check(pool: Pool, gate: Gate, *, confirmed: int, available: int, reserved: int = 0) -> None:
+    """The pool agrees with its ledger and with the database."""
+    state = pool.state()
+    assert (state.confirmed, state.available, state.reserved) == (confirmed, available, reserved)
+    report = pool.audit()
+    assert report.is_clean, report.drift
+    both = audit_both(pool.plain, gate)
+    assert both.is_clean, both.differences
+    assert gate.confirmed_units(pool.sku) == gate.totals(pool.sku).sold == confirmed
