@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -15,10 +16,11 @@ from segmented.orders import AsyncGate, audit_both, connect
 from segmented.stock import AsyncGrant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterable
     from typing import TypeAlias
 
     from segmented.orders import Gate
+    from segmented.orders.answers import OrderRow
     from segmented.servers import ValkeyServer
 
     Body: TypeAlias = "Callable[[Shop], Coroutine[None, None, None]]"
@@ -184,6 +186,31 @@ def test_cancelled_buyers_leave_no_segment_locked_and_can_buy_again(sell: Sell) 
                     pass
         state = await shop.pool.state()
         assert (state.reserved, state.confirmed + state.available) == (0, 20)
+
+    sell(body)
+
+
+def test_a_buyer_that_is_cancelled_while_the_database_is_asked_leaves_no_segment_locked(
+    sell: Sell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(shop: Shop) -> None:
+        real, is_asked, goes_on = shop.gate.gate.orders, threading.Event(), threading.Event()
+
+        def orders(sku: str, order_ids: Iterable[str]) -> dict[str, OrderRow]:
+            is_asked.set()
+            assert goes_on.wait(10)
+            return real(sku, order_ids)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(shop.gate.gate, "orders", orders)
+            buyer = asyncio.create_task(shop.pool.grant("a", timeout=5).__aenter__())
+            assert await asyncio.to_thread(is_asked.wait, 10)
+            buyer.cancel()
+            goes_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await buyer
+        async with shop.pool.grant("a", timeout=1):  # long before the lease ends
+            pass
 
     sell(body)
 

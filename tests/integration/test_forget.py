@@ -195,9 +195,10 @@ def test_a_repeat_in_a_sold_out_pool_is_not_refused(pool: Pool, gate: Gate) -> N
     sell(pool, gate, "rest", 13)
     assert forgotten(pool, gate) == (5, 19)
     assert isinstance(take_order(pool, gate, Order("late", 1), timeout=5), SoldOut)
-    again = take_order(pool, gate, Order("rest", 13), timeout=5)
-    assert isinstance(again, Settled)
-    assert again.state == "confirmed"
+    for order, state in ((Order("rest", 13), "confirmed"), (Order("x", 4), "cancelled")):
+        again = take_order(pool, gate, order, timeout=5)
+        assert isinstance(again, Settled)
+        assert again.state == state
     check(pool, gate, confirmed=19, available=0, reserved=1)
 
 

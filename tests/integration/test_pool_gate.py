@@ -194,6 +194,12 @@ def test_an_id_with_other_content_is_refused_and_keeps_no_units(pool: Pool, gate
     check(pool, gate, confirmed=0, available=20)
 
 
+def test_a_refused_order_stays_refused(pool: Pool, gate: Gate) -> None:
+    assert isinstance(pool.grant("a", quantity=21, keep_refusal=True), SoldOut)
+    assert pool.confirm("a").state == "refused"
+    check(pool, gate, confirmed=0, available=20)
+
+
 def test_expired_holds_are_voided_and_their_units_go_back(store: RedisStore, gate: Gate) -> None:
     short = Pool(store, SKU, ttl=0.001, hold=0.001, gate=gate)
     short.open(stock=20, segments=2)
