@@ -5,11 +5,13 @@ its lock is free once the lease ends. It is not released at once: Python decides
 program may still be at the work that the lock protects. A release that was asked for before is still repeated.
 
 No warning is given for a lease whose holder id the program has read, since another process may have adopted it, for
-leases of a closed store, and by a forked child for its parent's leases.
+leases of a closed store, and by a forked child for its parent's leases. At the end of the interpreter, it is given only
+if this module is still whole: Python clears modules one by one, and a handle may outlive some of them.
 """
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import TYPE_CHECKING
 
@@ -33,9 +35,16 @@ class WarnsWhenDropped:
         """Note that the handle is gone; return the warning, or None if the handle has ended."""
         raise NotImplementedError
 
-    def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
+    def __del__(
+        self, _warn: Callable[..., None] = warnings.warn, _is_ending: Callable[[], bool] = sys.is_finalizing
+    ) -> None:
         """Give a ResourceWarning if the program has not ended the handle."""
-        message = self._note_dropped()
+        try:
+            message = self._note_dropped()
+        except (AttributeError, TypeError):  # the name of a cleared module is None
+            if _is_ending():
+                return
+            raise
         if message is not None:
             _warn(message, ResourceWarning, stacklevel=2, source=self)
 

@@ -105,7 +105,7 @@ class LeaseState(Hinted, StaysInItsProcess):
 
     @property
     def holder_id(self) -> str:
-        """Return the holder's id. Another process may adopt the lease with it, so a drop no longer releases it."""
+        """Return the holder's id. Another process may adopt the lease with it: a drop gives no warning any more."""
         self._is_handed_on = True
         return self.claim.holder_id
 

@@ -43,6 +43,8 @@ Verdict = Literal["confirm", "release", "wait"]
 """A resolver's decision on an order whose hold has expired: sold after all, returned, or not known yet."""
 STANDS: Final = (StockError, StoreError)
 """Exceptions after which a grant is not undone: a repeat continues."""
+LOOK_FIRST: Final = 0.05
+"""Seconds until a second delivery asks for the first time whether the first has ended."""
 BUSY_TRIES_MAX: Final = 1_000
 """Each Busy of a reservation returned 16 expired holds, so this many tries clear 16,000."""
 DOOR_TTL_MS: Final = 10_000
@@ -56,9 +58,11 @@ def grant_plan(operation: op.Grant, timeout: float | None) -> Plan[Found]:
 
     A cancelled wait returns what it may have taken, unless another holder has the order. If the store did not answer,
     it may have taken the units: they stay reserved, and a repeat gets them once the lease has expired. A second
-    delivery of an order that another holder is processing does not queue for a segment; it tries again when that
+    delivery of an order that another holder is processing does not queue for a segment, and no message tells it of the
+    order's end: it asks again after LOOK_FIRST seconds, then in intervals that double up to GONE_SECONDS, and when that
     holder's lease may have expired.
     """
+    look_seconds = LOOK_FIRST
     freed = shard_keys(operation.sku).freed
     trying = first = _first_try(operation, freed, timeout)
     while True:
@@ -75,8 +79,10 @@ def grant_plan(operation: op.Grant, timeout: float | None) -> Plan[Found]:
         if not (isinstance(answer, Busy) and answer.is_in_hand) or trying.timeout == 0:
             return answer, asked_at
         deadline = inf if timeout is None else first.asked_at + timeout
-        lapses_at = (yield from perform(Now())) + ((answer.free_in_ms or 0) + 1) * MILLISECOND
-        yield from pause(f"{freed}:in-hand", min(lapses_at, deadline))
+        now = yield from perform(Now())
+        lapses_at = now + ((answer.free_in_ms or 0) + 1) * MILLISECOND
+        yield from pause(f"{freed}:in-hand", min(lapses_at, deadline, now + look_seconds))
+        look_seconds = min(2 * look_seconds, GONE_SECONDS)
         left = None if timeout is None else max(0.0, deadline - (yield from perform(Now())))
         trying = _first_try(operation, freed, left)
 

@@ -227,6 +227,20 @@ def test_the_end_of_the_interpreter_warns_of_a_lease_and_ends_without_an_error(v
     assert "Traceback" not in ended.stderr
 
 
+def test_a_lease_that_outlives_the_modules_at_the_end_of_the_interpreter_says_nothing() -> None:
+    program = (
+        "import collections\n"
+        "from segmented import Lock, MemoryStore\n"
+        "from segmented.locks import dropped\n"
+        "collections.kept = Lock(MemoryStore(), 'door', ttl=30, renew=True).acquire()\n"
+        "class Clears:\n"
+        "    def __del__(self, _clear=vars(dropped).__setitem__): _clear('is_closed', None)\n"
+        "clears = Clears()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 # --- what is left to expire, and what is repeated ---
 
 

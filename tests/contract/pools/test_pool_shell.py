@@ -11,6 +11,7 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import InvalidInput, LeaseLost, NotGranted, OrderMismatch, PoolGated
 from segmented.models import AlreadyOpen, Busy, Opened, Order, Refusal, Reserved, Settled, SoldOut, Superseded
+from segmented.plans.waiting import GONE_SECONDS
 from tests.contract.bodies import fail_after
 from tests.contract.parking import has_come_to_rest, lines_of, scripts_run, wait_until
 
@@ -340,12 +341,13 @@ def test_a_second_delivery_takes_over_when_the_first_holder_has_died(waiting_sid
     assert totals(pool) == (5, 3, 0)
 
 
-def test_a_second_delivery_learns_that_the_first_was_confirmed(waiting_side: Side) -> None:
-    pool = waiting_side.pool(waiting_side.name(), ttl=1, hold=60)
+def test_a_second_delivery_learns_within_a_second_that_the_first_was_confirmed(waiting_side: Side) -> None:
+    pool = waiting_side.pool(waiting_side.name(), ttl=600, hold=600)
     pool.open(stock=8, segments=2)
     first = granted(pool, "a", quantity=3)
     second = waiting_side.start(lambda: pool.grant("a", quantity=3, timeout=PATIENCE))
     wait_until(lambda: len(lines_of(waiting_side.store)) == 1)
+    time.sleep(GONE_SECONDS)  # by now it asks at the longest interval
     first.confirm()
     answer = second.result(SOON)
     assert isinstance(answer, Settled)
@@ -379,12 +381,13 @@ def test_a_pool_shows_its_name_and_no_password(waiting_side: Side) -> None:
     assert "ticket" in repr(getattr(pool, "_target", pool))
 
 
-def test_a_second_delivery_that_waits_asks_when_it_comes_and_when_its_time_is_over(plain_redis_side: Side) -> None:
+def test_a_second_delivery_asks_in_intervals_that_double_and_when_its_time_is_over(plain_redis_side: Side) -> None:
     pool = plain_redis_side.pool(plain_redis_side.name())
     pool.open(stock=8, segments=2)
     granted(pool, "a")
     before = scripts_run(plain_redis_side.raw())
-    answer = refused(pool, "a", timeout=0.3)
+    answer = refused(pool, "a", timeout=0.7)
     assert isinstance(answer, Busy)
     assert answer.is_in_hand
-    assert scripts_run(plain_redis_side.raw()) - before == 2
+    # At 0, 50, 150 and 350 ms, and at the deadline; a slow machine may skip one.
+    assert 3 <= scripts_run(plain_redis_side.raw()) - before <= 5
