@@ -11,7 +11,7 @@ import os
 import re
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import redis
@@ -205,6 +205,20 @@ class Lab:
     def commands_run(self) -> int:
         """Return how many commands the servers have run so far."""
         return sum(server.info("stats")["total_commands_processed"] for server in self.servers)
+
+    @contextmanager
+    def noting_requests(self) -> Iterator[list[str]]:
+        """Note the commands about this lock that clients send to the servers; those of scripts are not among them."""
+        requests: list[str] = []
+        with ExitStack() as stack:
+            monitors = [stack.enter_context(server.monitor()) for server in self.servers]
+            yield requests
+            for server, monitor in zip(self.servers, monitors, strict=True):
+                end = f"{self.name}-noted"
+                server.echo(end)
+                while end not in (found := monitor.next_command())["command"]:
+                    if self.name in found["command"] and found["client_type"] != "lua":
+                        requests.append(found["command"])
 
     def forget_everything(self) -> None:
         """Delete every key of the lock, as a failover to an empty server would."""

@@ -20,6 +20,11 @@ COMMANDS_MAX: Final = 250
 LOOK_SECONDS: Final = 0.25
 LAG_SECONDS: Final = 0.03
 NO_END: Final = -1
+PROCESSES: Final = 8
+TURNS: Final = 40
+EACH_MAX: Final = 8
+"""Commands for one acquisition and its release, far more than one process needs that waits for nobody."""
+HOLD_SECONDS: Final = 0.002
 
 
 @row("D1", "a release between the failed try and the subscription is not missed", needs=("listening", "wire"))
@@ -177,3 +182,28 @@ def _outcome(call: Call) -> str:
         return "it has not ended"
     error = call.exception()
     return told(error) if error else f"it returned {'a lock' if call.result() else 'without one'}"
+
+
+@row(
+    "D16",
+    "of eight processes with a waiter each, a release has one try: it costs at most 8 commands a turn and server",
+    needs=("wire",),
+)
+def d16_no_herd(lab: Lab) -> None:
+    callers = [lab.caller() for _ in range(PROCESSES)]
+    locks = [lab.rival(client=lab.connect()) for _ in range(PROCESSES)]
+    for caller, lock in zip(callers, locks, strict=True):  # its connections are made
+        caller.release(caller.take(lock))
+    with lab.noting_requests() as requests:
+        calls = [caller.start_acquire(lock) for caller, lock in zip(callers, locks, strict=True)]
+        for turn in range(TURNS):
+            lab.wait_until(lambda: any(call.done() for call in calls), "the lock is free, and nobody has got it")
+            got = next(number for number, call in enumerate(calls) if call.done())
+            lab.pause(HOLD_SECONDS)
+            callers[got].release(calls[got].result())
+            if turn < TURNS - PROCESSES:
+                calls[got] = callers[got].start_acquire(locks[got])
+            else:
+                del calls[got], callers[got], locks[got]
+    each = len(requests) / TURNS / lab.contender.servers
+    must(each <= EACH_MAX, f"a turn costs {each:.1f} commands")

@@ -354,6 +354,7 @@ CAUGHT: Final[tuple[tuple[str, Callable[[], Contender]], ...]] = (
     ("D9", Spins),
     ("D11", RedisPyAsyncLock),
     ("D12", Tickets),
+    ("D16", Spins),
     ("D17", ListensOnce),
     ("E1", RedisPyLock),
     ("F1", WantsAll),

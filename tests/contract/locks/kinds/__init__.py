@@ -66,6 +66,10 @@ def _token(hold: Any) -> int:  # noqa: ANN401  # as above
     return token
 
 
+HERD: Final = {"D16": "a release wakes a waiter of each process"}
+"""The hole of the kinds without a line of processes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Handles:
     """How the handles of one kind are made, and what they offer."""

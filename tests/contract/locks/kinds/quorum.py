@@ -6,7 +6,7 @@ from typing import Final
 
 from segmented.locks import AsyncQuorumLock, QuorumLock
 from segmented.protocol.vote.operations import AcquireVote, ReleaseVote, RenewVote
-from tests.contract.locks.kinds import EVERY_LEASE, LONG_MS, Handles, Use
+from tests.contract.locks.kinds import EVERY_LEASE, HERD, LONG_MS, Handles, Use
 
 USES: Final = (
     Use(
@@ -25,5 +25,6 @@ HANDLES: Final = (
         EVERY_LEASE | {"alone", "quorum"},
         servers=3,
         tells_rest=False,
+        holes=HERD,
     ),
 )
