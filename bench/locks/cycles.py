@@ -17,7 +17,6 @@ import asyncio
 import sys
 import time
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -123,20 +122,10 @@ def redis_py_async_lock(url: str) -> Cycles:
 
 def raw_socket(url: str) -> Cycles:
     """Run the same two steps on a bare socket: SET NX PX, and a script that compares and deletes."""
-    import socket
+    from bench.locks.bare_socket import BareSocket
 
     script = "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) else return 0 end"
-    parts = urlsplit(url)
-    if parts.scheme == "unix":
-        line = socket.socket(socket.AF_UNIX)
-        line.connect(parts.path)
-    else:
-        line = socket.create_connection((parts.hostname or "localhost", parts.port or 6379))
-
-    def ask(*words: str) -> bytes:
-        line.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w.encode()) for w in words))
-        return line.recv(4096)
-
+    ask = BareSocket(url).ask
     sha = ask("SCRIPT", "LOAD", script).split(b"\r\n")[1].decode()
 
     def cycle() -> None:

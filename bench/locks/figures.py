@@ -35,9 +35,19 @@ class Figure:
 
     @property
     def is_within(self) -> bool:
-        """Return whether the value is within its bounds."""
-        is_low_enough = self.at_most is None or self.value <= self.at_most
-        return is_low_enough and (self.at_least is None or self.value >= self.at_least)
+        """Return whether the whole interval, or the value if it has none, is within the bounds."""
+        return self._fits(self.value if self.low is None else self.low) and self._fits(
+            self.value if self.high is None else self.high
+        )
+
+    @property
+    def kept(self) -> str:
+        """Return "yes", "no", or "unclear" if the value is within its bounds but a part of the interval is not."""
+        return "yes" if self.is_within else "unclear" if self._fits(self.value) else "no"
+
+    def _fits(self, value: float) -> bool:
+        is_low_enough = self.at_most is None or value <= self.at_most
+        return is_low_enough and (self.at_least is None or value >= self.at_least)
 
     def cells(self) -> list[str]:
         """Return the figure's row."""
@@ -45,7 +55,7 @@ class Figure:
         bound = "" if self.at_most is None else f"<= {self.at_most:g}"
         if self.at_least is not None:
             bound = f">= {self.at_least:g}"
-        kept = "" if not bound else "yes" if self.is_within else "no"
+        kept = self.kept if bound else ""
         return [self.name, f"{self.value:,.3g} {self.unit}".strip(), interval, bound, kept]
 
 

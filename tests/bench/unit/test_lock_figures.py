@@ -25,6 +25,16 @@ def test_a_figure_without_a_bound_is_within_it() -> None:
     assert Figure("cycle", 9.0, "us").is_within
 
 
+def test_a_bound_is_kept_if_the_whole_interval_is_within_it_and_unclear_if_only_the_value_is() -> None:
+    figures = [Figure("ratio", value, "", value - 0.1, value + 0.1, at_most=1.0) for value in (0.85, 0.95, 1.05, 1.15)]
+    assert [(figure.kept, figure.is_within) for figure in figures] == [
+        ("yes", True),
+        ("unclear", False),
+        ("no", False),
+        ("no", False),
+    ]
+
+
 def test_results_are_lines_in_a_pipe() -> None:
     said = io.StringIO()
     ratio = Figure("ours / theirs", 0.75, "", 0.7, 0.8, at_most=0.85)

@@ -159,11 +159,11 @@ def test_what_was_never_seen_can_be_forgotten(cache: Cache) -> None:
 
 
 def test_a_value_that_is_due_is_handed_out_once_and_read_by_the_others(cache: Cache) -> None:
-    cache.write("a", cache.turn("a"), ONE, refresh_in_ms=20)
+    cache.write("a", cache.turn("a"), ONE, refresh_in_ms=400)
     cache.release("a")
     assert cache.look("b") == ONE
-    cache.side.pass_time(0.05)
-    answer = cache.look("b", hold_off_ms=100)
+    cache.side.pass_time(0.5)
+    answer = cache.look("b", hold_off_ms=TTL_MS)
     assert isinstance(answer, MayLoad)
     assert answer.old == ONE
     assert cache.look("c") == ONE
