@@ -100,7 +100,7 @@ class ReentrantKeys:
     lock: str
     """Hash with PX: `owner:` and the owner -> how often it has entered."""
     fence: str
-    """Hash with PX: last `token`, `kind`."""
+    """Hash with PX: last `token`, `kind`; `line` as for a plain lock."""
     freed: str
     """Channel: one message when the last entry is released."""
     entries: str

@@ -23,7 +23,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from uuid import uuid4
 from weakref import WeakKeyDictionary
@@ -64,6 +64,10 @@ class ReentrantClaim(Claim):
     def acquiring(self) -> AcquireReentrant:
         """Return the operation that takes the entry."""
         return AcquireReentrant(self.name, self.owner, self.holder_id, self.ttl_ms)
+
+    def acquiring_in_line(self, party: str) -> AcquireReentrant:
+        """Return the attempt of a process that waits, or would."""
+        return replace(self.acquiring(), party=party)
 
     def acquiring_when_behind(self) -> AcquireReentrant:
         """Return an attempt that enters only if the owner holds the lock: waiters ahead of it wait for this owner."""

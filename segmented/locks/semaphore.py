@@ -8,14 +8,14 @@ The number of permits belongs to the name while any permit is held: a handle wit
 PermitsMismatch, which names both. When no permit is held, the next caller sets the number, so you can change it once
 all permits are back.
 
-Guarantees: never more than N live permits, as long as the server keeps its memory. Not guaranteed: an order among
-waiters in different processes. And a permit is not exclusive: its fencing token is higher than that of every earlier
-permit, which orders permits, but a resource that accepts only the newest token would serve one holder of N.
+Guarantees: never more than N live permits, as long as the server keeps its memory. Not guaranteed: the order of arrival
+among waiters; processes take turns. And a permit is not exclusive: its fencing token is higher than that of every
+earlier permit, which orders permits, but a resource that accepts only the newest token would serve one holder of N.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from segmented.errors import InvalidInput
@@ -47,6 +47,10 @@ class PermitClaim(Claim):
     def acquiring(self) -> AcquirePermit:
         """Return the operation that takes a permit."""
         return AcquirePermit(self.name, self.holder_id, self.ttl_ms, self.permits)
+
+    def acquiring_in_line(self, party: str) -> AcquirePermit:
+        """Return the attempt of a process that waits, or would."""
+        return replace(self.acquiring(), party=party)
 
     def renewing(self, ttl_ms: int) -> RenewPermit:
         """Return the operation that renews the permit."""

@@ -268,6 +268,8 @@ class Line:
             place.offer = None
         if place in self._places:
             self._places.remove(place)
+        if self._places:  # if this one had its turn, the process has no place in the store's line until it asks again
+            self._places[0].ahead = 0
         if place.woken:
             place.woken = False
             self.signal()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ from segmented.locks.reentrant import ReentrantClaim
 from segmented.models import Acquired, Held
 from segmented.plans import Join, Leave, Line, Listen, Now, Park, Try, Within
 from segmented.protocol import AcquireReentrant
+from segmented.protocol.lock.operations import NEWCOMER
 
 if TYPE_CHECKING:
     from segmented.locks.handle import Found
@@ -24,7 +26,8 @@ ENTER_AGAIN = AcquireReentrant("door", "a", "h", 1_000, only_again=True)
 
 
 def test_where_nobody_waits_it_asks_for_the_lock() -> None:
-    assert next(acquire_plan(CLAIM, 5.0)) == Try(ENTER, CLAIM.channel, 5.0)
+    asked = replace(ENTER, party=NEWCOMER)
+    assert next(acquire_plan(CLAIM, 5.0)) == Try(asked, CLAIM.channel, 5.0, joins_if_heard=True)
 
 
 def behind_another() -> Plan[Found]:

@@ -9,6 +9,7 @@ from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.models.locks import LockHolder, LockState
 from segmented.protocol.kinds import Kind
+from segmented.protocol.lock.line_model import LineModel
 from segmented.protocol.reentrant.operations import AcquireReentrant, ReleaseReentrant, RenewReentrant
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class ReentrantModel:
         self._publish = publish
         self._holds: dict[str, _Hold] = {}
         self._tokens: dict[str, int] = {}
+        self._waiting: dict[str, LineModel] = {}
 
     def bodies(self) -> Bodies:
         """Return the method that performs each operation."""
@@ -78,11 +80,16 @@ class ReentrantModel:
         """Enter, for the first time or again; an existing entry does not change the count."""
         now = self._clock.now()
         hold = self._living(operation.name)
+        line = self._waiting.setdefault(operation.name, LineModel(lock_keys(operation.name).freed, self._publish))
         if hold is not None and hold.owner != operation.owner:
-            return Held(round((hold.ends_at - now) * 1000))
+            return Held(round((hold.ends_at - now) * 1000), ahead=line.keep_place(operation.party, now))
         if hold is None and operation.only_again:
             return Held(0)
+        if hold is None and (left_ms := line.left_to_first(operation.party, now)) is not None:
+            free_in_ms, ahead = line.wait_behind(operation.party, now, left_ms)
+            return Held(free_in_ms, ahead=ahead)
         if hold is None:
+            line.tell_following(operation.ttl_ms)
             self._tokens[operation.name] = max(self._tokens.get(operation.name, 0) + 1, int(now * 1_000_000))
             hold = self._holds[operation.name] = _Hold(operation.owner, now)
         is_replay = operation.holder_id in hold.entries

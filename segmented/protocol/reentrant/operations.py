@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from segmented.errors import WrongKind
-from segmented.keys import reentrant_keys
+from segmented.keys import lock_keys, reentrant_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.protocol.base import Operation, Release
-from segmented.protocol.lock.wire import FENCE_IDLE_MS
+from segmented.protocol.lock.wire import FENCE_IDLE_MS, asked_of
 from segmented.protocol.wire import (
     Call,
     Codec,
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 class AcquireReentrant(Operation[Acquired | Held]):
     """Enter for at least `ttl_ms`, if the name is free or the owner's already; each `holder_id` enters once.
 
-    With `only_again`, only an owner that already holds the name enters; a free name is left alone.
+    With `only_again`, only an owner that already holds the name enters; a free name is left alone. With a `party`, the
+    caller obeys the line of processes and has a place in it, as with AcquireLock.
     """
 
     name: str
@@ -37,6 +38,7 @@ class AcquireReentrant(Operation[Acquired | Held]):
     holder_id: str
     ttl_ms: int
     only_again: bool = False
+    party: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +68,10 @@ OWNER_FIELD: Final = "owner:"
 
 
 def _encode_acquire(operation: AcquireReentrant) -> Call:
-    keys = reentrant_keys(operation.name).listed()
+    keys = [*reentrant_keys(operation.name).listed(), lock_keys(operation.name).line]
     owner, fence_ttl_ms = OWNER_FIELD + operation.owner, FENCE_IDLE_MS + operation.ttl_ms
-    only_again = "1" if operation.only_again else "0"
-    return script_call(
-        "acquire_reentrant", keys, owner, operation.holder_id, operation.ttl_ms, fence_ttl_ms, only_again
-    )
+    how = ("1" if operation.only_again else "0", asked_of(operation.party))
+    return script_call("acquire_reentrant", keys, owner, operation.holder_id, operation.ttl_ms, fence_ttl_ms, *how)
 
 
 def _decode_acquire(operation: AcquireReentrant, reply: Reply) -> Acquired | Held:
@@ -80,7 +80,7 @@ def _decode_acquire(operation: AcquireReentrant, reply: Reply) -> Acquired | Hel
             message = f"the name {operation.name!r} belongs to another kind of lock, not to a reentrant lock"
             raise WrongKind(message)
         case "held":
-            return Held(optional_number(reply[1]))
+            return Held(optional_number(reply[1]), ahead=sum(map(int, reply[2:])))
     return Acquired(int(reply[1]), operation.ttl_ms, replay=text(reply[2]) == "1")
 
 

@@ -1,22 +1,25 @@
 #!lua
+-- uses shared/line.lua
 -- Take one of a semaphore's permits. Safe to run twice: a repeat by the same holder renews its permit, takes no second
 -- one, and gets a newer token.
--- KEYS     1 lock (sorted set with PX: holder id -> end in ms)   2 fence (hash with PX: token, kind, permits)
---          3 freed (channel, unused)
--- ARGV     1 holder_id   2 ttl_ms   3 fence_ttl_ms   4 permits
+-- KEYS     1 lock (sorted set with PX: holder id -> end in ms)   2 fence (hash with PX: token, kind, permits, line)
+--          3 freed (channel)   4 line (zset with PX: waiting processes)
+-- ARGV     1 holder_id   2 ttl_ms   3 fence_ttl_ms   4 permits   5 asked: see shared/line.lua
 -- answers  {"mismatch", permits} while permits are held under another number of permits
---          {"held", ms until a permit expires}
+--          {"held", ms until a permit expires}, and of a process that waits also the number of processes before it
 --          {"acquired", token, "1" for a replay, else "0", ms until one more may be taken; 0 when one is free}
 local lock, fence = KEYS[1], KEYS[2]
 local holder_id, ttl_ms, fence_ttl_ms, permits = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 
 local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local now = math.floor(now_us / 1000)
 local after_now = '(' .. string.format('%.0f', now)
 local held = redis.call('ZCOUNT', lock, after_now, '+inf')
 
 -- 1. in use with another number
-local known = redis.call('HGET', fence, 'permits')
+local noted = redis.call('HMGET', fence, 'permits', 'token', 'line')
+local known, line = noted[1], open_line(KEYS[4], fence, KEYS[3], ARGV[5])
 if held > 0 and known and tonumber(known) ~= permits then
   return { 'mismatch', known }
 end
@@ -26,19 +29,36 @@ local is_replay = tonumber(redis.call('ZSCORE', lock, holder_id) or '0') > now
 -- 2. all are held
 if held >= permits and not is_replay then
   local next_end = redis.call('ZRANGE', lock, after_now, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2]
-  return { 'held', string.format('%.0f', tonumber(next_end) - now) }
+  local free_in_ms = string.format('%.0f', tonumber(next_end) - now)
+  if not line.party then
+    return { 'held', free_in_ms }
+  end
+  local ahead = keep_place(line, noted[3], now_us)
+  if redis.call('PTTL', fence) < 0 then
+    redis.call('PEXPIRE', fence, fence_ttl_ms)
+  end
+  return { 'held', free_in_ms, ahead }
 end
 
--- 3. taken; dead holders' permits are forgotten
+-- 3. one is free, but left to another process
+local left_ms = not is_replay and left_to_first(line, noted[3], now_us, permits, permits - held)
+if left_ms and line.party then
+  local free_in_ms, ahead = wait_behind(line, noted[3], now_us, left_ms)
+  return { 'held', string.format('%.0f', free_in_ms), ahead }
+elseif left_ms then
+  return { 'held', string.format('%.0f', left_ms) }
+end
+
+-- 4. taken; dead holders' permits are forgotten
 redis.call('ZREMRANGEBYSCORE', lock, '-inf', string.format('%.0f', now))
 redis.call('ZADD', lock, string.format('%.0f', now + ttl_ms), holder_id)
 redis.call('PEXPIREAT', lock, string.format('%.0f', tonumber(redis.call('ZRANGE', lock, -1, -1, 'WITHSCORES')[2])))
-local last = tonumber(redis.call('HGET', fence, 'token') or '0')
-local token = string.format('%.0f', math.max(last + 1, tonumber(time[1]) * 1000000 + tonumber(time[2])))
+local token = string.format('%.0f', math.max(tonumber(noted[2] or '0') + 1, now_us))
 redis.call('HSET', fence, 'token', token, 'kind', 'semaphore', 'permits', ARGV[4])
 redis.call('PEXPIRE', fence, fence_ttl_ms)
 local next_ms = 0
 if redis.call('ZCARD', lock) >= permits then
   next_ms = tonumber(redis.call('ZRANGE', lock, 0, 0, 'WITHSCORES')[2]) - now
 end
+tell_following(line, next_ms)
 return { 'acquired', token, is_replay and '1' or '0', string.format('%.0f', next_ms) }

@@ -10,6 +10,7 @@ from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.models.locks import HOLDER_ID_SHOWN, LockHolder, LockState
 from segmented.protocol.kinds import Kind
+from segmented.protocol.lock.line_model import LineModel
 from segmented.protocol.semaphore.operations import AcquirePermit, ReleasePermit, RenewPermit
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class SemaphoreModel:
         self._clock = clock
         self._publish = publish
         self._entries: dict[str, _Entry] = {}
+        self._waiting: dict[str, LineModel] = {}
 
     def bodies(self) -> Bodies:
         """Return the method that performs each operation."""
@@ -82,12 +84,23 @@ class SemaphoreModel:
         if entry.ends and entry.permits != operation.permits:
             raise PermitsMismatch(operation.name, entry.permits, operation.permits)
         is_replay = operation.holder_id in entry.ends
-        if len(entry.ends) >= operation.permits and not is_replay:
-            return Held(_ms_until_next(entry, now))
+        line = self._waiting.setdefault(operation.name, LineModel(lock_keys(operation.name).freed, self._publish))
+        free_count = operation.permits - len(entry.ends)
+        if free_count < 1 and not is_replay:
+            return Held(_ms_until_next(entry, now), ahead=line.keep_place(operation.party, now))
+        left_ms = (
+            None
+            if is_replay
+            else line.left_to_first(operation.party, now, count=operation.permits, free_count=free_count)
+        )
+        if left_ms is not None:
+            free_in_ms, ahead = line.wait_behind(operation.party, now, left_ms)
+            return Held(free_in_ms, ahead=ahead)
         entry.ends[operation.holder_id] = now + operation.ttl_ms / 1000
         entry.permits = operation.permits
         entry.token = max(entry.token + 1, int(now * 1_000_000))
         next_in_ms = 0 if len(entry.ends) < operation.permits else _ms_until_next(entry, now)
+        line.tell_following(next_in_ms)
         return Acquired(entry.token, operation.ttl_ms, replay=is_replay, next_in_ms=next_in_ms)
 
     def renew(self, operation: RenewPermit) -> Renewed | Lost:

@@ -9,7 +9,7 @@ from segmented.errors import PermitsMismatch
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.protocol.base import Operation, Release
-from segmented.protocol.lock.wire import FENCE_IDLE_MS
+from segmented.protocol.lock.wire import FENCE_IDLE_MS, asked_of
 from segmented.protocol.wire import Call, Codec, released_or_lost, renewed_or_lost, script_call, text, unsure_if_lost
 
 if TYPE_CHECKING:
@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 class AcquirePermit(Operation[Acquired | Held]):
     """Take one of `permits` for `ttl_ms`; raises PermitsMismatch while others hold permits of a different total.
 
-    A repeat by the same holder id renews its permit instead of taking a second one; its token grows.
+    A repeat by the same holder id renews its permit instead of taking a second one; its token grows. With a `party`,
+    the caller obeys the line of processes and has a place in it, as with AcquireLock.
     """
 
     name: str
     holder_id: str
     ttl_ms: int
     permits: int
+    party: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +52,9 @@ class ReleasePermit(Release[Released | Lost]):
 
 
 def _encode_acquire(operation: AcquirePermit) -> Call:
-    keys = lock_keys(operation.name).listed()
-    fence_ttl_ms = FENCE_IDLE_MS + operation.ttl_ms
-    return script_call("acquire_permit", keys, operation.holder_id, operation.ttl_ms, fence_ttl_ms, operation.permits)
+    found = lock_keys(operation.name)
+    arguments = (operation.holder_id, operation.ttl_ms, FENCE_IDLE_MS + operation.ttl_ms, operation.permits)
+    return script_call("acquire_permit", [*found.listed(), found.line], *arguments, asked_of(operation.party))
 
 
 def _decode_acquire(operation: AcquirePermit, reply: Reply) -> Acquired | Held:
@@ -60,7 +62,7 @@ def _decode_acquire(operation: AcquirePermit, reply: Reply) -> Acquired | Held:
         case "mismatch":
             raise PermitsMismatch(operation.name, int(reply[1]), operation.permits)
         case "held":
-            return Held(int(reply[1]))
+            return Held(int(reply[1]), ahead=sum(map(int, reply[2:])))
     return Acquired(int(reply[1]), operation.ttl_ms, replay=text(reply[2]) == "1", next_in_ms=int(reply[3]))
 
 

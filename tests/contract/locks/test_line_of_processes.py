@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,12 +14,14 @@ from segmented.clock import ManualClock
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Released
 from segmented.plans.line import AHEAD_SECONDS, Line, Place
-from segmented.protocol import AcquireLock, ReleaseLock
+from segmented.protocol import AcquireLock, Operation, ReleaseLock
 from segmented.protocol.lock.operations import LEFT_MS, LINE_TTL_MS, NEWCOMER, NEWCOMERS_MAX, WAITERS_MAX
+from segmented.protocol.reentrant.operations import AcquireReentrant, ReleaseReentrant
+from segmented.protocol.semaphore.operations import AcquirePermit, ReleasePermit
 from tests.contract.parking import has_come_to_rest, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from segmented.servers import ValkeyServer
 
@@ -35,20 +38,38 @@ def store(request: pytest.FixtureRequest, valkey: ValkeyServer) -> Iterator[Redi
         yield found
 
 
+KINDS: dict[str, tuple[Callable[[str, str], Operation[Any]], Callable[[str], Operation[Any]]]] = {
+    "lock": (
+        lambda holder, party: AcquireLock("door", holder, 60_000, party=party),
+        lambda holder: ReleaseLock("door", holder),
+    ),
+    "reentrant": (
+        lambda holder, party: AcquireReentrant("door", f"owner {holder}", holder, 60_000, party=party),
+        lambda holder: ReleaseReentrant("door", f"owner {holder}", holder),
+    ),
+    "semaphore": (
+        lambda holder, party: AcquirePermit("door", holder, 60_000, 1, party=party),
+        lambda holder: ReleasePermit("door", holder),
+    ),
+}
+"""Kinds with a line -> the operation that acquires, and the one that releases."""
+
+
 class Door:
     """One lock, asked for as by many processes."""
 
-    def __init__(self, store: RedisStore | MemoryStore) -> None:
+    def __init__(self, store: RedisStore | MemoryStore, kind: str = "lock") -> None:
         self._store = store
+        self._acquiring, self._releasing = KINDS[kind]
         self._count = 0
 
     def ask(self, holder: str, party: str = "") -> Acquired | Held:
-        answer = self._store.execute(AcquireLock("door", holder, 60_000, party=party))
+        answer = self._store.execute(self._acquiring(holder, party))
         assert isinstance(answer, (Acquired, Held))
         return answer
 
     def release(self, holder: str) -> None:
-        assert self._store.execute(ReleaseLock("door", holder)) == Released()
+        assert self._store.execute(self._releasing(holder)) == Released()
 
     def takes(self, party: str = NEWCOMER) -> bool:
         """Return whether a caller gets the lock; give it back at once."""
@@ -60,8 +81,13 @@ class Door:
         return True
 
 
-def test_an_attempt_of_a_process_that_waits_says_how_many_are_ahead_of_it(store: RedisStore | MemoryStore) -> None:
-    door = Door(store)
+@pytest.fixture(params=list(KINDS))
+def door(request: pytest.FixtureRequest, store: RedisStore | MemoryStore) -> Door:
+    """A lock of each kind on each store."""
+    return Door(store, request.param)
+
+
+def test_an_attempt_of_a_process_that_waits_says_how_many_are_ahead_of_it(door: Door) -> None:
     door.ask("holder")
     answers = [door.ask(f"w{party}", party) for party in "abcab"]
     assert [answer.ahead for answer in answers if isinstance(answer, Held)] == [0, 1, 2, 0, 1]
@@ -69,12 +95,11 @@ def test_an_attempt_of_a_process_that_waits_says_how_many_are_ahead_of_it(store:
 
 @pytest.mark.parametrize(("party", "turns"), [(NEWCOMER, NEWCOMERS_MAX), ("other", WAITERS_MAX)])
 def test_a_free_lock_is_left_to_the_first_after_so_many_turns_of_others(
-    store: RedisStore | MemoryStore, monkeypatch: pytest.MonkeyPatch, party: str, turns: int
+    door: Door, monkeypatch: pytest.MonkeyPatch, party: str, turns: int
 ) -> None:
     monkeypatch.setattr("segmented.protocol.lock.wire.LINE", f"{NEWCOMERS_MAX} {WAITERS_MAX} 60000 60000 {LINE_TTL_MS}")
     monkeypatch.setattr("segmented.protocol.lock.line_model.PASSED_MS", 60_000)
     monkeypatch.setattr("segmented.protocol.lock.line_model.LEFT_MS", 60_000)
-    door = Door(store)
     door.ask("holder")
     door.ask("first", "first")
     door.release("holder")
@@ -84,9 +109,8 @@ def test_a_free_lock_is_left_to_the_first_after_so_many_turns_of_others(
 
 
 def test_after_fifty_milliseconds_a_free_lock_is_left_to_the_first_however_few_turns_others_had(
-    store: RedisStore | MemoryStore,
+    door: Door,
 ) -> None:
-    door = Door(store)
     door.ask("holder")
     door.ask("first", "first")
     time.sleep(0.06)
@@ -94,8 +118,7 @@ def test_after_fifty_milliseconds_a_free_lock_is_left_to_the_first_however_few_t
     assert (door.takes(), door.takes("first"), door.takes()) == (False, True, True)
 
 
-def test_an_attempt_that_will_not_wait_takes_a_free_lock_also_if_others_wait(store: RedisStore | MemoryStore) -> None:
-    door = Door(store)
+def test_an_attempt_that_will_not_wait_takes_a_free_lock_also_if_others_wait(door: Door) -> None:
     door.ask("holder")
     door.ask("gone", "gone")
     time.sleep(0.06)
@@ -104,9 +127,8 @@ def test_an_attempt_that_will_not_wait_takes_a_free_lock_also_if_others_wait(sto
 
 
 def test_a_process_that_does_not_come_in_fifty_milliseconds_loses_its_place_to_the_next(
-    store: RedisStore | MemoryStore,
+    door: Door,
 ) -> None:
-    door = Door(store)
     door.ask("holder")
     door.ask("dead", "dead")
     door.ask("next", "next")
@@ -189,6 +211,14 @@ def test_a_process_that_became_the_first_during_its_attempt_wakes_at_the_next_re
     assert line.next_step(place, clock.now(), clock.now() + 100) is True
 
 
+def test_after_one_waiter_had_its_turn_another_of_its_process_asks_again_at_the_next_release() -> None:
+    clock, line, place = parked_after_an_attempt([], 2)
+    served = line.join(lambda: None)
+    line.leave(served, inf)
+    line.hear(clock.now(), "a holder")
+    assert line.next_step(place, clock.now(), clock.now() + 100) is True
+
+
 def test_a_message_about_the_pool_wakes_a_process_behind() -> None:
     clock, line, place = parked_after_an_attempt([], 3)
     line.hear(clock.now(), "thawed")
@@ -197,12 +227,11 @@ def test_a_message_about_the_pool_wakes_a_process_behind() -> None:
 
 @pytest.mark.parametrize(("party", "turns"), [(NEWCOMER + "other", NEWCOMERS_MAX)])
 def test_a_process_that_has_not_waited_has_the_turns_of_a_newcomer_and_then_a_place(
-    store: RedisStore | MemoryStore, monkeypatch: pytest.MonkeyPatch, party: str, turns: int
+    door: Door, monkeypatch: pytest.MonkeyPatch, party: str, turns: int
 ) -> None:
     monkeypatch.setattr("segmented.protocol.lock.wire.LINE", f"{NEWCOMERS_MAX} {WAITERS_MAX} 60000 60000 {LINE_TTL_MS}")
     monkeypatch.setattr("segmented.protocol.lock.line_model.PASSED_MS", 60_000)
     monkeypatch.setattr("segmented.protocol.lock.line_model.LEFT_MS", 60_000)
-    door = Door(store)
     door.ask("holder")
     door.ask("first", "first")
     door.release("holder")
@@ -242,3 +271,29 @@ def test_a_process_that_is_the_first_now_wakes_at_the_next_release_or_the_end_of
     assert line.next_step(place, clock.now(), clock.now() + 100) == clock.now() + 30
     line.hear(clock.now(), "a holder")
     assert line.next_step(place, clock.now(), clock.now() + 100) is True
+
+
+def test_of_three_permits_two_are_left_to_the_two_that_wait_and_a_newcomer_takes_the_third(
+    store: RedisStore | MemoryStore,
+) -> None:
+    def ask(holder: str, party: str = "") -> Acquired | Held:
+        answer: Acquired | Held = store.execute(AcquirePermit("door", holder, 60_000, 3, party=party))
+        return answer
+
+    for holder in "abc":
+        ask(holder)
+    ask("w1", "first")
+    ask("w2", "second")
+    time.sleep(0.06)
+    for holder in "abc":
+        store.execute(ReleasePermit("door", holder))
+    found = [type(ask(f"n{number}", NEWCOMER)) for number in range(2)]
+    assert found == [Acquired, Held]
+    assert [type(ask(f"late {party}", party)) for party in ("second", "first")] == [Acquired, Acquired]
+
+
+def test_an_owner_enters_again_at_once_also_if_other_processes_wait(store: RedisStore | MemoryStore) -> None:
+    store.execute(AcquireReentrant("door", "me", "1", 60_000))
+    store.execute(AcquireReentrant("door", "other", "2", 60_000, party="first"))
+    time.sleep(0.06)
+    assert isinstance(store.execute(AcquireReentrant("door", "me", "3", 60_000, party=NEWCOMER)), Acquired)

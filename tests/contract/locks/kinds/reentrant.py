@@ -6,7 +6,7 @@ from typing import Final
 
 from segmented.locks import AsyncReentrantLock, ReentrantLock, task_owner, thread_owner
 from segmented.protocol.reentrant.operations import AcquireReentrant, ReleaseReentrant, RenewReentrant
-from tests.contract.locks.kinds import EVERY_LEASE, HERD, LONG_MS, Handles, Use
+from tests.contract.locks.kinds import EVERY_LEASE, LONG_MS, Handles, Use
 
 BY_THREAD: Final = {"owner": thread_owner, "renew": False}
 BY_TASK: Final = {"owner": task_owner, "renew": False}
@@ -27,6 +27,5 @@ HANDLES: Final = (
         lambda store, name, **options: ReentrantLock(store, name, **{**BY_THREAD, **options}),
         lambda store, name, **options: AsyncReentrantLock(store, name, **{**BY_TASK, **options}),
         EVERY_LEASE | {"alone", "fencing", "reentrant"},
-        holes=HERD,
     ),
 )

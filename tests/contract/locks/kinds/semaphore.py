@@ -6,7 +6,7 @@ from typing import Final
 
 from segmented.locks import AsyncSemaphore, Semaphore
 from segmented.protocol.semaphore.operations import AcquirePermit, ReleasePermit, RenewPermit
-from tests.contract.locks.kinds import EVERY_LEASE, HERD, LONG_MS, Handles, Use
+from tests.contract.locks.kinds import EVERY_LEASE, LONG_MS, Handles, Use
 
 USES: Final = (
     Use(
@@ -23,6 +23,5 @@ HANDLES: Final = (
         lambda store, name, **options: Semaphore(store, name, permits=1, **options),
         lambda store, name, **options: AsyncSemaphore(store, name, permits=1, **options),
         EVERY_LEASE | {"alone", "fencing"},
-        holes=HERD,
     ),
 )
