@@ -136,13 +136,13 @@ MOVED: Final = from_modules(
             "AsyncSingleFlight AsyncSqlRowLock AsyncZooKeeperLease AsyncZooKeeperLock FenceGuard FileDeadLetters "
             "FlightOptions GetSetLease GetSetLock HeldRow MultiLease QuorumLease QuorumLock QuorumStore Sequencer "
             "SingleFlight SqlDeadLetters SqlRowLock UnreachablePolicy Work ZooKeeperLease ZooKeeperLock "
-            "async_create_lock_table create_lock_table fenced_set fenced_set_async fenced_where key_for task_owner "
+            "async_create_lock_table create_lock_table fenced_set async_fenced_set fenced_where key_for task_owner "
             "thread_owner"
         ),
         "segmented.stock": (
             "AsyncCarts AsyncOrderHandle AsyncShardedPool AuditReport Cart CartRefused CartReserved CartSettled "
             "Carts EnvelopePublisher OrderHandle Publisher RepairReport ShardedAuditReport ShardedPool "
-            "find_async_pool find_pool pool_of"
+            "async_find_pool find_pool pool_of"
         ),
     }
 )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         AsyncShardedPool,
         ShardedAuditReport,
         ShardedPool,
-        find_async_pool,
+        async_find_pool,
         find_pool,
         pool_of,
     )
@@ -59,7 +59,7 @@ __all__ = [
     "ShardedPool",
     "archive",
     "async_archive",
-    "find_async_pool",
+    "async_find_pool",
     "find_pool",
     "pool_of",
 ]
@@ -80,7 +80,7 @@ LATE: Final = from_modules(
         "segmented.stock.publishing": "EnvelopePublisher",
         "segmented.stock.repair": "Repair RepairReport",
         "segmented.stock.sharded": (
-            "AsyncShardedPool ShardedAuditReport ShardedPool find_async_pool find_pool pool_of"
+            "AsyncShardedPool ShardedAuditReport ShardedPool async_find_pool find_pool pool_of"
         ),
     }
 )

@@ -34,7 +34,7 @@ def modules_after(program: str) -> list[str]:
     [
         ("import segmented", 2),
         ("import segmented.testing.plugin", 12),
-        ("from segmented import Lock", 48),
+        ("from segmented import Lock", 49),
         ("from segmented import Lock, RedisStore", 75),
         ("from segmented import Pool, RedisStore", 108),
     ],
