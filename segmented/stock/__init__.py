@@ -8,7 +8,7 @@ from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
     from segmented.errors import PoolArchived
-    from segmented.models import Cart, CartRefused, CartReserved, CartSettled
+    from segmented.models import Cart, CartRefused, CartReserved, CartSettled, Superseded
     from segmented.models.archives import Archived
     from segmented.stock.archiving import ArchiveTarget, FileArchive, archive, async_archive
     from segmented.stock.async_pool import AsyncGrant, AsyncPool
@@ -57,6 +57,7 @@ __all__ = [
     "RepairReport",
     "ShardedAuditReport",
     "ShardedPool",
+    "Superseded",
     "archive",
     "async_archive",
     "async_find_pool",
@@ -66,7 +67,7 @@ __all__ = [
 
 LATE: Final = from_modules(
     {
-        "segmented.models": "Cart CartRefused CartReserved CartSettled",
+        "segmented.models": "Cart CartRefused CartReserved CartSettled Superseded",
         "segmented.errors": "PoolArchived",
         "segmented.models.archives": "Archived",
         "segmented.stock.archiving": "ArchiveTarget FileArchive archive async_archive",

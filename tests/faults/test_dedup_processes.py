@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from segmented import Dedup, InFlight, RedisStore
+from segmented import Dedup, RedisStore
+from segmented.errors import InFlight
 from tests.faults.dedup_caller import NAMESPACE
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from segmented import (
     AsyncFairLock,
     AsyncLock,
     AsyncMemoryStore,
-    AsyncMultiLock,
     AsyncPool,
     AsyncReadWriteLock,
     AsyncReentrantLock,
@@ -29,7 +28,6 @@ from segmented import (
     LeaseLost,
     Lock,
     MemoryStore,
-    MultiLock,
     Order,
     Pool,
     ReadWriteLock,
@@ -44,6 +42,7 @@ from segmented import (
     stock,
 )
 from segmented.cli.reference import MODULES, public_names
+from segmented.locks import AsyncMultiLock, MultiLock
 from segmented.protocol import RevokeLock
 from segmented.stock import AsyncShardedPool, ShardedPool
 from segmented.stores.redis import AsyncRedisStore, RedisStore
@@ -325,7 +324,8 @@ def test_a_lease_for_asyncio_lists_its_cancel_scope_too() -> None:
 
 @pytest.mark.parametrize("package", [segmented, errors, locks, stock, dedup])
 def test_a_package_lists_its_public_names_and_no_others(package: ModuleType) -> None:
-    assert [name for name in dir(package) if not name.startswith("__")] == sorted(package.__all__)
+    gates = {"AsyncGate", "Gate"} if package is segmented else set()  # which need an extra, unlike `__all__`
+    assert [name for name in dir(package) if not name.startswith("__")] == sorted({*package.__all__, *gates})
 
 
 STORE = MemoryStore(clock=ManualClock(5.0))

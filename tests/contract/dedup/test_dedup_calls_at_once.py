@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import InFlight
+from segmented.errors import InFlight
 from tests.contract.dedup.dedup_calls import SOON, Calls, Refused, Work
 from tests.contract.parking import has_come_to_rest, wait_until
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import InFlight
 from segmented.dedup import RunLost, StoreEffect
-from segmented.errors import StoreRefused, StoreUnavailable
+from segmented.errors import InFlight, StoreRefused, StoreUnavailable
 from segmented.protocol.wire import load_script
 from tests.contract.dedup.dedup_calls import SOON, Calls, Work
 from tests.fixtures.stores import REDIS, AsyncSide, Side

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import InFlight, OtherPayload
 from segmented.dedup import FailedBefore, ResultUnkept
-from segmented.errors import InvalidInput, SegmentedError
+from segmented.errors import InFlight, InvalidInput, OtherPayload, SegmentedError
 from segmented.models.dedup import Freed, RecordState
 from tests.contract.dedup.dedup_calls import Calls, Refused, Work, raising
 

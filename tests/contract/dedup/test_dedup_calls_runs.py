@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import AsyncDedup, Dedup, InFlight, RedisStore
+from segmented import AsyncDedup, Dedup, RedisStore
 from segmented.clock import ManualClock
 from segmented.dedup import FailedBefore, ResultUnkept, RunLost, StoreEffect
-from segmented.errors import InvalidInput, LeaseLost, StaleToken, StoreRefused
+from segmented.errors import InFlight, InvalidInput, LeaseLost, StaleToken, StoreRefused
 from segmented.locks import async_fenced_set, fenced_set
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from tests.contract.dedup.dedup_calls import SOON, Calls, Refused

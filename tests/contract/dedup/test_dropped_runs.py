@@ -7,7 +7,8 @@ from typing import Final
 
 import pytest
 
-from segmented import AsyncDedup, AsyncMemoryStore, Dedup, InFlight, MemoryStore
+from segmented import AsyncDedup, AsyncMemoryStore, Dedup, MemoryStore
+from segmented.errors import InFlight
 
 pytestmark = pytest.mark.usefixtures("watched_drops")
 
