@@ -1,7 +1,7 @@
 """Segment locks, fencing and a durable gate: sell a limited stock without ever selling a unit twice.
 
-This package has the names that most programs need. `segmented.locks`, `.stock`, `.orders`, `.dedup`, `.errors` and
-`.models` have the others.
+This package has the names that most programs need. `segmented.locks`, `.stock`, `.orders`, `.dedup`, `.errors`,
+`.models` and `.testing` have the others.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.dedup import AsyncDedup, Dedup, InFlight, OtherPayload
+    from segmented.dedup import AsyncDedup, Dedup, ExternalEffect
     from segmented.errors import (
         AcquireTimeout,
         InvalidInput,
         LeaseLost,
         NotGranted,
-        PoolMissing,
+        OrderMismatch,
         SegmentedError,
         StoreUnavailable,
     )
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
         AsyncFairLock,
         AsyncLease,
         AsyncLock,
-        AsyncMultiLock,
         AsyncReadWriteLock,
         AsyncReentrantLock,
         AsyncSemaphore,
         FairLock,
         Lease,
         Lock,
-        MultiLock,
         ReadWriteLock,
         ReentrantLock,
         Semaphore,
+        fenced_where,
         lockable,
         single_flight,
     )
-    from segmented.models import Busy, Closed, LimitReached, Order, Reserved, Settled, SoldOut, Superseded
+    from segmented.models import Busy, Closed, LimitReached, Order, PoolState, Reserved, Settled, SoldOut
+    from segmented.orders import AsyncGate as AsyncGate, Gate as Gate
     from segmented.stock import AsyncGrant, AsyncPool, Grant, Outbox, Pool
     from segmented.stores.memory import AsyncMemoryStore, MemoryStore
     from segmented.stores.redis import AsyncRedisStore, RedisStore
@@ -61,92 +61,64 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     "ReentrantLock",
     "AsyncFairLock",
     "FairLock",
-    "AsyncReadWriteLock",
-    "ReadWriteLock",
     "AsyncSemaphore",
     "Semaphore",
-    "AsyncMultiLock",
-    "MultiLock",
-    # locks around functions, and values computed once
+    "AsyncReadWriteLock",
+    "ReadWriteLock",
+    "fenced_where",
     "lockable",
-    "single_flight",
-    # stock, and orders submitted to workers
+    # a sale, with its order database (Gate), and orders submitted to workers
     "AsyncGrant",
     "AsyncPool",
     "Grant",
     "Order",
     "Outbox",
     "Pool",
-    # answers of grant, reserve, confirm and cancel
+    "PoolState",
+    # answers of a sale
     "Busy",
     "Closed",
     "LimitReached",
     "Reserved",
     "Settled",
     "SoldOut",
-    "Superseded",
     # calls that are run once
     "AsyncDedup",
     "Dedup",
+    "ExternalEffect",
+    "single_flight",
     # errors
     "AcquireTimeout",
-    "InFlight",
     "InvalidInput",
     "LeaseLost",
     "NotGranted",
-    "OtherPayload",
-    "PoolMissing",
+    "OrderMismatch",
     "SegmentedError",
     "StoreUnavailable",
 ]
 
 LATE: Final = from_modules(
     {
-        "segmented.dedup": "AsyncDedup Dedup InFlight OtherPayload",
+        "segmented.dedup": "AsyncDedup Dedup ExternalEffect",
         "segmented.errors": (
-            "AcquireTimeout InvalidInput LeaseLost NotGranted PoolMissing SegmentedError StoreUnavailable"
+            "AcquireTimeout InvalidInput LeaseLost NotGranted OrderMismatch SegmentedError StoreUnavailable"
         ),
         "segmented.locks": (
-            "AsyncFairLock AsyncLease AsyncLock AsyncMultiLock AsyncReadWriteLock AsyncReentrantLock AsyncSemaphore "
-            "FairLock Lease Lock MultiLock ReadWriteLock ReentrantLock Semaphore lockable single_flight"
+            "AsyncFairLock AsyncLease AsyncLock AsyncReadWriteLock AsyncReentrantLock AsyncSemaphore FairLock Lease "
+            "Lock ReadWriteLock ReentrantLock Semaphore fenced_where lockable single_flight"
         ),
-        "segmented.models": "Busy Closed LimitReached Order Reserved Settled SoldOut Superseded",
+        "segmented.models": "Busy Closed LimitReached Order PoolState Reserved Settled SoldOut",
+        "segmented.orders": "AsyncGate Gate",
         "segmented.stock": "AsyncGrant AsyncPool Grant Outbox Pool",
         "segmented.stores.memory": "AsyncMemoryStore MemoryStore",
         "segmented.stores.redis": "AsyncRedisStore RedisStore",
     }
 )
-"""The module of each name, imported at its first use."""
-
-MOVED: Final = from_modules(
-    {
-        "segmented.dedup": (
-            "AlreadyDone AsyncExternalEffect AsyncRun AttemptSuperseded CallCancelled DedupError Done EffectUnknown "
-            "ExternalEffect FailedBefore NotDone OnceTable Replay ResultUnkept Run RunLost StillUnknown StoreEffect"
-        ),
-        "segmented.errors": (
-            "CartDiverged CartMismatch CartUnknown ChangeDiverged ChangeGated ChangeMismatch DatabaseUnavailable "
-            "GrantSuperseded LeaseError LoaderFailed LockUnreachable OrderMismatch OrderQueued OrderUnknown "
-            "PartlyReleased PermitsMismatch PoolDiverged PoolDrifted PoolGated PoolInShards PoolNotGated "
-            "PoolVanished ReplicasMissing ShardVanished StaleToken StockError StoreBusy StoreError StoreRefused "
-            "TransactionConflict WrongKind"
-        ),
-        "segmented.locks": (
-            "AsyncGetSetLease AsyncGetSetLock AsyncMultiLease AsyncQuorumLease AsyncQuorumLock AsyncQuorumStore "
-            "AsyncSingleFlight AsyncSqlRowLock AsyncZooKeeperLease AsyncZooKeeperLock FenceGuard FileDeadLetters "
-            "FlightOptions GetSetLease GetSetLock HeldRow MultiLease QuorumLease QuorumLock QuorumStore Sequencer "
-            "SingleFlight SqlDeadLetters SqlRowLock UnreachablePolicy Work ZooKeeperLease ZooKeeperLock "
-            "async_create_lock_table create_lock_table fenced_set fenced_set_async fenced_where key_for task_owner "
-            "thread_owner"
-        ),
-        "segmented.stock": (
-            "AsyncCarts AsyncOrderHandle AsyncShardedPool AuditReport Cart CartRefused CartReserved CartSettled "
-            "Carts EnvelopePublisher OrderHandle Publisher RepairReport ShardedAuditReport ShardedPool "
-            "find_async_pool find_pool pool_of"
-        ),
-    }
+"""The module of each name, imported at its first use. `Gate` needs the extra `orders`, so `import *` leaves it out."""
+AREAS: Final = tuple(
+    f"segmented.{area}" for area in ("locks", "stock", "orders", "dedup", "errors", "models", "testing")
 )
-"""Names that this package had until 0.2, and their modules: importing them from here warns until 0.3 removes them."""
+"""The packages of all other names: an error for a name that is not here says which of them has it."""
 
 if not TYPE_CHECKING:  # otherwise every name would exist for a type checker
-    __getattr__, __dir__ = late(__name__, LATE, MOVED)
+    __getattr__, __dir__ = late(__name__, LATE, AREAS)

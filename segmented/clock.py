@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from functools import partial
 from math import inf
-from typing import Protocol
+from typing import Protocol, TypeAlias, TypeVar
 
 from segmented.errors import InvalidInput
+
+Duration: TypeAlias = float | timedelta
+"""Seconds, or a timedelta."""
+GivenT = TypeVar("GivenT")
+
+
+def in_seconds(duration: GivenT | timedelta) -> GivenT | float:
+    """Return the seconds of a timedelta, and anything else unchanged."""
+    return duration.total_seconds() if isinstance(duration, timedelta) else duration
 
 
 class Clock(Protocol):

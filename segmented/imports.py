@@ -6,11 +6,12 @@ import gc
 import sys
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
-from warnings import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import FrameType
 
 
 EXTRAS: Final = {
@@ -53,29 +54,21 @@ def from_modules(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def late(
-    package: str, modules: Mapping[str, str], moved: Mapping[str, str] | None = None
+    package: str, modules: Mapping[str, str], areas: Sequence[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return a package's `__getattr__` and `__dir__` (PEP 562).
 
     A name in `modules` is imported at its first use and is then an ordinary name of the package. `dir` lists these and
-    the names in `__all__`, not what the package itself imported. A name in `moved` is
-    not listed, and each use gives a DeprecationWarning with its new place. If a package of one of our extras is
-    missing, the error names the extra that installs it.
+    the names in `__all__`, not what the package itself imported. The error for another name says which of the packages
+    `areas` has it. If a package of one of our extras is missing, the error names the extra that installs it.
     """
-    earlier = moved or {}
 
     def found(name: str) -> Any:  # noqa: ANN401  # the object of that name
-        if name in earlier:
-            # `from package import name` asks twice: importlib checks the name, then the module imports it.
-            if sys._getframe(1).f_globals.get("__name__") != "importlib._bootstrap":  # noqa: SLF001  # names the caller
-                warn(f"{package}.{name} is {earlier[name]}.{name} now", DeprecationWarning, stacklevel=2)
-            return imported(name, earlier[name])
-        if name in modules:
-            value = imported(name, modules[name])
-            setattr(sys.modules[package], name, value)
-            return value
-        message = f"module {package!r} has no attribute {name!r}"
-        raise AttributeError(message)
+        if name not in modules:
+            raise _unknown(package, name, areas, caller=sys._getframe(1))  # noqa: SLF001  # who asks
+        value = imported(name, modules[name])
+        setattr(sys.modules[package], name, value)
+        return value
 
     def imported(name: str, module: str) -> Any:  # noqa: ANN401  # the object of that name
         try:
@@ -92,6 +85,18 @@ def late(
         return sorted({*own, *found.get("__all__", ()), *modules})
 
     return found, listed
+
+
+def _unknown(package: str, name: str, areas: Sequence[str], *, caller: FrameType) -> Exception:
+    """Return the error for a name that the package does not have; it says which of `areas` has the name, if one has."""
+    is_module = not areas or name.startswith("_") or find_spec(f"{package}.{name}") is not None  # imported next
+    area = None if is_module else next((area for area in areas if name in import_module(area).__all__), None)
+    if area is None:
+        return AttributeError(f"module {package!r} has no attribute {name!r}")
+    message = f"{package} has no {name!r}: from {area} import {name}"
+    # `from package import name` replaces an AttributeError by a sentence of its own.
+    is_import = caller.f_globals.get("__name__") == "importlib._bootstrap"
+    return ImportError(message, name=package) if is_import else AttributeError(message)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ class Kind:
     summary: str
     make: Make
     gated: bool = False
-    customer_limit: int | None = None
+    limit_per_customer: int | None = None
     in_pool: bool = True
     """Whether the records are in the keys of the pool."""
     share: int = 1
@@ -138,7 +138,7 @@ KINDS: Final = (
         "sold with a customer",
         "as *sold*, in a pool that limits its customers, one order each",
         _customers,
-        customer_limit=5,
+        limit_per_customer=5,
     ),
     Kind("granted", "`with pool.grant(...)`: a segment's lock and a fencing token", _granted, divisor=4),
     Kind("gated", "as *granted*, with an order database, whose rows come on top", _gated, gated=True, divisor=4),

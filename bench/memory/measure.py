@@ -65,7 +65,9 @@ def _measured(store: RedisStore, kind: Kind, count: int, folder: Path) -> KindBy
     empty = _memory(store)
     pools = [Pool(store, sku) for sku in (SKU, OTHER)]
     for pool in pools:
-        store.execute(op.OpenPool(pool.sku, STOCK, SEGMENTS, gated=kind.gated, customer_limit=kind.customer_limit))
+        store.execute(
+            op.OpenPool(pool.sku, STOCK, SEGMENTS, gated=kind.gated, limit_per_customer=kind.limit_per_customer)
+        )
     kind.make(store, 0, WARM)
     before, ledger_before, disk_before = _memory(store), _ledger(store), _disk(store)
     kind.make(store, WARM, count)

@@ -72,7 +72,7 @@ class LargestPools:
     def opened(self, stock: int = STOCK, *, segments: int | None = None, limit: int | None = None) -> str:
         """Open a pool, of all segments unless told otherwise, and return its name."""
         sku = self.context.sku("step")
-        self.store.execute(op.OpenPool(sku, stock, segments or self.segments, gated=False, customer_limit=limit))
+        self.store.execute(op.OpenPool(sku, stock, segments or self.segments, gated=False, limit_per_customer=limit))
         return sku
 
     def orders(self, quantity: int, id_bytes: int = 1, *, customers: bool = False) -> tuple[Order, ...]:

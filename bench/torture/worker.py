@@ -46,7 +46,7 @@ IMPATIENT: Final = 0.1
 """Share of contenders with a short timeout."""
 IMPATIENT_SECONDS: Final = 0.05
 PATIENT_SECONDS: Final = 10.0
-ANSWER_WITHIN: Final = 0.2
+ANSWER_TIMEOUT: Final = 0.2
 """Seconds that a quorum lock waits for a server: several processes share few cores."""
 
 _clock = SystemClock()
@@ -184,7 +184,7 @@ def _store(assignment: Assignment, stack: ExitStack) -> Store:
     stores = [stack.enter_context(RedisStore.from_url(url)) for url in assignment.urls]
     if len(stores) == 1:
         return stores[0]
-    return stack.enter_context(QuorumStore(stores, answer_within=ANSWER_WITHIN))
+    return stack.enter_context(QuorumStore(stores, answer_timeout=ANSWER_TIMEOUT))
 
 
 if __name__ == "__main__":

@@ -176,7 +176,7 @@ def forget(self: Task[Any, Any]) -> dict[str, int]:
         state = pool.state()
         if isinstance(pool, ShardedPool) or isinstance(state, ShardedState) or not state.gated or state.relayed is None:
             return 0
-        if state.customer_limit is not None or pool.store.execute(op.ReadLedgerStart(pool.sku)) <= 1:
+        if state.limit_per_customer is not None or pool.store.execute(op.ReadLedgerStart(pool.sku)) <= 1:
             return 0
         return forget_orders(pool, gate, grace=grace, timeout=said.task_time_limit / 2).orders
 

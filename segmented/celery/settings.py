@@ -116,7 +116,7 @@ class WorkerSettings(BaseSettings):
     hold: Seconds = DEFAULT_HOLD
     """Seconds for which an unfinished order keeps its units if it is in no outbox: an order of `segmented.take_order`,
     or one in the dead-letter set; at least `SEGMENTED_SEGMENT_TTL` and `SEGMENTED_PUBLISH_AFTER`."""
-    segment_wait: Seconds = 15.0
+    segment_timeout: Seconds = 15.0
     """Seconds that an order waits for a free segment before its task is deferred; less than
     `SEGMENTED_TASK_TIME_LIMIT`."""
     task_time_limit: Seconds = 20.0
@@ -291,9 +291,9 @@ def _check_times(settings: WorkerSettings) -> None:
             f"SEGMENTED_TASK_TIME_LIMIT, which is {limit:g} s"
         )
         raise InvalidInput(message)
-    if settings.segment_wait >= limit:
+    if settings.segment_timeout >= limit:
         message = (
-            f"SEGMENTED_SEGMENT_WAIT is {settings.segment_wait:g} s: it should be less than "
+            f"SEGMENTED_SEGMENT_TIMEOUT is {settings.segment_timeout:g} s: it should be less than "
             f"SEGMENTED_TASK_TIME_LIMIT, which is {limit:g} s"
         )
         raise InvalidInput(message)

@@ -124,14 +124,14 @@ def _terms() -> WorkTerms:
         hold=said.hold,
         work=said.publish_after,
         begun_max=said.attempts_max,
-        segment_wait=said.segment_wait,
+        segment_timeout=said.segment_timeout,
     )
 
 
 def _take(sku: str, order: Order) -> str:
     answer = _try(sku, order, timeout=0)
     if isinstance(answer, Busy) and not answer.is_in_hand:
-        answer = _try(sku, order, timeout=settings().segment_wait)
+        answer = _try(sku, order, timeout=settings().segment_timeout)
     if isinstance(answer, Busy):
         # The task does not wait for another holder's order: that could block a thread for a dead worker's whole lease.
         raise OrderInHand((answer.free_in_ms or 0) / 1_000) if answer.is_in_hand else NoSegmentFree

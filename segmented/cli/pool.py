@@ -177,7 +177,7 @@ def open_pool(  # noqa: PLR0913  # an option each
         message = f"--gated needs --database URL: the order database that decides the orders of {sku!r}"
         raise InvalidInput(message)
     options: dict[str, Any] = {"stock": stock, "segments": segments, "epoch": epoch}
-    options["customer_limit"] = limit_per_customer
+    options["limit_per_customer"] = limit_per_customer
     wanted = None if profile is None else str(pool_profile(sku, profile, gated=gated))
     with RedisStore.from_url(url) as store:
         if shards != 1:
@@ -192,7 +192,7 @@ def open_pool(  # noqa: PLR0913  # an option each
             answer = Pool(store, sku).open(profile=profile, **options)
     state = answer.state
     shard_count = len(state.shards) if isinstance(state, ShardedState) else 1
-    numbers = (state.opened, state.segment_count, state.customer_limit, state.gated, state.epoch, shard_count)
+    numbers = (state.opened, state.segment_count, state.limit_per_customer, state.gated, state.epoch, shard_count)
     differing = _differing(numbers, (stock, segments, limit_per_customer, gated, epoch, shards))
     if wanted not in {None, state.profile}:
         differing.append(f"profile {state.profile} instead of {wanted}")

@@ -88,7 +88,7 @@ class Opening:
     stock: int
     segments: int
     epoch: int
-    customer_limit: int | None
+    limit_per_customer: int | None
     profile: str | None
     creates_tables: bool
 
@@ -104,7 +104,7 @@ def open_both(pool: Pool, database: str, asked: Opening) -> Opened | AlreadyOpen
         asked.segments,
         gated=True,
         epoch=asked.epoch,
-        customer_limit=asked.customer_limit,
+        limit_per_customer=asked.limit_per_customer,
         profile=asked.profile,
     )  # before creating tables
     there = state_of(pool)
@@ -134,7 +134,7 @@ def open_both(pool: Pool, database: str, asked: Opening) -> Opened | AlreadyOpen
             stock=asked.stock,
             segments=asked.segments,
             epoch=asked.epoch,
-            customer_limit=asked.customer_limit,
+            limit_per_customer=asked.limit_per_customer,
             profile=asked.profile,
         )
 

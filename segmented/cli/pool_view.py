@@ -59,7 +59,7 @@ def total_rows(state: PoolState) -> list[Row]:
         ("confirmed", str(state.confirmed)),
         ("orders", str(state.order_count)),
         ("segments", str(state.segment_count)),
-        ("limit per customer", "none" if state.customer_limit is None else str(state.customer_limit)),
+        ("limit per customer", "none" if state.limit_per_customer is None else str(state.limit_per_customer)),
         ("decided by", "an order database" if state.gated else "the pool"),
         ("profile", shown(state.profile)),
         ("epoch", str(state.epoch)),

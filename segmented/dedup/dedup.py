@@ -10,7 +10,7 @@ from uuid import uuid4
 from segmented.dedup.identity import CallIdentity, Identity, explicit_key, payload_print
 from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, awaited
 from segmented.dedup.run import AsyncRun, Replay, Run, begun, begun_async
-from segmented.dedup.terms import DAY, DEFAULT_LEASE, DedupOptions, RunClaim, checked_namespace
+from segmented.dedup.terms import DAY, DEFAULT_TTL, DedupOptions, RunClaim, checked_namespace
 from segmented.errors import InvalidInput
 from segmented.locks.call_keys import checked_function, name_of, shape_of
 from segmented.locks.claim import new_holder_id
@@ -23,6 +23,7 @@ from segmented.protocol import FreeKey, ReadRecord
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
+    from segmented.clock import Duration
     from segmented.models.dedup import Freed, RecordState
     from segmented.plans.drivers import AsyncStore, Store
 
@@ -74,7 +75,7 @@ class Dedup(DedupBase):
     Guaranteed, by the store's clock and as long as the store loses nothing: at most one call per key has a valid lease,
     and once a call has finished, repeats get its result for `keep` seconds. Not guaranteed: a call that stalls for
     longer than its lease may continue beside the next one, and a call that died may have done some of its work. After
-    `lease` seconds another call runs and repeats the first one's effects outside the store; see `ExternalEffect`.
+    `ttl` seconds another call runs and repeats the first one's effects outside the store; see `ExternalEffect`.
     """
 
     def __init__(
@@ -82,9 +83,9 @@ class Dedup(DedupBase):
         store: Store | Callable[[], Store],
         namespace: str,
         *,
-        keep: float = DAY,
-        keep_failures: float = 0.0,
-        lease: float = DEFAULT_LEASE,
+        keep: Duration = DAY,
+        keep_failures: Duration = 0.0,
+        ttl: Duration = DEFAULT_TTL,
         dump: Callable[[Any], str] = json.dumps,
         load: Callable[[str], Any] = json.loads,
         size_max: int = DEFAULT_SIZE_MAX,
@@ -92,33 +93,35 @@ class Dedup(DedupBase):
         """Create an instance that keeps its records on `store`, under keys of `namespace`.
 
         Results are kept for `keep` seconds, failures for `keep_failures` seconds (0: a repeat runs again). A call whose
-        process dies keeps its key for `lease` seconds; a running call renews its lease. `dump` turns a result into
+        process dies keeps its key for `ttl` seconds; a running call renews its lease. `dump` turns a result into
         text, `load` reads it back.
         """
-        super().__init__(namespace, DedupOptions(keep, keep_failures, lease, dump, load, size_max))
+        super().__init__(namespace, DedupOptions(keep, keep_failures, ttl, dump, load, size_max))
         check_given(store, WHO, is_async=False)
         self._given = store
 
-    def begin(self, key: str, *, payload: object = NOTHING, wait: float | None = 0.0) -> Run | Replay:
+    def begin(self, key: str, *, payload: object = NOTHING, timeout: Duration | None = 0.0) -> Run | Replay:
         """Begin the run of `key`, or return the replay of the run that has ended.
 
         With a `payload` (any value that `canonical` can write), a key that was used with another payload is refused.
-        Waits up to `wait` seconds for a call in flight. Raises InFlight (409), OtherPayload (422), CallCancelled,
+        Waits up to `timeout` seconds for a call in flight. Raises InFlight (409), OtherPayload (422), CallCancelled,
         EffectUnknown.
         """
         identity = self._identity(key, payload)
-        return self._begun(self._claim(identity, None, key), identity, wait)
+        return self._begun(self._claim(identity, None, key), identity, timeout)
 
-    def call(self, key: str, function: Callable[[], V], *, payload: object = NOTHING, wait: float | None = 0.0) -> V:
+    def call(
+        self, key: str, function: Callable[[], V], *, payload: object = NOTHING, timeout: Duration | None = 0.0
+    ) -> V:
         """Return the result of `function`, or the kept result of its first call, read by `load`; see `begin`."""
-        return self._called(self.begin(key, payload=payload, wait=wait), function)
+        return self._called(self.begin(key, payload=payload, timeout=timeout), function)
 
     def __call__(
         self,
         key: str | Callable[..., object] | None = None,
         *,
         payload: str | Callable[..., object] | bool = True,
-        wait: float | None = 0.0,
+        timeout: Duration | None = 0.0,
     ) -> Callable[[Callable[P, V]], Callable[P, V]]:
         """Decorate a function: calls with equal keys run once.
 
@@ -126,7 +129,7 @@ class Dedup(DedupBase):
         for all of them. `payload` selects what else must be equal (True: all arguments); otherwise OtherPayload is
         raised.
         """
-        checked_timeout(wait)
+        checked_timeout(timeout)
 
         def decorate(function: Callable[P, V]) -> Callable[P, V]:
             identity = _checked_identity(self, function, key, payload=payload, wanted="function")
@@ -134,7 +137,7 @@ class Dedup(DedupBase):
             @wraps(function)
             def run(*arguments: P.args, **options: P.kwargs) -> V:
                 found = identity.of(arguments, options)
-                turn = self._begun(self._claim(found, name_of(function)), found, wait)
+                turn = self._begun(self._claim(found, name_of(function)), found, timeout)
                 return self._called(turn, lambda: function(*arguments, **options))
 
             return run
@@ -149,8 +152,8 @@ class Dedup(DedupBase):
         """End the run or message that holds a key, and forget its outcome. A running call cannot keep its result."""
         return run_sync(perform(FreeKey(self._record(key))), sync_store(self._given, WHO))
 
-    def _begun(self, claim: RunClaim, identity: Identity, wait: float | None) -> Run | Replay:
-        return begun(sync_store(self._given, WHO), claim, identity.payload_print, wait, self._form)
+    def _begun(self, claim: RunClaim, identity: Identity, timeout: Duration | None) -> Run | Replay:
+        return begun(sync_store(self._given, WHO), claim, identity.payload_print, timeout, self._form)
 
     def _called(self, turn: Run | Replay, function: Callable[[], V]) -> V:
         if isinstance(turn, Replay):
@@ -169,38 +172,43 @@ class AsyncDedup(DedupBase):
         store: AsyncStore | Callable[[], AsyncStore],
         namespace: str,
         *,
-        keep: float = DAY,
-        keep_failures: float = 0.0,
-        lease: float = DEFAULT_LEASE,
+        keep: Duration = DAY,
+        keep_failures: Duration = 0.0,
+        ttl: Duration = DEFAULT_TTL,
         dump: Callable[[Any], str] = json.dumps,
         load: Callable[[str], Any] = json.loads,
         size_max: int = DEFAULT_SIZE_MAX,
     ) -> None:
         """Create an instance that keeps its records on `store`; see `Dedup`."""
-        super().__init__(namespace, DedupOptions(keep, keep_failures, lease, dump, load, size_max))
+        super().__init__(namespace, DedupOptions(keep, keep_failures, ttl, dump, load, size_max))
         check_given(store, WHO, is_async=True)
         self._given = store
 
-    async def begin(self, key: str, *, payload: object = NOTHING, wait: float | None = 0.0) -> AsyncRun | Replay:
+    async def begin(self, key: str, *, payload: object = NOTHING, timeout: Duration | None = 0.0) -> AsyncRun | Replay:
         """Begin the run of `key`, or return the replay of the run that has ended; see `Dedup.begin`."""
         identity = self._identity(key, payload)
-        return await self._begun(self._claim(identity, None, key), identity, wait)
+        return await self._begun(self._claim(identity, None, key), identity, timeout)
 
     async def call(
-        self, key: str, function: Callable[[], Awaitable[V]], *, payload: object = NOTHING, wait: float | None = 0.0
+        self,
+        key: str,
+        function: Callable[[], Awaitable[V]],
+        *,
+        payload: object = NOTHING,
+        timeout: Duration | None = 0.0,
     ) -> V:
         """Return the result of `function`, or the kept result of its first call; see `Dedup.call`."""
-        return await self._called(await self.begin(key, payload=payload, wait=wait), function)
+        return await self._called(await self.begin(key, payload=payload, timeout=timeout), function)
 
     def __call__(
         self,
         key: str | Callable[..., object] | None = None,
         *,
         payload: str | Callable[..., object] | bool = True,
-        wait: float | None = 0.0,
+        timeout: Duration | None = 0.0,
     ) -> Callable[[Callable[P, Coroutine[Any, Any, V]]], Callable[P, Coroutine[Any, Any, V]]]:
         """Decorate a coroutine function; see `Dedup`."""
-        checked_timeout(wait)
+        checked_timeout(timeout)
 
         def decorate(function: Callable[P, Coroutine[Any, Any, V]]) -> Callable[P, Coroutine[Any, Any, V]]:
             identity = _checked_identity(self, function, key, payload=payload, wanted="coroutine function")
@@ -208,7 +216,7 @@ class AsyncDedup(DedupBase):
             @wraps(function)
             async def run(*arguments: P.args, **options: P.kwargs) -> V:
                 found = identity.of(arguments, options)
-                turn = await self._begun(self._claim(found, name_of(function)), found, wait)
+                turn = await self._begun(self._claim(found, name_of(function)), found, timeout)
                 return await self._called(turn, lambda: function(*arguments, **options))
 
             return run
@@ -223,9 +231,9 @@ class AsyncDedup(DedupBase):
         """End the run or message that holds a key, and forget its outcome; see `Dedup.free`."""
         return await run_async(perform(FreeKey(self._record(key))), async_store(self._given, WHO))
 
-    async def _begun(self, claim: RunClaim, identity: Identity, wait: float | None) -> AsyncRun | Replay:
+    async def _begun(self, claim: RunClaim, identity: Identity, timeout: Duration | None) -> AsyncRun | Replay:
         store = async_store(self._given, WHO)
-        return await begun_async(store, claim, identity.payload_print, wait, self._form)
+        return await begun_async(store, claim, identity.payload_print, timeout, self._form)
 
     async def _called(self, turn: AsyncRun | Replay, function: Callable[[], Awaitable[V]]) -> V:
         if isinstance(turn, Replay):

@@ -29,7 +29,7 @@ from segmented.dedup.dedup import NOTHING
 from segmented.dedup.identity import explicit_key, payload_print
 from segmented.dedup.outcomes import NeverAwaited, OutcomeForm, awaited
 from segmented.dedup.run import AsyncRun, Replay, Run, begun, begun_async
-from segmented.dedup.terms import DAY, DEFAULT_LEASE, DedupOptions, RunClaim, checked_namespace
+from segmented.dedup.terms import DAY, DEFAULT_TTL, DedupOptions, RunClaim, checked_namespace
 from segmented.errors import EffectUnknown, InvalidInput, SegmentedError
 from segmented.locks.call_keys import name_of
 from segmented.locks.claim import new_holder_id
@@ -42,6 +42,7 @@ from segmented.protocol import ReadRecord, SettleRun
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from segmented.clock import Duration
     from segmented.models.dedup import RecordState
     from segmented.plans import Plan
     from segmented.plans.drivers import AsyncStore, Store
@@ -149,19 +150,19 @@ class ExternalEffect(EffectBase):
         policy: Policy,
         resolver: Callable[[str, str], Resolution] | None = None,
         certain: tuple[type[BaseException], ...] = (),
-        lease: float = DEFAULT_LEASE,
-        keep: float = DAY,
+        ttl: Duration = DEFAULT_TTL,
+        keep: Duration = DAY,
         form: OutcomeForm = JSON,
     ) -> None:
         """Create an effect that keeps its records on `store`; `namespace` names the effect and is part of its keys.
 
         With `at_most_once`, errors of the `certain` types prove that nothing was sent, so they free the key.
         `resolver(key, provider_key)` asks the provider what became of an unknown call, and returns `Done(result)`,
-        `NotDone()` or `StillUnknown()`. A call whose process dies keeps its key for `lease` seconds. Results are kept
+        `NotDone()` or `StillUnknown()`. A call whose process dies keeps its key for `ttl` seconds. Results are kept
         for `keep` seconds, written by `form` (default: JSON). After that the key counts as new, so choose `keep` longer
         than the latest time at which a repeat may arrive.
         """
-        super().__init__(namespace, _options(keep, lease, form), policy, resolver, certain)
+        super().__init__(namespace, _options(keep, ttl, form), policy, resolver, certain)
         if iscoroutinefunction(resolver):
             message = "the resolver of an ExternalEffect is a function, not a coroutine function"
             raise InvalidInput(message)
@@ -170,11 +171,11 @@ class ExternalEffect(EffectBase):
         self._resolver = resolver
 
     def perform(
-        self, key: str, function: Callable[[str], V], *, payload: object = NOTHING, wait: float | None = 0.0
+        self, key: str, function: Callable[[str], V], *, payload: object = NOTHING, timeout: Duration | None = 0.0
     ) -> V:
         """Return the result of `function`, or the kept result of its first call; `function` gets the provider's key.
 
-        An error in the call is raised unchanged. Waits up to `wait` seconds for a call in flight. Raises InFlight,
+        An error in the call is raised unchanged. Waits up to `timeout` seconds for a call in flight. Raises InFlight,
         EffectUnknown (at_most_once), OtherPayload if the key was used with another `payload`, and RunLost if the call
         was made but its result could not be kept.
         """
@@ -184,7 +185,7 @@ class ExternalEffect(EffectBase):
         seen = "" if payload is NOTHING else payload_print(payload)
         for _ in range(SETTLED_MAX):
             try:
-                run = begun(self._store(), self._claim(key), seen, wait, self._form)
+                run = begun(self._store(), self._claim(key), seen, timeout, self._form)
             except EffectUnknown as unknown:
                 self._resolve(key, unknown)
             else:
@@ -242,15 +243,15 @@ class AsyncExternalEffect(EffectBase):
         policy: Policy,
         resolver: Callable[[str, str], Awaitable[Resolution]] | None = None,
         certain: tuple[type[BaseException], ...] = (),
-        lease: float = DEFAULT_LEASE,
-        keep: float = DAY,
+        ttl: Duration = DEFAULT_TTL,
+        keep: Duration = DAY,
         form: OutcomeForm = JSON,
     ) -> None:
         """Create an effect that keeps its records on `store`; `namespace` names the effect and is part of its keys.
 
         The resolver is a coroutine function. See `ExternalEffect`.
         """
-        super().__init__(namespace, _options(keep, lease, form), policy, resolver, certain)
+        super().__init__(namespace, _options(keep, ttl, form), policy, resolver, certain)
         if resolver is not None and not iscoroutinefunction(resolver):
             message = "the resolver of an AsyncExternalEffect is a coroutine function"
             raise InvalidInput(message)
@@ -259,7 +260,12 @@ class AsyncExternalEffect(EffectBase):
         self._resolver = resolver
 
     async def perform(
-        self, key: str, function: Callable[[str], Awaitable[V]], *, payload: object = NOTHING, wait: float | None = 0.0
+        self,
+        key: str,
+        function: Callable[[str], Awaitable[V]],
+        *,
+        payload: object = NOTHING,
+        timeout: Duration | None = 0.0,
     ) -> V:
         """Return the result of `function`, or the kept result of its first call; see `ExternalEffect.perform`.
 
@@ -268,7 +274,7 @@ class AsyncExternalEffect(EffectBase):
         seen = "" if payload is NOTHING else payload_print(payload)
         for _ in range(SETTLED_MAX):
             try:
-                run = await begun_async(self._store(), self._claim(key), seen, wait, self._form)
+                run = await begun_async(self._store(), self._claim(key), seen, timeout, self._form)
             except EffectUnknown as unknown:
                 await self._resolve(key, unknown)
             else:
@@ -317,8 +323,8 @@ class AsyncExternalEffect(EffectBase):
         return result
 
 
-def _options(keep: float, lease: float, form: OutcomeForm) -> DedupOptions:
-    return DedupOptions(keep, 0.0, lease, form.dump, form.load, form.size_max)
+def _options(keep: Duration, ttl: Duration, form: OutcomeForm) -> DedupOptions:
+    return DedupOptions(keep, 0.0, ttl, form.dump, form.load, form.size_max)
 
 
 def _checked_policy(policy: Policy, resolver: object, certain: object) -> Policy:

@@ -76,7 +76,7 @@ def reap(store: Store, namespace: str, *, limit: int = LIMIT, remember: float = 
     return run_sync(reap_plan(namespace, limit=limit, remember=remember), store)
 
 
-async def reap_async(store: AsyncStore, namespace: str, *, limit: int = LIMIT, remember: float = DAY) -> ReapCount:
+async def async_reap(store: AsyncStore, namespace: str, *, limit: int = LIMIT, remember: float = DAY) -> ReapCount:
     """Free the expired claims of a namespace over an asyncio store; see `reap`."""
     return await run_async(reap_plan(namespace, limit=limit, remember=remember), store)
 

@@ -20,6 +20,7 @@ from segmented.plans import Within, perform, run_async, run_sync
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from segmented.clock import Duration
     from segmented.dedup.outcomes import OutcomeForm
     from segmented.dedup.plans import Begun, StoreEffect
     from segmented.dedup.terms import RunClaim
@@ -284,22 +285,22 @@ class Replay:
         """Do nothing."""
 
 
-def begun(store: Store, claim: RunClaim, seen: str, wait: float | None, form: OutcomeForm) -> Run | Replay:
+def begun(store: Store, claim: RunClaim, seen: str, timeout: Duration | None, form: OutcomeForm) -> Run | Replay:
     """Begin a run, or return the replay of the run that has ended; `seen` is the fingerprint of the payload.
 
-    Waits up to `wait` seconds for a call in flight. Raises the errors of `begin_plan`.
+    Waits up to `timeout` seconds for a call in flight. Raises the errors of `begin_plan`.
     """
-    found = run_sync(begin_plan(claim, claim.beginning(seen), checked_timeout(wait)), store)
+    found = run_sync(begin_plan(claim, claim.beginning(seen), checked_timeout(timeout)), store)
     if isinstance(found, OutcomeKept):
         return Replay(claim.name, found, form)
     return Run(store, claim, found, form)
 
 
 async def begun_async(
-    store: AsyncStore, claim: RunClaim, seen: str, wait: float | None, form: OutcomeForm
+    store: AsyncStore, claim: RunClaim, seen: str, timeout: Duration | None, form: OutcomeForm
 ) -> AsyncRun | Replay:
     """Begin a run over an asyncio store; see `begun`."""
-    found = await run_async(begin_plan(claim, claim.beginning(seen), checked_timeout(wait)), store)
+    found = await run_async(begin_plan(claim, claim.beginning(seen), checked_timeout(timeout)), store)
     if isinstance(found, OutcomeKept):
         return Replay(claim.name, found, form)
     return AsyncRun(store, claim, found, form)

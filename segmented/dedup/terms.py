@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, OutcomeForm
 from segmented.errors import InvalidInput
 from segmented.locks.claim import LeaseClaim
-from segmented.locks.durations import checked_name, milliseconds
+from segmented.locks.durations import checked_name, milliseconds, milliseconds_or_none
 from segmented.once_keys import once_keys
 from segmented.protocol import AbandonRun, BeginRun, DoubtRun, FinishRun, RenewRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from segmented.clock import Duration
     from segmented.models.dedup import OnLapse, OutcomeKind, RecordName, RunOn, SeatEnd
 
 DAY: Final = 24 * 3600.0
-DEFAULT_LEASE: Final = 30.0
+DEFAULT_TTL: Final = 30.0
 NAMESPACE_LENGTH_MAX: Final = 100
 
 
@@ -117,14 +118,6 @@ class RunClaim(LeaseClaim):
         )
 
 
-def window_ms(seconds: object, what: str) -> int:
-    """Convert a window from seconds to milliseconds; 0 means none. Raises InvalidInput for a negative one."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds < 0:
-        message = f"{what} of {seconds!r} s is not a window: give 0 or more seconds"
-        raise InvalidInput(message)
-    return 0 if seconds == 0 else milliseconds(seconds, what)
-
-
 def checked_namespace(namespace: str) -> str:
     """Return a namespace. Raises InvalidInput if it cannot be part of a key."""
     if len(checked_name(namespace, "a namespace of deduplication")) > NAMESPACE_LENGTH_MAX:
@@ -139,11 +132,11 @@ def checked_namespace(namespace: str) -> str:
 class DedupOptions:
     """Options of deduplication. All durations are in seconds."""
 
-    keep: float = DAY
+    keep: Duration = DAY
     """Seconds for which repeats get a result."""
-    keep_failures: float = 0.0
+    keep_failures: Duration = 0.0
     """Seconds for which repeats get a failure; 0: the next call with the key runs again."""
-    lease: float = DEFAULT_LEASE
+    ttl: Duration = DEFAULT_TTL
     """Seconds for which a process that died keeps its key; a live one renews its lease."""
     dump: Callable[[Any], str] = json.dumps
     load: Callable[[str], Any] = json.loads
@@ -161,7 +154,10 @@ class DedupOptions:
 
     def terms(self, task: str) -> RunTerms:
         """Return the terms of runs of `task`."""
-        keep_ms, failures_ms = window_ms(self.keep, "keep"), window_ms(self.keep_failures, "keep_failures")
-        lease_ms = milliseconds(self.lease, "lease")
-        remember_ms = max(keep_ms, failures_ms, lease_ms)
-        return RunTerms(task, lease_ms, remember_ms, keep_ms, failures_ms)
+        keep_ms, failures_ms = (
+            milliseconds_or_none(self.keep, "keep"),
+            milliseconds_or_none(self.keep_failures, "keep_failures"),
+        )
+        ttl_ms = milliseconds(self.ttl, "ttl")
+        remember_ms = max(keep_ms, failures_ms, ttl_ms)
+        return RunTerms(task, ttl_ms, remember_ms, keep_ms, failures_ms)

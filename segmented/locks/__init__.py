@@ -8,7 +8,7 @@ from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
     from segmented.locks.call_keys import key_for
-    from segmented.locks.checks import FenceGuard, fenced_set, fenced_set_async, fenced_where
+    from segmented.locks.checks import FenceGuard, async_fenced_set, fenced_set, fenced_where
     from segmented.locks.dead_letters import DeadLetter, DeadLetters, Replayed, Work
     from segmented.locks.dead_letters_file import FileDeadLetters
     from segmented.locks.dead_letters_sql import SqlDeadLetters
@@ -80,9 +80,9 @@ __all__ = [
     "ZooKeeperLease",
     "ZooKeeperLock",
     "async_create_lock_table",
+    "async_fenced_set",
     "create_lock_table",
     "fenced_set",
-    "fenced_set_async",
     "fenced_where",
     "key_for",
     "lockable",
@@ -94,7 +94,7 @@ __all__ = [
 LATE: Final = from_modules(
     {
         "segmented.locks.call_keys": "key_for",
-        "segmented.locks.checks": "FenceGuard fenced_set fenced_set_async fenced_where",
+        "segmented.locks.checks": "FenceGuard fenced_set async_fenced_set fenced_where",
         "segmented.locks.dead_letters": "DeadLetter DeadLetters Replayed Work",
         "segmented.locks.dead_letters_file": "FileDeadLetters",
         "segmented.locks.dead_letters_sql": "SqlDeadLetters",

@@ -101,7 +101,7 @@ def fenced_set(store: Store, key: str, value: str, *, token: int) -> None:
     run_sync(_set(key, value, token), store)
 
 
-async def fenced_set_async(store: AsyncStore, key: str, value: str, *, token: int) -> None:
+async def async_fenced_set(store: AsyncStore, key: str, value: str, *, token: int) -> None:
     """Write a plain value into Redis. Raises StaleToken if a higher token has written it before; see `fenced_set`."""
     await run_async(_set(key, value, token), store)
 

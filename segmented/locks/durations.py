@@ -1,18 +1,22 @@
-"""Checks of callers' arguments: times to live, timeouts and names."""
+"""Checks of callers' arguments: durations, timeouts and names. A duration is in seconds, or a `datetime.timedelta`."""
 
 from __future__ import annotations
 
 from math import isfinite
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from segmented.clock import in_seconds
 from segmented.errors import InvalidInput
 from segmented.models.ids import shortened
+
+if TYPE_CHECKING:
+    from segmented.clock import Duration
 
 TTL_MS_MAX: Final = 2**53
 """Larger numbers are not exact in a script."""
 TTL_SECONDS_MIN: Final = 0.001
-DEFAULT_WAIT: Final = 60.0
-"""Seconds that `acquire()` waits by default."""
+DEFAULT_TIMEOUT: Final = 60.0
+"""Seconds that `acquire()`, `grant()` and the `wait()` of an order's handle wait by default."""
 NAME_LENGTH_MAX: Final = 1_024
 
 
@@ -27,21 +31,32 @@ def is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def milliseconds(seconds: float, what: str) -> int:
+def milliseconds(duration: Duration, what: str) -> int:
     """Return whole milliseconds. Raises InvalidInput for less than 1 ms, more than the maximum, or NaN."""
-    is_lease = _is_number(seconds) and isfinite(seconds) and seconds >= TTL_SECONDS_MIN
-    if not is_lease or round(seconds * 1000) > TTL_MS_MAX:
-        message = f"{what} of {shortened(seconds)} s is not a lease: give between 0.001 and {TTL_MS_MAX // 1000} s"
+    seconds = in_seconds(duration)
+    is_lasting = _is_number(seconds) and isfinite(seconds) and seconds >= TTL_SECONDS_MIN
+    if not is_lasting or round(seconds * 1000) > TTL_MS_MAX:
+        message = f"{what} of {shortened(seconds)} s is not a duration: give between 0.001 and {TTL_MS_MAX // 1000} s"
         raise InvalidInput(message)
     return round(seconds * 1000)
 
 
-def checked_timeout(timeout: float | None) -> float | None:
-    """Return the timeout. Raises InvalidInput if it is negative or NaN. None waits forever, 0 does not wait."""
-    if timeout is not None and not (_is_number(timeout) and timeout >= 0):
-        message = f"timeout of {shortened(timeout)} s is not a waiting time: give 0 or more, or None for no limit"
+def milliseconds_or_none(duration: Duration, what: str) -> int:
+    """Return whole milliseconds; 0 means none. Raises InvalidInput for a negative duration."""
+    seconds = in_seconds(duration)
+    if not _is_number(seconds) or seconds < 0:
+        message = f"{what} of {shortened(seconds)} s is not a duration: give 0 or more"
         raise InvalidInput(message)
-    return timeout
+    return 0 if seconds == 0 else milliseconds(seconds, what)
+
+
+def checked_timeout(timeout: Duration | None) -> float | None:
+    """Return the seconds. Raises InvalidInput if they are negative or NaN. None waits forever, 0 does not wait."""
+    seconds = in_seconds(timeout)
+    if seconds is not None and not (_is_number(seconds) and seconds >= 0):
+        message = f"timeout of {shortened(seconds)} s is not a waiting time: give 0 or more, or None for no limit"
+        raise InvalidInput(message)
+    return seconds
 
 
 def checked_name(name: str, what: str = "a lock") -> str:

@@ -44,13 +44,14 @@ from uuid import uuid4
 
 from segmented.keys import fair_keys
 from segmented.locks.claim import Claim
-from segmented.locks.durations import DEFAULT_WAIT, checked_timeout
+from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.handle import AsyncFencedHandle, FencedHandle, acquire_plan
 from segmented.plans import run_async, run_sync
 from segmented.process import after_fork_in_child
 from segmented.protocol.fair.operations import AcquireFair, FairTimes, ReleaseFair, RenewFair
 
 if TYPE_CHECKING:
+    from segmented.clock import Duration
     from segmented.locks.lease import AsyncLease, Lease
 
 TIMES: Final = FairTimes(presence_ms=30_000, look_ms=12_000, claim_ms=2_000)
@@ -110,13 +111,14 @@ class FairLock(FencedHandle):
     def _claim(self) -> FairClaim:
         return FairClaim(self.name, uuid4().hex, self.ttl_ms)
 
-    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> Lease:
+    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Lease:
         """Wait in the queue up to `timeout` seconds (default: 60; None: forever). Raises AcquireTimeout.
 
         A timeout of 0 is one try, which succeeds only if the lock is free and has no waiters.
         """
-        claim = self._claim() if timeout != 0 else FairTry(self.name, uuid4().hex, self.ttl_ms)
-        return self._lease(claim, run_sync(acquire_plan(claim, checked_timeout(timeout)), self._store))
+        seconds = checked_timeout(timeout)
+        claim = self._claim() if seconds != 0 else FairTry(self.name, uuid4().hex, self.ttl_ms)
+        return self._lease(claim, run_sync(acquire_plan(claim, seconds), self._store))
 
 
 class AsyncFairLock(AsyncFencedHandle):

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
+from segmented.clock import Duration, in_seconds
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, LoaderFailed, StoreError, StoreRefused
-from segmented.locks.durations import DEFAULT_WAIT, checked_timeout, is_whole, milliseconds
+from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout, is_whole, milliseconds, milliseconds_or_none
 from segmented.locks.lease_state import trusted_until
 from segmented.locks.lock import LockClaim
 from segmented.models import Cached, Held, MayLoad, Outpaced
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 NOTHING: Final = Cached("none", "")
 _log = logging.getLogger("segmented.locks")
-DEFAULT_LEASE: Final = 10.0
-DEFAULT_ERROR_TTL: Final = 1.0
+DEFAULT_TTL: Final = 10.0
+DEFAULT_KEEP_FAILURES: Final = 1.0
 DEFAULT_SIZE_MAX: Final = 1024 * 1024
 HOLD_OFF_MS_MIN: Final = 1_000
 DETAIL_LENGTH_MAX: Final = 500
@@ -60,8 +61,8 @@ def look_plan(name: str, holder_id: str, options: FlightOptions) -> Plan[Opened 
     """Return the kept value, or the caller's turn; wait while another caller loads a missing value.
 
     A value that `load` cannot read, for example one of an older release, is dropped as if it were missing. Raises
-    LoaderFailed for a kept failure, AcquireTimeout if others load for longer than `wait`, and LeaseLost if the answer
-    arrives after the lease has expired; nothing is left behind.
+    LoaderFailed for a kept failure, AcquireTimeout if others load for longer than `timeout`, and LeaseLost if the
+    answer arrives after the lease has expired; nothing is left behind.
     """
     for attempt in range(1, LOOKS_MAX + 1):
         found = yield from _one_look(name, holder_id, options)
@@ -80,12 +81,12 @@ def look_plan(name: str, holder_id: str, options: FlightOptions) -> Plan[Opened 
 
 
 def _one_look(name: str, holder_id: str, options: FlightOptions) -> Plan[Cached | Turn]:
-    claim = LockClaim(name, holder_id, options.lease_ms)
+    claim = LockClaim(name, holder_id, options.lease_ttl_ms)
     try:
         answer, asked_at = yield from wait_for(
-            ReadOrAcquire(name, holder_id, options.lease_ms, options.hold_off_ms),
+            ReadOrAcquire(name, holder_id, options.lease_ttl_ms, options.hold_off_ms),
             channel=claim.channel,
-            timeout=options.wait,
+            timeout=checked_timeout(options.timeout),
             is_busy=lambda answer: isinstance(answer, Held),
             undo=claim.releasing,
         )
@@ -97,8 +98,8 @@ def _one_look(name: str, holder_id: str, options: FlightOptions) -> Plan[Cached 
     if isinstance(answer, Cached):
         return answer
     if not isinstance(answer, MayLoad):
-        raise AcquireTimeout(name, inf if options.wait is None else options.wait)
-    if (yield from perform(Now())) >= trusted_until(asked_at, options.lease_ms):
+        raise AcquireTimeout(name, inf if options.timeout is None else in_seconds(options.timeout))
+    if (yield from perform(Now())) >= trusted_until(asked_at, options.lease_ttl_ms):
         with suppress(StoreError):  # the lease expires on its own
             yield from perform(claim.releasing())
         raise LeaseLost(name, holder_id)
@@ -173,26 +174,29 @@ class Entry:
 class FlightOptions:
     """The results that a single flight keeps, and for how many seconds; checked on creation. See `single_flight`."""
 
-    ttl: float
-    negative_ttl: float | None = None
-    error_ttl: float = DEFAULT_ERROR_TTL
-    refresh_ahead: float | None = None
-    lease: float = DEFAULT_LEASE
-    wait: float | None = DEFAULT_WAIT
+    keep: Duration
+    keep_none: Duration | None = None
+    keep_failures: Duration = DEFAULT_KEEP_FAILURES
+    refresh_ahead: Duration | None = None
+    ttl: Duration = DEFAULT_TTL
+    timeout: Duration | None = DEFAULT_TIMEOUT
     dump: Callable[[Any], str | bytes] = json.dumps
     load: Callable[[Any], Any] = json.loads
     size_max: int = DEFAULT_SIZE_MAX
 
     def __post_init__(self) -> None:
         """Raise InvalidInput for an unusable option."""
+        milliseconds(self.keep, "keep")
         milliseconds(self.ttl, "ttl")
-        milliseconds(self.lease, "lease")
-        _kept_ms(self.error_ttl, "error_ttl")
-        if self.negative_ttl is not None:
-            _kept_ms(self.negative_ttl, "negative_ttl")
-        checked_timeout(self.wait)
-        if self.refresh_ahead is not None and milliseconds(self.refresh_ahead, "refresh_ahead") >= self.ttl * 1000:
-            message = f"refresh_ahead of {self.refresh_ahead!r} s must be less than the ttl of {self.ttl!r} s"
+        milliseconds_or_none(self.keep_failures, "keep_failures")
+        if self.keep_none is not None:
+            milliseconds_or_none(self.keep_none, "keep_none")
+        checked_timeout(self.timeout)
+        ahead_ms = 0 if self.refresh_ahead is None else milliseconds(self.refresh_ahead, "refresh_ahead")
+        if ahead_ms >= milliseconds(self.keep, "keep"):
+            message = (
+                f"refresh_ahead of {ahead_ms / 1000:g} s must be less than the keep of {in_seconds(self.keep):g} s"
+            )
             raise InvalidInput(message)
         if not is_whole(self.size_max) or self.size_max < 1:
             message = f"size_max of {self.size_max!r} is not a number of bytes: give 1 or more"
@@ -203,20 +207,19 @@ class FlightOptions:
             raise InvalidInput(message)
 
     @property
-    def lease_ms(self) -> int:
+    def lease_ttl_ms(self) -> int:
         """Return how long a loader that has died keeps the others waiting."""
-        return milliseconds(self.lease, "lease")
+        return milliseconds(self.ttl, "ttl")
 
     @property
     def hold_off_ms(self) -> int:
         """Return how long a failed refresh delays the next one."""
-        return max(HOLD_OFF_MS_MIN, _kept_ms(self.error_ttl, "error_ttl"))
+        return max(HOLD_OFF_MS_MIN, milliseconds_or_none(self.keep_failures, "keep_failures"))
 
     def entry(self, name: str, value: object) -> Entry | None:
         """Return the entry to keep for a value, or None. Raises InvalidInput if it is too large, or as `dump` does."""
         if value is None:
-            ttl = self.ttl if self.negative_ttl is None else self.negative_ttl
-            ttl_ms = _kept_ms(ttl, "negative_ttl")
+            ttl_ms = milliseconds_or_none(self.keep if self.keep_none is None else self.keep_none, "keep_none")
             return Entry(Cached("none", ""), ttl_ms) if ttl_ms else None
         dumped = self.dump(value)
         size = len(dumped.encode() if isinstance(dumped, str) else dumped)
@@ -224,13 +227,13 @@ class FlightOptions:
             message = f"the value of {name!r} has {size} bytes; the maximum is {self.size_max}"
             raise InvalidInput(message)
         kept = Cached("text", dumped) if isinstance(dumped, str) else Cached("bytes", base64.b64encode(dumped).decode())
-        ttl_ms = milliseconds(self.ttl, "ttl")
+        ttl_ms = milliseconds(self.keep, "keep")
         ahead_ms = None if self.refresh_ahead is None else milliseconds(self.refresh_ahead, "refresh_ahead")
         return Entry(kept, ttl_ms, None if ahead_ms is None else ttl_ms - ahead_ms)
 
     def failure(self, error: Exception) -> Entry | None:
         """Return the entry to keep for a loader's error, its type and the start of its message, or None."""
-        ttl_ms = _kept_ms(self.error_ttl, "error_ttl")
+        ttl_ms = milliseconds_or_none(self.keep_failures, "keep_failures")
         detail = _text_of(error)[:DETAIL_LENGTH_MAX]
         body = json.dumps({"kind": type(error).__qualname__, "detail": detail})
         return Entry(Cached("error", body), ttl_ms) if ttl_ms else None
@@ -265,8 +268,3 @@ def _text_of(error: Exception) -> str:
         return str(error)
     except Exception as failure:  # noqa: BLE001  # an error of the caller's own, whose text fails in any way
         return f"its text cannot be read ({type(failure).__qualname__})"
-
-
-def _kept_ms(seconds: float, what: str) -> int:
-    """Return milliseconds; 0 means not kept."""
-    return 0 if seconds == 0 and not isinstance(seconds, bool) else milliseconds(seconds, what)

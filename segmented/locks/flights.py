@@ -7,8 +7,8 @@ Guarantees, as long as the server keeps its memory:
 
 - one loader runs at a time for a name, across processes; while a value is kept, nobody takes the lock;
 - a caller that waits for a loader gets its value, its None, or its failure, without running its own loader, for as long
-  as those are kept (`ttl`, `negative_ttl`, `error_ttl`);
-- a loader that dies costs the others `lease` seconds and one more call: the next caller checks first;
+  as those are kept (`keep`, `keep_none`, `keep_failures`);
+- a loader that dies costs the others `ttl` seconds and one more call: the next caller checks first;
 - a value loaded under an older token never replaces a newer one, and a value that was being loaded when the name was
   forgotten is not kept.
 
@@ -25,13 +25,14 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
 from uuid import uuid4
 
+from segmented.clock import Duration, in_seconds
 from segmented.errors import InvalidInput, LoaderFailed, SegmentedError
 from segmented.locks.call_keys import KEY_ATTRIBUTE, CallKey, checked_function, name_of, shape_of
-from segmented.locks.durations import DEFAULT_WAIT, checked_name
+from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name
 from segmented.locks.flight_plan import (
-    DEFAULT_ERROR_TTL,
-    DEFAULT_LEASE,
+    DEFAULT_KEEP_FAILURES,
     DEFAULT_SIZE_MAX,
+    DEFAULT_TTL,
     Failed,
     FlightOptions,
     Loaded,
@@ -62,8 +63,8 @@ WHO: Final = "a single flight"
 class SingleFlight:
     """Values by name, loaded by one caller at a time, for threads. `single_flight` creates it.
 
-    If you create it yourself, as `SingleFlight(store, FlightOptions(ttl=60))`, the store may be a callable that returns
-    it when a call needs it.
+    If you create it yourself, as `SingleFlight(store, FlightOptions(keep=60))`, the store may be a callable that
+    returns it when a call needs it.
     """
 
     def __init__(self, store: Store | Callable[[], Store], options: FlightOptions) -> None:
@@ -74,14 +75,14 @@ class SingleFlight:
 
     def __repr__(self) -> str:
         """Return the class and how long a value is kept."""
-        return f"{type(self).__name__}(ttl={self._options.ttl:g})"
+        return f"{type(self).__name__}(keep={in_seconds(self._options.keep):g})"
 
     def get(self, key: str, loader: Callable[[], V]) -> V:
         """Return the value kept under `key`, or call `loader` and keep its value; one caller loads, the others wait.
 
         All callers, also the one that loaded, get the value as `load` restores it from what `dump` made. The caller
-        whose loader failed gets the loader's error; others get LoaderFailed for `error_ttl` seconds. Raises
-        AcquireTimeout if others are still loading after `wait` seconds.
+        whose loader failed gets the loader's error; others get LoaderFailed for `keep_failures` seconds. Raises
+        AcquireTimeout if others are still loading after `timeout` seconds.
 
         A loader that gets the same key from the same flight waits for itself.
         """
@@ -149,7 +150,7 @@ class AsyncSingleFlight:
 
     def __repr__(self) -> str:
         """Return the class and how long a value is kept."""
-        return f"{type(self).__name__}(ttl={self._options.ttl:g})"
+        return f"{type(self).__name__}(keep={in_seconds(self._options.keep):g})"
 
     async def get(self, key: str, loader: Callable[[], Awaitable[V]]) -> V:
         """Return the value kept under `key`, or call `loader` and keep its value; see `SingleFlight.get`.
@@ -208,12 +209,12 @@ class AsyncSingleFlight:
 def single_flight(
     store: Store,
     *,
-    ttl: float,
-    negative_ttl: float | None = ...,
-    error_ttl: float = ...,
-    refresh_ahead: float | None = ...,
-    lease: float = ...,
-    wait: float | None = ...,
+    keep: Duration,
+    keep_none: Duration | None = ...,
+    keep_failures: Duration = ...,
+    refresh_ahead: Duration | None = ...,
+    ttl: Duration = ...,
+    timeout: Duration | None = ...,
     dump: Callable[[Any], str | bytes] = ...,
     load: Callable[[Any], Any] = ...,
     size_max: int = ...,
@@ -222,12 +223,12 @@ def single_flight(
 def single_flight(
     store: AsyncStore,
     *,
-    ttl: float,
-    negative_ttl: float | None = ...,
-    error_ttl: float = ...,
-    refresh_ahead: float | None = ...,
-    lease: float = ...,
-    wait: float | None = ...,
+    keep: Duration,
+    keep_none: Duration | None = ...,
+    keep_failures: Duration = ...,
+    refresh_ahead: Duration | None = ...,
+    ttl: Duration = ...,
+    timeout: Duration | None = ...,
     dump: Callable[[Any], str | bytes] = ...,
     load: Callable[[Any], Any] = ...,
     size_max: int = ...,
@@ -235,38 +236,39 @@ def single_flight(
 def single_flight(  # noqa: PLR0913  # each is an option of its own, by name
     store: Store | AsyncStore,
     *,
-    ttl: float,
-    negative_ttl: float | None = None,
-    error_ttl: float = DEFAULT_ERROR_TTL,
-    refresh_ahead: float | None = None,
-    lease: float = DEFAULT_LEASE,
-    wait: float | None = DEFAULT_WAIT,
+    keep: Duration,
+    keep_none: Duration | None = None,
+    keep_failures: Duration = DEFAULT_KEEP_FAILURES,
+    refresh_ahead: Duration | None = None,
+    ttl: Duration = DEFAULT_TTL,
+    timeout: Duration | None = DEFAULT_TIMEOUT,
     dump: Callable[[Any], str | bytes] = json.dumps,
     load: Callable[[Any], Any] = json.loads,
     size_max: int = DEFAULT_SIZE_MAX,
 ) -> SingleFlight | AsyncSingleFlight:
     """Return a flight on a store: sync on a sync store, async on an async one.
 
-    All times are seconds. A value is kept for `ttl`; None is kept for `negative_ttl` (default: `ttl`); a loader's
-    failure, by type and message, for `error_ttl`. 0 keeps none of that kind, and then callers load one after another.
+    Durations are in seconds or timedeltas. A value is kept for `keep`; None is kept for `keep_none` (default: `keep`);
+    a loader's failure, by type and message, for `keep_failures`. 0 keeps none of that kind; then callers load one after
+    another.
 
     With `refresh_ahead`, one caller reloads a value that has less than that many seconds to live, in its own call;
     meanwhile the others get the old value. A failed refresh leaves the old value in place and is tried again after
-    `error_ttl` (at least 1 s).
+    `keep_failures` (at least 1 s).
 
-    A loader's lock lives for `lease` and is renewed while the loader runs, up to an hour: so a process that dies keeps
-    the others waiting for `lease`. A caller waits up to `wait` while others load (None: forever).
+    A loader's lock lives for `ttl` and is renewed while the loader runs, up to an hour: so a process that dies keeps
+    the others waiting for `ttl`. A caller waits up to `timeout` while others load (None: forever).
 
     `dump` turns a value into str or bytes, up to `size_max` bytes, and `load` restores it; the default is JSON. A value
     that cannot be dumped or is too large counts as a failure of its loader.
     """
     options = FlightOptions(
-        ttl=ttl,
-        negative_ttl=negative_ttl,
-        error_ttl=error_ttl,
+        keep=keep,
+        keep_none=keep_none,
+        keep_failures=keep_failures,
         refresh_ahead=refresh_ahead,
-        lease=lease,
-        wait=wait,
+        ttl=ttl,
+        timeout=timeout,
         dump=dump,
         load=load,
         size_max=size_max,

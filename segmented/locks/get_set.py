@@ -29,10 +29,10 @@ import re
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from segmented.clock import Clock, WallClock
+from segmented.clock import Clock, Duration, WallClock
 from segmented.errors import AcquireTimeout, LeaseLost, WrongKind
 from segmented.keys import polling_channel
-from segmented.locks.durations import DEFAULT_WAIT, checked_name, checked_timeout, milliseconds
+from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name, checked_timeout, milliseconds
 from segmented.locks.handle import DEFAULT_TTL, Acquiring
 from segmented.locks.lease_manners import EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.plans import Now, Plan, Within, pause, perform, run_async, run_sync
@@ -52,7 +52,12 @@ LABEL: Final = "historical, unsafe under clock skew"
 
 
 def get_set_plan(
-    name: str, ttl: float, *, timeout: float | None, wall_clock: Clock, chance: Callable[[], float] = random.random
+    name: str,
+    ttl: float,
+    *,
+    timeout: float | None,
+    wall_clock: Clock,
+    chance: Callable[[], float] = random.random,
 ) -> Plan[float]:
     """Acquire within `timeout` seconds (None: forever; 0: one try); return the wall clock's time at which it expires.
 
@@ -187,7 +192,7 @@ class AsyncGetSetLease(EndsWithItsAsyncBlock, _LeaseState):
 class _Handle:
     """The name, time to live and wall clock of a lock."""
 
-    def __init__(self, name: str, *, ttl: float, wall_clock: Clock | None) -> None:
+    def __init__(self, name: str, *, ttl: Duration, wall_clock: Clock | None) -> None:
         """Check the arguments. Raises InvalidInput."""
         self.name = checked_name(name)
         self.ttl_ms = milliseconds(ttl, "ttl")
@@ -204,12 +209,14 @@ class _Handle:
 class GetSetLock(_Handle):
     """The historical lock of SETNX, GET and GETSET, for threads: for study and measurement, unsafe under clock skew."""
 
-    def __init__(self, store: Store, name: str, *, ttl: float = DEFAULT_TTL, wall_clock: Clock | None = None) -> None:
+    def __init__(
+        self, store: Store, name: str, *, ttl: Duration = DEFAULT_TTL, wall_clock: Clock | None = None
+    ) -> None:
         """Create a lock `name` on `store` that expires after `ttl` seconds by `wall_clock` (default: the machine's)."""
         super().__init__(name, ttl=ttl, wall_clock=wall_clock)
         self._store = checked_sync(store, type(self).__name__)
 
-    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> GetSetLease:
+    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> GetSetLease:
         """Poll for up to `timeout` seconds (default: 60; None: forever) and return the lease. Raises AcquireTimeout.
 
         If acquire raises another error, the key may stay until it expires.
@@ -229,13 +236,13 @@ class AsyncGetSetLock(_Handle):
     """The historical lock of SETNX, GET and GETSET, for asyncio; otherwise as `GetSetLock`."""
 
     def __init__(
-        self, store: AsyncStore, name: str, *, ttl: float = DEFAULT_TTL, wall_clock: Clock | None = None
+        self, store: AsyncStore, name: str, *, ttl: Duration = DEFAULT_TTL, wall_clock: Clock | None = None
     ) -> None:
         """Create a lock `name` on `store` that expires after `ttl` seconds by `wall_clock` (default: the machine's)."""
         super().__init__(name, ttl=ttl, wall_clock=wall_clock)
         self._store = checked_async(store, type(self).__name__)
 
-    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncGetSetLease]:
+    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Acquiring[AsyncGetSetLease]:
         """Return an acquire to `await`, or to use as `async with lock.acquire() as lease`; see `GetSetLock`."""
         return Acquiring(self, checked_timeout(timeout))
 

@@ -21,7 +21,7 @@ from segmented.errors import (
     StoreError,
     StoreUnavailable,
 )
-from segmented.locks.durations import DEFAULT_WAIT, checked_name, checked_timeout, milliseconds
+from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name, checked_timeout, milliseconds
 from segmented.locks.entered import AsyncEntered, Blocks, Entered
 from segmented.locks.hints import LOCK_HINTS, Hinted
 from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from types import CoroutineType, TracebackType
 
+    from segmented.clock import Duration
     from segmented.locks.claim import Claim
     from segmented.plans.drivers import AsyncStore, Store
     from segmented.protocol import AdoptLock
@@ -121,7 +122,7 @@ class Handle(Hinted):
     _on_lost: Callable[[], None] | None = None
     """Called once for each lease that is lost."""
 
-    def __init__(self, name: str, *, ttl: float, renew: bool, renew_max: float) -> None:
+    def __init__(self, name: str, *, ttl: Duration, renew: bool, renew_max: Duration) -> None:
         """Check the arguments. Raises InvalidInput."""
         self.name = checked_name(name)
         self.ttl_ms = milliseconds(ttl, "ttl")
@@ -144,9 +145,9 @@ class SyncHandle(Entered[LeaseT], Handle, ABC, Generic[LeaseT]):
         store: Store,
         name: str,
         *,
-        ttl: float = DEFAULT_TTL,
+        ttl: Duration = DEFAULT_TTL,
         renew: bool = False,
-        renew_max: float = DEFAULT_RENEW_MAX,
+        renew_max: Duration = DEFAULT_RENEW_MAX,
     ) -> None:
         """Create a lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed.
 
@@ -164,7 +165,7 @@ class SyncHandle(Entered[LeaseT], Handle, ABC, Generic[LeaseT]):
     def _lease(self, claim: Claim, found: Found) -> LeaseT:
         """Return the lease of a claim that succeeded."""
 
-    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> LeaseT:
+    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> LeaseT:
         """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease. Raises AcquireTimeout."""
         claim = self._claim()
         lease = self._lease(claim, run_sync(acquire_plan(claim, checked_timeout(timeout)), self._store))
@@ -190,9 +191,9 @@ class AsyncHandle(AsyncEntered[AsyncLeaseT], Handle, ABC, Generic[AsyncLeaseT]):
         store: AsyncStore,
         name: str,
         *,
-        ttl: float = DEFAULT_TTL,
+        ttl: Duration = DEFAULT_TTL,
         renew: bool = False,
-        renew_max: float = DEFAULT_RENEW_MAX,
+        renew_max: Duration = DEFAULT_RENEW_MAX,
     ) -> None:
         """Create a lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed.
 
@@ -210,7 +211,7 @@ class AsyncHandle(AsyncEntered[AsyncLeaseT], Handle, ABC, Generic[AsyncLeaseT]):
     def _lease(self, claim: Claim, found: Found) -> AsyncLeaseT:
         """Return the lease of a claim that succeeded."""
 
-    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncLeaseT]:
+    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Acquiring[AsyncLeaseT]:
         """Return an acquire to `await` for the lease, or to use as `async with lock.acquire() as lease`.
 
         It waits up to `timeout` seconds (default: 60; None: forever) and then raises AcquireTimeout.

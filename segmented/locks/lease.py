@@ -23,6 +23,7 @@ from segmented.plans.tasks import to_the_end
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from segmented.clock import Duration
     from segmented.locks.claim import LeaseClaim
     from segmented.models import Acquired
     from segmented.plans.drivers import AsyncStore, Store
@@ -58,7 +59,7 @@ class HeldLease(EndsWithItsBlock, ListsWhatHoldersNeed, LapsesWhenDropped, Lease
         if self.call_when_lost(callback):
             self._watch()
 
-    def renew(self, *, ttl: float | None = None) -> None:
+    def renew(self, *, ttl: Duration | None = None) -> None:
         """Extend the lease to `ttl` seconds from now (default: as acquired). Raises LeaseLost if it is too late."""
         self.require()
         ttl_ms = self.ttl_ms if ttl is None else milliseconds(ttl, "ttl")
@@ -133,7 +134,7 @@ class AsyncHeldLease(EndsWithItsAsyncBlock, ListsWhatHoldersNeed, LapsesWhenDrop
         """Return a scope for `async with` that cancels its body when the lease is lost, and raises LeaseLost."""
         return CancelScope(self)
 
-    async def renew(self, *, ttl: float | None = None) -> None:
+    async def renew(self, *, ttl: Duration | None = None) -> None:
         """Extend the lease to `ttl` seconds from now (default: as acquired). Raises LeaseLost if it is too late."""
         self.require()
         ttl_ms = self.ttl_ms if ttl is None else milliseconds(ttl, "ttl")

@@ -13,13 +13,12 @@ failover that loses the key rarer, not impossible: the promoted replica may be o
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import isfinite
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from segmented.errors import InvalidInput
 from segmented.keys import lock_keys, named_lock_keys
 from segmented.locks.claim import Claim, new_holder_id
-from segmented.locks.durations import TTL_MS_MAX, checked_name, is_whole
+from segmented.locks.durations import checked_name, is_whole, milliseconds_or_none
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle, adopt_plan
 from segmented.locks.hints import LOCK_HINTS, SHOWN_HINTS
 from segmented.locks.lease import AsyncLease, Lease
@@ -31,10 +30,11 @@ from segmented.protocol import AcquireLock, AdoptLock, ReleaseLock, RenewLock, S
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from segmented.clock import Duration
     from segmented.plans.drivers import AsyncStore, Store
 
 REPLICAS_MAX: Final = 100
-DEFAULT_REPLICAS_WITHIN: Final = 1.0
+DEFAULT_REPLICAS_TIMEOUT: Final = 1.0
 HINTS: Final = {**LOCK_HINTS, **SHOWN_HINTS}
 UNRENEWED: Final = Renewal(is_wanted=False, seconds_max=0.0)
 
@@ -92,17 +92,13 @@ class LockClaim(Claim):
         return ReleaseLock(self.name, self.holder_id, self.safety.delay_ms, self.is_key)
 
 
-def checked_safety(replicas: int, replicas_within: float, lock_delay: float) -> Safety:
+def checked_safety(replicas: int, replicas_timeout: Duration, lock_delay: Duration) -> Safety:
     """Return the options. Raises InvalidInput for those that no server can fulfil."""
     if not is_whole(replicas) or not 0 <= replicas <= REPLICAS_MAX:
         message = f"replicas of {replicas!r} is not a number of replicas: give 0 to {REPLICAS_MAX}"
         raise InvalidInput(message)
-    for what, seconds in (("replicas_within", replicas_within), ("lock_delay", lock_delay)):
-        if not isfinite(seconds) or not 0 <= seconds * 1000 <= TTL_MS_MAX:
-            message = f"{what} of {seconds!r} s is not a time: give 0 or more"
-            raise InvalidInput(message)
-    within_ms = max(1, round(replicas_within * 1000))  # the server takes 0 for "no limit"
-    return Safety(replicas, within_ms, round(lock_delay * 1000))
+    within_ms = milliseconds_or_none(replicas_timeout, "replicas_timeout")
+    return Safety(replicas, max(1, within_ms), milliseconds_or_none(lock_delay, "lock_delay"))  # 0: without a limit
 
 
 class Lock(FencedHandle):
@@ -115,24 +111,24 @@ class Lock(FencedHandle):
         store: Store,
         name: str,
         *,
-        ttl: float = DEFAULT_TTL,
+        ttl: Duration = DEFAULT_TTL,
         renew: bool = False,
-        renew_max: float = DEFAULT_RENEW_MAX,
+        renew_max: Duration = DEFAULT_RENEW_MAX,
         replicas: int = 0,
-        replicas_within: float = DEFAULT_REPLICAS_WITHIN,
-        lock_delay: float = 0.0,
+        replicas_timeout: Duration = DEFAULT_REPLICAS_TIMEOUT,
+        lock_delay: Duration = 0.0,
         on_lost: Callable[[], None] | None = None,
     ) -> None:
         """Create a lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed.
 
         With `renew`, it is renewed in the background every third of `ttl`, for `renew_max` seconds in all. With
-        `replicas`, an acquire succeeds only if that number of replicas acknowledges it within `replicas_within`
+        `replicas`, an acquire succeeds only if that number of replicas acknowledges it within `replicas_timeout`
         seconds; otherwise it is undone and ReplicasMissing is raised. With `lock_delay`, the name stays closed for that
         number of seconds after a lease expires, while its holder's late writes may still arrive; a release opens it at
         once. `on_lost` is called once for each lease that is lost; see `Lease.on_lost`.
         """
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
-        self._safety = checked_safety(replicas, replicas_within, lock_delay)
+        self._safety = checked_safety(replicas, replicas_timeout, lock_delay)
         self._on_lost = on_lost
 
     def _claim(self, holder_id: str | None = None) -> LockClaim:
@@ -169,17 +165,17 @@ class AsyncLock(AsyncFencedHandle):
         store: AsyncStore,
         name: str,
         *,
-        ttl: float = DEFAULT_TTL,
+        ttl: Duration = DEFAULT_TTL,
         renew: bool = False,
-        renew_max: float = DEFAULT_RENEW_MAX,
+        renew_max: Duration = DEFAULT_RENEW_MAX,
         replicas: int = 0,
-        replicas_within: float = DEFAULT_REPLICAS_WITHIN,
-        lock_delay: float = 0.0,
+        replicas_timeout: Duration = DEFAULT_REPLICAS_TIMEOUT,
+        lock_delay: Duration = 0.0,
         on_lost: Callable[[], None] | None = None,
     ) -> None:
         """Create a lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed. Options as for `Lock`."""
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
-        self._safety = checked_safety(replicas, replicas_within, lock_delay)
+        self._safety = checked_safety(replicas, replicas_timeout, lock_delay)
         self._on_lost = on_lost
 
     def _claim(self, holder_id: str | None = None) -> LockClaim:

@@ -24,6 +24,7 @@ from segmented.plans.store_kinds import async_store, sync_store
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterator
 
+    from segmented.clock import Duration
     from segmented.locks.call_keys import CallKey
     from segmented.locks.holdings import Transaction
     from segmented.locks.key_expressions import Path
@@ -66,12 +67,12 @@ class Site:
     def acquire(self, name: str) -> Lease | None:
         """Try as often as asked; return None if the lock stays busy and `on_busy` is not "raise"."""
         store, failure = sync_store(self.store, self.who), None
-        lock = Lock(store, name, ttl=self.options.lease, renew=self.options.renew, renew_max=self.options.renew_max)
+        lock = Lock(store, name, ttl=self.options.ttl, renew=self.options.renew, renew_max=self.options.renew_max)
         for seconds in self.options.pauses():
             if seconds:
                 run_sync(pause(name, store.clock.now() + seconds), store)
             try:
-                return lock.acquire(timeout=self.options.wait)
+                return lock.acquire(timeout=self.options.timeout)
             except AcquireTimeout as error:
                 failure = error
         self.options.give_up(name, cast("AcquireTimeout", failure))
@@ -80,14 +81,12 @@ class Site:
     async def acquire_async(self, name: str) -> AsyncLease | None:
         """Try as often as asked; see `acquire`."""
         store, failure = async_store(self.store, self.who), None
-        lock = AsyncLock(
-            store, name, ttl=self.options.lease, renew=self.options.renew, renew_max=self.options.renew_max
-        )
+        lock = AsyncLock(store, name, ttl=self.options.ttl, renew=self.options.renew, renew_max=self.options.renew_max)
         for seconds in self.options.pauses():
             if seconds:
                 await run_async(pause(name, store.clock.now() + seconds), store)
             try:
-                return await lock.acquire(timeout=self.options.wait)
+                return await lock.acquire(timeout=self.options.timeout)
             except AcquireTimeout as error:
                 failure = error
         self.options.give_up(name, cast("AcquireTimeout", failure))
@@ -204,19 +203,19 @@ def _locked_async_generator(site: Site) -> Callable[..., Any]:
 class LockOptions:
     """How to lock, how long to try, and what to do if the lock is busy; checked on creation."""
 
-    lease: float
+    ttl: Duration
     renew: bool
-    renew_max: float
-    wait: float | None
+    renew_max: Duration
+    timeout: Duration | None
     retries: int
     retry_every: float
     on_busy: OnBusy | Callable[..., object]
 
     def __post_init__(self) -> None:
         """Raise InvalidInput for an unusable option."""
-        milliseconds(self.lease, "lease")
+        milliseconds(self.ttl, "ttl")
         milliseconds(self.renew_max, "renew_max")
-        checked_timeout(self.wait)
+        checked_timeout(self.timeout)
         if not is_whole(self.retries) or self.retries < 0:
             message = f"retries of {self.retries!r} is not a number of further tries: give 0 or more"
             raise InvalidInput(message)

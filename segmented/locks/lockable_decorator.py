@@ -4,7 +4,7 @@ Guarantees: the body runs only while the lock is held, from its first step to it
 functions, generators and async generators alike; it runs unlocked only with `on_busy="run"`. The key is evaluated once
 per call, before anything else.
 
-Not guaranteed: more than a lease can. A body that takes longer than `lease` seconds without `renew` loses its lock
+Not guaranteed: more than a lease can. A body that takes longer than `ttl` seconds without `renew` loses its lock
 before it ends, and then the call raises LeaseLost although the body ran; a resource that refuses old fencing tokens
 (`lease_as`) is protected even then. The lock is not reentrant: a function that calls itself under the same key waits
 for itself.
@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, Protocol, TypeVar, overload
 
+from segmented.clock import Duration, in_seconds
 from segmented.errors import InvalidInput
 from segmented.locks.call_keys import KEY_ATTRIBUTE, CallKey, checked_function, name_of, shape_of
-from segmented.locks.durations import DEFAULT_WAIT
+from segmented.locks.durations import DEFAULT_TIMEOUT
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL
 from segmented.locks.key_expressions import Path
 from segmented.locks.lockable_calls import LockOptions, OnBusy, Site, locked
@@ -66,12 +67,12 @@ def lockable(
     expression: str | Callable[..., str],
     *,
     store: GivenStore,
-    lease: float = ...,
+    ttl: Duration = ...,
     renew: bool = ...,
-    renew_max: float = ...,
-    wait: float | None = ...,
+    renew_max: Duration = ...,
+    timeout: Duration | None = ...,
     retries: int = ...,
-    retry_every: float = ...,
+    retry_every: Duration = ...,
     on_busy: Literal["raise", "run"] | Callable[..., object] = ...,
     lease_as: str | None = ...,
     transaction: str | None = ...,
@@ -82,12 +83,12 @@ def lockable(
     expression: str | Callable[..., str],
     *,
     store: GivenStore,
-    lease: float = ...,
+    ttl: Duration = ...,
     renew: bool = ...,
-    renew_max: float = ...,
-    wait: float | None = ...,
+    renew_max: Duration = ...,
+    timeout: Duration | None = ...,
     retries: int = ...,
-    retry_every: float = ...,
+    retry_every: Duration = ...,
     on_busy: Literal["skip"],
     lease_as: str | None = ...,
     transaction: str | None = ...,
@@ -97,12 +98,12 @@ def lockable(  # noqa: PLR0913  # each is an option of its own, by name
     expression: str | Callable[..., str],
     *,
     store: GivenStore,
-    lease: float = DEFAULT_TTL,
+    ttl: Duration = DEFAULT_TTL,
     renew: bool = False,
-    renew_max: float = DEFAULT_RENEW_MAX,
-    wait: float | None = DEFAULT_WAIT,
+    renew_max: Duration = DEFAULT_RENEW_MAX,
+    timeout: Duration | None = DEFAULT_TIMEOUT,
     retries: int = 0,
-    retry_every: float = 1.0,
+    retry_every: Duration = 1.0,
     on_busy: OnBusy | Callable[..., object] = "raise",
     lease_as: str | None = None,
     transaction: str | None = None,
@@ -114,8 +115,8 @@ def lockable(  # noqa: PLR0913  # each is an option of its own, by name
     returns the key. `store` is a store, or a callable that returns one when a call needs it: a sync store for a sync
     function, an async store for an async one.
 
-    The lock lives `lease` seconds; with `renew` it is kept alive in the background for `renew_max` seconds. Each try
-    waits `wait` seconds (None: forever, 0: no wait); after a failed try, up to `retries` more follow, `retry_every`
+    The lock lives `ttl` seconds; with `renew` it is kept alive in the background for `renew_max` seconds. Each try
+    waits `timeout` seconds (None: forever, 0: no wait); after a failed try, up to `retries` more follow, `retry_every`
     seconds apart. If all fail, `on_busy` decides: "raise" AcquireTimeout, "skip" the body and return None, "run" it
     unlocked, or call a callable with the call's arguments and return its result.
 
@@ -135,7 +136,7 @@ def lockable(  # noqa: PLR0913  # each is an option of its own, by name
 
     Raises InvalidInput at decoration for an expression or option that does not fit the function.
     """
-    options = LockOptions(lease, renew, renew_max, wait, retries, retry_every, on_busy)
+    options = LockOptions(ttl, renew, renew_max, timeout, retries, in_seconds(retry_every), on_busy)
     if transaction is not None and release_with is not None:
         message = "lockable takes transaction or release_with, not both"
         raise InvalidInput(message)

@@ -34,7 +34,7 @@ from segmented.errors import (
     StoreUnavailable,
 )
 from segmented.locks.claim import new_holder_id
-from segmented.locks.durations import DEFAULT_WAIT, checked_name, checked_timeout, milliseconds
+from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name, checked_timeout, milliseconds
 from segmented.locks.entered import AsyncEntered, Blocks, Entered
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, Acquiring, Found, acquire_plan
 from segmented.locks.lease_state import RENEWALS_PER_TTL, RETRIES_PER_TTL, Renewal, trusted_until
@@ -49,6 +49,7 @@ from segmented.plans.waiting import ATTEMPT_SECONDS, UNDO_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from segmented.clock import Duration
     from segmented.plans.drivers import AsyncStore, Store
 
 OutcomeT = TypeVar("OutcomeT")
@@ -57,7 +58,7 @@ OutcomeT = TypeVar("OutcomeT")
 class _Names:
     """The ordered names, time to live and renewal of a multi-lock."""
 
-    def __init__(self, names: Iterable[str], *, ttl: float, renew: bool, renew_max: float) -> None:
+    def __init__(self, names: Iterable[str], *, ttl: Duration, renew: bool, renew_max: Duration) -> None:
         """Check the arguments. Raises InvalidInput."""
         if isinstance(names, str):
             message = f"the names of a multi-lock are several texts, not one: {names!r}"
@@ -87,9 +88,9 @@ class MultiLock(Entered[MultiLease], _Names):
         store: Store,
         names: Iterable[str],
         *,
-        ttl: float = DEFAULT_TTL,
+        ttl: Duration = DEFAULT_TTL,
         renew: bool = False,
-        renew_max: float = DEFAULT_RENEW_MAX,
+        renew_max: Duration = DEFAULT_RENEW_MAX,
     ) -> None:
         """Create a lock on all `names` on `store`, given in any order; a lease lives `ttl` seconds unless renewed.
 
@@ -99,7 +100,7 @@ class MultiLock(Entered[MultiLease], _Names):
         self._store = checked_sync(store, type(self).__name__)
         self._blocks = Blocks[MultiLease]()
 
-    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> MultiLease:
+    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> MultiLease:
         """Wait up to `timeout` seconds for all names together (default: 60; None: forever) and return the lease.
 
         Raises AcquireTimeout, which names the one that was not free; then no name is held.
@@ -124,9 +125,9 @@ class AsyncMultiLock(AsyncEntered[AsyncMultiLease], _Names):
         store: AsyncStore,
         names: Iterable[str],
         *,
-        ttl: float = DEFAULT_TTL,
+        ttl: Duration = DEFAULT_TTL,
         renew: bool = False,
-        renew_max: float = DEFAULT_RENEW_MAX,
+        renew_max: Duration = DEFAULT_RENEW_MAX,
     ) -> None:
         """Create a lock on all `names` on `store`, given in any order; a lease lives `ttl` seconds unless renewed.
 
@@ -136,7 +137,7 @@ class AsyncMultiLock(AsyncEntered[AsyncMultiLease], _Names):
         self._store = checked_async(store, type(self).__name__)
         self._blocks = Blocks[AsyncMultiLease]()
 
-    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncMultiLease]:
+    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Acquiring[AsyncMultiLease]:
         """Return an acquire to `await` for the lease, or to use as `async with lock.acquire() as lease`.
 
         It waits up to `timeout` seconds for all names together (default: 60; None: forever), then raises

@@ -22,7 +22,7 @@ from segmented.plans import Batch, Now, Plan, perform, run_async, run_sync
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from segmented.clock import Clock
+    from segmented.clock import Clock, Duration
     from segmented.locks.handle import Found
     from segmented.locks.lease_state import Renewal
     from segmented.locks.lock import LockClaim
@@ -109,7 +109,7 @@ class MultiLeaseState(StaysInItsProcess):
 
         return all(part.call_when_lost(once) for part in self._parts)
 
-    def _renewing(self, ttl: float | None) -> Plan[None]:
+    def _renewing(self, ttl: Duration | None) -> Plan[None]:
         self.require()
         ttl_ms = self._parts[0].ttl_ms if ttl is None else milliseconds(ttl, "ttl")
         asked_at = yield from perform(Now())
@@ -201,7 +201,7 @@ class MultiLease(EndsWithItsBlock, MultiLeaseState, LapsesWhenDropped):
         if self._call_when_lost(callback):
             self._watch()
 
-    def renew(self, *, ttl: float | None = None) -> None:
+    def renew(self, *, ttl: Duration | None = None) -> None:
         """Extend all names to `ttl` seconds from now (default: as acquired). Raises LeaseLost if it is too late.
 
         If one cannot be renewed for another reason, that error is raised, and the others are renewed.
@@ -265,7 +265,7 @@ class AsyncMultiLease(EndsWithItsAsyncBlock, MultiLeaseState, LapsesWhenDropped)
         """Return a scope for `async with` that cancels its body when a name is lost, and raises LeaseLost."""
         return CancelScope(self)
 
-    async def renew(self, *, ttl: float | None = None) -> None:
+    async def renew(self, *, ttl: Duration | None = None) -> None:
         """Extend all names to `ttl` seconds from now (default: as acquired). Raises as `MultiLease.renew`."""
         await run_async(self._renewing(ttl), self._store)
         if self._is_watched:

@@ -24,7 +24,7 @@ Redlock safe?", 2016):
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from segmented.errors import InvalidInput
 from segmented.keys import lock_keys
@@ -33,6 +33,9 @@ from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncHandle, 
 from segmented.locks.lease import AsyncHeldLease, HeldLease
 from segmented.protocol.vote.operations import AcquireVote, ReleaseVote, RenewVote
 from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
+
+if TYPE_CHECKING:
+    from segmented.clock import Duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +80,9 @@ class QuorumLock(SyncHandle[QuorumLease]):
         store: QuorumStore,
         name: str,
         *,
-        ttl: float = DEFAULT_TTL,
+        ttl: Duration = DEFAULT_TTL,
         renew: bool = False,
-        renew_max: float = DEFAULT_RENEW_MAX,
+        renew_max: Duration = DEFAULT_RENEW_MAX,
         reestablish: bool = False,
     ) -> None:
         """Create a lock `name` on the servers of `store`; a lease lives `ttl` seconds unless it is renewed.
@@ -107,9 +110,9 @@ class AsyncQuorumLock(AsyncHandle[AsyncQuorumLease]):
         store: AsyncQuorumStore,
         name: str,
         *,
-        ttl: float = DEFAULT_TTL,
+        ttl: Duration = DEFAULT_TTL,
         renew: bool = False,
-        renew_max: float = DEFAULT_RENEW_MAX,
+        renew_max: Duration = DEFAULT_RENEW_MAX,
         reestablish: bool = False,
     ) -> None:
         """Create a lock `name` on the servers of `store`; a lease lives `ttl` seconds unless it is renewed.

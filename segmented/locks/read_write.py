@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from segmented.keys import read_write_keys
 from segmented.locks.claim import Claim, new_holder_id
-from segmented.locks.durations import DEFAULT_WAIT, checked_timeout
+from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle, acquire_plan
 from segmented.plans import run_async, run_sync
 from segmented.protocol.read_write.operations import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
 
 if TYPE_CHECKING:
+    from segmented.clock import Duration
     from segmented.locks.lease import AsyncLease, Lease
     from segmented.plans.drivers import AsyncStore, Store
 
@@ -109,13 +110,14 @@ class ReadLock(FencedHandle):
 class WriteLock(FencedHandle):
     """The writers' side of a `ReadWriteLock`, for threads."""
 
-    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> Lease:
+    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Lease:
         """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease. Raises AcquireTimeout.
 
         While it waits, no new reader gets in.
         """
-        claim = write_claim(self.name, self.ttl_ms, checked_timeout(timeout))
-        return self._lease(claim, run_sync(acquire_plan(claim, timeout), self._store))
+        seconds = checked_timeout(timeout)
+        claim = write_claim(self.name, self.ttl_ms, seconds)
+        return self._lease(claim, run_sync(acquire_plan(claim, seconds), self._store))
 
     def _claim(self) -> WriteTry:
         return write_claim(self.name, self.ttl_ms, None)
@@ -147,9 +149,9 @@ class ReadWriteLock:
         store: Store,
         name: str,
         *,
-        ttl: float = DEFAULT_TTL,
+        ttl: Duration = DEFAULT_TTL,
         renew: bool = False,
-        renew_max: float = DEFAULT_RENEW_MAX,
+        renew_max: Duration = DEFAULT_RENEW_MAX,
     ) -> None:
         """Create a lock `name` on `store`; each lease lives `ttl` seconds unless it is renewed.
 
@@ -174,9 +176,9 @@ class AsyncReadWriteLock:
         store: AsyncStore,
         name: str,
         *,
-        ttl: float = DEFAULT_TTL,
+        ttl: Duration = DEFAULT_TTL,
         renew: bool = False,
-        renew_max: float = DEFAULT_RENEW_MAX,
+        renew_max: Duration = DEFAULT_RENEW_MAX,
     ) -> None:
         """Create a lock `name` on `store`; each lease lives `ttl` seconds unless it is renewed. See `ReadWriteLock`."""
         self.read = AsyncReadLock(store, name, ttl=ttl, renew=renew, renew_max=renew_max)

@@ -1,7 +1,8 @@
 """`ReentrantLock`: an owner that holds the name may acquire it again, and holds it until the last lease is released.
 
-The data and the timing are those of Redisson's `RLock`: a hash of owner -> count, and a lease of 30 s that is renewed
-in the background every third of that, unless `renew` is False. Four things differ. Every acquire has its own lease, so
+The data and the timing are those of Redisson's `RLock`: a hash of owner -> count, and a lease of 30 s, with `renew`
+renewed in the background every third of that. Five things differ. As for our other locks, a lease is renewed only with
+`renew=True`. Every acquire has its own lease, so
 the store keeps, beside the count, the set of its leases: an acquire that is sent twice counts once, a release that is
 sent twice counts once, and a lease of another owner cannot lower the count. An owner is the thread, the task, or a name
 of your own. Entering again keeps the fencing token, because the resource still has the same
@@ -31,7 +32,7 @@ from weakref import WeakKeyDictionary
 from segmented.errors import InvalidInput
 from segmented.keys import reentrant_keys
 from segmented.locks.claim import Claim
-from segmented.locks.durations import DEFAULT_WAIT, checked_name
+from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle
 from segmented.process import after_fork_in_child
 from segmented.protocol.reentrant.operations import AcquireReentrant, ReleaseReentrant, RenewReentrant
@@ -39,6 +40,7 @@ from segmented.protocol.reentrant.operations import AcquireReentrant, ReleaseRee
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from segmented.clock import Duration
     from segmented.locks.handle import Acquiring
     from segmented.locks.lease import AsyncLease, Lease
     from segmented.plans.drivers import AsyncStore, Store
@@ -91,14 +93,14 @@ class ReentrantLock(FencedHandle):
         name: str,
         *,
         owner: Owner | None = None,
-        ttl: float = DEFAULT_TTL,
-        renew: bool = True,
-        renew_max: float = DEFAULT_RENEW_MAX,
+        ttl: Duration = DEFAULT_TTL,
+        renew: bool = False,
+        renew_max: Duration = DEFAULT_RENEW_MAX,
     ) -> None:
         """Create a lock `name` on `store` for `owner`: a name, or by default the current thread.
 
-        A lease lives `ttl` seconds unless it is renewed. Unless `renew` is False, it is renewed in the background every
-        third of `ttl`, for `renew_max` seconds in all.
+        A lease lives `ttl` seconds unless it is renewed. With `renew`, it is renewed in the background every third of
+        `ttl`, for `renew_max` seconds in all.
         """
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         self._owner = thread_owner if owner is None else owner
@@ -116,7 +118,7 @@ class ReentrantLock(FencedHandle):
     def _claim(self) -> ReentrantClaim:
         return ReentrantClaim(self.name, uuid4().hex, self.ttl_ms, checked_owner(self._owner))
 
-    def acquire(self, timeout: float | None = DEFAULT_WAIT, *, owner: Owner | None = None) -> Lease:
+    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT, *, owner: Owner | None = None) -> Lease:
         """Enter as `owner` (default: the handle's), at once if it holds the lock, and return a new lease.
 
         Otherwise wait up to `timeout` seconds (default: 60; None: forever). Raises AcquireTimeout.
@@ -137,9 +139,9 @@ class AsyncReentrantLock(AsyncFencedHandle):
         name: str,
         *,
         owner: Owner | None = None,
-        ttl: float = DEFAULT_TTL,
-        renew: bool = True,
-        renew_max: float = DEFAULT_RENEW_MAX,
+        ttl: Duration = DEFAULT_TTL,
+        renew: bool = False,
+        renew_max: Duration = DEFAULT_RENEW_MAX,
     ) -> None:
         """Create a lock `name` on `store` for `owner`: a name, or by default the current task.
 
@@ -161,7 +163,9 @@ class AsyncReentrantLock(AsyncFencedHandle):
     def _claim(self) -> ReentrantClaim:
         return ReentrantClaim(self.name, uuid4().hex, self.ttl_ms, checked_owner(self._owner))
 
-    def acquire(self, timeout: float | None = DEFAULT_WAIT, *, owner: Owner | None = None) -> Acquiring[AsyncLease]:
+    def acquire(
+        self, timeout: Duration | None = DEFAULT_TIMEOUT, *, owner: Owner | None = None
+    ) -> Acquiring[AsyncLease]:
         """Return an acquire to `await`, or to use as `async with lock.acquire() as lease`.
 
         The owner is the one at this call, even if another task awaits the acquire.

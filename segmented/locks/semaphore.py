@@ -26,6 +26,7 @@ from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHa
 from segmented.protocol.semaphore.operations import AcquirePermit, ReleasePermit, RenewPermit
 
 if TYPE_CHECKING:
+    from segmented.clock import Duration
     from segmented.plans.drivers import AsyncStore, Store
 
 PERMITS_MAX: Final = 1_000_000
@@ -78,9 +79,9 @@ class Semaphore(FencedHandle):
         name: str,
         *,
         permits: int,
-        ttl: float = DEFAULT_TTL,
+        ttl: Duration = DEFAULT_TTL,
         renew: bool = False,
-        renew_max: float = DEFAULT_RENEW_MAX,
+        renew_max: Duration = DEFAULT_RENEW_MAX,
     ) -> None:
         """Create a semaphore `name` on `store` with `permits` permits; each lives `ttl` seconds unless it is renewed.
 
@@ -106,9 +107,9 @@ class AsyncSemaphore(AsyncFencedHandle):
         name: str,
         *,
         permits: int,
-        ttl: float = DEFAULT_TTL,
+        ttl: Duration = DEFAULT_TTL,
         renew: bool = False,
-        renew_max: float = DEFAULT_RENEW_MAX,
+        renew_max: Duration = DEFAULT_RENEW_MAX,
     ) -> None:
         """Create a semaphore `name` on `store` with `permits` permits; each lives `ttl` seconds unless it is renewed.
 

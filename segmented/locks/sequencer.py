@@ -84,7 +84,7 @@ class Sequencer:
         """
         return run_sync(self._is_current(), store)
 
-    async def is_current_async(self, store: AsyncStore) -> bool:
+    async def async_is_current(self, store: AsyncStore) -> bool:
         """Return whether, by the lock's server, this generation holds the lock now; see `is_current`."""
         return await run_async(self._is_current(), store)
 

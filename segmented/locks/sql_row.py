@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from segmented.clock import SystemClock
+from segmented.clock import Duration, SystemClock
 from segmented.errors import AcquireTimeout, InvalidInput
-from segmented.locks.durations import DEFAULT_WAIT, checked_timeout
+from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.sql_edge import translated
 from segmented.locks.sql_table import checked_row_name, rows_of
 
@@ -74,7 +74,7 @@ class SqlRowLock:
         """Return the class, the name and the kind of database."""
         return f"SqlRowLock({self.name!r}, on {self._connection.dialect.name})"
 
-    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> HeldRow:
+    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> HeldRow:
         """Wait up to `timeout` seconds (default: 60; None: forever; 0: one try) and hold the name.
 
         Raises AcquireTimeout, which leaves the transaction unchanged; TransactionConflict for a deadlock, after which
@@ -114,7 +114,7 @@ class AsyncSqlRowLock:
         """Return the class, the name and the kind of database."""
         return f"AsyncSqlRowLock({self.name!r}, on {self._connection.dialect.name})"
 
-    async def acquire(self, timeout: float | None = DEFAULT_WAIT) -> HeldRow:
+    async def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> HeldRow:
         """Wait up to `timeout` seconds (default: 60; None: forever; 0: one try) and hold the name.
 
         Raises as `SqlRowLock.acquire`.

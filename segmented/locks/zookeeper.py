@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from segmented.errors import AcquireTimeout
-from segmented.locks.durations import DEFAULT_WAIT, checked_name, checked_timeout
+from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name, checked_timeout
 from segmented.locks.handle import Acquiring
 from segmented.locks.zookeeper_lease import AsyncZooKeeperLease, ZooKeeperLease
 from segmented.locks.zookeeper_plan import Claim, acquire_plan, line_plan
@@ -31,6 +31,7 @@ from segmented.stores.zookeeper.paths import checked_root, lock_path
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
+    from segmented.clock import Duration
     from segmented.protocol.zookeeper.operations import Contender
 
 DEFAULT_ROOT: Final = "/segmented/locks"
@@ -60,7 +61,7 @@ class _Handle:
 class ZooKeeperLock(_Handle):
     """A lock by name, for threads."""
 
-    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> ZooKeeperLease:
+    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> ZooKeeperLease:
         """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease.
 
         Raises AcquireTimeout if others hold the lock for longer, StoreUnavailable if ZooKeeper cannot be reached in
@@ -89,7 +90,7 @@ class ZooKeeperLock(_Handle):
 class AsyncZooKeeperLock(_Handle):
     """A lock by name, for asyncio. kazoo works in its own threads; the event loop never waits for them."""
 
-    def acquire(self, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncZooKeeperLease]:
+    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Acquiring[AsyncZooKeeperLease]:
         """Return an acquire to `await`, or to use as `async with lock.acquire() as lease`; see `ZooKeeperLock`."""
         return Acquiring(self, checked_timeout(timeout))
 

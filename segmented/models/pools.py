@@ -59,7 +59,7 @@ class PoolState:
     """Units that a shard has sent to others."""
     received: int = 0
     """Units that a shard has received from others."""
-    customer_limit: int | None = None
+    limit_per_customer: int | None = None
     is_closed: bool = False
     profile: str = "memory"
     """When the pool acknowledges a change: the text of its `Profile`."""

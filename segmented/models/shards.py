@@ -90,7 +90,7 @@ class ShardDirectory:
     segment_count: int
     """Over all shards."""
     epoch: int
-    customer_limit: int | None
+    limit_per_customer: int | None
     is_open: bool
     """False until every shard is open: nothing has been sold then, and opening the pool again continues with it."""
     profile: str = "memory"
@@ -111,17 +111,17 @@ class ShardDirectory:
     @property
     def content(self) -> str:
         """The stored text, without its state."""
-        numbers = f"{self.stock} {self.segment_count} {self.epoch} {self.customer_limit or 0}"
+        numbers = f"{self.stock} {self.segment_count} {self.epoch} {self.limit_per_customer or 0}"
         return f"{','.join(self.salts)} {numbers} {self.profile}"
 
 
 def parse_directory(sku: str, content: str, *, is_open: bool, is_archived: bool = False) -> ShardDirectory:
     """Parse `ShardDirectory.content`. Raises ValueError for anything else."""
     salts, *numbers, profile = content.split(" ")
-    stock, segment_count, epoch, customer_limit = map(int, numbers)
+    stock, segment_count, epoch, limit_per_customer = map(int, numbers)
     if not is_profile(profile):
         raise ValueError(profile)
-    places, limit = tuple(salts.split(",")), customer_limit or None
+    places, limit = tuple(salts.split(",")), limit_per_customer or None
     return ShardDirectory(sku, places, stock, segment_count, epoch, limit, is_open, profile, is_archived)
 
 

@@ -65,11 +65,11 @@ class AsyncGate:
         stock: int,
         segments: int,
         epoch: int,
-        customer_limit: int | None,
+        limit_per_customer: int | None,
         profile: str | None,
     ) -> Opened | AlreadyOpen:
         """Store the segments' rows, and open the pool: see `open_gated`."""
-        terms: dict[str, Any] = {"epoch": epoch, "customer_limit": customer_limit, "profile": profile}
+        terms: dict[str, Any] = {"epoch": epoch, "limit_per_customer": limit_per_customer, "profile": profile}
         return await self._run(partial(self.gate.open_pool, pool.in_threads(), stock=stock, segments=segments, **terms))
 
     async def verified(self, pool: AsyncPool, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:

@@ -7,12 +7,13 @@ takes over once a worker's time is over. A failing order does not affect the oth
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, Literal
 from uuid import uuid4
 from weakref import WeakSet
 
 from segmented import protocol as op
+from segmented.clock import in_seconds
 from segmented.errors import (
     DatabaseUnavailable,
     EpochEnded,
@@ -219,10 +220,9 @@ class _Envelope:
         since = (self._pool.tokens_above, None if self._gate is None else self._pool.epoch())
         operation = op.TakeOrders(self._pool.sku, ids, self._holder_id, *times, terms.begun_max, *since)
         channel, store = shard_keys(self._pool.sku).freed, self._pool.store
-        taken, asked_at = when_verified(
-            self._pool, self._gate, lambda: run_sync(take_plan(operation, channel, terms.segment_wait), store)
-        )
-        self._until = asked_at + terms.work * TRUSTED
+        plan = partial(take_plan, operation, channel, in_seconds(terms.segment_timeout))
+        taken, asked_at = when_verified(self._pool, self._gate, lambda: run_sync(plan(), store))
+        self._until = asked_at + terms.work_ms / 1000 * TRUSTED
         if taken is None:
             waiting = tuple(Busy(order_id, 0, None) for order_id in ids)
             taken = TakenOrders(waiting, None, self._pool.epoch(), is_gated=self.has_gate)
@@ -283,7 +283,7 @@ class _Envelope:
         if ids:
             times = (terms.ttl_ms, terms.hold_ms, terms.work_ms)
             renewed = self._pool.store.execute(op.RenewWork(self._pool.sku, ids, self._holder_id, *times))
-            self._lost, self._until = frozenset(ids) - frozenset(renewed), asked_at + terms.work * TRUSTED
+            self._lost, self._until = frozenset(ids) - frozenset(renewed), asked_at + terms.work_ms / 1000 * TRUSTED
 
     def finish(self) -> None:
         """Store the orders in one transaction, and confirm them in one script."""
@@ -396,4 +396,4 @@ class _Envelope:
         """Renew the orders while a step or the database may take long."""
         if not is_long:
             return nullcontext()
-        return Renewal(self._renew, every=min(self._terms.work, self._terms.ttl) / 3)
+        return Renewal(self._renew, every=min(self._terms.work_ms, self._terms.ttl_ms) / 3_000)

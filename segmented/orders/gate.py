@@ -44,11 +44,17 @@ class Gate(OrderDatabase):
     """
 
     def open_pool(
-        self, pool: Pool, *, stock: int, segments: int, epoch: int, customer_limit: int | None, profile: str | None
+        self, pool: Pool, *, stock: int, segments: int, epoch: int, limit_per_customer: int | None, profile: str | None
     ) -> Opened | AlreadyOpen:
         """Store the segments' rows, and open the pool: see `open_gated`."""
         return open_gated(
-            pool, self, stock=stock, segments=segments, epoch=epoch, customer_limit=customer_limit, profile=profile
+            pool,
+            self,
+            stock=stock,
+            segments=segments,
+            epoch=epoch,
+            limit_per_customer=limit_per_customer,
+            profile=profile,
         )
 
     def verified(self, pool: Pool, ask: Callable[[], AnswerT]) -> AnswerT:

@@ -37,7 +37,7 @@ def open_gated(
     stock: int,
     segments: int,
     epoch: int = 1,
-    customer_limit: int | None = None,
+    limit_per_customer: int | None = None,
     profile: str | None = None,
 ) -> Opened | AlreadyOpen:
     """Open a pool and its rows in the order database. Safe to repeat; an interrupted run is finished.
@@ -48,7 +48,7 @@ def open_gated(
     acknowledged when its transaction has committed; `replicated:N` or `fsync` also let reservations and submitted
     orders wait.
     """
-    operation = _check(pool, stock, segments, epoch, customer_limit, profile)
+    operation = _check(pool, stock, segments, epoch, limit_per_customer, profile)
     base, extra = divmod(stock, segments)
     quotas = [base + (segment < extra) for segment in range(segments)]
     there = state_of(pool)
@@ -80,7 +80,7 @@ def reopen_gated(
     *,
     segments: int,
     epoch: int,
-    customer_limit: int | None = None,
+    limit_per_customer: int | None = None,
     profile: str | None = None,
 ) -> Opened | AlreadyOpen:
     """Open a pool again whose keys were lost, in a later epoch, with the units that the database has not sold.
@@ -89,7 +89,7 @@ def reopen_gated(
     free again, and customers' limits restart. Safe to repeat. Raises InvalidInput if the pool exists, the epoch is not
     later, or no unit is left.
     """
-    operation = _check(pool, 1, segments, epoch, customer_limit, profile)
+    operation = _check(pool, 1, segments, epoch, limit_per_customer, profile)
     rows = gate.totals(pool.sku)
     if not rows.segments:
         message = (
@@ -177,10 +177,12 @@ def _check_unopened(sku: str, known: int | None, found: answers.AlreadyOpen, sto
 
 
 def _check(
-    pool: Pool, stock: int, segments: int, epoch: int, customer_limit: int | None, profile: str | None
+    pool: Pool, stock: int, segments: int, epoch: int, limit_per_customer: int | None, profile: str | None
 ) -> op.OpenPool:
     """Check the arguments and the stock's server, before the database gets rows."""
     settings = PoolSettings(pool.sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD)
-    operation = settings.open(stock, segments, gated=True, epoch=epoch, customer_limit=customer_limit, profile=profile)
+    operation = settings.open(
+        stock, segments, gated=True, epoch=epoch, limit_per_customer=limit_per_customer, profile=profile
+    )
     run_sync(check_profile_plan(operation), pool.store)
     return operation

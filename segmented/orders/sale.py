@@ -22,6 +22,7 @@ from segmented.errors import (
     PoolNotGated,
     SegmentedError,
 )
+from segmented.locks.durations import DEFAULT_TIMEOUT
 from segmented.models import Closed, LimitReached, Order, Reserved, Settled, SoldOut, Superseded
 from segmented.orders import answers
 from segmented.orders.decided import decided_before, ended_before
@@ -36,6 +37,7 @@ from segmented.stock.settings import checked_expire_limit
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from segmented.clock import Duration
     from segmented.models import Granted, OrderRecord, Refusal
     from segmented.orders.database import OrderDatabase
     from segmented.stock import Pool
@@ -53,7 +55,7 @@ def take_order(
     gate: OrderDatabase,
     order: Order,
     *,
-    timeout: float | None,
+    timeout: Duration | None = DEFAULT_TIMEOUT,
     keep_refusal: bool = False,
     partial: bool = False,
     body: Callable[[Grant], None] | None = None,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
 
+    from segmented.clock import Duration
     from segmented.models.submitted import BegunOrder
 
 ENVELOPE_TTL: Final = 5.0
@@ -42,17 +43,17 @@ class TryLater(SegmentedError):
 class WorkTerms:
     """How a worker takes envelopes. Times are in seconds."""
 
-    ttl: float = ENVELOPE_TTL
+    ttl: Duration = ENVELOPE_TTL
     """Lifetime of the segment's lease."""
-    hold: float = DEFAULT_HOLD
+    hold: Duration = DEFAULT_HOLD
     """How long units stay reserved for an order that is in no outbox, or dead; at least `work`, so that nobody else
     gets them.
     """
-    work: float = PUBLISH_AFTER
+    work: Duration = PUBLISH_AFTER
     """How long orders belong to this worker; extended while a step or the database works."""
     begun_max: int = BEGUN_MAX
     """An order that was begun this often and not finished goes to the dead-letter set."""
-    segment_wait: float = 5.0
+    segment_timeout: Duration = 5.0
     """How long to wait for a free segment."""
     ttl_ms: int = field(init=False, repr=False, compare=False)
     hold_ms: int = field(init=False, repr=False, compare=False)
@@ -62,9 +63,10 @@ class WorkTerms:
         """Raise InvalidInput for invalid settings."""
         for name in ("ttl", "hold", "work"):
             object.__setattr__(self, f"{name}_ms", milliseconds(getattr(self, name), name))
-        checked_timeout(self.segment_wait)
-        if self.hold < max(self.ttl, self.work):
-            message = f"hold={self.hold:g} s is shorter than ttl={self.ttl:g} s or work={self.work:g} s"
+        checked_timeout(self.segment_timeout)
+        if self.hold_ms < max(self.ttl_ms, self.work_ms):
+            hold, ttl, work = (ms / 1000 for ms in (self.hold_ms, self.ttl_ms, self.work_ms))
+            message = f"hold={hold:g} s is shorter than ttl={ttl:g} s or work={work:g} s"
             raise InvalidInput(message)
         checked_begun_max(self.begun_max)
 

@@ -8,7 +8,7 @@ from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
     from segmented.errors import PoolArchived
-    from segmented.models import Cart, CartRefused, CartReserved, CartSettled
+    from segmented.models import Cart, CartRefused, CartReserved, CartSettled, Superseded
     from segmented.models.archives import Archived
     from segmented.stock.archiving import ArchiveTarget, FileArchive, archive, async_archive
     from segmented.stock.async_pool import AsyncGrant, AsyncPool
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         AsyncShardedPool,
         ShardedAuditReport,
         ShardedPool,
-        find_async_pool,
+        async_find_pool,
         find_pool,
         pool_of,
     )
@@ -57,16 +57,17 @@ __all__ = [
     "RepairReport",
     "ShardedAuditReport",
     "ShardedPool",
+    "Superseded",
     "archive",
     "async_archive",
-    "find_async_pool",
+    "async_find_pool",
     "find_pool",
     "pool_of",
 ]
 
 LATE: Final = from_modules(
     {
-        "segmented.models": "Cart CartRefused CartReserved CartSettled",
+        "segmented.models": "Cart CartRefused CartReserved CartSettled Superseded",
         "segmented.errors": "PoolArchived",
         "segmented.models.archives": "Archived",
         "segmented.stock.archiving": "ArchiveTarget FileArchive archive async_archive",
@@ -80,7 +81,7 @@ LATE: Final = from_modules(
         "segmented.stock.publishing": "EnvelopePublisher",
         "segmented.stock.repair": "Repair RepairReport",
         "segmented.stock.sharded": (
-            "AsyncShardedPool ShardedAuditReport ShardedPool find_async_pool find_pool pool_of"
+            "AsyncShardedPool ShardedAuditReport ShardedPool async_find_pool find_pool pool_of"
         ),
     }
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, NotGranted, PoolGated, PoolNotGated, SegmentedError
-from segmented.locks.durations import checked_timeout
+from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.models import Granted, Order, Settled, Superseded
 from segmented.plans import perform, run_async
 from segmented.plans.loop_store import LoopStore
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from types import TracebackType
 
+    from segmented.clock import Duration
     from segmented.models import (
         AlreadyOpen,
         Opened,
@@ -50,9 +51,9 @@ class AsyncPool(AsyncPoolChanges):
         store: AsyncStore,
         sku: str,
         *,
-        ttl: float = DEFAULT_TTL,
-        hold: float = DEFAULT_HOLD,
-        sold_out_mark: float = 0.0,
+        ttl: Duration = DEFAULT_TTL,
+        hold: Duration = DEFAULT_HOLD,
+        sold_out_mark: Duration = 0.0,
         outbox: Outbox | None = None,
         gate: AsyncPoolGate[AsyncPool, AsyncGrant] | None = None,
     ) -> None:
@@ -87,23 +88,28 @@ class AsyncPool(AsyncPoolChanges):
         segments: int,
         gated: bool = False,
         epoch: int = 1,
-        customer_limit: int | None = None,
+        limit_per_customer: int | None = None,
         profile: str | None = None,
     ) -> Opened | AlreadyOpen:
         """Open the pool; opening it again changes nothing and returns the existing pool.
 
         With `gated`, an outside authority such as an order database decides every order, so nothing expires before it
-        has been asked. With `customer_limit` every order names its customer, who gets at most that many units.
+        has been asked. With `limit_per_customer` every order names its customer, who gets at most that many units.
         `profile` says when a change is acknowledged: "memory" (default), "replicated:N", "fsync", or "database"
         (default with `gated`). Raises InvalidInput if the server cannot keep to it. A pool with a `gate` is always
         gated: its rows are stored first; see `open_gated`.
         """
         if self.gate is not None:
             return await self.gate.open_pool(
-                self, stock=stock, segments=segments, epoch=epoch, customer_limit=customer_limit, profile=profile
+                self,
+                stock=stock,
+                segments=segments,
+                epoch=epoch,
+                limit_per_customer=limit_per_customer,
+                profile=profile,
             )
         operation = self._settings.open(
-            stock, segments, gated=gated, epoch=epoch, customer_limit=customer_limit, profile=profile
+            stock, segments, gated=gated, epoch=epoch, limit_per_customer=limit_per_customer, profile=profile
         )
         return await run_async(open_pool_plan(operation), self.store)
 
@@ -113,7 +119,7 @@ class AsyncPool(AsyncPoolChanges):
         *,
         quantity: int = 1,
         customer_id: str | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = DEFAULT_TIMEOUT,
         holder_id: str | None = None,
         keep_refusal: bool = False,
         partial: bool = False,

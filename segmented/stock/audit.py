@@ -64,7 +64,7 @@ def all_drift_plan(sku: str) -> Plan[tuple[PoolState, AuditFold, list[Drift]]]:
             found = yield from orders_drift(state, fold)
             drift += [*_impossible_drift(fold), *found]
             drift += yield from changes_drift(state, fold)
-            if state.customer_limit is not None and not any(one.name in OLDER_NAMES for one in drift):
+            if state.limit_per_customer is not None and not any(one.name in OLDER_NAMES for one in drift):
                 drift += yield from customers_drift(state, fold)
         except LedgerTrimmed:
             continue

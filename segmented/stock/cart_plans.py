@@ -134,7 +134,7 @@ def _check_pools(cart: Cart, limits: dict[str, bool]) -> Plan[None]:
             if state.gated:
                 message = f"pool {sku!r} is gated: its order database decides its orders, so no cart can"
                 raise InvalidInput(message)
-            limits[sku] = state.customer_limit is not None
+            limits[sku] = state.limit_per_customer is not None
         if limits[sku] and cart.customer_id is None:
             message = f"cart {cart.cart_id!r} names no customer, but pool {sku!r} limits what one may have"
             raise InvalidInput(message)

@@ -135,7 +135,7 @@ def begin_plan(sku: str) -> Plan[tuple[PoolState, AuditFold]]:
         sequence=start - 1,
         first_sequence=start,
         spill=Spill(state.order_count),
-        has_limit=state.customer_limit is not None,
+        has_limit=state.limit_per_customer is not None,
     )
     yield from extend_plan(sku, fold, state.sequence)
     return state, fold

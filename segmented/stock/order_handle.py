@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from segmented import protocol as op
 from segmented.errors import OrderUnknown
-from segmented.locks.durations import checked_timeout
+from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.models import Busy, Closed, LimitReached, Settled, SoldOut
 from segmented.models.submitted import Accepted, Dead, Queued, Submitted
 from segmented.plans import perform, run_async, run_sync
 from segmented.stock.outbox import outcome_plan
 
 if TYPE_CHECKING:
+    from segmented.clock import Duration
     from segmented.models import OrderState
     from segmented.models.submitted import SubmittedState
     from segmented.plans.drivers import AsyncStore, Store
@@ -101,8 +102,8 @@ class OrderHandle(HandleState):
         self._note(run_sync(perform(op.ReadSubmitted(self.sku, (self.order_id,))), self._store)[0])
         return self.state
 
-    def wait(self, timeout: float | None = None) -> Outcome | None:
-        """Return the order's outcome, or None if it is still in progress after `timeout` seconds.
+    def wait(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Outcome | None:
+        """Return the order's outcome, or None if it is still in progress after `timeout` seconds (default: 60).
 
         Raises OrderUnknown when the pool does not know the order.
         """
@@ -125,8 +126,8 @@ class AsyncOrderHandle(HandleState):
         self._note((await run_async(perform(op.ReadSubmitted(self.sku, (self.order_id,))), self._store))[0])
         return self.state
 
-    async def wait(self, timeout: float | None = None) -> Outcome | None:
-        """Return the order's outcome, or None if it is still in progress after `timeout` seconds.
+    async def wait(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Outcome | None:
+        """Return the order's outcome, or None if it is still in progress after `timeout` seconds (default: 60).
 
         Raises OrderUnknown when the pool does not know the order.
         """

@@ -21,7 +21,7 @@ from segmented.stock.sold_out_mark import reserve_many_marked
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from segmented.clock import Clock
+    from segmented.clock import Clock, Duration
     from segmented.models.submitted import Accepted, DeadOrder, Submitted, Swept
     from segmented.stock.sold_out_mark import SoldOutMark
 
@@ -65,7 +65,7 @@ class Outbox:
     """Notifies workers at once; without one, the sweep does so after `publish_after`."""
     decides: Deciding = "at acceptance"
     """When units are taken: at submission, or by a worker, under the lock of a segment."""
-    publish_after: float = PUBLISH_AFTER
+    publish_after: Duration = PUBLISH_AFTER
     """Age after which the sweep publishes unfinished orders."""
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class Outbox:
         milliseconds(self.publish_after, "publish_after")
 
     @classmethod
-    def under_lock(cls, publisher: Publisher | None = None, *, publish_after: float = PUBLISH_AFTER) -> Outbox:
+    def under_lock(cls, publisher: Publisher | None = None, *, publish_after: Duration = PUBLISH_AFTER) -> Outbox:
         """Create an outbox whose orders a worker takes from the stock under the lock of a segment.
 
         Short for `Outbox(publisher, decides="in the worker")`. By default units are taken when an order is submitted,
@@ -97,7 +97,7 @@ class SweepTerms:
     base: float = PUBLISH_AFTER
     most: float = PUBLISH_AFTER_MOST
     """The time until an order is published again doubles from `base` to `most`."""
-    hold: float = 600.0
+    hold: Duration = 600.0
     """How long the units of an order in the dead-letter set stay reserved."""
     begun_max: int = BEGUN_MAX
     """An order that was begun this often and not finished goes to the dead-letter set."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, NotGranted, PoolGated, PoolNotGated, SegmentedError
-from segmented.locks.durations import checked_timeout
+from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.models import Granted, Order, Settled, Superseded
 from segmented.plans import perform, run_sync
 from segmented.plans.store_kinds import checked_gate
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
 
+    from segmented.clock import Duration
     from segmented.models import (
         AlreadyOpen,
         Opened,
@@ -59,9 +60,9 @@ class Pool(PoolChanges):
         store: Store,
         sku: str,
         *,
-        ttl: float = DEFAULT_TTL,
-        hold: float = DEFAULT_HOLD,
-        sold_out_mark: float = 0.0,
+        ttl: Duration = DEFAULT_TTL,
+        hold: Duration = DEFAULT_HOLD,
+        sold_out_mark: Duration = 0.0,
         outbox: Outbox | None = None,
         gate: PoolGate[Pool, Grant] | None = None,
     ) -> None:
@@ -86,23 +87,28 @@ class Pool(PoolChanges):
         segments: int,
         gated: bool = False,
         epoch: int = 1,
-        customer_limit: int | None = None,
+        limit_per_customer: int | None = None,
         profile: str | None = None,
     ) -> Opened | AlreadyOpen:
         """Open the pool; opening it again changes nothing and returns the existing pool.
 
         With `gated`, an outside authority such as an order database decides every order, so nothing expires before it
-        has been asked. With `customer_limit` every order names its customer, who gets at most that many units.
+        has been asked. With `limit_per_customer` every order names its customer, who gets at most that many units.
         `profile` says when a change is acknowledged: "memory" (default), "replicated:N", "fsync", or "database"
         (default with `gated`). Raises InvalidInput if the server cannot keep to it. A pool with a `gate` is always
         gated: its rows are stored first; see `open_gated`.
         """
         if self.gate is not None:
             return self.gate.open_pool(
-                self.plain, stock=stock, segments=segments, epoch=epoch, customer_limit=customer_limit, profile=profile
+                self.plain,
+                stock=stock,
+                segments=segments,
+                epoch=epoch,
+                limit_per_customer=limit_per_customer,
+                profile=profile,
             )
         operation = self._settings.open(
-            stock, segments, gated=gated, epoch=epoch, customer_limit=customer_limit, profile=profile
+            stock, segments, gated=gated, epoch=epoch, limit_per_customer=limit_per_customer, profile=profile
         )
         return run_sync(open_pool_plan(operation), self.store)
 
@@ -112,13 +118,13 @@ class Pool(PoolChanges):
         *,
         quantity: int = 1,
         customer_id: str | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = DEFAULT_TIMEOUT,
         holder_id: str | None = None,
         keep_refusal: bool = False,
         partial: bool = False,
         fair: bool = False,
     ) -> Grant | Refusal:
-        """Take units and a free segment's lock, waiting up to `timeout` seconds (None: forever) for a segment.
+        """Take units and a free segment's lock, waiting up to `timeout` seconds (default: 60; None: forever) for it.
 
         In a `with` statement the order is confirmed at the end of the body, or cancelled if the body raises; a refusal
         raises NotGranted there. Pass the same `holder_id` again to repeat a call. `keep_refusal` stores a sold-out

@@ -19,6 +19,7 @@ from segmented.stock.thawing import thaw_plan
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from segmented.clock import Duration
     from segmented.models import LedgerEntry, PoolState, Thawed, Trimmed
     from segmented.plans.drivers import Store
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 class PoolBooks:
     """The state and the ledger of a pool."""
 
-    def __init__(self, store: Store, sku: str, *, ttl: float, hold: float, sold_out_mark: float) -> None:
+    def __init__(self, store: Store, sku: str, *, ttl: Duration, hold: Duration, sold_out_mark: Duration) -> None:
         """Read the pool of `sku` from `store`; the other arguments are those of `Pool`."""
         self.store = checked_sync(store, "Pool")
         self._settings = PoolSettings(sku, ttl=ttl, hold=hold)

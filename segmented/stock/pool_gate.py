@@ -39,7 +39,7 @@ class PoolGate(Protocol[PoolT_contra, GrantT]):
         stock: int,
         segments: int,
         epoch: int,
-        customer_limit: int | None,
+        limit_per_customer: int | None,
         profile: str | None,
     ) -> Opened | AlreadyOpen:
         """Store the segments' rows, and open the pool."""
@@ -90,7 +90,7 @@ class AsyncPoolGate(Protocol[PoolT_contra, GrantT]):
         stock: int,
         segments: int,
         epoch: int,
-        customer_limit: int | None,
+        limit_per_customer: int | None,
         profile: str | None,
     ) -> Opened | AlreadyOpen:
         """Store the segments' rows, and open the pool."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import uuid4
 
 from segmented import protocol as op
+from segmented.clock import Duration, in_seconds
 from segmented.errors import InvalidInput
 from segmented.locks.durations import milliseconds
 from segmented.models import (
@@ -45,7 +46,7 @@ HOLDER_ID_BYTES_MAX: Final = 2 * ORDER_ID_BYTES_MAX + 1
 class PoolSettings:
     """Builds the operations of one pool; shared by the sync and the async pool."""
 
-    def __init__(self, sku: str, *, ttl: float, hold: float) -> None:
+    def __init__(self, sku: str, *, ttl: Duration, hold: Duration) -> None:
         """Create the settings and check them once."""
         if not isinstance(sku, Shard):  # its sku was checked when the pool was opened
             check_id(sku, "sku", bytes_max=SKU_BYTES_MAX)
@@ -55,7 +56,8 @@ class PoolSettings:
         self.above = 0
         """Grants get tokens above this one, which a resource has accepted."""
         if self.hold_ms < self.ttl_ms:
-            message = f"hold of {hold:g} s is shorter than ttl of {ttl:g} s: the units would expire under a live lease"
+            short = f"hold of {in_seconds(hold):g} s is shorter than ttl of {in_seconds(ttl):g} s"
+            message = f"{short}: the units would expire under a live lease"
             raise InvalidInput(message)
 
     def open(
@@ -65,17 +67,17 @@ class PoolSettings:
         *,
         gated: bool,
         epoch: int,
-        customer_limit: int | None,
+        limit_per_customer: int | None,
         profile: str | None = None,
     ) -> op.OpenPool:
         """Check stock, segment count, limit and profile."""
         self._check_number(epoch, "epoch", 1, EPOCH_MAX)
         self._check_number(stock, "stock", 1, STOCK_MAX)
         self._check_number(segments, "segment count", 1, SEGMENT_COUNT_MAX)
-        if customer_limit is not None:
-            self._check_number(customer_limit, "limit per customer", 1, QUANTITY_MAX)
+        if limit_per_customer is not None:
+            self._check_number(limit_per_customer, "limit per customer", 1, QUANTITY_MAX)
         found = pool_profile(self.sku, profile, gated=checked_flag(gated, "gated"))
-        return op.OpenPool(self.sku, stock, segments, gated, epoch, customer_limit, found)
+        return op.OpenPool(self.sku, stock, segments, gated, epoch, limit_per_customer, found)
 
     def shard_count(self, shards: int, stock: int, segments: int) -> int:
         """Check the number of shards over which the stock and the segments are split."""

@@ -12,6 +12,7 @@ from math import ceil
 from threading import Lock
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from segmented.clock import in_seconds
 from segmented.errors import InvalidInput
 from segmented.models import Closed, LimitReached, SoldOut, shortened
 from segmented.stock.plans import fair_grant_plan, grant_plan, reserve_many_plan, reserve_plan
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from segmented import protocol as op
-    from segmented.clock import Clock
+    from segmented.clock import Clock, Duration
     from segmented.errors import SegmentedError
     from segmented.models import Granted, Order, Refusal, Taken
     from segmented.plans import Plan
@@ -37,8 +38,9 @@ NOTHING_TAKEN: Final = (SoldOut, Closed, LimitReached)
 class SoldOutMark:
     """One pool's mark, for threads and for asyncio."""
 
-    def __init__(self, seconds: float, clock: Clock) -> None:
-        """Create a mark that lasts `seconds`; 0 turns it off."""
+    def __init__(self, lasts: Duration, clock: Clock) -> None:
+        """Create a mark that lasts as long as `lasts`; 0 turns it off."""
+        seconds = in_seconds(lasts)
         if type(seconds) not in {int, float} or not 0 <= seconds <= SECONDS_MAX:
             message = f"sold-out mark of {shortened(seconds)} s must be between 0 and {SECONDS_MAX:g} s"
             raise InvalidInput(message)

@@ -47,7 +47,7 @@ class PoolFactory(Protocol):
         stock: int = ...,
         segments: int = ...,
         gate: Gate | None = ...,
-        customer_limit: int | None = ...,
+        limit_per_customer: int | None = ...,
         audited: bool = ...,
     ) -> Pool:
         """Open a pool with a new sku; with a `gate`, also in its database."""
@@ -179,15 +179,15 @@ def segmented_pool(request: pytest.FixtureRequest, segmented_store: RedisStore) 
         stock: int = 10,
         segments: int = 2,
         gate: Gate | None = None,
-        customer_limit: int | None = None,
+        limit_per_customer: int | None = None,
         audited: bool = True,
     ) -> Pool:
         pool: Pool = import_module("segmented.stock").Pool(segmented_store, f"sku-{next(_numbers)}")
         if gate is None:
-            pool.open(stock=stock, segments=segments, customer_limit=customer_limit)
+            pool.open(stock=stock, segments=segments, limit_per_customer=limit_per_customer)
         else:
             orders = import_module("segmented.orders")
-            orders.open_gated(pool, gate, stock=stock, segments=segments, customer_limit=customer_limit)
+            orders.open_gated(pool, gate, stock=stock, segments=segments, limit_per_customer=limit_per_customer)
         if audited:
             books.append(import_module("segmented.testing.books").Book(pool, gate))
         return pool

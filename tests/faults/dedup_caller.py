@@ -31,7 +31,7 @@ def call(url: str, key: str, log: str, lease: float, seconds: float) -> int:
         return process_id
 
     with RedisStore.from_url(url) as store:
-        return Dedup(store, NAMESPACE, lease=lease).call(key, work)
+        return Dedup(store, NAMESPACE, ttl=lease).call(key, work)
 
 
 async def call_async(url: str, key: str, log: str, lease: float, seconds: float) -> int:
@@ -41,7 +41,7 @@ async def call_async(url: str, key: str, log: str, lease: float, seconds: float)
         return process_id
 
     async with await AsyncRedisStore.from_url(url) as store:
-        return await AsyncDedup(store, NAMESPACE, lease=lease).call(key, work)
+        return await AsyncDedup(store, NAMESPACE, ttl=lease).call(key, work)
 
 
 def main(url: str, key: str, log: str, colour: str, lease: float, seconds: float) -> None:

@@ -34,7 +34,7 @@ def call_in_threads(url: str, key: str, log: str, callers: int, seconds: float) 
         return process_id
 
     with RedisStore.from_url(url) as store, ThreadPoolExecutor(callers) as threads:
-        flight = single_flight(store, ttl=60, lease=LEASE)
+        flight = single_flight(store, keep=60, ttl=LEASE)
         wait_for_the_word()
         started = [threads.submit(flight.get, key, load) for _ in range(callers)]
         return [call.result() for call in started]
@@ -47,7 +47,7 @@ async def call_in_tasks(url: str, key: str, log: str, callers: int, seconds: flo
         return process_id
 
     async with await AsyncRedisStore.from_url(url) as store:
-        flight = single_flight(store, ttl=60, lease=LEASE)
+        flight = single_flight(store, keep=60, ttl=LEASE)
         wait_for_the_word()
         return list(await asyncio.gather(*(flight.get(key, load) for _ in range(callers))))
 

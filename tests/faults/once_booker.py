@@ -26,7 +26,7 @@ bookings = Table("bookings", MetaData(), Column("id", Integer, primary_key=True)
 def main(store_url: str, database_url: str, point: str) -> object:
     """Book by hand, as a worker does; return the result."""
     engine, table = create_engine(database_url), OnceTable()
-    with RedisStore.from_url(store_url) as store, Dedup(store, "bookings", lease=LEASE).begin(KEY, wait=WAIT) as run:
+    with RedisStore.from_url(store_url) as store, Dedup(store, "bookings", ttl=LEASE).begin(KEY, timeout=WAIT) as run:
         if isinstance(run, Replay):
             return run.result
         try:

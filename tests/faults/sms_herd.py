@@ -48,7 +48,7 @@ class Worker:
 
     def __init__(self, number: int, url: str, port: int, policy: Policy, folder: Path) -> None:
         self.number, self.port, self.policy, self.folder = number, port, policy, folder
-        self.effect = ExternalEffect(RedisStore.from_url(url), NAMESPACE, policy=policy, lease=LEASE)
+        self.effect = ExternalEffect(RedisStore.from_url(url), NAMESPACE, policy=policy, ttl=LEASE)
         self.handled = folder / f"handled-{number}"
 
     def run(self) -> None:
@@ -78,7 +78,7 @@ class Worker:
                 os.kill(os.getpid(), signal.SIGKILL)
             return sms
 
-        self.effect.perform(str(message), call, wait=WAIT)
+        self.effect.perform(str(message), call, timeout=WAIT)
 
     def is_deadly(self, message: int) -> bool:
         if message not in DEADLY:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from segmented import Dedup, InFlight, RedisStore
+from segmented import Dedup, RedisStore
+from segmented.errors import InFlight
 from tests.faults.dedup_caller import NAMESPACE
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Callers:
         self.url = url
         self.server = redis.Redis.from_url(url, decode_responses=True)
         self.stack = ExitStack()
-        self.dedup = Dedup(self.stack.enter_context(RedisStore.from_url(url)), NAMESPACE, lease=5)
+        self.dedup = Dedup(self.stack.enter_context(RedisStore.from_url(url)), NAMESPACE, ttl=5)
         self.processes: list[subprocess.Popen[str]] = []
 
     def start(self, colour: str, *, lease: float, seconds: float) -> subprocess.Popen[str]:
@@ -81,7 +82,7 @@ def test_f13_a_call_that_was_killed_in_the_middle_runs_again_after_its_lease_and
         callers.dedup.begin("key")
     assert refused.value.free_in is not None
     assert 0 < refused.value.free_in <= 1.5
-    assert callers.dedup.call("key", lambda: "again", wait=SOON) == "again"
+    assert callers.dedup.call("key", lambda: "again", timeout=SOON) == "again"
     assert callers.ran() == [victim.pid]
 
 
@@ -102,7 +103,7 @@ def test_f7_a_call_that_is_paused_past_its_lease_is_overtaken_and_its_outcome_no
     callers.wait_for_runs(1)
     os.kill(sleeper.pid, signal.SIGSTOP)
     try:
-        assert callers.dedup.call("key", lambda: "newer", wait=SOON) == "newer"
+        assert callers.dedup.call("key", lambda: "newer", timeout=SOON) == "newer"
     finally:
         os.kill(sleeper.pid, signal.SIGCONT)
     assert sleeper.communicate(timeout=SOON)[0].strip() == "RunLost"
@@ -112,7 +113,7 @@ def test_f7_a_call_that_is_paused_past_its_lease_is_overtaken_and_its_outcome_no
 def test_f7_a_call_longer_than_its_lease_is_renewed_and_keeps_its_key(callers: Callers) -> None:
     worker = callers.start("sync", lease=0.5, seconds=2)
     callers.wait_for_runs(1)
-    assert callers.dedup.call("key", os.getpid, wait=SOON) == worker.pid
+    assert callers.dedup.call("key", os.getpid, timeout=SOON) == worker.pid
     assert worker.communicate(timeout=SOON)[0].strip() == str(worker.pid)
 
 

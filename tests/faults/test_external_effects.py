@@ -74,7 +74,7 @@ def test_at_most_once_calls_nobody_twice_and_knows_whom_it_does_not_know(sms: Sm
         unknown = operator.list_keys(store, NAMESPACE, state="unknown")
         never_called = MESSAGES - len(calls)
         assert (max(calls.values()), len(unknown.keys), never_called) == (1, KILLS, KILLS - CALLED_BEFORE_THE_KILL)
-        effect = ExternalEffect(store, NAMESPACE, policy="at_most_once", resolver=sms.resolve, lease=LEASE)
+        effect = ExternalEffect(store, NAMESPACE, policy="at_most_once", resolver=sms.resolve, ttl=LEASE)
         known = {held.key for held in unknown.keys}
         called_but_unknown = sum(effect.provider_key(str(to)) in known for to in calls)
         assert never_called + called_but_unknown == KILLS

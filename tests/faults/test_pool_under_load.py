@@ -46,7 +46,7 @@ def opened(
 ) -> Pool:
     store.client.flushall()
     pool = Pool(store, sku, ttl=min(10.0, hold), hold=hold)
-    pool.open(stock=stock, segments=segments, customer_limit=limit)
+    pool.open(stock=stock, segments=segments, limit_per_customer=limit)
     return pool
 
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 LONG = 60.0
 """Seconds that a lease lives: what is gone within a test was removed, and did not lapse."""
-ANSWER_WITHIN = 5.0
+ANSWER_TIMEOUT = 5.0
 NOT_WAITED = 2.0
-"""Far less than ANSWER_WITHIN: who needs no longer has not waited for a server that does not answer."""
+"""Far less than ANSWER_TIMEOUT: who needs no longer has not waited for a server that does not answer."""
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_f1_with_one_of_three_servers_never_there_all_works_and_nothing_leaks(
     colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
 ) -> None:
     servers[2].kill()
-    quorum = make_quorum(colour, [server.url for server in servers], answer_within=ANSWER_WITHIN)
+    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=ANSWER_TIMEOUT)
     name = quorum.side.name("lock")
     began = time.monotonic()
     lease = quorum.lock(name, ttl=LONG).acquire(timeout=1)
@@ -82,7 +82,7 @@ def test_f1_with_one_of_three_servers_never_there_all_works_and_nothing_leaks(
 def test_f1_a_server_killed_while_the_lock_is_held_is_no_loss(
     colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
 ) -> None:
-    quorum = make_quorum(colour, [server.url for server in servers], answer_within=ANSWER_WITHIN)
+    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=ANSWER_TIMEOUT)
     name = met(quorum)
     lease = quorum.lock(name, ttl=LONG).acquire(timeout=1)
     wait_until(lambda: quorum.holders(name) == [lease.holder_id] * 3)
@@ -98,7 +98,7 @@ def test_f1_a_server_killed_while_the_lock_is_held_is_no_loss(
 def test_f2_a_server_that_stands_still_is_not_waited_for_and_keeps_no_late_vote(
     colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
 ) -> None:
-    quorum = make_quorum(colour, [server.url for server in servers], answer_within=ANSWER_WITHIN)
+    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=ANSWER_TIMEOUT)
     name, before = met(quorum), scripts_run(quorum.raws[1])
     with standing_still(servers[1]):
         began = time.monotonic()
@@ -119,7 +119,7 @@ def test_f2_a_vote_that_appears_after_its_release_is_removed(
         monkeypatch.setattr(module, "PATIENCE", 0.2)
     with wired(servers[2]) as proxy:
         urls = [server.url for server in servers]
-        quorum = make_quorum(colour, [*urls[:2], proxy.url], answer_within=NOT_WAITED, behind=urls)
+        quorum = make_quorum(colour, [*urls[:2], proxy.url], answer_timeout=NOT_WAITED, behind=urls)
         name, before = met(quorum), scripts_run(quorum.raws[2])
         proxy.hold(load_script("acquire_vote").sha.encode())
         lease = quorum.lock(name, ttl=LONG).acquire(timeout=1)
@@ -152,7 +152,7 @@ def test_f2_a_lease_ended_before_a_slow_server_answered_leaves_nothing_there(
 ) -> None:
     with wired(servers[2]) as proxy:
         urls = [server.url for server in servers]
-        quorum = make_quorum(colour, [*urls[:2], proxy.url], answer_within=ANSWER_WITHIN, behind=urls)
+        quorum = make_quorum(colour, [*urls[:2], proxy.url], answer_timeout=ANSWER_TIMEOUT, behind=urls)
         name, before = met(quorum), scripts_run(quorum.raws[2])
         proxy.delay_seconds = 0.3
         began = time.monotonic()
@@ -168,7 +168,7 @@ def test_f3_a_vote_whose_reply_was_lost_is_given_back_and_a_release_that_failed_
 ) -> None:
     with wired(servers[2]) as proxy:
         urls = [server.url for server in servers]
-        quorum = make_quorum(colour, [*urls[:2], proxy.url], answer_within=0.3, behind=urls)
+        quorum = make_quorum(colour, [*urls[:2], proxy.url], answer_timeout=0.3, behind=urls)
         name = met(quorum)
         proxy.swallow_replies(2, to=name.encode())  # the link asks twice
         lease = quorum.lock(name, ttl=LONG).acquire(timeout=1)
@@ -189,7 +189,7 @@ def test_f3_a_vote_whose_reply_was_lost_is_given_back_and_a_release_that_failed_
 def test_f3_with_two_of_three_servers_dead_an_acquire_fails_at_once_and_leaves_nothing(
     colour: str, timeout: float, servers: list[ValkeyServer], make_quorum: MakeQuorum
 ) -> None:
-    quorum = make_quorum(colour, [server.url for server in servers], answer_within=ANSWER_WITHIN)
+    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=ANSWER_TIMEOUT)
     name = met(quorum)
     servers[0].kill()
     servers[1].kill()
@@ -205,7 +205,7 @@ def test_f3_with_two_of_three_servers_dead_an_acquire_fails_at_once_and_leaves_n
 def test_f3_with_two_of_three_servers_standing_still_an_acquire_fails_in_time_and_leaves_nothing(
     colour: str, timeout: float, servers: list[ValkeyServer], make_quorum: MakeQuorum
 ) -> None:
-    quorum = make_quorum(colour, [server.url for server in servers], answer_within=0.3)
+    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=0.3)
     name, before = met(quorum), [scripts_run(raw) for raw in quorum.raws]
     with standing_still(*servers[:2]):
         began = time.monotonic()
@@ -221,7 +221,7 @@ def test_f3_with_two_of_three_servers_standing_still_an_acquire_fails_in_time_an
 def test_a_release_that_no_majority_answers_says_so_and_is_finished_by_itself(
     colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
 ) -> None:
-    quorum = make_quorum(colour, [server.url for server in servers], answer_within=0.3)
+    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=0.3)
     name = met(quorum)
     lease = quorum.lock(name, ttl=LONG).acquire(timeout=1)
     wait_until(lambda: None not in quorum.holders(name))
@@ -239,7 +239,7 @@ def test_c2_a_majority_that_is_away_for_a_moment_is_asked_again_until_the_lease_
 ) -> None:
     with wired(servers[0]) as first, wired(servers[1]) as second:
         urls = [server.url for server in servers]
-        quorum = make_quorum(colour, [first.url, second.url, urls[2]], answer_within=0.3, behind=urls)
+        quorum = make_quorum(colour, [first.url, second.url, urls[2]], answer_timeout=0.3, behind=urls)
         name = met(quorum)
         lease = quorum.lock(name, ttl=6, renew=True).acquire(timeout=1)
         wait_until(lambda: None not in quorum.holders(name))
@@ -260,7 +260,7 @@ def test_c2_a_majority_that_is_away_for_a_moment_is_asked_again_until_the_lease_
 def test_c3_a_holder_hears_of_a_majority_that_restarted_empty(
     colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
 ) -> None:
-    quorum = make_quorum(colour, [server.url for server in servers], answer_within=1)
+    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=1)
     name = met(quorum)
     lease = quorum.lock(name, ttl=3, renew=True).acquire(timeout=1)
     lost = lease.lost
@@ -277,7 +277,7 @@ def test_c3_a_holder_hears_of_a_majority_that_restarted_empty(
 def test_f5_one_server_after_the_other_may_restart_empty_if_votes_are_taken_again(
     colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
 ) -> None:
-    quorum = make_quorum(colour, [server.url for server in servers], answer_within=1)
+    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=1)
     name = met(quorum)
     lease = quorum.lock(name, ttl=3, renew=True, reestablish=True).acquire(timeout=1)
     for server in servers:
@@ -293,7 +293,7 @@ def test_f5_one_server_after_the_other_may_restart_empty_if_votes_are_taken_agai
 def test_f5_without_that_a_second_restart_is_the_loss_of_the_lease(
     colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
 ) -> None:
-    quorum = make_quorum(colour, [server.url for server in servers], answer_within=1)
+    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=1)
     name = met(quorum)
     lease = quorum.lock(name, ttl=LONG).acquire(timeout=1)
     wait_until(lambda: None not in quorum.holders(name))
@@ -309,7 +309,7 @@ def test_f5_without_that_a_second_restart_is_the_loss_of_the_lease(
 def test_a_waiter_is_woken_though_a_server_stands_still(
     colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
 ) -> None:
-    quorum = make_quorum(colour, [server.url for server in servers], answer_within=0.3)
+    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=0.3)
     name = met(quorum)
     held = quorum.lock(name, ttl=LONG).acquire(timeout=1)
     with standing_still(servers[0]):

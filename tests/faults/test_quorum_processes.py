@@ -22,7 +22,7 @@ from segmented import RedisStore
 from segmented.locks.quorum import QuorumLock
 from segmented.stores.quorum import QuorumStore
 
-store = QuorumStore([RedisStore.from_url(url) for url in sys.argv[1:]], answer_within=5)
+store = QuorumStore([RedisStore.from_url(url) for url in sys.argv[1:]], answer_timeout=5)
 lease = QuorumLock(store, "lock").acquire(timeout=1)
 child = os.fork()
 if child == 0:

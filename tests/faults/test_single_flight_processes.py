@@ -152,4 +152,4 @@ def test_j7_a_loader_that_is_paused_past_its_lease_does_not_overwrite_its_succes
     first, second = callers.calls()
     assert (first, found) == (sleeper.pid, [second] * 8)
     with RedisStore.from_url(callers.url) as store:
-        assert single_flight(store, ttl=60).peek("key") == second
+        assert single_flight(store, keep=60).peek("key") == second

@@ -46,7 +46,7 @@ def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
 def pool(store: RedisStore) -> Pool:
     """Enough for the whole test, and some of it scarce, with a limit per customer."""
     pool = Pool(store, SKU, ttl=5, hold=600)
-    pool.open(stock=2_000, segments=7, customer_limit=400)
+    pool.open(stock=2_000, segments=7, limit_per_customer=400)
     return pool
 
 

@@ -57,7 +57,7 @@ def test_a_pool_is_opened_once(valkey: ValkeyServer) -> None:
     assert (rows["available"], rows["segments"], rows["limit per customer"], rows["epoch"]) == ("100", "4", "2", "7")
     with RedisStore.from_url(valkey.url) as store:
         state = Pool(store, SKU).state()
-    assert (state.opened, state.segment_count, state.customer_limit, state.epoch) == (100, 4, 2, 7)
+    assert (state.opened, state.segment_count, state.limit_per_customer, state.epoch) == (100, 4, 2, 7)
 
 
 def test_a_pool_that_is_open_with_other_numbers_is_left_alone_and_said(pool: Pool, valkey: ValkeyServer) -> None:

@@ -85,7 +85,7 @@ def test_a_pool_in_shards_is_opened_once(valkey: ValkeyServer) -> None:
     assert (rows["available"], rows["shards"], rows["segments"], rows["on the way"]) == ("90", "3", "6", "0")
     with RedisStore.from_url(valkey.url) as store:
         states = [shard.state() for shard in ShardedPool(store, SKU).shards]
-    assert [(state.opened, state.segment_count, state.customer_limit, state.epoch) for state in states] == [
+    assert [(state.opened, state.segment_count, state.limit_per_customer, state.epoch) for state in states] == [
         (30, 2, 2, 7)
     ] * 3
 

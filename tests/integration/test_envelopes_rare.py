@@ -109,7 +109,7 @@ def test_a_hold_shorter_than_the_work_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"hold=4 s is shorter than ttl=5 s or work=5 s"):
         WorkTerms(hold=4)
     with pytest.raises(InvalidInput, match="not a waiting time"):
-        WorkTerms(segment_wait=-1)
+        WorkTerms(segment_timeout=-1)
 
 
 def test_no_step_is_begun_with_an_order_that_may_be_another_workers_by_now() -> None:

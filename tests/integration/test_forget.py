@@ -153,7 +153,7 @@ def test_a_record_that_changed_after_it_was_read_stays(pool: Pool, gate: Gate) -
     ("options", "why"),
     [
         ({"gated": False}, "it has no order database, and nothing else could answer a repeat of an order"),
-        ({"gated": True, "customer_limit": 2}, "it has a limit per customer"),
+        ({"gated": True, "limit_per_customer": 2}, "it has a limit per customer"),
         ({"gated": True}, "its ledger was not relayed and trimmed"),
     ],
 )
@@ -163,7 +163,7 @@ def test_another_pool_keeps_its_records_and_says_why(
     pool = Pool(store, "cup")
     pool.open(stock=3, segments=1, **options)
     gate.open("cup", [3])
-    if "customer_limit" in options:
+    if "limit_per_customer" in options:
         pool.reserve(Order("a", 1, "ann"))
         trimmed(pool, gate)
     with pytest.raises(InvalidInput, match=why):

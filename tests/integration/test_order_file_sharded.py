@@ -73,7 +73,7 @@ def test_the_real_order_file_sells_as_much_in_shards_as_on_one_server(
     expected = expectations[limit]
     sold = sum(order.quantity for order in orders if expected[order.order_id] == "confirmed")
     pool = Watched(store, f"cdnow {segments} {limit}")
-    pool.open(stock=STOCK, segments=segments, shards=min(segments, SHARDS_MAX), customer_limit=limit)
+    pool.open(stock=STOCK, segments=segments, shards=min(segments, SHARDS_MAX), limit_per_customer=limit)
     found = sell(pool, orders)
     others = [order_id for order_id, fate in expected.items() if found[order_id] != fate]
     assert len(others) <= (0 if segments == 1 else OTHERS_MAX)

@@ -42,7 +42,7 @@ def test_the_real_order_file_sells_alike_at_every_segment_count(
     sold = sum(order.quantity for order in orders if expected[order.order_id] == "confirmed")
     for segments in (1, 7, 20, 64):
         pool = Pool(store, f"cdnow {segments}")
-        pool.open(stock=STOCK, segments=segments, customer_limit=limit)
+        pool.open(stock=STOCK, segments=segments, limit_per_customer=limit)
         assert sell(pool, orders) == expected, segments
         state = pool.state()
         assert (state.available, state.reserved, state.confirmed) == (STOCK - sold, 0, sold)

@@ -85,7 +85,7 @@ def test_all_keys_of_a_shard_are_in_one_slot_and_the_copies_of_the_directory_in_
     side, node = shared_sides[0], cluster.nodes[0]
     sku = side.name("{odd} sku}")
     pool = sharded(side, sku)
-    pool.open(stock=60, segments=12, shards=SHARDS, customer_limit=20)
+    pool.open(stock=60, segments=12, shards=SHARDS, limit_per_customer=20)
     for number in range(30):
         with pool.grant(Order(f"o{number}", 2, customer_id=f"c{number}"), timeout=LONG):
             pass

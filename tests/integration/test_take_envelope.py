@@ -135,7 +135,7 @@ def test_a_time_to_try_later_that_is_none_is_the_failure_of_its_order_alone(setu
 
     report = setup.take(setup.submit(3), step=later)
     assert len(report.settled) == 2
-    assert report.put_off["o001"].startswith("InvalidInput: seconds of -1.0 s is not a lease")
+    assert report.put_off["o001"].startswith("InvalidInput: seconds of -1.0 s is not a duration")
 
 
 def test_an_order_that_kills_its_workers_is_tried_alone_and_then_buried(setup: EnvelopeSetup) -> None:

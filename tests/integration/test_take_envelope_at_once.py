@@ -202,7 +202,7 @@ def test_while_no_segment_is_free_orders_are_put_off_uncounted(till_store: Redis
     setup = EnvelopeSetup(pool, None, "")
     grant = pool.grant("other")
     ids = setup.submit(2)
-    report = setup.take(ids, terms=WorkTerms(segment_wait=0.02))
+    report = setup.take(ids, terms=WorkTerms(segment_timeout=0.02))
     assert report.put_off == dict.fromkeys(ids, "no segment was free")
     assert setup.found("o000").begun == 0
     pool.confirm("other", holder_id=grant.holder_id)  # type: ignore[union-attr]  # the segment was free
@@ -215,7 +215,7 @@ def test_a_worker_that_waits_gets_the_segment_as_soon_as_it_is_free(till_store: 
     grant = pool.grant("other")
     ids = setup.submit(2)
     with ThreadPoolExecutor(1) as workers:
-        taking = workers.submit(setup.take, ids, terms=WorkTerms(segment_wait=DEADLINE))
+        taking = workers.submit(setup.take, ids, terms=WorkTerms(segment_timeout=DEADLINE))
         while not taking.running():
             threading.Event().wait(0.001)
         pool.confirm("other", holder_id=grant.holder_id)  # type: ignore[union-attr]  # the segment was free

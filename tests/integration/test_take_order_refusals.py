@@ -33,9 +33,9 @@ def store(request: pytest.FixtureRequest) -> Iterator[MemoryStore | RedisStore]:
 
 @pytest.fixture
 def open_pool(store: MemoryStore | RedisStore, gate: Gate) -> Callable[..., Pool]:
-    def open_one(stock: int = 6, *, customer_limit: int | None = None, hold: float = 600.0) -> Pool:
+    def open_one(stock: int = 6, *, limit_per_customer: int | None = None, hold: float = 600.0) -> Pool:
         pool = Pool(store, "mug", ttl=min(hold, 10.0), hold=hold)
-        open_gated(pool, gate, stock=stock, segments=2, customer_limit=customer_limit)
+        open_gated(pool, gate, stock=stock, segments=2, limit_per_customer=limit_per_customer)
         return pool
 
     return open_one
@@ -251,7 +251,7 @@ def test_nine_thousand_lapsed_holds_are_given_back_by_one_call(open_pool: Callab
 
 
 def test_a_customer_at_the_limit_is_refused_and_nothing_is_kept(open_pool: Callable[..., Pool], gate: Gate) -> None:
-    pool = open_pool(customer_limit=3)
+    pool = open_pool(limit_per_customer=3)
     assert state_of(take_order(pool, gate, Order("a", 2, "ann"), timeout=0)) == ("confirmed", 2, False)
     for _ in range(2):
         answer = take_order(pool, gate, Order("b", 2, "ann"), timeout=0, keep_refusal=True)
@@ -264,7 +264,7 @@ def test_a_customer_at_the_limit_is_refused_and_nothing_is_kept(open_pool: Calla
 def test_after_a_cancel_the_customer_buys_again_under_the_refused_id(
     open_pool: Callable[..., Pool], gate: Gate
 ) -> None:
-    pool = open_pool(customer_limit=3)
+    pool = open_pool(limit_per_customer=3)
     pool.reserve(Order("a", 2, "ann"))
     assert isinstance(take_order(pool, gate, Order("b", 2, "ann"), timeout=0, keep_refusal=True), LimitReached)
     cancel_order(pool, gate, Order("a", 2, "ann"))
@@ -278,7 +278,7 @@ def test_after_a_cancel_the_customer_buys_again_under_the_refused_id(
 def test_an_order_without_a_customer_is_bad_input_and_changes_nothing(
     open_pool: Callable[..., Pool], gate: Gate
 ) -> None:
-    pool = open_pool(customer_limit=3)
+    pool = open_pool(limit_per_customer=3)
     with pytest.raises(InvalidInput):
         take_order(pool, gate, Order("a", 1), timeout=0, keep_refusal=True)
     assert not known(pool, "a")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def caller(valkey: ValkeyServer) -> Iterator[Caller]:
     made = Caller(valkey.url)
     with_limit, _ = made.pools("limited")
-    with_limit.open(stock=9, segments=3, customer_limit=2)
+    with_limit.open(stock=9, segments=3, limit_per_customer=2)
     pool, _ = made.pools()
     pool.open(stock=9, segments=3)
     pool.reserve("held", quantity=2)

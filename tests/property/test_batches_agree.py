@@ -59,7 +59,7 @@ def test_batches_of_orders_that_are_alike_are_answered_as_the_model_does(valkey_
     @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def compare(*, stock: int, segments: int, gated: bool, limit: int | None, steps: list[Any]) -> None:
         sku, memory = f"alike-{next(_names)}", MemoryStore(clock=ManualClock())
-        operations: list[Operation[Any]] = [op.OpenPool(sku, stock, segments, gated, customer_limit=limit)]
+        operations: list[Operation[Any]] = [op.OpenPool(sku, stock, segments, gated, limit_per_customer=limit)]
         operations += [_operation(sku, kind, what, flag=flag) for kind, what, flag in steps]
         for operation in (*operations, op.ReadPool(sku), op.ReadLedger(sku, 0, 1_000)):
             assert outcome(store, operation) == outcome(memory, operation), operation

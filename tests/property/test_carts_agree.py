@@ -93,7 +93,7 @@ class CartsAgree(Agreement):
     @initialize(stock=st.sampled_from([3, 12]), limit=st.sampled_from([None, 4]))
     def open(self, stock: int, limit: int | None) -> None:
         for place in range(3):
-            self.agree_on(op.OpenPool(self.sku(place), stock, 2, gated=False, customer_limit=limit))
+            self.agree_on(op.OpenPool(self.sku(place), stock, 2, gated=False, limit_per_customer=limit))
 
     @rule(cart_id=CART_IDS, lines=LINES, customer=CUSTOMERS, hold_ms=LIVES)
     def open_cart(self, cart_id: str, lines: list[tuple[int, int]], customer: str | None, hold_ms: int) -> None:

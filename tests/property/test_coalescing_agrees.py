@@ -71,7 +71,7 @@ def _essence(answer: Any) -> object:  # noqa: ANN401  # any answer or failure
 def test_an_order_with_a_customer_keeps_it_in_a_batch() -> None:
     async def scenario() -> None:
         pool = AsyncPool(AsyncMemoryStore(), "limited")
-        await pool.open(stock=10, segments=2, customer_limit=1)
+        await pool.open(stock=10, segments=2, limit_per_customer=1)
         answers = await asyncio.gather(pool.reserve(Order("a", 1, "ann")), pool.reserve(Order("b", 1, "ann")))
         assert [type(answer).__name__ for answer in answers] == ["Reserved", "LimitReached"]
 

@@ -105,7 +105,7 @@ ASK_WITH_PLACE: dict[str, Ask] = {
     "trim the ledger": lambda pool, bad: pool.trim_ledger(keep=bad),
 }
 ASK_WITH_OPTIONAL_COUNT: dict[str, Ask] = {
-    "open customer limit": lambda pool, bad: pool.open(stock=5, segments=2, customer_limit=bad),
+    "open customer limit": lambda pool, bad: pool.open(stock=5, segments=2, limit_per_customer=bad),
 }
 
 
@@ -225,7 +225,7 @@ def test_an_empty_holder_id_does_not_stand_for_whoever_has_the_order(caller: Cal
 
 def test_odd_ids_are_sold_confirmed_and_found_again(caller: Caller) -> None:
     pool = next(iter(caller.pools("odd")))
-    pool.open(stock=STOCK_MAX, segments=3, customer_limit=QUANTITY_MAX)
+    pool.open(stock=STOCK_MAX, segments=3, limit_per_customer=QUANTITY_MAX)
 
     @EXAMPLES
     @given(order_id=ODD_IDS, customer=ODD_IDS)

@@ -180,11 +180,11 @@ class PoolsAgree(Agreement):
         segments=st.sampled_from([1, 2, 3, 12]),
         gated=st.booleans(),
         epoch=st.sampled_from([1, 9]),
-        customer_limit=st.sampled_from([None, None, 3]),
+        limit_per_customer=st.sampled_from([None, None, 3]),
     )
-    def open(self, stock: int, segments: int, *, gated: bool, epoch: int, customer_limit: int | None) -> None:
+    def open(self, stock: int, segments: int, *, gated: bool, epoch: int, limit_per_customer: int | None) -> None:
         self.agree_on(op.ReadPool(self.name))
-        self.agree_on(op.OpenPool(self.name, stock, segments, gated, epoch, customer_limit))
+        self.agree_on(op.OpenPool(self.name, stock, segments, gated, epoch, limit_per_customer))
 
     @rule(order_id=ORDERS, quantity=QUANTITIES, customer=CUSTOMERS, hold_ms=LIVES, partial=st.booleans())
     def reserve(self, order_id: str, quantity: int, customer: str | None, hold_ms: int, *, partial: bool) -> None:

@@ -75,7 +75,7 @@ def _released(operation: object) -> Plan[None]:
 @each_seed(SEEDS, meets=["turns"])
 def test_j7_sixteen_callers_of_four_processes_are_one_loader_call(seed: int) -> None:
     world = Simulation(seed)
-    source, options = Source(world), FlightOptions(ttl=60, lease=1, wait=None)
+    source, options = Source(world), FlightOptions(keep=60, ttl=1, timeout=None)
     actors = [
         world.start(f"c{index}", caller(source, f"c{index}", options, work=0.1), process=f"p{index // 4}")
         for index in range(16)
@@ -88,7 +88,7 @@ def test_j7_sixteen_callers_of_four_processes_are_one_loader_call(seed: int) -> 
 @each_seed(SEEDS, meets=["turns"])
 def test_j7_a_loader_that_dies_costs_its_lease_and_one_more_call(seed: int) -> None:
     world = Simulation(seed)
-    source, options = Source(world), FlightOptions(ttl=60, lease=0.5, wait=None)
+    source, options = Source(world), FlightOptions(keep=60, ttl=0.5, timeout=None)
     actors = [world.start(f"c{index}", caller(source, f"c{index}", options, work=0.1)) for index in range(8)]
     dead: list[str] = []
 
@@ -110,7 +110,7 @@ def test_j7_a_loader_that_dies_costs_its_lease_and_one_more_call(seed: int) -> N
 def test_j7_loaders_that_all_outlive_their_leases_are_few_calls_and_not_one_a_caller(seed: int) -> None:
     """The worst that there is: no renewal comes through, and each loading takes three and a half leases."""
     world = Simulation(seed)
-    source, options = Source(world), FlightOptions(ttl=60, lease=0.2, wait=None)
+    source, options = Source(world), FlightOptions(keep=60, ttl=0.2, timeout=None)
     actors = [world.start(f"c{index}", caller(source, f"c{index}", options, work=0.7)) for index in range(32)]
     world.run(check=source.note_kept)
     assert source.calls == 4
@@ -122,7 +122,7 @@ def test_j7_loaders_that_all_outlive_their_leases_are_few_calls_and_not_one_a_ca
 def test_with_lost_replies_and_deaths_kept_values_never_go_back_and_nobody_hangs(seed: int) -> None:
     world = Simulation(seed, lost_replies=0.05, kills=0.01)
     source = Source(world)
-    options = FlightOptions(ttl=0.6, lease=0.2, wait=3, refresh_ahead=0.2, error_ttl=0.1)
+    options = FlightOptions(keep=0.6, ttl=0.2, timeout=3, refresh_ahead=0.2, keep_failures=0.1)
     actors = [
         world.start(
             f"c{index}",
@@ -140,7 +140,7 @@ def test_with_lost_replies_and_deaths_kept_values_never_go_back_and_nobody_hangs
 @each_seed(SEEDS, meets=["turns", "losses"])
 def test_nothing_that_was_read_before_a_change_is_kept_after_it_was_forgotten(seed: int) -> None:
     world = Simulation(seed, lost_replies=0.02)
-    source, options = Source(world), FlightOptions(ttl=60, lease=0.3, wait=None, error_ttl=0.1)
+    source, options = Source(world), FlightOptions(keep=60, ttl=0.3, timeout=None, keep_failures=0.1)
     forgotten: list[int] = []
 
     def change(delay: float) -> Plan[None]:
@@ -172,7 +172,7 @@ def test_nothing_that_was_read_before_a_change_is_kept_after_it_was_forgotten(se
 @each_seed(range(50), meets=["turns"])
 def test_an_early_refresh_is_one_call_and_nobody_waits_for_it(seed: int) -> None:
     world = Simulation(seed)
-    source, options = Source(world), FlightOptions(ttl=10, lease=5, refresh_ahead=4, wait=None)
+    source, options = Source(world), FlightOptions(keep=10, ttl=5, refresh_ahead=4, timeout=None)
     world.start("first", caller(source, "first", options, work=0.1))
     world.run()
     refreshed_at: dict[str, float] = {}

@@ -223,7 +223,7 @@ def test_a_worker_has_longer_to_end_than_the_order_in_hand_may_take() -> None:
     soft: Any = celery_settings(settings).get("worker_soft_shutdown_timeout", 0)
     limit: Any = celery_settings(settings).get("task_time_limit", 0)
     grace = seconds(SERVICES["worker"]["stop_grace_period"])
-    assert grace > max(float(soft) + float(limit), 2 * settings.segment_wait)
+    assert grace > max(float(soft) + float(limit), 2 * settings.segment_timeout)
 
 
 def test_there_is_one_beat_and_any_number_of_workers() -> None:

@@ -14,7 +14,7 @@ START = ROOT / "docs" / "index.md"
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s#]*)(#(?P<part>[^)\s]*))?\)")
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 IMPORTS = (ast.Import, ast.ImportFrom)
-PUBLIC = {*segmented.__all__, *segmented.MOVED, "asyncio"}
+PUBLIC = {*segmented.LATE, "asyncio"}
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 

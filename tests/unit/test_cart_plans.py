@@ -272,5 +272,5 @@ def test_a_home_and_a_cart_id_are_checked(store: FlakyStore, home: str, cart_id:
 
 
 def test_a_hold_is_a_lease() -> None:
-    with pytest.raises(SegmentedError, match="hold of 0 s is not a lease"):
+    with pytest.raises(SegmentedError, match="hold of 0 s is not a duration"):
         Carts(MemoryStore(), hold=0)

@@ -52,7 +52,7 @@ def test_messages_are_acknowledged_late_and_nothing_watches() -> None:
 
 def test_times_pool_and_queues_are_those_of_the_settings() -> None:
     settings = WorkerSettings(
-        task_time_limit=4.0, segment_wait=3.0, visibility_timeout=9.0, pool="prefork", concurrency=7, queue="shop"
+        task_time_limit=4.0, segment_timeout=3.0, visibility_timeout=9.0, pool="prefork", concurrency=7, queue="shop"
     )
     told = celery_settings(settings)
     assert (told["task_time_limit"], told["worker_soft_shutdown_timeout"]) == (4, 4)

@@ -68,7 +68,7 @@ def test_a_pool_is_open_sold_out_or_closed() -> None:
 
 
 def test_what_was_moved_and_who_is_limited_is_told() -> None:
-    rows = totals(replace(STATE, restocked=5, withdrawn=2, customer_limit=4, gated=True))
+    rows = totals(replace(STATE, restocked=5, withdrawn=2, limit_per_customer=4, gated=True))
     assert (rows["stocked"], rows["restocked"], rows["withdrawn"]) == ("13", "5", "2")
     assert (rows["limit per customer"], rows["decided by"]) == ("4", "an order database")
     assert "restocked" not in totals(STATE)

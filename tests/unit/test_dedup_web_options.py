@@ -22,7 +22,7 @@ from segmented.errors import InvalidInput
         ({"retry_after": True}, "retry_after of True is not a whole number"),
         ({"when_down": "wait"}, 'when_down is "refuse" or "run", not \'wait\''),
         ({"large_requests": None}, 'large_requests is "refuse" or "run", not None'),
-        ({"wait": -1}, "timeout of -1 s is not a waiting time"),
+        ({"timeout": -1}, "timeout of -1 s is not a waiting time"),
         ({"scope": "tenant"}, "scope is a callable, not 'tenant'"),
         ({"payload": "body"}, "payload is a callable, not 'body'"),
         ({"keeps": 500}, "keeps is a callable, not 500"),

@@ -11,7 +11,7 @@ from segmented import protocol as op
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.models import ShardDirectory
 from segmented.plans import Now, Within
-from segmented.stock import AsyncPool, AsyncShardedPool, Pool, ShardedPool, find_async_pool, find_pool
+from segmented.stock import AsyncPool, AsyncShardedPool, Pool, ShardedPool, async_find_pool, find_pool
 from segmented.stock.sharded.finding import is_in_shards_plan
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 
@@ -60,7 +60,7 @@ def test_an_async_pool_is_found_as_it_was_opened() -> None:
     async def find() -> list[type]:
         store = AsyncMemoryStore()
         await AsyncShardedPool(store, "in shards").open(stock=10, segments=4, shards=2)
-        return [type(await find_async_pool(store, sku)) for sku in ("in shards", "never opened")]
+        return [type(await async_find_pool(store, sku)) for sku in ("in shards", "never opened")]
 
     assert asyncio.run(find()) == [AsyncShardedPool, AsyncPool]
 

@@ -18,15 +18,18 @@ class OddError(Exception):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"ttl": 0}, "ttl of 0 s is not a lease: give between 0.001 and 9007199254740 s"),
-        ({"ttl": inf}, "ttl of inf s is not a lease: give between 0.001 and 9007199254740 s"),
-        ({"lease": 0.0005}, "lease of 0.0005 s is not a lease: give between 0.001 and 9007199254740 s"),
-        ({"negative_ttl": -1}, "negative_ttl of -1 s is not a lease: give between 0.001 and 9007199254740 s"),
-        ({"error_ttl": nan}, "error_ttl of nan s is not a lease: give between 0.001 and 9007199254740 s"),
-        ({"error_ttl": False}, "error_ttl of False s is not a lease: give between 0.001 and 9007199254740 s"),
-        ({"refresh_ahead": 0}, "refresh_ahead of 0 s is not a lease: give between 0.001 and 9007199254740 s"),
-        ({"refresh_ahead": 60}, "refresh_ahead of 60 s must be less than the ttl of 60 s"),
-        ({"wait": -1}, "timeout of -1 s is not a waiting time: give 0 or more, or None for no limit"),
+        ({"keep": 0}, "keep of 0 s is not a duration: give between 0.001 and 9007199254740 s"),
+        ({"keep": inf}, "keep of inf s is not a duration: give between 0.001 and 9007199254740 s"),
+        ({"ttl": 0.0005}, "ttl of 0.0005 s is not a duration: give between 0.001 and 9007199254740 s"),
+        ({"keep_none": -1}, "keep_none of -1 s is not a duration: give 0 or more"),
+        ({"keep_failures": nan}, "keep_failures of nan s is not a duration: give between 0.001 and 9007199254740 s"),
+        (
+            {"keep_failures": False},
+            "keep_failures of False s is not a duration: give 0 or more",
+        ),
+        ({"refresh_ahead": 0}, "refresh_ahead of 0 s is not a duration: give between 0.001 and 9007199254740 s"),
+        ({"refresh_ahead": 60}, "refresh_ahead of 60 s must be less than the keep of 60 s"),
+        ({"timeout": -1}, "timeout of -1 s is not a waiting time: give 0 or more, or None for no limit"),
         ({"size_max": 0}, "size_max of 0 is not a number of bytes: give 1 or more"),
         ({"size_max": 1.5}, "size_max of 1.5 is not a number of bytes: give 1 or more"),
         (
@@ -37,56 +40,56 @@ class OddError(Exception):
 )
 def test_an_option_that_makes_no_sense_is_refused(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        FlightOptions(**{"ttl": 60, **options})
+        FlightOptions(**{"keep": 60, **options})
     assert str(caught.value) == sentence
 
 
 def test_a_value_is_kept_as_text_for_its_time_to_live() -> None:
-    options = FlightOptions(ttl=60)
+    options = FlightOptions(keep=60)
     assert options.entry("shirt", {"left": 3}) == Entry(Cached("text", '{"left": 3}'), 60_000, None)
     assert options.opened("shirt", Cached("text", '{"left": 3}')) == {"left": 3}
 
 
 def test_a_value_that_is_made_anew_early_is_due_so_long_before_its_end() -> None:
-    entry = FlightOptions(ttl=60, refresh_ahead=10).entry("shirt", 1)
+    entry = FlightOptions(keep=60, refresh_ahead=10).entry("shirt", 1)
     assert entry == Entry(Cached("text", "1"), 60_000, 50_000)
 
 
 def test_bytes_are_kept_as_text_that_every_client_can_read() -> None:
-    options = FlightOptions(ttl=60, dump=bytes, load=list)
+    options = FlightOptions(keep=60, dump=bytes, load=list)
     entry = options.entry("shirt", [0, 255])
     assert entry == Entry(Cached("bytes", "AP8="), 60_000)
     assert options.opened("shirt", entry.value) == [0, 255]
 
 
 @pytest.mark.parametrize(
-    ("negative_ttl", "expected"),
+    ("keep_none", "expected"),
     [(None, Entry(Cached("none", ""), 60_000)), (5, Entry(Cached("none", ""), 5_000)), (0, None), (0.0, None)],
     ids=["as a value", "5 s", "not", "not at all"],
 )
-def test_none_is_kept_for_a_time_of_its_own(negative_ttl: float | None, expected: Entry | None) -> None:
-    options = FlightOptions(ttl=60, refresh_ahead=10, negative_ttl=negative_ttl)
+def test_none_is_kept_for_a_time_of_its_own(keep_none: float | None, expected: Entry | None) -> None:
+    options = FlightOptions(keep=60, refresh_ahead=10, keep_none=keep_none)
     assert options.entry("shirt", None) == expected
     assert options.opened("shirt", Cached("none", "")) is None
 
 
 def test_a_failure_is_kept_by_its_type_and_the_beginning_of_its_message() -> None:
-    entry = FlightOptions(ttl=60, error_ttl=2).failure(OddError("ü" * 1_000))
+    entry = FlightOptions(keep=60, keep_failures=2).failure(OddError("ü" * 1_000))
     assert entry is not None
     assert entry.ttl_ms == 2_000
     assert json.loads(entry.value.body) == {"kind": "OddError", "detail": "ü" * 500}
     with pytest.raises(LoaderFailed) as caught:
-        FlightOptions(ttl=60).opened("shirt", entry.value)
+        FlightOptions(keep=60).opened("shirt", entry.value)
     assert (caught.value.name, caught.value.kind, len(caught.value.detail)) == ("shirt", "OddError", 500)
-    assert FlightOptions(ttl=60, error_ttl=0).failure(OddError()) is None
+    assert FlightOptions(keep=60, keep_failures=0).failure(OddError()) is None
 
 
 def test_a_value_of_the_greatest_size_is_kept_and_one_byte_more_is_not() -> None:
-    options = FlightOptions(ttl=60, size_max=5)
+    options = FlightOptions(keep=60, size_max=5)
     assert options.entry("shirt", "abc") is not None
     with pytest.raises(InvalidInput, match=r"^the value of 'shirt' has 6 bytes; the maximum is 5$"):
         options.entry("shirt", "abcd")
 
 
 def test_a_failed_refresh_keeps_the_next_one_off_for_a_second_at_least() -> None:
-    assert [FlightOptions(ttl=60, error_ttl=ttl).hold_off_ms for ttl in (0, 0.1, 3)] == [1_000, 1_000, 3_000]
+    assert [FlightOptions(keep=60, keep_failures=ttl).hold_off_ms for ttl in (0, 0.1, 3)] == [1_000, 1_000, 3_000]

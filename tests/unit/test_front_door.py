@@ -1,18 +1,18 @@
-"""The names of `segmented` itself: few, without extras, and what moved is found with a warning that says where."""
+"""The names of `segmented` itself: few, and the error for one that is elsewhere says where."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import warnings
 from importlib import import_module
 
 import pytest
 
 import segmented
+from segmented.cli.reference import public_names
 from segmented.imports import EXTRAS
 
-PUBLIC = {**segmented.LATE, **segmented.MOVED}
+PUBLIC = segmented.LATE
 
 
 def printed(program: str) -> str:
@@ -38,31 +38,38 @@ def test_the_home_of_every_name_has_it(name: str) -> None:
     assert name in getattr(home, "__all__", vars(home))
 
 
-def test_a_name_is_either_at_the_front_door_or_moved() -> None:
-    assert set(segmented.MOVED) & {*segmented.__all__, *dir(segmented)} == set()
-    assert len(segmented.MOVED) == 103
-    assert set(segmented.MOVED.values()) == {f"segmented.{area}" for area in ("dedup", "errors", "locks", "stock")}
+def test_the_gates_alone_need_an_extra_and_are_left_out_of_an_import_of_all() -> None:
+    assert set(segmented.LATE) - set(segmented.__all__) == {"AsyncGate", "Gate"}
+    assert len(segmented.LATE) == len(segmented.__all__) + 2
 
 
-@pytest.mark.parametrize("name", sorted(segmented.MOVED))
-def test_a_moved_name_is_the_same_object_as_in_its_new_place(name: str) -> None:
-    with pytest.warns(DeprecationWarning, match=rf"^segmented\.{name} is {segmented.MOVED[name]}\.{name} now$"):
-        value = getattr(segmented, name)
-    assert value is getattr(import_module(segmented.MOVED[name]), name)
-    assert name not in dir(segmented)
+def elsewhere() -> list[tuple[str, str]]:
+    """Return each public name that is not at the front door, with the first area that has it."""
+    found: dict[str, str] = {}
+    for area in segmented.AREAS:
+        for name in public_names(import_module(area)):
+            if name not in segmented.LATE:
+                found.setdefault(name, area)
+    return sorted(found.items())
 
 
-@pytest.mark.parametrize("program", ["from segmented import FenceGuard", "import segmented\nsegmented.FenceGuard"])
-def test_every_use_of_a_moved_name_warns_once_where_it_is(program: str) -> None:
-    for _ in range(2):
-        with warnings.catch_warnings(record=True, action="always") as seen:
-            exec(compile(program, "shop.py", "exec"), {"__name__": "shop"})  # noqa: S102  # a program that imports it
-        assert [(str(each.message), each.filename, each.lineno) for each in seen] == [
-            ("segmented.FenceGuard is segmented.locks.FenceGuard now", "shop.py", len(program.splitlines()))
-        ]
+@pytest.mark.parametrize(("name", "area"), elsewhere())
+def test_the_error_for_a_name_that_is_elsewhere_says_where(name: str, area: str) -> None:
+    sentence = f"segmented has no '{name}': from {area} import {name}"
+    with pytest.raises(AttributeError) as caught:
+        getattr(segmented, name)
+    assert str(caught.value) == sentence
+    with pytest.raises(ImportError) as refused:
+        exec(f"from segmented import {name}", {"__name__": "shop"})  # noqa: S102  # a program that imports it
+    assert str(refused.value) == sentence
 
 
-def test_a_moved_name_names_the_extra_that_it_needs() -> None:
-    program = "import segmented\ntry:\n    segmented.OnceTable\nexcept ModuleNotFoundError as error:\n    print(error)"
+def test_a_name_that_is_nowhere_is_refused_as_usual() -> None:
+    with pytest.raises(AttributeError, match=r"^module 'segmented' has no attribute 'Ticket'$"):
+        segmented.Ticket  # type: ignore[attr-defined]  # noqa: B018  # what is tested
+
+
+def test_a_gate_names_the_extra_that_it_needs() -> None:
+    program = "import segmented\ntry:\n    segmented.Gate\nexcept ModuleNotFoundError as error:\n    print(error)"
     needed = "needs the package sqlalchemy: pip install 'segmented-locks[orders]'"
-    assert printed(program) == f"segmented.OnceTable {needed}\n"
+    assert printed(program) == f"segmented.Gate {needed}\n"

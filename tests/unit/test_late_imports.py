@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import segmented
-from segmented import locks, operations, protocol, servers
+from segmented import locks, servers
 from segmented.imports import without_collecting
 from segmented.servers.valkey import ValkeyServer
 
@@ -34,7 +34,7 @@ def modules_after(program: str) -> list[str]:
     [
         ("import segmented", 2),
         ("import segmented.testing.plugin", 12),
-        ("from segmented import Lock", 48),
+        ("from segmented import Lock", 49),
         ("from segmented import Lock, RedisStore", 75),
         ("from segmented import Pool, RedisStore", 108),
     ],
@@ -59,7 +59,7 @@ def test_importing_the_library_imports_no_driver() -> None:
 
 def test_every_name_of_the_library_is_listed_and_found() -> None:
     assert set(segmented.__all__) <= set(dir(segmented))
-    assert set(segmented.LATE) == set(segmented.__all__)
+    assert set(segmented.LATE) == {*segmented.__all__, "AsyncGate", "Gate"}
     assert [name for name in segmented.__all__ if not hasattr(segmented, name)] == []
     assert not hasattr(segmented, "NoSuchName")
 
@@ -134,8 +134,3 @@ def test_a_command_names_all_the_extras_that_it_needs(absent: tuple[str, ...], s
         2,
         f"segmented: {sentence}'segmented-locks[cli,embedded,postgres,workers]'\n",
     )
-
-
-def test_the_operations_are_found_under_their_earlier_name_with_a_warning() -> None:
-    with pytest.warns(DeprecationWarning, match=r"^segmented\.operations\.Grant is segmented\.protocol\.Grant now$"):
-        assert operations.Grant is protocol.Grant

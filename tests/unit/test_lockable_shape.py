@@ -103,11 +103,11 @@ def test_the_key_of_a_call_can_be_asked_for() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"lease": 0}, "lease of 0 s is not a lease: give between 0.001 and 9007199254740 s"),
-        ({"lease": nan}, "lease of nan s is not a lease: give between 0.001 and 9007199254740 s"),
-        ({"renew_max": -1}, "renew_max of -1 s is not a lease: give between 0.001 and 9007199254740 s"),
-        ({"wait": -1}, "timeout of -1 s is not a waiting time: give 0 or more, or None for no limit"),
-        ({"wait": nan}, "timeout of nan s is not a waiting time: give 0 or more, or None for no limit"),
+        ({"ttl": 0}, "ttl of 0 s is not a duration: give between 0.001 and 9007199254740 s"),
+        ({"ttl": nan}, "ttl of nan s is not a duration: give between 0.001 and 9007199254740 s"),
+        ({"renew_max": -1}, "renew_max of -1 s is not a duration: give between 0.001 and 9007199254740 s"),
+        ({"timeout": -1}, "timeout of -1 s is not a waiting time: give 0 or more, or None for no limit"),
+        ({"timeout": nan}, "timeout of nan s is not a waiting time: give 0 or more, or None for no limit"),
         ({"retries": -1}, "retries of -1 is not a number of further tries: give 0 or more"),
         ({"retries": 1.5}, "retries of 1.5 is not a number of further tries: give 0 or more"),
         ({"retries": True}, "retries of True is not a number of further tries: give 0 or more"),

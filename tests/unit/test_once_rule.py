@@ -92,13 +92,13 @@ CASES: list[tuple[dict[str, Any], str]] = [
         "window is None with point until_expired: until_expired needs a window, and no other has one",
     ),
     ({"window": 5}, "window is 5 with point until_executed: until_expired needs a window, and no other has one"),
-    ({"keep": -1}, "keep of -1 s is not a window: give 0 or more seconds"),
-    ({"keep_failures": -0.5}, "keep_failures of -0.5 s is not a window: give 0 or more seconds"),
-    ({"queue_for": -1}, "queue_for of -1 s is not a window: give 0 or more seconds"),
-    ({"resend_after": -1}, "resend_after of -1 s is not a window: give 0 or more seconds"),
-    ({"timeout": -1}, "timeout of -1 s is not a window: give 0 or more seconds"),
-    ({"keep": True}, "keep of True s is not a window: give 0 or more seconds"),
-    ({"keep": "1h"}, "keep of '1h' s is not a window: give 0 or more seconds"),
+    ({"keep": -1}, "keep of -1 s is not a duration: give 0 or more"),
+    ({"keep_failures": -0.5}, "keep_failures of -0.5 s is not a duration: give 0 or more"),
+    ({"queue_for": -1}, "queue_for of -1 s is not a duration: give 0 or more"),
+    ({"resend_after": -1}, "resend_after of -1 s is not a duration: give 0 or more"),
+    ({"timeout": -1}, "timeout of -1 s is not a duration: give 0 or more"),
+    ({"keep": True}, "keep of True s is not a duration: give 0 or more"),
+    ({"keep": "1h"}, "keep of '1h' s is not a duration: give 0 or more"),
 ]
 
 
@@ -112,8 +112,8 @@ def test_a_rule_that_makes_no_sense_is_refused_as_it_is_made(options: dict[str, 
 @pytest.mark.parametrize(
     "options",
     [
-        {"lease": 0},
-        {"lease": -1},
+        {"ttl": 0},
+        {"ttl": -1},
         {"remember": 0},
         {"point": "until_expired", "window": 0},
         {"point": "until_expired", "window": -3},

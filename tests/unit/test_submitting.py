@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SETTLED = Settled("a", "confirmed", 2, 0, None, 7, replay=True)
 RECORD = OrderRecord("a", "confirmed", 2, 0, ((0, 2),), None, None, None, None, 7, 2)
-LEASE = "is not a lease: give between 0.001 and 9007199254740 s"
+LEASE = "is not a duration: give between 0.001 and 9007199254740 s"
 
 
 # --- what cannot be ---
@@ -59,7 +59,7 @@ LEASE = "is not a lease: give between 0.001 and 9007199254740 s"
             "hold=9 s is shorter than ttl=5 s or work=10 s",
         ),
         (
-            lambda: WorkTerms(segment_wait=-1.0),
+            lambda: WorkTerms(segment_timeout=-1.0),
             "timeout of -1.0 s is not a waiting time: give 0 or more, or None for no limit",
         ),
         (lambda: TryLater("the bank is closed", seconds=0), f"seconds of 0 s {LEASE}"),

@@ -106,7 +106,7 @@ SYNC_ONLY: Final = {
     "verify": WORKERS,
     "withdraw_gated": WORKERS,
     "audit_both": WORKERS,
-    "pool_of": "a worker finds the pool of an order; a caller of asyncio has `find_async_pool`",
+    "pool_of": "a worker finds the pool of an order; a caller of asyncio has `async_find_pool`",
     "measure": "the command `segmented advise` measures a server",
     "past_hold": "the command `segmented advise` reads a ledger",
     "WsgiIdempotencyMiddleware": "WSGI is synchronous; `IdempotencyMiddleware` is its twin for ASGI",

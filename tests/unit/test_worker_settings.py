@@ -153,8 +153,8 @@ def test_settings_stay_as_they_are() -> None:
             ),
         ),
         (
-            {"SEGMENTED_SEGMENT_WAIT": "20"},
-            "SEGMENTED_SEGMENT_WAIT is 20 s: it should be less than SEGMENTED_TASK_TIME_LIMIT, which is 20 s",
+            {"SEGMENTED_SEGMENT_TIMEOUT": "20"},
+            "SEGMENTED_SEGMENT_TIMEOUT is 20 s: it should be less than SEGMENTED_TASK_TIME_LIMIT, which is 20 s",
         ),
         (
             {"SEGMENTED_HOLD": "9"},

@@ -20,7 +20,7 @@ RULE: Final = OnceRule(
     "{order_id}",
     point="until_executed",
     keep=3600,
-    lease=settings.lease_seconds or LEASE_SECONDS,
+    ttl=settings.lease_seconds or LEASE_SECONDS,
     resend_after=2,
 )
 charge, label, gather = add_tasks(app, {"base": Once, "once": RULE}, {"base": Once, "once": "{a}:{b}"})

@@ -130,7 +130,7 @@ def servers(choices: Choices) -> Iterator[Servers]:
 
 
 def _settings(url: str, database: str, broker: str | None) -> WorkerSettings:
-    """Return the sale's settings; others, such as `segment_wait`, come from the environment as for any worker."""
+    """Return the sale's settings; others, such as `segment_timeout`, come from the environment as for any worker."""
     try:
         return WorkerSettings(
             url=SecretStr(url),

@@ -21,10 +21,10 @@ from celery.app.task import get_actual_ignore_result  # type: ignore[attr-define
 from celery.exceptions import Ignore, Reject, Retry
 from celery.states import READY_STATES
 
+from segmented.clock import in_seconds
 from segmented.dedup.celery.message import OnceHeader, header_of, waits_ms
 from segmented.dedup.plans import StoreEffect, is_in_flight
 from segmented.dedup.run import Run
-from segmented.dedup.terms import window_ms
 from segmented.errors import (
     EffectUnknown,
     InFlight,
@@ -35,6 +35,7 @@ from segmented.errors import (
     StoreRefused,
     StoreUnavailable,
 )
+from segmented.locks.durations import milliseconds_or_none
 from segmented.models.dedup import (
     AttemptOutdated,
     KeyHeld,
@@ -139,9 +140,9 @@ class Execution:
             round_number=header.round,
         )
         if self.request.is_eager:
-            waiting = self._waiting(claim, beginning, self.plan.rule.timeout, is_in_flight)
+            waiting = self._waiting(claim, beginning, in_seconds(self.plan.rule.timeout), is_in_flight)
         elif self.plan.rule.in_worker == "wait":
-            waiting = self._waiting(claim, beginning, self.plan.rule.timeout, _is_at_work)
+            waiting = self._waiting(claim, beginning, in_seconds(self.plan.rule.timeout), _is_at_work)
         else:
             waiting = self._waiting(claim, beginning, 0, _is_at_work)
         answer, asked_at = yield from waiting
@@ -237,7 +238,9 @@ class Execution:
 
     def _put_off(self, run: Run, attempt: int, delay_ms: int, expires: Any) -> None:  # noqa: ANN401  # Celery's signature
         """Keep the claim for the next attempt, or for this one again if it is requeued."""
-        wait_ms = waits_ms(self.plan.app, window_ms(self.plan.rule.queue_for, "queue_for"), expires, delay_ms)
+        wait_ms = waits_ms(
+            self.plan.app, milliseconds_or_none(self.plan.rule.queue_for, "queue_for"), expires, delay_ms
+        )
         with suppress(SegmentedError):  # the next attempt takes over from this one, or the claim expires
             run.put_off(attempt, wait_ms=wait_ms, delay_ms=delay_ms)
 

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 from celery.result import EagerResult
 from celery.utils import uuid
 
+from segmented.clock import in_seconds
 from segmented.dedup.celery.message import OnceHeader, due_in_ms, waits_ms
 from segmented.dedup.celery.rule import REPLACING
 from segmented.dedup.plans import is_in_flight
-from segmented.dedup.terms import window_ms
 from segmented.errors import InFlight, OtherPayload, SegmentedError, StoreUnavailable
+from segmented.locks.durations import milliseconds_or_none
 from segmented.models.dedup import KeyClaimed, KeyHeld, OutcomeKept, PayloadDiffers
 from segmented.once_keys import once_keys
 from segmented.plans import run_sync
@@ -84,14 +85,14 @@ class Publication:
         if rule.on_publish != "wait":
             return self.plan.store.execute(operation)
         channel = once_keys(operation.record.namespace, operation.record.key).freed
-        waiting = wait_for(operation, channel=channel, timeout=rule.timeout, is_busy=is_in_flight)
+        waiting = wait_for(operation, channel=channel, timeout=in_seconds(rule.timeout), is_busy=is_in_flight)
         answer, _ = run_sync(waiting, self.plan.store)
         return answer or self.plan.store.execute(operation)
 
     def _claiming(self, message: str) -> ClaimKey:
         rule, terms = self.plan.rule, self.plan.terms
         delay_ms = rule.delay_ms if rule.on_publish == "debounce" else self._delay_ms()
-        queue_ms = window_ms(rule.queue_for, "queue_for")
+        queue_ms = milliseconds_or_none(rule.queue_for, "queue_for")
         return ClaimKey(
             self.plan.record(self.identity.key),
             message,
@@ -101,7 +102,7 @@ class Publication:
             terms.remember_ms,
             delay_ms=delay_ms,
             delay_max_ms=rule.delay_max_ms,
-            resend_ms=window_ms(rule.resend_after, "resend_after"),
+            resend_ms=milliseconds_or_none(rule.resend_after, "resend_after"),
             is_blocked_by_run=rule.point_terms.is_blocked_by_run and rule.on_publish != "keep_last",
             replaces=rule.on_publish in REPLACING,
         )

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Final, Literal
 from celery import Task
 
 from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, OutcomeForm
-from segmented.dedup.terms import DAY, DEFAULT_LEASE, RunTerms, window_ms
+from segmented.dedup.terms import DAY, DEFAULT_TTL, RunTerms
 from segmented.errors import InvalidInput
-from segmented.locks.durations import milliseconds
+from segmented.locks.durations import milliseconds, milliseconds_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from segmented.clock import Duration
     from segmented.models.dedup import RunOn, SeatEnd
 
 DEFAULT_REMEMBER: Final = 2 * 3600.0
@@ -73,28 +74,28 @@ class OnceRule:
     """What else must be equal in a repeat, or OtherPayload is raised: True for all arguments, False for nothing, or an
     expression or callable as for `key`. None: all arguments, unless a repeat runs on its own by the policy or by
     `while_executing`."""
-    keep: float | None = None
+    keep: Duration | None = None
     """Seconds for which repeats get a result after the task has ended. None: 0, or a day with `exactly_once`. The
     record keeps the result for `remember` in any case, for copies of its message."""
-    keep_failures: float = 0.0
+    keep_failures: Duration = 0.0
     """Seconds for which repeats get a failure; 0: the next message published runs."""
-    window: float | None = None
+    window: Duration | None = None
     """Seconds for which the key is taken with `until_expired`."""
-    lease: float = DEFAULT_LEASE
+    ttl: Duration = DEFAULT_TTL
     """Seconds for which a dead worker keeps its run; a live worker renews it."""
-    queue_for: float = DAY
+    queue_for: Duration = DAY
     """Seconds for which the key is kept for a message that has not begun, beyond its countdown."""
-    resend_after: float = DEFAULT_RESEND
+    resend_after: Duration = DEFAULT_RESEND
     """A message that has been queued for this many seconds may be lost: it is published again, under its own id, when a
     repeat is published. 0: never."""
-    remember: float = DEFAULT_REMEMBER
+    remember: Duration = DEFAULT_REMEMBER
     """Seconds for which a copy of a message is recognised. More than the broker's visibility timeout."""
-    delay: float | None = None
+    delay: Duration | None = None
     """With `debounce`: seconds without a repeat. With `reschedule`: seconds by which a repeat is delayed (None: 1
     s)."""
-    delay_max: float | None = None
+    delay_max: Duration | None = None
     """With `debounce`: maximum seconds from the first publication."""
-    timeout: float = DEFAULT_TIMEOUT
+    timeout: Duration = DEFAULT_TIMEOUT
     """With `wait`: for how long. Then a publisher gets InFlight, and a worker puts the message off."""
     size_max: int = DEFAULT_SIZE_MAX
     """Bytes of a result that is kept; a larger one is not, and repeats get its handle alone."""
@@ -113,9 +114,9 @@ class OnceRule:
         if conflict:
             raise InvalidInput(conflict)
         _ = self.terms(""), self.delay_ms, self.delay_max_ms, OutcomeForm(size_max=self.size_max)
-        window_ms(self.queue_for, "queue_for")
-        window_ms(self.resend_after, "resend_after")
-        window_ms(self.timeout, "timeout")
+        milliseconds_or_none(self.queue_for, "queue_for")
+        milliseconds_or_none(self.resend_after, "resend_after")
+        milliseconds_or_none(self.timeout, "timeout")
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Refuse a task whose base class would not read the rule. Called when Celery makes the task's class."""
@@ -188,11 +189,14 @@ class OnceRule:
     def terms(self, task: str) -> RunTerms:
         """Return the terms of runs of a task."""
         kept = self.keep if self.keep is not None else DAY if self.point == "exactly_once" else 0.0
-        keep_ms, failures_ms = window_ms(kept, "keep"), window_ms(self.keep_failures, "keep_failures")
+        keep_ms, failures_ms = (
+            milliseconds_or_none(kept, "keep"),
+            milliseconds_or_none(self.keep_failures, "keep_failures"),
+        )
         point = self.point_terms
         return RunTerms(
             task,
-            milliseconds(self.lease, "lease"),
+            milliseconds(self.ttl, "ttl"),
             max(milliseconds(self.remember, "remember"), keep_ms, failures_ms),
             keep_ms,
             failures_ms,

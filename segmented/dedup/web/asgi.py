@@ -87,7 +87,7 @@ class IdempotencyMiddleware:
 
     async def _begun(self, key: str, payload: object) -> AsyncRun | Answer | None:
         try:
-            begun = await self._dedup.begin(key, payload=payload, wait=self._guard.options.wait)
+            begun = await self._dedup.begin(key, payload=payload, timeout=self._guard.options.timeout)
         except (DedupError, StoreError) as error:
             return self._guard.refused(key, error)
         return self._guard.repeated(begun) if isinstance(begun, Replay) else begun

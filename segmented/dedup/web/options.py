@@ -11,6 +11,7 @@ from segmented.errors import InvalidInput
 from segmented.locks.durations import checked_timeout, is_whole
 
 if TYPE_CHECKING:
+    from segmented.clock import Duration
     from segmented.dedup.web.messages import WebRequest
 
 TRY_AGAIN: Final = frozenset({401, 407, 408, 425, 429})
@@ -77,7 +78,7 @@ class WebOptions:
     """Maximum bytes of a request's body to read ahead for the comparison."""
     large_requests: LargeRequest = "refuse"
     """The treatment of a request with a key and a larger body: 413, or it runs unprotected."""
-    wait: float = 0.0
+    timeout: Duration = 0.0
     """Seconds that a repeat waits for the request in flight before it gets 409."""
     retry_after: int = 1
     """Seconds after which a client should try again, sent with 409 and 503."""
@@ -107,7 +108,7 @@ class WebOptions:
         if never := sorted({name.lower() for name in self.headers} & NEVER_KEPT):
             message = f"the header {never[0]!r} belongs to one transmission, and cannot be kept"
             raise InvalidInput(message)
-        checked_timeout(self.wait)
+        checked_timeout(self.timeout)
         object.__setattr__(self, "methods", frozenset(method.upper() for method in self.methods))
         object.__setattr__(self, "headers", frozenset(name.lower() for name in self.headers))
 

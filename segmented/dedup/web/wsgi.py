@@ -74,7 +74,7 @@ class WsgiIdempotencyMiddleware:
 
     def _run(self, key: str, payload: object) -> Run | Answer | None:
         try:
-            begun = self._dedup.begin(key, payload=payload, wait=self._guard.options.wait)
+            begun = self._dedup.begin(key, payload=payload, timeout=self._guard.options.timeout)
         except (DedupError, StoreError) as error:
             return self._guard.refused(key, error)
         return self._guard.repeated(begun) if isinstance(begun, Replay) else begun

@@ -214,7 +214,7 @@ def _meta(pool: ModelPool) -> list[tuple[str, str]]:
         "gated": int(pool.gated),
         **{name: getattr(pool, name) for name in ("sequence", "fence", "opened", "available", "reserved", "confirmed")},
         **{name: getattr(pool, name) for name in ("restocked", "withdrawn", "sent", "received", "cursor", "chain")},
-        "customer_limit": pool.customer_limit or 0,
+        "customer_limit": pool.limit_per_customer or 0,
         "closed": int(pool.is_closed),
         "ledger_start": pool.ledger_start,
         "lost": pool.lost,

@@ -34,7 +34,7 @@ class ForgettingModel:
         pool, now_ms = self._pool(operation.sku), int(self._clock.now() * 1_000)
         if not pool.gated:
             raise cannot_forget(pool.sku, "not_gated")
-        if pool.customer_limit is not None:
+        if pool.limit_per_customer is not None:
             raise cannot_forget(pool.sku, "limited")
         relayed = pool.relayed or (0, 0)
         if relayed[0] != pool.epoch or operation.up_to > relayed[1] or operation.up_to >= pool.ledger_start:

@@ -101,7 +101,7 @@ class OutboxModel(OutboxUpkeep):
             return Queued(order.order_id, replay=True)
         if pool.is_closed:
             return Closed(order.order_id)
-        if pool.customer_limit is not None and order.customer_id is None:
+        if pool.limit_per_customer is not None and order.customer_id is None:
             return customer_missing(pool.sku, order)
         entry = pool.entries.setdefault(order.order_id, Entry())
         entry.order = order

@@ -85,7 +85,7 @@ def pool_state(sku: str, reply: Reply) -> PoolState:
         withdrawn=number["withdrawn"],
         sent=number["sent"],
         received=number["received"],
-        customer_limit=number["customer_limit"] or None,
+        limit_per_customer=number["customer_limit"] or None,
         is_closed=bool(number["closed"]),
         profile=profile,
         sale_id=sale_id,

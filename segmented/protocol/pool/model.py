@@ -150,7 +150,7 @@ class PoolModel(PoolDeciding):
     @staticmethod
     def _fits(pool: ModelPool, order: Order, segment: int, room: Room) -> bool:
         """Return whether an order needs no check but that of one segment's units."""
-        is_open = pool.customer_limit is None and not pool.is_closed and not room.is_stuck
+        is_open = pool.limit_per_customer is None and not pool.is_closed and not room.is_stuck
         return is_open and pool.stock[segment] >= order.quantity
 
     def enter_outbox(self, pool: ModelPool, order_ids: Iterable[str], after_ms: int) -> None:
@@ -220,7 +220,7 @@ class PoolModel(PoolDeciding):
         if pool.is_closed:
             return Closed(order.order_id)
         wanted = order.quantity
-        if pool.customer_limit is not None:
+        if pool.limit_per_customer is not None:
             if order.customer_id is None:
                 return customer_missing(pool.sku, order)
             limited = self._limited(pool, order, order.customer_id, room, partial=partial)
@@ -238,7 +238,7 @@ class PoolModel(PoolDeciding):
         self, pool: ModelPool, order: Order, customer_id: str, room: Room, *, partial: bool
     ) -> int | Busy | LimitReached:
         """Return how many units the customer may have; expired orders do not count."""
-        limit, wanted = pool.customer_limit or 0, order.quantity
+        limit, wanted = pool.limit_per_customer or 0, order.quantity
         left = limit - pool.bought.get(customer_id, 0)
         if left >= wanted:
             return wanted

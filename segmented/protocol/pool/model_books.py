@@ -96,7 +96,7 @@ class PoolBooks:
         if operation.profile is not None and operation.profile.waits:
             self.check_profile(op.CheckProfile(operation.sku, operation.profile))
         self.archived.pop(operation.sku, None)
-        sku, count, limit = operation.sku, operation.segment_count, operation.customer_limit
+        sku, count, limit = operation.sku, operation.segment_count, operation.limit_per_customer
         parts = even_parts(operation.stock, count)
         stock = [dict(parts).get(segment, 0) for segment in range(count)]
         sale_id = operation.sale_id if operation.gated else ""

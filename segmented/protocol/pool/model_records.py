@@ -75,7 +75,7 @@ class ModelPool:
     gated: bool
     opened: int
     stock: list[int]
-    customer_limit: int | None = None
+    limit_per_customer: int | None = None
     sale_id: str = ""
     """Identity of the sale in its order database."""
     is_closed: bool = False
@@ -212,7 +212,7 @@ class ModelPool:
 
     def add_bought(self, customer_id: str | None, units: int) -> None:
         """Count a customer's units, if the pool limits them."""
-        if self.customer_limit is None or customer_id is None:
+        if self.limit_per_customer is None or customer_id is None:
             return
         self.bought[customer_id] = self.bought.get(customer_id, 0) + units
         if self.bought[customer_id] <= 0:
@@ -265,7 +265,7 @@ class ModelPool:
             withdrawn=self.withdrawn,
             sent=self.sent,
             received=self.received,
-            customer_limit=self.customer_limit,
+            limit_per_customer=self.limit_per_customer,
             is_closed=self.is_closed,
             profile=str(pool_profile(self.sku, None, gated=self.gated)),
             sale_id=self.sale_id,

@@ -46,7 +46,7 @@ class OpenPool(Operation[Opened | AlreadyOpen]):
     segment_count: int
     gated: bool
     epoch: int = 1
-    customer_limit: int | None = None
+    limit_per_customer: int | None = None
     """Maximum units of one customer, over all orders; None for no limit."""
     profile: Profile | None = None
     """None for the default: `database` if the pool is gated, otherwise `memory`."""

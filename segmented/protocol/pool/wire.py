@@ -105,7 +105,7 @@ def _sight_of_change(reply: Reply, answer: Restocked | Closed | TooFew) -> Sight
 
 def _encode_open(operation: op.OpenPool) -> Call:
     gated = "1" if operation.gated else "0"
-    numbers = (operation.stock, operation.segment_count, gated, operation.epoch, operation.customer_limit or 0)
+    numbers = (operation.stock, operation.segment_count, gated, operation.epoch, operation.limit_per_customer or 0)
     profile = operation.profile or pool_profile(operation.sku, None, gated=operation.gated)
     kept = cart_keys(operation.sku)
     place = shard_keys(operation.sku)

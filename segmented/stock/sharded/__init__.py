@@ -9,7 +9,7 @@ from segmented.imports import from_modules, late
 if TYPE_CHECKING:
     from segmented.stock.sharded.async_pool import AsyncShardedPool
     from segmented.stock.sharded.audit import ShardedAuditReport, ShardedRepairReport
-    from segmented.stock.sharded.finding import find_async_pool, find_pool, pool_of
+    from segmented.stock.sharded.finding import async_find_pool, find_pool, pool_of
     from segmented.stock.sharded.pool import ShardedPool
 
 __all__ = [
@@ -17,7 +17,7 @@ __all__ = [
     "ShardedAuditReport",
     "ShardedPool",
     "ShardedRepairReport",
-    "find_async_pool",
+    "async_find_pool",
     "find_pool",
     "pool_of",
 ]
@@ -26,7 +26,7 @@ LATE: Final = from_modules(
     {
         "segmented.stock.sharded.async_pool": "AsyncShardedPool",
         "segmented.stock.sharded.audit": "ShardedAuditReport ShardedRepairReport",
-        "segmented.stock.sharded.finding": "find_async_pool find_pool pool_of",
+        "segmented.stock.sharded.finding": "async_find_pool find_pool pool_of",
         "segmented.stock.sharded.pool": "ShardedPool",
     }
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from segmented.errors import SegmentedError
-from segmented.locks.durations import checked_timeout
+from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.models import Granted, check_id
 from segmented.plans import run_async
 from segmented.plans.store_kinds import checked_async
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from segmented import protocol as op
+    from segmented.clock import Duration
     from segmented.models import (
         AlreadyOpen,
         Closed,
@@ -56,9 +57,9 @@ class AsyncShardedPool:
         store: AsyncStore,
         sku: str,
         *,
-        ttl: float = DEFAULT_TTL,
-        hold: float = DEFAULT_HOLD,
-        sold_out_mark: float = 0.0,
+        ttl: Duration = DEFAULT_TTL,
+        hold: Duration = DEFAULT_HOLD,
+        sold_out_mark: Duration = 0.0,
         outbox: Outbox | None = None,
     ) -> None:
         """Sell `sku` from `store`; the parameters are those of `AsyncPool`.
@@ -81,7 +82,7 @@ class AsyncShardedPool:
         segments: int,
         shards: int,
         epoch: int = 1,
-        customer_limit: int | None = None,
+        limit_per_customer: int | None = None,
         profile: str | None = None,
     ) -> Opened | AlreadyOpen:
         """Open the pool, with stock and segments split evenly over `shards`, which are assigned to the masters in turn.
@@ -92,7 +93,7 @@ class AsyncShardedPool:
         lost. `profile` is as for `Pool`; each shard keeps to it on its own master.
         """
         operation = self._settings.open(
-            stock, segments, gated=False, epoch=epoch, customer_limit=customer_limit, profile=profile
+            stock, segments, gated=False, epoch=epoch, limit_per_customer=limit_per_customer, profile=profile
         )
         return await run_async(self._plans.open(operation, shards), self.store)
 
@@ -133,7 +134,7 @@ class AsyncShardedPool:
         *,
         quantity: int = 1,
         customer_id: str | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = DEFAULT_TIMEOUT,
         holder_id: str | None = None,
         keep_refusal: bool = False,
         partial: bool = False,

@@ -14,12 +14,13 @@ from segmented.stock.sharded.opening import first_copy_plan
 from segmented.stock.sharded.pool import ShardedPool
 
 if TYPE_CHECKING:
+    from segmented.clock import Duration
     from segmented.plans import Plan
     from segmented.plans.drivers import AsyncStore, Store
 
 
 def find_pool(
-    store: Store, sku: str, *, ttl: float = DEFAULT_TTL, hold: float = DEFAULT_HOLD, sold_out_mark: float = 0.0
+    store: Store, sku: str, *, ttl: Duration = DEFAULT_TTL, hold: Duration = DEFAULT_HOLD, sold_out_mark: Duration = 0.0
 ) -> Pool | ShardedPool:
     """Return the pool of a sku in the form in which it was opened, for one command; a `Pool` if none was opened.
 
@@ -31,8 +32,13 @@ def find_pool(
     return pool
 
 
-async def find_async_pool(
-    store: AsyncStore, sku: str, *, ttl: float = DEFAULT_TTL, hold: float = DEFAULT_HOLD, sold_out_mark: float = 0.0
+async def async_find_pool(
+    store: AsyncStore,
+    sku: str,
+    *,
+    ttl: Duration = DEFAULT_TTL,
+    hold: Duration = DEFAULT_HOLD,
+    sold_out_mark: Duration = 0.0,
 ) -> AsyncPool | AsyncShardedPool:
     """Return the pool of a sku in the form in which it was opened; the asyncio twin of `find_pool`."""
     pool = AsyncPool(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
@@ -41,13 +47,13 @@ async def find_async_pool(
     return pool
 
 
-def pool_of(store: Store, name: str, *, ttl: float = DEFAULT_TTL, hold: float = DEFAULT_HOLD) -> Pool:
-    """Return the pool named in a worker's message or in the list of outboxes: that of a sku, or one shard.
+def pool_of(store: Store, sku: str, *, ttl: Duration = DEFAULT_TTL, hold: Duration = DEFAULT_HOLD) -> Pool:
+    """Return the pool of a worker's message or of the list of outboxes: that of a sku, or one shard.
 
     Sends no command and opens nothing: later calls raise PoolMissing, or ShardVanished for a shard, if it does not
     exist. Raises InvalidInput for a text that is neither a sku nor a shard's name.
     """
-    return Pool(store, checked_pool_name(name), ttl=ttl, hold=hold)
+    return Pool(store, checked_pool_name(sku), ttl=ttl, hold=hold)
 
 
 def is_in_shards_plan(sku: str) -> Plan[bool]:

@@ -103,7 +103,15 @@ def open_plan(wanted: op.OpenPool, shard_count: int) -> Plan[Opened | AlreadyOpe
     if is_new:
         shares = zip(found.shards, found.shares(found.stock), found.shares(found.segment_count), strict=True)
         opened = yield from all_plan(
-            op.OpenPool(shard, stock, segments, False, found.epoch, found.customer_limit, parse_profile(found.profile))  # noqa: FBT003  # not gated
+            op.OpenPool(
+                shard,
+                stock,
+                segments,
+                gated=False,
+                epoch=found.epoch,
+                limit_per_customer=found.limit_per_customer,
+                profile=parse_profile(found.profile),
+            )
             for shard, stock, segments in shares
         )
         if sum(answer.state.opened for answer in opened) != found.stock:  # of another directory, which is gone
@@ -122,7 +130,7 @@ def _written_plan(wanted: op.OpenPool, shard_count: int) -> Plan[ShardDirectory]
         wanted.stock,
         wanted.segment_count,
         wanted.epoch,
-        wanted.customer_limit,
+        wanted.limit_per_customer,
         is_open=False,
         profile=str(wanted.profile or MEMORY),
     )
@@ -157,7 +165,7 @@ def summed(directory: ShardDirectory, states: list[PoolState]) -> ShardedState:
         stock=tuple(units for state in states for units in state.stock),
         restocked=sum(state.restocked for state in states),
         withdrawn=sum(state.withdrawn for state in states),
-        customer_limit=first.customer_limit,
+        limit_per_customer=first.limit_per_customer,
         is_closed=all(state.is_closed for state in states),
         profile=directory.profile,
         unreadable=tuple(f"{state.sku!r}: {name}" for state in states for name in state.unreadable),

@@ -29,7 +29,7 @@ from segmented.stock.sold_out_mark import SoldOutMark, marked, reserve_many_mark
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from segmented.clock import Clock
+    from segmented.clock import Clock, Duration
     from segmented.models import (
         AlreadyOpen,
         Closed,
@@ -62,7 +62,7 @@ CUSTOMER_WANTED: Final = "limits its customers, so an order's shard is that of i
 class ShardedPlans:
     """Routes a pool's operations to its shards. The directory is read once, and never changes."""
 
-    def __init__(self, settings: PoolSettings, sold_out_mark: float, clock: Clock) -> None:
+    def __init__(self, settings: PoolSettings, sold_out_mark: Duration, clock: Clock) -> None:
         """Create the plans for the pool of `settings`."""
         check_id(settings.sku, "sku", bytes_max=SKU_BYTES_MAX)  # a shard cannot be split again
         self.settings = settings
@@ -94,7 +94,7 @@ class ShardedPlans:
     def _home(self, gathering: Gathering, order_id: str, customer_id: str | None) -> Shard:
         """Return the home shard of an order with checked ids."""
         directory = gathering.directory
-        if directory.customer_limit is None:
+        if directory.limit_per_customer is None:
             name = order_id
         elif customer_id is None:
             message = f"pool {directory.sku!r} {CUSTOMER_WANTED} order {order_id!r}"

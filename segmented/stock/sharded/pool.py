@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from segmented.errors import SegmentedError
-from segmented.locks.durations import checked_timeout
+from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.models import Granted, check_id
 from segmented.plans import run_sync
 from segmented.plans.store_kinds import checked_sync
@@ -24,6 +24,7 @@ from segmented.stock.sharded.serving import publish, sharded_outbox
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from segmented.clock import Duration
     from segmented.models import (
         AlreadyOpen,
         Closed,
@@ -60,9 +61,9 @@ class ShardedPool:
         store: Store,
         sku: str,
         *,
-        ttl: float = DEFAULT_TTL,
-        hold: float = DEFAULT_HOLD,
-        sold_out_mark: float = 0.0,
+        ttl: Duration = DEFAULT_TTL,
+        hold: Duration = DEFAULT_HOLD,
+        sold_out_mark: Duration = 0.0,
         outbox: Outbox | None = None,
     ) -> None:
         """Sell `sku` from `store`; the parameters are those of `Pool`.
@@ -85,7 +86,7 @@ class ShardedPool:
         segments: int,
         shards: int,
         epoch: int = 1,
-        customer_limit: int | None = None,
+        limit_per_customer: int | None = None,
         profile: str | None = None,
     ) -> Opened | AlreadyOpen:
         """Open the pool, with stock and segments split evenly over `shards`, which are assigned to the masters in turn.
@@ -96,7 +97,7 @@ class ShardedPool:
         lost. `profile` is as for `Pool`; each shard keeps to it on its own master.
         """
         operation = self._settings.open(
-            stock, segments, gated=False, epoch=epoch, customer_limit=customer_limit, profile=profile
+            stock, segments, gated=False, epoch=epoch, limit_per_customer=limit_per_customer, profile=profile
         )
         return run_sync(self._plans.open(operation, shards), self.store)
 
@@ -136,7 +137,7 @@ class ShardedPool:
         *,
         quantity: int = 1,
         customer_id: str | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = DEFAULT_TIMEOUT,
         holder_id: str | None = None,
         keep_refusal: bool = False,
         partial: bool = False,

@@ -19,8 +19,8 @@ from segmented.stores.quorum.lane import PATIENCE, unexpected
 from segmented.stores.quorum.request_queue import Errand, RequestQueue
 from segmented.stores.quorum.store import (
     CLOSE_SECONDS,
-    DEFAULT_ANSWER_WITHIN,
-    checked_answer_within,
+    DEFAULT_ANSWER_TIMEOUT,
+    checked_answer_timeout,
     checked_stores,
     errands_of,
 )
@@ -31,6 +31,7 @@ from segmented.stores.quorum.wakeups import AsyncQuorumWakeups
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from segmented.clock import Duration
     from segmented.plans.drivers import AsyncStore
     from segmented.protocol import Operation
     from segmented.stores.quorum.lane import Tell
@@ -49,12 +50,12 @@ class AsyncQuorumStore:
         self,
         stores: Sequence[AsyncStore],
         *,
-        answer_within: float = DEFAULT_ANSWER_WITHIN,
+        answer_timeout: Duration = DEFAULT_ANSWER_TIMEOUT,
         clock: Clock | None = None,
     ) -> None:
         """Use `stores`; the caller closes them. Raises InvalidInput if there are too few."""
         self._stores: list[AsyncStore] = checked_stores(stores)
-        within = checked_answer_within(answer_within)
+        within = checked_answer_timeout(answer_timeout)
         self.clock: Clock = clock or SystemClock()
         self._rules = Rules(len(self._stores), within, SystemRandom().uniform)
         self._membership = Membership([repr(store) for store in self._stores])

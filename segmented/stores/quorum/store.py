@@ -8,7 +8,7 @@ from math import inf
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from segmented.clock import Clock, SystemClock
+from segmented.clock import Clock, SystemClock, in_seconds
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.protocol import ReleaseVote
 from segmented.stores.quorum.lane import ThreadLane
@@ -19,6 +19,7 @@ from segmented.stores.quorum.wakeups import ThreadQuorumWakeups
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from segmented.clock import Duration
     from segmented.plans.drivers import Store
     from segmented.protocol import Operation
     from segmented.stores.quorum.voting import Step
@@ -27,8 +28,8 @@ AnswerT = TypeVar("AnswerT")
 
 SERVERS_MIN: Final = 3
 SERVERS_MAX: Final = 15
-DEFAULT_ANSWER_WITHIN: Final = 0.1
-ANSWER_WITHIN_MAX: Final = 60.0
+DEFAULT_ANSWER_TIMEOUT: Final = 0.1
+ANSWER_TIMEOUT_MAX: Final = 60.0
 CLOSE_SECONDS: Final = 1.0
 
 
@@ -36,7 +37,7 @@ class QuorumStore:
     """Three or more independent servers that are asked in parallel and answer by majority. May be shared by threads.
 
     It is for `QuorumLock` only: it has no fencing tokens and no pools. It does not wait for a server that does not
-    answer within `answer_within` seconds. While it is in use, it has one thread per server.
+    answer within `answer_timeout` seconds. While it is in use, it has one thread per server.
 
     Use an odd number of servers. An even number is allowed, but tolerates no more failures than one server less.
     """
@@ -45,7 +46,7 @@ class QuorumStore:
         self,
         stores: Sequence[Store],
         *,
-        answer_within: float = DEFAULT_ANSWER_WITHIN,
+        answer_timeout: Duration = DEFAULT_ANSWER_TIMEOUT,
         clock: Clock | None = None,
     ) -> None:
         """Use `stores`; the caller closes them. Raises InvalidInput if there are too few.
@@ -53,20 +54,20 @@ class QuorumStore:
         The first acquire raises an error if the servers are not independent of each other.
         """
         self._stores = checked_stores(stores)
-        self._answer_within = checked_answer_within(answer_within)
+        self._answer_timeout = checked_answer_timeout(answer_timeout)
         self.clock: Clock = clock or SystemClock()
         self._begin()
 
     def _begin(self) -> None:
         self._process_id = os.getpid()
         self._guard = threading.Lock()
-        self._rules = Rules(len(self._stores), self._answer_within, SystemRandom().uniform)
+        self._rules = Rules(len(self._stores), self._answer_timeout, SystemRandom().uniform)
         self._membership = Membership([repr(store) for store in self._stores])
         self._lanes = [
-            ThreadLane(server, store, self.clock, pause=self._answer_within, tell=self._told)
+            ThreadLane(server, store, self.clock, pause=self._answer_timeout, tell=self._told)
             for server, store in enumerate(self._stores)
         ]
-        self._wakeups = ThreadQuorumWakeups(self.clock, self._lanes, grace=self._answer_within)
+        self._wakeups = ThreadQuorumWakeups(self.clock, self._lanes, grace=self._answer_timeout)
 
     def _follow_fork(self) -> None:
         # The parent's threads do not exist here, and cleaning up after them is the parent's task.
@@ -161,10 +162,11 @@ def checked_stores(stores: Sequence[Any]) -> list[Any]:
     return found
 
 
-def checked_answer_within(seconds: object) -> float:
+def checked_answer_timeout(given: object) -> float:
     """Refuse a time that is not a usable limit for an answer."""
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds <= ANSWER_WITHIN_MAX:
-        message = f"answer_within is a number of seconds above 0 and up to {ANSWER_WITHIN_MAX:g}, not {seconds!r}"
+    seconds = in_seconds(given)
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds <= ANSWER_TIMEOUT_MAX:
+        message = f"answer_timeout is a number of seconds above 0 and up to {ANSWER_TIMEOUT_MAX:g}, not {seconds!r}"
         raise InvalidInput(message)
     return float(seconds)
 

@@ -86,7 +86,7 @@ class Rules:
     """The settings that are the same for all votes."""
 
     servers: int
-    answer_within: float
+    answer_timeout: float
     """Seconds within which a server must answer."""
     chance: Callable[[float, float], float]
     """Returns a random number between its two arguments."""
@@ -135,7 +135,7 @@ def _voted(
     if attempts:
         yield from _introduced(rules, membership)
     began = yield Now()
-    within = min([rules.answer_within, *(one.operation.ttl_ms / 1000 / TTL_PER_ANSWER for one in attempts)])
+    within = min([rules.answer_timeout, *(one.operation.ttl_ms / 1000 / TTL_PER_ANSWER for one in attempts)])
     until = min(began + within, deadline)
     poll = Poll(tallies)
     yield Ask(poll, until)
@@ -149,7 +149,7 @@ def _voted(
         yield Ask(poll, inf)
     if backs or any(isinstance(tally.operation, ReleaseVote) for tally in tallies):
         # so that nothing stays behind on a server that answers, and the holders of the other votes are known
-        linger = min(max(LINGER_TIMES * (now - began), LINGER_MIN), LINGER_PART * rules.answer_within)
+        linger = min(max(LINGER_TIMES * (now - began), LINGER_MIN), LINGER_PART * rules.answer_timeout)
         now = yield Await(poll, now + linger, for_all=True)
     if conflict is not None:
         return [conflict] * len(tallies)
@@ -177,7 +177,7 @@ def _introduced(rules: Rules, membership: Membership) -> Steps[None]:
     if not membership.unknown:
         return
     poll = Poll([IdentityTally(membership.unknown, membership.admit)])
-    until = (yield Now()) + rules.answer_within
+    until = (yield Now()) + rules.answer_timeout
     yield Ask(poll, until)
     if not rules.has_met:
         rules.has_met = True

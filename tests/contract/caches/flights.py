@@ -23,7 +23,7 @@ class Flight:
 
     def __init__(self, side: Side, **options: Any) -> None:  # noqa: ANN401  # those of single_flight
         self._side = side
-        self.target: Any = single_flight(side.store, **{"ttl": 60.0, "wait": SOON, **options})
+        self.target: Any = single_flight(side.store, **{"keep": 60.0, "timeout": SOON, **options})
 
     def get(self, key: str, loader: Callable[[], object]) -> Any:  # noqa: ANN401  # whatever was loaded
         if not isinstance(self._side, AsyncSide):

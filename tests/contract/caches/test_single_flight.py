@@ -37,7 +37,7 @@ def test_keys_do_not_meet(side: Side) -> None:
 
 
 def test_a_value_is_loaded_again_after_its_time_to_live(side: Side) -> None:
-    flight, key, loader = Flight(side, ttl=0.1), side.name(), Loader(1, 2)
+    flight, key, loader = Flight(side, keep=0.1), side.name(), Loader(1, 2)
     assert flight.get(key, loader) == 1
     side.pass_time(0.15)
     assert flight.get(key, loader) == 2
@@ -51,17 +51,17 @@ def test_none_is_a_result_and_is_kept_as_long_as_a_value(side: Side) -> None:
 
 def test_none_may_be_kept_for_a_shorter_time_or_not_at_all(side: Side) -> None:
     key, loader = side.name(), Loader(None, "here")
-    flight = Flight(side, negative_ttl=0.5)
+    flight = Flight(side, keep_none=0.5)
     assert (flight.get(key, loader), flight.get(key, loader)) == (None, None)
     side.pass_time(0.6)
     assert flight.get(key, loader) == "here"
     other, loader = side.name(), Loader(None)
-    flight = Flight(side, negative_ttl=0)
+    flight = Flight(side, keep_none=0)
     assert (flight.get(other, loader), flight.get(other, loader), loader.calls) == (None, None, 2)
 
 
 def test_the_first_caller_gets_its_own_error_and_the_next_are_told_of_it_for_a_while(side: Side) -> None:
-    flight, key, error = Flight(side, error_ttl=0.5), side.name(), KeyError("no such sku")
+    flight, key, error = Flight(side, keep_failures=0.5), side.name(), KeyError("no such sku")
     loader = Loader(error, "here")
     with pytest.raises(KeyError) as caught:
         flight.get(key, loader)
@@ -77,7 +77,11 @@ def test_the_first_caller_gets_its_own_error_and_the_next_are_told_of_it_for_a_w
 
 
 def test_a_failure_need_not_be_kept(side: Side) -> None:
-    flight, key, loader = Flight(side, error_ttl=0), side.name(), Loader(ValueError("one"), ValueError("two"), "here")
+    flight, key, loader = (
+        Flight(side, keep_failures=0),
+        side.name(),
+        Loader(ValueError("one"), ValueError("two"), "here"),
+    )
     for message in ("one", "two"):
         with pytest.raises(ValueError, match=message):
             flight.get(key, loader)
@@ -126,7 +130,7 @@ def test_a_loaders_error_whose_text_fails_stays_the_loaders_error(side: Side) ->
 
 
 def test_a_refresh_that_fails_with_such_an_error_leaves_the_old_value(side: Side) -> None:
-    flight, key = Flight(side, ttl=60, refresh_ahead=59.95), side.name()
+    flight, key = Flight(side, keep=60, refresh_ahead=59.95), side.name()
     assert flight.get(key, Loader("old")) == "old"
     side.pass_time(0.1)
     assert flight.get(key, Loader(Speechless())) == "old"
@@ -175,7 +179,7 @@ def test_only_the_value_that_was_read_is_dropped(side: Side) -> None:
 
 def test_a_kept_value_is_read_although_the_servers_memory_is_full(private_valkey: ValkeyServer) -> None:
     with RedisStore.from_url(private_valkey.url) as store:
-        flight = single_flight(store, ttl=60)
+        flight = single_flight(store, keep=60)
         assert flight.get("kept", lambda: "value") == "value"
         store.client.config_set("maxmemory", 1)
         assert flight.get("kept", lambda: "another") == "value"
@@ -233,7 +237,7 @@ def test_a_key_that_is_no_name_is_refused(side: Side, key: Any) -> None:  # noqa
 
 
 def test_a_loader_that_asks_for_its_own_key_is_told_so_in_time(side: Side) -> None:
-    flight, inner, key = Flight(side), Flight(side, wait=0), side.name()
+    flight, inner, key = Flight(side), Flight(side, timeout=0), side.name()
     with pytest.raises(AcquireTimeout):
         flight.get(key, lambda: inner.get(key, Loader()))
     with pytest.raises(LoaderFailed, match="AcquireTimeout"):
@@ -245,7 +249,7 @@ def test_a_loader_that_asks_for_its_own_key_is_told_so_in_time(side: Side) -> No
 
 def test_a_function_is_kept_by_the_key_of_its_arguments() -> None:
     calls: list[tuple[str, int]] = []
-    flight = single_flight(MemoryStore(), ttl=60)
+    flight = single_flight(MemoryStore(), keep=60)
 
     class Shop:
         @flight("price:{sku}:{size}")
@@ -265,7 +269,7 @@ def test_a_function_is_kept_by_the_key_of_its_arguments() -> None:
 def test_a_coroutine_function_is_kept_too() -> None:
     async def run() -> list[int]:
         calls: list[str] = []
-        flight = single_flight(AsyncMemoryStore(), ttl=60)
+        flight = single_flight(AsyncMemoryStore(), keep=60)
 
         @flight("price:{sku}")
         async def price(sku: str) -> int:
@@ -280,7 +284,7 @@ def test_a_coroutine_function_is_kept_too() -> None:
 
 
 def test_what_cannot_be_kept_is_refused_at_the_decoration() -> None:
-    flight, asynchronous = single_flight(MemoryStore(), ttl=60), single_flight(AsyncMemoryStore(), ttl=60)
+    flight, asynchronous = single_flight(MemoryStore(), keep=60), single_flight(AsyncMemoryStore(), keep=60)
 
     async def coroutine(sku: str) -> str:
         return sku
@@ -311,13 +315,13 @@ def test_a_callable_gives_the_store_when_a_call_needs_it() -> None:
         asked.append("store")
         return store
 
-    flight = SingleFlight(give, FlightOptions(ttl=60))
+    flight = SingleFlight(give, FlightOptions(keep=60))
     assert asked == []
     assert flight.get("shirt", lambda: 1) == 1
     with pytest.raises(InvalidInput, match="needs a store, and got <function"):
-        single_flight(give, ttl=60)  # type: ignore[call-overload]  # what is tested
+        single_flight(give, keep=60)  # type: ignore[call-overload]  # what is tested
     with pytest.raises(InvalidInput, match=r"needs a store for asyncio, such as AsyncRedisStore, and got MemoryStore$"):
-        AsyncSingleFlight(store, FlightOptions(ttl=60))  # type: ignore[arg-type]  # what is tested
+        AsyncSingleFlight(store, FlightOptions(keep=60))  # type: ignore[arg-type]  # what is tested
 
 
 # --- trouble ---
@@ -334,7 +338,7 @@ class SilentWriteStore(MemoryStore):
 
 
 def test_a_value_that_could_not_be_kept_is_given_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
-    flight = single_flight(SilentWriteStore(), ttl=60)
+    flight = single_flight(SilentWriteStore(), keep=60)
     with caplog.at_level(logging.WARNING, logger="segmented.locks"):
         assert [flight.get("shirt", Loader(1, 2)), flight.get("shirt", Loader(3))] == [1, 3]
     assert [record.message for record in caplog.records] == ["flight.not_kept"] * 2
@@ -343,7 +347,7 @@ def test_a_value_that_could_not_be_kept_is_given_all_the_same(caplog: pytest.Log
 def test_a_caller_that_is_cancelled_while_it_loads_lets_the_next_one_load() -> None:
     async def run() -> str:
         store, began = AsyncMemoryStore(), asyncio.Event()
-        flight = single_flight(store, ttl=60)
+        flight = single_flight(store, keep=60)
 
         async def sleep() -> str:
             began.set()
@@ -367,14 +371,14 @@ def test_a_caller_that_is_cancelled_while_it_loads_lets_the_next_one_load() -> N
 
 
 def test_an_interrupt_in_the_loader_goes_through_and_keeps_nothing() -> None:
-    flight, loader = single_flight(MemoryStore(), ttl=60), Loader(KeyboardInterrupt(), "here")
+    flight, loader = single_flight(MemoryStore(), keep=60), Loader(KeyboardInterrupt(), "here")
     with pytest.raises(KeyboardInterrupt):
         flight.get("shirt", loader)
     assert flight.get("shirt", loader) == "here"
 
 
 def test_a_loader_may_raise_even_what_ends_generators() -> None:
-    flight = single_flight(MemoryStore(), ttl=60)
+    flight = single_flight(MemoryStore(), keep=60)
     with pytest.raises(StopIteration):
         flight.get("shirt", lambda: next(iter(())))
     with pytest.raises(LoaderFailed, match="StopIteration"):

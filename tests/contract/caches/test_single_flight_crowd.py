@@ -87,7 +87,7 @@ def test_a_hit_is_one_script(plain_redis_side: Side) -> None:
 
 
 def test_a_loader_that_takes_longer_than_its_lease_keeps_its_turn(waiting_side: Side) -> None:
-    flight, key, gate = Flight(waiting_side, lease=0.2), waiting_side.name(), threading.Event()
+    flight, key, gate = Flight(waiting_side, ttl=0.2), waiting_side.name(), threading.Event()
     loader = Loader("loaded", gate=gate)
     first = waiting_side.start(lambda: flight.get(key, loader))
     assert loader.began.wait(SOON)
@@ -139,7 +139,7 @@ def lose_lock(side: Side, key: str) -> None:
 
 
 def test_who_waits_too_long_for_the_loading_of_others_is_told_so(waiting_side: Side) -> None:
-    flight, key, gate = Flight(waiting_side, wait=0.2), waiting_side.name(), threading.Event()
+    flight, key, gate = Flight(waiting_side, timeout=0.2), waiting_side.name(), threading.Event()
     loader = Loader("loaded", gate=gate)
     first = waiting_side.start(lambda: flight.get(key, loader))
     assert loader.began.wait(SOON)
@@ -168,7 +168,7 @@ def test_one_caller_makes_a_value_anew_early_and_the_others_get_the_old_one_mean
 def test_a_refresh_that_fails_leaves_the_old_value_and_is_held_off(
     side: Side, caplog: pytest.LogCaptureFixture
 ) -> None:
-    flight, key = Flight(side, refresh_ahead=59.9, error_ttl=60), side.name()
+    flight, key = Flight(side, refresh_ahead=59.9, keep_failures=60), side.name()
     flight.get(key, Loader("old"))
     side.pass_time(0.15)
     loader = Loader(ValueError("odd"))

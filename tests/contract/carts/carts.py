@@ -38,9 +38,9 @@ class CartPools:
         """Name a pool; the names sort as the letters do."""
         return f"{self._word}-{letter}"
 
-    def open(self, letter: str, stock: int, *, customer_limit: int | None = None, gated: bool = False) -> Shop:
+    def open(self, letter: str, stock: int, *, limit_per_customer: int | None = None, gated: bool = False) -> Shop:
         shop = Shop(self.side, self.sku(letter))
-        shop.open(stock, 3, gated=gated, customer_limit=customer_limit)
+        shop.open(stock, 3, gated=gated, limit_per_customer=limit_per_customer)
         self.shops[letter] = shop
         return shop
 

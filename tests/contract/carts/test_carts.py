@@ -131,7 +131,7 @@ def test_an_order_and_a_cart_of_another_home_under_the_same_id_are_not_taken_for
 
 
 def test_a_limit_a_closed_sale_and_a_missing_pool_refuse_the_whole_cart(pools: CartPools) -> None:
-    pools.open("d", 10, customer_limit=2)
+    pools.open("d", 10, limit_per_customer=2)
     limited = pools.cart("c1", ("a", 1), ("d", 3), customer_id="ann")
     reached = LimitReached(limited.order_id, 3, "ann", 2, 0)
     assert pools.reserve(limited) == CartRefused("c1", pools.sku("d"), reached, replay=False)
@@ -150,7 +150,7 @@ def test_a_limit_a_closed_sale_and_a_missing_pool_refuse_the_whole_cart(pools: C
 
 
 def test_buying_again_after_a_cancel_is_within_the_limit(pools: CartPools) -> None:
-    pools.open("d", 10, customer_limit=2)
+    pools.open("d", 10, limit_per_customer=2)
     first = pools.cart("c1", ("a", 1), ("d", 2), customer_id="ann")
     pools.reserved(first)
     second = pools.cart("c2", ("b", 1), ("d", 1), customer_id="ann")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import InFlight
+from segmented.errors import InFlight
 from tests.contract.dedup.dedup_calls import SOON, Calls, Refused, Work
 from tests.contract.parking import has_come_to_rest, wait_until
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def test_sixteen_calls_at_once_are_one_run_and_the_others_wait_for_its_answer(waiting_side: Side) -> None:
     gate = threading.Event()
     calls, work = Calls(waiting_side), Work(gate)
-    started = [waiting_side.start(lambda: calls.call("k", work, wait=SOON)) for _ in range(16)]
+    started = [waiting_side.start(lambda: calls.call("k", work, timeout=SOON)) for _ in range(16)]
     assert work.began.wait(SOON)
     gate.set()
     assert [one.result(SOON) for one in started] == [1] * 16
@@ -30,7 +30,7 @@ def test_a_call_that_has_come_to_rest_is_woken_by_the_end_of_the_run(waiting_sid
     calls, work = Calls(waiting_side), Work(gate)
     first = waiting_side.start(lambda: calls.call("k", work))
     assert work.began.wait(SOON)
-    second = waiting_side.start(lambda: calls.call("k", work, wait=4 * SOON))
+    second = waiting_side.start(lambda: calls.call("k", work, timeout=4 * SOON))
     wait_until(lambda: has_come_to_rest(waiting_side.store, 1))
     gate.set()
     assert [first.result(SOON), second.result(SOON)] == [1, 1]
@@ -61,7 +61,7 @@ def test_who_waits_for_a_call_that_fails_runs_itself(waiting_side: Side) -> None
     began = threading.Event()
     first = waiting_side.start(lambda: calls.call("k", fail))
     assert began.wait(SOON)
-    second = waiting_side.start(lambda: calls.call("k", work, wait=SOON))
+    second = waiting_side.start(lambda: calls.call("k", work, timeout=SOON))
     gate.set()
     with pytest.raises(Refused):
         first.result(SOON)
@@ -73,6 +73,6 @@ def test_a_wait_ends_at_its_deadline(waiting_side: Side) -> None:
     with calls.run("k"):
         before = clock.now()
         with pytest.raises(InFlight) as refused:
-            calls.begin("k", wait=0.3)
+            calls.begin("k", timeout=0.3)
         assert 0.3 <= clock.now() - before < 5
         assert refused.value.state == "running"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import AsyncDedup, Dedup, OtherPayload
+from segmented import AsyncDedup, Dedup
 from segmented.dedup import FailedBefore
-from segmented.errors import InvalidInput
+from segmented.errors import InvalidInput, OtherPayload
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from tests.contract.dedup.dedup_calls import Calls, Refused, Work
 

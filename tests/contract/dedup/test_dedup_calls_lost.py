@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import InFlight
 from segmented.dedup import RunLost, StoreEffect
-from segmented.errors import StoreRefused, StoreUnavailable
+from segmented.errors import InFlight, StoreRefused, StoreUnavailable
 from segmented.protocol.wire import load_script
 from tests.contract.dedup.dedup_calls import SOON, Calls, Work
 from tests.fixtures.stores import REDIS, AsyncSide, Side
@@ -45,7 +44,7 @@ def test_a_finish_whose_reply_was_lost_is_no_loss(far_side: Side, proxy: Proxy) 
 
 def test_a_finish_that_is_never_answered_raises_and_the_outcome_stands(far_side: Side, proxy: Proxy) -> None:
     """Nothing else may be said of the run then: neither that it failed, nor that it was abandoned."""
-    calls, work = Calls(far_side, keep_failures=60, lease=2), Work()
+    calls, work = Calls(far_side, keep_failures=60, ttl=2), Work()
     proxy.swallow_replies(100, to=FINISH)
     with pytest.raises(StoreUnavailable):
         calls.call("k", lambda: "first")
@@ -54,7 +53,7 @@ def test_a_finish_that_is_never_answered_raises_and_the_outcome_stands(far_side:
 
 
 def test_a_finish_may_be_tried_again_after_it_was_not_answered(far_side: Side, proxy: Proxy) -> None:
-    calls = Calls(far_side, lease=2)
+    calls = Calls(far_side, ttl=2)
     run = calls.run("k")
     proxy.swallow_replies(100, to=FINISH)
     with pytest.raises(StoreUnavailable):
@@ -65,13 +64,13 @@ def test_a_finish_may_be_tried_again_after_it_was_not_answered(far_side: Side, p
 
 
 def test_a_finish_that_never_arrives_leaves_the_key_to_its_lease(far_side: Side, proxy: Proxy) -> None:
-    calls, work = Calls(far_side, lease=0.5), Work()
+    calls, work = Calls(far_side, ttl=0.5), Work()
     run = calls.run("k")
     proxy.vanish()
     with pytest.raises(StoreUnavailable):
         run.finish(7)
     proxy.come_back()
-    assert calls.call("k", work, wait=SOON) == 1
+    assert calls.call("k", work, timeout=SOON) == 1
     with pytest.raises(RunLost):
         run.finish(7)
 
@@ -86,7 +85,7 @@ def test_an_effect_whose_reply_was_lost_is_done_once(far_side: Side, proxy: Prox
 
 
 def test_an_abandon_that_was_not_answered_is_not_followed_by_another_word(far_side: Side, proxy: Proxy) -> None:
-    calls = Calls(far_side, keep_failures=60, lease=2)
+    calls = Calls(far_side, keep_failures=60, ttl=2)
     proxy.swallow_replies(100, to=ABANDON)
     with pytest.raises(StoreUnavailable), calls.run("k") as run:
         run.abandon()
@@ -98,19 +97,19 @@ def test_an_abandon_that_was_not_answered_is_not_followed_by_another_word(far_si
 def test_an_end_that_never_arrived_is_not_followed_by_a_failure_that_would_be_kept(
     far_side: Side, proxy: Proxy, way: str
 ) -> None:
-    calls, work = Calls(far_side, keep_failures=60, lease=0.5), Work()
+    calls, work = Calls(far_side, keep_failures=60, ttl=0.5), Work()
     with pytest.raises(StoreUnavailable), calls.run("k") as run:  # noqa: PT012  # the body is what is tested
         proxy.vanish()
         try:
             getattr(run, way)()
         finally:
             proxy.come_back()
-    assert calls.call("k", work, wait=SOON) == 1
+    assert calls.call("k", work, timeout=SOON) == 1
 
 
 def test_a_run_whose_effect_was_refused_late_is_renewed_again(far_side: Side, proxy: Proxy) -> None:
     """The keeper has looked meanwhile, and found nothing to renew."""
-    calls = Calls(far_side, lease=1.5)
+    calls = Calls(far_side, ttl=1.5)
     with calls.run("k") as run:
         name = f"points:{run.hash_tag}"
         proxy.hold_next(name.encode())

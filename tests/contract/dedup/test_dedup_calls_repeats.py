@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import InFlight, OtherPayload
 from segmented.dedup import FailedBefore, ResultUnkept
-from segmented.errors import InvalidInput, SegmentedError
+from segmented.errors import InFlight, InvalidInput, OtherPayload, SegmentedError
 from segmented.models.dedup import Freed, RecordState
 from tests.contract.dedup.dedup_calls import Calls, Refused, Work, raising
 
@@ -107,7 +106,7 @@ def test_f22_another_payload_is_refused_also_while_the_first_is_in_flight(side: 
 
 
 def test_in_flight_says_who_has_the_key_and_for_how_long(side: Side) -> None:
-    calls = Calls(side, lease=20)
+    calls = Calls(side, ttl=20)
     with calls.run("k") as run:
         with pytest.raises(InFlight) as refused:
             calls.begin("k")
@@ -157,11 +156,11 @@ def test_errors_survive_being_pickled() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"keep": -1}, "keep of -1 s is not a window"),
-        ({"keep_failures": -0.5}, "keep_failures of -0.5 s is not a window"),
+        ({"keep": -1}, "keep of -1 s is not a duration"),
+        ({"keep_failures": -0.5}, "keep_failures of -0.5 s is not a duration"),
         ({"keep": float("nan")}, "keep of nan s"),
-        ({"keep": "a day"}, "keep of 'a day' s is not a window"),
-        ({"lease": 0}, "lease of 0 s is not a lease"),
+        ({"keep": "a day"}, "keep of 'a day' s is not a duration"),
+        ({"ttl": 0}, "ttl of 0 s is not a duration"),
         ({"size_max": 0}, "size_max of 0 is not a number of bytes"),
         ({"dump": None}, "dump and load are callables"),
         ({"namespace": "n" * 101}, "the namespace of deduplication has 101 characters"),
@@ -187,7 +186,7 @@ def test_a_key_that_is_none_is_refused_and_nothing_is_begun(waiting_side: Side, 
 def test_a_wait_that_is_none_is_refused_and_nothing_is_begun(waiting_side: Side, wait: object) -> None:
     calls = Calls(waiting_side)
     with pytest.raises(InvalidInput, match="is not a waiting time"):
-        calls.begin("k", wait=wait)
+        calls.begin("k", timeout=wait)
     assert calls.read("k") is None
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import AsyncDedup, Dedup, InFlight, RedisStore
+from segmented import AsyncDedup, Dedup, RedisStore
 from segmented.clock import ManualClock
 from segmented.dedup import FailedBefore, ResultUnkept, RunLost, StoreEffect
-from segmented.errors import InvalidInput, LeaseLost, StaleToken, StoreRefused
-from segmented.locks import fenced_set, fenced_set_async
+from segmented.errors import InFlight, InvalidInput, LeaseLost, StaleToken, StoreRefused
+from segmented.locks import async_fenced_set, fenced_set
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from tests.contract.dedup.dedup_calls import SOON, Calls, Refused
 from tests.fixtures.stores import ASYNC, FEW_REDIS, AsyncSide
@@ -110,13 +110,13 @@ def lapsed(calls: Calls) -> Any:  # noqa: ANN401  # a Run of either colour
 
 
 def test_a_run_whose_lease_lapsed_and_that_nobody_took_is_still_finished(side: Side) -> None:
-    calls = Calls(side, lease=0.3)
+    calls = Calls(side, ttl=0.3)
     lapsed(calls).finish(7)
     assert calls.replay("k").result == 7
 
 
 def test_an_overtaken_run_is_told_and_the_outcome_is_that_of_the_newer(side: Side) -> None:
-    calls = Calls(side, lease=0.3)
+    calls = Calls(side, ttl=0.3)
     older = lapsed(calls)
     newer = calls.run("k")
     assert newer.fencing_token > older.fencing_token
@@ -127,7 +127,7 @@ def test_an_overtaken_run_is_told_and_the_outcome_is_that_of_the_newer(side: Sid
 
 
 def test_an_overtaken_run_cannot_abandon_the_newer_one(side: Side) -> None:
-    calls = Calls(side, lease=0.3)
+    calls = Calls(side, ttl=0.3)
     older = lapsed(calls)
     newer = calls.run("k")
     with pytest.raises(LeaseLost):
@@ -138,14 +138,14 @@ def test_an_overtaken_run_cannot_abandon_the_newer_one(side: Side) -> None:
 
 
 def test_what_an_overtaken_body_writes_is_refused_by_its_token(redis_side: Side) -> None:
-    calls = Calls(redis_side, lease=0.3)
+    calls = Calls(redis_side, ttl=0.3)
     older = lapsed(calls)
     newer = calls.run("k")
     resource = redis_side.name("balance")
 
     def write(run: Any, value: str) -> None:  # noqa: ANN401  # a Run of either colour
         if isinstance(redis_side, AsyncSide):
-            redis_side.wait(fenced_set_async(redis_side.store, resource, value, token=run.fencing_token))
+            redis_side.wait(async_fenced_set(redis_side.store, resource, value, token=run.fencing_token))
         else:
             fenced_set(redis_side.store, resource, value, token=run.fencing_token)
 
@@ -157,7 +157,7 @@ def test_what_an_overtaken_body_writes_is_refused_by_its_token(redis_side: Side)
 
 @pytest.mark.parametrize("side", FEW_REDIS, ids=str, indirect=True)
 def test_a_lease_is_renewed_while_the_body_works(side: Side) -> None:
-    calls = Calls(side, lease=0.5)
+    calls = Calls(side, ttl=0.5)
     with calls.run("k") as run:
         for _ in range(4):
             if side.flavour.store == "memory":  # its clock stands still, and nobody renews by it
@@ -187,7 +187,7 @@ def test_an_effect_in_the_store_is_done_once_and_its_result_given_to_repeats(red
 
 
 def test_an_effect_of_an_overtaken_run_is_not_done(redis_side: Side) -> None:
-    calls = Calls(redis_side, lease=0.3)
+    calls = Calls(redis_side, ttl=0.3)
     older = lapsed(calls)
     newer = calls.run("k")
     name = points(newer)
@@ -227,7 +227,7 @@ def test_what_an_effect_gave_in_any_script_is_kept(redis_side: Side) -> None:
 
 @pytest.mark.parametrize("redis_side", FEW_REDIS, ids=str, indirect=True)
 def test_a_run_whose_effect_failed_goes_on_and_is_renewed(redis_side: Side) -> None:
-    calls = Calls(redis_side, lease=0.5)
+    calls = Calls(redis_side, ttl=0.5)
     with calls.run("k") as run:
         with pytest.raises(StoreRefused):
             run.finish_with(StoreEffect("return redis.call('INCRBY', KEYS[1], 'x')", keys=[points(run)]))
@@ -342,14 +342,14 @@ def test_a_task_cancelled_while_it_waits_leaves_nothing_behind(waiting_side: Asy
 
     async def scene() -> object:
         first = await calls.target.begin("k")
-        waiter = asyncio.create_task(calls.target.begin("k", wait=None))
+        waiter = asyncio.create_task(calls.target.begin("k", timeout=None))
         while not waiting_side.store.wakeups.is_waited_for(first.claim.channel):  # noqa: ASYNC110  # nobody tells it
             await asyncio.sleep(0.001)
         waiter.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiter
         await first.abandon()
-        return (await calls.target.begin("k", wait=0)).is_replay
+        return (await calls.target.begin("k", timeout=0)).is_replay
 
     assert waiting_side.wait(scene()) is False
 
@@ -368,7 +368,7 @@ def test_a_begin_whose_answer_takes_longer_than_its_lease_is_given_back() -> Non
 
     clock = ManualClock()
     store = Slow(clock=clock)
-    dedup = Dedup(store, "n", lease=30)
+    dedup = Dedup(store, "n", ttl=30)
     with pytest.raises(RunLost):
         dedup.begin("k")
     store.is_slow = False

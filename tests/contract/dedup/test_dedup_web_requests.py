@@ -204,7 +204,7 @@ def test_a_request_in_flight_is_409_with_retry_after_and_then_replayed(open_shop
 
 def test_sixteen_clients_at_once_get_one_answer_where_repeats_wait(open_shop: Open, waiting_side: Side) -> None:
     handler = CountingHandler()
-    server = open_shop(handler, wait=SOON)
+    server = open_shop(handler, timeout=SOON)
     found: list[Response] = [one.result(SOON) for one in [waiting_side.start(server.ask) for _ in range(16)]]
     assert {got.body for got in found} == {b"charge 1"}
     assert sorted(got.is_replayed for got in found) == [False, *[True] * 15]
@@ -338,7 +338,7 @@ REQUEST = b"POST /charges HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\
 
 def test_a_client_that_goes_away_finds_its_answer_when_it_comes_back(open_shop: Open) -> None:
     handler = CountingHandler(gate=threading.Event())
-    server = open_shop(handler, wait=SOON)
+    server = open_shop(handler, timeout=SOON)
     line = half_a_request(server.port, REQUEST + b'Content-Length: 12\r\n\r\n{"units": 1}')
     assert handler.began.wait(SOON)
     line.close()

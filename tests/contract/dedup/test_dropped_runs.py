@@ -7,7 +7,8 @@ from typing import Final
 
 import pytest
 
-from segmented import AsyncDedup, AsyncMemoryStore, Dedup, InFlight, MemoryStore
+from segmented import AsyncDedup, AsyncMemoryStore, Dedup, MemoryStore
+from segmented.errors import InFlight
 
 pytestmark = pytest.mark.usefixtures("watched_drops")
 
@@ -19,7 +20,7 @@ DROPPED: Final = (
 
 
 def test_a_dropped_run_warns_and_is_not_abandoned_since_its_effects_are_unknown() -> None:
-    calls = Dedup(MemoryStore(), "orders", lease=60)
+    calls = Dedup(MemoryStore(), "orders", ttl=60)
     with pytest.warns(ResourceWarning, match=DROPPED):
         calls.begin("k")
     with pytest.raises(InFlight):
@@ -27,19 +28,19 @@ def test_a_dropped_run_warns_and_is_not_abandoned_since_its_effects_are_unknown(
 
 
 def test_a_dropped_run_is_not_renewed_so_that_the_next_call_runs_when_it_has_lapsed() -> None:
-    calls = Dedup(MemoryStore(), "orders", lease=0.3)
+    calls = Dedup(MemoryStore(), "orders", ttl=0.3)
     with pytest.warns(ResourceWarning, match=DROPPED):
         calls.begin("k")
-    with calls.begin("k", wait=SOON) as run:
+    with calls.begin("k", timeout=SOON) as run:
         assert not run.is_replay
 
 
 def test_a_dropped_run_is_not_renewed_in_asyncio_either() -> None:
     async def drop() -> bool:
-        calls = AsyncDedup(AsyncMemoryStore(), "orders", lease=0.3)
+        calls = AsyncDedup(AsyncMemoryStore(), "orders", ttl=0.3)
         with pytest.warns(ResourceWarning, match=DROPPED):
             await calls.begin("k")
-        async with await calls.begin("k", wait=SOON) as run:
+        async with await calls.begin("k", timeout=SOON) as run:
             return run.is_replay
 
     assert asyncio.run(drop()) is False

@@ -84,7 +84,7 @@ class Effects:
                 policy=policy,
                 resolver=self._resolve if has_resolver else None,
                 certain=certain,
-                lease=LEASE,
+                ttl=LEASE,
             ),
             lambda store: AsyncExternalEffect(
                 store,
@@ -92,7 +92,7 @@ class Effects:
                 policy=policy,
                 resolver=self._async_resolve if has_resolver else None,
                 certain=certain,
-                lease=LEASE,
+                ttl=LEASE,
             ),
         )
 
@@ -160,7 +160,7 @@ def test_at_most_once_an_error_makes_it_unknown_at_once(side: Side) -> None:
     effects = Effects(side, "at_most_once")
     effects.perform_and_fail(TimeoutError("no answer"))
     with pytest.raises(EffectUnknown, match="it is not known whether the work was done"):
-        effects.perform(wait=5.0)
+        effects.perform(timeout=5.0)
     assert len(effects.provider.keys) == 1
     state = effects.effect.read("a")
     assert state is not None
@@ -337,7 +337,7 @@ def test_functions_of_the_other_colour_are_refused_before_anything_is_sent() -> 
         ({"policy": "at_most_once", "certain": [OSError]}, "a tuple of exception types"),
         ({"policy": "at_most_once", "certain": ("OSError",)}, "a tuple of exception types"),
         ({"policy": "at_most_once", "keep": 0}, "keep of 0 s"),
-        ({"policy": "at_most_once", "lease": -1}, "lease of -1 s"),
+        ({"policy": "at_most_once", "ttl": -1}, "ttl of -1 s"),
     ],
 )
 def test_what_does_not_fit_together_is_refused_in_one_sentence(options: dict[str, Any], said: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import InvalidInput, StaleToken, WrongKind
 from segmented.keys import fenced_keys
-from segmented.locks.checks import fenced_set, fenced_set_async
+from segmented.locks.checks import async_fenced_set, fenced_set
 from segmented.models import Standing
 from tests.contract.bodies import let_lapse
 from tests.support.paths import ROOT
@@ -24,7 +24,7 @@ BEYOND_A_DOUBLE = 2**53 + 1
 
 def write(side: Side, key: str, value: str, token: int) -> None:
     if side.flavour.colour == "async":
-        side.wait(fenced_set_async(side.store, key, value, token=token))  # type: ignore[attr-defined]  # of the asynchronous side
+        side.wait(async_fenced_set(side.store, key, value, token=token))  # type: ignore[attr-defined]  # of the asynchronous side
     else:
         fenced_set(side.store, key, value, token=token)
 

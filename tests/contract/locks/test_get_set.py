@@ -293,7 +293,7 @@ def test_a_name_belongs_to_one_kind_of_lock_at_a_time(side: Side) -> None:
 
 
 def test_bad_input_is_refused_at_once() -> None:
-    with pytest.raises(InvalidInput, match=r"^ttl of 0 s is not a lease"):
+    with pytest.raises(InvalidInput, match=r"^ttl of 0 s is not a duration"):
         GetSetLock(MemoryStore(), "x", ttl=0)
     with pytest.raises(InvalidInput, match=r"^a lock needs a name$"):
         AsyncGetSetLock(AsyncMemoryStore(), "")

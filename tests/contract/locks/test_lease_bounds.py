@@ -13,7 +13,7 @@ import pytest
 
 from segmented import AsyncLock, Lock, RedisStore
 from segmented.errors import AcquireTimeout, InvalidInput
-from segmented.locks.durations import DEFAULT_WAIT
+from segmented.locks.durations import DEFAULT_TIMEOUT
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 
 if TYPE_CHECKING:
@@ -104,14 +104,16 @@ def test_a_waiter_in_a_child_process_is_woken_by_a_release_of_the_parent(valkey_
 
 
 def test_acquire_waits_for_a_minute_when_it_is_not_told_otherwise() -> None:
-    assert DEFAULT_WAIT == 60.0
+    assert DEFAULT_TIMEOUT == 60.0
     assert Lock.acquire.__defaults__ == AsyncLock.acquire.__defaults__ == (60.0,)
 
 
 @pytest.mark.parametrize("ttl", [0, -1, 0.0009, nan, inf, -inf, 2**53, True, "30", None])
 def test_b2_a_time_to_live_that_is_none_is_refused_before_anything_is_sent(ttl: Any) -> None:  # noqa: ANN401  # bad input
     for make in (lambda: Lock(MemoryStore(), "door", ttl=ttl), lambda: AsyncLock(AsyncMemoryStore(), "door", ttl=ttl)):
-        with pytest.raises(InvalidInput, match=r"^ttl of .* s is not a lease: give between 0.001 and 9007199254740 s$"):
+        with pytest.raises(
+            InvalidInput, match=r"^ttl of .* s is not a duration: give between 0.001 and 9007199254740 s$"
+        ):
             make()
 
 

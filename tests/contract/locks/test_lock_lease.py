@@ -127,7 +127,7 @@ def test_a_lock_may_have_any_name(side: Side, word: str) -> None:
 
 @pytest.mark.parametrize("ttl", NOT_A_TTL, ids=str)
 def test_b2_a_time_to_live_that_no_lease_can_have_is_rejected_up_front(waiting_side: Side, ttl: float) -> None:
-    with pytest.raises(InvalidInput, match=r"^ttl of .* s is not a lease: give between 0\.001 and \d+ s$"):
+    with pytest.raises(InvalidInput, match=r"^ttl of .* s is not a duration: give between 0\.001 and \d+ s$"):
         waiting_side.lock("never made", ttl=ttl)
 
 

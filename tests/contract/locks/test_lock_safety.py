@@ -115,13 +115,13 @@ def pair_lock(request: pytest.FixtureRequest, replica_pair: ReplicaPair) -> Iter
 def test_an_acquire_that_the_replica_acknowledged_stands(
     pair_lock: Callable[..., Any], replica_pair: ReplicaPair
 ) -> None:
-    with pair_lock("acknowledged", replicas=1, replicas_within=5.0).acquire(timeout=0) as lease:
+    with pair_lock("acknowledged", replicas=1, replicas_timeout=5.0).acquire(timeout=0) as lease:
         assert replica_pair.replica.ask("GET", lock_keys("acknowledged").lock) == lease.holder_id
 
 
 def test_g1_too_few_acknowledgements_undo_the_acquire(pair_lock: Callable[..., Any], replica_pair: ReplicaPair) -> None:
     with pytest.raises(ReplicasMissing, match=r"^lock 'two' was acknowledged by 1 replicas of the 2 wanted$") as raised:
-        pair_lock("two", replicas=2, replicas_within=0.1).acquire(timeout=0)
+        pair_lock("two", replicas=2, replicas_timeout=0.1).acquire(timeout=0)
     assert (raised.value.wanted, raised.value.acknowledged) == (2, 1)
     assert replica_pair.master.ask("EXISTS", lock_keys("two").lock) == 0
 
@@ -132,7 +132,7 @@ def test_g1_a_stopped_replica_acknowledges_nothing_not_even_on_a_connection_that
     replica_pair.replica.pause()
     try:
         with pytest.raises(ReplicasMissing):
-            pair_lock("paused", replicas=1, replicas_within=0.1).acquire(timeout=0)
+            pair_lock("paused", replicas=1, replicas_timeout=0.1).acquire(timeout=0)
     finally:
         replica_pair.replica.resume()
     assert replica_pair.master.ask("EXISTS", lock_keys("paused").lock) == 0

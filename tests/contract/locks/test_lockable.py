@@ -213,7 +213,7 @@ def test_the_bodys_own_error_is_the_one_that_is_raised_when_the_lease_was_lost_t
 
 def test_a_call_waits_for_the_lock(waiting_side: Side) -> None:
     name = waiting_side.name()
-    function = locked(waiting_side, "{name}", lambda name: f"done {name}", wait=SOON)
+    function = locked(waiting_side, "{name}", lambda name: f"done {name}", timeout=SOON)
     held = waiting_side.lock(name, ttl=TTL).acquire(timeout=0)
     call = waiting_side.start(lambda: function(name))
     wait_until(lambda: has_come_to_rest(waiting_side.store, 1))
@@ -223,7 +223,7 @@ def test_a_call_waits_for_the_lock(waiting_side: Side) -> None:
 
 def test_the_tries_are_so_many_and_so_far_apart(waiting_side: Side) -> None:
     name = waiting_side.name()
-    function = locked(waiting_side, "{obj}", len, wait=0.1, retries=2, retry_every=0.15)
+    function = locked(waiting_side, "{obj}", len, timeout=0.1, retries=2, retry_every=0.15)
     with waiting_side.lock(name, ttl=TTL).acquire(timeout=0):
         began = time.monotonic()
         with pytest.raises(AcquireTimeout, match=f"^lock '{name}' was not free within 0.6 s$"):
@@ -233,7 +233,7 @@ def test_the_tries_are_so_many_and_so_far_apart(waiting_side: Side) -> None:
 
 def test_a_later_try_may_succeed(waiting_side: Side) -> None:
     name = waiting_side.name()
-    function = locked(waiting_side, "{obj}", len, wait=0, retries=1_000, retry_every=0.02)
+    function = locked(waiting_side, "{obj}", len, timeout=0, retries=1_000, retry_every=0.02)
     held = waiting_side.lock(name, ttl=TTL).acquire(timeout=0)
     call = waiting_side.start(lambda: function(name))
     time.sleep(0.1)
@@ -251,7 +251,7 @@ def test_a_lease_that_is_renewed_outlives_its_time_to_live(waiting_side: Side) -
         ended.wait(SOON)
         return name
 
-    call = waiting_side.start(lambda: locked(waiting_side, "{name}", body, lease=0.2, renew=True)(name))
+    call = waiting_side.start(lambda: locked(waiting_side, "{name}", body, ttl=0.2, renew=True)(name))
     assert began.wait(SOON)
     time.sleep(0.5)
     assert not is_free(waiting_side, name)
@@ -269,7 +269,7 @@ def test_eight_callers_run_one_after_another(waiting_side: Side) -> None:
         time.sleep(0.005)
         inside.pop()
 
-    function = locked(waiting_side, "{name}", body, wait=SOON)
+    function = locked(waiting_side, "{name}", body, timeout=SOON)
     calls = [waiting_side.start(lambda: function(name)) for _ in range(8)]
     for call in calls:
         call.result(SOON)

@@ -67,7 +67,7 @@ JOINS: Final = {"binds": by_binds, "get_bind": by_get_bind}
 
 
 def adder(store: MemoryStore) -> Callable[[orm.Session], None]:
-    @lockable("counter", store=store, transaction="session", wait=SOON)
+    @lockable("counter", store=store, transaction="session", timeout=SOON)
     def add(session: orm.Session) -> None:
         found = session.get_one(Counter, "a")
         found.value += 1
@@ -155,7 +155,7 @@ def test_a_transaction_in_two_phases_is_covered_by_the_lease_or_not_prepared(
     with engine.begin() as connection:
         connection.execute(sa.text("DROP TABLE IF EXISTS sold"))
         connection.execute(sa.text("CREATE TABLE sold (sku TEXT)"))
-    options: dict[str, Any] = {"lease": 0.05} if is_late else {}
+    options: dict[str, Any] = {"ttl": 0.05} if is_late else {}
     with engine.connect() as connection:
         transaction = connection.begin_twophase()
         seller(store, **options)(connection, "shirt")

@@ -203,7 +203,7 @@ def test_a_scoped_session_and_a_path_to_a_session_are_followed(engine: Engine, s
 
 @pytest.mark.parametrize("makes", ["session", "connection"])
 def test_a_commit_that_the_lease_no_longer_covers_is_refused(engine: Engine, store: MemoryStore, makes: str) -> None:
-    sell = seller(store, lease=0.05)
+    sell = seller(store, ttl=0.05)
     with orm.Session(engine) if makes == "session" else engine.connect() as work:
         sell(work, "shirt")
         successor = Lock(store, "shirt").acquire(timeout=SOON)
@@ -217,7 +217,7 @@ def test_a_commit_that_the_lease_no_longer_covers_is_refused(engine: Engine, sto
 
 def test_a_lease_that_is_renewed_covers_a_long_transaction(engine: Engine, store: MemoryStore) -> None:
     with orm.Session(engine) as session:
-        seller(store, lease=0.15, renew=True)(session, "shirt")
+        seller(store, ttl=0.15, renew=True)(session, "shirt")
         with pytest.raises(Exception, match=r"was not free within 0.4 s"):
             Lock(store, "shirt").acquire(timeout=0.4)
         session.commit()
@@ -228,7 +228,7 @@ def test_a_release_that_fails_after_the_commit_is_logged_and_not_raised(
     engine: Engine, store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     with orm.Session(engine) as session:
-        seller(store, lease=0.05)(session, "shirt")
+        seller(store, ttl=0.05)(session, "shirt")
         Lock(store, "shirt").acquire(timeout=SOON)
         with caplog.at_level(logging.WARNING, logger="segmented.locks"):
             session.rollback()

@@ -241,8 +241,8 @@ def test_a_quorum_has_three_to_fifteen_servers(count: int) -> None:
 
 @pytest.mark.parametrize("seconds", [0, -1, nan, inf, 61, True, "1"])
 def test_a_time_in_which_no_server_can_answer_is_refused(seconds: float) -> None:
-    with pytest.raises(InvalidInput, match=r"^answer_within is a number of seconds above 0 and up to 60, not "):
-        QuorumStore([MemoryStore() for _ in range(3)], answer_within=seconds)
+    with pytest.raises(InvalidInput, match=r"^answer_timeout is a number of seconds above 0 and up to 60, not "):
+        QuorumStore([MemoryStore() for _ in range(3)], answer_timeout=seconds)
 
 
 def test_f6_one_store_given_twice_is_refused_at_once() -> None:

@@ -309,7 +309,7 @@ def test_deleting_the_main_key_ends_every_lease(redis_side: Side) -> None:
 
 def test_bad_input_is_refused_at_once() -> None:
     store = MemoryStore()
-    with pytest.raises(InvalidInput, match=r"^ttl of 0 s is not a lease"):
+    with pytest.raises(InvalidInput, match=r"^ttl of 0 s is not a duration"):
         ReadWriteLock(store, "x", ttl=0)
     with pytest.raises(InvalidInput, match=r"^a lock needs a name$"):
         ReadWriteLock(store, "")

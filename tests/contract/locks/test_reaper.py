@@ -10,7 +10,7 @@ import pytest
 from segmented import protocol as op
 from segmented.clock import ManualClock
 from segmented.dedup.operator import list_plan
-from segmented.dedup.reaper import ReapCount, reap, reap_async, reap_plan
+from segmented.dedup.reaper import ReapCount, async_reap, reap, reap_plan
 from segmented.errors import InvalidInput
 from segmented.models.dedup import OutcomeKept, Reaped, RecordName, RunBegun
 from segmented.once_keys import once_partition
@@ -154,5 +154,5 @@ def test_it_is_the_same_for_threads_and_for_asyncio() -> None:
         store.execute(op.ClaimKey(RecordName("shop", key), "m", "", "task", wait_ms=1_000, remember_ms=60_000))
     clock.advance(2)
     assert reap(store, "shop", limit=1) == ReapCount(freed=1)
-    assert asyncio.run(reap_async(async_store, "shop")) == ReapCount(freed=1)
+    assert asyncio.run(async_reap(async_store, "shop")) == ReapCount(freed=1)
     assert reap(store, "shop") == ReapCount()

@@ -310,10 +310,11 @@ def test_uncontended_it_costs_one_script_to_enter_and_one_to_leave(plain_redis_s
     assert scripts_run(server) - before == 20
 
 
-def test_it_is_renewed_in_the_background_unless_told_not_to(waiting_side: Side) -> None:
+def test_it_is_renewed_in_the_background_if_asked_to(waiting_side: Side) -> None:
     name = waiting_side.name("lock")
     kept = waiting_side.made(
-        lambda store: ReentrantLock(store, name, ttl=0.9), lambda store: AsyncReentrantLock(store, name, ttl=0.9)
+        lambda store: ReentrantLock(store, name, ttl=0.9, renew=True),
+        lambda store: AsyncReentrantLock(store, name, ttl=0.9, renew=True),
     )
     outer, inner = kept.acquire(owner="a"), kept.acquire(owner="a")
     for leave in (inner.release, outer.require):

@@ -147,6 +147,6 @@ def test_a_readers_lease_gives_a_sequencer_of_shared_mode(waiting_side: Side) ->
 
 def asked(side: Side, sequencer: Sequencer) -> bool:
     if side.flavour.colour == "async":
-        found: bool = side.wait(sequencer.is_current_async(side.store))  # type: ignore[attr-defined]  # of the asynchronous side
+        found: bool = side.wait(sequencer.async_is_current(side.store))  # type: ignore[attr-defined]  # of the asynchronous side
         return found
     return sequencer.is_current(side.store)

@@ -156,7 +156,7 @@ def test_more_is_accepted_than_there_is_and_nothing_is_refused_yet(shop: Shop) -
 
 
 def test_a_pool_that_limits_customers_queues_none_without_a_name(shop: Shop) -> None:
-    shop.open(9, 3, customer_limit=2)
+    shop.open(9, 3, limit_per_customer=2)
     refused, accepted = queue(shop, A, B)
     assert isinstance(refused, InvalidInput)
     assert str(refused) == f"order 'a' names no customer, but pool '{shop.sku}' limits what one may have"

@@ -49,9 +49,9 @@ class Shop:
         return shard_keys(self.sku)
 
     def open(
-        self, stock: int, segments: int, *, gated: bool = False, epoch: int = 1, customer_limit: int | None = None
+        self, stock: int, segments: int, *, gated: bool = False, epoch: int = 1, limit_per_customer: int | None = None
     ) -> Opened | AlreadyOpen:
-        return self.side.execute(op.OpenPool(self.sku, stock, segments, gated, epoch, customer_limit))
+        return self.side.execute(op.OpenPool(self.sku, stock, segments, gated, epoch, limit_per_customer))
 
     def reserve(
         self,

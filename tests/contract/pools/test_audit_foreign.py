@@ -29,7 +29,7 @@ NUMBERS = (
 def pool(plain_redis_side: Side) -> Pool:
     """Ten units in two segments: ann has two reserved, bob three that are sold."""
     pool = plain_redis_side.pool(plain_redis_side.name())
-    pool.open(stock=10, segments=2, customer_limit=5)
+    pool.open(stock=10, segments=2, limit_per_customer=5)
     pool.reserve(Order("kept", 2, "ann"))
     pool.reserve(Order("sold", 3, "bob"))
     pool.confirm("sold")

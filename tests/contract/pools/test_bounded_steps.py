@@ -49,7 +49,7 @@ def test_a_repeat_of_such_a_batch_gets_the_answers_of_the_first(shop: Shop) -> N
 
 
 def test_a_thousand_orders_with_customers_and_a_limit_are_two_steps(shop: Shop) -> None:
-    shop.open(10_000, SEGMENTS, customer_limit=2)
+    shop.open(10_000, SEGMENTS, limit_per_customer=2)
     orders = [Order(f"o{index}", 1, f"customer-{index % 700}") for index in range(1_000)]
     answers = shop.reserve_many(orders)
     assert Counter(one.sequence for one in answers if isinstance(one, Reserved)) == {2: 500, 3: 500}

@@ -86,7 +86,7 @@ def test_changes_that_are_not_relayed_and_trimmed_are_refused(shop: ForgetfulSho
 def test_another_pool_is_refused(side: Side) -> None:
     ungated, limited, missing = (ForgetfulShop(side, side.name()) for _ in range(3))
     ungated.open(10, 4)
-    limited.open(10, 4, gated=True, customer_limit=1)
+    limited.open(10, 4, gated=True, limit_per_customer=1)
     with pytest.raises(InvalidInput, match="it has no order database"):
         ungated.forget(1)
     with pytest.raises(InvalidInput, match="it has a limit per customer"):

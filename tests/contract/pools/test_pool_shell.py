@@ -238,8 +238,8 @@ def test_a_grant_whose_lease_has_lapsed_cannot_be_renewed(pool: Pool, waiting_si
 @pytest.mark.parametrize(
     ("ttl", "hold", "sentence"),
     [
-        (0, 600, r"^ttl of 0 s is not a lease"),
-        (10, -1, r"^hold of -1 s is not a lease"),
+        (0, 600, r"^ttl of 0 s is not a duration"),
+        (10, -1, r"^hold of -1 s is not a duration"),
         (60, 10, r"^hold of 10 s is shorter than ttl of 60 s: the units would expire under a live lease$"),
     ],
 )

@@ -131,9 +131,9 @@ def test_a_batch_of_stored_orders_is_confirmed_in_a_gated_pool(lasting: Pool) ->
 
 
 def test_partial_orders_and_limits_pass_through(lasting: Pool) -> None:
-    opened = lasting.open(stock=9, segments=2, customer_limit=4)
+    opened = lasting.open(stock=9, segments=2, limit_per_customer=4)
     assert isinstance(opened, Opened)
-    assert opened.state.customer_limit == 4
+    assert opened.state.limit_per_customer == 4
     answers = lasting.reserve_many([Order("a", 6, "ann"), Order("b", 6, "ann"), Order("c", 1)], partial=True)
     assert [type(answer) for answer in answers] == [Reserved, LimitReached, InvalidInput]
     answer = lasting.reserve(Order("d", 3, "bob"))

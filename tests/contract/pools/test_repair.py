@@ -24,7 +24,7 @@ class Damaged(Shop):
     """A pool of ten units of which two are reserved and three sold, with two restocks and a limit per customer."""
 
     def sell_a_little(self) -> None:
-        self.open(10, 2, customer_limit=9)
+        self.open(10, 2, limit_per_customer=9)
         self.reserve("kept", 2, customer_id="ann")
         self.grant("sold", 3, customer_id="bob")
         self.confirm("sold")

@@ -62,7 +62,7 @@ def test_a_pool_that_was_closed_since_still_serves_what_it_accepted(shop: Shop) 
 
 
 def test_a_customer_above_the_limit_is_refused_with_a_note_and_the_audit_stays_clean(shop: Shop) -> None:
-    shop.open(9, 3, customer_limit=2)
+    shop.open(9, 3, limit_per_customer=2)
     queue(shop, Order("a", 2, "ann"), Order("b", 1, "ann"), Order("c", 1, "bob"))
     assert named(take(shop, "a", "b", "c").orders) == ["BegunOrder", "Settled", "BegunOrder"]
     refused = [(entry.order_id, entry.note) for entry in shop.ledger() if entry.kind == "refused"]
@@ -74,7 +74,7 @@ def test_a_customer_above_the_limit_is_refused_with_a_note_and_the_audit_stays_c
 
 
 def test_a_customer_at_the_limit_buys_again_after_a_cancel(shop: Shop) -> None:
-    shop.open(9, 3, customer_limit=2)
+    shop.open(9, 3, limit_per_customer=2)
     queue(shop, Order("a", 2, "ann"), Order("b", 2, "ann"))
     begun(shop, "a")
     shop.cancel("a")

@@ -35,7 +35,7 @@ def contents(shop: Shop) -> list[bytes | None]:
 
 
 def test_a_customer_whose_order_the_database_voided_may_buy_again(shop: Shop) -> None:
-    shop.open(10, 4, gated=True, customer_limit=2)
+    shop.open(10, 4, gated=True, limit_per_customer=2)
     for order_id, customer_id in (("voided", "ann"), ("sold", "bob")):
         assert isinstance(shop.reserve(order_id, 2, customer_id=customer_id), Reserved)
     shop.side.execute(op.FreezePool(shop.sku, 1))
@@ -118,7 +118,7 @@ def test_a_thaw_with_a_damaged_number_is_refused_and_nothing_changes(
 @pytest.mark.parametrize("record", ["junk", "r\t" + "9" * 20 + "\t0\t2", "r\t1\t0\t2" + "\t" * 9, "r\t2\t0\t2\t\tann"])
 def test_a_thaw_that_ends_a_damaged_record_is_refused_and_nothing_changes(redis_shop: Shop, record: str) -> None:
     shop = redis_shop
-    shop.open(10, 4, customer_limit=5)
+    shop.open(10, 4, limit_per_customer=5)
     shop.reserve("kept", 2, customer_id="ann")
     shop.side.execute(op.FreezePool(shop.sku, 1))
     shop.side.raw().hset(shop.keys.orders, "kept", record)
@@ -200,7 +200,7 @@ def test_a_number_of_stocked_units_below_what_is_sold_is_refused_and_nothing_cha
 
 
 def test_cancelled_reservations_count_for_their_customers_no_more(shop: Shop) -> None:
-    shop.open(4, 2, customer_limit=2)
+    shop.open(4, 2, limit_per_customer=2)
     for order_id, customer_id in (("old", "ann"), ("new", "bob")):
         assert isinstance(shop.reserve(order_id, 2, customer_id=customer_id), Reserved)
     shop.side.execute(op.FreezePool(shop.sku, 1))

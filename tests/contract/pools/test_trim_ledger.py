@@ -43,7 +43,7 @@ class TrimmedShop(Shop):
 def shop(side: Side) -> Iterator[TrimmedShop]:
     """Four changes, one unit reserved and two sold, and a limit per customer."""
     shop = TrimmedShop(side, side.name())
-    shop.open(1_000, 3, customer_limit=900)
+    shop.open(1_000, 3, limit_per_customer=900)
     shop.reserve("kept", 1, customer_id="bob")
     shop.reserve("sold", 2, customer_id="ann")
     shop.confirm("sold")

@@ -86,7 +86,7 @@ def test_what_is_no_list_of_orders_is_refused_in_a_sentence(waiting_side: Side, 
 @pytest.mark.parametrize("name", CUSTOMERS)
 def test_a_customer_of_an_order_in_shards_is_text(waiting_side: Side, name: str, limit: int | None) -> None:
     pool = sharded(waiting_side, waiting_side.name())
-    pool.open(stock=9, segments=4, shards=2, customer_limit=limit)
+    pool.open(stock=9, segments=4, shards=2, limit_per_customer=limit)
     for customer, sentence in ((7, "is not text"), ("", "must have 1 to 256 bytes"), ("a\tb", "control characters")):
         with pytest.raises(InvalidInput, match=f"^customer id .*{sentence}"):
             CUSTOMERS[name](pool, customer)

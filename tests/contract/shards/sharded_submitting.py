@@ -61,7 +61,7 @@ class Shop:
     def __init__(self, side: Side, *, mark: float = 0.0, limit: int | None = None) -> None:
         self.side, self.publisher, self.sku = side, RecordingPublisher(), side.name()
         self.pool = self.process(mark=mark)
-        self.pool.open(stock=STOCK, segments=7, shards=SHARDS, customer_limit=limit)
+        self.pool.open(stock=STOCK, segments=7, shards=SHARDS, limit_per_customer=limit)
         self.shards = shards_of(side, self.sku)
 
     def process(self, *, mark: float = 0.0) -> ShardedPool:

@@ -82,13 +82,13 @@ def test_stock_and_segments_are_shared_out_evenly(side: Side) -> None:
 
 def test_opened_again_it_says_what_is_there_and_changes_nothing(side: Side) -> None:
     sku = side.name()
-    sharded(side, sku).open(stock=11, segments=7, shards=3, customer_limit=2)
+    sharded(side, sku).open(stock=11, segments=7, shards=3, limit_per_customer=2)
     before = directory_of(side, sku)
     for stock, segments, shards in ((11, 7, 3), (99, 8, 2), (5, 5, 5)):
         answer = sharded(side, sku).open(stock=stock, segments=segments, shards=shards, epoch=9)
         assert isinstance(answer, AlreadyOpen)
         assert totals(answer.state) == (11, 7, 1)
-        assert answer.state.customer_limit == 2
+        assert answer.state.limit_per_customer == 2
     assert directory_of(side, sku) == before
     assert len(before.salts) == 3
 

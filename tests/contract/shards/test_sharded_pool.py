@@ -37,7 +37,7 @@ def pool(side: Side) -> Iterator[ShardedPool]:
 def limited(side: Side) -> Iterator[ShardedPool]:
     """The same with a limit of three units a customer."""
     made = sharded(side, side.name())
-    made.open(stock=STOCK, segments=7, shards=SHARDS, customer_limit=3)
+    made.open(stock=STOCK, segments=7, shards=SHARDS, limit_per_customer=3)
     yield made
     check_all(made)
 

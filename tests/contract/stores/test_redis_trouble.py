@@ -239,7 +239,7 @@ def test_a_key_of_the_wrong_type_in_place_of_the_customers_refuses_the_write_who
     plain_redis_shop: Shop, write: str
 ) -> None:
     shop = plain_redis_shop
-    shop.open(20, 8, customer_limit=4)
+    shop.open(20, 8, limit_per_customer=4)
     shop.reserve("a", 2, customer_id="c", hold_ms=SHORT_MS)
     shop.let_short_holds_lapse()
     calls: dict[str, Callable[[], object]] = {

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from segmented.stores.quorum.tally import Poll
     from segmented.testing.simulator import Actor
 
-ANSWER_WITHIN: Final = 0.05
+ANSWER_TIMEOUT: Final = 0.05
 PATIENCE: Final = 0.2
 LATENCY_MAX: Final = 0.004
 STRAGGLE_MAX: Final = 1.0
@@ -194,8 +194,8 @@ class QuorumWorld(Simulation):
 
     def _process(self, name: str) -> Process:
         if name not in self._processes:
-            rules = Rules(self.servers, ANSWER_WITHIN, self._random.uniform)
-            queues = [RequestQueue(ANSWER_WITHIN) for _ in range(self.servers)]
+            rules = Rules(self.servers, ANSWER_TIMEOUT, self._random.uniform)
+            queues = [RequestQueue(ANSWER_TIMEOUT) for _ in range(self.servers)]
             process = Process(rules, Membership([str(server) for server in range(self.servers)]), queues)
             self._processes[name] = process
             for server in range(self.servers):
@@ -263,7 +263,7 @@ class QuorumWorld(Simulation):
 
     def _heard(self, process: Process, channel: str) -> Heard:
         if channel not in process.heard:
-            process.heard[channel] = Heard(self.servers, ANSWER_WITHIN)
+            process.heard[channel] = Heard(self.servers, ANSWER_TIMEOUT)
             for server in range(self.servers):
                 process.heard[channel].begin(server)
         return process.heard[channel]

@@ -96,9 +96,9 @@ def has_run(task: Body, key: str) -> bool:
 
 def add_tasks(app: Celery, base: type) -> None:
     """Register all bodies with their rules."""
-    usual, brief = OnceRule("{key}", lease=2.0), OnceRule("{key}", lease=1.0)
-    long, raising = OnceRule("{key}", lease=FOR_EVER), OnceRule("{key}", on_publish="raise", on_execute="raise")
-    blind = OnceRule("{key}", lease=FOR_EVER, payload=False)
+    usual, brief = OnceRule("{key}", ttl=2.0), OnceRule("{key}", ttl=1.0)
+    long, raising = OnceRule("{key}", ttl=FOR_EVER), OnceRule("{key}", on_publish="raise", on_execute="raise")
+    blind = OnceRule("{key}", ttl=FOR_EVER, payload=False)
 
     def add(name: str, body: Callable[..., object], once: OnceRule | None, **as_celery: object) -> None:
         app.task(base=base, name=name, once=once, bind=True, lazy=False, shared=False, **as_celery)(body)  # type: ignore[call-overload]  # whatever Celery takes
@@ -110,7 +110,7 @@ def add_tasks(app: Celery, base: type) -> None:
     add("retried_long", retried, long)
     add("raised_again", retried, raising)
     add("unsteady", unsteady, usual, autoretry_for=(ConnectionError,), retry_backoff=False, default_retry_delay=0.1)
-    add("points", points, OnceRule("{key}", point="exactly_once", lease=1.0))
+    add("points", points, OnceRule("{key}", point="exactly_once", ttl=1.0))
     add("rejected", rejected, usual)
     add("endless", endless, brief, acks_on_timeout=False)
     add("ended", endless, blind, reject_on_worker_lost=False)

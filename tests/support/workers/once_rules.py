@@ -7,12 +7,12 @@ from typing import Final
 from segmented.dedup.celery import OnceRule
 
 RULES: Final[dict[str, OnceRule]] = {
-    "plain": OnceRule("{key}", lease=2.0),
-    "early": OnceRule("{key}", lease=2.0),
-    "kept": OnceRule("{key}", keep=60, keep_failures=60, lease=1.0),
+    "plain": OnceRule("{key}", ttl=2.0),
+    "early": OnceRule("{key}", ttl=2.0),
+    "kept": OnceRule("{key}", keep=60, keep_failures=60, ttl=1.0),
     "whole": OnceRule(keep=60),
     "resent": OnceRule("{key}", resend_after=0.2, keep=60),
-    "short_lease": OnceRule("{key}", lease=0.3),
+    "short_lease": OnceRule("{key}", ttl=0.3),
     "raising": OnceRule("{key}", on_publish="raise", on_execute="raise", keep=60),
     "dropping": OnceRule("{key}", on_publish="drop", on_execute="drop", keep=60),
     "waiting": OnceRule("{key}", on_publish="wait", on_execute="wait", timeout=10.0),

@@ -239,7 +239,7 @@ class RunsUnlocked(Ours):
 
     def decorate(self, client: Client, name: str, function: Callable[[], Maybe]) -> Callable[[], Maybe]:
         """Run."""
-        return lockable(name, store=client, wait=0, on_busy="run")(function)
+        return lockable(name, store=client, timeout=0, on_busy="run")(function)
 
 
 class ReleasesNothing(Ours):

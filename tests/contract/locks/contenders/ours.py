@@ -77,7 +77,7 @@ class Ours(Contender):
 
     def make_replicated(self, client: Client, name: str, replicas: int) -> Handle:
         """Ask for acknowledgements, and wait for them 50 ms."""
-        return self.make_with(client, name, {"replicas": replicas, "replicas_within": 0.05})
+        return self.make_with(client, name, {"replicas": replicas, "replicas_timeout": 0.05})
 
     def fencing_token(self, hold: Hold) -> int:
         """Return the lease's."""
@@ -94,11 +94,11 @@ class Ours(Contender):
 
     def decorate(self, client: Client, name: str, function: Callable[[], Maybe]) -> Callable[[], Maybe]:
         """Use `lockable`."""
-        return lockable(name, store=client, wait=0)(function)
+        return lockable(name, store=client, timeout=0)(function)
 
     def guard_cache(self, client: Client, name: str, load: Callable[[], Maybe]) -> Callable[[], Maybe]:
         """Use `single_flight`."""
-        flight = single_flight(client, ttl=60, lease=1)
+        flight = single_flight(client, keep=60, ttl=1)
         return lambda: flight.get(name, load)
 
     def rest(self, client: Client, waiters: int) -> bool:
@@ -182,7 +182,7 @@ class OursSync(Ours):
         """Use `lockable` with a session of SQLAlchemy."""
         session = Session(create_engine("sqlite://", poolclass=NullPool))
 
-        @lockable(name, store=client, wait=0, transaction="session")
+        @lockable(name, store=client, timeout=0, transaction="session")
         def run(session: Session) -> None:
             session.execute(text("SELECT 1"))
             function()
@@ -265,7 +265,7 @@ class OursAsync(Ours):
         """Use `lockable` with a session of SQLAlchemy."""
         session = Session(create_engine("sqlite://", poolclass=NullPool))
 
-        @lockable(name, store=client, wait=0, transaction="session")
+        @lockable(name, store=client, timeout=0, transaction="session")
         async def run(session: Session) -> None:
             session.execute(text("SELECT 1"))
             await function()
