@@ -96,7 +96,8 @@ class AsyncPool(AsyncPoolChanges):
         has been asked. With `customer_limit` every order names its customer, who gets at most that many units.
         `profile` says when a change is acknowledged: "memory" (default), "replicated:N", "fsync", or "database"
         (default with `gated`). Raises InvalidInput if the server cannot keep to it. A pool with a `gate` is always
-        gated: its rows are stored first; see `open_gated`.
+        gated: its rows are stored first; see `open_gated`. Raises ChangeGated for a gated pool, unless `gated` or a
+        `gate` says that you know of its order database.
         """
         if self.gate is not None:
             return await self.gate.open_pool(
@@ -229,8 +230,9 @@ class AsyncPool(AsyncPoolChanges):
     ) -> tuple[Settled, ...]:
         """Give back the units of expired holds, up to `limit` orders, 100 in a step. Returns what this call decided.
 
-        A gated pool expires nothing on its own (raises PoolGated): ask its order database (`expire_voided`), or pass a
-        `resolver`. It gets each expired order, at most 5,000, and returns "confirm", "release" or "wait".
+        A gated pool expires nothing on its own (raises PoolGated): ask its order database (`expire_voided`). If another
+        authority decides its orders, pass a `resolver`, which gets each expired order, at most 5,000, and returns
+        "confirm", "release" or "wait".
         """
         limit = self._settings.expire_limit(limit)
         if self.gate is not None:
@@ -239,8 +241,11 @@ class AsyncPool(AsyncPoolChanges):
             return await self.gate.expire_orders(self, limit)
         if resolver is None:
             return await run_async(returning(self._mark, expire_plan(self.sku, limit)), self.store)
-        if not (await self.state()).gated:
+        state = await self.state()
+        if not state.gated:
             raise PoolNotGated(self.sku)
+        if state.sale_id:  # an order database decides, and no resolver
+            raise PoolGated(self.sku, None)
         records = await run_async(due_plan(self.sku, limit), self.store)
         verdicts = {record.order_id: await resolver(record) for record in records}
         return await run_async(returning(self._mark, resolve_plan(self.sku, checked_verdicts(verdicts))), self.store)
@@ -250,7 +255,8 @@ class AsyncPool(AsyncPoolChanges):
         operation = op.RenewGrant(
             self.sku, grant.order_id, grant.answer.holder_id, self._settings.ttl_ms, self._settings.hold_ms
         )
-        grant._note_renewal(*(await run_async(renew_plan(operation), self.store)))  # noqa: SLF001  # two halves of one object
+        renewed = await self._verified(lambda: run_async(renew_plan(operation), self.store))
+        grant._note_renewal(*renewed)  # noqa: SLF001  # two halves of one object
         grant.require()
 
     async def _granted(

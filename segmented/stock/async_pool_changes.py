@@ -63,5 +63,11 @@ class AsyncPoolChanges(AsyncPoolBooks):
         return await self.store.execute(operation)
 
     async def close(self) -> PoolClosed:
-        """Refuse all new orders. Reserved orders can still be confirmed, cancelled, or expire."""
-        return await self.store.execute(op.ClosePool(self.sku))
+        """Refuse all new orders. Reserved orders can still be confirmed, cancelled, or expire.
+
+        A gated pool can be closed without its gate, also while its order database is down.
+        """
+        operation = op.ClosePool(self.sku)
+        if self.gate is not None:
+            return await self.gate.verified(self, lambda: self.store.execute(operation))
+        return await self.store.execute(operation)

@@ -95,7 +95,8 @@ class Pool(PoolChanges):
         has been asked. With `customer_limit` every order names its customer, who gets at most that many units.
         `profile` says when a change is acknowledged: "memory" (default), "replicated:N", "fsync", or "database"
         (default with `gated`). Raises InvalidInput if the server cannot keep to it. A pool with a `gate` is always
-        gated: its rows are stored first; see `open_gated`.
+        gated: its rows are stored first; see `open_gated`. Raises ChangeGated for a gated pool, unless `gated` or a
+        `gate` says that you know of its order database.
         """
         if self.gate is not None:
             return self.gate.open_pool(
@@ -240,8 +241,9 @@ class Pool(PoolChanges):
     ) -> tuple[Settled, ...]:
         """Give back the units of expired holds, up to `limit` orders, 100 in a step. Returns what this call decided.
 
-        A gated pool expires nothing on its own (raises PoolGated): ask its order database (`expire_voided`), or pass a
-        `resolver`. It gets each expired order, at most 5,000, and returns "confirm", "release" or "wait".
+        A gated pool expires nothing on its own (raises PoolGated): ask its order database (`expire_voided`). If another
+        authority decides its orders, pass a `resolver`, which gets each expired order, at most 5,000, and returns
+        "confirm", "release" or "wait".
         """
         limit = self._settings.expire_limit(limit)
         if self.gate is not None:
@@ -250,8 +252,11 @@ class Pool(PoolChanges):
             return self.gate.expire_orders(self.plain, limit)
         if resolver is None:
             return run_sync(returning(self._mark, expire_plan(self.sku, limit)), self.store)
-        if not self.state().gated:
+        state = self.state()
+        if not state.gated:
             raise PoolNotGated(self.sku)
+        if state.sale_id:  # an order database decides, and no resolver
+            raise PoolGated(self.sku, None)
         records = run_sync(due_plan(self.sku, limit), self.store)
         verdicts = {record.order_id: resolver(record) for record in records}
         return run_sync(returning(self._mark, resolve_plan(self.sku, checked_verdicts(verdicts))), self.store)
@@ -261,7 +266,7 @@ class Pool(PoolChanges):
         operation = op.RenewGrant(
             self.sku, grant.order_id, grant.answer.holder_id, self._settings.ttl_ms, self._settings.hold_ms
         )
-        grant._note_renewal(*run_sync(renew_plan(operation), self.store))  # noqa: SLF001  # two halves of one object
+        grant._note_renewal(*self._verified(lambda: renew_plan(operation)))  # noqa: SLF001  # two halves of one object
         grant.require()
 
     def __repr__(self) -> str:

@@ -70,5 +70,11 @@ class PoolChanges(PoolBooks):
         return self.store.execute(operation)
 
     def close(self) -> PoolClosed:
-        """Refuse all new orders. Reserved orders can still be confirmed, cancelled, or expire."""
-        return self.store.execute(op.ClosePool(self.sku))
+        """Refuse all new orders. Reserved orders can still be confirmed, cancelled, or expire.
+
+        A gated pool can be closed without its gate, also while its order database is down.
+        """
+        operation = op.ClosePool(self.sku)
+        if self.gate is not None:
+            return self.gate.verified(self.plain, lambda: self.store.execute(operation))
+        return self.store.execute(operation)
