@@ -2,6 +2,9 @@
 
 A step in a thread runs its operations on the pool's own event loop. A cancelled call ends once its step has ended, so
 nothing is left half-done. Waiting for a segment happens on the loop: no thread waits for a lock.
+
+A grant with a timeout gives up a step that the database delays: the step only asks, or repeats what the database has
+decided, so it may end later in its thread, and the segment is free by then.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
-from segmented.errors import InvalidInput, PoolUnverified
+from segmented.errors import DatabaseUnavailable, InvalidInput, PoolUnverified
 from segmented.orders import sale
 from segmented.orders.decided import decided_before
 from segmented.orders.gate import Gate
@@ -43,6 +46,10 @@ P = ParamSpec("P")
 
 THREADS: Final = 16
 """Maximum number of steps at once; the engine's pool of connections limits them further."""
+STALL_SECONDS: Final = 3.0
+"""Seconds, or the grant's timeout if that is longer, after which a grant gives up a step of the database. A grant has
+two, so it ends within its timeout and twice this time.
+"""
 
 
 class AsyncGate:
@@ -77,22 +84,34 @@ class AsyncGate:
         beside = pool.in_threads()
         if not is_compared(beside, self.gate):
             await self._run(compare_once, beside, self.gate)
+        return await self._asked(beside, ask, None)
+
+    async def _asked(self, beside: Pool, ask: Callable[[], Awaitable[AnswerT]], patience: float | None) -> AnswerT:
         try:
             return await ask()
         except PoolUnverified:
-            await self._run(verify, beside, self.gate)
+            await self._within(patience, verify, beside, self.gate)
         return await ask()
 
     async def grant_order(
-        self, pool: AsyncPool, order: Order, ask: Callable[[], Awaitable[AsyncGrant | Refusal]], *, asked: int | None
+        self,
+        pool: AsyncPool,
+        order: Order,
+        ask: Callable[[], Awaitable[AsyncGrant | Refusal]],
+        *,
+        asked: int | None,
+        timeout: float | None = None,
     ) -> AsyncGrant | Refusal:
-        """Ask for a grant, unless the database has decided the order: then the answer is that decision."""
-        beside = pool.in_threads()
-        epoch, before = await self._run(_asked_first, beside, self.gate, order, asked)
+        """Ask for a grant, unless the database has decided the order: then the answer is that decision.
+
+        With the `timeout` of the grant, raises DatabaseUnavailable for a database that delays it (`STALL_SECONDS`).
+        """
+        beside, patience = pool.in_threads(), None if timeout is None else max(timeout, STALL_SECONDS)
+        epoch, before = await self._within(patience, _asked_first, beside, self.gate, order, asked)
         if before is not None:
             return before
-        answer = await self.verified(pool, ask)
-        return await self._run(sale.undecided, beside, self.gate, order, answer, epoch)
+        answer = await self._asked(beside, ask, patience)
+        return await self._within(patience, sale.undecided, beside, self.gate, order, answer, epoch)
 
     async def confirm_grant(self, grant: AsyncGrant, order: Order) -> Settled:
         """Store a granted order under its fencing token, and confirm it in the pool. Raises GrantSuperseded."""
@@ -149,6 +168,12 @@ class AsyncGate:
 
     async def _run(self, work: Callable[P, AnswerT], *args: P.args, **kwargs: P.kwargs) -> AnswerT:
         """Run a blocking step in a thread, to its end even if the caller is cancelled."""
+        return await self._within(None, work, *args, **kwargs)
+
+    async def _within(
+        self, patience: float | None, work: Callable[P, AnswerT], *args: P.args, **kwargs: P.kwargs
+    ) -> AnswerT:
+        """Do the same, but stop waiting for the step after `patience` seconds; one that has not begun never runs."""
         loop = asyncio.get_running_loop()
 
         async def step() -> AnswerT:
@@ -157,7 +182,14 @@ class AsyncGate:
             except RuntimeError as error:
                 message = f"{self!r} is closed"
                 raise InvalidInput(message) from error
-            return await future
+            try:
+                await asyncio.wait([future], timeout=patience)
+                if future.done():
+                    return future.result()
+            finally:
+                future.cancel()  # no effect on one that is done
+            message = f"{self.gate.where} did not answer within {patience:g} s"
+            raise DatabaseUnavailable(message)
 
         return await to_the_end(step)
 

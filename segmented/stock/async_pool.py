@@ -277,7 +277,8 @@ class AsyncPool(AsyncPoolChanges):
             return await ask()
         order = operation.order
         try:
-            answer = await self.gate.grant_order(self, order, ask, asked=order.quantity if operation.partial else None)
+            asked = order.quantity if operation.partial else None
+            answer = await self.gate.grant_order(self, order, ask, asked=asked, timeout=timeout)
         except BaseException:  # the order keeps its units, and a repeat continues; nobody has the segment
             replays = [grant.handed_on().replay for grant in made]
             if is_own or not all(replays):

@@ -99,7 +99,13 @@ class AsyncPoolGate(Protocol[PoolT_contra, GrantT]):
         """Ask the pool, once it was compared with the database if its server is another one."""
 
     async def grant_order(
-        self, pool: PoolT_contra, order: Order, ask: Callable[[], Awaitable[GrantT | Refusal]], *, asked: int | None
+        self,
+        pool: PoolT_contra,
+        order: Order,
+        ask: Callable[[], Awaitable[GrantT | Refusal]],
+        *,
+        asked: int | None,
+        timeout: float | None = None,
     ) -> GrantT | Refusal:
         """Ask for a grant, unless the database has decided the order: then return that decision."""
 
