@@ -15,18 +15,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from segmented.errors import DatabaseUnavailable, InvalidInput, PoolUnverified
-from segmented.orders import sale
+from segmented.orders import sale, taking
 from segmented.orders.decided import decided_before
 from segmented.orders.gate import Gate
 from segmented.orders.verifying import compare_once, is_compared, verify
 from segmented.plans.tasks import to_the_end
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from sqlalchemy import Engine
 
-    from segmented.errors import SegmentedError
+    from segmented.errors import OrderMismatch, SegmentedError
     from segmented.models import (
         AlreadyOpen,
         Closed,
@@ -112,6 +112,31 @@ class AsyncGate:
             return before
         answer = await self._asked(beside, ask, patience)
         return await self._within(patience, sale.undecided, beside, self.gate, order, answer, epoch)
+
+    async def take_orders(
+        self,
+        pool: AsyncPool,
+        orders: Sequence[Order],
+        ask: Callable[[tuple[Order, ...]], Awaitable[list[AnswerT]]],
+        *,
+        partial: bool,
+    ) -> list[AnswerT | Settled | OrderMismatch]:
+        """Ask the pool to take orders, except for those that only the database knows: it has decided them."""
+        beside = pool.in_threads()
+        if taking.asks_first(beside, self.gate):
+            epoch, decided = await self._run(taking.decided_first, beside, self.gate, orders, partial=partial)
+        else:
+            epoch, decided = 1, {}
+        left = taking.left_over(orders, decided)
+        said = await self._asked(beside, lambda: ask(left), None) if left else []
+        answers = taking.merged(orders, decided, said)
+        if not taking.is_of_another_epoch(answers, epoch):
+            return answers
+        return await self._run(taking.checked_again, beside, self.gate, orders, answers, epoch, partial=partial)
+
+    async def decision_on(self, pool: AsyncPool, order_id: str) -> Settled | None:
+        """Return the database's decision on an order, if it has one."""
+        return await self._run(self.gate.decision_on, pool.in_threads(), order_id)
 
     async def confirm_grant(self, grant: AsyncGrant, order: Order) -> Settled:
         """Store a granted order under its fencing token, and confirm it in the pool. Raises GrantSuperseded."""

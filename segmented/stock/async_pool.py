@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial as bind
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented import protocol as op
@@ -22,7 +24,7 @@ from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import due_plan, expire_plan, leave_plan, renew_plan, resolve_plan, settle_many_plan
 from segmented.stock.pool import Pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, RESOLVED, as_order, checked_verdicts
-from segmented.stock.sold_out_mark import grant_marked, reserve_many_marked, returning
+from segmented.stock.sold_out_mark import grant_marked, reserve_many_marked, reserved_marked, returning
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
         Refusal,
         Taken,
     )
+    from segmented.models.submitted import Accepted
     from segmented.plans.drivers import AsyncStore
     from segmented.stock.plans import Verdict
     from segmented.stock.pool_gate import AsyncPoolGate
@@ -71,6 +74,8 @@ class AsyncPool(AsyncPoolChanges):
         self._noted = Noted(store.clock)
         self.gate = gate if gate is None else checked_gate(gate, "AsyncPool", is_async=True)
         self._beside: tuple[asyncio.AbstractEventLoop, Pool] | None = None
+        if self.gate is not None:
+            self._decision = bind(self.gate.decision_on, self)
 
     def in_threads(self) -> Pool:
         """Return this pool, without its gate, for threads beside the running event loop. They must not wait for it."""
@@ -136,15 +141,15 @@ class AsyncPool(AsyncPoolChanges):
         can be used again then. The order is kept if another call for it is under way in this pool or was granted it.
         The pool does not see a repeat that another process makes in that short time.
         """
-        found, mark = self._settings.reserve(order, quantity, customer_id, partial=partial).order, self._mark
-        if not mark.seconds:
-            return await self._verified(lambda: self._calls.reserve(found, partial=partial))
-        refused = mark.refusal(found, partial=partial)
-        if refused is not None:
-            return refused
-        asked_at = mark.now()
-        answer = await self._verified(lambda: self._calls.reserve(found, partial=partial))
-        mark.note(found.order_id, answer, asked_at)
+        found = self._settings.reserve(order, quantity, customer_id, partial=partial).order
+
+        async def ask(_: tuple[Order, ...]) -> list[Taken]:
+            reserve = bind(self._calls.reserve, found, partial=partial)
+            return [await reserved_marked(self._mark, found, reserve, partial=partial)]
+
+        (answer,) = await self._taken((found,), ask, partial=partial)
+        if isinstance(answer, SegmentedError):
+            raise answer
         return answer
 
     async def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:
@@ -155,7 +160,11 @@ class AsyncPool(AsyncPoolChanges):
         the same ids.
         """
         operation = self._settings.reserve_many(orders, partial=partial)
-        return await self._verified(lambda: run_async(reserve_many_marked(self._mark, operation), self.store))
+
+        async def ask(left: tuple[Order, ...]) -> list[Taken | SegmentedError]:
+            return await run_async(reserve_many_marked(self._mark, replace(operation, orders=left)), self.store)
+
+        return [*await self._taken(operation.orders, ask, partial=partial)]
 
     async def submit(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None
@@ -169,9 +178,12 @@ class AsyncPool(AsyncPoolChanges):
     async def submit_many(self, orders: Iterable[Order]) -> list[AsyncOrderHandle | SegmentedError]:
         """Submit many orders, up to 1,000 in a round trip; returns a handle, or the failure of `submit`, for each."""
         operation = self._settings.submit_many(orders, self.outbox)
-        answers = await self._verified(
-            lambda: run_async(submit_plan(self._mark, self.outbox, operation, noted=self._noted), self.store)
-        )
+
+        async def ask(left: tuple[Order, ...]) -> list[Accepted | SegmentedError]:
+            plan = submit_plan(self._mark, self.outbox, replace(operation, orders=left), noted=self._noted)
+            return await run_async(plan, self.store)
+
+        answers = await self._taken(operation.orders, ask, partial=False)
         waiting = to_publish(answers)
         if waiting and self.outbox.publisher is not None:
             self.outbox.publisher.put(self.sku, waiting)
@@ -179,7 +191,7 @@ class AsyncPool(AsyncPoolChanges):
         return [
             answer
             if isinstance(answer, SegmentedError)
-            else AsyncOrderHandle(self.store, self.sku, order.order_id, answer)
+            else AsyncOrderHandle(self.store, self.sku, order.order_id, answer, decision=self._decision)
             for order, answer in pairs
         ]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 from copy import copy
+from dataclasses import replace
+from functools import partial as bind
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented import protocol as op
@@ -16,7 +18,15 @@ from segmented.stock.grant import GrantState
 from segmented.stock.opening import open_pool_plan
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
-from segmented.stock.plans import due_plan, expire_plan, leave_plan, renew_plan, resolve_plan, settle_many_plan
+from segmented.stock.plans import (
+    due_plan,
+    expire_plan,
+    leave_plan,
+    one_plan,
+    renew_plan,
+    resolve_plan,
+    settle_many_plan,
+)
 from segmented.stock.pool_changes import PoolChanges
 from segmented.stock.settings import (
     DEFAULT_HOLD,
@@ -38,6 +48,7 @@ if TYPE_CHECKING:
         Refusal,
         Taken,
     )
+    from segmented.models.submitted import Accepted
     from segmented.plans import Plan
     from segmented.plans.drivers import Store
     from segmented.stock.plans import Verdict
@@ -78,6 +89,7 @@ class Pool(PoolChanges):
         self._noted = Noted(store.clock)
         if gate is not None:
             self._plain, self.gate = copy(self), checked_gate(gate, "Pool", is_async=False)
+            self._decision = bind(self.gate.decision_on, self._plain)
 
     def open(
         self,
@@ -163,7 +175,12 @@ class Pool(PoolChanges):
     ) -> Taken:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left."""
         operation = self._settings.reserve(order, quantity, customer_id, partial=partial)
-        return self._verified(lambda: reserve_marked(self._mark, operation))
+        (answer,) = self._taken(
+            (operation.order,), lambda _: one_plan(reserve_marked(self._mark, operation)), partial=partial
+        )
+        if isinstance(answer, SegmentedError):
+            raise answer
+        return answer
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:
         """Reserve for many orders, up to 1,000 in a round trip, each as if alone and in this order.
@@ -173,7 +190,11 @@ class Pool(PoolChanges):
         the same ids.
         """
         operation = self._settings.reserve_many(orders, partial=partial)
-        return self._verified(lambda: reserve_many_marked(self._mark, operation))
+
+        def plan(left: tuple[Order, ...]) -> Plan[list[Taken | SegmentedError]]:
+            return reserve_many_marked(self._mark, replace(operation, orders=left))
+
+        return [*self._taken(operation.orders, plan, partial=partial)]
 
     def submit(self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None) -> OrderHandle:
         """Accept an order and queue it for a worker: one round trip, then a message in the background.
@@ -189,13 +210,19 @@ class Pool(PoolChanges):
     def submit_many(self, orders: Iterable[Order]) -> list[OrderHandle | SegmentedError]:
         """Submit many orders, up to 1,000 in a round trip; returns a handle, or the failure of `submit`, for each."""
         operation = self._settings.submit_many(orders, self.outbox)
-        answers = self._verified(lambda: submit_plan(self._mark, self.outbox, operation, noted=self._noted))
+
+        def plan(left: tuple[Order, ...]) -> Plan[list[Accepted | SegmentedError]]:
+            return submit_plan(self._mark, self.outbox, replace(operation, orders=left), noted=self._noted)
+
+        answers = self._taken(operation.orders, plan, partial=False)
         waiting = to_publish(answers)
         if waiting and self.outbox.publisher is not None:
             self.outbox.publisher.put(self.sku, waiting)
         pairs = zip(operation.orders, answers, strict=True)
         return [
-            answer if isinstance(answer, SegmentedError) else OrderHandle(self.store, self.sku, order.order_id, answer)
+            answer
+            if isinstance(answer, SegmentedError)
+            else OrderHandle(self.store, self.sku, order.order_id, answer, decision=self._decision)
             for order, answer in pairs
         ]
 

@@ -86,9 +86,10 @@ def test_a_grant_ends_soon_after_its_timeout_while_the_database_hangs(
     hanging = connect(postgres_database, pool_size=1)
 
     async def main() -> tuple[float, list[object]]:
-        async with await AsyncRedisStore.from_url(valkey.url) as store, AsyncGate(
-            connect(postgres_database, timeout=120)
-        ) as its:
+        async with (
+            await AsyncRedisStore.from_url(valkey.url) as store,
+            AsyncGate(connect(postgres_database, timeout=120)) as its,
+        ):
             pool = AsyncPool(store, SKU, gate=its)
             await pool.state()
             with hanging.connect() as connection:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
+import redis
 
 from segmented import AsyncPool, AsyncRedisStore, Order, Pool, RedisStore, Reserved, Settled, protocol as op
-from segmented.errors import ChangeGated, PoolGated
+from segmented.errors import ChangeGated, PoolGated, PoolUnverified
 from segmented.models import AlreadyOpen, PoolClosed, PoolState, Resized, Restocked, Trimmed
 from segmented.orders import AsyncGate, Gate, connect
 from segmented.stock import AsyncGrant, AuditReport, Grant, RepairReport
@@ -214,6 +215,21 @@ def test_nothing_decides_past_the_database(
         with pytest.raises(error):
             NEVER[name](front)
         assert judge()[:2] == (20, 2)
+
+
+@pytest.mark.parametrize("name", ["close", "renew"])
+def test_a_call_with_the_gate_goes_on_when_another_server_took_over(
+    name: str, fronts: tuple[Front, Front], judge: Callable[[], tuple[int, int, int]], valkey: ValkeyServer
+) -> None:
+    gated, bare = fronts
+    arguments = [front.granted() for front in fronts] if name == "renew" else []
+    with redis.Redis.from_url(valkey.url) as server:
+        server.hset(f"seg:{{{SKU}:0}}:meta", "server", "another")
+    with pytest.raises(PoolUnverified):
+        bare.call(name, *arguments[1:])
+    gated.call(name, *arguments[:1])
+    bare.call(name, *arguments[1:])
+    judge()
 
 
 def test_the_table_has_every_public_call() -> None:
