@@ -95,7 +95,7 @@ class PoolGated(StoreRefused):
 
 
 class ChangeGated(PoolGated):
-    """The pool is gated: its order database must store a change of its stock or segments as well."""
+    """The pool is gated: its order database must store its opening, or a change of its stock or segments, as well."""
 
     def __init__(self, sku: str, change: str) -> None:
         """Create the error with the pool and the change, as a verb."""

@@ -2,6 +2,9 @@
 
 A step in a thread runs its operations on the pool's own event loop. A cancelled call ends once its step has ended, so
 nothing is left half-done. Waiting for a segment happens on the loop: no thread waits for a lock.
+
+A grant with a timeout gives up a step that the database delays: the step only asks, or repeats what the database has
+decided, so it may end later in its thread, and the segment is free by then.
 """
 
 from __future__ import annotations
@@ -11,19 +14,19 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
-from segmented.errors import InvalidInput, PoolUnverified
-from segmented.orders import sale
+from segmented.errors import DatabaseUnavailable, InvalidInput, PoolUnverified
+from segmented.orders import sale, taking
 from segmented.orders.decided import decided_before
 from segmented.orders.gate import Gate
 from segmented.orders.verifying import compare_once, is_compared, verify
 from segmented.plans.tasks import to_the_end
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from sqlalchemy import Engine
 
-    from segmented.errors import SegmentedError
+    from segmented.errors import OrderMismatch, SegmentedError
     from segmented.models import (
         AlreadyOpen,
         Closed,
@@ -43,6 +46,10 @@ P = ParamSpec("P")
 
 THREADS: Final = 16
 """Maximum number of steps at once; the engine's pool of connections limits them further."""
+STALL_SECONDS: Final = 3.0
+"""Seconds, or the grant's timeout if that is longer, after which a grant gives up a step of the database. A grant has
+two, so it ends within its timeout and twice this time.
+"""
 
 
 class AsyncGate:
@@ -77,22 +84,59 @@ class AsyncGate:
         beside = pool.in_threads()
         if not is_compared(beside, self.gate):
             await self._run(compare_once, beside, self.gate)
+        return await self._asked(beside, ask, None)
+
+    async def _asked(self, beside: Pool, ask: Callable[[], Awaitable[AnswerT]], patience: float | None) -> AnswerT:
         try:
             return await ask()
         except PoolUnverified:
-            await self._run(verify, beside, self.gate)
+            await self._within(patience, verify, beside, self.gate)
         return await ask()
 
     async def grant_order(
-        self, pool: AsyncPool, order: Order, ask: Callable[[], Awaitable[AsyncGrant | Refusal]], *, asked: int | None
+        self,
+        pool: AsyncPool,
+        order: Order,
+        ask: Callable[[], Awaitable[AsyncGrant | Refusal]],
+        *,
+        asked: int | None,
+        timeout: float | None = None,
     ) -> AsyncGrant | Refusal:
-        """Ask for a grant, unless the database has decided the order: then the answer is that decision."""
-        beside = pool.in_threads()
-        epoch, before = await self._run(_asked_first, beside, self.gate, order, asked)
+        """Ask for a grant, unless the database has decided the order: then the answer is that decision.
+
+        With the `timeout` of the grant, raises DatabaseUnavailable for a database that delays it (`STALL_SECONDS`).
+        """
+        beside, patience = pool.in_threads(), None if timeout is None else max(timeout, STALL_SECONDS)
+        epoch, before = await self._within(patience, _asked_first, beside, self.gate, order, asked)
         if before is not None:
             return before
-        answer = await self.verified(pool, ask)
-        return await self._run(sale.undecided, beside, self.gate, order, answer, epoch)
+        answer = await self._asked(beside, ask, patience)
+        return await self._within(patience, sale.undecided, beside, self.gate, order, answer, epoch)
+
+    async def take_orders(
+        self,
+        pool: AsyncPool,
+        orders: Sequence[Order],
+        ask: Callable[[tuple[Order, ...]], Awaitable[list[AnswerT]]],
+        *,
+        partial: bool,
+    ) -> list[AnswerT | Settled | OrderMismatch]:
+        """Ask the pool to take orders, except for those that only the database knows: it has decided them."""
+        beside = pool.in_threads()
+        if taking.asks_first(beside, self.gate):
+            epoch, decided = await self._run(taking.decided_first, beside, self.gate, orders, partial=partial)
+        else:
+            epoch, decided = 1, {}
+        left = taking.left_over(orders, decided)
+        said = await self._asked(beside, lambda: ask(left), None) if left else []
+        answers = taking.merged(orders, decided, said)
+        if not taking.is_of_another_epoch(answers, epoch):
+            return answers
+        return await self._run(taking.checked_again, beside, self.gate, orders, answers, epoch, partial=partial)
+
+    async def decision_on(self, pool: AsyncPool, order_id: str) -> Settled | None:
+        """Return the database's decision on an order, if it has one."""
+        return await self._run(self.gate.decision_on, pool.in_threads(), order_id)
 
     async def confirm_grant(self, grant: AsyncGrant, order: Order) -> Settled:
         """Store a granted order under its fencing token, and confirm it in the pool. Raises GrantSuperseded."""
@@ -149,6 +193,12 @@ class AsyncGate:
 
     async def _run(self, work: Callable[P, AnswerT], *args: P.args, **kwargs: P.kwargs) -> AnswerT:
         """Run a blocking step in a thread, to its end even if the caller is cancelled."""
+        return await self._within(None, work, *args, **kwargs)
+
+    async def _within(
+        self, patience: float | None, work: Callable[P, AnswerT], *args: P.args, **kwargs: P.kwargs
+    ) -> AnswerT:
+        """Do the same, but stop waiting for the step after `patience` seconds; one that has not begun never runs."""
         loop = asyncio.get_running_loop()
 
         async def step() -> AnswerT:
@@ -157,7 +207,14 @@ class AsyncGate:
             except RuntimeError as error:
                 message = f"{self!r} is closed"
                 raise InvalidInput(message) from error
-            return await future
+            try:
+                await asyncio.wait([future], timeout=patience)
+                if future.done():
+                    return future.result()
+            finally:
+                future.cancel()  # no effect on one that is done
+            message = f"{self.gate.where} did not answer within {patience:g} s"
+            raise DatabaseUnavailable(message)
 
         return await to_the_end(step)
 

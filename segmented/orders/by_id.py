@@ -24,7 +24,7 @@ def finish_by_id(pool: Pool, gate: OrderDatabase, order_id: str, holder_id: str 
     for _ in range(REBUILDS_MAX):
         epoch, record = pool.epoch(), record_of(pool, gate, order_id)
         if record is None:
-            known = _known_to(gate, pool, order_id)
+            known = decision_on(gate, pool, order_id)
             return known or when_verified(pool, gate, lambda: pool.confirm(order_id))
         if record.state != "reserved":
             return when_verified(pool, gate, lambda: pool.confirm(order_id, holder_id=holder_id))
@@ -41,7 +41,7 @@ def cancel_by_id(pool: Pool, gate: OrderDatabase, order_id: str, holder_id: str 
     pool = gated(pool, gate)
     record = record_of(pool, gate, order_id)
     if record is None:
-        return _known_to(gate, pool, order_id) or _cancelled_in_queue(pool, gate, order_id)
+        return decision_on(gate, pool, order_id) or _cancelled_in_queue(pool, gate, order_id)
     if holder_id is not None and record.state == "reserved" and record.holder_id != holder_id:
         return Superseded(order_id, record.fencing_token or 0)
     return cancel_order(pool, gate, Order(order_id, record.asked, record.customer_id))
@@ -54,7 +54,7 @@ def _cancelled_in_queue(pool: Pool, gate: OrderDatabase, order_id: str) -> Settl
     return cancel_order(pool, gate, submitted.order)
 
 
-def _known_to(gate: OrderDatabase, pool: Pool, order_id: str) -> Settled | None:
-    """Return the database's decision on an order that the pool does not know."""
+def decision_on(gate: OrderDatabase, pool: Pool, order_id: str) -> Settled | None:
+    """Return the database's decision on an order, if it has one."""
     row = gate.orders(pool.sku, (order_id,)).get(order_id)
     return None if row is None else settled_by(row)

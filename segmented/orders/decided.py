@@ -37,6 +37,13 @@ def decided_before(
     if not may_know_more(pool, epoch):
         return None
     row = gate.orders(pool.sku, (order.order_id,)).get(order.order_id)
+    return decision_of(pool, order, row, epoch, asked=asked, voided=voided)
+
+
+def decision_of(
+    pool: Pool, order: Order, row: OrderRow | None, epoch: int, *, asked: int | None, voided: bool = True
+) -> Settled | None:
+    """Return the same from the order's row, if there is one."""
     if row is None or not _is_unknown(row, epoch, voided=voided and may_have_forgotten(pool)):
         return None
     check_same(order, row, asked)
@@ -58,7 +65,7 @@ def ended_before(pool: Pool, gate: OrderDatabase, order: Order, epoch: int) -> S
     """Return the same decision on a sold order, after the pool has given back units that it took again."""
     before = decided_before(pool, gate, order, epoch, asked=order.quantity, voided=False)
     if before is not None:
-        _end_decided(pool, gate, {order.order_id: before})
+        end_decided(pool, gate, {order.order_id: before})
     return before
 
 
@@ -74,11 +81,11 @@ def end_unknown(
         return {}, frozenset()
     rows = gate.orders(pool.sku, order_ids)
     decided = {each: settled_by(row) for each, row in rows.items() if _is_unknown(row, epoch, voided=forgets)}
-    _end_decided(pool, gate, decided)
+    end_decided(pool, gate, decided)
     return decided, frozenset(rows)
 
 
-def _end_decided(pool: Pool, gate: OrderDatabase, decided: Mapping[str, Settled]) -> None:
+def end_decided(pool: Pool, gate: OrderDatabase, decided: Mapping[str, Settled]) -> None:
     """End what the pool has of orders that were decided before: units go back, and callers learn what was decided."""
     for state, sold_before in (("confirmed", True), ("cancelled", False)):
         ids = tuple(order_id for order_id, settled in decided.items() if settled.state == state)

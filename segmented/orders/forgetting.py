@@ -129,6 +129,12 @@ def may_have_forgotten(pool: Pool) -> bool:
     return known[0]
 
 
+def is_known_to_remember(pool: Pool) -> bool:
+    """Return whether `may_have_forgotten` is known to be false, without asking the pool."""
+    known = _FORGETFUL.get(pool)
+    return known is not None and not known[0] and pool.store.clock.now() - known[1] < READ_AGAIN
+
+
 @dataclass(frozen=True, slots=True)
 class _Limits:
     """The last change that is relayed, that is trimmed as well, and whose grace time is over as well."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from segmented.errors import DatabaseUnavailable, SegmentedError, StoreUnavailable
 from segmented.models import Settled
-from segmented.orders import by_id, sale
+from segmented.orders import by_id, sale, taking
 from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
 from segmented.orders.database import OrderDatabase
 from segmented.orders.decided import decided_before
@@ -18,8 +18,9 @@ from segmented.orders.opening import open_gated
 from segmented.orders.verifying import when_verified
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
+    from segmented.errors import OrderMismatch
     from segmented.models import (
         AlreadyOpen,
         Closed,
@@ -69,6 +70,16 @@ class Gate(OrderDatabase):
         epoch = pool.epoch()
         before = decided_before(pool, self, order, epoch, asked=asked)
         return before or sale.undecided(pool, self, order, self.verified(pool, ask), epoch)
+
+    def take_orders(
+        self, pool: Pool, orders: Sequence[Order], ask: Callable[[tuple[Order, ...]], list[AnswerT]], *, partial: bool
+    ) -> list[AnswerT | Settled | OrderMismatch]:
+        """Ask the pool to take orders, except for those that only the database knows: it has decided them."""
+        return taking.take_orders(pool, self, orders, ask, partial=partial)
+
+    def decision_on(self, pool: Pool, order_id: str) -> Settled | None:
+        """Return the database's decision on an order, if it has one."""
+        return by_id.decision_on(self, pool, order_id)
 
     def confirm_grant(self, grant: Grant, order: Order) -> Settled:
         """Store a granted order under its fencing token, and confirm it in the pool.

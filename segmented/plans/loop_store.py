@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import CancelledError, TimeoutError as WaitEnded
+import time
+from concurrent.futures import CancelledError, wait
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from segmented.errors import StoreUnavailable
+from segmented.plans.tasks import begun
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
+    from concurrent.futures import Future
 
     from segmented.errors import SegmentedError
     from segmented.plans.drivers import AsyncStore
@@ -20,6 +24,10 @@ AnswerT = TypeVar("AnswerT")
 
 WAIT_SECONDS_MAX: Final = 60.0
 """Maximum wait of a thread for its event loop; the store's own time-outs are shorter."""
+LOOK_SECONDS: Final = 0.1
+"""Interval in which a thread that waits looks whether its event loop has ended."""
+STOPPED_SECONDS: Final = 1.0
+"""Seconds after which a loop that was stopped, and may be run again, counts as ended."""
 ENDED: Final = "the event loop of the store ended before the answer"
 
 
@@ -40,25 +48,38 @@ class LoopStore:
 
     def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Run one operation atomically. Raises StoreUnavailable if the loop ends first."""
-        return self._asked(self._store.execute(operation, deadline=deadline))
+        return self._asked(partial(self._store.execute, operation, deadline=deadline))
 
     def execute_many(
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
         """Run independent operations and return one answer or failure for each, in their order."""
-        return self._asked(self._store.execute_many(operations, deadline=deadline))
+        return self._asked(partial(self._store.execute_many, operations, deadline=deadline))
 
     def close(self) -> None:
         """Do nothing: the async store belongs to the loop."""
 
-    def _asked(self, ask: Coroutine[Any, Any, AnswerT]) -> AnswerT:
+    def _asked(self, ask: Callable[[], Coroutine[Any, Any, AnswerT]]) -> AnswerT:
+        asking = begun(ask)
         try:
-            future = asyncio.run_coroutine_threadsafe(ask, self._loop)
+            future = asyncio.run_coroutine_threadsafe(asking, self._loop)
         except RuntimeError as error:  # the loop is closed
-            ask.close()
+            asking.close()
             raise StoreUnavailable(ENDED) from error
-        try:
-            return future.result(WAIT_SECONDS_MAX)
-        except (CancelledError, WaitEnded) as error:
+        if not self._answered(future):
             future.cancel()
+            raise StoreUnavailable(ENDED)
+        try:
+            return future.result()
+        except CancelledError as error:
             raise StoreUnavailable(ENDED) from error
+
+    def _answered(self, future: Future[AnswerT]) -> bool:
+        """Wait for the answer; return whether it came before the loop ended. A closed loop drops what it was given."""
+        began = ran = time.monotonic()
+        while not wait([future], LOOK_SECONDS).done:
+            now = time.monotonic()
+            ran = now if self._loop.is_running() else ran
+            if self._loop.is_closed() or now - ran > STOPPED_SECONDS or now - began > WAIT_SECONDS_MAX:
+                return future.done()
+        return True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial as bind
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented import protocol as op
@@ -22,7 +24,7 @@ from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import due_plan, expire_plan, leave_plan, renew_plan, resolve_plan, settle_many_plan
 from segmented.stock.pool import Pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, RESOLVED, as_order, checked_verdicts
-from segmented.stock.sold_out_mark import grant_marked, reserve_many_marked, returning
+from segmented.stock.sold_out_mark import grant_marked, reserve_many_marked, reserved_marked, returning
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         Refusal,
         Taken,
     )
+    from segmented.models.submitted import Accepted
     from segmented.plans.drivers import AsyncStore
     from segmented.stock.plans import Verdict
     from segmented.stock.pool_gate import AsyncPoolGate
@@ -72,6 +75,8 @@ class AsyncPool(AsyncPoolChanges):
         self._noted = Noted(store.clock)
         self.gate = gate if gate is None else checked_gate(gate, "AsyncPool", is_async=True)
         self._beside: tuple[asyncio.AbstractEventLoop, Pool] | None = None
+        if self.gate is not None:
+            self._decision = bind(self.gate.decision_on, self)
 
     def in_threads(self) -> Pool:
         """Return this pool, without its gate, for threads beside the running event loop. They must not wait for it."""
@@ -97,7 +102,8 @@ class AsyncPool(AsyncPoolChanges):
         has been asked. With `limit_per_customer` every order names its customer, who gets at most that many units.
         `profile` says when a change is acknowledged: "memory" (default), "replicated:N", "fsync", or "database"
         (default with `gated`). Raises InvalidInput if the server cannot keep to it. A pool with a `gate` is always
-        gated: its rows are stored first; see `open_gated`.
+        gated: its rows are stored first; see `open_gated`. Raises ChangeGated for a gated pool, unless `gated` or a
+        `gate` says that you know of its order database.
         """
         if self.gate is not None:
             return await self.gate.open_pool(
@@ -141,15 +147,15 @@ class AsyncPool(AsyncPoolChanges):
         can be used again then. The order is kept if another call for it is under way in this pool or was granted it.
         The pool does not see a repeat that another process makes in that short time.
         """
-        found, mark = self._settings.reserve(order, quantity, customer_id, partial=partial).order, self._mark
-        if not mark.seconds:
-            return await self._verified(lambda: self._calls.reserve(found, partial=partial))
-        refused = mark.refusal(found, partial=partial)
-        if refused is not None:
-            return refused
-        asked_at = mark.now()
-        answer = await self._verified(lambda: self._calls.reserve(found, partial=partial))
-        mark.note(found.order_id, answer, asked_at)
+        found = self._settings.reserve(order, quantity, customer_id, partial=partial).order
+
+        async def ask(_: tuple[Order, ...]) -> list[Taken]:
+            reserve = bind(self._calls.reserve, found, partial=partial)
+            return [await reserved_marked(self._mark, found, reserve, partial=partial)]
+
+        (answer,) = await self._taken((found,), ask, partial=partial)
+        if isinstance(answer, SegmentedError):
+            raise answer
         return answer
 
     async def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:
@@ -160,7 +166,11 @@ class AsyncPool(AsyncPoolChanges):
         the same ids.
         """
         operation = self._settings.reserve_many(orders, partial=partial)
-        return await self._verified(lambda: run_async(reserve_many_marked(self._mark, operation), self.store))
+
+        async def ask(left: tuple[Order, ...]) -> list[Taken | SegmentedError]:
+            return await run_async(reserve_many_marked(self._mark, replace(operation, orders=left)), self.store)
+
+        return [*await self._taken(operation.orders, ask, partial=partial)]
 
     async def submit(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None
@@ -174,9 +184,12 @@ class AsyncPool(AsyncPoolChanges):
     async def submit_many(self, orders: Iterable[Order]) -> list[AsyncOrderHandle | SegmentedError]:
         """Submit many orders, up to 1,000 in a round trip; returns a handle, or the failure of `submit`, for each."""
         operation = self._settings.submit_many(orders, self.outbox)
-        answers = await self._verified(
-            lambda: run_async(submit_plan(self._mark, self.outbox, operation, noted=self._noted), self.store)
-        )
+
+        async def ask(left: tuple[Order, ...]) -> list[Accepted | SegmentedError]:
+            plan = submit_plan(self._mark, self.outbox, replace(operation, orders=left), noted=self._noted)
+            return await run_async(plan, self.store)
+
+        answers = await self._taken(operation.orders, ask, partial=False)
         waiting = to_publish(answers)
         if waiting and self.outbox.publisher is not None:
             self.outbox.publisher.put(self.sku, waiting)
@@ -184,7 +197,7 @@ class AsyncPool(AsyncPoolChanges):
         return [
             answer
             if isinstance(answer, SegmentedError)
-            else AsyncOrderHandle(self.store, self.sku, order.order_id, answer)
+            else AsyncOrderHandle(self.store, self.sku, order.order_id, answer, decision=self._decision)
             for order, answer in pairs
         ]
 
@@ -235,8 +248,9 @@ class AsyncPool(AsyncPoolChanges):
     ) -> tuple[Settled, ...]:
         """Give back the units of expired holds, up to `limit` orders, 100 in a step. Returns what this call decided.
 
-        A gated pool expires nothing on its own (raises PoolGated): ask its order database (`expire_voided`), or pass a
-        `resolver`. It gets each expired order, at most 5,000, and returns "confirm", "release" or "wait".
+        A gated pool expires nothing on its own (raises PoolGated): ask its order database (`expire_voided`). If another
+        authority decides its orders, pass a `resolver`, which gets each expired order, at most 5,000, and returns
+        "confirm", "release" or "wait".
         """
         limit = self._settings.expire_limit(limit)
         if self.gate is not None:
@@ -245,8 +259,11 @@ class AsyncPool(AsyncPoolChanges):
             return await self.gate.expire_orders(self, limit)
         if resolver is None:
             return await run_async(returning(self._mark, expire_plan(self.sku, limit)), self.store)
-        if not (await self.state()).gated:
+        state = await self.state()
+        if not state.gated:
             raise PoolNotGated(self.sku)
+        if state.sale_id:  # an order database decides, and no resolver
+            raise PoolGated(self.sku, None)
         records = await run_async(due_plan(self.sku, limit), self.store)
         verdicts = {record.order_id: await resolver(record) for record in records}
         return await run_async(returning(self._mark, resolve_plan(self.sku, checked_verdicts(verdicts))), self.store)
@@ -256,7 +273,8 @@ class AsyncPool(AsyncPoolChanges):
         operation = op.RenewGrant(
             self.sku, grant.order_id, grant.answer.holder_id, self._settings.ttl_ms, self._settings.hold_ms
         )
-        grant._note_renewal(*(await run_async(renew_plan(operation), self.store)))  # noqa: SLF001  # two halves of one object
+        renewed = await self._verified(lambda: run_async(renew_plan(operation), self.store))
+        grant._note_renewal(*renewed)  # noqa: SLF001  # two halves of one object
         grant.require()
 
     async def _granted(
@@ -277,7 +295,8 @@ class AsyncPool(AsyncPoolChanges):
             return await ask()
         order = operation.order
         try:
-            answer = await self.gate.grant_order(self, order, ask, asked=order.quantity if operation.partial else None)
+            asked = order.quantity if operation.partial else None
+            answer = await self.gate.grant_order(self, order, ask, asked=asked, timeout=timeout)
         except BaseException:  # the order keeps its units, and a repeat continues; nobody has the segment
             replays = [grant.handed_on().replay for grant in made]
             if is_own or not all(replays):

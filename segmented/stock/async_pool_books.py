@@ -17,10 +17,10 @@ from segmented.stock.sold_out_mark import SoldOutMark
 from segmented.stock.thawing import thaw_plan
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from segmented.clock import Duration
-    from segmented.models import LedgerEntry, PoolState, Thawed, Trimmed
+    from segmented.models import LedgerEntry, PoolState, Settled, Thawed, Trimmed
     from segmented.plans.drivers import AsyncStore
 
 
@@ -59,10 +59,13 @@ class AsyncPoolBooks:
             self._found = await self.state()
         return self._found
 
+    _decision: Callable[[str], Awaitable[Settled | None]] | None = None
+    """Asks a gate for its decision on an order that the pool does not know."""
+
     def handle(self, order_id: str) -> AsyncOrderHandle:
         """Return the handle of an order that this or another process submitted; sends no command."""
         check_id(order_id, "order id")
-        return AsyncOrderHandle(self.store, self.sku, order_id)
+        return AsyncOrderHandle(self.store, self.sku, order_id, decision=self._decision)
 
     async def thaw(self, *, sold: int, stocked: int | None = None) -> Thawed:
         """Let a frozen pool that is not gated sell again, in a new epoch, with `sold` units sold. See `Pool.thaw`."""

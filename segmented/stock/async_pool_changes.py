@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import ChangeGated
@@ -12,8 +12,13 @@ from segmented.stock.settings import checked_flag
 from segmented.stock.sold_out_mark import returning
 
 if TYPE_CHECKING:
-    from segmented.models import Closed, PoolClosed, Resized, Restocked, TooFew
+    from collections.abc import Awaitable, Callable
+
+    from segmented.errors import OrderMismatch
+    from segmented.models import Closed, Order, PoolClosed, Resized, Restocked, Settled, TooFew
     from segmented.stock.pool_gate import AsyncPoolGate
+
+AnswerT = TypeVar("AnswerT")
 
 
 class AsyncPoolChanges(AsyncPoolBooks):
@@ -21,6 +26,18 @@ class AsyncPoolChanges(AsyncPoolBooks):
 
     gate: AsyncPoolGate[Any, Any] | None = None
     """The gate, whose order database decides the pool's orders; None: the pool decides them itself."""
+
+    async def _taken(
+        self,
+        orders: tuple[Order, ...],
+        ask: Callable[[tuple[Order, ...]], Awaitable[list[AnswerT]]],
+        *,
+        partial: bool,
+    ) -> list[AnswerT | Settled | OrderMismatch]:
+        """Take orders; with a gate, those that only its database knows get its decision."""
+        if self.gate is None:
+            return [*await ask(orders)]
+        return await self.gate.take_orders(self, orders, ask, partial=partial)
 
     async def _require_stored(self, change: str, *, stored: bool) -> None:
         if not checked_flag(stored, "stored") and (await self.state()).gated:
@@ -63,5 +80,11 @@ class AsyncPoolChanges(AsyncPoolBooks):
         return await self.store.execute(operation)
 
     async def close(self) -> PoolClosed:
-        """Refuse all new orders. Reserved orders can still be confirmed, cancelled, or expire."""
-        return await self.store.execute(op.ClosePool(self.sku))
+        """Refuse all new orders. Reserved orders can still be confirmed, cancelled, or expire.
+
+        A gated pool can be closed without its gate, also while its order database is down.
+        """
+        operation = op.ClosePool(self.sku)
+        if self.gate is not None:
+            return await self.gate.verified(self, lambda: self.store.execute(operation))
+        return await self.store.execute(operation)

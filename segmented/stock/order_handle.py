@@ -13,6 +13,8 @@ from segmented.plans import perform, run_async, run_sync
 from segmented.stock.outbox import outcome_plan
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from segmented.clock import Duration
     from segmented.models import OrderState
     from segmented.models.submitted import SubmittedState
@@ -56,7 +58,10 @@ class HandleState:
         """The order's outcome, if it has been seen."""
         return self._outcome
 
-    def _note(self, found: Submitted) -> None:
+    def _note(self, found: Submitted, settled: Settled | None = None) -> None:
+        if settled is not None:
+            self._state, self._outcome = settled.state, settled
+            return
         if found.state == "unknown" and self._outcome is not None:
             return  # refused at submission, so no record is kept
         self._state, self._outcome = found.state, None
@@ -92,14 +97,23 @@ def _fate(found: Submitted) -> Settled | None:
 class OrderHandle(HandleState):
     """A submitted order, for threads."""
 
-    def __init__(self, store: Store, sku: str, order_id: str, accepted: Accepted | None = None) -> None:
-        """Create a handle of an order of pool `sku` in `store`."""
+    def __init__(
+        self,
+        store: Store,
+        sku: str,
+        order_id: str,
+        accepted: Accepted | None = None,
+        *,
+        decision: Callable[[str], Settled | None] | None = None,
+    ) -> None:
+        """Create a handle of an order of pool `sku` in `store`; `decision` is that of a gate on unknown orders."""
         super().__init__(sku, order_id, accepted)
         self._store = store
+        self._decision = decision
 
     def refresh(self) -> SubmittedState:
         """Read the state, in one round trip."""
-        self._note(run_sync(perform(op.ReadSubmitted(self.sku, (self.order_id,))), self._store)[0])
+        self._note_found(run_sync(perform(op.ReadSubmitted(self.sku, (self.order_id,))), self._store)[0])
         return self.state
 
     def wait(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Outcome | None:
@@ -109,21 +123,37 @@ class OrderHandle(HandleState):
         """
         plan = outcome_plan(self.sku, self.order_id, checked_timeout(timeout))
         if self._is_open:
-            self._note(run_sync(plan, self._store))
+            self._note_found(run_sync(plan, self._store))
         return self._known_outcome()
+
+    def _note_found(self, found: Submitted) -> None:
+        """Note what the pool says; of an order that it does not know, what the order database has decided."""
+        settled = None
+        if self._decision is not None and found.state == "unknown" and self._outcome is None:
+            settled = self._decision(self.order_id)
+        self._note(found, settled)
 
 
 class AsyncOrderHandle(HandleState):
     """A submitted order, for asyncio."""
 
-    def __init__(self, store: AsyncStore, sku: str, order_id: str, accepted: Accepted | None = None) -> None:
-        """Create a handle of an order of pool `sku` in `store`."""
+    def __init__(
+        self,
+        store: AsyncStore,
+        sku: str,
+        order_id: str,
+        accepted: Accepted | None = None,
+        *,
+        decision: Callable[[str], Awaitable[Settled | None]] | None = None,
+    ) -> None:
+        """Create a handle of an order of pool `sku` in `store`; `decision` is that of a gate on unknown orders."""
         super().__init__(sku, order_id, accepted)
         self._store = store
+        self._decision = decision
 
     async def refresh(self) -> SubmittedState:
         """Read the state, in one round trip."""
-        self._note((await run_async(perform(op.ReadSubmitted(self.sku, (self.order_id,))), self._store))[0])
+        await self._note_found((await run_async(perform(op.ReadSubmitted(self.sku, (self.order_id,))), self._store))[0])
         return self.state
 
     async def wait(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Outcome | None:
@@ -133,5 +163,12 @@ class AsyncOrderHandle(HandleState):
         """
         plan = outcome_plan(self.sku, self.order_id, checked_timeout(timeout))
         if self._is_open:
-            self._note(await run_async(plan, self._store))
+            await self._note_found(await run_async(plan, self._store))
         return self._known_outcome()
+
+    async def _note_found(self, found: Submitted) -> None:
+        """Note what the pool says; of an order that it does not know, what the order database has decided."""
+        settled = None
+        if self._decision is not None and found.state == "unknown" and self._outcome is None:
+            settled = await self._decision(self.order_id)
+        self._note(found, settled)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import AcquireTimeout, SegmentedError, StockError, StoreError
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from segmented.models import OrderRecord, Refusal, Taken
     from segmented.models.submitted import TakenOrders
+
+AnswerT = TypeVar("AnswerT")
 
 DUE_BATCH: Final = 100
 """Expired holds processed in one step, so that other requests are served in between."""
@@ -156,6 +158,11 @@ def while_busy_plan(
         for index, answer in zip(left, (yield from perform(again)), strict=True):
             answers[index] = answer
     return answers
+
+
+def one_plan(plan: Plan[AnswerT]) -> Plan[list[AnswerT]]:
+    """Run a plan for one order; returns its answer in a list."""
+    return [(yield from plan)]
 
 
 def settle_many_plan(operation: op.SettleMany) -> Plan[list[Settled | SegmentedError | None]]:

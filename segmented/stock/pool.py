@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 from copy import copy
+from dataclasses import replace
+from functools import partial as bind
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented import protocol as op
@@ -16,7 +18,15 @@ from segmented.stock.grant import GrantState
 from segmented.stock.opening import open_pool_plan
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
-from segmented.stock.plans import due_plan, expire_plan, leave_plan, renew_plan, resolve_plan, settle_many_plan
+from segmented.stock.plans import (
+    due_plan,
+    expire_plan,
+    leave_plan,
+    one_plan,
+    renew_plan,
+    resolve_plan,
+    settle_many_plan,
+)
 from segmented.stock.pool_changes import PoolChanges
 from segmented.stock.settings import (
     DEFAULT_HOLD,
@@ -39,6 +49,7 @@ if TYPE_CHECKING:
         Refusal,
         Taken,
     )
+    from segmented.models.submitted import Accepted
     from segmented.plans import Plan
     from segmented.plans.drivers import Store
     from segmented.stock.plans import Verdict
@@ -79,6 +90,7 @@ class Pool(PoolChanges):
         self._noted = Noted(store.clock)
         if gate is not None:
             self._plain, self.gate = copy(self), checked_gate(gate, "Pool", is_async=False)
+            self._decision = bind(self.gate.decision_on, self._plain)
 
     def open(
         self,
@@ -96,7 +108,8 @@ class Pool(PoolChanges):
         has been asked. With `limit_per_customer` every order names its customer, who gets at most that many units.
         `profile` says when a change is acknowledged: "memory" (default), "replicated:N", "fsync", or "database"
         (default with `gated`). Raises InvalidInput if the server cannot keep to it. A pool with a `gate` is always
-        gated: its rows are stored first; see `open_gated`.
+        gated: its rows are stored first; see `open_gated`. Raises ChangeGated for a gated pool, unless `gated` or a
+        `gate` says that you know of its order database.
         """
         if self.gate is not None:
             return self.gate.open_pool(
@@ -168,7 +181,12 @@ class Pool(PoolChanges):
     ) -> Taken:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left."""
         operation = self._settings.reserve(order, quantity, customer_id, partial=partial)
-        return self._verified(lambda: reserve_marked(self._mark, operation))
+        (answer,) = self._taken(
+            (operation.order,), lambda _: one_plan(reserve_marked(self._mark, operation)), partial=partial
+        )
+        if isinstance(answer, SegmentedError):
+            raise answer
+        return answer
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:
         """Reserve for many orders, up to 1,000 in a round trip, each as if alone and in this order.
@@ -178,7 +196,11 @@ class Pool(PoolChanges):
         the same ids.
         """
         operation = self._settings.reserve_many(orders, partial=partial)
-        return self._verified(lambda: reserve_many_marked(self._mark, operation))
+
+        def plan(left: tuple[Order, ...]) -> Plan[list[Taken | SegmentedError]]:
+            return reserve_many_marked(self._mark, replace(operation, orders=left))
+
+        return [*self._taken(operation.orders, plan, partial=partial)]
 
     def submit(self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None) -> OrderHandle:
         """Accept an order and queue it for a worker: one round trip, then a message in the background.
@@ -194,13 +216,19 @@ class Pool(PoolChanges):
     def submit_many(self, orders: Iterable[Order]) -> list[OrderHandle | SegmentedError]:
         """Submit many orders, up to 1,000 in a round trip; returns a handle, or the failure of `submit`, for each."""
         operation = self._settings.submit_many(orders, self.outbox)
-        answers = self._verified(lambda: submit_plan(self._mark, self.outbox, operation, noted=self._noted))
+
+        def plan(left: tuple[Order, ...]) -> Plan[list[Accepted | SegmentedError]]:
+            return submit_plan(self._mark, self.outbox, replace(operation, orders=left), noted=self._noted)
+
+        answers = self._taken(operation.orders, plan, partial=False)
         waiting = to_publish(answers)
         if waiting and self.outbox.publisher is not None:
             self.outbox.publisher.put(self.sku, waiting)
         pairs = zip(operation.orders, answers, strict=True)
         return [
-            answer if isinstance(answer, SegmentedError) else OrderHandle(self.store, self.sku, order.order_id, answer)
+            answer
+            if isinstance(answer, SegmentedError)
+            else OrderHandle(self.store, self.sku, order.order_id, answer, decision=self._decision)
             for order, answer in pairs
         ]
 
@@ -246,8 +274,9 @@ class Pool(PoolChanges):
     ) -> tuple[Settled, ...]:
         """Give back the units of expired holds, up to `limit` orders, 100 in a step. Returns what this call decided.
 
-        A gated pool expires nothing on its own (raises PoolGated): ask its order database (`expire_voided`), or pass a
-        `resolver`. It gets each expired order, at most 5,000, and returns "confirm", "release" or "wait".
+        A gated pool expires nothing on its own (raises PoolGated): ask its order database (`expire_voided`). If another
+        authority decides its orders, pass a `resolver`, which gets each expired order, at most 5,000, and returns
+        "confirm", "release" or "wait".
         """
         limit = self._settings.expire_limit(limit)
         if self.gate is not None:
@@ -256,8 +285,11 @@ class Pool(PoolChanges):
             return self.gate.expire_orders(self.plain, limit)
         if resolver is None:
             return run_sync(returning(self._mark, expire_plan(self.sku, limit)), self.store)
-        if not self.state().gated:
+        state = self.state()
+        if not state.gated:
             raise PoolNotGated(self.sku)
+        if state.sale_id:  # an order database decides, and no resolver
+            raise PoolGated(self.sku, None)
         records = run_sync(due_plan(self.sku, limit), self.store)
         verdicts = {record.order_id: resolver(record) for record in records}
         return run_sync(returning(self._mark, resolve_plan(self.sku, checked_verdicts(verdicts))), self.store)
@@ -267,7 +299,7 @@ class Pool(PoolChanges):
         operation = op.RenewGrant(
             self.sku, grant.order_id, grant.answer.holder_id, self._settings.ttl_ms, self._settings.hold_ms
         )
-        grant._note_renewal(*run_sync(renew_plan(operation), self.store))  # noqa: SLF001  # two halves of one object
+        grant._note_renewal(*self._verified(lambda: renew_plan(operation)))  # noqa: SLF001  # two halves of one object
         grant.require()
 
     def __repr__(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import ChangeGated
@@ -12,8 +12,14 @@ from segmented.stock.settings import checked_flag
 from segmented.stock.sold_out_mark import returning
 
 if TYPE_CHECKING:
-    from segmented.models import Closed, PoolClosed, Resized, Restocked, TooFew
+    from collections.abc import Callable
+
+    from segmented.errors import OrderMismatch
+    from segmented.models import Closed, Order, PoolClosed, Resized, Restocked, Settled, TooFew
+    from segmented.plans import Plan
     from segmented.stock.pool_gate import PoolGate
+
+AnswerT = TypeVar("AnswerT")
 
 
 class PoolChanges(PoolBooks):
@@ -28,6 +34,14 @@ class PoolChanges(PoolBooks):
         """The pool without its gate, on which the gate's own steps work."""
         plain: Self = self if self._plain is None else self._plain
         return plain
+
+    def _taken(
+        self, orders: tuple[Order, ...], plan: Callable[[tuple[Order, ...]], Plan[list[AnswerT]]], *, partial: bool
+    ) -> list[AnswerT | Settled | OrderMismatch]:
+        """Take orders by a plan; with a gate, those that only its database knows get its decision."""
+        if self.gate is None:
+            return [*run_sync(plan(orders), self.store)]
+        return self.gate.take_orders(self.plain, orders, lambda left: run_sync(plan(left), self.store), partial=partial)
 
     def _require_stored(self, change: str, *, stored: bool) -> None:
         if not checked_flag(stored, "stored") and self.state().gated:
@@ -70,5 +84,11 @@ class PoolChanges(PoolBooks):
         return self.store.execute(operation)
 
     def close(self) -> PoolClosed:
-        """Refuse all new orders. Reserved orders can still be confirmed, cancelled, or expire."""
-        return self.store.execute(op.ClosePool(self.sku))
+        """Refuse all new orders. Reserved orders can still be confirmed, cancelled, or expire.
+
+        A gated pool can be closed without its gate, also while its order database is down.
+        """
+        operation = op.ClosePool(self.sku)
+        if self.gate is not None:
+            return self.gate.verified(self.plain, lambda: self.store.execute(operation))
+        return self.store.execute(operation)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from segmented.errors import SegmentedError
+    from segmented.errors import OrderMismatch, SegmentedError
     from segmented.models import (
         AlreadyOpen,
         Closed,
@@ -51,6 +51,19 @@ class PoolGate(Protocol[PoolT_contra, GrantT]):
         self, pool: PoolT_contra, order: Order, ask: Callable[[], GrantT | Refusal], *, asked: int | None
     ) -> GrantT | Refusal:
         """Ask for a grant, unless the database has decided the order: then return that decision."""
+
+    def take_orders(
+        self,
+        pool: PoolT_contra,
+        orders: Sequence[Order],
+        ask: Callable[[tuple[Order, ...]], list[AnswerT]],
+        *,
+        partial: bool,
+    ) -> list[AnswerT | Settled | OrderMismatch]:
+        """Ask the pool to take orders, except for those that only the database knows: it has decided them."""
+
+    def decision_on(self, pool: PoolT_contra, order_id: str) -> Settled | None:
+        """Return the database's decision on an order, if it has one."""
 
     def confirm_grant(self, grant: GrantT, order: Order) -> Settled:
         """Store a granted order in the database, and confirm it in the pool."""
@@ -99,9 +112,28 @@ class AsyncPoolGate(Protocol[PoolT_contra, GrantT]):
         """Ask the pool, once it was compared with the database if its server is another one."""
 
     async def grant_order(
-        self, pool: PoolT_contra, order: Order, ask: Callable[[], Awaitable[GrantT | Refusal]], *, asked: int | None
+        self,
+        pool: PoolT_contra,
+        order: Order,
+        ask: Callable[[], Awaitable[GrantT | Refusal]],
+        *,
+        asked: int | None,
+        timeout: float | None = None,
     ) -> GrantT | Refusal:
         """Ask for a grant, unless the database has decided the order: then return that decision."""
+
+    async def take_orders(
+        self,
+        pool: PoolT_contra,
+        orders: Sequence[Order],
+        ask: Callable[[tuple[Order, ...]], Awaitable[list[AnswerT]]],
+        *,
+        partial: bool,
+    ) -> list[AnswerT | Settled | OrderMismatch]:
+        """Ask the pool to take orders, except for those that only the database knows: it has decided them."""
+
+    async def decision_on(self, pool: PoolT_contra, order_id: str) -> Settled | None:
+        """Return the database's decision on an order, if it has one."""
 
     async def confirm_grant(self, grant: GrantT, order: Order) -> Settled:
         """Store a granted order in the database, and confirm it in the pool."""

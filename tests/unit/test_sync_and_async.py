@@ -71,6 +71,9 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
     },
     "signature": {
         "redis-py's own lock for asyncio has no `sleep` either": "AsyncLock.acquire",
+        "a grant stops waiting for a step in a thread; a thread cannot stop its own": (
+            "AsyncGate.grant_order AsyncPoolGate.grant_order"
+        ),
         "a socket that is closed without waiting is asyncio's": "AsyncWire.close",
         "only a task can be cancelled while it waits for a connection": "AsyncLink.run AsyncSentinelLink.run",
         "threads listen by way of the lanes, tasks with the stores": "AsyncQuorumWakeups.__init__",

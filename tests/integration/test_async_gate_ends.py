@@ -1,0 +1,112 @@
+"""An async gate whose event loop ends, or whose database hangs: no thread and no segment waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from sqlalchemy import text
+
+from segmented import AsyncPool, AsyncRedisStore, Pool, RedisStore
+from segmented.errors import DatabaseUnavailable
+from segmented.models import Busy
+from segmented.orders import AsyncGate, Gate, connect
+from segmented.orders.async_gate import STALL_SECONDS
+from tests.support.pools.both_sides import judged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from segmented.orders.answers import OrderRow
+    from segmented.servers import ValkeyServer
+
+SKU: Final = "mug"
+BUYERS: Final = 40
+
+
+def opened(url: str, gate: Gate) -> None:
+    with RedisStore.from_url(url) as store:
+        Pool(store, SKU, gate=gate).open(stock=20, segments=1)
+
+
+def test_a_loop_that_ends_by_an_exception_leaves_no_thread_waiting_and_no_segment_locked(
+    valkey: ValkeyServer, gate: Gate, order_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(valkey.url, gate)
+    its = AsyncGate(connect(order_database))
+    real, is_asked, goes_on, is_over = its.gate.orders, threading.Event(), threading.Event(), threading.Event()
+
+    def orders(sku: str, order_ids: Iterable[str]) -> dict[str, OrderRow]:
+        is_asked.set()
+        assert goes_on.wait(30)
+        try:
+            return real(sku, order_ids)
+        finally:
+            is_over.set()
+
+    async def main() -> None:
+        store = await AsyncRedisStore.from_url(valkey.url)
+
+        async def buy() -> None:
+            try:
+                async with AsyncPool(store, SKU, gate=its).grant("a", timeout=60):
+                    pytest.fail("the body ran")
+            finally:
+                await store.close()
+
+        buyer = asyncio.create_task(buy())
+        assert await asyncio.to_thread(is_asked.wait, 10)
+        assert not buyer.done()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(its.gate, "orders", orders)
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(main())
+    with RedisStore.from_url(valkey.url) as store:
+        with Pool(store, SKU, gate=gate).grant("b", timeout=1):  # long before the lease ends
+            pass
+        goes_on.set()
+        began = time.monotonic()
+        asyncio.run(its.close())  # waits for the gate's threads
+        assert is_over.is_set()
+        assert time.monotonic() - began < 20  # not 60
+        with Pool(store, SKU, gate=gate).grant("a", timeout=1):  # a repeat has its units
+            pass
+    assert judged(valkey.url, order_database) == (20, 2, 18)
+
+
+def test_a_grant_ends_soon_after_its_timeout_while_the_database_hangs(
+    valkey: ValkeyServer, postgres_database: str, open_gate: Callable[..., Gate]
+) -> None:
+    gate = open_gate(postgres_database)
+    opened(valkey.url, gate)
+    hanging = connect(postgres_database, pool_size=1)
+
+    async def main() -> tuple[float, list[object]]:
+        async with (
+            await AsyncRedisStore.from_url(valkey.url) as store,
+            AsyncGate(connect(postgres_database, timeout=120)) as its,
+        ):
+            pool = AsyncPool(store, SKU, gate=its)
+            await pool.state()
+            with hanging.connect() as connection:
+                connection.execution_options(isolation_level="READ COMMITTED")
+                connection.execute(text("LOCK TABLE segmented_orders IN ACCESS EXCLUSIVE MODE"))
+                began = time.monotonic()
+                buyers = [pool.grant(f"o-{number}", timeout=1) for number in range(BUYERS)]
+                answers = await asyncio.gather(*buyers, return_exceptions=True)
+                took = time.monotonic() - began
+                connection.rollback()
+            kept = next(number for number, answer in enumerate(answers) if isinstance(answer, DatabaseUnavailable))
+            async with pool.grant(f"o-{kept}", timeout=5):  # the segment is free, and the order has its units
+                pass
+            return took, list(answers)
+
+    took, answers = asyncio.run(main())
+    assert {type(answer) for answer in answers} == {DatabaseUnavailable, Busy}
+    assert took < 1 + 2 * STALL_SECONDS + 10  # a busy machine; the connection's own limit is 60
+    assert judged(valkey.url, postgres_database)[:2] == (20, 1)
+    hanging.dispose()

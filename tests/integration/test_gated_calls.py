@@ -1,0 +1,251 @@
+"""Every public call of a gated pool, with its gate and without it, in both colours: the two sides agree after it.
+
+The judge reads SQL and Redis itself (`tests.support.pools.both_sides`). A call that is safe without the gate decides no
+order and changes no stock: it takes units for a while, reads, extends, corrects Redis by its own ledger, or refuses new
+orders. Every other call raises PoolGated, or one of its kinds, and nothing has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import pytest
+import redis
+
+from segmented import AsyncPool, AsyncRedisStore, Order, Pool, RedisStore, Reserved, Settled, protocol as op
+from segmented.errors import ChangeGated, PoolGated, PoolUnverified
+from segmented.models import AlreadyOpen, PoolClosed, PoolState, Resized, Restocked, Trimmed
+from segmented.orders import AsyncGate, Gate, connect
+from segmented.stock import AsyncGrant, AuditReport, Grant, RepairReport
+from segmented.stock.order_handle import HandleState
+from tests.support.pools.both_sides import judged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from segmented.servers import ValkeyServer
+
+SKU: Final = "mug"
+GRANTS: Final = (Grant, AsyncGrant)
+OPENING: Final[dict[str, Any]] = {"stock": 20, "segments": 2}
+DUE_HOLD: Final = 0.001
+
+
+class Front:
+    """A pool in one colour; its calls are answered before the next line runs."""
+
+    def __init__(self, pool: Any, loop: asyncio.AbstractEventLoop | None) -> None:  # noqa: ANN401  # of either colour
+        self.pool, self._loop = pool, loop
+
+    def ended(self, answer: Any) -> Any:  # noqa: ANN401  # any answer
+        if not inspect.isawaitable(answer):
+            return answer
+        assert self._loop is not None
+
+        async def await_it() -> object:
+            return await answer
+
+        return self._loop.run_until_complete(await_it())
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  # any call
+        return self.ended(getattr(self.pool, name)(*args, **kwargs))
+
+    def body(self, order_id: str, error: Exception | None = None) -> Any:  # noqa: ANN401  # as any call of the pool
+        """Sell an order with a `with` statement."""
+        if self._loop is None:
+            with self.pool.grant(order_id, timeout=5):
+                if error is not None:
+                    raise error
+            return None
+
+        async def main() -> None:
+            async with self.pool.grant(order_id, timeout=5):
+                if error is not None:
+                    raise error
+
+        return self._loop.run_until_complete(main())
+
+    def granted(self) -> Any:  # noqa: ANN401  # a grant of either colour
+        answer = self.call("grant", "granted bare" if self.pool.gate is None else "granted", timeout=5)
+        assert isinstance(answer, GRANTS)
+        return answer
+
+    def frozen(self) -> Front:
+        self.ended(self.pool.store.execute(op.FreezePool(SKU, 1)))
+        return self
+
+    def listed(self) -> list[Any]:
+        if self._loop is None:
+            return list(self.pool.read_ledger())
+
+        async def main() -> list[Any]:
+            return [entry async for entry in self.pool.read_ledger()]
+
+        return self._loop.run_until_complete(main())
+
+
+@dataclass(frozen=True)
+class Call:
+    """One public call: what it does without the gate, and what it answers with it."""
+
+    name: str
+    make: Callable[[Front], Any]
+    bare: type[Exception] | Literal["safe"]
+    answer: Any
+    """The type of the answer with the gate, which is that without it if the call is safe."""
+
+
+CALLS: Final = [
+    # --- safe without the gate ---
+    Call("state", lambda front: front.call("state"), "safe", PoolState),
+    Call("is_gated", lambda front: front.call("is_gated"), "safe", bool),
+    Call("epoch", lambda front: front.call("epoch"), "safe", int),
+    Call("handle", lambda front: front.pool.handle("queued"), "safe", HandleState),
+    Call("audit", lambda front: front.call("audit"), "safe", AuditReport),
+    Call("repair", lambda front: front.call("repair", front.call("audit"), yes=True), "safe", RepairReport),
+    Call("read_ledger", lambda front: front.listed(), "safe", list),
+    Call("trim_ledger", lambda front: front.call("trim_ledger", keep=0), "safe", Trimmed),
+    Call("note_token", lambda front: front.pool.note_token(1), "safe", None),
+    Call("reserve", lambda front: front.call("reserve", "new"), "safe", Reserved),
+    Call("reserve_many", lambda front: front.call("reserve_many", [Order("new")])[0], "safe", Reserved),
+    Call("submit", lambda front: front.call("submit", "new"), "safe", HandleState),
+    Call("submit_many", lambda front: front.call("submit_many", [Order("new")])[0], "safe", HandleState),
+    Call("grant", lambda front: front.granted().order_id, "safe", str),
+    Call("renew", lambda front: front.call("renew", front.granted()), "safe", None),
+    Call("close", lambda front: front.call("close"), "safe", PoolClosed),
+    # --- only with the gate ---
+    Call("open", lambda front: front.call("open", **OPENING), ChangeGated, AlreadyOpen),
+    Call("grant: a body that ends", lambda front: front.body("new"), PoolGated, None),
+    Call("grant: confirm", lambda front: front.ended(front.granted().confirm()), PoolGated, Settled),
+    Call("grant: cancel", lambda front: front.ended(front.granted().cancel()), PoolGated, Settled),
+    Call("confirm", lambda front: front.call("confirm", "reserved"), PoolGated, Settled),
+    Call("confirm: queued", lambda front: front.call("confirm", "queued"), PoolGated, Settled),
+    Call("confirm_many", lambda front: front.call("confirm_many", ["reserved"])[0], PoolGated, Settled),
+    Call("cancel", lambda front: front.call("cancel", "reserved"), PoolGated, Settled),
+    Call("cancel: queued", lambda front: front.call("cancel", "queued"), PoolGated, Settled),
+    Call("cancel_many", lambda front: front.call("cancel_many", ["reserved"])[0], PoolGated, Settled),
+    Call("expire", lambda front: front.call("expire"), PoolGated, tuple),
+    Call("restock", lambda front: front.call("restock", 5, restock_id="r"), ChangeGated, Restocked),
+    Call("withdraw", lambda front: front.call("withdraw", 5, withdraw_id="w"), ChangeGated, Restocked),
+    Call("resize", lambda front: front.call("resize", 3), ChangeGated, Resized),
+]
+NEVER: Final = {
+    "thaw": lambda front: front.frozen().call("thaw", sold=0),
+    "expire": lambda front: front.call("expire", resolver=lambda record: "confirm"),  # noqa: ARG005  # as users write it
+}
+"""Calls that would decide past the database, with or without the gate."""
+PROPERTIES: Final = {"gate", "plain", "in_threads", "refused_by_mark", "tokens_above"}
+"""Public names that ask neither side."""
+
+
+PAIRS: Final = {"sync": "postgresql", "async": "sqlite"}
+"""Each colour with one database; what a gate does on each of them is shown elsewhere."""
+
+
+@pytest.fixture(params=PAIRS)
+def colour(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def order_database(request: pytest.FixtureRequest, colour: str) -> str:
+    url: str = request.getfixturevalue("postgres_database" if PAIRS[colour] == "postgresql" else "sqlite_url")
+    return url
+
+
+@pytest.fixture
+def fronts(valkey: ValkeyServer, gate: Gate, order_database: str, colour: str) -> Iterator[tuple[Front, Front]]:
+    """The same pool with its gate and without, with orders in each state."""
+    with RedisStore.from_url(valkey.url) as store:
+        pool = Pool(store, SKU, gate=gate)
+        pool.open(**OPENING)
+        for order_id, quantity in (("reserved", 3), ("sold", 2), ("void", 1)):
+            pool.reserve(order_id, quantity=quantity)
+        pool.confirm("sold")
+        pool.cancel("void")
+        pool.submit("queued")
+        Pool(store, SKU, ttl=DUE_HOLD, hold=DUE_HOLD, gate=gate).reserve("due")
+        if colour == "sync":
+            yield Front(pool, None), Front(Pool(store, SKU), None)
+            return
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+
+        async def enter() -> tuple[AsyncRedisStore, AsyncGate]:
+            return await AsyncRedisStore.from_url(valkey.url), AsyncGate(connect(order_database))
+
+        its_store, its_gate = runner.run(enter())
+        yield Front(AsyncPool(its_store, SKU, gate=its_gate), loop), Front(AsyncPool(its_store, SKU), loop)
+        runner.run(its_gate.close())
+        runner.run(its_store.close())
+
+
+@pytest.fixture
+def judge(valkey: ValkeyServer, order_database: str) -> Callable[[], tuple[int, int, int]]:
+    return lambda: judged(valkey.url, order_database)
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
+def test_without_its_gate_a_call_is_safe_or_refused_and_with_it_both_sides_agree(
+    call: Call, fronts: tuple[Front, Front], judge: Callable[[], tuple[int, int, int]]
+) -> None:
+    gated, bare = fronts
+    stocked, sold, _ = judge()
+    assert (stocked, sold) == (20, 2)
+    if call.bare == "safe":
+        _check_type(call.make(bare), call.answer)
+    else:
+        answer = _refusal(call, bare)
+        assert type(answer) is call.bare
+        assert "gate=gate" in str(answer)
+    assert judge()[:2] == (20, 2)
+    _check_type(call.make(gated), call.answer)
+    judge()
+
+
+@pytest.mark.parametrize("name", NEVER)
+def test_nothing_decides_past_the_database(
+    name: str, fronts: tuple[Front, Front], judge: Callable[[], tuple[int, int, int]]
+) -> None:
+    gated, bare = fronts
+    for front, error in ((bare, PoolGated), (gated, (PoolGated, ValueError))):
+        with pytest.raises(error):
+            NEVER[name](front)
+        assert judge()[:2] == (20, 2)
+
+
+@pytest.mark.parametrize("name", ["close", "renew"])
+def test_a_call_with_the_gate_goes_on_when_another_server_took_over(
+    name: str, fronts: tuple[Front, Front], judge: Callable[[], tuple[int, int, int]], valkey: ValkeyServer
+) -> None:
+    gated, bare = fronts
+    arguments = [front.granted() for front in fronts] if name == "renew" else []
+    with redis.Redis.from_url(valkey.url) as server:
+        server.hset(f"seg:{{{SKU}:0}}:meta", "server", "another")
+    with pytest.raises(PoolUnverified):
+        bare.call(name, *arguments[1:])
+    gated.call(name, *arguments[:1])
+    bare.call(name, *arguments[1:])
+    judge()
+
+
+def test_the_table_has_every_public_call() -> None:
+    named = {call.name.partition(":")[0] for call in CALLS} | set(NEVER)
+    for kind in (Pool, AsyncPool):
+        public = {name for name in dir(kind) if not name.startswith("_")}
+        assert public - named - PROPERTIES == set()
+
+
+def _check_type(answer: object, wanted: Any) -> None:  # noqa: ANN401  # a type or None
+    assert answer is None if wanted is None else isinstance(answer, wanted), answer
+
+
+def _refusal(call: Call, bare: Front) -> object:
+    """What the call raises, or the failure in its list of answers."""
+    try:
+        return call.make(bare)
+    except PoolGated as error:
+        return error
