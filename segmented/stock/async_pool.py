@@ -182,45 +182,36 @@ class AsyncPool(AsyncPoolChanges):
             for order, answer in pairs
         ]
 
-    async def confirm(self, order_id: str, *, holder_id: str | None = None, stored: bool = False) -> Settled:
-        """Make the order final; the answer says if it was already settled. `stored`: see `Pool.confirm`."""
+    async def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
+        """Make the order final; the answer says if it was already settled. See `Pool.confirm`."""
         if self.gate is not None:
             return await self.gate.confirm_order(self, order_id, holder_id)
-        operation = self._settings.confirm(order_id, holder_id=holder_id, stored=stored)
+        operation = self._settings.confirm(order_id, holder_id=holder_id)
         if holder_id is not None:
             return await run_async(perform(operation), self.store)
-        return await self._calls.confirm(order_id, stored=stored)
+        return await self._calls.confirm(order_id)
 
-    async def cancel(
-        self, order_id: str, *, holder_id: str | None = None, voided: bool = False
-    ) -> Settled | Superseded:
-        """Give the units back; with a holder id only while that holder still has the order.
-
-        In a gated pool, only orders that the order database has `voided` can be cancelled; otherwise raises PoolGated.
-        """
+    async def cancel(self, order_id: str, *, holder_id: str | None = None) -> Settled | Superseded:
+        """Give the units back; with a holder id only while that holder still has the order. See `Pool.cancel`."""
         if self.gate is not None:
             return await self.gate.cancel_order(self, order_id, holder_id)
-        operation = self._settings.cancel(order_id, holder_id=holder_id, voided=voided)
+        operation = self._settings.cancel(order_id, holder_id=holder_id)
         if holder_id is not None:
             return await run_async(returning(self._mark, perform(operation)), self.store)
-        return await self._calls.cancel(order_id, voided=voided)  # this also ends the mark
+        return await self._calls.cancel(order_id)  # this also ends the mark
 
-    async def confirm_many(
-        self, order_ids: Iterable[str], *, stored: bool = False
-    ) -> list[Settled | SegmentedError | None]:
+    async def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
         """Confirm many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `confirm`."""
         if self.gate is not None:
             return await self.gate.confirm_orders(self, order_ids)
-        operation = self._settings.settle_many("confirmed", order_ids, decided=stored)
+        operation = self._settings.settle_many("confirmed", order_ids)
         return await run_async(settle_many_plan(operation), self.store)
 
-    async def cancel_many(
-        self, order_ids: Iterable[str], *, voided: bool = False
-    ) -> list[Settled | SegmentedError | None]:
+    async def cancel_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
         """Cancel many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `cancel`."""
         if self.gate is not None:
             return await self.gate.cancel_orders(self, order_ids)
-        operation = self._settings.settle_many("cancelled", order_ids, decided=voided)
+        operation = self._settings.settle_many("cancelled", order_ids)
         plan = returning(self._mark, settle_many_plan(operation))
         return await run_async(plan, self.store)
 

@@ -198,40 +198,38 @@ class Pool(PoolChanges):
             for order, answer in pairs
         ]
 
-    def confirm(self, order_id: str, *, holder_id: str | None = None, stored: bool = False) -> Settled:
+    def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
         """Make the order final; the answer says if it was already settled.
 
-        With a holder id only that holder's segment is freed, not that of a successor in the same order. In a gated
-        pool, only orders that the order database has `stored` can be confirmed; otherwise raises PoolGated. A pool with
-        a `gate` stores them itself.
+        With a holder id only that holder's segment is freed, not that of a successor in the same order. With a `gate`,
+        its order database stores the order first; a gated pool without its gate raises PoolGated.
         """
         if self.gate is not None:
             return self.gate.confirm_order(self.plain, order_id, holder_id)
-        return self.store.execute(self._settings.confirm(order_id, holder_id=holder_id, stored=stored))
+        return self.store.execute(self._settings.confirm(order_id, holder_id=holder_id))
 
-    def cancel(self, order_id: str, *, holder_id: str | None = None, voided: bool = False) -> Settled | Superseded:
+    def cancel(self, order_id: str, *, holder_id: str | None = None) -> Settled | Superseded:
         """Give the units back; with a holder id only while that holder still has the order.
 
-        In a gated pool, only orders that the order database has `voided` can be cancelled; otherwise raises PoolGated.
-        A pool with a `gate` voids them itself.
+        With a `gate`, its order database voids the order first; a gated pool without its gate raises PoolGated.
         """
         if self.gate is not None:
             return self.gate.cancel_order(self.plain, order_id, holder_id)
-        operation = self._settings.cancel(order_id, holder_id=holder_id, voided=voided)
+        operation = self._settings.cancel(order_id, holder_id=holder_id)
         return run_sync(returning(self._mark, perform(operation)), self.store)
 
-    def confirm_many(self, order_ids: Iterable[str], *, stored: bool = False) -> list[Settled | SegmentedError | None]:
+    def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
         """Confirm many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `confirm`."""
         if self.gate is not None:
             return self.gate.confirm_orders(self.plain, order_ids)
-        operation = self._settings.settle_many("confirmed", order_ids, decided=stored)
+        operation = self._settings.settle_many("confirmed", order_ids)
         return run_sync(settle_many_plan(operation), self.store)
 
-    def cancel_many(self, order_ids: Iterable[str], *, voided: bool = False) -> list[Settled | SegmentedError | None]:
+    def cancel_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
         """Cancel many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `cancel`."""
         if self.gate is not None:
             return self.gate.cancel_orders(self.plain, order_ids)
-        operation = self._settings.settle_many("cancelled", order_ids, decided=voided)
+        operation = self._settings.settle_many("cancelled", order_ids)
         plan = returning(self._mark, settle_many_plan(operation))
         return run_sync(plan, self.store)
 

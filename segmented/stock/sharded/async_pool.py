@@ -218,14 +218,14 @@ class AsyncShardedPool:
 
     async def confirm(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
         """Make the order final; a pool with a limit needs the customer to find the order. See `Pool.confirm`."""
-        self._settings.confirm(order_id, holder_id=holder_id, stored=False)  # checks the ids
+        self._settings.confirm(order_id, holder_id=holder_id)  # checks the ids
         return await (await self.shard_of(order_id, customer_id=customer_id)).confirm(order_id, holder_id=holder_id)
 
     async def cancel(
         self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None
     ) -> Settled | Superseded:
         """Give the units back to the order's home shard; see `confirm` and `Pool.cancel`."""
-        self._settings.cancel(order_id, holder_id=holder_id, voided=False)  # checks the ids
+        self._settings.cancel(order_id, holder_id=holder_id)  # checks the ids
         return await (await self.shard_of(order_id, customer_id=customer_id)).cancel(order_id, holder_id=holder_id)
 
     async def confirm_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError | None]:

@@ -251,7 +251,7 @@ class ShardedPlans:
         """End many reservations, each at its home shard, many in a step."""
         found = orders if isinstance(orders, str) else tuple(checked_list(orders, f"orders to be {state}"))
         ids = found if isinstance(found, str) else [one.order_id if isinstance(one, Order) else one for one in found]
-        operation = self.settings.settle_many(state, ids, decided=False)
+        operation = self.settings.settle_many(state, ids)
         gathering = yield from self.found()
         customers = [one.customer_id if isinstance(one, Order) else None for one in found]
         homes = list(map(self._home, [gathering] * len(found), operation.order_ids, customers))

@@ -208,14 +208,14 @@ class ShardedPool:
 
     def confirm(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
         """Make the order final; a pool with a limit needs the customer to find the order. See `Pool.confirm`."""
-        operation = self._settings.confirm(order_id, holder_id=holder_id, stored=False)
+        operation = self._settings.confirm(order_id, holder_id=holder_id)
         return run_sync(self._plans.confirm(operation, customer_id), self.store)
 
     def cancel(
         self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None
     ) -> Settled | Superseded:
         """Give the units back to the order's home shard; see `confirm` and `Pool.cancel`."""
-        operation = self._settings.cancel(order_id, holder_id=holder_id, voided=False)
+        operation = self._settings.cancel(order_id, holder_id=holder_id)
         return run_sync(self._plans.cancel(operation, customer_id), self.store)
 
     def confirm_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError | None]:

@@ -128,7 +128,7 @@ def test_the_end_of_the_body_does_not_confirm_in_a_gated_pool(waiting_side: Side
     with pytest.raises(PoolGated, match=sentence), granted(pool, "a", quantity=3):
         pytest.fail("the body ran")
     assert totals(pool) == (5, 3, 0)
-    confirmed = pool.confirm("a", stored=True)
+    confirmed = waiting_side.execute(op.Confirm(pool.sku, "a", stored=True))
     assert (confirmed.state, totals(pool)) == ("confirmed", (5, 0, 3))
     assert pool.audit().is_clean
 
