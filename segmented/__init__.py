@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         lockable,
         single_flight,
     )
-    from segmented.models import Busy, Closed, LimitReached, Order, Reserved, Settled, SoldOut, Superseded
+    from segmented.models import Busy, Closed, Decided, LimitReached, Order, Reserved, Settled, SoldOut
     from segmented.stock import AsyncGrant, AsyncPool, Grant, Outbox, Pool
     from segmented.stores.memory import AsyncMemoryStore, MemoryStore
     from segmented.stores.redis import AsyncRedisStore, RedisStore
@@ -80,16 +80,17 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     # answers of grant, reserve, confirm and cancel
     "Busy",
     "Closed",
+    "Decided",
     "LimitReached",
     "Reserved",
     "Settled",
     "SoldOut",
-    "Superseded",
     # calls that are run once
     "AsyncDedup",
     "Dedup",
     # errors
     "AcquireTimeout",
+    "AlreadySettled",
     "InFlight",
     "InvalidInput",
     "LeaseLost",
@@ -104,13 +105,14 @@ LATE: Final = from_modules(
     {
         "segmented.dedup": "AsyncDedup Dedup InFlight OtherPayload",
         "segmented.errors": (
-            "AcquireTimeout InvalidInput LeaseLost NotGranted PoolMissing SegmentedError StoreUnavailable"
+            "AcquireTimeout AlreadySettled InvalidInput LeaseLost NotGranted PoolMissing SegmentedError "
+            "StoreUnavailable"
         ),
         "segmented.locks": (
             "AsyncFairLock AsyncLease AsyncLock AsyncMultiLock AsyncReadWriteLock AsyncReentrantLock AsyncSemaphore "
             "FairLock Lease Lock MultiLock ReadWriteLock ReentrantLock Semaphore lockable single_flight"
         ),
-        "segmented.models": "Busy Closed LimitReached Order Reserved Settled SoldOut Superseded",
+        "segmented.models": "Busy Closed Decided LimitReached Order Reserved Settled SoldOut",
         "segmented.stock": "AsyncGrant AsyncPool Grant Outbox Pool",
         "segmented.stores.memory": "AsyncMemoryStore MemoryStore",
         "segmented.stores.redis": "AsyncRedisStore RedisStore",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from bench.durability.journal import JournalWriter
 from bench.orders_torture.event_log import LogWriter
 from segmented.errors import PoolFrozen, PoolMissing, PoolVanished, SegmentedError, StoreUnavailable
-from segmented.models import Order, Settled, SoldOut
+from segmented.models import Decided, Order, Settled, SoldOut
 from segmented.models.submitted import Dead
 from segmented.orders import Gate, connect, take_order
 from segmented.stock import Grant, Pool
@@ -138,7 +138,7 @@ def _settle(buy: Callable[[str], Settled | Refusal | None], journal: JournalWrit
         else:
             if isinstance(answer, SoldOut):
                 return False
-            if isinstance(answer, Settled):
+            if isinstance(answer, Settled | Decided):
                 if answer.state == "confirmed":
                     journal.ack(order_id, answer.quantity)
                 return True

@@ -17,7 +17,7 @@ from bench.strategies.base import Refused, RefusedByGate, Sold
 from bench.strategies.pooled import PooledStrategy
 from segmented import protocol as op
 from segmented.errors import SegmentedError
-from segmented.models import Order, Reserved, Settled, SoldOut
+from segmented.models import Decided, Order, Reserved, Settled, SoldOut
 from segmented.orders.answers import Confirmed
 from segmented.orders.sale import take_order
 from segmented.orders.standing import Claim
@@ -63,9 +63,9 @@ class SegmentLocks(PooledStrategy):
 
         answer = take_order(self.pool, gate, order, timeout=None, body=body)
         match answer:
-            case Settled(state="confirmed"):
-                return Sold(granted_at, time.monotonic(), segment, self.store.attempts())
             case Settled():
+                return Sold(granted_at, time.monotonic(), segment, self.store.attempts())
+            case Decided():
                 return RefusedByGate()
             case SoldOut(quantity=quantity, sequence=sequence):
                 return Refused(sequence, quantity)

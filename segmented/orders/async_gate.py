@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from segmented.errors import InvalidInput, PoolUnverified
+from segmented.models.orders import decided_as
 from segmented.orders import sale
 from segmented.orders.decided import decided_before
 from segmented.orders.gate import Gate
@@ -90,7 +91,7 @@ class AsyncGate:
         beside = pool.in_threads()
         epoch, before = await self._run(_asked_first, beside, self.gate, order, asked)
         if before is not None:
-            return before
+            return decided_as(before)
         answer = await self.verified(pool, ask)
         return await self._run(sale.undecided, beside, self.gate, order, answer, epoch)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from segmented.errors import DatabaseUnavailable, SegmentedError, StoreUnavailable
 from segmented.models import Settled
+from segmented.models.orders import decided_as
 from segmented.orders import by_id, sale
 from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
 from segmented.orders.database import OrderDatabase
@@ -62,7 +63,9 @@ class Gate(OrderDatabase):
         pool = sale.gated(pool, self)
         epoch = pool.epoch()
         before = decided_before(pool, self, order, epoch, asked=asked)
-        return before or sale.undecided(pool, self, order, self.verified(pool, ask), epoch)
+        if before is not None:
+            return decided_as(before)
+        return sale.undecided(pool, self, order, self.verified(pool, ask), epoch)
 
     def confirm_grant(self, grant: Grant, order: Order) -> Settled:
         """Store a granted order under its fencing token, and confirm it in the pool.

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from typing import Literal
 
+    from segmented.stock.grant import KeepOn
     from segmented.stock.outbox import Outbox
     from segmented.stock.plans import Verdict
 
@@ -203,6 +204,16 @@ def checked_flag(value: object, name: str) -> bool:
         message = f"{name}={shortened(value)} is not True or False"
         raise InvalidInput(message)
     return value
+
+
+def checked_keep_on(keep_on: KeepOn) -> KeepOn:
+    """Return the errors after which units stay reserved: one exception type, or a tuple of them."""
+    found: tuple[object, ...] = keep_on if isinstance(keep_on, tuple) else (keep_on,)
+    for kind in found:
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            message = f"keep_on={shortened(keep_on)} is not an exception type or a tuple of them"
+            raise InvalidInput(message)
+    return keep_on
 
 
 def checked_list(items: Iterable[ItemT], what: str) -> Iterator[ItemT]:

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, LeaseLost, NotGranted, OrderMismatch, PoolGated
-from segmented.models import AlreadyOpen, Busy, Opened, Order, Refusal, Reserved, Settled, SoldOut, Superseded
+from segmented.errors import (
+    GrantLost,
+    GrantSuperseded,
+    InvalidInput,
+    LeaseError,
+    LeaseLost,
+    NotGranted,
+    OrderMismatch,
+    PoolGated,
+)
+from segmented.models import AlreadyOpen, Busy, Decided, Opened, Order, Refusal, Reserved, Settled, SoldOut
 from tests.contract.bodies import fail_after
 from tests.contract.parking import has_come_to_rest, lines_of, scripts_run, wait_until
 
@@ -55,6 +64,11 @@ def refused(pool: Pool, order_id: str, *, quantity: int = 1, timeout: float = 0)
 def let_lease_lapse(pool: Pool, side: Side, grant: Grant) -> None:
     side.execute(op.RenewGrant(pool.sku, grant.order_id, grant.holder_id, ttl_ms=1, hold_ms=1))
     side.pass_time(0.005)
+
+
+def let_hold_end(pool: Pool, side: Side) -> None:
+    side.pass_time(0.04)
+    assert [one.state for one in pool.expire()] == ["expired"]
 
 
 def let_a_successor_in(pool: Pool, side: Side, grant: Grant) -> None:
@@ -103,12 +117,24 @@ def test_a_decided_order_does_not_run_the_body(pool: Pool) -> None:
     granted(pool, "a").confirm()
     with pytest.raises(NotGranted, match=r"already confirmed$") as caught, refused(pool, "a"):
         pytest.fail("the body ran")
-    assert isinstance(caught.value.refusal, Settled)
+    assert isinstance(caught.value.refusal, Decided)
 
 
 def test_an_order_cancelled_behind_the_bodys_back_is_not_reported_as_sold(pool: Pool) -> None:
-    with pytest.raises(NotGranted, match=r"already cancelled$"), granted(pool, "a"):
+    sentence = "^order 'a' is not sold: it was cancelled while the body ran, and its units went back$"
+    with pytest.raises(GrantLost, match=sentence) as caught, granted(pool, "a"):
         pool.cancel("a")
+    assert (caught.value.order_id, caught.value.state) == ("a", "cancelled")
+    assert totals(pool) == (8, 0, 0)
+
+
+def test_a_hold_that_ends_while_the_body_runs_loses_the_grant(waiting_side: Side) -> None:
+    pool = waiting_side.pool(waiting_side.name(), ttl=0.02, hold=0.02)
+    pool.open(stock=8, segments=2)
+    sentence = "^order 'a' is not sold: its hold ended while the body ran, and its units went back$"
+    with pytest.raises(GrantLost, match=sentence) as caught, granted(pool, "a", quantity=3):
+        let_hold_end(pool, waiting_side)
+    assert isinstance(caught.value, LeaseError)
     assert totals(pool) == (8, 0, 0)
 
 
@@ -174,7 +200,9 @@ def test_a_mismatch_leaves_the_same_holders_grant_alone(pool: Pool) -> None:
 
 def test_a_cancel_by_the_wrong_holder_changes_nothing(pool: Pool) -> None:
     grant = granted(pool, "a")
-    assert pool.cancel("a", holder_id="another") == Superseded("a", grant.fencing_token)
+    sentence = rf"^grant for order 'a' is superseded by fencing token {grant.fencing_token}$"
+    with pytest.raises(GrantSuperseded, match=sentence):
+        pool.cancel("a", holder_id="another")
     assert totals(pool) == (7, 1, 0)
 
 
@@ -348,7 +376,7 @@ def test_a_second_delivery_learns_that_the_first_was_confirmed(waiting_side: Sid
     wait_until(lambda: len(lines_of(waiting_side.store)) == 1)
     first.confirm()
     answer = second.result(SOON)
-    assert isinstance(answer, Settled)
+    assert isinstance(answer, Decided)
     assert (answer.state, answer.replay) == ("confirmed", True)
 
 

@@ -224,15 +224,16 @@ def test_an_order_decided_while_its_resolver_thinks_keeps_its_fate(pool: Pool, w
     pool.open(stock=9, segments=2, gated=True)
     pool.reserve("a", quantity=2)
     waiting_side.pass_time(0.04)
+    sku = pool.sku
     other = waiting_side.store if waiting_side.flavour.colour == "sync" else None
 
     def confirm_first(record: OrderRecord) -> Any:  # noqa: ANN401  # a verdict
         if other is not None:
-            other.execute(op.Confirm(pool.sku, record.order_id, stored=True))
+            other.execute(op.Confirm(sku, record.order_id, stored=True))
         return "release"
 
     async def confirm_first_later(record: OrderRecord) -> Any:  # noqa: ANN401  # as above
-        await pool._target.store.execute(op.Confirm(pool.sku, record.order_id, stored=True))  # type: ignore[attr-defined]  # noqa: SLF001  # the asyncio pool, inside its loop
+        await pool._target.store.execute(op.Confirm(sku, record.order_id, stored=True))  # type: ignore[attr-defined]  # noqa: SLF001  # the asyncio pool, inside its loop
         return "release"
 
     resolver: Any = confirm_first if other is not None else confirm_first_later
