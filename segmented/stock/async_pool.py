@@ -193,7 +193,7 @@ class AsyncPool(AsyncPoolChanges):
         ]
 
     async def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
-        """Make the order final; raises AlreadySettled for one that ended otherwise. See `Pool.confirm`."""
+        """Make the order final; a repeat changes nothing, and its answer has `replay=True`. See `Pool.confirm`."""
         if self.gate is not None:
             return as_confirmed(await self.gate.confirm_order(self, order_id, holder_id))
         operation = self._settings.confirm(order_id, holder_id=holder_id)
@@ -202,7 +202,7 @@ class AsyncPool(AsyncPoolChanges):
         return as_confirmed(await self._calls.confirm(order_id))
 
     async def cancel(self, order_id: str, *, holder_id: str | None = None) -> Settled:
-        """Give the units back; raises AlreadySettled and GrantSuperseded. See `Pool.cancel`."""
+        """Give the units back. See `Pool.cancel`."""
         if self.gate is not None:
             return as_cancelled(await self.gate.cancel_order(self, order_id, holder_id))
         operation = self._settings.cancel(order_id, holder_id=holder_id)

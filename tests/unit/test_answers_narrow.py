@@ -50,6 +50,8 @@ FALSE: Final = (
     CartRefused("c", "a", SOLD_OUT, replay=False),
     CartDecided("c", "confirmed", replay=True, is_finished=True),
 )
+CACHE: Final = ".mypy_cache/answers"
+"""Kept between runs, so that the library is checked once."""
 PROGRAM: Final = """
 from typing import assert_never, assert_type
 
@@ -109,14 +111,18 @@ def test_a_grant_is_true_and_a_refusal_is_false() -> None:
     assert not pool.grant("b", timeout=0)
 
 
+@pytest.mark.full
+@pytest.mark.timeout(300)
 def test_mypy_narrows_answers_in_a_condition(tmp_path: Path) -> None:
     program = tmp_path / "narrow.py"
     program.write_text(PROGRAM)
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(program)]
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", CACHE, str(program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout == "Success: no issues found in 1 source file\n", done.stdout + done.stderr
 
 
+@pytest.mark.full
+@pytest.mark.timeout(300)
 @pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed")
 def test_pyright_narrows_answers_in_a_condition(tmp_path: Path) -> None:
     program = tmp_path / "narrow.py"

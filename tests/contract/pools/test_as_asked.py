@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented.errors import AlreadySettled
+from segmented.errors import AlreadySettled, GrantLost, GrantSuperseded, LeaseError
 from segmented.models import Order, Settled
 from tests.contract.shards.sharding import sharded
 
@@ -85,3 +85,36 @@ def test_in_a_batch_the_error_takes_the_answers_place(pool: Any) -> None:  # noq
         (AlreadySettled, "confirmed"),
     ]
     assert totals(pool) == (7, 0, 2)
+
+
+def test_a_cancel_by_the_wrong_holder_changes_nothing(pool: Any) -> None:  # noqa: ANN401  # as above
+    grant = pool.grant("a", timeout=0)
+    sentence = rf"^grant for order 'a' is superseded by fencing token {grant.fencing_token}$"
+    with pytest.raises(GrantSuperseded, match=sentence):
+        pool.cancel("a", holder_id="another")
+    assert totals(pool) == (6, 2, 1)
+
+
+def test_an_order_cancelled_behind_the_bodys_back_is_not_reported_as_sold(pool: Any) -> None:  # noqa: ANN401  # as above
+    sentence = "^order 'a' is not sold: it was cancelled while the body ran, and its units went back$"
+    with pytest.raises(GrantLost, match=sentence) as caught, pool.grant("a", timeout=0):
+        pool.cancel("a")
+    assert (caught.value.order_id, caught.value.state) == ("a", "cancelled")
+    assert totals(pool) == (7, 1, 1)
+
+
+def test_a_hold_that_ends_while_the_body_runs_loses_the_grant(waiting_side: Side) -> None:
+    pool = waiting_side.pool(waiting_side.name(), ttl=BRIEF, hold=BRIEF)
+    pool.open(stock=8, segments=2)
+    grant: Any = pool.grant("a", quantity=3, timeout=0)
+    sentence = "^order 'a' is not sold: its hold ended while the body ran, and its units went back$"
+    with pytest.raises(GrantLost, match=sentence) as caught, grant:
+        let_hold_end(pool, waiting_side)
+    assert isinstance(caught.value, LeaseError)
+    assert isinstance(caught.value.__cause__, AlreadySettled)
+    assert totals(pool) == (8, 0, 0)
+
+
+def let_hold_end(pool: Any, side: Side) -> None:  # noqa: ANN401  # as above
+    side.pass_time(2 * BRIEF)
+    assert [one.state for one in pool.expire()] == ["expired"]

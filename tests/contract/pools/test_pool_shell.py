@@ -10,10 +10,7 @@ import pytest
 
 from segmented import protocol as op
 from segmented.errors import (
-    GrantLost,
-    GrantSuperseded,
     InvalidInput,
-    LeaseError,
     LeaseLost,
     NotGranted,
     OrderMismatch,
@@ -66,11 +63,6 @@ def let_lease_lapse(pool: Pool, side: Side, grant: Grant) -> None:
     side.pass_time(0.005)
 
 
-def let_hold_end(pool: Pool, side: Side) -> None:
-    side.pass_time(0.04)
-    assert [one.state for one in pool.expire()] == ["expired"]
-
-
 def let_a_successor_in(pool: Pool, side: Side, grant: Grant) -> None:
     let_lease_lapse(pool, side, grant)
     granted(pool, grant.order_id, quantity=grant.quantity)
@@ -118,24 +110,6 @@ def test_a_decided_order_does_not_run_the_body(pool: Pool) -> None:
     with pytest.raises(NotGranted, match=r"already confirmed$") as caught, refused(pool, "a"):
         pytest.fail("the body ran")
     assert isinstance(caught.value.refusal, Decided)
-
-
-def test_an_order_cancelled_behind_the_bodys_back_is_not_reported_as_sold(pool: Pool) -> None:
-    sentence = "^order 'a' is not sold: it was cancelled while the body ran, and its units went back$"
-    with pytest.raises(GrantLost, match=sentence) as caught, granted(pool, "a"):
-        pool.cancel("a")
-    assert (caught.value.order_id, caught.value.state) == ("a", "cancelled")
-    assert totals(pool) == (8, 0, 0)
-
-
-def test_a_hold_that_ends_while_the_body_runs_loses_the_grant(waiting_side: Side) -> None:
-    pool = waiting_side.pool(waiting_side.name(), ttl=0.02, hold=0.02)
-    pool.open(stock=8, segments=2)
-    sentence = "^order 'a' is not sold: its hold ended while the body ran, and its units went back$"
-    with pytest.raises(GrantLost, match=sentence) as caught, granted(pool, "a", quantity=3):
-        let_hold_end(pool, waiting_side)
-    assert isinstance(caught.value, LeaseError)
-    assert totals(pool) == (8, 0, 0)
 
 
 def test_an_overslept_body_that_fails_does_not_cancel_its_successors_order(pool: Pool, waiting_side: Side) -> None:
@@ -196,14 +170,6 @@ def test_a_mismatch_leaves_the_same_holders_grant_alone(pool: Pool) -> None:
         with pytest.raises(OrderMismatch):
             pool.grant("a", quantity=3, timeout=timeout, holder_id="h")
     assert totals(pool) == (6, 2, 0)
-
-
-def test_a_cancel_by_the_wrong_holder_changes_nothing(pool: Pool) -> None:
-    grant = granted(pool, "a")
-    sentence = rf"^grant for order 'a' is superseded by fencing token {grant.fencing_token}$"
-    with pytest.raises(GrantSuperseded, match=sentence):
-        pool.cancel("a", holder_id="another")
-    assert totals(pool) == (7, 1, 0)
 
 
 def test_a_reservation_clears_more_due_holds_than_one_step_can(waiting_side: Side) -> None:
