@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         lockable,
         single_flight,
     )
-    from segmented.models import Busy, Closed, LimitReached, Order, PoolState, Reserved, Settled, SoldOut
+    from segmented.models import Busy, Closed, Decided, LimitReached, Order, PoolState, Reserved, Settled, SoldOut
     from segmented.orders import AsyncGate as AsyncGate, Gate as Gate
     from segmented.stock import AsyncGrant, AsyncPool, Grant, Outbox, Pool
     from segmented.stores.memory import AsyncMemoryStore, MemoryStore
@@ -78,6 +78,7 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     # answers of a sale
     "Busy",
     "Closed",
+    "Decided",
     "LimitReached",
     "Reserved",
     "Settled",
@@ -89,6 +90,7 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     "single_flight",
     # errors
     "AcquireTimeout",
+    "AlreadySettled",
     "InvalidInput",
     "LeaseLost",
     "NotGranted",
@@ -101,13 +103,14 @@ LATE: Final = from_modules(
     {
         "segmented.dedup": "AsyncDedup Dedup ExternalEffect",
         "segmented.errors": (
-            "AcquireTimeout InvalidInput LeaseLost NotGranted OrderMismatch SegmentedError StoreUnavailable"
+            "AcquireTimeout AlreadySettled InvalidInput LeaseLost NotGranted OrderMismatch SegmentedError "
+            "StoreUnavailable"
         ),
         "segmented.locks": (
             "AsyncFairLock AsyncLease AsyncLock AsyncReadWriteLock AsyncReentrantLock AsyncSemaphore FairLock Lease "
             "Lock ReadWriteLock ReentrantLock Semaphore fenced_where lockable single_flight"
         ),
-        "segmented.models": "Busy Closed LimitReached Order PoolState Reserved Settled SoldOut",
+        "segmented.models": "Busy Closed Decided LimitReached Order PoolState Reserved Settled SoldOut",
         "segmented.orders": "AsyncGate Gate",
         "segmented.stock": "AsyncGrant AsyncPool Grant Outbox Pool",
         "segmented.stores.memory": "AsyncMemoryStore MemoryStore",

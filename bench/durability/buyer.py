@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 from bench.durability.journal import JournalWriter
 from bench.orders_torture.event_log import LogWriter
-from segmented.errors import PoolFrozen, PoolMissing, PoolVanished, SegmentedError, StoreUnavailable
-from segmented.models import Order, Settled, SoldOut
+from segmented.errors import AlreadySettled, PoolFrozen, PoolMissing, PoolVanished, SegmentedError, StoreUnavailable
+from segmented.models import Decided, Order, Settled, SoldOut
 from segmented.models.submitted import Dead
 from segmented.orders import Gate, connect, take_order
 from segmented.stock import Grant, Pool
@@ -131,6 +131,8 @@ def _settle(buy: Callable[[str], Settled | Refusal | None], journal: JournalWrit
         began = time.monotonic()
         try:
             answer = buy(order_id)
+        except AlreadySettled:  # its hold ended first
+            return True
         except LOST as error:
             journal.noticed(error)
         except SegmentedError as error:
@@ -138,7 +140,7 @@ def _settle(buy: Callable[[str], Settled | Refusal | None], journal: JournalWrit
         else:
             if isinstance(answer, SoldOut):
                 return False
-            if isinstance(answer, Settled):
+            if isinstance(answer, Settled | Decided):
                 if answer.state == "confirmed":
                     journal.ack(order_id, answer.quantity)
                 return True

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Self
 from bench.durability.buyer import AGAIN_SECONDS, HOLD, SEGMENTS, SKU, connected, shop_pool, take
 from bench.durability.journal import Ack
 from segmented.errors import PoolMissing, PoolNotFrozen, PoolVanished, SegmentedError
-from segmented.models import Order, Settled, SoldOut
+from segmented.models import Decided, Order, Settled, SoldOut
 from segmented.orders import Gate, cancel_order, connect, expire_voided, open_gated, rebuild, reopen_gated
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Operator:
                 else:
                     expire_voided(pool, self._gate)
                 answer = take(pool, self._gate, f"rest-{number}")
-                if isinstance(answer, Settled):
+                if isinstance(answer, Settled | Decided):
                     number += 1
                     if answer.state == "confirmed":
                         self.acks.append(Ack(time.monotonic(), answer.order_id, answer.quantity))

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bench.rebuilds.options import SKU, order_id
+from segmented import protocol as op
 from segmented.errors import SegmentedError
 from segmented.models import Order, Reserved
 from segmented.orders import Claim, cancel_order
 from segmented.orders.answers import Confirmed
+from segmented.plans import run_sync
+from segmented.stock.plans import settle_many_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -59,7 +62,8 @@ def confirm(pool: Pool, gate: Gate, reserved: Sequence[Reserved]) -> None:
     claims = [Claim(Order(one.order_id), SKU, one.segment, one.epoch, sequence=one.sequence) for one in reserved]
     stored = gate.confirm_many(claims)
     _require(sum(isinstance(answer, Confirmed) for answer in stored), stored, "are confirmed in the database")
-    pool.confirm_many([one.order_id for one in reserved], stored=True)
+    operation = op.SettleMany(SKU, "confirmed", tuple(one.order_id for one in reserved), decided=True)
+    run_sync(settle_many_plan(operation), pool.store)
 
 
 def _require(count: int, answers: Sequence[object], what: str) -> None:

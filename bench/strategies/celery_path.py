@@ -22,7 +22,7 @@ from bench.strategies.pooled import PooledStrategy
 from bench.workers.processes import PROCESSES, environment, running_processes
 from segmented.celery.messages import TASK, Envelope
 from segmented.celery.settings_rules import kombu_url
-from segmented.models import Settled, SoldOut
+from segmented.models import Decided, Settled, SoldOut
 from segmented.servers import ValkeyServer
 from segmented.stock import EnvelopePublisher, Outbox
 
@@ -100,7 +100,7 @@ class CeleryOne(PooledStrategy):
         match outcome:
             case Settled(state="confirmed"):
                 return Sold(0.0, 0.0, outcome.segment)  # the buyer does not see when its slow step begins
-            case Settled(state="refused") | SoldOut():
+            case Decided(state="refused") | SoldOut():
                 return Refused(outcome.sequence, order.quantity)
             case None:
                 return GaveUp(f"no worker had finished it within {WAIT_SECONDS:g} s")

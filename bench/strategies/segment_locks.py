@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from bench.strategies.base import Refused, RefusedByGate, Sold
 from bench.strategies.pooled import PooledStrategy
+from segmented import protocol as op
 from segmented.errors import SegmentedError
-from segmented.models import Order, Reserved, Settled, SoldOut
+from segmented.models import Decided, Order, Reserved, Settled, SoldOut
 from segmented.orders.answers import Confirmed
 from segmented.orders.sale import take_order
 from segmented.orders.standing import Claim
+from segmented.plans import run_sync
 from segmented.stock import Grant
+from segmented.stock.plans import settle_many_plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,9 +63,9 @@ class SegmentLocks(PooledStrategy):
 
         answer = take_order(self.pool, gate, order, timeout=None, body=body)
         match answer:
-            case Settled(state="confirmed"):
-                return Sold(granted_at, time.monotonic(), segment, self.store.attempts())
             case Settled():
+                return Sold(granted_at, time.monotonic(), segment, self.store.attempts())
+            case Decided():
                 return RefusedByGate()
             case SoldOut(quantity=quantity, sequence=sequence):
                 return Refused(sequence, quantity)
@@ -132,5 +135,6 @@ class SegmentBatches(SegmentLocks):
             claims = [Claim(Order(one.order_id, one.quantity), sku, one.segment, one.epoch, None) for one in reserved]
             stored = self.gate.confirm_many([fenced, *claims])
             ids = [one for one, answer in zip(ids, stored, strict=True) if isinstance(answer, Confirmed)]
-        settled = self.pool.confirm_many(ids, stored=self.gate is not None)
+        operation = op.SettleMany(self.pool.sku, "confirmed", tuple(ids), decided=self.gate is not None)
+        settled = run_sync(settle_many_plan(operation), self.pool.store)
         return {one.order_id for one in settled if isinstance(one, Settled) and one.state == "confirmed"}

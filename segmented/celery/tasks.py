@@ -26,7 +26,7 @@ from segmented.errors import (
     ShardVanished,
     StoreUnavailable,
 )
-from segmented.models import Busy, Order, Settled
+from segmented.models import Busy, Decided, Order, Settled
 from segmented.models.submitted import one_line
 from segmented.orders import WorkTerms, envelopes, sale
 from segmented.orders.work_terms import checked_step
@@ -135,7 +135,7 @@ def _take(sku: str, order: Order) -> str:
     if isinstance(answer, Busy):
         # The task does not wait for another holder's order: that could block a thread for a dead worker's whole lease.
         raise OrderInHand((answer.free_in_ms or 0) / 1_000) if answer.is_in_hand else NoSegmentFree
-    return answer.state if isinstance(answer, Settled) else "refused"
+    return answer.state if isinstance(answer, Settled | Decided) else "refused"
 
 
 def _try(sku: str, order: Order, *, timeout: float) -> Settled | Refusal:

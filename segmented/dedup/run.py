@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 from segmented.dedup.outcomes import failure_written
 from segmented.dedup.plans import begin_plan, finish_plan
@@ -38,7 +38,7 @@ class RunState(LeaseState):
     """The shared part of a sync and an async run."""
 
     claim: RunClaim
-    is_replay = False
+    is_replay: Literal[False] = False
     fencing_token: int
     """Return the fencing token. It grows with every run of the key; pass it to the systems that the body writes to."""
     _form: OutcomeForm
@@ -58,6 +58,10 @@ class RunState(LeaseState):
         """Return the record's hash tag with its braces. Keys that contain it are in the same slot of a cluster."""
         record = once_keys(self.claim.record.namespace, self.claim.record.key).record
         return record[record.index("{") : record.index("}") + 1]
+
+    def __bool__(self) -> Literal[True]:
+        """Return True: the run is the caller's."""
+        return True
 
     def provider_key(self, effect: str) -> str:
         """Return a key for an external provider: the same in every attempt at this effect of this key."""
@@ -248,9 +252,16 @@ class AsyncRun(RunState, AsyncHeldLease):
 
 
 class Replay:
-    """The answer to a repeat instead of a run: the outcome of the first call. Its `with` statement does nothing."""
+    """The answer to a repeat instead of a run: the outcome of the first call. False in a condition.
 
-    is_replay = True
+    Its `with` statement does nothing.
+    """
+
+    is_replay: Literal[True] = True
+
+    def __bool__(self) -> Literal[False]:
+        """Return False: there is nothing to run."""
+        return False
 
     def __init__(self, key: str, outcome: OutcomeKept, form: OutcomeForm) -> None:
         """Create a replay that reads `outcome` on demand."""

@@ -27,9 +27,11 @@ from segmented.errors.locks import (
     StaleToken,
 )
 from segmented.errors.orders import (
+    AlreadySettled,
     CartDiverged,
     CartMismatch,
     CartUnknown,
+    GrantLost,
     GrantSuperseded,
     NoSegmentFree,
     NotConfirmed,
@@ -78,6 +80,7 @@ __all__ = [
     "AcknowledgementUnknown",
     "AcquireTimeout",
     "AlreadyDone",
+    "AlreadySettled",
     "AnotherDatabase",
     "AttemptSuperseded",
     "CallCancelled",
@@ -92,6 +95,7 @@ __all__ = [
     "EffectUnknown",
     "EpochEnded",
     "FailedBefore",
+    "GrantLost",
     "GrantSuperseded",
     "InFlight",
     "InvalidInput",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from segmented.errors.base import SegmentedError
+from segmented.errors.locks import LeaseError
 from segmented.errors.pools import StockError
 
 
@@ -17,6 +18,39 @@ class Refused(Protocol):
 
     def describe(self) -> str:
         """Return the reason in a few words."""
+
+
+class Ended(Protocol):
+    """An answer with the state in which an order or a cart has ended: see `Settled` and `CartSettled`."""
+
+    @property
+    def state(self) -> str:
+        """Return the state."""
+
+    def describe(self) -> str:
+        """Return what has ended, and how, as the beginning of a sentence."""
+
+
+class AlreadySettled(StockError):
+    """The order or cart has ended otherwise than asked: nothing changed."""
+
+    def __init__(self, settled: Ended) -> None:
+        """Create the error with the answer that says how it ended."""
+        cannot = "its units are not given back" if settled.state == "confirmed" else "it cannot be confirmed"
+        super().__init__(f"{settled.describe()}: {cannot}")
+        self.settled = settled
+        self.state = settled.state
+
+
+class GrantLost(LeaseError):
+    """The order ended while the body of its grant's `with` statement ran, so it is not sold."""
+
+    def __init__(self, order_id: str, state: str) -> None:
+        """Create the error with the order and the state in which it ended."""
+        why = "its hold ended" if state == "expired" else f"it was {state}"
+        super().__init__(f"order {order_id!r} is not sold: {why} while the body ran, and its units went back")
+        self.order_id = order_id
+        self.state = state
 
 
 class NotGranted(StockError):

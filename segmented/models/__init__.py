@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         PINNED_UNTIL_MS,
         Cart,
         CartAnswer,
+        CartDecided,
         CartLine,
         CartRecord,
         CartRefused,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from segmented.models.orders import (
         Busy,
         Closed,
+        Decided,
         Granted,
         LimitReached,
         Order,
@@ -127,6 +129,7 @@ __all__ = [
     "CachedKind",
     "Cart",
     "CartAnswer",
+    "CartDecided",
     "CartLine",
     "CartRecord",
     "CartRefused",
@@ -135,6 +138,7 @@ __all__ = [
     "CartState",
     "CartSweep",
     "Closed",
+    "Decided",
     "Differing",
     "EntryKind",
     "Forgotten",
@@ -197,7 +201,7 @@ __all__ = [
 LATE: Final = from_modules(
     {
         "segmented.models.carts": (
-            "CART_ID_BYTES_MAX CART_SKUS_MAX Cart CartAnswer CartLine CartRecord CartRefused CartReserved "
+            "CART_ID_BYTES_MAX CART_SKUS_MAX Cart CartAnswer CartDecided CartLine CartRecord CartRefused CartReserved "
             "CartSettled CartState CartSweep LineRefusal PINNED_UNTIL_MS UnfinishedCart UnfinishedCarts cart_of"
         ),
         "segmented.models.ids": (
@@ -209,8 +213,8 @@ LATE: Final = from_modules(
             "Renewed ServerIdentity Standing Uncached Unreplicated Written"
         ),
         "segmented.models.orders": (
-            "Busy Closed Granted LimitReached Order OrderRecord OrderState Part Refusal Reserved Settled SoldOut "
-            "Superseded Taken"
+            "Busy Closed Decided Granted LimitReached Order OrderRecord OrderState Part Refusal Reserved Settled "
+            "SoldOut Superseded Taken"
         ),
         "segmented.models.pools": (
             "AlreadyOpen Differing EntryKind Frozen Inspected InspectedCart LedgerEntry Mended Opened Outrun "

@@ -164,6 +164,10 @@ class CartReserved:
     lines: tuple[CartLine, ...]
     replay: bool
 
+    def __bool__(self) -> Literal[True]:
+        """Return True: the units are taken."""
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class CartRefused:
@@ -174,15 +178,17 @@ class CartRefused:
     refusal: Refusal
     replay: bool
 
+    def __bool__(self) -> Literal[False]:
+        """Return False: nothing is reserved."""
+        return False
+
     def describe(self) -> str:
         """Return the refusal in words."""
         return f"{self.sku}: {self.refusal.describe()}"
 
 
 @dataclass(frozen=True, slots=True)
-class CartSettled:
-    """The cart's final state: decided by this call or, as a replay, before."""
-
+class _CartEnd:
     cart_id: str
     state: CartState
     replay: bool
@@ -190,7 +196,29 @@ class CartSettled:
     """False while some line's pool has not answered; a repeat or `finish` completes it."""
 
 
-CartAnswer = CartReserved | CartRefused | CartSettled
+@dataclass(frozen=True, slots=True)
+class CartDecided(_CartEnd):
+    """The cart was decided before or expired, so nothing is reserved: its final state, false in a condition."""
+
+    def __bool__(self) -> Literal[False]:
+        """Return False: nothing is reserved."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class CartSettled(_CartEnd):
+    """The cart's final state: decided by this call or, as a replay, before. True in a condition."""
+
+    def __bool__(self) -> Literal[True]:
+        """Return True: what was asked is done."""
+        return True
+
+    def describe(self) -> str:
+        """Return the answer in words."""
+        return f"cart {self.cart_id!r} is already {self.state}"
+
+
+CartAnswer = CartReserved | CartRefused | CartDecided
 """The answer to reserving a cart."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NoReturn
 
 from segmented.errors import InvalidInput, NotGranted
@@ -53,6 +53,10 @@ class Granted:
     replay: bool
     """True if nothing was deducted: a repeat, or a second delivery after the first holder's lease expired."""
 
+    def __bool__(self) -> Literal[True]:
+        """Return True: the units are taken."""
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
@@ -65,12 +69,16 @@ class Reserved:
     epoch: int
     sequence: int
     replay: bool
+    hold_until_ms: int = field(default=0, compare=False)
+    """Server time at which the hold ends, unless the order is confirmed, or reserved again, before."""
+
+    def __bool__(self) -> Literal[True]:
+        """Return True: the units are taken."""
+        return True
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """The order's final state: decided by this call or, as a replay, before."""
-
+class _End:
     order_id: str
     state: OrderState
     quantity: int
@@ -79,9 +87,31 @@ class Settled:
     sequence: int
     replay: bool
 
+
+@dataclass(frozen=True, slots=True)
+class Settled(_End):
+    """The order's final state: set by this call or, as a replay, before. True in a condition."""
+
+    def describe(self) -> str:
+        """Return the answer in words."""
+        return f"order {self.order_id!r} is already {self.state}"
+
+    def __bool__(self) -> Literal[True]:
+        """Return True: what was asked is done."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Decided(_End):
+    """The order was decided before, so it gets no units now: a refusal, with the order's final state."""
+
     def describe(self) -> str:
         """Return the answer in words."""
         return f"already {self.state}"
+
+    def __bool__(self) -> Literal[False]:
+        """Return False: nothing is granted."""
+        return False
 
     def __enter__(self) -> NoReturn:
         """Refuse to run a body for an order that is decided."""
@@ -89,6 +119,27 @@ class Settled:
 
     def __exit__(self, *_: object) -> None:
         """Never reached."""
+
+
+def decided_as(settled: Settled) -> Decided:
+    """Return an order's final state as the refusal that a later request for units gets."""
+    return Decided(
+        settled.order_id,
+        settled.state,
+        settled.quantity,
+        settled.segment,
+        settled.fencing_token,
+        settled.sequence,
+        settled.replay,
+    )
+
+
+def fate_of(end: Settled | Decided) -> Settled | Decided:
+    """Return an order's final state as its buyer's answer: true if it is sold, otherwise false."""
+    if end.state == "confirmed":
+        fields = (end.order_id, end.state, end.quantity, end.segment, end.fencing_token, end.sequence, end.replay)
+        return end if isinstance(end, Settled) else Settled(*fields)
+    return end if isinstance(end, Decided) else decided_as(end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +167,10 @@ class SoldOut:
         """Return the answer in words."""
         return f"sold out ({self.available} units free, {self.reserved} on hold, {self.quantity} asked for)"
 
+    def __bool__(self) -> Literal[False]:
+        """Return False: nothing is granted."""
+        return False
+
     def __enter__(self) -> NoReturn:
         """Refuse to run a body without units."""
         raise NotGranted(self)
@@ -140,6 +195,10 @@ class Busy:
         """Return the answer in words."""
         return "another holder works on it" if self.is_in_hand else "no segment was free before the deadline"
 
+    def __bool__(self) -> Literal[False]:
+        """Return False: nothing is granted."""
+        return False
+
     def __enter__(self) -> NoReturn:
         """Refuse to run a body without a lease."""
         raise NotGranted(self)
@@ -157,6 +216,10 @@ class Closed:
     def describe(self) -> str:
         """Return the answer in words."""
         return "the sale is closed"
+
+    def __bool__(self) -> Literal[False]:
+        """Return False: nothing is granted."""
+        return False
 
     def __enter__(self) -> NoReturn:
         """Refuse to run a body without units."""
@@ -182,6 +245,10 @@ class LimitReached:
             f"customer {self.customer_id!r} has {self.taken} of at most {self.limit} units, {self.quantity} asked for"
         )
 
+    def __bool__(self) -> Literal[False]:
+        """Return False: nothing is granted."""
+        return False
+
     def __enter__(self) -> NoReturn:
         """Refuse to run a body without units."""
         raise NotGranted(self)
@@ -198,8 +265,8 @@ class Superseded:
     fencing_token: int
 
 
-Refusal = SoldOut | Busy | Settled | Closed | LimitReached
-"""An answer that grants nothing."""
+Refusal = SoldOut | Busy | Decided | Closed | LimitReached
+"""An answer that grants nothing: false in a condition."""
 Taken = Reserved | Refusal
 """The answer to a reservation."""
 

@@ -124,6 +124,10 @@ class Restocked:
     available: int
     replay: bool
 
+    def __bool__(self) -> Literal[True]:
+        """Return True: the change is made."""
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class TooFew:
@@ -132,6 +136,10 @@ class TooFew:
     change_id: str
     units: int
     available: int
+
+    def __bool__(self) -> Literal[False]:
+        """Return False: nothing is removed."""
+        return False
 
 
 @dataclass(frozen=True, slots=True)

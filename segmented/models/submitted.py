@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from segmented.models.orders import Busy, Closed, LimitReached, Order, Part, Reserved, Settled, SoldOut
+from segmented.models.orders import Busy, Closed, Decided, LimitReached, Order, Part, Reserved, Settled, SoldOut
 
 if TYPE_CHECKING:
     from segmented.models.orders import OrderRecord
@@ -27,8 +27,12 @@ class Queued:
     order_id: str
     replay: bool
 
+    def __bool__(self) -> Literal[True]:
+        """Return True: the order is accepted."""
+        return True
 
-Accepted = Queued | Reserved | Settled | SoldOut | Busy | Closed | LimitReached
+
+Accepted = Queued | Reserved | Decided | SoldOut | Busy | Closed | LimitReached
 """The answer to a submitted order."""
 
 
@@ -62,6 +66,10 @@ class Dead:
 
     order_id: str
     begun: int
+
+    def __bool__(self) -> Literal[False]:
+        """Return False: the order is not sold."""
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from segmented.errors import DatabaseUnavailable, InvalidInput, PoolUnverified
+from segmented.models.orders import decided_as
 from segmented.orders import sale, taking
 from segmented.orders.decided import decided_before
 from segmented.orders.gate import Gate
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from segmented.models import (
         AlreadyOpen,
         Closed,
+        Decided,
         Opened,
         Order,
         Refusal,
@@ -109,7 +111,7 @@ class AsyncGate:
         beside, patience = pool.in_threads(), None if timeout is None else max(timeout, STALL_SECONDS)
         epoch, before = await self._within(patience, _asked_first, beside, self.gate, order, asked)
         if before is not None:
-            return before
+            return decided_as(before)
         answer = await self._asked(beside, ask, patience)
         return await self._within(patience, sale.undecided, beside, self.gate, order, answer, epoch)
 
@@ -120,7 +122,7 @@ class AsyncGate:
         ask: Callable[[tuple[Order, ...]], Awaitable[list[AnswerT]]],
         *,
         partial: bool,
-    ) -> list[AnswerT | Settled | OrderMismatch]:
+    ) -> list[AnswerT | Decided | OrderMismatch]:
         """Ask the pool to take orders, except for those that only the database knows: it has decided them."""
         beside = pool.in_threads()
         if taking.asks_first(beside, self.gate):

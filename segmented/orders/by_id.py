@@ -25,9 +25,9 @@ def finish_by_id(pool: Pool, gate: OrderDatabase, order_id: str, holder_id: str 
         epoch, record = pool.epoch(), record_of(pool, gate, order_id)
         if record is None:
             known = decision_on(gate, pool, order_id)
-            return known or when_verified(pool, gate, lambda: pool.confirm(order_id))
+            return _told(pool, gate, op.Confirm(pool.sku, order_id)) if known is None else known
         if record.state != "reserved":
-            return when_verified(pool, gate, lambda: pool.confirm(order_id, holder_id=holder_id))
+            return _told(pool, gate, op.Confirm(pool.sku, order_id, holder_id))
         order = Order(order_id, record.asked, record.customer_id)
         taken = Reserved(order_id, record.quantity, record.segment, record.parts, epoch, record.sequence, replay=True)
         decided = stored(pool, gate, order, taken, fence=None)
@@ -41,16 +41,22 @@ def cancel_by_id(pool: Pool, gate: OrderDatabase, order_id: str, holder_id: str 
     pool = gated(pool, gate)
     record = record_of(pool, gate, order_id)
     if record is None:
-        return decision_on(gate, pool, order_id) or _cancelled_in_queue(pool, gate, order_id)
+        known = decision_on(gate, pool, order_id)
+        return _cancelled_in_queue(pool, gate, order_id) if known is None else known
     if holder_id is not None and record.state == "reserved" and record.holder_id != holder_id:
         return Superseded(order_id, record.fencing_token or 0)
     return cancel_order(pool, gate, Order(order_id, record.asked, record.customer_id))
 
 
+def _told(pool: Pool, gate: OrderDatabase, operation: op.Confirm) -> Settled:
+    """Return how an order ended that is not reserved, or raise OrderUnknown or OrderQueued."""
+    return when_verified(pool, gate, lambda: pool.store.execute(operation))
+
+
 def _cancelled_in_queue(pool: Pool, gate: OrderDatabase, order_id: str) -> Settled | Superseded:
     (submitted,) = pool.store.execute(op.ReadSubmitted(pool.sku, (order_id,)))
     if submitted.order is None:
-        return pool.cancel(order_id)  # raises OrderUnknown
+        return pool.store.execute(op.Cancel(pool.sku, order_id))  # raises OrderUnknown
     return cancel_order(pool, gate, submitted.order)
 
 

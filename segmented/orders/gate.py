@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from segmented.errors import DatabaseUnavailable, SegmentedError, StoreUnavailable
 from segmented.models import Settled
+from segmented.models.orders import decided_as
 from segmented.orders import by_id, sale, taking
 from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
 from segmented.orders.database import OrderDatabase
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from segmented.models import (
         AlreadyOpen,
         Closed,
+        Decided,
         Opened,
         Order,
         Refusal,
@@ -69,11 +71,13 @@ class Gate(OrderDatabase):
         pool = sale.gated(pool, self)
         epoch = pool.epoch()
         before = decided_before(pool, self, order, epoch, asked=asked)
-        return before or sale.undecided(pool, self, order, self.verified(pool, ask), epoch)
+        if before is not None:
+            return decided_as(before)
+        return sale.undecided(pool, self, order, self.verified(pool, ask), epoch)
 
     def take_orders(
         self, pool: Pool, orders: Sequence[Order], ask: Callable[[tuple[Order, ...]], list[AnswerT]], *, partial: bool
-    ) -> list[AnswerT | Settled | OrderMismatch]:
+    ) -> list[AnswerT | Decided | OrderMismatch]:
         """Ask the pool to take orders, except for those that only the database knows: it has decided them."""
         return taking.take_orders(pool, self, orders, ask, partial=partial)
 

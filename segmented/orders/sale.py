@@ -23,16 +23,27 @@ from segmented.errors import (
     SegmentedError,
 )
 from segmented.locks.durations import DEFAULT_TIMEOUT
-from segmented.models import Closed, LimitReached, Order, Reserved, Settled, SoldOut, Superseded
+from segmented.models import (
+    Closed,
+    Decided,
+    LimitReached,
+    Order,
+    Reserved,
+    Settled,
+    SoldOut,
+    Superseded,
+)
+from segmented.models.orders import decided_as, fate_of
 from segmented.orders import answers
 from segmented.orders.decided import decided_before, ended_before
 from segmented.orders.forgetting import may_have_forgotten
 from segmented.orders.verifying import compare_once, freeze_if_behind, when_verified
-from segmented.plans import run_sync
+from segmented.plans import perform, run_sync
 from segmented.stock import Grant
 from segmented.stock.grant import GrantState
 from segmented.stock.plans import due_plan
 from segmented.stock.settings import checked_expire_limit
+from segmented.stock.sold_out_mark import returning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +74,7 @@ def take_order(
 ) -> Settled | Refusal:
     """Grant a segment, run `body` and store the order under its lock, confirm. Safe to repeat, also concurrently.
 
+    Returns Settled, which is true in a condition, if the order is sold, by this call or before; otherwise a refusal.
     With `partial` the order takes fewer units if fewer are left; the grant that `body` gets has the quantity. If `body`
     raises, the order is voided in the database, its units are returned, and the error propagates. If the database
     cannot be reached, the units stay reserved: the next call for this order gets them. Raises OrderMismatch for an id
@@ -79,14 +91,16 @@ def take_order(
     epoch = pool.epoch()
     before = decided_before(pool, gate, order, epoch, asked=order.quantity if partial else None)
     if before is not None:
-        return before
+        return fate_of(before)
     for _ in range(SUPERSEDED_MAX):
         grant = when_verified(
             pool, gate, lambda: pool.grant(order, timeout=timeout, keep_refusal=keep_refusal, partial=partial)
         )
-        grant = _sold_in_another_epoch(pool, gate, order, grant, epoch) or grant
+        earlier = _sold_in_another_epoch(pool, gate, order, grant, epoch)
+        if earlier is not None:
+            return fate_of(earlier)
         if not isinstance(grant, Grant):
-            return grant
+            return fate_of(grant) if isinstance(grant, Decided) else grant
         granted = grant.handed_on()  # the database decides from here on, also if this call ends early
         if body is not None and not _is_stored(pool, gate, grant):
             try:
@@ -95,7 +109,7 @@ def take_order(
                 _give_back(pool, gate, order, error)
                 raise
         try:
-            return finish_granted(pool, gate, order, granted)
+            return fate_of(finish_granted(pool, gate, order, granted))
         except GrantSuperseded:
             if body is not None and not repeat_body:
                 raise
@@ -104,9 +118,11 @@ def take_order(
 
 def undecided(pool: Pool, gate: OrderDatabase, order: Order, answer: GrantT | Refusal, epoch: int) -> GrantT | Refusal:
     """Return the answer to a grant, or how the order ended if the database has decided it."""
-    answer = _sold_in_another_epoch(pool, gate, order, answer, epoch) or answer
+    earlier = _sold_in_another_epoch(pool, gate, order, answer, epoch)
+    if earlier is not None:
+        return decided_as(earlier)
     if isinstance(answer, GrantState) and _is_stored(pool, gate, answer):
-        return finish_granted(pool, gate, order, answer.handed_on())  # the pool was not told, or has lost it
+        return decided_as(finish_granted(pool, gate, order, answer.handed_on()))  # the pool was not told, or lost it
     return answer
 
 
@@ -124,7 +140,7 @@ def _sold_in_another_epoch(
     pool: Pool, gate: OrderDatabase, order: Order, answer: GrantState | Refusal, known: int
 ) -> Settled | None:
     """Ask the database again if the pool that answered was rebuilt since this process asked it for its epoch."""
-    if isinstance(answer, Settled):
+    if isinstance(answer, Decided):
         if answer.state == "confirmed":
             return None
         return decided_before(pool, gate, order, pool.state().epoch, asked=order.quantity)
@@ -327,7 +343,8 @@ def gated(pool: Pool, gate: OrderDatabase) -> Pool:
 
 
 def _cancel(pool: Pool, gate: OrderDatabase, order: Order) -> Settled | Superseded:
-    return when_verified(pool, gate, lambda: pool.cancel(order.order_id, voided=True))
+    operation, mark = op.Cancel(pool.sku, order.order_id, voided=True), pool._mark  # noqa: SLF001  # as the pool's own methods clear it
+    return when_verified(pool, gate, lambda: run_sync(returning(mark, perform(operation)), pool.store))
 
 
 def _release(pool: Pool, gate: OrderDatabase, granted: Granted) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from segmented.errors import OrderMismatch
-from segmented.models import Reserved, Settled, SoldOut
+from segmented.models import Decided, Reserved, Settled, SoldOut
+from segmented.models.orders import decided_as
 from segmented.orders.decided import decision_of, end_decided, may_know_more
 from segmented.orders.forgetting import is_known_to_remember
 from segmented.orders.sale import gated
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from segmented.orders.database import OrderDatabase
     from segmented.stock import Pool
 
-    Decided = Mapping[int, Settled | OrderMismatch]
+    Decisions = Mapping[int, Settled | OrderMismatch]
     """The database's decisions, by the place of the order; a mismatch takes its place."""
 
 AnswerT = TypeVar("AnswerT")
@@ -35,7 +36,7 @@ def take_orders(
     ask: Callable[[tuple[Order, ...]], list[AnswerT]],
     *,
     partial: bool,
-) -> list[AnswerT | Settled | OrderMismatch]:
+) -> list[AnswerT | Decided | OrderMismatch]:
     """Ask the pool for orders, except for those that only the database knows. Returns an answer for each."""
     epoch, decided = decided_first(pool, gate, orders, partial=partial)
     left = left_over(orders, decided)
@@ -43,7 +44,7 @@ def take_orders(
     return checked_again(pool, gate, orders, merged(orders, decided, said), epoch, partial=partial)
 
 
-def decided_first(pool: Pool, gate: OrderDatabase, orders: Sequence[Order], *, partial: bool) -> tuple[int, Decided]:
+def decided_first(pool: Pool, gate: OrderDatabase, orders: Sequence[Order], *, partial: bool) -> tuple[int, Decisions]:
     """Return the pool's epoch, and the database's decisions on orders that the pool does not know."""
     pool = gated(pool, gate)
     epoch = pool.epoch()
@@ -57,17 +58,17 @@ def asks_first(pool: Pool, gate: OrderDatabase) -> bool:
     return not (is_first and is_compared(pool, gate) and is_known_to_remember(pool))
 
 
-def left_over(orders: Sequence[Order], decided: Decided) -> tuple[Order, ...]:
+def left_over(orders: Sequence[Order], decided: Decisions) -> tuple[Order, ...]:
     """Return the orders that the pool is asked for."""
     return tuple(order for place, order in enumerate(orders) if place not in decided)
 
 
 def merged(
-    orders: Sequence[Order], decided: Decided, said: Sequence[AnswerT]
-) -> list[AnswerT | Settled | OrderMismatch]:
+    orders: Sequence[Order], decided: Decisions, said: Sequence[AnswerT]
+) -> list[AnswerT | Decided | OrderMismatch]:
     """Return an answer for each order: the database's, or the pool's."""
     others = iter(said)
-    return [decided[place] if place in decided else next(others) for place in range(len(orders))]
+    return [_told(decided[place]) if place in decided else next(others) for place in range(len(orders))]
 
 
 def is_of_another_epoch(answers: Sequence[object], epoch: int) -> bool:
@@ -79,11 +80,11 @@ def checked_again(
     pool: Pool,
     gate: OrderDatabase,
     orders: Sequence[Order],
-    answers: list[AnswerT | Settled | OrderMismatch],
+    answers: list[AnswerT | Decided | OrderMismatch],
     epoch: int,
     *,
     partial: bool,
-) -> list[AnswerT | Settled | OrderMismatch]:
+) -> list[AnswerT | Decided | OrderMismatch]:
     """Return the answers; if the pool is in a later epoch than it was, its units for sold orders go back."""
     if not is_of_another_epoch(answers, epoch):
         return answers
@@ -92,14 +93,18 @@ def checked_again(
     decided = _decided(pool, gate, orders, later, partial=partial)
     settled = {orders[place].order_id: one for place, one in decided.items() if isinstance(one, Settled)}
     end_decided(pool, gate, settled)
-    return [decided.get(place, answer) for place, answer in enumerate(answers)]
+    return [_told(decided[place]) if place in decided else answer for place, answer in enumerate(answers)]
+
+
+def _told(decision: Settled | OrderMismatch) -> Decided | OrderMismatch:
+    return decided_as(decision) if isinstance(decision, Settled) else decision
 
 
 def _latest(answers: Sequence[object], epoch: int) -> int:
     return max((answer.epoch for answer in answers if isinstance(answer, Reserved | SoldOut)), default=epoch)
 
 
-def _decided(pool: Pool, gate: OrderDatabase, orders: Sequence[Order], epoch: int, *, partial: bool) -> Decided:
+def _decided(pool: Pool, gate: OrderDatabase, orders: Sequence[Order], epoch: int, *, partial: bool) -> Decisions:
     found: dict[int, Settled | OrderMismatch] = {}
     if not may_know_more(pool, epoch):
         return found

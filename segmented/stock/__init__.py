@@ -8,7 +8,7 @@ from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
     from segmented.errors import PoolArchived
-    from segmented.models import Cart, CartRefused, CartReserved, CartSettled, Superseded
+    from segmented.models import Cart, CartDecided, CartRefused, CartReserved, CartSettled, Superseded
     from segmented.models.archives import Archived
     from segmented.stock.archiving import ArchiveTarget, FileArchive, archive, async_archive
     from segmented.stock.async_pool import AsyncGrant, AsyncPool
@@ -39,6 +39,7 @@ __all__ = [
     "AsyncShardedPool",
     "AuditReport",
     "Cart",
+    "CartDecided",
     "CartRefused",
     "CartReserved",
     "CartSettled",
@@ -67,7 +68,7 @@ __all__ = [
 
 LATE: Final = from_modules(
     {
-        "segmented.models": "Cart CartRefused CartReserved CartSettled Superseded",
+        "segmented.models": "Cart CartDecided CartRefused CartReserved CartSettled Superseded",
         "segmented.errors": "PoolArchived",
         "segmented.models.archives": "Archived",
         "segmented.stock.archiving": "ArchiveTarget FileArchive archive async_archive",

@@ -9,21 +9,30 @@ from functools import partial as bind
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, NotGranted, PoolGated, PoolNotGated, SegmentedError
+from segmented.errors import (
+    AlreadySettled,
+    GrantLost,
+    GrantSuperseded,
+    InvalidInput,
+    PoolGated,
+    PoolNotGated,
+    SegmentedError,
+)
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
-from segmented.models import Granted, Order, Settled, Superseded
+from segmented.models import Granted, Order, Settled
 from segmented.plans import perform, run_async
 from segmented.plans.loop_store import LoopStore
 from segmented.plans.store_kinds import checked_gate
+from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
 from segmented.stock.async_pool_changes import AsyncPoolChanges
 from segmented.stock.coalescing import Coalescing
-from segmented.stock.grant import Granting, GrantState
+from segmented.stock.grant import Granting, GrantState, KeepOn
 from segmented.stock.opening import open_pool_plan
 from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import due_plan, expire_plan, leave_plan, renew_plan, resolve_plan, settle_many_plan
 from segmented.stock.pool import Pool
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, RESOLVED, as_order, checked_verdicts
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, RESOLVED, as_order, checked_keep_on, checked_verdicts
 from segmented.stock.sold_out_mark import grant_marked, reserve_many_marked, reserved_marked, returning
 
 if TYPE_CHECKING:
@@ -119,7 +128,7 @@ class AsyncPool(AsyncPoolChanges):
         )
         return await run_async(open_pool_plan(operation), self.store)
 
-    def grant(
+    def grant(  # noqa: PLR0913  # options of one call, each by name
         self,
         order: Order | str,
         *,
@@ -130,13 +139,14 @@ class AsyncPool(AsyncPoolChanges):
         keep_refusal: bool = False,
         partial: bool = False,
         fair: bool = False,
+        keep_on: KeepOn = (),
     ) -> Granting[AsyncGrant]:
         """Return an awaitable for the answer; or use `async with pool.grant(order) as grant`. See `Pool.grant`."""
         operation = self._settings.grant(
             order, quantity, customer_id, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
         )
-        seconds = checked_timeout(timeout)
-        return Granting(lambda: self._granted(operation, seconds, fair=fair, is_own=holder_id is None))
+        seconds, kept = checked_timeout(timeout), checked_keep_on(keep_on)
+        return Granting(lambda: self._granted(operation, seconds, kept, fair=fair, is_own=holder_id is None))
 
     async def reserve(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
@@ -201,47 +211,38 @@ class AsyncPool(AsyncPoolChanges):
             for order, answer in pairs
         ]
 
-    async def confirm(self, order_id: str, *, holder_id: str | None = None, stored: bool = False) -> Settled:
-        """Make the order final; the answer says if it was already settled. `stored`: see `Pool.confirm`."""
+    async def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
+        """Make the order final; a repeat changes nothing, and its answer has `replay=True`. See `Pool.confirm`."""
         if self.gate is not None:
-            return await self.gate.confirm_order(self, order_id, holder_id)
-        operation = self._settings.confirm(order_id, holder_id=holder_id, stored=stored)
+            return as_confirmed(await self.gate.confirm_order(self, order_id, holder_id))
+        operation = self._settings.confirm(order_id, holder_id=holder_id)
         if holder_id is not None:
-            return await run_async(perform(operation), self.store)
-        return await self._calls.confirm(order_id, stored=stored)
+            return as_confirmed(await run_async(perform(operation), self.store))
+        return as_confirmed(await self._calls.confirm(order_id))
 
-    async def cancel(
-        self, order_id: str, *, holder_id: str | None = None, voided: bool = False
-    ) -> Settled | Superseded:
-        """Give the units back; with a holder id only while that holder still has the order.
-
-        In a gated pool, only orders that the order database has `voided` can be cancelled; otherwise raises PoolGated.
-        """
+    async def cancel(self, order_id: str, *, holder_id: str | None = None) -> Settled:
+        """Give the units back. See `Pool.cancel`."""
         if self.gate is not None:
-            return await self.gate.cancel_order(self, order_id, holder_id)
-        operation = self._settings.cancel(order_id, holder_id=holder_id, voided=voided)
+            return as_cancelled(await self.gate.cancel_order(self, order_id, holder_id))
+        operation = self._settings.cancel(order_id, holder_id=holder_id)
         if holder_id is not None:
-            return await run_async(returning(self._mark, perform(operation)), self.store)
-        return await self._calls.cancel(order_id, voided=voided)  # this also ends the mark
+            return as_cancelled(await run_async(returning(self._mark, perform(operation)), self.store))
+        return as_cancelled(await self._calls.cancel(order_id))  # this also ends the mark
 
-    async def confirm_many(
-        self, order_ids: Iterable[str], *, stored: bool = False
-    ) -> list[Settled | SegmentedError | None]:
+    async def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError]:
         """Confirm many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `confirm`."""
         if self.gate is not None:
-            return await self.gate.confirm_orders(self, order_ids)
-        operation = self._settings.settle_many("confirmed", order_ids, decided=stored)
-        return await run_async(settle_many_plan(operation), self.store)
+            return all_as_asked(as_confirmed, await self.gate.confirm_orders(self, order_ids))
+        operation = self._settings.settle_many("confirmed", order_ids)
+        return all_as_asked(as_confirmed, await run_async(settle_many_plan(operation), self.store))
 
-    async def cancel_many(
-        self, order_ids: Iterable[str], *, voided: bool = False
-    ) -> list[Settled | SegmentedError | None]:
+    async def cancel_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError]:
         """Cancel many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `cancel`."""
         if self.gate is not None:
-            return await self.gate.cancel_orders(self, order_ids)
-        operation = self._settings.settle_many("cancelled", order_ids, decided=voided)
+            return all_as_asked(as_cancelled, await self.gate.cancel_orders(self, order_ids))
+        operation = self._settings.settle_many("cancelled", order_ids)
         plan = returning(self._mark, settle_many_plan(operation))
-        return await run_async(plan, self.store)
+        return all_as_asked(as_cancelled, await run_async(plan, self.store))
 
     async def expire(
         self, *, limit: int = 1_000, resolver: Callable[[OrderRecord], Awaitable[Verdict]] | None = None
@@ -278,7 +279,7 @@ class AsyncPool(AsyncPoolChanges):
         grant.require()
 
     async def _granted(
-        self, operation: op.Grant, timeout: float | None, *, fair: bool, is_own: bool
+        self, operation: op.Grant, timeout: float | None, keep_on: KeepOn, *, fair: bool, is_own: bool
     ) -> AsyncGrant | Refusal:
         self._calls.enter_loop()
 
@@ -288,7 +289,7 @@ class AsyncPool(AsyncPoolChanges):
             answer, asked_at = await run_async(grant_marked(self._mark, operation, timeout, fair=fair), self.store)
             if not isinstance(answer, Granted):
                 return answer
-            made.append(AsyncGrant(self, answer, asked_at))
+            made.append(AsyncGrant(self, answer, asked_at, keep_on))
             return made[-1]
 
         if self.gate is None:
@@ -316,9 +317,9 @@ class AsyncPool(AsyncPoolChanges):
 class AsyncGrant(GrantState):
     """A granted order, for asyncio."""
 
-    def __init__(self, pool: AsyncPool, granted: Granted, asked_at: float) -> None:
+    def __init__(self, pool: AsyncPool, granted: Granted, asked_at: float, keep_on: KeepOn = ()) -> None:
         """Create a grant of `pool`, requested at local time `asked_at`."""
-        super().__init__(granted, pool._settings.ttl_ms, asked_at, pool.store.clock)  # noqa: SLF001  # made by the pool
+        super().__init__(granted, pool._settings.ttl_ms, asked_at, pool.store.clock, keep_on)  # noqa: SLF001  # made by it
         self.pool = pool
         """The pool, or the shard, that owns the segment and the units."""
         self._decided_by: tuple[AsyncPoolGate[AsyncPool, AsyncGrant], Order] | None = None
@@ -329,23 +330,38 @@ class AsyncGrant(GrantState):
         return self
 
     async def confirm(self) -> Settled:
-        """Make the order final and free the segment. With a gate, its order database stores the order first."""
-        if self._decided_by is None:
-            settled = await self.pool.confirm(self.order_id, holder_id=self.answer.holder_id)
-        else:
-            gate, order = self._decided_by
-            settled = await gate.confirm_grant(self, order)
+        """Make the order final and free the segment. With a gate, its order database stores the order first.
+
+        Raises AlreadySettled if the order has ended otherwise, for example because its hold ended.
+        """
+        try:
+            if self._decided_by is None:
+                settled = await self.pool.confirm(self.order_id, holder_id=self.answer.holder_id)
+            else:
+                gate, order = self._decided_by
+                settled = as_confirmed(await gate.confirm_grant(self, order))
+        except AlreadySettled:
+            self._is_settled = True
+            raise
         self._is_settled = True
         return settled
 
-    async def cancel(self) -> Settled | Superseded:
-        """Give the units back and free the segment, unless another holder has taken over the order."""
-        if self._decided_by is None:
-            answer = await self.pool.cancel(self.order_id, holder_id=self.answer.holder_id)
-        else:
-            answer = await self._decided_by[0].cancel_order(self.pool, self.order_id, self.holder_id)
+    async def cancel(self) -> Settled:
+        """Give the units back and free the segment.
+
+        Raises GrantSuperseded if another holder has taken over the order, and AlreadySettled if it is confirmed.
+        """
+        try:
+            if self._decided_by is None:
+                settled = await self.pool.cancel(self.order_id, holder_id=self.answer.holder_id)
+            else:
+                gate = self._decided_by[0]
+                settled = as_cancelled(await gate.cancel_order(self.pool, self.order_id, self.holder_id))
+        except (AlreadySettled, GrantSuperseded):
+            self._is_settled = True
+            raise
         self._is_settled = True
-        return answer
+        return settled
 
     async def renew(self) -> None:
         """Extend the lease and the hold. Raises LeaseLost when it is too late."""
@@ -373,8 +389,15 @@ class AsyncGrant(GrantState):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Confirm the order, or cancel it if the body raised, without hiding the body's error."""
+        """Confirm the order, or cancel it if the body raised, without hiding the body's error.
+
+        After an error in `keep_on` only the segment is freed. Raises GrantLost if the order ended while the body ran.
+        """
         if self._is_settled:
+            return
+        if isinstance(error, self.keep_on):
+            self._is_settled = True
+            await run_async(leave_plan(self.pool.sku, self.order_id, self.holder_id), self.pool.store)
             return
         if error is not None:
             try:
@@ -384,12 +407,13 @@ class AsyncGrant(GrantState):
                 await self._free()
             return
         try:
-            settled = await self.confirm()
+            await self.confirm()
+        except AlreadySettled as ended:
+            await self._free()
+            raise GrantLost(self.order_id, ended.state) from ended
         except BaseException:
             await self._free()
             raise
-        if settled.state != "confirmed":
-            raise NotGranted(settled)
 
     async def _free(self) -> None:
         """Free the segment of an order that its database has still to decide: a repeat continues with the units."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from segmented.errors import OrderMismatch
-    from segmented.models import Closed, Order, PoolClosed, Resized, Restocked, Settled, TooFew
+    from segmented.models import Closed, Decided, Order, PoolClosed, Resized, Restocked, TooFew
     from segmented.stock.pool_gate import AsyncPoolGate
 
 AnswerT = TypeVar("AnswerT")
@@ -33,7 +33,7 @@ class AsyncPoolChanges(AsyncPoolBooks):
         ask: Callable[[tuple[Order, ...]], Awaitable[list[AnswerT]]],
         *,
         partial: bool,
-    ) -> list[AnswerT | Settled | OrderMismatch]:
+    ) -> list[AnswerT | Decided | OrderMismatch]:
         """Take orders; with a gate, those that only its database knows get its decision."""
         if self.gate is None:
             return [*await ask(orders)]

@@ -41,10 +41,12 @@ from segmented.errors import (
 from segmented.models import (
     Cart,
     CartAnswer,
+    CartDecided,
     CartRefused,
     CartReserved,
     CartSettled,
     CartSweep,
+    Decided,
     LineRefusal,
     Order,
     Reserved,
@@ -153,7 +155,7 @@ def _reserve_lines(record: CartRecord) -> Plan[CartAnswer]:
                 _with_late_lines((yield from perform(op.DecideCart(cart.home, cart.cart_id, "cancelled"))))
             )
             raise
-        if isinstance(answer, Settled) and answer.state == "expired":  # a caller paused for longer than its hold
+        if isinstance(answer, Decided) and answer.state == "expired":  # a caller paused for longer than its hold
             decision = replace(decision, state="expired")
         elif not isinstance(answer, Reserved):
             decision = replace(decision, state="refused", refusal=LineRefusal(sku, answer))
@@ -251,7 +253,7 @@ def _answer(record: CartRecord) -> Plan[CartAnswer]:
         return CartReserved(cart.cart_id, cart.home, cart.order_id, cart.lines, record.replay)
     settled = yield from _finish(record)
     if record.refusal is None:
-        return settled
+        return CartDecided(settled.cart_id, settled.state, settled.replay, settled.is_finished)
     answer = record.refusal.answer
     if record.replay and isinstance(answer, SoldOut):
         answer = replace(answer, replay=True)

@@ -10,6 +10,7 @@ from segmented.locks.durations import milliseconds
 from segmented.models import CART_ID_BYTES_MAX, SKU_BYTES_MAX, check_id, shortened
 from segmented.plans import run_async, run_sync
 from segmented.plans.store_kinds import checked_async, checked_sync
+from segmented.stock.as_asked import cart_cancelled, cart_confirmed
 from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, finish_carts_plan, reserve_cart_plan
 from segmented.stock.settings import DEFAULT_HOLD
 
@@ -46,16 +47,20 @@ class Carts:
         return run_sync(reserve_cart_plan(cart, self._hold_ms, self._limits), self.store)
 
     def confirm(self, cart_id: str, *, home: str) -> CartSettled:
-        """Make a cart final; the answer says if it was already settled.
+        """Make a cart final; a repeat changes nothing, and its answer has `replay=True`.
 
+        Raises AlreadySettled, with the state, for a cart that ended otherwise.
         `home` is the first of its skus in sorted order (`Cart.home`). If the cart's hold has expired, it is confirmed
         if no line's units have been returned yet, and expired otherwise: all lines, or none. Raises CartUnknown.
         """
-        return run_sync(confirm_cart_plan(*_checked(home, cart_id)), self.store)
+        return cart_confirmed(run_sync(confirm_cart_plan(*_checked(home, cart_id)), self.store))
 
     def cancel(self, cart_id: str, *, home: str) -> CartSettled:
-        """Give every line's units back. Raises CartUnknown."""
-        return run_sync(cancel_cart_plan(*_checked(home, cart_id)), self.store)
+        """Give every line's units back. Raises AlreadySettled for a confirmed cart, and CartUnknown.
+
+        If they are back already, the answer has `replay=True` and the cart's state.
+        """
+        return cart_cancelled(run_sync(cancel_cart_plan(*_checked(home, cart_id)), self.store))
 
     def read(self, cart_id: str, *, home: str) -> CartRecord:
         """Read a cart's record; changes nothing. Raises CartUnknown."""
@@ -95,11 +100,11 @@ class AsyncCarts:
 
     async def confirm(self, cart_id: str, *, home: str) -> CartSettled:
         """Make a cart final; see `Carts.confirm`."""
-        return await run_async(confirm_cart_plan(*_checked(home, cart_id)), self.store)
+        return cart_confirmed(await run_async(confirm_cart_plan(*_checked(home, cart_id)), self.store))
 
     async def cancel(self, cart_id: str, *, home: str) -> CartSettled:
-        """Give every line's units back. Raises CartUnknown."""
-        return await run_async(cancel_cart_plan(*_checked(home, cart_id)), self.store)
+        """Give every line's units back; see `Carts.cancel`."""
+        return cart_cancelled(await run_async(cancel_cart_plan(*_checked(home, cart_id)), self.store))
 
     async def read(self, cart_id: str, *, home: str) -> CartRecord:
         """Read a cart's record; changes nothing. Raises CartUnknown."""

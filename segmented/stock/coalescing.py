@@ -193,12 +193,8 @@ class Coalescing:
         self._reserving: dict[bool, Lane[Order, Taken]] = {
             partial: Lane(self._reserver(partial=partial), self._note_unheard) for partial in (False, True)
         }
-        self._confirming: dict[bool, Lane[str, Settled]] = {
-            stored: Lane(self._settler("confirmed", decided=stored)) for stored in (False, True)
-        }
-        self._cancelling: dict[bool, Lane[str, Settled]] = {
-            voided: Lane(self._settler("cancelled", decided=voided)) for voided in (False, True)
-        }
+        self._confirming: Lane[str, Settled] = Lane(self._settler("confirmed"))
+        self._cancelling: Lane[str, Settled] = Lane(self._settler("cancelled"))
         self._asked: dict[str, _Asked] = {}
         self._owed: dict[str, Reserved] = {}
         self._going_back: dict[str, Reserved] = {}
@@ -262,13 +258,13 @@ class Coalescing:
         self._end(order_id, asked)
         return answer
 
-    def confirm(self, order_id: str, *, stored: bool) -> asyncio.Future[Settled]:
+    def confirm(self, order_id: str) -> asyncio.Future[Settled]:
         """Request to make an order final."""
-        return self._confirming[bool(stored)].ask(order_id, self.enter_loop())
+        return self._confirming.ask(order_id, self.enter_loop())
 
-    def cancel(self, order_id: str, *, voided: bool) -> asyncio.Future[Settled]:
+    def cancel(self, order_id: str) -> asyncio.Future[Settled]:
         """Request to return an order's units."""
-        return self._cancelling[bool(voided)].ask(order_id, self.enter_loop())
+        return self._cancelling.ask(order_id, self.enter_loop())
 
     def _reserver(self, *, partial: bool) -> Callable[[list[Order]], Awaitable[list[Taken | SegmentedError]]]:
         async def perform(orders: list[Order]) -> list[Taken | SegmentedError]:
@@ -281,10 +277,10 @@ class Coalescing:
         return perform
 
     def _settler(
-        self, state: Literal["confirmed", "cancelled"], *, decided: bool
+        self, state: Literal["confirmed", "cancelled"]
     ) -> Callable[[list[str]], Awaitable[Sequence[Settled | SegmentedError]]]:
         async def perform(order_ids: list[str]) -> Sequence[Settled | SegmentedError]:
-            operation = op.SettleMany(self._sku, state, tuple(order_ids), decided)
+            operation = op.SettleMany(self._sku, state, tuple(order_ids))
             try:
                 answers = await self._execute(operation)
             finally:

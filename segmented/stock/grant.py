@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from segmented.errors import LeaseLost, NotGranted
 from segmented.locks.dropped import WarnsWhenDropped
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from segmented.clock import Clock
+
+KeepOn = type[BaseException] | tuple[type[BaseException], ...]
+"""Errors of a body after which it is unknown whether the order was paid, so that its units stay reserved."""
 
 GrantT = TypeVar("GrantT", bound=AbstractAsyncContextManager[Any])
 
@@ -29,10 +32,14 @@ class GrantState(WarnsWhenDropped):
     """
 
     _is_settled = True
-    """Whether it was confirmed or cancelled; until it is complete, there is nothing to end."""
+    """Whether it was confirmed, cancelled or kept; until it is complete, there is nothing to end."""
 
-    def __init__(self, granted: Granted, ttl_ms: int, asked_at: float, clock: Clock) -> None:
-        """Create the state; the lease is trusted for `ttl_ms`, less a margin, from local time `asked_at`."""
+    def __init__(self, granted: Granted, ttl_ms: int, asked_at: float, clock: Clock, keep_on: KeepOn) -> None:
+        """Create the state; the lease is trusted for `ttl_ms`, less a margin, from local time `asked_at`.
+
+        If the body of the `with` statement raises an error in `keep_on`, its outcome is unknown: the units stay.
+        """
+        self.keep_on = keep_on
         self.answer = granted
         self.order_id = granted.order_id
         self.quantity = granted.quantity
@@ -45,6 +52,10 @@ class GrantState(WarnsWhenDropped):
         self._clock = clock
         self._is_handed_on = False
         self._is_settled = False
+
+    def __bool__(self) -> Literal[True]:
+        """Return True: the units are taken."""
+        return True
 
     @property
     def holder_id(self) -> str:

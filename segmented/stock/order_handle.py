@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from segmented import protocol as op
 from segmented.errors import OrderUnknown
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
-from segmented.models import Busy, Closed, LimitReached, Settled, SoldOut
+from segmented.models import Busy, Closed, Decided, LimitReached, Settled, SoldOut
+from segmented.models.orders import fate_of
 from segmented.models.submitted import Accepted, Dead, Queued, Submitted
 from segmented.plans import perform, run_async, run_sync
 from segmented.stock.outbox import outcome_plan
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from segmented.models.submitted import SubmittedState
     from segmented.plans.drivers import AsyncStore, Store
 
-Outcome = Settled | SoldOut | Closed | LimitReached | Busy | Dead
-"""The outcome of a submitted order: its final state, a refusal at submission, or dead.
+Outcome = Settled | Decided | SoldOut | Closed | LimitReached | Busy | Dead
+"""The outcome of a submitted order: Settled, which is true in a condition, if it is sold; otherwise false: its other
+final state (Decided), a refusal at submission, or dead.
 
 Busy is a refusal at submission: more holds had expired than could be returned first. Submit the order again.
 """
@@ -41,8 +43,8 @@ class HandleState:
                 pass
             case Queued():
                 self._state = "queued"
-            case Settled():
-                self._state, self._outcome = accepted.state, accepted
+            case Decided():
+                self._state, self._outcome = accepted.state, fate_of(accepted)
             case SoldOut() | Closed() | LimitReached() | Busy():
                 self._state, self._outcome = "refused", accepted
             case _:
@@ -85,13 +87,14 @@ class HandleState:
         return f"{type(self).__name__}({self.sku!r}, {self.order_id!r}, {self._state})"
 
 
-def _fate(found: Submitted) -> Settled | None:
+def _fate(found: Submitted) -> Settled | Decided | None:
     record = found.record
     if record is None:
         return None
     state: OrderState = record.state
     units = record.quantity or (record.asked if state == "confirmed" else 0)  # 0: it was sold before it had units here
-    return Settled(record.order_id, state, units, record.segment, record.fencing_token, record.sequence, replay=True)
+    fields = (record.order_id, state, units, record.segment, record.fencing_token, record.sequence, True)
+    return fate_of(Decided(*fields))
 
 
 class OrderHandle(HandleState):

@@ -9,12 +9,21 @@ from functools import partial as bind
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, NotGranted, PoolGated, PoolNotGated, SegmentedError
+from segmented.errors import (
+    AlreadySettled,
+    GrantLost,
+    GrantSuperseded,
+    InvalidInput,
+    PoolGated,
+    PoolNotGated,
+    SegmentedError,
+)
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
-from segmented.models import Granted, Order, Settled, Superseded
+from segmented.models import Granted, Order, Settled
 from segmented.plans import perform, run_sync
 from segmented.plans.store_kinds import checked_gate
-from segmented.stock.grant import GrantState
+from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
+from segmented.stock.grant import GrantState, KeepOn
 from segmented.stock.opening import open_pool_plan
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
@@ -33,6 +42,7 @@ from segmented.stock.settings import (
     DEFAULT_TTL,
     RESOLVED,
     as_order,
+    checked_keep_on,
     checked_verdicts,
 )
 from segmented.stock.sold_out_mark import grant_marked, reserve_many_marked, reserve_marked, returning
@@ -125,7 +135,7 @@ class Pool(PoolChanges):
         )
         return run_sync(open_pool_plan(operation), self.store)
 
-    def grant(
+    def grant(  # noqa: PLR0913  # options of one call, each by name
         self,
         order: Order | str,
         *,
@@ -136,15 +146,20 @@ class Pool(PoolChanges):
         keep_refusal: bool = False,
         partial: bool = False,
         fair: bool = False,
+        keep_on: KeepOn = (),
     ) -> Grant | Refusal:
         """Take units and a free segment's lock, waiting up to `timeout` seconds (default: 60; None: forever) for it.
 
         In a `with` statement the order is confirmed at the end of the body, or cancelled if the body raises; a refusal
         raises NotGranted there. Pass the same `holder_id` again to repeat a call. `keep_refusal` stores a sold-out
         answer as the order's final state. `partial` accepts fewer units if fewer are left. `fair` serves callers in
-        order of arrival across processes, at the cost of two more round trips. Raises OrderMismatch when the id exists
-        with other content. With a gate, an order that its database has decided gets that answer and no units.
+        order of arrival across processes, at the cost of two more round trips. `keep_on` has the errors after which it
+        is unknown whether the customer has paid, such as (PaymentTimeout,): if the body raises one, the segment is
+        freed, and the units stay reserved until the hold ends or the order is confirmed or cancelled. Raises
+        OrderMismatch when the id exists with other content. With a gate, an order that its database has decided gets
+        that answer and no units.
         """
+        keep_on = checked_keep_on(keep_on)
         operation = self._settings.grant(
             order, quantity, customer_id, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
         )
@@ -157,7 +172,7 @@ class Pool(PoolChanges):
             answer, asked_at = run_sync(plan, self.store)
             if not isinstance(answer, Granted):
                 return answer
-            made.append(Grant(self, answer, asked_at))
+            made.append(Grant(self, answer, asked_at, keep_on))
             return made[-1]
 
         if self.gate is None:
@@ -232,42 +247,43 @@ class Pool(PoolChanges):
             for order, answer in pairs
         ]
 
-    def confirm(self, order_id: str, *, holder_id: str | None = None, stored: bool = False) -> Settled:
-        """Make the order final; the answer says if it was already settled.
+    def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
+        """Make the order final; a repeat changes nothing, and its answer has `replay=True`.
 
-        With a holder id only that holder's segment is freed, not that of a successor in the same order. In a gated
-        pool, only orders that the order database has `stored` can be confirmed; otherwise raises PoolGated. A pool with
-        a `gate` stores them itself.
+        Raises AlreadySettled for an order that ended otherwise, with its state, and OrderUnknown. With a holder id only
+        that holder's segment is freed, not that of a successor in the same order. With a `gate`, its order database
+        stores the order first; a gated pool without its gate raises PoolGated.
         """
         if self.gate is not None:
-            return self.gate.confirm_order(self.plain, order_id, holder_id)
-        return self.store.execute(self._settings.confirm(order_id, holder_id=holder_id, stored=stored))
+            return as_confirmed(self.gate.confirm_order(self.plain, order_id, holder_id))
+        return as_confirmed(self.store.execute(self._settings.confirm(order_id, holder_id=holder_id)))
 
-    def cancel(self, order_id: str, *, holder_id: str | None = None, voided: bool = False) -> Settled | Superseded:
-        """Give the units back; with a holder id only while that holder still has the order.
+    def cancel(self, order_id: str, *, holder_id: str | None = None) -> Settled:
+        """Give the units back. If they are back already, the answer has `replay=True` and the state of the order.
 
-        In a gated pool, only orders that the order database has `voided` can be cancelled; otherwise raises PoolGated.
-        A pool with a `gate` voids them itself.
+        Raises AlreadySettled for a confirmed order, and OrderUnknown; with a holder id GrantSuperseded if another
+        holder has the order now.
+        With a `gate`, its order database voids the order first; a gated pool without its gate raises PoolGated.
         """
         if self.gate is not None:
-            return self.gate.cancel_order(self.plain, order_id, holder_id)
-        operation = self._settings.cancel(order_id, holder_id=holder_id, voided=voided)
-        return run_sync(returning(self._mark, perform(operation)), self.store)
+            return as_cancelled(self.gate.cancel_order(self.plain, order_id, holder_id))
+        operation = self._settings.cancel(order_id, holder_id=holder_id)
+        return as_cancelled(run_sync(returning(self._mark, perform(operation)), self.store))
 
-    def confirm_many(self, order_ids: Iterable[str], *, stored: bool = False) -> list[Settled | SegmentedError | None]:
+    def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError]:
         """Confirm many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `confirm`."""
         if self.gate is not None:
-            return self.gate.confirm_orders(self.plain, order_ids)
-        operation = self._settings.settle_many("confirmed", order_ids, decided=stored)
-        return run_sync(settle_many_plan(operation), self.store)
+            return all_as_asked(as_confirmed, self.gate.confirm_orders(self.plain, order_ids))
+        operation = self._settings.settle_many("confirmed", order_ids)
+        return all_as_asked(as_confirmed, run_sync(settle_many_plan(operation), self.store))
 
-    def cancel_many(self, order_ids: Iterable[str], *, voided: bool = False) -> list[Settled | SegmentedError | None]:
+    def cancel_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError]:
         """Cancel many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `cancel`."""
         if self.gate is not None:
-            return self.gate.cancel_orders(self.plain, order_ids)
-        operation = self._settings.settle_many("cancelled", order_ids, decided=voided)
+            return all_as_asked(as_cancelled, self.gate.cancel_orders(self.plain, order_ids))
+        operation = self._settings.settle_many("cancelled", order_ids)
         plan = returning(self._mark, settle_many_plan(operation))
-        return run_sync(plan, self.store)
+        return all_as_asked(as_cancelled, run_sync(plan, self.store))
 
     def expire(
         self, *, limit: int = 1_000, resolver: Callable[[OrderRecord], Verdict] | None = None
@@ -311,9 +327,9 @@ class Pool(PoolChanges):
 class Grant(GrantState):
     """A granted order, for threads."""
 
-    def __init__(self, pool: Pool, granted: Granted, asked_at: float) -> None:
+    def __init__(self, pool: Pool, granted: Granted, asked_at: float, keep_on: KeepOn = ()) -> None:
         """Create a grant of `pool`, requested at local time `asked_at`."""
-        super().__init__(granted, pool._settings.ttl_ms, asked_at, pool.store.clock)  # noqa: SLF001  # made by it
+        super().__init__(granted, pool._settings.ttl_ms, asked_at, pool.store.clock, keep_on)  # noqa: SLF001  # made by it
         self.pool = pool
         """The pool, or the shard, that owns the segment and the units."""
         self._decided_by: tuple[PoolGate[Pool, Grant], Order] | None = None
@@ -324,23 +340,37 @@ class Grant(GrantState):
         return self
 
     def confirm(self) -> Settled:
-        """Make the order final and free the segment. With a gate, its order database stores the order first."""
-        if self._decided_by is None:
-            settled = self.pool.confirm(self.order_id, holder_id=self.answer.holder_id)
-        else:
-            gate, order = self._decided_by
-            settled = gate.confirm_grant(self, order)
+        """Make the order final and free the segment. With a gate, its order database stores the order first.
+
+        Raises AlreadySettled if the order has ended otherwise, for example because its hold ended.
+        """
+        try:
+            if self._decided_by is None:
+                settled = self.pool.confirm(self.order_id, holder_id=self.answer.holder_id)
+            else:
+                gate, order = self._decided_by
+                settled = as_confirmed(gate.confirm_grant(self, order))
+        except AlreadySettled:
+            self._is_settled = True
+            raise
         self._is_settled = True
         return settled
 
-    def cancel(self) -> Settled | Superseded:
-        """Give the units back and free the segment, unless another holder has taken over the order."""
-        if self._decided_by is None:
-            answer = self.pool.cancel(self.order_id, holder_id=self.answer.holder_id)
-        else:
-            answer = self._decided_by[0].cancel_order(self.pool, self.order_id, self.holder_id)
+    def cancel(self) -> Settled:
+        """Give the units back and free the segment.
+
+        Raises GrantSuperseded if another holder has taken over the order, and AlreadySettled if it is confirmed.
+        """
+        try:
+            if self._decided_by is None:
+                settled = self.pool.cancel(self.order_id, holder_id=self.answer.holder_id)
+            else:
+                settled = as_cancelled(self._decided_by[0].cancel_order(self.pool, self.order_id, self.holder_id))
+        except (AlreadySettled, GrantSuperseded):
+            self._is_settled = True
+            raise
         self._is_settled = True
-        return answer
+        return settled
 
     def renew(self) -> None:
         """Extend the lease and the hold. Raises LeaseLost when it is too late."""
@@ -368,8 +398,15 @@ class Grant(GrantState):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Confirm the order, or cancel it if the body raised, without hiding the body's error."""
+        """Confirm the order, or cancel it if the body raised, without hiding the body's error.
+
+        After an error in `keep_on` only the segment is freed. Raises GrantLost if the order ended while the body ran.
+        """
         if self._is_settled:
+            return
+        if isinstance(error, self.keep_on):
+            self._is_settled = True
+            run_sync(leave_plan(self.pool.sku, self.order_id, self.holder_id), self.pool.store)
             return
         if error is not None:
             try:
@@ -379,12 +416,13 @@ class Grant(GrantState):
                 self._free()
             return
         try:
-            settled = self.confirm()
+            self.confirm()
+        except AlreadySettled as ended:
+            self._free()
+            raise GrantLost(self.order_id, ended.state) from ended
         except BaseException:
             self._free()
             raise
-        if settled.state != "confirmed":
-            raise NotGranted(settled)
 
     def _free(self) -> None:
         """Free the segment of an order that its database has still to decide: a repeat continues with the units."""

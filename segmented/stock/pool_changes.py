@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from segmented.errors import OrderMismatch
-    from segmented.models import Closed, Order, PoolClosed, Resized, Restocked, Settled, TooFew
+    from segmented.models import Closed, Decided, Order, PoolClosed, Resized, Restocked, TooFew
     from segmented.plans import Plan
     from segmented.stock.pool_gate import PoolGate
 
@@ -37,7 +37,7 @@ class PoolChanges(PoolBooks):
 
     def _taken(
         self, orders: tuple[Order, ...], plan: Callable[[tuple[Order, ...]], Plan[list[AnswerT]]], *, partial: bool
-    ) -> list[AnswerT | Settled | OrderMismatch]:
+    ) -> list[AnswerT | Decided | OrderMismatch]:
         """Take orders by a plan; with a gate, those that only its database knows get its decision."""
         if self.gate is None:
             return [*run_sync(plan(orders), self.store)]

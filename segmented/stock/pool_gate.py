@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from segmented.models import (
         AlreadyOpen,
         Closed,
+        Decided,
         Opened,
         Order,
         Refusal,
@@ -59,7 +60,7 @@ class PoolGate(Protocol[PoolT_contra, GrantT]):
         ask: Callable[[tuple[Order, ...]], list[AnswerT]],
         *,
         partial: bool,
-    ) -> list[AnswerT | Settled | OrderMismatch]:
+    ) -> list[AnswerT | Decided | OrderMismatch]:
         """Ask the pool to take orders, except for those that only the database knows: it has decided them."""
 
     def decision_on(self, pool: PoolT_contra, order_id: str) -> Settled | None:
@@ -129,7 +130,7 @@ class AsyncPoolGate(Protocol[PoolT_contra, GrantT]):
         ask: Callable[[tuple[Order, ...]], Awaitable[list[AnswerT]]],
         *,
         partial: bool,
-    ) -> list[AnswerT | Settled | OrderMismatch]:
+    ) -> list[AnswerT | Decided | OrderMismatch]:
         """Ask the pool to take orders, except for those that only the database knows: it has decided them."""
 
     async def decision_on(self, pool: PoolT_contra, order_id: str) -> Settled | None:

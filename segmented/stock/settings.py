@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from typing import Literal
 
+    from segmented.stock.grant import KeepOn
     from segmented.stock.outbox import Outbox
     from segmented.stock.plans import Verdict
 
@@ -168,19 +169,17 @@ class PoolSettings:
         """Check that these are orders, and set when the outbox publishes unfinished ones."""
         return replace(self.reserve_many(orders, partial=False), publish_after_ms=outbox.publish_after_ms)
 
-    def confirm(self, order_id: str, *, holder_id: str | None, stored: bool) -> op.Confirm:
+    def confirm(self, order_id: str, *, holder_id: str | None) -> op.Confirm:
         """Check the ids."""
         _check_decided(order_id, holder_id)
-        return op.Confirm(self.sku, order_id, holder_id, checked_flag(stored, "stored"))
+        return op.Confirm(self.sku, order_id, holder_id)
 
-    def cancel(self, order_id: str, *, holder_id: str | None, voided: bool) -> op.Cancel:
+    def cancel(self, order_id: str, *, holder_id: str | None) -> op.Cancel:
         """Check the ids."""
         _check_decided(order_id, holder_id)
-        return op.Cancel(self.sku, order_id, holder_id, checked_flag(voided, "voided"))
+        return op.Cancel(self.sku, order_id, holder_id)
 
-    def settle_many(
-        self, state: Literal["confirmed", "cancelled"], order_ids: Iterable[str], *, decided: bool
-    ) -> op.SettleMany:
+    def settle_many(self, state: Literal["confirmed", "cancelled"], order_ids: Iterable[str]) -> op.SettleMany:
         """Check all ids. A single string is refused, because its characters would be taken for order ids."""
         if isinstance(order_ids, str):
             message = f"{shortened(order_ids)} is a single order id; give the orders to be {state} as a list"
@@ -188,8 +187,7 @@ class PoolSettings:
         found = tuple(checked_list(order_ids, f"orders to be {state}"))
         for order_id in found:
             check_id(order_id, "order id")
-        checked_flag(decided, "stored" if state == "confirmed" else "voided")
-        return op.SettleMany(self.sku, state, found, decided)
+        return op.SettleMany(self.sku, state, found)
 
     def expire_limit(self, limit: int) -> int:
         """Check how many orders one call may expire."""
@@ -208,6 +206,16 @@ def checked_flag(value: object, name: str) -> bool:
         message = f"{name}={shortened(value)} is not True or False"
         raise InvalidInput(message)
     return value
+
+
+def checked_keep_on(keep_on: KeepOn) -> KeepOn:
+    """Return the errors after which units stay reserved: one exception type, or a tuple of them."""
+    found: tuple[object, ...] = keep_on if isinstance(keep_on, tuple) else (keep_on,)
+    for kind in found:
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            message = f"keep_on={shortened(keep_on)} is not an exception type or a tuple of them"
+            raise InvalidInput(message)
+    return keep_on
 
 
 def checked_list(items: Iterable[ItemT], what: str) -> Iterator[ItemT]:

@@ -99,10 +99,10 @@ class Seller:
         match answer:
             case Grant():  # ended before another is asked for: eight sellers may share one segment
                 self.pool.state()
-                self.end(answer.confirm if is_sold else answer.cancel)  # type: ignore[arg-type]  # the holder is its own
+                self.end(answer.confirm if is_sold else answer.cancel)
             case Reserved():
                 end = self.pool.confirm if is_sold else self.pool.cancel
-                return [lambda: end(order.order_id)]  # type: ignore[return-value,list-item]  # no holder is named
+                return [lambda: end(order.order_id)]
             case SoldOut():
                 self.refusals.append(answer)
             case _:

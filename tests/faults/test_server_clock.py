@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from bench.preload.clock import ServerClock
-from segmented.errors import AcquireTimeout, LeaseLost, StaleToken
+from segmented.errors import AcquireTimeout, AlreadySettled, LeaseLost, StaleToken
 from segmented.locks import Lock, fenced_set
 from segmented.locks.operator import revoke
 from segmented.models import Refusal, Reserved
@@ -97,7 +97,8 @@ def test_f34_units_whose_holds_end_early_are_sold_once_each(
     assert [order.order_id for order in pool.expire()] == ["held"]
     later = [pool.reserve(f"later-{number}") for number in range(4)]
     assert [isinstance(one, Reserved) for one in later] == [True, True, True, False]
-    assert held.confirm().state == "expired"
+    with pytest.raises(AlreadySettled, match=r"^order 'held' is already expired: it cannot be confirmed$"):
+        held.confirm()
     assert [pool.confirm(f"later-{number}").state for number in range(3)] == ["confirmed"] * 3
     state = pool.state()
     assert (state.available, state.reserved, state.confirmed) == (0, 0, 3)

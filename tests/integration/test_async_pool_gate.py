@@ -11,7 +11,7 @@ import pytest
 
 from segmented import AsyncPool, AsyncRedisStore, Order, Pool, RedisStore, Reserved, Settled
 from segmented.errors import GrantSuperseded, InvalidInput, NotGranted, OrderUnknown, PoolGated, PoolNotGated
-from segmented.models import AlreadyOpen, Opened
+from segmented.models import AlreadyOpen, Decided, Opened
 from segmented.orders import AsyncGate, audit_both, connect
 from segmented.stock import AsyncGrant
 
@@ -107,7 +107,7 @@ def test_an_overtaken_grant_stores_nothing_and_its_order_is_granted_again(sell: 
             await first.confirm()
         async with brief.grant("a") as again:
             assert again.fencing_token > first.fencing_token + 10**9
-        assert isinstance(await shop.pool.grant("b"), Settled)
+        assert isinstance(await shop.pool.grant("b"), Decided)
 
     sell(body)
 

@@ -9,6 +9,7 @@ import pytest
 from segmented import Order, Pool, RedisStore, Settled
 from segmented.errors import OrderMismatch
 from segmented.keys import shard_keys
+from segmented.models import Decided
 from segmented.orders import cancel_order, open_gated, reopen_gated, take_envelope, take_order
 from segmented.stock import Grant
 from tests.support.pools.forgetting import SKU, forgotten, sell
@@ -72,7 +73,7 @@ def test_no_body_runs_for_a_void_order_of_a_pool_that_was_opened_again(
     reopen_gated(pool, gate, segments=2, epoch=2)
     ran: list[str] = []
     answer = take_order(pool, gate, Order("a"), timeout=5, body=lambda grant: ran.append(grant.order_id))
-    assert isinstance(answer, Settled)
+    assert isinstance(answer, Decided)
     assert (answer.state, ran, pool.state().available, pool.state().reserved) == ("cancelled", [], 20, 0)
 
 

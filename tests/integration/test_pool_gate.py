@@ -9,7 +9,9 @@ from sqlalchemy import text
 
 from segmented import Closed, Order, Pool, RedisStore, Reserved, Settled, SoldOut, protocol as op
 from segmented.errors import (
+    AlreadySettled,
     ChangeGated,
+    GrantLost,
     GrantSuperseded,
     InvalidInput,
     NotGranted,
@@ -19,7 +21,7 @@ from segmented.errors import (
     PoolNotGated,
     RowsMissing,
 )
-from segmented.models import AlreadyOpen, Opened
+from segmented.models import AlreadyOpen, Decided, Opened
 from segmented.orders import (
     AsyncGate,
     Gate,
@@ -95,8 +97,29 @@ def test_a_body_that_raises_voids_the_order_and_gives_its_units_back(pool: Pool,
     assert gate.orders(SKU, ["a"])["a"].state == "void"
     check(pool, gate, confirmed=0, available=20)
     answer = pool.grant("a", quantity=3)
-    assert isinstance(answer, Settled)
+    assert isinstance(answer, Decided)
     assert answer.state == "cancelled"
+
+
+def test_an_unknown_outcome_is_not_voided_and_is_stored_when_it_is_confirmed(
+    pool: Pool, gate: Gate, sold: Callable[[], tuple[int, int]]
+) -> None:
+    with pytest.raises(TimeoutError), pool.grant("a", quantity=3, keep_on=TimeoutError):
+        raise TimeoutError
+    assert gate.orders(SKU, ["a"]) == {}
+    assert (pool.state().reserved, sold()) == (3, (0, 0))
+    for order_id in ("b", "c"):  # both segments are free
+        assert isinstance(pool.grant(order_id, timeout=0), Grant)
+    assert (pool.confirm("a").state, sold()) == ("confirmed", (1, 3))
+
+
+def test_an_order_that_is_voided_while_the_body_runs_loses_the_grant(pool: Pool, gate: Gate) -> None:
+    with (
+        pytest.raises(GrantLost, match=r"^order 'a' is not sold: it was cancelled while the body ran"),
+        pool.grant("a"),
+    ):
+        cancel_order(pool, gate, Order("a"))
+    check(pool, gate, confirmed=0, available=20)
 
 
 def test_a_body_does_not_run_for_a_sold_order(pool: Pool, gate: Gate) -> None:
@@ -106,7 +129,7 @@ def test_a_body_does_not_run_for_a_sold_order(pool: Pool, gate: Gate) -> None:
         pytest.fail("the body ran again")
     gate.confirm(order_id="b", sku=SKU, segment=0, quantity=1, epoch=1)  # and the pool was not told
     answer = pool.grant("b")
-    assert isinstance(answer, Settled)
+    assert isinstance(answer, Decided)
     assert answer.state == "confirmed"
     check(pool, gate, confirmed=2, available=18)
 
@@ -145,10 +168,11 @@ def test_many_orders_are_stored_each_as_if_alone(pool: Pool, gate: Gate) -> None
         "confirmed",
         OrderUnknown,
         "confirmed",
-        "cancelled",
+        AlreadySettled,
     ]
-    again = [one.state for one in pool.cancel_many(["a", "c"]) if isinstance(one, Settled)]
-    assert again == ["confirmed", "cancelled"]
+    sold, back = pool.cancel_many(["a", "c"])
+    assert (getattr(sold, "state", None), type(sold)) == ("confirmed", AlreadySettled)
+    assert (getattr(back, "state", None), type(back)) == ("cancelled", Settled)
     check(pool, gate, confirmed=3, available=17)
 
 
@@ -157,7 +181,8 @@ def test_a_cancelled_order_is_void_and_can_never_be_stored(pool: Pool, gate: Gat
     settled = pool.cancel("a")
     assert isinstance(settled, Settled)
     assert (settled.state, gate.orders(SKU, ["a"])["a"].state) == ("cancelled", "void")
-    assert pool.confirm("a").state == "cancelled"
+    with pytest.raises(AlreadySettled, match=r"^order 'a' is already cancelled: it cannot be confirmed$"):
+        pool.confirm("a")
     check(pool, gate, confirmed=0, available=20)
 
 
@@ -180,7 +205,8 @@ def test_unknown_orders_are_unknown(pool: Pool, gate: Gate) -> None:
 
 def test_an_order_that_only_the_database_knows_gets_its_answer(pool: Pool, gate: Gate) -> None:
     gate.void(order_id="a", sku=SKU, quantity=1)
-    assert pool.confirm("a").state == "cancelled"
+    with pytest.raises(AlreadySettled, match="cancelled"):
+        pool.confirm("a")
     settled = pool.cancel("a")
     assert isinstance(settled, Settled)
     assert (settled.state, settled.replay) == ("cancelled", True)
@@ -196,7 +222,8 @@ def test_an_id_with_other_content_is_refused_and_keeps_no_units(pool: Pool, gate
 
 def test_a_refused_order_stays_refused(pool: Pool, gate: Gate) -> None:
     assert isinstance(pool.grant("a", quantity=21, keep_refusal=True), SoldOut)
-    assert pool.confirm("a").state == "refused"
+    with pytest.raises(AlreadySettled, match=r"^order 'a' is already refused: it cannot be confirmed$"):
+        pool.confirm("a")
     check(pool, gate, confirmed=0, available=20)
 
 

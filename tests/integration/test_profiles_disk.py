@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import redis
 
-from segmented import MemoryStore, Pool, RedisStore
+from segmented import MemoryStore, Pool, RedisStore, protocol as op
 from segmented.clock import SystemClock
 from segmented.errors import AcknowledgementUnknown, InvalidInput, StoreRefused
 from segmented.keys import shard_keys
@@ -200,7 +200,9 @@ def test_a_gated_pool_may_let_reservations_wait_for_the_disk(
         assert open_gated(pool, gate, stock=5, segments=2, profile="fsync").state.profile == "fsync"
         assert isinstance(pool.reserve("o-1"), Reserved)
         store.client.config_set("appendonly", "no")
-        assert pool.confirm("o-1", stored=True).state == "confirmed"  # its transaction has committed already
+        assert (
+            store.execute(op.Confirm(SKU, "o-1", stored=True)).state == "confirmed"
+        )  # its transaction has committed already
         with pytest.raises(AcknowledgementUnknown):
             pool.reserve("o-2")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented import Order, Pool, RedisStore
+from segmented import Order, Pool, RedisStore, protocol as op
 from segmented.errors import AcknowledgementUnknown
 from segmented.keys import shard_keys
 from segmented.models import Reserved
@@ -77,6 +77,6 @@ def test_a_pool_without_order_database_waits_also_for_what_its_caller_calls_stor
         pool.reserve("o-1")
         replica_pair.replica.pause()
         with pytest.raises(AcknowledgementUnknown):
-            pool.confirm("o-1", stored=True)
+            store.execute(op.Confirm(SKU, "o-1", stored=True))
         replica_pair.replica.resume()
-        assert pool.confirm("o-1", stored=True).state == "confirmed"
+        assert store.execute(op.Confirm(SKU, "o-1", stored=True)).state == "confirmed"

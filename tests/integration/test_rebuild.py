@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented import Order, Pool, RedisStore, Reserved, Settled
+from segmented import Order, Pool, RedisStore, Reserved, Settled, protocol as op
 from segmented.errors import (
     GrantSuperseded,
     InvalidInput,
@@ -149,7 +149,7 @@ def test_a_superseded_grant_is_freed_at_once_and_its_body_is_not_run_again_unask
         pool.grant(f"ahead-{segment}", timeout=0)
         fence = 1 << 52
         gate.confirm(order_id=f"ahead-{segment}", sku=SKU, segment=segment, quantity=1, epoch=1, fence=fence)
-        pool.confirm(f"ahead-{segment}", stored=True)
+        pool.store.execute(op.Confirm(SKU, f"ahead-{segment}", stored=True))
     ran_for: list[int] = []
 
     def body(grant: Grant) -> None:

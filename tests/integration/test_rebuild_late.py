@@ -12,6 +12,7 @@ import pytest
 from segmented import Order, Pool, RedisStore, Reserved, Settled, SoldOut, protocol as op
 from segmented.errors import PoolFrozen
 from segmented.keys import shard_keys
+from segmented.models import Decided
 from segmented.orders import (
     audit_both,
     cancel_order,
@@ -126,7 +127,7 @@ def test_an_order_that_an_earlier_epoch_sold_keeps_that_answer_in_the_pool(pool:
     assert isinstance(again, Reserved)
     assert finish_reserved(fresh, gate, Order("lost", 3), again).state == "confirmed"
     for answer in (fresh.reserve("lost", quantity=3), fresh.grant("lost", quantity=3, timeout=0)):
-        assert isinstance(answer, Settled)
+        assert isinstance(answer, Decided)
         assert (answer.state, answer.quantity) == ("confirmed", 3)
     check_both(fresh, gate, sold=3, free=17)
 
@@ -140,7 +141,7 @@ def test_a_cancel_of_an_order_that_an_earlier_epoch_sold_keeps_it_sold_and_gives
     assert isinstance(fresh.reserve("lost", quantity=3), Reserved)
     assert cancel_order(fresh, gate, Order("lost", 3)).state == "confirmed"
     answer = fresh.reserve("lost", quantity=3)
-    assert isinstance(answer, Settled)
+    assert isinstance(answer, Decided)
     assert answer.state == "confirmed"
     check_both(fresh, gate, sold=3, free=17)
 
@@ -157,7 +158,7 @@ def test_a_hold_of_an_order_that_an_earlier_epoch_sold_ends_with_that_answer(
         other.client.zadd(shard_keys(SKU).holds, {"lost": 1})
         expire_voided(fresh, gate)
         answer = fresh.reserve("lost", quantity=3)
-        assert isinstance(answer, Settled)
+        assert isinstance(answer, Decided)
         assert answer.state == "confirmed"
         check_both(fresh, gate, sold=3, free=17)
 

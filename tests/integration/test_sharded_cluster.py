@@ -130,7 +130,7 @@ class Sale:
             assert isinstance(answer, Reserved), answer
             assert answer.quantity == order.quantity
             if chance.random() < 0.1:
-                assert pool.cancel(order.order_id).state == "cancelled"  # type: ignore[union-attr]  # a Settled
+                assert pool.cancel(order.order_id).state == "cancelled"
                 continue
             ended = pool.confirm(order.order_id)
             assert isinstance(ended, Settled)

@@ -8,7 +8,7 @@ import pytest
 
 from segmented import MemoryStore, Order, Pool, RedisStore, Reserved, Settled, SoldOut
 from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown, SegmentedError, StoreUnavailable
-from segmented.models import Closed, LimitReached
+from segmented.models import Closed, Decided, LimitReached
 from segmented.orders.answers import AlreadyConfirmed, Voided
 from segmented.orders.opening import open_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
@@ -42,7 +42,7 @@ def open_pool(store: MemoryStore | RedisStore, gate: Gate) -> Callable[..., Pool
 
 
 def state_of(answer: object) -> tuple[str, int, bool]:
-    assert isinstance(answer, Settled)
+    assert isinstance(answer, Settled | Decided)
     return answer.state, answer.quantity, answer.replay
 
 
@@ -205,7 +205,7 @@ def test_the_mismatch_is_told_even_where_its_units_cannot_go_back(
 ) -> None:
     pool = open_pool()
     gate.void(order_id="x", sku="mug", quantity=5)
-    monkeypatch.setattr(pool, "cancel", unavailable)
+    monkeypatch.setattr("segmented.orders.sale._cancel", unavailable)
     with pytest.raises(OrderMismatch, match="quantity 5 is stored") as caught:
         take_order(pool, gate, Order("x", 3), timeout=0)
     assert caught.value.__notes__ == ["and its units could not be given back: no reply in time"]

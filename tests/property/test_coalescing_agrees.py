@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from segmented.errors import OrderMismatch, OrderUnknown
-from segmented.models import Order, Reserved, Settled, SoldOut
+from segmented.errors import AlreadySettled, OrderMismatch, OrderUnknown
+from segmented.models import Decided, Order, Reserved, Settled, SoldOut
 from segmented.stock import AsyncPool
 from segmented.stores.memory import AsyncMemoryStore
 
@@ -28,7 +28,7 @@ async def _ask(pool: AsyncPool, call: tuple[str, str, int, bool]) -> Any:  # noq
         if kind == "reserve":
             return await pool.reserve(order_id, quantity=quantity, partial=partial)
         return await (pool.confirm(order_id) if kind == "confirm" else pool.cancel(order_id))
-    except (OrderMismatch, OrderUnknown) as error:
+    except (AlreadySettled, OrderMismatch, OrderUnknown) as error:
         return type(error), str(error)
 
 
@@ -60,7 +60,7 @@ def _essence(answer: Any) -> object:  # noqa: ANN401  # any answer or failure
     match answer:
         case Reserved():
             return "reserved", answer.order_id, answer.quantity, answer.replay
-        case Settled():
+        case Settled() | Decided():
             return "settled", answer.order_id, answer.state, answer.quantity, answer.replay
         case SoldOut():
             return "sold out", answer.order_id, answer.quantity

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from segmented.errors import InvalidInput, OrderMismatch
-from segmented.models import QUANTITY_MAX, SEGMENT_COUNT_MAX, STOCK_MAX, Cart, Order
+from segmented.models import QUANTITY_MAX, SEGMENT_COUNT_MAX, STOCK_MAX, Cart, Order, Settled
 from segmented.stock import AsyncPool, Pool
 
 if TYPE_CHECKING:
@@ -240,6 +240,7 @@ def test_odd_ids_are_sold_confirmed_and_found_again(caller: Caller) -> None:
         if hasattr(again, "confirm"):
             again.confirm()
         (settled,) = pool.confirm_many([order.order_id])
+        assert isinstance(settled, Settled)
         assert (settled.order_id, settled.state) == (order.order_id, "confirmed")
 
     sold()

@@ -9,6 +9,7 @@ import pytest
 
 from segmented.errors import (
     ChangeMismatch,
+    GrantSuperseded,
     InvalidInput,
     OrderMismatch,
     OrderUnknown,
@@ -17,7 +18,7 @@ from segmented.errors import (
     PoolNotGated,
     SegmentedError,
 )
-from segmented.models import AlreadyOpen, Closed, LimitReached, Opened, Order, SoldOut, Superseded, TooFew
+from segmented.models import AlreadyOpen, Closed, LimitReached, Opened, Order, SoldOut, TooFew
 from segmented.stock import Pool
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ UNCHANGED: dict[str, tuple[Callable[[Any], object], type]] = {
     "open again": (lambda pool: pool.open(stock=50, segments=9, epoch=3), AlreadyOpen),
     "confirm a stranger": (lambda pool: pool.confirm("nobody"), OrderUnknown),
     "cancel a stranger": (lambda pool: pool.cancel("nobody"), OrderUnknown),
-    "cancel another's": (lambda pool: pool.cancel("granted", holder_id="another"), Superseded),
+    "cancel another's": (lambda pool: pool.cancel("granted", holder_id="another"), GrantSuperseded),
     "other quantity": (lambda pool: pool.reserve("held", quantity=3), OrderMismatch),
     "other customer": (lambda pool: pool.reserve(Order("held", 2, "ann")), OrderMismatch),
     "other grant": (lambda pool: pool.grant("granted", quantity=2, timeout=0, holder_id="h"), OrderMismatch),

@@ -10,7 +10,7 @@ import pytest
 from segmented import protocol as op
 from segmented.clock import ManualClock
 from segmented.errors import CartDiverged, PoolMissing, SegmentedError, StoreUnavailable
-from segmented.models import Busy, Cart, CartRefused, CartReserved, CartSettled, Order
+from segmented.models import Busy, Cart, CartDecided, CartRefused, CartReserved, CartSettled, Order
 from segmented.stock import Carts, Pool
 from segmented.stores.memory import MemoryStore
 
@@ -84,7 +84,7 @@ def test_a_cart_that_is_cancelled_between_two_lines_keeps_none(store: FlakyStore
     carts = Carts(store)
     seen: list[CartSettled] = []
     end_before(store, sku, lambda: seen.append(carts.cancel("c1", home="a")))
-    assert carts.reserve(CART) == CartSettled("c1", "cancelled", replay=True, is_finished=True)
+    assert carts.reserve(CART) == CartDecided("c1", "cancelled", replay=True, is_finished=True)
     assert seen == [CartSettled("c1", "cancelled", replay=False, is_finished=True)]
     assert totals(store) == [(10, 0, 0)] * 3
 
@@ -99,7 +99,7 @@ def test_a_cart_that_is_swept_at_its_deadline_between_two_lines_keeps_none(store
         seen.extend(carts.finish("a").finished)
 
     end_before(store, sku, sweep)
-    assert carts.reserve(CART) == CartSettled("c1", "expired", replay=True, is_finished=True)
+    assert carts.reserve(CART) == CartDecided("c1", "expired", replay=True, is_finished=True)
     assert seen == [CartSettled("c1", "expired", replay=False, is_finished=True)]
     assert totals(store) == [(10, 0, 0)] * 3
 
@@ -244,7 +244,7 @@ def test_a_line_that_lapsed_before_its_cart_was_reserved_makes_it_expired(store:
     store.execute(op.Reserve("a", Order(CART.order_id, 1), 1))
     store.clock.advance(0.01)  # type: ignore[attr-defined]  # a manual clock
     Pool(store, "a").expire()
-    assert Carts(store).reserve(CART) == CartSettled("c1", "expired", replay=False, is_finished=True)
+    assert Carts(store).reserve(CART) == CartDecided("c1", "expired", replay=False, is_finished=True)
 
 
 def test_a_cart_that_lapses_while_it_is_reserved_is_expired(store: FlakyStore) -> None:

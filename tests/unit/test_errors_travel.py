@@ -18,7 +18,7 @@ from celery.backends.base import Backend
 import segmented
 from segmented import errors
 from segmented.errors import AcquireTimeout, InFlight, InvalidInput, LeaseLost, SegmentedError
-from segmented.models import SoldOut
+from segmented.models import Settled, SoldOut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +31,7 @@ GIVEN: Final[dict[str, Any]] = {
     "refusal": SoldOut("o-1", 3, 2, 1, 9),
     "replay": SimpleNamespace(message_id="m"),
     "seen": (1, 7),
+    "settled": Settled("o-1", "expired", 1, 0, None, 9, replay=True),
 }
 """Arguments that are neither a text nor a number, by name."""
 

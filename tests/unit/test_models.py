@@ -17,7 +17,7 @@ from segmented.errors import (
     SegmentedError,
     StoreUnavailable,
 )
-from segmented.models import ORDER_ID_BYTES_MAX, QUANTITY_MAX, Busy, Order, Settled, SoldOut
+from segmented.models import ORDER_ID_BYTES_MAX, QUANTITY_MAX, Busy, Decided, Order, SoldOut
 
 
 @pytest.mark.parametrize("order_id", ["a", "a" * ORDER_ID_BYTES_MAX, "ü票 {}"])
@@ -63,13 +63,13 @@ REFUSALS = [
     (SoldOut("a", 3, available=2, reserved=5, sequence=9), "sold out (2 units free, 5 on hold, 3 asked for)"),
     (Busy("a", 9, 100), "no segment was free before the deadline"),
     (Busy("a", 9, 100, is_in_hand=True), "another holder works on it"),
-    (Settled("a", "confirmed", 3, 0, None, 9, replay=True), "already confirmed"),
+    (Decided("a", "confirmed", 3, 0, None, 9, replay=True), "already confirmed"),
 ]
 
 
 @pytest.mark.parametrize(("refusal", "words"), REFUSALS, ids=[words for _, words in REFUSALS])
 def test_a_refusal_in_a_with_statement_raises_instead_of_running_the_body(
-    refusal: SoldOut | Busy | Settled, words: str
+    refusal: SoldOut | Busy | Decided, words: str
 ) -> None:
     with pytest.raises(NotGranted) as caught, refusal:
         pytest.fail("the body ran")

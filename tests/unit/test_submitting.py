@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from segmented import MemoryStore, protocol as op
 from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, StoreUnavailable
-from segmented.models import Busy, Closed, LimitReached, Order, OrderRecord, Reserved, Settled, SoldOut
+from segmented.models import Busy, Closed, Decided, LimitReached, Order, OrderRecord, Reserved, Settled, SoldOut
 from segmented.models.submitted import Dead, Queued, Submitted
 from segmented.orders import TryLater, WorkTerms
 from segmented.stock import Pool
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 SETTLED = Settled("a", "confirmed", 2, 0, None, 7, replay=True)
+DECIDED = Decided("a", "confirmed", 2, 0, None, 7, replay=True)
 RECORD = OrderRecord("a", "confirmed", 2, 0, ((0, 2),), None, None, None, None, 7, 2)
 LEASE = "is not a duration: give between 0.001 and 9007199254740 s"
 
@@ -116,7 +117,7 @@ def test_every_order_is_in_one_envelope_with_those_begun_as_often(due: list[tupl
         (Queued("a", replay=False), "queued", False),
         (Reserved("a", 2, 0, ((0, 2),), 1, 2, replay=False), "reserved", False),
         (Busy("a", 1, 0), "refused", True),
-        (SETTLED, "confirmed", True),
+        (DECIDED, "confirmed", True),
         (SoldOut("a", 2, 1, 0, 3), "refused", True),
         (Closed("a"), "refused", True),
         (LimitReached("a", 2, "ann", limit=1, taken=1), "refused", True),
@@ -126,7 +127,8 @@ def test_every_order_is_in_one_envelope_with_those_begun_as_often(due: list[tupl
 def test_a_handle_says_what_was_answered(accepted: Any, state: str, *, is_outcome: bool) -> None:  # noqa: ANN401  # any answer
     handle = HandleState("mug", "a", accepted)
     assert handle.state == state
-    assert handle.outcome is (accepted if is_outcome else None)
+    found = SETTLED if accepted is DECIDED else accepted  # it is sold, so its handle has a good outcome
+    assert handle.outcome == (found if is_outcome else None)
     assert repr(handle) == f"HandleState('mug', 'a', {state})"
 
 

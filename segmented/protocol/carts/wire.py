@@ -16,11 +16,11 @@ from segmented.models import (
     CartRecord,
     CartState,
     Closed,
+    Decided,
     InspectedCart,
     LimitReached,
     LineRefusal,
     OrderState,
-    Settled,
     SoldOut,
     UnfinishedCart,
     UnfinishedCarts,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 CART_STATES: Final[dict[str, CartState]] = {"o": "open", **STATES}
 RECORD: Final = re.compile(r"([a-z])\t[0-9]{1,18}\t([^\t\n]*)(?:\t[0-9a-f]*)?\n(.*)", re.DOTALL)
 LETTERS: Final = {state: letter for letter, state in CART_STATES.items()}
-REFUSALS: Final[dict[str, Any]] = {kind.__name__: kind for kind in (SoldOut, Busy, Settled, Closed, LimitReached)}
+REFUSALS: Final[dict[str, Any]] = {kind.__name__: kind for kind in (SoldOut, Busy, Decided, Closed, LimitReached)}
 
 
 def refusal_text(refusal: LineRefusal | None) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
 from segmented.errors import EpochEnded, OrderMismatch, OrderUnknown, SegmentedError
-from segmented.models import Busy, Closed, Order, Reserved, Settled, SoldOut
+from segmented.models import Busy, Closed, Decided, Order, Reserved, Settled, SoldOut
+from segmented.models.orders import decided_as
 from segmented.models.submitted import (
     SUBMITTED_UNTIL_MS,
     BegunOrder,
@@ -79,7 +80,7 @@ class OutboxModel(OutboxUpkeep):
 
     # --- accepting ---
 
-    def queue(self, operation: op.QueueOrders) -> tuple[Queued | Reserved | Settled | Closed | SegmentedError, ...]:
+    def queue(self, operation: op.QueueOrders) -> tuple[Queued | Reserved | Decided | Closed | SegmentedError, ...]:
         """Accept orders whose units a worker takes."""
         pool = self.found(operation.sku)
         answers = tuple(self._queue(pool, order) for order in operation.orders)
@@ -87,16 +88,16 @@ class OutboxModel(OutboxUpkeep):
         self.enter_outbox(pool, waiting, operation.publish_after_ms)
         return answers
 
-    def _queue(self, pool: ModelPool, order: Order) -> Queued | Reserved | Settled | Closed | SegmentedError:
+    def _queue(self, pool: ModelPool, order: Order) -> Queued | Reserved | Decided | Closed | SegmentedError:
         try:
             record = self._known(pool, order)
         except OrderMismatch as error:
             return error
         if record is not None:
-            is_reserved = record.state == "reserved"
-            if is_reserved:
-                pool.holds[order.order_id] = SUBMITTED_UNTIL_MS
-            return reserved_answer(pool, record, replay=True) if is_reserved else settled_answer(record, replay=True)
+            if record.state != "reserved":
+                return decided_as(settled_answer(record, replay=True))
+            pool.holds[order.order_id] = SUBMITTED_UNTIL_MS
+            return reserved_answer(pool, record, replay=True)
         if pool.queued(order.order_id):
             return Queued(order.order_id, replay=True)
         if pool.is_closed:

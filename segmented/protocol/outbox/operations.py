@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from segmented.errors import SegmentedError
-from segmented.models.orders import Closed, Order, Reserved, Settled
+from segmented.models.orders import Closed, Decided, Order, Reserved, Settled
 from segmented.models.submitted import (
     DeadOrder,
     KeptMessage,
@@ -21,7 +21,7 @@ from segmented.protocol.base import Operation
 
 
 @dataclass(frozen=True, slots=True)
-class QueueOrders(Operation[tuple[Queued | Reserved | Settled | Closed | SegmentedError, ...]]):
+class QueueOrders(Operation[tuple[Queued | Reserved | Decided | Closed | SegmentedError, ...]]):
     """Accept up to 1,000 orders whose units a worker will take, with their outbox entries, in one step."""
 
     sku: str

@@ -9,8 +9,10 @@ from segmented import protocol as op
 from segmented.errors import OrderMismatch, OrderUnknown, PoolDrifted, SegmentedError
 from segmented.keys import OUTBOXES, message_keys, shard_keys
 from segmented.ledger_lines import parse_parts
-from segmented.models import Busy, Closed, Order, Reserved, Settled
+from segmented.models import Busy, Closed, Decided, Order, Reserved, Settled
+from segmented.models.orders import decided_as
 from segmented.models.submitted import (
+    SUBMITTED_UNTIL_MS,
     BegunOrder,
     Dead,
     DeadOrder,
@@ -64,7 +66,7 @@ def _encode_queue(operation: op.QueueOrders) -> Call:
 
 def _decode_queue(
     operation: op.QueueOrders, reply: Reply
-) -> tuple[Queued | Reserved | Settled | Closed | SegmentedError, ...]:
+) -> tuple[Queued | Reserved | Decided | Closed | SegmentedError, ...]:
     kind_of(operation.sku, reply)
     epoch, lines = int(reply[1]), text(reply[2]).split("\n")
     return tuple(
@@ -72,17 +74,18 @@ def _decode_queue(
     )
 
 
-def _queued(sku: str, order: Order, line: str, epoch: int) -> Queued | Reserved | Settled | Closed | SegmentedError:
+def _queued(sku: str, order: Order, line: str, epoch: int) -> Queued | Reserved | Decided | Closed | SegmentedError:
     kind, *fields = line.split("\t")
     match kind:
         case "queued":
             return Queued(order.order_id, replay=fields[0] == "1")
         case "settled":
-            return settled_line(order.order_id, fields)
+            return decided_as(settled_line(order.order_id, fields))
         case "reserved":
             segment, quantity = int(fields[0]), int(fields[1])
             parts = parse_parts(fields[2], segment=segment, quantity=quantity)
-            return Reserved(order.order_id, quantity, segment, parts, epoch, int(fields[3]), replay=True)
+            known = (order.order_id, quantity, segment, parts, epoch, int(fields[3]))
+            return Reserved(*known, replay=True, hold_until_ms=SUBMITTED_UNTIL_MS)
         case "closed":
             return Closed(order.order_id)
         case "nobody":

@@ -11,6 +11,7 @@ from segmented.keys import shard_keys
 from segmented.models import (
     Busy,
     Closed,
+    Decided,
     Granted,
     LimitReached,
     Lost,
@@ -18,10 +19,10 @@ from segmented.models import (
     OrderRecord,
     Renewed,
     Reserved,
-    Settled,
     SoldOut,
     Taken,
 )
+from segmented.models.orders import decided_as
 from segmented.models.submitted import SUBMITTED_UNTIL_MS
 from segmented.protocol.audit.model import PoolAudits
 from segmented.protocol.lock.line_model import LineModel
@@ -136,7 +137,7 @@ class PoolModel(PoolDeciding):
                 pool.orders[record.order_id] = replace(record, sequence=sequence)
                 pool.holds[record.order_id] = hold_until_ms
             answers = [
-                replace(answer, sequence=sequence)
+                replace(answer, sequence=sequence, hold_until_ms=hold_until_ms)
                 if isinstance(answer, Reserved) and answer.order_id in taken
                 else answer
                 for answer in answers
@@ -158,14 +159,15 @@ class PoolModel(PoolDeciding):
         for order_id in order_ids:
             pool.outbox.setdefault(order_id, self._now_ms() + after_ms)
 
-    def grant(self, operation: op.Grant) -> Granted | SoldOut | Busy | Settled | Closed | LimitReached:
+    def grant(self, operation: op.Grant) -> Granted | SoldOut | Busy | Decided | Closed | LimitReached:
         """Take units and a segment's lock."""
         pool, order = self.found(operation.sku), operation.order
         record = self._known(pool, order)
         quantity = 0
         # 1. a known order
         if record is not None:
-            if answer := self._answer_of_known(pool, record, operation):
+            answer = self._answer_of_known(pool, record, operation)
+            if answer is not None:
                 return answer
         # 2. too few units
         else:
@@ -262,9 +264,9 @@ class PoolModel(PoolDeciding):
     def _hold(self, pool: ModelPool, record: OrderRecord, hold_ms: int) -> None:
         pool.holds[record.order_id] = max(pool.holds.get(record.order_id, 0), self._now_ms() + hold_ms)
 
-    def _reserved_again(self, pool: ModelPool, record: OrderRecord, hold_until_ms: int) -> Reserved | Settled:
+    def _reserved_again(self, pool: ModelPool, record: OrderRecord, hold_until_ms: int) -> Reserved | Decided:
         if record.state != "reserved":
-            return settled_answer(record, replay=True)
+            return decided_as(settled_answer(record, replay=True))
         pool.holds[record.order_id] = max(pool.holds.get(record.order_id, 0), hold_until_ms)
         return reserved_answer(pool, record, replay=True)
 
@@ -278,13 +280,13 @@ class PoolModel(PoolDeciding):
 
     def _answer_of_known(
         self, pool: ModelPool, record: OrderRecord, operation: op.Grant
-    ) -> Granted | SoldOut | Busy | Settled | None:
+    ) -> Granted | SoldOut | Busy | Decided | None:
         """Answer a repeat; None if the order's lease has expired, or it never had one."""
         if record.state == "refused":
             numbers = (pool.available, pool.reserved, record.sequence)
             return SoldOut(record.order_id, record.asked, *numbers, replay=True, epoch=pool.epoch)
         if record.state != "reserved":
-            return settled_answer(record, replay=True)
+            return decided_as(settled_answer(record, replay=True))
         lease = self._lease(pool, record)
         if lease is None:
             return None

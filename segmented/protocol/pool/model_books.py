@@ -164,7 +164,7 @@ class PoolBooks:
     def restock(self, operation: op.Restock) -> Restocked | Closed:
         """Add units, once per change id."""
         pool = self._in_epoch(operation)
-        if before := self._changed_before(pool, operation.change_id, "restocked", operation.units):
+        if (before := self._changed_before(pool, operation.change_id, "restocked", operation.units)) is not None:
             return before
         if pool.is_closed:
             return Closed(operation.change_id)
@@ -181,7 +181,7 @@ class PoolBooks:
     def withdraw(self, operation: op.Withdraw) -> Restocked | TooFew:
         """Remove free units, once per change id."""
         pool = self._in_epoch(operation)
-        if before := self._changed_before(pool, operation.change_id, "withdrawn", operation.units):
+        if (before := self._changed_before(pool, operation.change_id, "withdrawn", operation.units)) is not None:
             return before
         if pool.available < operation.units:
             return TooFew(operation.change_id, operation.units, pool.available)

@@ -336,7 +336,14 @@ def is_plain(record: OrderRecord) -> bool:
 def reserved_answer(pool: ModelPool, record: OrderRecord, *, replay: bool) -> Reserved:
     """Answer a reservation."""
     return Reserved(
-        record.order_id, record.quantity, record.segment, record.parts, pool.epoch, record.sequence, replay=replay
+        record.order_id,
+        record.quantity,
+        record.segment,
+        record.parts,
+        pool.epoch,
+        record.sequence,
+        replay=replay,
+        hold_until_ms=pool.holds.get(record.order_id, 0),
     )
 
 

@@ -17,6 +17,7 @@ from segmented.ledger_lines import parse_parts
 from segmented.models import (
     Busy,
     Closed,
+    Decided,
     Granted,
     LimitReached,
     Lost,
@@ -29,6 +30,7 @@ from segmented.models import (
     SoldOut,
     Taken,
 )
+from segmented.models.orders import decided_as
 from segmented.protocol.lock.operations import NEWCOMER
 from segmented.protocol.lock.wire import asked_of
 from segmented.protocol.pool.wire import STATES, keys_of, kind_of
@@ -67,7 +69,7 @@ def settled_line(order_id: str, fields: Sequence[str], *, replay: bool = True) -
     )
 
 
-def _refused(sku: str, order: Order, line: str) -> SoldOut | Busy | Settled | Closed | LimitReached | SegmentedError:
+def _refused(sku: str, order: Order, line: str) -> SoldOut | Busy | Decided | Closed | LimitReached | SegmentedError:
     """Read a line that grants nothing."""
     kind, *fields = line.split("\t")
     order_id = order.order_id
@@ -76,7 +78,7 @@ def _refused(sku: str, order: Order, line: str) -> SoldOut | Busy | Settled | Cl
             available, reserved, sequence, epoch = map(int, fields)
             return SoldOut(order_id, order.quantity, available, reserved, sequence, epoch=epoch)
         case "settled":
-            return settled_line(order_id, fields)
+            return decided_as(settled_line(order_id, fields))
         case "busy":
             return Busy(order_id, int(fields[0]), int(fields[1]))
         case "closed":
@@ -104,7 +106,7 @@ def customer_missing(sku: str, order: Order) -> InvalidInput:
 # makes a thousand of them.
 _new: Any = object.__new__
 _SETTERS: Any = [getattr(Reserved, name).__set__ for name in Reserved.__slots__]
-_set_id, _set_quantity, _set_segment, _set_parts, _set_epoch, _set_sequence, _set_replay = _SETTERS
+_set_id, _set_quantity, _set_segment, _set_parts, _set_epoch, _set_sequence, _set_replay, _set_hold = _SETTERS
 
 
 def _reserved_one(  # the fields, in their order
@@ -112,10 +114,11 @@ def _reserved_one(  # the fields, in their order
     quantity: int,
     segment: int,
     parts: tuple[Part, ...],
-    *,
     epoch: int,
     sequence: int,
+    *,
     replay: bool,
+    hold_until_ms: int,
 ) -> Reserved:
     made: Reserved = _new(Reserved)
     _set_id(made, order_id)
@@ -125,6 +128,7 @@ def _reserved_one(  # the fields, in their order
     _set_epoch(made, epoch)
     _set_sequence(made, sequence)
     _set_replay(made, replay)
+    _set_hold(made, hold_until_ms)
     return made
 
 
@@ -152,29 +156,31 @@ def _encode_reserve_many(operation: op.ReserveMany) -> Call:
 def _reserved(sku: str, orders: Sequence[Order], reply: Reply) -> list[Taken | SegmentedError]:
     if reply[0] not in RESERVED:
         kind_of(sku, reply)
-    epoch, sequence = int(reply[1]), int(reply[2])
+    epoch, sequence, hold_until_ms = int(reply[1]), int(reply[2]), int(reply[4])
     answers: list[Taken | SegmentedError] = []
-    plain: dict[str, tuple[int, int, tuple[Part, ...], bool, int]] = {}  # most lines of a batch are the same few
+    plain: dict[str, tuple[int, int, tuple[Part, ...], bool, int, int]] = {}  # most lines of a batch are the same few
     for order, line in zip(orders, lines_of(reply[3]), strict=False):  # maybe of the first orders only
         found = plain.get(line)
         if found is None:
             if not line[0].isdigit():
                 answers.append(_refused(sku, order, line))
                 continue
-            found = plain[line] = _units(line, sequence)
-        units, number, parts, is_repeat, at = found
-        answers.append(_reserved_one(order.order_id, units, number, parts, epoch=epoch, sequence=at, replay=is_repeat))
+            found = plain[line] = _units(line, sequence, hold_until_ms)
+        units, number, parts, is_repeat, at, until = found
+        fields = (order.order_id, units, number, parts, epoch, at)
+        answers.append(_reserved_one(*fields, replay=is_repeat, hold_until_ms=until))
     return answers
 
 
-def _units(line: str, sequence: int) -> tuple[int, int, tuple[Part, ...], bool, int]:
-    """Read a line that grants: quantity, segment, parts, whether it is a repeat, and the sequence number."""
+def _units(line: str, sequence: int, hold_until_ms: int) -> tuple[int, int, tuple[Part, ...], bool, int, int]:
+    """Read a line that grants: quantity, segment, parts, whether it is a repeat, sequence number, end of the hold."""
     segment, quantity, *rest = line.split("\t")
     number, units = int(segment), int(quantity)
     parts = parse_parts(rest[0], segment=number, quantity=units) if rest and rest[0] else ((number, units),)
     is_known = len(rest) > 1
-    at = int(rest[1]) if is_known and rest[1] != "+" else sequence
-    return units, number, parts, is_known and rest[-1] != "own", at
+    if is_known and rest[1] != "+":
+        sequence, hold_until_ms = int(rest[1]), int(rest[2])
+    return units, number, parts, is_known and rest[-1] != "own", sequence, hold_until_ms
 
 
 def _decode_reserve(operation: op.Reserve, reply: Reply) -> Taken:
@@ -207,7 +213,7 @@ def _encode_grant(operation: op.Grant) -> Call:
     return Call(load_script("grant"), keys_of(operation.sku), (*wanted, *lease, operation.above, *asked))
 
 
-def _decode_grant(operation: op.Grant, reply: Reply) -> Granted | SoldOut | Busy | Settled | Closed | LimitReached:
+def _decode_grant(operation: op.Grant, reply: Reply) -> Granted | SoldOut | Busy | Decided | Closed | LimitReached:
     if reply[0] not in GRANTED:
         return _not_granted(operation, reply)
     segment, quantity, free_in_ms = int(reply[2]), int(reply[3]), int(reply[7])
@@ -225,7 +231,7 @@ def _decode_grant(operation: op.Grant, reply: Reply) -> Granted | SoldOut | Busy
     )
 
 
-def _not_granted(operation: op.Grant, reply: Reply) -> SoldOut | Busy | Settled | Closed | LimitReached:
+def _not_granted(operation: op.Grant, reply: Reply) -> SoldOut | Busy | Decided | Closed | LimitReached:
     order = operation.order
     kind = kind_of(operation.sku, reply, order.order_id)
     if kind == "busy":

@@ -6,12 +6,14 @@
 --          4 publish_after_ms (for submitted orders: when the outbox publishes unfinished ones; "" for others)
 --          then for each order, at most 1,000: order_id, quantity, customer_id ("" for none; absent at width 2)
 -- answers  {"missing"}    the pool is not open
---          {"reserved", epoch, sequence, lines}   one line per order, separated by newlines, with tabs inside. Fewer
---            lines than orders: the others need another call, because the first ones have many parts.
+--          {"reserved", epoch, sequence, lines, hold_until_ms}   one line per order, separated by newlines, with tabs
+--            inside; the end of the hold of all orders taken in this call, by the server's clock. Fewer lines than
+--            orders: the others need another call, because the first ones have many parts.
 --            mismatch     the id exists with other content
 --            settled, state, quantity, segment, fence, sequence   decided before
---            segment, quantity, parts, sequence   a repeat, whose hold starts again; "+": taken in this call. With "own"
---                         behind it: taken by an earlier attempt of this call, whose reply was lost
+--            segment, quantity, parts, sequence, hold_until_ms   a repeat, whose hold starts again. With "own" behind
+--                         it: taken by an earlier attempt of this call, whose reply was lost
+--            segment, quantity, parts, "+"   a repeat of an order that this call has taken
 --            closed       no new orders
 --            nobody       the pool limits customers, and the order names none
 --            limit, units a customer may have, units that this one has
@@ -116,9 +118,10 @@ local function repeated(id, record, quantity, customer)
   end
   redis.call('ZADD', HOLDS, 'GT', hold_until, id) -- now: the next order may need due units
   reserved_before[#reserved_before + 1] = id
-  local line = { digits(record.segment), digits(record.quantity), record.parts, digits(record.sequence) }
+  local line = { digits(record.segment), digits(record.quantity), record.parts, digits(record.sequence),
+    redis.call('ZSCORE', HOLDS, id) }
   if not is_told[id] and own_change(pool, record.sequence) then
-    line[5] = 'own'
+    line[6] = 'own'
   end
   is_told[id] = true
   return table.concat(line, '\t')
@@ -199,4 +202,4 @@ if ARGV[4] ~= '' then
   enter_outbox(taken_ids, ARGV[4])
   enter_outbox(reserved_before, ARGV[4])
 end
-return { 'reserved', pool.epoch, digits(pool.sequence), table.concat(answers, '\n') }
+return { 'reserved', pool.epoch, digits(pool.sequence), table.concat(answers, '\n'), hold_until }

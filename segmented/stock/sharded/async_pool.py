@@ -12,7 +12,7 @@ from segmented.plans.store_kinds import checked_async
 from segmented.stock.async_pool import AsyncGrant, AsyncPool
 from segmented.stock.grant import Granting
 from segmented.stock.order_handle import AsyncOrderHandle
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_keep_on
 from segmented.stock.sharded.audit import (
     ShardedAuditReport,
     ShardedRepairReport,
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
         Restocked,
         Settled,
         ShardedState,
-        Superseded,
         Taken,
         TooFew,
     )
     from segmented.plans.drivers import AsyncStore
+    from segmented.stock.grant import KeepOn
     from segmented.stock.outbox import Outbox
 
 
@@ -128,7 +128,7 @@ class AsyncShardedPool:
         """
         return await run_async(self._plans.state(), self.store)
 
-    def grant(
+    def grant(  # noqa: PLR0913  # options of one call, each by name
         self,
         order: Order | str,
         *,
@@ -139,14 +139,15 @@ class AsyncShardedPool:
         keep_refusal: bool = False,
         partial: bool = False,
         fair: bool = False,
+        keep_on: KeepOn = (),
     ) -> Granting[AsyncGrant]:
         """Return an awaitable for the answer, or use `async with pool.grant(order) as grant`. See `ShardedPool`."""
         order = as_order(order, quantity, customer_id)
         operation = self._settings.grant(
             order, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
         )
-        seconds = checked_timeout(timeout)
-        return Granting(lambda: self._granted(operation, seconds, fair=fair))
+        seconds, kept = checked_timeout(timeout), checked_keep_on(keep_on)
+        return Granting(lambda: self._granted(operation, seconds, kept, fair=fair))
 
     async def reserve(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
@@ -219,21 +220,19 @@ class AsyncShardedPool:
 
     async def confirm(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
         """Make the order final; a pool with a limit needs the customer to find the order. See `Pool.confirm`."""
-        self._settings.confirm(order_id, holder_id=holder_id, stored=False)  # checks the ids
+        self._settings.confirm(order_id, holder_id=holder_id)  # checks the ids
         return await (await self.shard_of(order_id, customer_id=customer_id)).confirm(order_id, holder_id=holder_id)
 
-    async def cancel(
-        self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None
-    ) -> Settled | Superseded:
+    async def cancel(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
         """Give the units back to the order's home shard; see `confirm` and `Pool.cancel`."""
-        self._settings.cancel(order_id, holder_id=holder_id, voided=False)  # checks the ids
+        self._settings.cancel(order_id, holder_id=holder_id)  # checks the ids
         return await (await self.shard_of(order_id, customer_id=customer_id)).cancel(order_id, holder_id=holder_id)
 
-    async def confirm_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError | None]:
+    async def confirm_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError]:
         """Confirm many orders, given by id, or as orders if the pool has a limit; see `Pool.confirm_many`."""
         return await run_async(self._plans.settle_many("confirmed", orders), self.store)
 
-    async def cancel_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError | None]:
+    async def cancel_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError]:
         """Cancel many orders, given by id, or as orders if the pool has a limit; see `Pool.cancel_many`."""
         return await run_async(self._plans.settle_many("cancelled", orders), self.store)
 
@@ -294,10 +293,12 @@ class AsyncShardedPool:
         finally:
             self._plans.note_return()  # received units end local refusals
 
-    async def _granted(self, operation: op.Grant, timeout: float | None, *, fair: bool) -> AsyncGrant | Refusal:
+    async def _granted(
+        self, operation: op.Grant, timeout: float | None, keep_on: KeepOn, *, fair: bool
+    ) -> AsyncGrant | Refusal:
         pools = await self.shards()
         answer, asked_at, home = await run_async(self._plans.grant(operation, timeout, fair=fair), self.store)
-        return AsyncGrant(pools[home.number], answer, asked_at) if isinstance(answer, Granted) else answer
+        return AsyncGrant(pools[home.number], answer, asked_at, keep_on) if isinstance(answer, Granted) else answer
 
     def __repr__(self) -> str:
         """Show the sku and the store."""

@@ -11,6 +11,7 @@ from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError, StoreError
 from segmented.models import SKU_BYTES_MAX, Busy, LimitReached, Order, PoolClosed, Resized, SoldOut, check_id
 from segmented.plans import Batch, Now, Plan, perform
+from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
 from segmented.stock.plans import expire_plan
 from segmented.stock.settings import checked_list
 from segmented.stock.sharded.gathering import Gathering
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
         Settled,
         Shard,
         ShardedState,
-        Superseded,
         Taken,
         TooFew,
     )
@@ -238,25 +238,27 @@ class ShardedPlans:
     def confirm(self, operation: op.Confirm, customer_id: str | None) -> Plan[Settled]:
         """Confirm at the order's home shard."""
         home = self.home((yield from self.found()), operation.order_id, customer_id)
-        return (yield from perform(replace(operation, sku=home)))
+        return as_confirmed((yield from perform(replace(operation, sku=home))))
 
-    def cancel(self, operation: op.Cancel, customer_id: str | None) -> Plan[Settled | Superseded]:
+    def cancel(self, operation: op.Cancel, customer_id: str | None) -> Plan[Settled]:
         """Cancel at the order's home shard."""
         home = self.home((yield from self.found()), operation.order_id, customer_id)
-        return (yield from self._returning(perform(replace(operation, sku=home))))
+        return as_cancelled((yield from self._returning(perform(replace(operation, sku=home)))))
 
     def settle_many(
         self, state: Literal["confirmed", "cancelled"], orders: Iterable[str | Order]
-    ) -> Plan[list[Settled | SegmentedError | None]]:
+    ) -> Plan[list[Settled | SegmentedError]]:
         """End many reservations, each at its home shard, many in a step."""
         found = orders if isinstance(orders, str) else tuple(checked_list(orders, f"orders to be {state}"))
         ids = found if isinstance(found, str) else [one.order_id if isinstance(one, Order) else one for one in found]
-        operation = self.settings.settle_many(state, ids, decided=False)
+        operation = self.settings.settle_many(state, ids)
         gathering = yield from self.found()
         customers = [one.customer_id if isinstance(one, Order) else None for one in found]
         homes = list(map(self._home, [gathering] * len(found), operation.order_ids, customers))
         plan = paged_plan(homes, operation.order_ids, lambda home, page: replace(operation, sku=home, order_ids=page))
-        return (yield from plan if state == "confirmed" else self._returning(plan))
+        if state == "confirmed":
+            return all_as_asked(as_confirmed, (yield from plan))
+        return all_as_asked(as_cancelled, (yield from self._returning(plan)))
 
     def expire(self, limit: int) -> Plan[tuple[Settled, ...]]:
         """Give back the units of expired holds, shard by shard; an unreachable shard does not stop the others."""

@@ -11,7 +11,7 @@ from segmented.plans import run_sync
 from segmented.plans.store_kinds import checked_sync
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.pool import Grant, Pool
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_keep_on
 from segmented.stock.sharded.audit import (
     ShardedAuditReport,
     ShardedRepairReport,
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
         Restocked,
         Settled,
         ShardedState,
-        Superseded,
         Taken,
         TooFew,
     )
     from segmented.plans.drivers import Store
+    from segmented.stock.grant import KeepOn
     from segmented.stock.outbox import Outbox
 
 
@@ -131,7 +131,7 @@ class ShardedPool:
         """
         return run_sync(self._plans.state(), self.store)
 
-    def grant(
+    def grant(  # noqa: PLR0913  # options of one call, each by name
         self,
         order: Order | str,
         *,
@@ -142,18 +142,19 @@ class ShardedPool:
         keep_refusal: bool = False,
         partial: bool = False,
         fair: bool = False,
+        keep_on: KeepOn = (),
     ) -> Grant | Refusal:
         """Take units and the lock of a free segment in the order's home shard; otherwise as `Pool.grant`.
 
         Segments and fencing tokens are numbered within their shard: `grant.pool` is that shard.
         """
-        order = as_order(order, quantity, customer_id)
+        order, keep_on = as_order(order, quantity, customer_id), checked_keep_on(keep_on)
         operation = self._settings.grant(
             order, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
         )
         plan = self._plans.grant(operation, checked_timeout(timeout), fair=fair)
         answer, asked_at, home = run_sync(plan, self.store)
-        return Grant(self.shards[home.number], answer, asked_at) if isinstance(answer, Granted) else answer
+        return Grant(self.shards[home.number], answer, asked_at, keep_on) if isinstance(answer, Granted) else answer
 
     def reserve(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
@@ -209,21 +210,19 @@ class ShardedPool:
 
     def confirm(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
         """Make the order final; a pool with a limit needs the customer to find the order. See `Pool.confirm`."""
-        operation = self._settings.confirm(order_id, holder_id=holder_id, stored=False)
+        operation = self._settings.confirm(order_id, holder_id=holder_id)
         return run_sync(self._plans.confirm(operation, customer_id), self.store)
 
-    def cancel(
-        self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None
-    ) -> Settled | Superseded:
+    def cancel(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
         """Give the units back to the order's home shard; see `confirm` and `Pool.cancel`."""
-        operation = self._settings.cancel(order_id, holder_id=holder_id, voided=False)
+        operation = self._settings.cancel(order_id, holder_id=holder_id)
         return run_sync(self._plans.cancel(operation, customer_id), self.store)
 
-    def confirm_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError | None]:
+    def confirm_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError]:
         """Confirm many orders, given by id, or as orders if the pool has a limit; see `Pool.confirm_many`."""
         return run_sync(self._plans.settle_many("confirmed", orders), self.store)
 
-    def cancel_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError | None]:
+    def cancel_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError]:
         """Cancel many orders, given by id, or as orders if the pool has a limit; see `Pool.cancel_many`."""
         return run_sync(self._plans.settle_many("cancelled", orders), self.store)
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
 
 from segmented import protocol as op
+from segmented.errors import AlreadySettled
 from segmented.keys import cart_keys, shard_keys
 from segmented.models import Cart, CartReserved
 from segmented.stock import AsyncCarts, Carts
 from tests.contract.pools.shop import Shop
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from segmented.models import CartAnswer, CartLine, CartRecord, CartSettled, OrderRecord
     from tests.fixtures.stores import Side
 
@@ -58,10 +62,12 @@ class CartPools:
         return answer
 
     def confirm(self, cart: Cart) -> CartSettled:
-        return self.carts().confirm(cart.cart_id, home=cart.home)
+        """Confirm, and return how the cart has ended, also if otherwise than asked."""
+        return ended(partial(self.carts().confirm, cart.cart_id, home=cart.home))
 
     def cancel(self, cart: Cart) -> CartSettled:
-        return self.carts().cancel(cart.cart_id, home=cart.home)
+        """Cancel, and return how the cart has ended, also if otherwise than asked."""
+        return ended(partial(self.carts().cancel, cart.cart_id, home=cart.home))
 
     def read(self, cart: Cart) -> CartRecord:
         """Read the record, without its time."""
@@ -95,3 +101,11 @@ class CartPools:
     def check_books(self) -> None:
         """Audit every pool: it names exactly the carts that the test has torn."""
         assert set().union(*(shop.check_books(torn=self.torn) for shop in self.shops.values())) == self.torn
+
+
+def ended(end: Callable[[], CartSettled]) -> CartSettled:
+    """Return the answer to a confirm or a cancel, or how the cart has ended otherwise."""
+    try:
+        return end()
+    except AlreadySettled as error:
+        return cast("CartSettled", error.settled)

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import CartMismatch, CartUnknown, InvalidInput, PoolGated, PoolMissing
+from segmented.errors import AlreadySettled, CartMismatch, CartUnknown, InvalidInput, PoolGated, PoolMissing
 from segmented.models import (
+    CartDecided,
     CartRefused,
     CartReserved,
     CartSettled,
     Closed,
+    Decided,
     LimitReached,
     LineRefusal,
-    Settled,
     SoldOut,
 )
 from tests.contract.carts.carts import CartPools
@@ -93,7 +94,23 @@ def test_a_repeat_gets_the_first_answer_marked_as_a_replay(pools: CartPools) -> 
     settled = pools.confirm(cart)
     assert pools.confirm(cart) == replace(settled, replay=True)
     assert pools.cancel(cart) == replace(settled, replay=True)
-    assert pools.reserve(cart) == replace(settled, replay=True)
+    assert pools.reserve(cart) == CartDecided("c1", "confirmed", replay=True, is_finished=True)
+    assert pools.totals() == {"a": (9, 0, 1), "b": (8, 0, 2), "c": (10, 0, 0)}
+
+
+def test_a_cart_that_ended_otherwise_raises(pools: CartPools) -> None:
+    sold, back = pools.cart("sold", ("a", 1), ("b", 2)), pools.cart("back", ("a", 1))
+    pools.reserved(sold)
+    pools.reserved(back)
+    carts = pools.carts()
+    assert carts.confirm("sold", home=sold.home)
+    assert carts.cancel("back", home=back.home)
+    with pytest.raises(AlreadySettled, match=r"^cart 'back' is already cancelled: it cannot be confirmed$") as caught:
+        carts.confirm("back", home=back.home)
+    assert caught.value.state == "cancelled"
+    with pytest.raises(AlreadySettled, match=r"^cart 'sold' is already confirmed: its units are not given back$"):
+        carts.cancel("sold", home=sold.home)
+    assert carts.cancel("back", home=back.home).replay
     assert pools.totals() == {"a": (9, 0, 1), "b": (8, 0, 2), "c": (10, 0, 0)}
 
 
@@ -210,7 +227,7 @@ def test_carts_that_want_the_same_skus_in_opposite_orders_never_stop_each_other(
 def test_one_answer_for_each_kind_of_refusal_comes_back_as_it_was_kept(pools: CartPools) -> None:
     cart = pools.cart("c1", ("a", 1))
     pools.side.execute(op.OpenCart(cart, 600_000))
-    kept = LineRefusal('ü\n\t"{%}', Settled(cart.order_id, "cancelled", 3, -1, None, 17, replay=True))
+    kept = LineRefusal('ü\n\t"{%}', Decided(cart.order_id, "cancelled", 3, -1, None, 17, replay=True))
     decided = pools.side.execute(op.DecideCart(cart.home, "c1", "refused", kept))
     assert decided.refusal == kept
     assert pools.read(cart).refusal == kept

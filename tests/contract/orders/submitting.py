@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from segmented import protocol as op
-from segmented.models import Order
+from segmented.models import Decided, Order
 from segmented.models.submitted import BegunOrder
 from tests.contract.pools.shop import LONG_MS
 
@@ -46,7 +46,7 @@ def submit(
 
 def queue(
     shop: Shop, *wanted: Order, after_ms: int = LONG_MS
-) -> tuple[Queued | Reserved | Settled | Closed | SegmentedError, ...]:
+) -> tuple[Queued | Reserved | Decided | Closed | SegmentedError, ...]:
     """Submit orders whose units a worker takes."""
     return shop.side.execute(op.QueueOrders(shop.sku, wanted, after_ms))
 

@@ -9,7 +9,7 @@ import pytest
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown
-from segmented.models import Order, Settled, SoldOut
+from segmented.models import Decided, Order, Settled, SoldOut
 from segmented.models.submitted import Dead, Deciding
 from segmented.stock import AsyncPool, Outbox, Pool
 from tests.contract.orders.submitting import buried, put_off, submitted, take, waiting
@@ -150,8 +150,9 @@ def test_a_refusal_by_the_worker_is_an_outcome(waiting_side: Side) -> None:
     handle = pool.submit("a", quantity=4)
     take(shop, "a")
     outcome = handle.wait(timeout=DEADLINE)
-    assert isinstance(outcome, Settled)
+    assert isinstance(outcome, Decided)
     assert outcome.state == handle.state == "refused"
+    assert not outcome
 
 
 @pytest.mark.parametrize("decides", BOTH)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented.errors import OrderMismatch, OrderUnknown
-from segmented.models import Busy, Granted, Lost, OrderRecord, Renewed, Settled, SoldOut
+from segmented.models import Busy, Decided, Granted, Lost, OrderRecord, Renewed, SoldOut
 from tests.contract.pools.shop import LONG_MS, SHORT_MS
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ def test_a_decided_order_is_told_what_had_happened(shop: Shop) -> None:
     shop.open(8, 2)
     granted = shop.granted("a", 3)
     shop.confirm("a")
-    assert shop.grant("a", 3) == Settled("a", "confirmed", 3, 0, granted.fencing_token, sequence=3, replay=True)
+    assert shop.grant("a", 3) == Decided("a", "confirmed", 3, 0, granted.fencing_token, sequence=3, replay=True)
     assert shop.totals() == (5, 0, 3)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented.errors import OrderMismatch
-from segmented.models import Busy, Granted, Order, Reserved, Settled, SoldOut
+from segmented.models import Busy, Decided, Granted, Order, Reserved, SoldOut
 from tests.contract.pools.shop import SHORT_MS
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def test_confirming_sells_what_was_taken(shop: Shop) -> None:
     shop.reserve("a", 5, partial=True)
     assert shop.confirm("a").quantity == 2
     assert shop.totals() == (0, 0, 2)
-    assert shop.reserve("a", 5) == Settled("a", "confirmed", 2, 1, None, 3, replay=True)
+    assert shop.reserve("a", 5) == Decided("a", "confirmed", 2, 1, None, 3, replay=True)
 
 
 def test_cancelling_gives_back_what_was_taken(shop: Shop) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from segmented import protocol as op
 from segmented.errors import InvalidInput, OrderUnknown, PoolGated, PoolNotGated
 from segmented.models import (
     Closed,
@@ -111,22 +112,24 @@ def test_orders_that_lapsed_holds_keep_waiting_are_asked_for_again_and_stay_in_t
     assert totals(pool) == (8, 992, 0)
 
 
-def test_a_batch_of_voided_orders_is_cancelled_in_a_gated_pool(lasting: Pool) -> None:
+def test_a_batch_of_orders_is_not_cancelled_past_the_gate(lasting: Pool, waiting_side: Side) -> None:
     lasting.open(stock=9, segments=2, gated=True)
     lasting.reserve_many([Order("a", 2), Order("b", 3)])
     assert [type(answer) for answer in lasting.cancel_many(["a", "b"])] == [PoolGated, PoolGated]
-    assert [type(answer) for answer in lasting.cancel_many(["a", "b"], voided=True)] == [Settled, Settled]
+    voided = op.SettleMany(lasting.sku, "cancelled", ("a", "b"), decided=True)
+    assert [type(answer) for answer in waiting_side.execute(voided)] == [Settled, Settled]
     assert totals(lasting) == (9, 0, 0)
 
 
-def test_a_batch_of_stored_orders_is_confirmed_in_a_gated_pool(lasting: Pool) -> None:
+def test_a_batch_of_orders_is_not_confirmed_past_the_gate(lasting: Pool, waiting_side: Side) -> None:
     lasting.open(stock=9, segments=2, gated=True)
     lasting.reserve_many([Order("a", 2), Order("b", 3)])
     assert [type(answer) for answer in lasting.confirm_many(["a", "b"])] == [PoolGated, PoolGated]
     with pytest.raises(PoolGated):
         lasting.confirm("a")
-    assert [type(answer) for answer in lasting.confirm_many(["a"], stored=True)] == [Settled]
-    assert lasting.confirm("b", stored=True).state == "confirmed"
+    assert totals(lasting) == (4, 5, 0)
+    stored = op.SettleMany(lasting.sku, "confirmed", ("a", "b"), decided=True)
+    assert [type(answer) for answer in waiting_side.execute(stored)] == [Settled, Settled]
     assert totals(lasting) == (4, 0, 5)
 
 
@@ -221,15 +224,16 @@ def test_an_order_decided_while_its_resolver_thinks_keeps_its_fate(pool: Pool, w
     pool.open(stock=9, segments=2, gated=True)
     pool.reserve("a", quantity=2)
     waiting_side.pass_time(0.04)
+    sku = pool.sku
     other = waiting_side.store if waiting_side.flavour.colour == "sync" else None
 
     def confirm_first(record: OrderRecord) -> Any:  # noqa: ANN401  # a verdict
         if other is not None:
-            pool.confirm(record.order_id, stored=True)
+            other.execute(op.Confirm(sku, record.order_id, stored=True))
         return "release"
 
     async def confirm_first_later(record: OrderRecord) -> Any:  # noqa: ANN401  # as above
-        await pool._target.confirm(record.order_id, stored=True)  # type: ignore[attr-defined]  # noqa: SLF001  # the asyncio pool, inside its loop
+        await pool._target.store.execute(op.Confirm(sku, record.order_id, stored=True))  # type: ignore[attr-defined]  # noqa: SLF001  # the asyncio pool, inside its loop
         return "release"
 
     resolver: Any = confirm_first if other is not None else confirm_first_later

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented.errors import OrderMismatch
-from segmented.models import Busy, Reserved, Settled, SoldOut
+from segmented.models import Busy, Decided, Reserved, SoldOut
 from tests.contract.pools.shop import SHORT_MS
 
 if TYPE_CHECKING:
@@ -78,15 +78,15 @@ def test_a_decided_order_is_told_what_had_happened(shop: Shop) -> None:
     for order_id, end in (("a", shop.confirm), ("b", shop.cancel)):
         shop.reserved(order_id, 2)
         end(order_id)
-    assert shop.reserve("a", 2) == Settled("a", "confirmed", 2, 1, None, sequence=3, replay=True)
-    assert shop.reserve("b", 2) == Settled("b", "cancelled", 2, 1, None, sequence=5, replay=True)
+    assert shop.reserve("a", 2) == Decided("a", "confirmed", 2, 1, None, sequence=3, replay=True)
+    assert shop.reserve("b", 2) == Decided("b", "cancelled", 2, 1, None, sequence=5, replay=True)
     assert shop.totals() == (8, 0, 2)
 
 
 def test_a_refused_order_stays_refused(shop: Shop) -> None:
     shop.open(1, 2)
     shop.grant("a", 2, keep_refusal=True)
-    assert shop.reserve("a", 2) == Settled("a", "refused", 2, -1, None, sequence=2, replay=True)
+    assert shop.reserve("a", 2) == Decided("a", "refused", 2, -1, None, sequence=2, replay=True)
 
 
 def test_sold_out_says_what_is_free_what_is_on_hold_and_when_it_was_decided(shop: Shop) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from segmented import protocol as op
 from segmented.errors import OrderMismatch, PoolMissing
-from segmented.models import Busy, Closed, Order, Reserved, Settled, SoldOut
+from segmented.models import Busy, Closed, Decided, Order, Reserved, SoldOut
 from tests.contract.pools.shop import SHORT_MS
 
 if TYPE_CHECKING:
@@ -136,10 +136,10 @@ def test_decided_orders_are_told_what_had_happened(shop: Shop) -> None:
     shop.cancel("b")
     shop.grant("d", 30, keep_refusal=True)
     answers = shop.reserve_many([Order("a", 2), Order("b", 1), Order("c", 1), Order("d", 30), Order("e", 1)])
-    assert answers[0] == Settled("a", "confirmed", 2, 1, None, 3, replay=True)
-    assert answers[1] == Settled("b", "cancelled", 1, 1, None, 4, replay=True)
-    assert answers[3] == Settled("d", "refused", 30, -1, None, 5, replay=True)
-    assert named(answers) == ["Settled", "Settled", "Reserved", "Settled", "Reserved"]
+    assert answers[0] == Decided("a", "confirmed", 2, 1, None, 3, replay=True)
+    assert answers[1] == Decided("b", "cancelled", 1, 1, None, 4, replay=True)
+    assert answers[3] == Decided("d", "refused", 30, -1, None, 5, replay=True)
+    assert named(answers) == ["Decided", "Decided", "Reserved", "Decided", "Reserved"]
 
 
 def test_an_order_larger_than_any_segment_is_gathered_within_a_batch(shop: Shop) -> None:
@@ -204,8 +204,8 @@ def test_a_repeat_that_comes_after_its_units_were_given_back_is_told_so(shop: Sh
     shop.reserved("a", hold_ms=SHORT_MS)
     shop.let_short_holds_lapse()
     answers = shop.reserve_many([Order("b", 1), Order("a", 1)])
-    assert named(answers) == ["Reserved", "Settled"]
-    assert isinstance(answers[1], Settled)
+    assert named(answers) == ["Reserved", "Decided"]
+    assert isinstance(answers[1], Decided)
     assert (answers[1].state, answers[1].replay) == ("expired", True)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, NotGranted, OrderMismatch
-from segmented.models import Granted, Order, Reserved, Settled, SoldOut
+from segmented.models import Decided, Granted, Order, Reserved, SoldOut
 from segmented.stock import AsyncPool, Grant, Pool, sold_out_mark as module
 from segmented.stock.sold_out_mark import SoldOutMark
 from segmented.stores.memory import MemoryStore
@@ -117,7 +117,7 @@ def test_a_repeat_gets_its_first_answer_while_the_mark_lives(side: Side) -> None
     again = pool.reserve("kept")
     assert isinstance(again, Reserved)
     assert again.replay
-    assert isinstance(pool.reserve("sold"), Settled)
+    assert isinstance(pool.reserve("sold"), Decided)
     with pytest.raises(OrderMismatch):
         pool.reserve("kept", quantity=2)
     assert not isinstance(pool.grant("granted", holder_id="me", timeout=0), SoldOut)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from segmented.errors import PoolDrifted
-from segmented.models import Busy, Order, OrderRecord, Reserved, Settled
+from segmented.models import Busy, Decided, Order, OrderRecord, Reserved, Settled
 from segmented.models.submitted import BegunOrder, TakenOrders
 from tests.contract.orders.submitting import (
     begun,
@@ -41,7 +41,7 @@ def test_the_pool_is_sold_out_exactly(shop: Shop) -> None:
     assert answers[5] == Settled("o05", "refused", 1, -1, None, 3, replay=True)
     assert shop.totals() == (0, 5, 0)
     assert waiting(shop) == 5
-    assert queue(shop, Order("o05", 1)) == (Settled("o05", "refused", 1, -1, None, 3, replay=True),)
+    assert queue(shop, Order("o05", 1)) == (Decided("o05", "refused", 1, -1, None, 3, replay=True),)
 
 
 def test_a_smaller_order_behind_a_refused_one_is_served(shop: Shop) -> None:

@@ -25,11 +25,7 @@ FLAGS: dict[str, Callable[[Any, object], object]] = {
 }
 IN_ONE_SLOT: dict[str, Callable[[Any, object], object]] = {
     "gated": lambda pool, flag: pool.open(stock=9, segments=2, gated=flag),
-    "stored of confirm": lambda pool, flag: pool.confirm("a", stored=flag),
-    "stored of confirm_many": lambda pool, flag: pool.confirm_many(["a"], stored=flag),
     "stored of restock": lambda pool, flag: pool.restock(1, restock_id="r", stored=flag),
-    "voided of cancel": lambda pool, flag: pool.cancel("a", voided=flag),
-    "voided of cancel_many": lambda pool, flag: pool.cancel_many(["a"], voided=flag),
     "yes": lambda pool, flag: pool.repair(pool.audit(), yes=flag),
 }
 LISTS: dict[str, Callable[[Any], object]] = {

@@ -10,7 +10,7 @@ import pytest
 
 from segmented.errors import AcquireTimeout, InvalidInput, NotGranted
 from segmented.locks import AsyncLock, lockable
-from segmented.models import Order, Settled, SoldOut
+from segmented.models import Decided, Order, SoldOut
 from segmented.stock import AsyncGrant, AsyncPool
 from segmented.stores.memory import AsyncMemoryStore
 from segmented.stores.redis import AsyncRedisStore
@@ -122,7 +122,7 @@ def test_an_awaited_grant_is_the_answer(run: Run) -> None:
         assert isinstance(grant, AsyncGrant)
         async with grant:
             pass
-        assert isinstance(await pool.grant("a", timeout=1), Settled)
+        assert isinstance(await pool.grant("a", timeout=1), Decided)
         assert isinstance(await pool.grant("b", quantity=9, timeout=1), SoldOut)
 
     run(test)

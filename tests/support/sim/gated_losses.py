@@ -22,7 +22,7 @@ from segmented.errors import (
     PoolUnverified,
     StoreUnavailable,
 )
-from segmented.models import Busy, Granted, Order, Reserved, Settled, SoldOut, Thawed
+from segmented.models import Busy, Decided, Granted, Order, Reserved, Settled, SoldOut, Thawed
 from segmented.orders import (
     cancel_order,
     expire_voided,
@@ -273,7 +273,7 @@ class GatedSale:
 
     def _check_answer(self, order: Order, answer: object, *, has_asked: bool) -> None:
         """Check the answer of a caller against the database; a repeated `reserve` is answered by the pool alone."""
-        if isinstance(answer, Settled):
+        if isinstance(answer, Settled | Decided):
             kept = self.gate.stored.get(order.order_id)
             is_right = kept is not None and (kept.state == "confirmed") == (answer.state == "confirmed")
             assert is_right or not has_asked, (answer, kept)

@@ -1,0 +1,63 @@
+"""The rule of confirm and cancel: what was not done as asked raises. The operations answer; the methods ask here.
+
+A repeat is done as asked: it changes nothing and its answer has `replay=True`. So is the cancel of an order whose units
+are back already, whichever state it is in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from segmented.errors import AlreadySettled, GrantSuperseded, SegmentedError
+from segmented.models import Superseded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from segmented.models import CartSettled, Settled
+
+
+def as_confirmed(answer: Settled) -> Settled:
+    """Return the answer of a confirm. Raises AlreadySettled if the order has ended otherwise."""
+    if answer.state != "confirmed":
+        raise AlreadySettled(answer)
+    return answer
+
+
+def as_cancelled(answer: Settled | Superseded) -> Settled:
+    """Return the answer of a cancel. Raises AlreadySettled if it is sold, GrantSuperseded if another holder has it."""
+    if isinstance(answer, Superseded):
+        raise GrantSuperseded(answer.order_id, answer.fencing_token)
+    if answer.state == "confirmed":
+        raise AlreadySettled(answer)
+    return answer
+
+
+def cart_confirmed(answer: CartSettled) -> CartSettled:
+    """Return the answer of a cart's confirm. Raises AlreadySettled if the cart has ended otherwise."""
+    if answer.state != "confirmed":
+        raise AlreadySettled(answer)
+    return answer
+
+
+def cart_cancelled(answer: CartSettled) -> CartSettled:
+    """Return the answer of a cart's cancel. Raises AlreadySettled if the cart is sold."""
+    if answer.state == "confirmed":
+        raise AlreadySettled(answer)
+    return answer
+
+
+def all_as_asked(
+    check: Callable[[Settled], Settled], answers: Iterable[Settled | SegmentedError | None]
+) -> list[Settled | SegmentedError]:
+    """Return the answers of many; the error of an order that has ended otherwise takes its answer's place."""
+    return [_as_asked(check, answer) for answer in answers if answer is not None]  # None is an answer to expire only
+
+
+def _as_asked(check: Callable[[Settled], Settled], answer: Settled | SegmentedError) -> Settled | SegmentedError:
+    if isinstance(answer, SegmentedError):
+        return answer
+    try:
+        return check(answer)
+    except AlreadySettled as error:
+        return error
