@@ -41,6 +41,7 @@ from segmented.errors.orders import (
 )
 from segmented.errors.pools import (
     AnotherDatabase,
+    CartGated,
     ChangeDiverged,
     ChangeGated,
     ChangeMismatch,
@@ -82,6 +83,7 @@ __all__ = [
     "AttemptSuperseded",
     "CallCancelled",
     "CartDiverged",
+    "CartGated",
     "CartMismatch",
     "CartUnknown",
     "ChangeDiverged",
