@@ -30,7 +30,7 @@ from segmented.cli.output import (
 from segmented.cli.pool_shards import required_in_one_piece, required_ungated
 from segmented.cli.pool_view import as_json, looks, show_once, total_rows, watch
 from segmented.clock import SystemClock
-from segmented.errors import InvalidInput
+from segmented.errors import ChangeGated, InvalidInput
 from segmented.models import AlreadyOpen, CartSweep, Opened, PoolState, ShardedState, UnfinishedCart
 from segmented.models.profiles import pool_profile
 from segmented.process import tell
@@ -189,7 +189,7 @@ def open_pool(  # noqa: PLR0913  # an option each
             asked = Opening(**options, profile=profile, creates_tables=create_tables)
             answer = open_both(Pool(store, sku), database, asked)
         else:
-            answer = Pool(store, sku).open(profile=profile, **options)
+            answer = _opened_ungated(Pool(store, sku), profile=profile, **options)
     state = answer.state
     shard_count = len(state.shards) if isinstance(state, ShardedState) else 1
     numbers = (state.opened, state.segment_count, state.limit_per_customer, state.gated, state.epoch, shard_count)
@@ -197,6 +197,14 @@ def open_pool(  # noqa: PLR0913  # an option each
     if wanted not in {None, state.profile}:
         differing.append(f"profile {state.profile} instead of {wanted}")
     _tell_opened(answer, json_file, differing)
+
+
+def _opened_ungated(pool: Pool, **options: Any) -> Opened | AlreadyOpen:  # noqa: ANN401  # those of `Pool.open`
+    try:
+        return pool.open(**options)
+    except ChangeGated as error:
+        message = f"pool {pool.sku!r} is gated: open it with --gated and --database URL"
+        raise InvalidInput(message) from error
 
 
 def _tell_opened(answer: Opened | AlreadyOpen, json_file: Path | None, differing: list[str]) -> None:

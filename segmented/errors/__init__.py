@@ -43,6 +43,7 @@ from segmented.errors.orders import (
 )
 from segmented.errors.pools import (
     AnotherDatabase,
+    CartGated,
     ChangeDiverged,
     ChangeGated,
     ChangeMismatch,
@@ -85,6 +86,7 @@ __all__ = [
     "AttemptSuperseded",
     "CallCancelled",
     "CartDiverged",
+    "CartGated",
     "CartMismatch",
     "CartUnknown",
     "ChangeDiverged",

@@ -106,6 +106,19 @@ class ChangeGated(PoolGated):
         self.change = change
 
 
+class CartGated(PoolGated):
+    """The pool is gated: its order database decides orders one by one, so no cart can have one."""
+
+    def __init__(self, sku: str, cart_id: str) -> None:
+        """Create the error with the pool and the cart."""
+        how = "sell its lines as orders of Pool(store, sku, gate=gate)"
+        message = f"pool {sku!r} is gated: its order database decides its orders, so cart {cart_id!r} cannot; {how}"
+        SegmentedError.__init__(self, message)
+        self.sku = sku
+        self.order_id = None
+        self.cart_id = cart_id
+
+
 class ThawGated(PoolGated):
     """The pool is gated: its order database knows what is sold, so it is rebuilt and not thawed."""
 

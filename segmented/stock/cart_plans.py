@@ -25,12 +25,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from segmented import protocol as op
 from segmented.errors import (
     AcknowledgementUnknown,
     CartDiverged,
+    CartGated,
     InvalidInput,
     OrderUnknown,
     PoolMissing,
@@ -61,22 +62,22 @@ from segmented.stock.plans import reserve_plan
 if TYPE_CHECKING:
     from segmented.models import CartRecord
 
+KnownPools: TypeAlias = dict[str, tuple[bool, int]]
+"""The pools that are known to take carts: whether they limit customers, and their epoch, in which that holds."""
 SWEEP_BATCH: Final = 100
 """Number of carts read in one step of a sweep."""
 
 
-def reserve_cart_plan(cart: Cart, hold_ms: int, limits: dict[str, bool]) -> Plan[CartAnswer]:
-    """Take every line's units, or none.
-
-    `limits` remembers which pools are known to accept carts, and whether they limit customers.
-    """
+def reserve_cart_plan(cart: Cart, hold_ms: int, known: KnownPools) -> Plan[CartAnswer]:
+    """Take every line's units, or none. Raises CartGated, with nothing taken, if a pool has an order database."""
     if not isinstance(cart, Cart):
         message = f"{shortened(cart)} is not a Cart"
         raise InvalidInput(message)
-    yield from _check_pools(cart, limits)
+    for sku, _ in cart.lines:
+        yield from _check_pool(cart, sku, known, is_known=sku in known)
     record = yield from perform(op.OpenCart(cart, hold_ms))
     if record.state == "open":
-        return (yield from _reserve_lines(record))
+        return (yield from _reserve_lines(record, known))
     if record.state == "reserved" and not record.left_ms:
         record = yield from perform(op.DecideCart(cart.home, cart.cart_id, "expired"))
     return (yield from _answer(record))
@@ -86,7 +87,7 @@ def confirm_cart_plan(home: str, cart_id: str) -> Plan[CartSettled]:
     """Make a cart final: all its lines, or none if one of them has expired."""
     record = yield from perform(op.ReadCart(home, cart_id))
     if record.state == "open":  # its reservation was interrupted
-        yield from _reserve_lines(record)
+        yield from _reserve_lines(record, {})
         record = yield from perform(op.ReadCart(home, cart_id))
     if record.state == "reserved":
         record = yield from _pin_and_decide(record)
@@ -129,20 +130,21 @@ def finish_carts_plan(home: str, limit: int) -> Plan[CartSweep]:
 # --- taking ---
 
 
-def _check_pools(cart: Cart, limits: dict[str, bool]) -> Plan[None]:
-    for sku, _ in cart.lines:
-        if sku not in limits:
-            state = yield from perform(op.ReadPool(sku))
-            if state.gated:
-                message = f"pool {sku!r} is gated: its order database decides its orders, so no cart can"
-                raise InvalidInput(message)
-            limits[sku] = state.limit_per_customer is not None
-        if limits[sku] and cart.customer_id is None:
-            message = f"cart {cart.cart_id!r} names no customer, but pool {sku!r} limits what one may have"
-            raise InvalidInput(message)
+def _check_pool(cart: Cart, sku: str, known: KnownPools, *, is_known: bool) -> Plan[None]:
+    """Check that the pool of a line takes this cart; asks it unless it `is_known`."""
+    if not is_known:
+        state = yield from perform(op.ReadPool(sku))
+        if state.gated:
+            known.pop(sku, None)
+            raise CartGated(sku, cart.cart_id)
+        known[sku] = state.limit_per_customer is not None, state.epoch
+    has_limit, _ = known[sku]
+    if has_limit and cart.customer_id is None:
+        message = f"cart {cart.cart_id!r} names no customer, but pool {sku!r} limits what one may have"
+        raise InvalidInput(message)
 
 
-def _reserve_lines(record: CartRecord) -> Plan[CartAnswer]:
+def _reserve_lines(record: CartRecord, known: KnownPools) -> Plan[CartAnswer]:
     """Reserve the lines of an open cart, or continue where an earlier call stopped, and decide."""
     cart = record.cart
     decision = op.DecideCart(cart.home, cart.cart_id, "reserved" if record.left_ms else "expired")
@@ -150,7 +152,9 @@ def _reserve_lines(record: CartRecord) -> Plan[CartAnswer]:
         order = Order(cart.order_id, quantity, cart.customer_id)
         try:
             answer = yield from reserve_plan(op.Reserve(sku, order, record.left_ms))
-        except (StockError, InvalidInput):  # its pool's keys have vanished, or it is another pool now
+            if isinstance(answer, Reserved) and answer.epoch != known.get(sku, (False, 0))[1]:
+                yield from _check_pool(cart, sku, known, is_known=False)
+        except (StockError, InvalidInput, CartGated):  # its pool's keys have vanished, or it is another pool now
             yield from _finish(
                 _with_late_lines((yield from perform(op.DecideCart(cart.home, cart.cart_id, "cancelled"))))
             )

@@ -17,6 +17,7 @@ from segmented.stock.settings import DEFAULT_HOLD
 if TYPE_CHECKING:
     from segmented.models import Cart, CartAnswer, CartRecord, CartSettled, CartSweep, UnfinishedCarts
     from segmented.plans.drivers import AsyncStore, Store
+    from segmented.stock.cart_plans import KnownPools
 
 SWEEP_LIMIT: Final = 1_000
 LIST_MAX: Final = 1_000
@@ -26,16 +27,16 @@ LIST_MAX: Final = 1_000
 class Carts:
     """Sells several skus of one store together: all lines of a cart, or none.
 
-    The pools of the skus must be open and not gated; they may be on different masters of a cluster. If a process dies
-    half-way, the cart's units stay on hold, sold to nobody, until the cart is finished: call `finish` periodically for
-    every sku that may be the first of a cart.
+    The pools of the skus must be open and not gated (`reserve` raises CartGated); they may be on different masters of a
+    cluster. If a process dies half-way, the cart's units stay on hold, sold to nobody, until the cart is finished: call
+    `finish` periodically for every sku that may be the first of a cart.
     """
 
     def __init__(self, store: Store, *, hold: float = DEFAULT_HOLD) -> None:
         """Sell from `store`; the units of a cart stay reserved for `hold` seconds."""
         self.store = checked_sync(store, type(self).__name__)
         self._hold_ms = milliseconds(hold, "hold")
-        self._limits: dict[str, bool] = {}
+        self._known: KnownPools = {}
 
     def reserve(self, cart: Cart) -> CartAnswer:
         """Reserve every line's units for the hold time, or none.
@@ -44,7 +45,7 @@ class Carts:
         call stopped. Raises CartMismatch when the id exists with other content; PoolMissing and InvalidInput with
         nothing changed; StoreUnavailable when the progress is unknown: repeat the call, or let the cart expire.
         """
-        return run_sync(reserve_cart_plan(cart, self._hold_ms, self._limits), self.store)
+        return run_sync(reserve_cart_plan(cart, self._hold_ms, self._known), self.store)
 
     def confirm(self, cart_id: str, *, home: str) -> CartSettled:
         """Make a cart final; a repeat changes nothing, and its answer has `replay=True`.
@@ -92,11 +93,11 @@ class AsyncCarts:
         """Sell from `store`; the units of a cart stay reserved for `hold` seconds."""
         self.store = checked_async(store, type(self).__name__)
         self._hold_ms = milliseconds(hold, "hold")
-        self._limits: dict[str, bool] = {}
+        self._known: KnownPools = {}
 
     async def reserve(self, cart: Cart) -> CartAnswer:
         """Reserve every line's units for the hold time, or none; see `Carts.reserve`."""
-        return await run_async(reserve_cart_plan(cart, self._hold_ms, self._limits), self.store)
+        return await run_async(reserve_cart_plan(cart, self._hold_ms, self._known), self.store)
 
     async def confirm(self, cart_id: str, *, home: str) -> CartSettled:
         """Make a cart final; see `Carts.confirm`."""

@@ -219,6 +219,16 @@ def refused(*words: str, url: str) -> str:
     return done.stderr.removeprefix("segmented: ").rstrip("\n")
 
 
+def test_a_gated_pool_is_not_opened_again_without_its_database(
+    pool: Pool, store: RedisStore, valkey: ValkeyServer, order_database: str
+) -> None:
+    before = everything(store, order_database)
+    sentence = "pool 'mug' is gated: open it with --gated and --database URL"
+    assert refused(*OPEN[1:-1], url=valkey.url) == sentence
+    assert everything(store, order_database) == before
+    assert pool.state().sequence == 1
+
+
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_gated_pool_is_not_changed_without_its_database(
     name: str, pool: Pool, store: RedisStore, valkey: ValkeyServer, order_database: str

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import AlreadySettled, CartMismatch, CartUnknown, InvalidInput, PoolGated, PoolMissing
+from segmented.errors import AlreadySettled, CartGated, CartMismatch, CartUnknown, InvalidInput, PoolGated, PoolMissing
 from segmented.models import (
     CartDecided,
     CartRefused,
@@ -179,9 +179,28 @@ def test_buying_again_after_a_cancel_is_within_the_limit(pools: CartPools) -> No
 
 def test_a_gated_pool_takes_no_carts(pools: CartPools) -> None:
     pools.open("d", 10, gated=True)
-    with pytest.raises(InvalidInput, match="its order database decides its orders"):
+    with pytest.raises(CartGated, match="its order database decides its orders, so cart 'c1' cannot; sell its lines"):
         pools.reserve(pools.cart("c1", ("a", 1), ("d", 1)))
     assert pools.totals()["a"] == (10, 0, 0)
+
+
+def test_a_pool_that_was_opened_again_with_an_order_database_takes_no_carts(redis_side: Side) -> None:
+    made = CartPools(redis_side)
+    for letter in "ab":
+        made.open(letter, 10)
+    carts = made.carts()
+    carts.reserve(made.cart("c1", ("a", 1), ("b", 2)))  # this process knows the pools from now on
+    meta = made.shops["b"].keys.meta
+    redis_side.raw().hset(meta, mapping={"gated": "1", "epoch": "2"})
+    verified(redis_side, made.shops["b"].sku, epoch=2)
+    second = made.cart("c2", ("a", 3), ("b", 4))
+    with pytest.raises(CartGated):
+        carts.reserve(second)
+    assert made.totals() == {"a": (9, 1, 0), "b": (4, 6, 0)}
+    assert (made.read(second).state, made.due()) == ("cancelled", ["c2"])
+    made.shops["b"].cancel(second.order_id, voided=True)  # its database gives the units in b back
+    assert [one.cart_id for one in carts.finish(made.sku("a")).finished] == ["c2"]
+    assert made.totals() == {"a": (9, 1, 0), "b": (8, 2, 0)}
 
 
 def test_a_cart_is_not_confirmed_when_one_of_its_pools_was_gated_meanwhile(redis_side: Side) -> None:
