@@ -19,7 +19,7 @@ TTL = 60.0
 
 def locked_body(side: Side, expression: Any, body: Callable[..., Any], **options: Any) -> Callable[..., Any]:  # noqa: ANN401  # the body's own types
     """Return the body under `locked`, to be called from the test's thread."""
-    given = {"store": side.store, "lease": TTL, "wait": 0, **options}
+    given = {"store": side.store, "ttl": TTL, "timeout": 0, **options}
     if not isinstance(side, AsyncSide):
         found: Callable[..., Any] = locked(expression, **given)(body)
         return found
@@ -77,7 +77,7 @@ def locked_generator(
     **options: Any,  # noqa: ANN401  # those of locked
 ) -> Callable[..., Any]:
     """Return a generator function under `locked`; on an asynchronous side an async generator with the same steps."""
-    given = {"store": side.store, "lease": TTL, "wait": 0, **options}
+    given = {"store": side.store, "ttl": TTL, "timeout": 0, **options}
     if not isinstance(side, AsyncSide):
         found: Callable[..., Any] = locked(expression, **given)(body)
         return found
