@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         ReentrantLock,
         Semaphore,
         fenced_where,
-        lockable,
+        locked,
         single_flight,
     )
     from segmented.models import Busy, Closed, Decided, LimitReached, Order, PoolState, Reserved, Settled, SoldOut
@@ -66,7 +66,7 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     "AsyncReadWriteLock",
     "ReadWriteLock",
     "fenced_where",
-    "lockable",
+    "locked",
     # a sale, with its order database (Gate), and orders submitted to workers
     "AsyncGrant",
     "AsyncPool",
@@ -108,7 +108,7 @@ LATE: Final = from_modules(
         ),
         "segmented.locks": (
             "AsyncFairLock AsyncLease AsyncLock AsyncReadWriteLock AsyncReentrantLock AsyncSemaphore FairLock Lease "
-            "Lock ReadWriteLock ReentrantLock Semaphore fenced_where lockable single_flight"
+            "Lock ReadWriteLock ReentrantLock Semaphore fenced_where locked single_flight"
         ),
         "segmented.models": "Busy Closed Decided LimitReached Order PoolState Reserved Settled SoldOut",
         "segmented.orders": "AsyncGate Gate",

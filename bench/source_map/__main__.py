@@ -18,7 +18,7 @@ from segmented.locks import Lock
 from segmented.orders import Gate, connect, take_envelope
 from segmented.protocol.wire import Dialect
 from segmented.servers import ValkeyServer
-from segmented.stock import Grant, Pool
+from segmented.stock import Grant, Outbox, Pool
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def traces() -> dict[str, list[Trace]]:
         engine = connect(f"sqlite:///{folder / 'orders.db'}")
         gate = stack.enter_context(Gate(engine))
         gate.create()
-        plain, gated = Pool(store, "plain"), Pool(store, "gated")
+        plain, gated = Pool(store, "plain"), Pool(store, "gated", outbox=Outbox())
         plain.open(stock=STOCK, segments=SEGMENTS)
         gated.open(stock=STOCK, segments=SEGMENTS, gated=True)
         gate.open("gated", [STOCK // SEGMENTS] * SEGMENTS)

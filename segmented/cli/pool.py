@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from segmented.cli import pool_archive, pool_books, pool_changes, pool_forget, pool_recovery, pool_relay
+from segmented.cli import pool_archive, pool_books, pool_changes, pool_forget, pool_orders, pool_recovery, pool_relay
 from segmented.cli.output import (
     DEFAULT_URL,
     STDOUT,
@@ -30,16 +30,16 @@ from segmented.cli.output import (
 from segmented.cli.pool_shards import required_in_one_piece, required_ungated
 from segmented.cli.pool_view import as_json, looks, show_once, total_rows, watch
 from segmented.clock import SystemClock
-from segmented.errors import ChangeGated, InvalidInput
-from segmented.models import AlreadyOpen, CartSweep, Opened, PoolState, ShardedState, UnfinishedCart
-from segmented.models.profiles import pool_profile
+from segmented.errors import ChangeGated, InvalidInput, PoolDiffers
+from segmented.models import AlreadyOpen, CartSweep, Opened, PoolState, UnfinishedCart
 from segmented.process import tell
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stock.carts import LIST_MAX, SWEEP_LIMIT, Carts
+from segmented.stock.opening import differences
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
 from segmented.stores.redis import RedisStore
 
 EXIT_REFUSED: Final = 1
-OPENED_WITH: Final = ("stock", "segments", "limit per customer", "gated", "epoch", "shards")
 WATCH_SECONDS_MIN: Final = 0.1
 WATCH_SECONDS_MAX: Final = 86_400.0
 pool = typer.Typer(no_args_is_help=True, help="Open, inspect, change and audit stock pools.")
@@ -178,25 +178,22 @@ def open_pool(  # noqa: PLR0913  # an option each
         raise InvalidInput(message)
     options: dict[str, Any] = {"stock": stock, "segments": segments, "epoch": epoch}
     options["limit_per_customer"] = limit_per_customer
-    wanted = None if profile is None else str(pool_profile(sku, profile, gated=gated))
+    asked = PoolSettings(sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD).open(gated=gated, profile=profile, **options)
     with RedisStore.from_url(url) as store:
-        if shards != 1:
-            answer = ShardedPool(store, sku).open(shards=shards, profile=profile, **options)
-        elif gated and database is not None:
-            required_in_one_piece(store, sku)  # before the order database gets rows
-            from segmented.cli.pool_gate import Opening, open_both  # noqa: PLC0415  # SQLAlchemy, for who needs it
+        try:
+            if shards != 1:
+                answer = ShardedPool(store, sku).open(shards=shards, profile=profile, **options)
+            elif gated and database is not None:
+                required_in_one_piece(store, sku)  # before the order database gets rows
+                from segmented.cli.pool_gate import Opening, open_both  # noqa: PLC0415  # SQLAlchemy, for who needs it
 
-            asked = Opening(**options, profile=profile, creates_tables=create_tables)
-            answer = open_both(Pool(store, sku), database, asked)
-        else:
-            answer = _opened_ungated(Pool(store, sku), profile=profile, **options)
-    state = answer.state
-    shard_count = len(state.shards) if isinstance(state, ShardedState) else 1
-    numbers = (state.opened, state.segment_count, state.limit_per_customer, state.gated, state.epoch, shard_count)
-    differing = _differing(numbers, (stock, segments, limit_per_customer, gated, epoch, shards))
-    if wanted not in {None, state.profile}:
-        differing.append(f"profile {state.profile} instead of {wanted}")
-    _tell_opened(answer, json_file, differing)
+                opening = Opening(**options, profile=profile, creates_tables=create_tables)
+                answer = open_both(Pool(store, sku), database, opening)
+            else:
+                answer = _opened_ungated(Pool(store, sku), profile=profile, **options)
+        except PoolDiffers:
+            answer = AlreadyOpen(find_pool(store, sku).state())
+    _tell_opened(answer, json_file, differences(answer.state, asked, profile=profile, shards=shards))
 
 
 def _opened_ungated(pool: Pool, **options: Any) -> Opened | AlreadyOpen:  # noqa: ANN401  # those of `Pool.open`
@@ -221,21 +218,6 @@ def _tell_opened(answer: Opened | AlreadyOpen, json_file: Path | None, differing
     if not is_as_asked:
         tell(said)
         raise typer.Exit(EXIT_REFUSED)
-
-
-def _differing(found: tuple[int | None, ...], asked: tuple[int | None, ...]) -> list[str]:
-    """Describe the numbers of an open pool that are not the ones asked for."""
-    return [
-        f"{name} {_said_of(there)} instead of {_said_of(wanted)}"
-        for name, there, wanted in zip(OPENED_WITH, found, asked, strict=True)
-        if there != wanted
-    ]
-
-
-def _said_of(number: int | None) -> str:
-    if isinstance(number, bool):
-        return "yes" if number else "no"
-    return "none" if number is None else str(number)
 
 
 @pool.command()
@@ -307,6 +289,9 @@ pool.command()(pool_books.repair)
 
 
 pool.command()(pool_books.export)
+
+
+pool.command()(pool_orders.orders)
 
 
 pool.command()(pool_relay.relay)

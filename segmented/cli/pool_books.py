@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TextIO
+from typing import Annotated, Any, Final
 
 import typer
 
+from segmented.cli.export_files import FormatOption, ToOption, opened_output, write_rows
 from segmented.cli.output import (
     DEFAULT_URL,
     STDOUT,
@@ -21,7 +18,6 @@ from segmented.cli.output import (
     UrlOption,
     YesOption,
     is_said,
-    output_file,
     print_table,
     require_somebody,
     shown,
@@ -30,16 +26,12 @@ from segmented.cli.output import (
 from segmented.cli.pool_both import both_json, order_database, print_both
 from segmented.cli.pool_shards import away_line, drift_lines, ledgers, place, placed
 from segmented.cli.pool_view import as_json
-from segmented.files import whole_file
-from segmented.ledger_lines import parts_text
 from segmented.models import LedgerEntry, PoolState
 from segmented.stock import AuditReport, Repair, ShardedAuditReport, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
 
 EXIT_DRIFT: Final = 1
 EXIT_REFUSED: Final = 1
-Placed = tuple[int | None, LedgerEntry]
-"""The number of a shard, and one of its changes."""
 COLUMNS: Final = tuple(field.name for field in fields(LedgerEntry))
 
 SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")]
@@ -107,13 +99,8 @@ def repair(
 def export(
     sku: SkuArgument,
     *,
-    to: Annotated[
-        Path, typer.Option(metavar="FILE", parser=output_file, help="Output file; - is standard output.")
-    ] = STDOUT,
-    form: Annotated[
-        Literal["jsonl", "csv"],
-        typer.Option("--format", help="Format: one JSON object per line, or CSV with a header."),
-    ] = "jsonl",
+    to: ToOption = STDOUT,
+    form: FormatOption = "jsonl",
     after: Annotated[
         int,
         typer.Option(
@@ -130,10 +117,11 @@ def export(
 
     A sharded pool is exported shard by shard, with a field for the shard.
     """
-    with RedisStore.from_url(url) as store, _opened(to) as file:
+    with RedisStore.from_url(url) as store, opened_output(to) as file:
         is_sharded, entries = ledgers(find_pool(store, sku), shard, after)
-        write = _write_csv if form == "csv" else _write_lines
-        count = write(file, entries, ("shard",) if is_sharded else ())
+        more = ("shard",) if is_sharded else ()
+        rows = (dict.fromkeys(more, place) | asdict(entry) for place, entry in entries)
+        count = write_rows(file, form, rows, (*more, *COLUMNS))
     if to != STDOUT:
         typer.echo(f"{count} entries written")
 
@@ -226,34 +214,6 @@ def _print_report(report: AuditReport | ShardedAuditReport) -> None:
         ("audit", f"{'clean' if report.is_clean else 'not clean'}, {as_of}"),
     ]
     print_table(("", ""), rows)
-
-
-def _write_lines(file: TextIO, entries: Iterable[Placed], more: tuple[str, ...]) -> int:
-    count = 0
-    for count, (shard, entry) in enumerate(entries, start=1):  # noqa: B007  # the last number is the count
-        file.write(json.dumps(dict.fromkeys(more, shard) | asdict(entry)) + "\n")
-    return count
-
-
-def _write_csv(file: TextIO, entries: Iterable[Placed], more: tuple[str, ...]) -> int:
-    written = csv.DictWriter(file, (*more, *COLUMNS), lineterminator="\n")
-    written.writeheader()
-    count = 0
-    for count, (shard, entry) in enumerate(entries, start=1):  # noqa: B007  # the last number is the count
-        parts = parts_text(entry.parts, segment=None, quantity=0)
-        row = {column: getattr(entry, column) for column in COLUMNS} | {"parts": parts}
-        written.writerow(dict.fromkeys(more, shard) | row)
-    return count
-
-
-@contextmanager
-def _opened(to: Path) -> Iterator[TextIO]:
-    """Open a temporary file next to the target, and move it there once complete."""
-    if to == STDOUT:
-        yield sys.stdout
-        return
-    with whole_file(to) as file:
-        yield file
 
 
 def _print_repairs(repairs: Iterable[Repair], *, otherwise: str, places: Sequence[int | None] = ()) -> None:

@@ -156,9 +156,7 @@ def _gated(command: str, sku: str, database: str | None, url: str) -> Iterator[G
         except PoolMissing as error:
             if isinstance(error, PoolArchived):
                 raise
-            how = f"'segmented pool reopen {sku} --database URL' opens it with what the database has not sold"
-            message = f"{error}; if they are gone for good, {how}"
-            raise InvalidInput(message) from error
+            raise InvalidInput(str(error)) from error  # it names the command that opens the pool
 
 
 def _or_unchanged(pool: Pool, mend: Callable[[], Thawed]) -> Thawed:

@@ -31,28 +31,11 @@ SEGMENT_HEADS: Final = ("segment", "units")
 FOLDED_HEADS: Final = ("segments", "units", "least", "most", "empty")
 
 
-def condition(state: PoolState) -> str:
-    """Return whether the pool sells, in a few words."""
-    if state.frozen is not None:
-        if state.frozen == (state.epoch, state.sequence):
-            return f"frozen at change {state.sequence} of epoch {state.epoch}"
-        return f"frozen, change {state.frozen[1]} of epoch {state.frozen[0]} is lost"
-    if state.is_closed:
-        return "closed"
-    if isinstance(state, ShardedState) and any(shard.is_closed for shard in state.shards):
-        return "closed in some shards only: close it again"
-    if state.available:
-        return "open"
-    if isinstance(state, ShardedState) and state.away:
-        return f"open, but all free units are in transit: {state.away}"
-    return "sold out" if not state.reserved else f"sold out, {state.reserved} reserved may come back"
-
-
 def total_rows(state: PoolState) -> list[Row]:
     """Return the totals, one per row."""
     rows: list[Row] = [
         ("sku", shown(state.sku)),
-        ("state", condition(state)),
+        ("state", state.condition),
         ("stocked", str(state.stocked)),
         ("available", str(state.available)),
         ("reserved", str(state.reserved)),
@@ -112,10 +95,8 @@ def segment_rows(
 
 def as_json(state: PoolState) -> dict[str, Any]:
     """Return all numbers, including each segment's."""
-    found = asdict(state) | {"stocked": state.stocked, "is_sold_out": state.available == 0}
-    if isinstance(state, ShardedState):
-        found |= shards_json(state) | {"is_sold_out": state.available + state.away == 0}
-    return found
+    found = asdict(state) | {name: getattr(state, name) for name in ("condition", "stocked", "is_sold_out")}
+    return found | shards_json(state) if isinstance(state, ShardedState) else found
 
 
 def show_once(state: PoolState, json_file: Path | None) -> None:

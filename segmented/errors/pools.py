@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from segmented.errors.base import InvalidInput, SegmentedError
 from segmented.errors.stores import StoreRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class StockError(SegmentedError):
@@ -15,8 +20,27 @@ class PoolMissing(StockError):
 
     def __init__(self, sku: str) -> None:
         """Create the error with the pool's sku."""
-        super().__init__(f"pool {sku!r} is not open: it was never opened here, or its keys vanished")
+        super().__init__(
+            f"pool {sku!r} is not open: it was never opened here, or its keys vanished; if they are gone for good, "
+            f"'segmented pool reopen {sku} --database URL' opens it with what an order database has not sold"
+        )
         self.sku = sku
+
+
+class PoolDiffers(StockError):
+    """The pool stands with other numbers than it was to be opened with, or is closed; nothing changed."""
+
+    def __init__(self, sku: str, differing: Sequence[str]) -> None:
+        """Create the error with the pool, and each difference as "segments 4 instead of 8"."""
+        closed = any(one.startswith("state ") for one in differing)
+        cure = (
+            "sell from a pool of another sku, or archive it and open it again in a later epoch"
+            if closed
+            else "open it with its own numbers, or change it with restock, withdraw or resize"
+        )
+        super().__init__(f"pool {sku!r} is open already, with {', '.join(differing)}: nothing is changed; {cure}")
+        self.sku = sku
+        self.differing = tuple(differing)
 
 
 class PoolArchived(PoolMissing):

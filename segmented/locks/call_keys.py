@@ -178,7 +178,7 @@ def _opened(function: Callable[..., object]) -> tuple[Callable[..., object], tup
 def key_for(function: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> str:
     """Return the key that a decorated function uses for a call with these arguments.
 
-    Raises InvalidInput for a function that is not decorated by `lockable` or a single flight.
+    Raises InvalidInput for a function that is not decorated by `locked` or a single flight.
     """
     found: CallKey | None = getattr(function, KEY_ATTRIBUTE, None)
     if found is None:

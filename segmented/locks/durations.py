@@ -52,6 +52,9 @@ def milliseconds_or_none(duration: Duration, what: str) -> int:
 
 def checked_timeout(timeout: Duration | None) -> float | None:
     """Return the seconds. Raises InvalidInput if they are negative or NaN. None waits forever, 0 does not wait."""
+    if isinstance(timeout, bool):
+        message = f"timeout={timeout} is not a waiting time: try_acquire() does not wait, acquire() does"
+        raise InvalidInput(message)
     seconds = in_seconds(timeout)
     if seconds is not None and not (_is_number(seconds) and seconds >= 0):
         message = f"timeout of {shortened(seconds)} s is not a waiting time: give 0 or more, or None for no limit"

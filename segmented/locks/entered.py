@@ -7,16 +7,29 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, NoReturn, TypeVar
+
+from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from types import TracebackType
 
 LeaseT = TypeVar("LeaseT", bound="AbstractContextManager[object]")
 AsyncLeaseT = TypeVar("AsyncLeaseT", bound="AbstractAsyncContextManager[object]")
 AnyLeaseT = TypeVar("AnyLeaseT")
+
+
+def refusing(right: str) -> tuple[Callable[..., NoReturn], Callable[..., None]]:
+    """Return the two methods of the other kind of `with` statement than `right`; the first one raises InvalidInput."""
+
+    def enter(lock: object) -> NoReturn:
+        use = "asyncio" if right.startswith("async") else "threads"
+        message = f"{type(lock).__name__} is for {use}: enter it by '{right}'"
+        raise InvalidInput(message)
+
+    return enter, lambda *_: None
 
 
 class Blocks(Generic[AnyLeaseT]):
@@ -31,6 +44,15 @@ class Blocks(Generic[AnyLeaseT]):
         self._open.append((who, lease))
         return lease
 
+    def refuse_nested(self, who: object, kind: str, name: str) -> None:
+        """Raise InvalidInput if the thread or task is in a block of this lock whose lease is held: it would wait."""
+        if any(entered == who and getattr(lease, "is_trusted", False) for entered, lease in self._open):
+            use = f"{'Async' * kind.startswith('Async')}ReentrantLock"
+            message = (
+                f"{name} is held by an outer block of the same caller, so this one would wait for itself: use {use}"
+            )
+            raise InvalidInput(message)
+
     def closing(self, who: object) -> AnyLeaseT:
         """Return the lease of the block that ends. A block that another thread or task ends is the newest of all."""
         found = next((entry for entry in reversed(self._open) if entry[0] == who), self._open[-1])
@@ -42,14 +64,21 @@ class Entered(Generic[LeaseT]):
     """A lock that a `with` statement acquires, for threads."""
 
     _blocks: Blocks[LeaseT]
+    _is_exclusive: ClassVar[bool] = False
+    """Whether a second block of the same caller would wait for the first one."""
 
     if TYPE_CHECKING:
 
         def acquire(self) -> LeaseT:
             """Return the lease."""
 
+    else:
+        __aenter__, __aexit__ = refusing("with")
+
     def __enter__(self) -> LeaseT:
-        """Acquire as `acquire()` does, and return the lease."""
+        """Acquire as `acquire()` does. Raises InvalidInput for a block inside a block of the same exclusive lock."""
+        if self._is_exclusive:
+            self._blocks.refuse_nested(threading.get_ident(), type(self).__name__, repr(self))
         return self._blocks.opened(threading.get_ident(), self.acquire())
 
     def __exit__(
@@ -63,14 +92,20 @@ class AsyncEntered(Generic[AsyncLeaseT]):
     """A lock that a `with` statement acquires, for asyncio."""
 
     _blocks: Blocks[AsyncLeaseT]
+    _is_exclusive: ClassVar[bool] = False
 
     if TYPE_CHECKING:
 
         def acquire(self) -> Awaitable[AsyncLeaseT]:
             """Return an awaitable for the lease."""
 
+    else:
+        __enter__, __exit__ = refusing("async with")
+
     async def __aenter__(self) -> AsyncLeaseT:
-        """Acquire as `acquire()` does, and return the lease."""
+        """Acquire as `acquire()` does. Raises InvalidInput for a block inside a block of the same exclusive lock."""
+        if self._is_exclusive:
+            self._blocks.refuse_nested(asyncio.current_task(), type(self).__name__, repr(self))
         return self._blocks.opened(asyncio.current_task(), await self.acquire())
 
     async def __aexit__(

@@ -108,6 +108,8 @@ class FairClaim(FairTry):
 class FairLock(FencedHandle):
     """A lock by name that serves waiters in the order of arrival, for threads."""
 
+    _is_exclusive = True
+
     def _claim(self) -> FairClaim:
         return FairClaim(self.name, uuid4().hex, self.ttl_ms)
 
@@ -123,6 +125,8 @@ class FairLock(FencedHandle):
 
 class AsyncFairLock(AsyncFencedHandle):
     """A lock by name that serves waiters in the order of arrival, for asyncio."""
+
+    _is_exclusive = True
 
     def _claim(self) -> FairClaim:
         return FairClaim(self.name, uuid4().hex, self.ttl_ms)

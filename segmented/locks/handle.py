@@ -22,7 +22,7 @@ from segmented.errors import (
     StoreUnavailable,
 )
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name, checked_timeout, milliseconds
-from segmented.locks.entered import AsyncEntered, Blocks, Entered
+from segmented.locks.entered import AsyncEntered, Blocks, Entered, refusing
 from segmented.locks.hints import LOCK_HINTS, Hinted
 from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
 from segmented.locks.lease_state import Renewal, trusted_until
@@ -276,6 +276,9 @@ class Acquiring(Coroutine[Any, Any, EnteredT]):
     def close(self) -> None:
         """End it, without a warning if it was never awaited."""
         self._coroutine.close()
+
+    if not TYPE_CHECKING:
+        __enter__, __exit__ = refusing("async with")
 
     async def __aenter__(self) -> EnteredT:
         """Acquire."""

@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol, Self
 
 from segmented.errors import InvalidInput, LeaseLost, SegmentedError
+from segmented.locks.entered import refusing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,6 +63,9 @@ class EndsWithItsBlock:
     def release(self) -> None:
         """End the lease."""
         raise NotImplementedError
+
+    if not TYPE_CHECKING:
+        __aenter__, __aexit__ = refusing("with")
 
     def __enter__(self) -> Self:
         """Return the lease."""

@@ -104,6 +104,7 @@ def checked_safety(replicas: int, replicas_timeout: Duration, lock_delay: Durati
 class Lock(FencedHandle):
     """A lock by name, for threads."""
 
+    _is_exclusive = True
     _hints = HINTS
 
     def __init__(  # noqa: PLR0913  # options of one lock, given by name
@@ -158,6 +159,7 @@ class Lock(FencedHandle):
 class AsyncLock(AsyncFencedHandle):
     """A lock by name, for asyncio."""
 
+    _is_exclusive = True
     _hints = HINTS
 
     def __init__(  # noqa: PLR0913  # options of one lock, given by name

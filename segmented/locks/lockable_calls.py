@@ -1,6 +1,6 @@
 """The four shapes of a locked function, thin around `Site`: function, coroutine, generator, async generator.
 
-`LockOptions` holds the options of `lockable` for the lock, the waiting, and a lock that stays busy.
+`LockOptions` holds the options of `locked` for the lock, the waiting, and a lock that stays busy.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Site:
     @property
     def who(self) -> str:
         """Return the function's name for messages."""
-        return f"lockable on {name_of(self.function)}"
+        return f"locked on {name_of(self.function)}"
 
     def begin(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[str, Transaction | None]:
         """Return the key of a call and the transaction that its lock outlives; locks nothing yet."""
@@ -116,7 +116,7 @@ def held_async(lease: AsyncLease | None, transaction: Transaction | None) -> Asy
     return nullcontext() if lease is None else AsyncHolding(lease, transaction)
 
 
-def locked(site: Site) -> Callable[..., Any]:
+def locking(site: Site) -> Callable[..., Any]:
     """Return the locked function, in its original shape."""
     match shape_of(site.function):
         case "coroutine function":

@@ -1,4 +1,4 @@
-"""`lockable`: a decorator that runs a function under the lock that a key expression names.
+"""`locked`: a decorator that runs a function under the lock that a key expression names.
 
 Guarantees: the body runs only while the lock is held, from its first step to its last, in functions, coroutine
 functions, generators and async generators alike; it runs unlocked only with `on_busy="run"`. The key is evaluated once
@@ -20,7 +20,7 @@ from segmented.locks.call_keys import KEY_ATTRIBUTE, CallKey, checked_function, 
 from segmented.locks.durations import DEFAULT_TIMEOUT
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL
 from segmented.locks.key_expressions import Path
-from segmented.locks.lockable_calls import LockOptions, OnBusy, Site, locked
+from segmented.locks.lockable_calls import LockOptions, OnBusy, Site, locking
 from segmented.plans.store_kinds import check_given
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Skipping(Protocol):
 
 
 @overload
-def lockable(
+def locked(
     expression: str | Callable[..., str],
     *,
     store: GivenStore,
@@ -79,7 +79,7 @@ def lockable(
     release_with: Callable[..., object] | None = ...,
 ) -> Keeping: ...
 @overload
-def lockable(
+def locked(
     expression: str | Callable[..., str],
     *,
     store: GivenStore,
@@ -94,7 +94,7 @@ def lockable(
     transaction: str | None = ...,
     release_with: Callable[..., object] | None = ...,
 ) -> Skipping: ...
-def lockable(  # noqa: PLR0913  # each is an option of its own, by name
+def locked(  # noqa: PLR0913  # each is an option of its own, by name
     expression: str | Callable[..., str],
     *,
     store: GivenStore,
@@ -138,16 +138,16 @@ def lockable(  # noqa: PLR0913  # each is an option of its own, by name
     """
     options = LockOptions(ttl, renew, renew_max, timeout, retries, in_seconds(retry_every), on_busy)
     if transaction is not None and release_with is not None:
-        message = "lockable takes transaction or release_with, not both"
+        message = "locked takes transaction or release_with, not both"
         raise InvalidInput(message)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        checked_function(function, "@lockable")
-        who = f"lockable on {name_of(function)}"
+        checked_function(function, "@locked")
+        who = f"locked on {name_of(function)}"
         check_given(store, who, is_async=shape_of(function) in ASYNCHRONOUS)
         key = CallKey(expression, function, filled=lease_as)
         path = None if transaction is None else _transaction_path(transaction, key, who)
-        run = locked(Site(function, key, options, store, lease_as, path, release_with))
+        run = locking(Site(function, key, options, store, lease_as, path, release_with))
         setattr(run, KEY_ATTRIBUTE, key)
         if lease_as is not None:
             run.__signature__ = key.signature(lease_as)  # type: ignore[attr-defined]  # which inspect reads

@@ -83,6 +83,8 @@ class _Names:
 class MultiLock(Entered[MultiLease], _Names):
     """A lock on several names at once, for threads."""
 
+    _is_exclusive = True
+
     def __init__(
         self,
         store: Store,
@@ -119,6 +121,8 @@ class MultiLock(Entered[MultiLease], _Names):
 
 class AsyncMultiLock(AsyncEntered[AsyncMultiLease], _Names):
     """A lock on several names at once, for asyncio; otherwise as `MultiLock`."""
+
+    _is_exclusive = True
 
     def __init__(
         self,

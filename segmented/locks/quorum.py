@@ -75,6 +75,8 @@ class AsyncQuorumLease(AsyncHeldLease):
 class QuorumLock(SyncHandle[QuorumLease]):
     """A lock by name on a majority of servers, for threads."""
 
+    _is_exclusive = True
+
     def __init__(
         self,
         store: QuorumStore,
@@ -104,6 +106,8 @@ class QuorumLock(SyncHandle[QuorumLease]):
 
 class AsyncQuorumLock(AsyncHandle[AsyncQuorumLease]):
     """A lock by name on a majority of servers, for asyncio."""
+
+    _is_exclusive = True
 
     def __init__(
         self,

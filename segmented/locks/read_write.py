@@ -110,6 +110,8 @@ class ReadLock(FencedHandle):
 class WriteLock(FencedHandle):
     """The writers' side of a `ReadWriteLock`, for threads."""
 
+    _is_exclusive = True
+
     def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Lease:
         """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease. Raises AcquireTimeout.
 
@@ -132,6 +134,8 @@ class AsyncReadLock(AsyncFencedHandle):
 
 class AsyncWriteLock(AsyncFencedHandle):
     """The writers' side of an `AsyncReadWriteLock`, for asyncio. While one waits, no new reader gets in."""
+
+    _is_exclusive = True
 
     async def _acquired(self, timeout: float | None) -> AsyncLease:
         claim = write_claim(self.name, self.ttl_ms, timeout)

@@ -1,6 +1,6 @@
 """What to do when Redis cannot be reached: raise at once, or keep the work for later; an alarm either way.
 
-A policy surrounds the statement that acquires, either `with lock.acquire()` or the call of a `lockable` function. An
+A policy surrounds the statement that acquires, either `with lock.acquire()` or the call of a `locked` function. An
 acquire in the block fails at once instead of waiting for the server.
 Guarantees: work is recorded only if its lock could not be acquired (LockUnreachable); its body has not begun then. If
 the store fails later, so that a release or a renewal fails, the error is raised unchanged: the body, or part of it, ran

@@ -93,6 +93,24 @@ class PoolState:
         """Units ever added and not removed by a withdrawal or a transfer: the maximum that can be sold."""
         return self.opened + self.restocked - self.withdrawn + self.received - self.sent
 
+    @property
+    def is_sold_out(self) -> bool:
+        """Whether no unit is free; reserved ones may come back."""
+        return not self.available
+
+    @property
+    def condition(self) -> str:
+        """Whether the pool sells, in the words of `segmented pool show`: open, sold out, closed or frozen."""
+        if self.frozen is not None:
+            if self.frozen == (self.epoch, self.sequence):
+                return f"frozen at change {self.sequence} of epoch {self.epoch}"
+            return f"frozen, change {self.frozen[1]} of epoch {self.frozen[0]} is lost"
+        if self.is_closed:
+            return "closed"
+        if not self.is_sold_out:
+            return "open"
+        return "sold out" if not self.reserved else f"sold out, {self.reserved} reserved may come back"
+
 
 def latest_epoch(state: PoolState) -> int:
     """Return the latest epoch that a pool was ever in, as far as anything of it is left."""

@@ -139,6 +139,20 @@ class ShardedState(PoolState):
         """
         return max(0, sum(shard.sent - shard.received for shard in self.shards))
 
+    @property
+    def is_sold_out(self) -> bool:
+        """Whether no unit is free in any shard, and none is on its way between them."""
+        return self.available + self.away == 0
+
+    @property
+    def condition(self) -> str:
+        """Whether the pool sells, in the words of `segmented pool show`."""
+        if self.frozen is None and not self.is_closed and any(shard.is_closed for shard in self.shards):
+            return "closed in some shards only: close it again"
+        if self.frozen is None and not self.is_closed and not self.available and self.away:
+            return f"open, but all free units are in transit: {self.away}"
+        return super(ShardedState, self).condition  # a class with slots is another one than `__class__`
+
 
 def note_of(state: PoolState, kind: Literal["sent", "away", "received"], other: int) -> Transfer:
     """Return a shard's note of its transfers with another one; zeros if it has none."""

@@ -102,7 +102,7 @@ class AsyncGate:
         ask: Callable[[], Awaitable[AsyncGrant | Refusal]],
         *,
         asked: int | None,
-        timeout: float | None = None,
+        timeout: float | None,
     ) -> AsyncGrant | Refusal:
         """Ask for a grant, unless the database has decided the order: then the answer is that decision.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 DEADLOCK_OR_SERIALIZATION: Final = frozenset({"40001", "40P01"})
 READ_ONLY: Final = "25006"
 """Error code of a standby: another server, or this one later, can do it."""
+LACKS_TABLE: Final = re.compile(r"no such table|relation .* does not exist|Table .* doesn't exist")
 SQLITE_STATEMENT_WRONG: Final = frozenset({"SQLITE_ERROR", "SQLITE_MISUSE", "SQLITE_RANGE"})
 
 
@@ -57,16 +59,20 @@ def translated(where: str) -> Iterator[None]:
         raise InvalidInput(message) from error
     except (OperationalError, InterfaceError) as error:
         if _is_statement_wrong(error):
-            message = f"{where} refused the operation: {reason(error)}"
-            raise StoreRefused(message) from error
+            raise StoreRefused(_refused(where, error)) from error
         message = f"{where} did not answer: {reason(error)}"
         raise DatabaseUnavailable(message) from error
     except SQLAlchemyError as error:
         if getattr(getattr(error, "orig", None), "sqlstate", None) == READ_ONLY:
             message = f"{where} cannot be written to now: {reason(error)}"
             raise DatabaseUnavailable(message) from error
-        message = f"{where} refused the operation: {reason(error)}"
-        raise StoreRefused(message) from error
+        raise StoreRefused(_refused(where, error)) from error
+
+
+def _refused(where: str, error: BaseException) -> str:
+    said = reason(error)
+    cure = "; create its tables with 'segmented orders migrate --database URL'" if LACKS_TABLE.search(said) else ""
+    return f"{where} refused the operation: {said}{cure}"
 
 
 def _is_statement_wrong(error: DBAPIError) -> bool:

@@ -71,6 +71,9 @@ def wrong_store(store: object, who: str, *, is_async: bool) -> InvalidInput:
     wanted, use = ("AsyncRedisStore", "asyncio") if is_async else ("RedisStore", "threads")
     if is_client(store):
         return InvalidInput(f"{who} needs a store, and got the client {type(store).__name__}: give {wanted}(client)")
+    if isinstance(store, str):  # not shown: an address may hold a password
+        how = f"await {wanted}.from_url(url)" if is_async else f"{wanted}.from_url(url)"
+        return InvalidInput(f"{who} needs a store, and got a text: give {how}")
     message = f"{who} needs a store for {use}, such as {wanted}, and got {type(store).__name__}"
     if is_async_store(store) or is_sync_store(store):
         name = who.rpartition(" ")[2].removeprefix("Async")

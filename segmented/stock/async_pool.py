@@ -27,9 +27,9 @@ from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
 from segmented.stock.async_pool_changes import AsyncPoolChanges
 from segmented.stock.coalescing import Coalescing
 from segmented.stock.grant import Granting, GrantState, KeepOn
-from segmented.stock.opening import open_pool_plan
+from segmented.stock.opening import open_pool_plan, opened_as_asked
 from segmented.stock.order_handle import AsyncOrderHandle
-from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
+from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import due_plan, expire_plan, leave_plan, renew_plan, resolve_plan, settle_many_plan
 from segmented.stock.pool import Pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, RESOLVED, as_order, checked_keep_on, checked_verdicts
@@ -80,7 +80,7 @@ class AsyncPool(AsyncPoolChanges):
         """
         super().__init__(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
         self._calls = Coalescing(store, sku, self._settings.hold_ms, self._mark.clear)
-        self.outbox = outbox or Outbox()
+        self.outbox = outbox or UNASKED
         self._noted = Noted(store.clock)
         self.gate = gate if gate is None else checked_gate(gate, "AsyncPool", is_async=True)
         self._beside: tuple[asyncio.AbstractEventLoop, Pool] | None = None
@@ -105,7 +105,9 @@ class AsyncPool(AsyncPoolChanges):
         limit_per_customer: int | None = None,
         profile: str | None = None,
     ) -> Opened | AlreadyOpen:
-        """Open the pool; opening it again changes nothing and returns the existing pool.
+        """Open the pool; opening it again with the same numbers changes nothing and returns the existing pool.
+
+        Raises PoolDiffers for a pool that stands with other numbers, or is closed.
 
         With `gated`, an outside authority such as an order database decides every order, so nothing expires before it
         has been asked. With `limit_per_customer` every order names its customer, who gets at most that many units.
@@ -114,8 +116,14 @@ class AsyncPool(AsyncPoolChanges):
         gated: its rows are stored first; see `open_gated`. Raises ChangeGated for a gated pool, unless `gated` or a
         `gate` says that you know of its order database.
         """
-        if self.gate is not None:
-            return await self.gate.open_pool(
+        is_gated = gated if self.gate is None else True
+        operation = self._settings.open(
+            stock, segments, gated=is_gated, epoch=epoch, limit_per_customer=limit_per_customer, profile=profile
+        )
+        if self.gate is None:
+            answer = await run_async(open_pool_plan(operation), self.store)
+        else:
+            answer = await self.gate.open_pool(
                 self,
                 stock=stock,
                 segments=segments,
@@ -123,10 +131,7 @@ class AsyncPool(AsyncPoolChanges):
                 limit_per_customer=limit_per_customer,
                 profile=profile,
             )
-        operation = self._settings.open(
-            stock, segments, gated=gated, epoch=epoch, limit_per_customer=limit_per_customer, profile=profile
-        )
-        return await run_async(open_pool_plan(operation), self.store)
+        return opened_as_asked(answer, operation, profile=profile)
 
     def grant(  # noqa: PLR0913  # options of one call, each by name
         self,

@@ -11,6 +11,7 @@ from segmented.plans.store_kinds import checked_async
 from segmented.stock.audit import AuditReport, audit_plan
 from segmented.stock.ledger import first_page_plan, next_page, trim_plan
 from segmented.stock.order_handle import AsyncOrderHandle
+from segmented.stock.order_list import checked_state, chosen, ids_plan, reads
 from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import PoolSettings
 from segmented.stock.sold_out_mark import SoldOutMark
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from segmented.clock import Duration
-    from segmented.models import LedgerEntry, PoolState, Settled, Thawed, Trimmed
+    from segmented.models import LedgerEntry, OrderRecord, OrderState, PoolState, Settled, Thawed, Trimmed
     from segmented.plans.drivers import AsyncStore
 
 
@@ -43,6 +44,25 @@ class AsyncPoolBooks:
     async def state(self) -> PoolState:
         """Read all totals and each segment's units atomically. Raises PoolMissing."""
         return await self.store.execute(op.ReadPool(self.sku))
+
+    async def available(self) -> int:
+        """Return how many units are free now. Raises PoolMissing."""
+        return (await self.state()).available
+
+    async def order(self, order_id: str) -> OrderRecord | None:
+        """Return an order's record, or None if the pool has none: the order took no units here, or was forgotten."""
+        check_id(order_id, "order id")
+        return (await self.store.execute(op.ReadOrders(self.sku, (order_id,))))[0]
+
+    async def orders(self, *, state: OrderState | None = None) -> AsyncIterator[OrderRecord]:
+        """Read the orders in `state`, such as "confirmed" (None: all), each once and in no particular order.
+
+        See `Pool.orders`.
+        """
+        wanted = checked_state(state)
+        for read in reads(self.sku, await run_async(ids_plan(self.sku), self.store)):
+            for one in chosen(await self.store.execute(read), wanted):
+                yield one
 
     async def is_gated(self, *, again: bool = False) -> bool:
         """Return whether an order database decides this pool's orders. Asks the server once, or `again`."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from segmented import protocol as op
-from segmented.errors import ChangeGated, PoolMissing, ShardVanished
-from segmented.models import AlreadyOpen
+from segmented.errors import ChangeGated, PoolDiffers, PoolMissing, ShardVanished
+from segmented.models import AlreadyOpen, ShardedState
 from segmented.plans import perform
 
 if TYPE_CHECKING:
-    from segmented.models import Opened
+    from segmented.models import Opened, PoolState
     from segmented.plans import Plan
 
 
@@ -35,3 +35,40 @@ def check_profile_plan(operation: op.OpenPool) -> Plan[None]:
         yield from perform(op.ReadPool(operation.sku))
     except (PoolMissing, ShardVanished):
         yield from perform(op.CheckProfile(operation.sku, profile))
+
+
+def opened_as_asked(
+    answer: Opened | AlreadyOpen, asked: op.OpenPool, *, profile: str | None, shards: int = 1
+) -> Opened | AlreadyOpen:
+    """Return the answer to an opening. Raises PoolDiffers for a pool that stands otherwise than `asked`, or is closed.
+
+    A gated pool may be in a later epoch, in which it was rebuilt: it then has the numbers of its order database.
+    """
+    state = answer.state
+    if isinstance(answer, AlreadyOpen) and not (state.gated and state.epoch > asked.epoch and not state.is_closed):
+        differing = differences(state, asked, profile=profile, shards=shards)
+        if differing:
+            raise PoolDiffers(asked.sku, differing)
+    return answer
+
+
+def differences(state: PoolState, asked: op.OpenPool, *, profile: str | None, shards: int = 1) -> list[str]:
+    """Return what is not as asked, in words; a `profile` that was not asked for is not compared."""
+    shard_count = len(state.shards) if isinstance(state, ShardedState) else 1
+    numbers = (
+        ("state", state.condition, "open") if state.is_closed else ("", None, None),
+        ("stock", state.opened, asked.stock),
+        ("segments", state.segment_count, asked.segment_count),
+        ("limit per customer", state.limit_per_customer, asked.limit_per_customer),
+        ("gated", state.gated, asked.gated),
+        ("epoch", state.epoch, asked.epoch),
+        ("shards", shard_count, shards),
+        ("profile", state.profile, state.profile if profile is None else str(asked.profile)),
+    )
+    return [f"{name} {_said(found)} instead of {_said(wanted)}" for name, found, wanted in numbers if found != wanted]
+
+
+def _said(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)

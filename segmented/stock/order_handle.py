@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from segmented import protocol as op
 from segmented.errors import OrderUnknown
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.models import Busy, Closed, Decided, LimitReached, Settled, SoldOut
 from segmented.models.orders import fate_of
-from segmented.models.submitted import Accepted, Dead, Queued, Submitted
+from segmented.models.submitted import Accepted, Dead, Queued, Submitted, SubmittedState
 from segmented.plans import perform, run_async, run_sync
 from segmented.stock.outbox import outcome_plan
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from segmented.clock import Duration
     from segmented.models import OrderState
-    from segmented.models.submitted import SubmittedState
     from segmented.plans.drivers import AsyncStore, Store
 
+HandleStateName = SubmittedState | Literal["unread"]
 Outcome = Settled | Decided | SoldOut | Closed | LimitReached | Busy | Dead
 """The outcome of a submitted order: Settled, which is true in a condition, if it is sold; otherwise false: its other
 final state (Decided), a refusal at submission, or dead.
@@ -36,7 +36,7 @@ class HandleState:
         """Create the state of an order; `accepted` is the answer if it has just been submitted."""
         self.sku = sku
         self.order_id = order_id
-        self._state: SubmittedState = "unknown"
+        self._state: HandleStateName = "unread"
         self._outcome: Outcome | None = None
         match accepted:
             case None:
@@ -51,8 +51,8 @@ class HandleState:
                 self._state = "reserved"
 
     @property
-    def state(self) -> SubmittedState:
-        """The last state seen: queued and reserved orders are in progress, and a dead one may be replayed."""
+    def state(self) -> HandleStateName:
+        """The last state seen, or "unread" before the first `refresh` or `wait`; a dead order may be replayed."""
         return self._state
 
     @property
@@ -60,17 +60,18 @@ class HandleState:
         """The order's outcome, if it has been seen."""
         return self._outcome
 
-    def _note(self, found: Submitted, settled: Settled | None = None) -> None:
+    def _note(self, found: Submitted, settled: Settled | None = None) -> SubmittedState:
         if settled is not None:
-            self._state, self._outcome = settled.state, settled
-            return
+            self._state, self._outcome = settled.state, fate_of(settled)
+            return settled.state
         if found.state == "unknown" and self._outcome is not None:
-            return  # refused at submission, so no record is kept
+            return "refused"  # at submission, so no record is kept
         self._state, self._outcome = found.state, None
         if found.state == "dead":
             self._outcome = Dead(found.order_id, found.begun)
         elif found.record is not None and found.state not in {"queued", "reserved"}:
             self._outcome = _fate(found)
+        return found.state
 
     @property
     def _is_open(self) -> bool:
@@ -116,8 +117,7 @@ class OrderHandle(HandleState):
 
     def refresh(self) -> SubmittedState:
         """Read the state, in one round trip."""
-        self._note_found(run_sync(perform(op.ReadSubmitted(self.sku, (self.order_id,))), self._store)[0])
-        return self.state
+        return self._note_found(run_sync(perform(op.ReadSubmitted(self.sku, (self.order_id,))), self._store)[0])
 
     def wait(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Outcome | None:
         """Return the order's outcome, or None if it is still in progress after `timeout` seconds (default: 60).
@@ -129,12 +129,12 @@ class OrderHandle(HandleState):
             self._note_found(run_sync(plan, self._store))
         return self._known_outcome()
 
-    def _note_found(self, found: Submitted) -> None:
+    def _note_found(self, found: Submitted) -> SubmittedState:
         """Note what the pool says; of an order that it does not know, what the order database has decided."""
         settled = None
         if self._decision is not None and found.state == "unknown" and self._outcome is None:
             settled = self._decision(self.order_id)
-        self._note(found, settled)
+        return self._note(found, settled)
 
 
 class AsyncOrderHandle(HandleState):
@@ -156,8 +156,8 @@ class AsyncOrderHandle(HandleState):
 
     async def refresh(self) -> SubmittedState:
         """Read the state, in one round trip."""
-        await self._note_found((await run_async(perform(op.ReadSubmitted(self.sku, (self.order_id,))), self._store))[0])
-        return self.state
+        (found,) = await run_async(perform(op.ReadSubmitted(self.sku, (self.order_id,))), self._store)
+        return await self._note_found(found)
 
     async def wait(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Outcome | None:
         """Return the order's outcome, or None if it is still in progress after `timeout` seconds (default: 60).
@@ -174,4 +174,4 @@ class AsyncOrderHandle(HandleState):
         settled = None
         if self._decision is not None and found.state == "unknown" and self._outcome is None:
             settled = await self._decision(self.order_id)
-        self._note(found, settled)
+        return self._note(found, settled)

@@ -90,6 +90,10 @@ class Outbox:
         return milliseconds(self.publish_after, "publish_after")
 
 
+UNASKED: Final = Outbox()
+"""The outbox of a pool that was created without one: it submits no orders."""
+
+
 @dataclass(frozen=True, slots=True)
 class SweepTerms:
     """Settings of a sweep. Times are in seconds."""

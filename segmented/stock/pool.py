@@ -24,9 +24,9 @@ from segmented.plans import perform, run_sync
 from segmented.plans.store_kinds import checked_gate
 from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
 from segmented.stock.grant import GrantState, KeepOn
-from segmented.stock.opening import open_pool_plan
+from segmented.stock.opening import open_pool_plan, opened_as_asked
 from segmented.stock.order_handle import OrderHandle
-from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
+from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import (
     due_plan,
     expire_plan,
@@ -96,7 +96,7 @@ class Pool(PoolChanges):
         a `gate`, its order database has the final say: every call below asks it first, or tells it, as it needs.
         """
         super().__init__(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
-        self.outbox = outbox or Outbox()
+        self.outbox = outbox or UNASKED
         self._noted = Noted(store.clock)
         if gate is not None:
             self._plain, self.gate = copy(self), checked_gate(gate, "Pool", is_async=False)
@@ -112,7 +112,9 @@ class Pool(PoolChanges):
         limit_per_customer: int | None = None,
         profile: str | None = None,
     ) -> Opened | AlreadyOpen:
-        """Open the pool; opening it again changes nothing and returns the existing pool.
+        """Open the pool; opening it again with the same numbers changes nothing and returns the existing pool.
+
+        Raises PoolDiffers for a pool that stands with other numbers, or is closed.
 
         With `gated`, an outside authority such as an order database decides every order, so nothing expires before it
         has been asked. With `limit_per_customer` every order names its customer, who gets at most that many units.
@@ -121,8 +123,14 @@ class Pool(PoolChanges):
         gated: its rows are stored first; see `open_gated`. Raises ChangeGated for a gated pool, unless `gated` or a
         `gate` says that you know of its order database.
         """
-        if self.gate is not None:
-            return self.gate.open_pool(
+        is_gated = gated if self.gate is None else True
+        operation = self._settings.open(
+            stock, segments, gated=is_gated, epoch=epoch, limit_per_customer=limit_per_customer, profile=profile
+        )
+        if self.gate is None:
+            answer = run_sync(open_pool_plan(operation), self.store)
+        else:
+            answer = self.gate.open_pool(
                 self.plain,
                 stock=stock,
                 segments=segments,
@@ -130,10 +138,7 @@ class Pool(PoolChanges):
                 limit_per_customer=limit_per_customer,
                 profile=profile,
             )
-        operation = self._settings.open(
-            stock, segments, gated=gated, epoch=epoch, limit_per_customer=limit_per_customer, profile=profile
-        )
-        return run_sync(open_pool_plan(operation), self.store)
+        return opened_as_asked(answer, operation, profile=profile)
 
     def grant(  # noqa: PLR0913  # options of one call, each by name
         self,

@@ -11,6 +11,7 @@ from segmented.plans.store_kinds import checked_sync
 from segmented.stock.audit import AuditReport, audit_plan
 from segmented.stock.ledger import first_page_plan, next_page, trim_plan
 from segmented.stock.order_handle import OrderHandle
+from segmented.stock.order_list import checked_state, chosen, ids_plan, reads
 from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import PoolSettings
 from segmented.stock.sold_out_mark import SoldOutMark
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from segmented.clock import Duration
-    from segmented.models import LedgerEntry, PoolState, Settled, Thawed, Trimmed
+    from segmented.models import LedgerEntry, OrderRecord, OrderState, PoolState, Settled, Thawed, Trimmed
     from segmented.plans.drivers import Store
 
 
@@ -43,6 +44,25 @@ class PoolBooks:
     def state(self) -> PoolState:
         """Read all totals and each segment's units atomically. Raises PoolMissing."""
         return self.store.execute(op.ReadPool(self.sku))
+
+    def available(self) -> int:
+        """Return how many units are free now. Raises PoolMissing."""
+        return self.state().available
+
+    def order(self, order_id: str) -> OrderRecord | None:
+        """Return an order's record, or None if the pool has none: the order took no units here, or was forgotten."""
+        check_id(order_id, "order id")
+        return self.store.execute(op.ReadOrders(self.sku, (order_id,)))[0]
+
+    def orders(self, *, state: OrderState | None = None) -> Iterator[OrderRecord]:
+        """Read the orders in `state`, such as "confirmed" (None: all), each once and in no particular order.
+
+        Safe while the pool sells: pages are bounded, and an order that arrives meanwhile may be missing. Raises
+        PoolMissing, and InvalidInput for a state that no order has.
+        """
+        wanted = checked_state(state)
+        ids = run_sync(ids_plan(self.sku), self.store)
+        return (one for read in reads(self.sku, ids) for one in chosen(self.store.execute(read), wanted))
 
     def is_gated(self, *, again: bool = False) -> bool:
         """Return whether an order database decides this pool's orders. Raises PoolMissing.

@@ -119,7 +119,7 @@ class AsyncPoolGate(Protocol[PoolT_contra, GrantT]):
         ask: Callable[[], Awaitable[GrantT | Refusal]],
         *,
         asked: int | None,
-        timeout: float | None = None,
+        timeout: float | None,
     ) -> GrantT | Refusal:
         """Ask for a grant, unless the database has decided the order: then return that decision."""
 

@@ -24,6 +24,7 @@ from segmented.models import (
     shortened,
 )
 from segmented.models.profiles import pool_profile
+from segmented.stock.outbox import UNASKED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -166,8 +167,16 @@ class PoolSettings:
         return op.ReserveMany(self.sku, found, self.hold_ms, partial)
 
     def submit_many(self, orders: Iterable[Order], outbox: Outbox) -> op.ReserveMany:
-        """Check that these are orders, and set when the outbox publishes unfinished ones."""
-        return replace(self.reserve_many(orders, partial=False), publish_after_ms=outbox.publish_after_ms)
+        """Check that these are orders, and set when the outbox publishes unfinished ones.
+
+        Raises InvalidInput for a pool that was created without an outbox.
+        """
+        operation = replace(self.reserve_many(orders, partial=False), publish_after_ms=outbox.publish_after_ms)
+        if outbox is UNASKED:
+            other = "or with outbox=Outbox() to leave them to the sweep of the workers"
+            message = f"orders of {self.sku!r} need an outbox: create the pool with outbox=Outbox(publisher), {other}"
+            raise InvalidInput(message)
+        return operation
 
     def confirm(self, order_id: str, *, holder_id: str | None) -> op.Confirm:
         """Check the ids."""

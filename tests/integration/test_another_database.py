@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented import Order, Pool, RedisStore, Settled
+from segmented import Order, Outbox, Pool, RedisStore, Settled
 from segmented.errors import AnotherDatabase, InvalidInput
 from segmented.keys import shard_keys
 from segmented.models import Thawed, Verified
@@ -58,7 +58,7 @@ def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
 @pytest.fixture
 def pool(store: RedisStore, gate: Gate) -> Pool:
     """Ten units in two segments, of which three are sold."""
-    pool = Pool(store, SKU)
+    pool = Pool(store, SKU, outbox=Outbox())
     open_gated(pool, gate, stock=10, segments=2)
     take(pool, gate, "a", 3)
     return pool

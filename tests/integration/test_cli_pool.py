@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from segmented.errors import PoolMissing
 from segmented.keys import shard_keys
 from segmented.models import Cart
 from segmented.stock import Carts, Pool
@@ -358,10 +359,11 @@ def test_bad_input_is_one_sentence_and_exit_code_two_and_changes_nothing(
 
 
 def test_a_pool_that_is_not_open_is_one_sentence(valkey: ValkeyServer) -> None:
-    for words in (["show"], ["show", "--watch"], ["audit"], ["resize", "3"], ["close", "--yes"], ["export"]):
-        done = ran("pool", words[0], SKU, *words[1:], url=valkey.url)
+    for words in ("show", "show --watch", "audit", "resize 3", "close --yes", "export", "orders"):
+        name, *options = words.split()
+        done = ran("pool", name, SKU, *options, url=valkey.url)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr == "segmented: pool 'concert' is not open: it was never opened here, or its keys vanished\n"
+        assert done.stderr == f"segmented: {PoolMissing('concert')}\n"
 
 
 def test_a_password_in_the_url_is_never_shown() -> None:

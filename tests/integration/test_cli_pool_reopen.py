@@ -151,7 +151,7 @@ def test_rebuild_and_verify_of_a_pool_whose_keys_are_gone_name_the_command_that_
     for command in ("rebuild", "verify"):
         assert refused(command, SKU, "--database", order_database, url=valkey.url) == (
             "pool 'mug' is not open: it was never opened here, or its keys vanished; if they are gone for good, "
-            "'segmented pool reopen mug --database URL' opens it with what the database has not sold"
+            "'segmented pool reopen mug --database URL' opens it with what an order database has not sold"
         )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from segmented import AsyncPool, AsyncRedisStore, Order, Pool, RedisStore, Reserved, Settled, SoldOut
+from segmented import AsyncPool, AsyncRedisStore, Decided, Order, Pool, RedisStore, Reserved, Settled, SoldOut
 from segmented.errors import OrderMismatch, OrderUnknown, PoolNotGated
 from segmented.orders import AsyncGate, Gate, connect, reopen_gated, take_envelope
 from segmented.stock.outbox import Outbox
@@ -46,7 +46,11 @@ def reopen(store: RedisStore, gate: Gate) -> None:
 
 
 def is_sold(answer: object) -> bool:
-    return isinstance(answer, Settled) and (answer.state, answer.quantity, answer.replay) == ("confirmed", 2, True)
+    return isinstance(answer, Decided | Settled) and (answer.state, answer.quantity, answer.replay) == (
+        "confirmed",
+        2,
+        True,
+    )
 
 
 def test_an_order_that_only_the_database_knows_takes_no_units(

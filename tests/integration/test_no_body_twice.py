@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import Order, Pool, RedisStore, Settled
+from segmented import Order, Outbox, Pool, RedisStore, Settled
 from segmented.errors import OrderMismatch
 from segmented.keys import shard_keys
 from segmented.models import Decided
@@ -37,7 +37,7 @@ def stranger(valkey: ValkeyServer) -> Iterator[Pool]:
 
 @pytest.fixture
 def pool(store: RedisStore, gate: Gate) -> Pool:
-    pool = Pool(store, SKU)
+    pool = Pool(store, SKU, outbox=Outbox())
     open_gated(pool, gate, stock=20, segments=2)
     return pool
 

@@ -102,13 +102,13 @@ def test_without_a_replica_each_call_is_unknown_and_its_repeat_settles_it(
 def test_a_repeat_on_a_new_connection_does_not_count_what_it_has_not_written(
     plain_pair_store: RedisStore, replica_pair: ReplicaPair, name: str
 ) -> None:
-    pool = Pool(plain_pair_store, SKU)
+    pool = Pool(plain_pair_store, SKU, outbox=Outbox())
     pool.open(stock=20, segments=4, profile=PROFILE)
     pool.reserve("old")
     stopped(replica_pair)
     unknown(lambda: told(CALLS[name](pool)))
     with RedisStore.from_url(replica_pair.url) as store:
-        again = Pool(store, SKU)
+        again = Pool(store, SKU, outbox=Outbox())
         assert unknown(lambda: told(CALLS[name](again))).counted == 0
         replica_pair.replica.resume()
         assert told(CALLS[name](again)) is not None

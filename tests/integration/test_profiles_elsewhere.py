@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented import Order, Pool, RedisStore, protocol as op
+from segmented import Order, Outbox, Pool, RedisStore, protocol as op
 from segmented.errors import AcknowledgementUnknown
 from segmented.keys import shard_keys
 from segmented.models import Reserved
@@ -58,7 +58,7 @@ def test_a_worker_puts_an_order_off_whose_confirmation_is_unknown_and_confirms_i
     replica_pair: ReplicaPair,
 ) -> None:
     with RedisStore.from_url(replica_pair.url) as store:
-        pool = Pool(store, SKU)
+        pool = Pool(store, SKU, outbox=Outbox())
         pool.open(stock=20, segments=4, profile=PROFILE)
         pool.submit("o-1")
         replica_pair.replica.pause()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented import Order, Pool, RedisStore, Reserved
+from segmented import Order, Outbox, Pool, RedisStore, Reserved
 from segmented.errors import PoolFrozen
 from segmented.keys import shard_keys
 from segmented.orders import cancel_order, open_gated, rebuild, take_envelope, take_order
@@ -32,7 +32,7 @@ def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
 @pytest.fixture
 def pool(store: RedisStore, gate: Gate) -> Pool:
     """Twenty units in four segments: two are sold, three and one are reserved, and one of these is submitted."""
-    pool = Pool(store, SKU)
+    pool = Pool(store, SKU, outbox=Outbox())
     open_gated(pool, gate, stock=20, segments=4)
     sell(pool, gate, "sold", 2)
     assert isinstance(pool.reserve("kept", quantity=3), Reserved)

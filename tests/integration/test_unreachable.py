@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from segmented.errors import InvalidInput, LockUnreachable, SegmentedError, StoreUnavailable
-from segmented.locks import AsyncLock, FairLock, Lock, MultiLock, ReadWriteLock, Semaphore, lockable
+from segmented.locks import AsyncLock, FairLock, Lock, MultiLock, ReadWriteLock, Semaphore, locked
 from segmented.locks.dead_letters import Replayed, Work, async_replay, replay
 from segmented.locks.dead_letters_file import FileDeadLetters
 from segmented.locks.unreachable import UnreachablePolicy
@@ -119,11 +119,11 @@ def test_another_lock_that_cannot_be_reached_in_the_middle_of_the_body_is_raised
     assert ids(letters) == []
 
 
-@pytest.mark.parametrize("word", ["lock", "fair", "semaphore", "read", "multi", "lockable"])
+@pytest.mark.parametrize("word", ["lock", "fair", "semaphore", "read", "multi", "locked"])
 def test_every_way_to_acquire_is_recorded(
     private_valkey: ValkeyServer, store: RedisStore, tmp_path: Path, word: str
 ) -> None:
-    @lockable("order:{number}", store=store)
+    @locked("order:{number}", store=store)
     def ship(number: int) -> None:
         pytest.fail(f"the body ran for {number}")
 
@@ -133,7 +133,7 @@ def test_every_way_to_acquire_is_recorded(
         "semaphore": lambda: Semaphore(store, "a", permits=2).acquire(),
         "read": ReadWriteLock(store, "a").read.acquire,
         "multi": lambda: MultiLock(store, ["a", "b"]).acquire(),
-        "lockable": lambda: ship(7),
+        "locked": lambda: ship(7),
     }
     letters = FileDeadLetters(tmp_path / "letters")
     private_valkey.kill()

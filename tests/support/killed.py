@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from segmented import Order, Pool, RedisStore, Reserved
+from segmented import Order, Outbox, Pool, RedisStore, Reserved
 from segmented.orders import (
     Gate,
     WorkTerms,
@@ -93,7 +93,7 @@ def act(action: Action) -> None:
 
 def shop(store: Store, sku: str) -> Pool:
     """Return the pool; a dead process's lease ends soon."""
-    return Pool(store, sku, ttl=TTL, hold=HOLD)
+    return Pool(store, sku, ttl=TTL, hold=HOLD, outbox=Outbox())
 
 
 def prepared(name: str, pool: Pool, gate: Gate, order_id: str) -> Callable[[], object]:

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from segmented.cli.pool_view import condition, looks, segment_rows, total_rows, watch
+from segmented.cli.pool_view import looks, segment_rows, total_rows, watch
 from segmented.clock import ManualClock
 from segmented.errors import StoreUnavailable
 from segmented.models import PoolState
@@ -61,10 +61,10 @@ def test_the_largest_pool_fits_on_a_screen() -> None:
 
 
 def test_a_pool_is_open_sold_out_or_closed() -> None:
-    assert condition(STATE) == "open"
-    assert condition(replace(STATE, available=0)) == "sold out, 1 reserved may come back"
-    assert condition(replace(STATE, available=0, reserved=0)) == "sold out"
-    assert condition(replace(STATE, is_closed=True, available=0)) == "closed"
+    assert STATE.condition == "open"
+    assert replace(STATE, available=0).condition == "sold out, 1 reserved may come back"
+    assert replace(STATE, available=0, reserved=0).condition == "sold out"
+    assert replace(STATE, is_closed=True, available=0).condition == "closed"
 
 
 def test_what_was_moved_and_who_is_limited_is_told() -> None:

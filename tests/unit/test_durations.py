@@ -27,7 +27,7 @@ from segmented import (
 )
 from segmented.cli.reference import MODULES, public_names
 from segmented.dedup import ExternalEffect
-from segmented.locks import GetSetLock, MultiLock, QuorumStore, lockable
+from segmented.locks import GetSetLock, MultiLock, QuorumStore, locked
 from segmented.locks.durations import DEFAULT_TIMEOUT
 from segmented.orders import WorkTerms
 from segmented.testing import ManualClock
@@ -51,8 +51,8 @@ MAKERS: list[tuple[str, Callable[[Any], object]]] = [
     ("timeout", lambda given: Lock(STORE, "n").acquire(given).release()),
     ("ttl", lambda given: MultiLock(STORE, ["n"], ttl=given)),
     ("ttl", lambda given: GetSetLock(STORE, "n", ttl=given)),
-    ("ttl", lambda given: lockable("n", store=STORE, ttl=given)(works)),
-    ("timeout", lambda given: lockable("n", store=STORE, timeout=given)(works)),
+    ("ttl", lambda given: locked("n", store=STORE, ttl=given)(works)),
+    ("timeout", lambda given: locked("n", store=STORE, timeout=given)(works)),
     ("keep", lambda given: single_flight(STORE, keep=given)),
     ("keep_none", lambda given: single_flight(STORE, keep=60, keep_none=given)),
     ("keep_failures", lambda given: single_flight(STORE, keep=60, keep_failures=given)),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 GIVEN: Final[dict[str, Any]] = {
     "answer": "an answer of the gate",
+    "differing": ("segments 4 instead of 8",),
     "failures": {"n": InvalidInput("it is too long")},
     "found": (1, 4),
     "free_in": 1.5,

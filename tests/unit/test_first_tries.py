@@ -29,6 +29,7 @@ from segmented import (
     Lock,
     MemoryStore,
     Order,
+    Outbox,
     Pool,
     ReadWriteLock,
     ReentrantLock,
@@ -279,7 +280,7 @@ def test_a_store_of_the_other_kind_is_refused_with_the_class_to_use(sync: Any, a
 @pytest.mark.parametrize("is_sharded", [False, True])
 def test_an_order_is_given_as_its_id_and_its_parts(verb: str, *, is_sharded: bool) -> None:
     store = MemoryStore()
-    pool: Any = ShardedPool(store, "poster") if is_sharded else Pool(store, "poster")
+    pool: Any = (ShardedPool if is_sharded else Pool)(store, "poster", outbox=Outbox())
     pool.open(stock=9, segments=4, limit_per_customer=2, **({"shards": 2} if is_sharded else {}))
     getattr(pool, verb)("o-1", quantity=2, customer_id="c")
     assert type(pool.reserve(Order("o-2", customer_id="c"))).__name__ == "LimitReached"
@@ -292,7 +293,7 @@ def test_an_order_is_given_as_its_id_and_its_parts(verb: str, *, is_sharded: boo
 def test_an_order_for_asyncio_is_given_as_its_id_and_its_parts(verb: str, *, is_sharded: bool) -> None:
     async def run() -> str:
         store = AsyncMemoryStore()
-        pool: Any = AsyncShardedPool(store, "poster") if is_sharded else AsyncPool(store, "poster")
+        pool: Any = (AsyncShardedPool if is_sharded else AsyncPool)(store, "poster", outbox=Outbox())
         await pool.open(stock=9, segments=4, limit_per_customer=2, **({"shards": 2} if is_sharded else {}))
         await getattr(pool, verb)("o-1", quantity=2, customer_id="c")
         return type(await pool.reserve(Order("o-2", customer_id="c"))).__name__

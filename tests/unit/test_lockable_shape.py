@@ -1,4 +1,4 @@
-"""What `lockable` refuses at the decoration, and what it leaves of a function as it was."""
+"""What `locked` refuses at the decoration, and what it leaves of a function as it was."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from segmented import AsyncMemoryStore, MemoryStore
 from segmented.errors import InvalidInput
 from segmented.locks.call_keys import key_for
-from segmented.locks.lockable_decorator import lockable
+from segmented.locks.lockable_decorator import locked
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -42,7 +42,7 @@ async def async_generator(sku: str, quantity: int = 1) -> AsyncIterator[str]:
     yield f"{quantity} of {sku}"
 
 
-@lockable("{sku}", store=SYNC)
+@locked("{sku}", store=SYNC)
 def module_level(sku: str) -> str:
     return sku
 
@@ -59,11 +59,11 @@ def is_kind(function: object) -> list[bool]:
 @pytest.mark.parametrize("function", [plain, coroutine, generator, async_generator])
 def test_a_locked_function_is_of_the_kind_it_was_and_has_its_name_and_signature(function: Callable[..., Any]) -> None:
     store = ASYNC if function in (coroutine, async_generator) else SYNC
-    locked = lockable("{sku}", store=store)(function)
-    assert is_kind(locked) == is_kind(function)
-    assert inspect.signature(locked) == inspect.signature(function)
-    assert (locked.__name__, locked.__doc__) == (function.__name__, function.__doc__)
-    assert locked.__wrapped__ is function  # type: ignore[attr-defined]  # functools.wraps sets it
+    decorated = locked("{sku}", store=store)(function)
+    assert is_kind(decorated) == is_kind(function)
+    assert inspect.signature(decorated) == inspect.signature(function)
+    assert (decorated.__name__, decorated.__doc__) == (function.__name__, function.__doc__)
+    assert decorated.__wrapped__ is function  # type: ignore[attr-defined]  # functools.wraps sets it
 
 
 def test_a_partial_and_an_object_that_can_be_called_keep_their_kind() -> None:
@@ -71,9 +71,9 @@ def test_a_partial_and_an_object_that_can_be_called_keep_their_kind() -> None:
         async def __call__(self, sku: str) -> str:
             return sku
 
-    assert is_kind(lockable("{sku}", store=ASYNC)(partial(coroutine, quantity=2)))[0]
-    assert is_kind(lockable("{sku}", store=ASYNC)(Seller()))[0]
-    assert lockable("{sku}:{quantity}", store=SYNC)(partial(plain, quantity=2))("shirt") == "2 of shirt"
+    assert is_kind(locked("{sku}", store=ASYNC)(partial(coroutine, quantity=2)))[0]
+    assert is_kind(locked("{sku}", store=ASYNC)(Seller()))[0]
+    assert locked("{sku}:{quantity}", store=SYNC)(partial(plain, quantity=2))("shirt") == "2 of shirt"
 
 
 def test_a_locked_function_can_be_pickled_by_its_name() -> None:
@@ -81,17 +81,17 @@ def test_a_locked_function_can_be_pickled_by_its_name() -> None:
 
 
 def test_the_argument_for_the_lease_is_not_in_the_signature() -> None:
-    locked = lockable("{sku}", store=SYNC, lease_as="lease")(given_lease)
-    assert str(inspect.signature(locked)) == "(sku: 'str') -> 'int'"
+    decorated = locked("{sku}", store=SYNC, lease_as="lease")(given_lease)
+    assert str(inspect.signature(decorated)) == "(sku: 'str') -> 'int'"
     with pytest.raises(TypeError, match="unexpected keyword argument 'lease'"):
-        locked("shirt", lease=None)
+        decorated("shirt", lease=None)
 
 
 def test_the_key_of_a_call_can_be_asked_for() -> None:
     class Shop:
         name = "a:b"
 
-        @lockable("{self.name}:{sku}", store=SYNC)
+        @locked("{self.name}:{sku}", store=SYNC)
         def sell(self, sku: str) -> str:
             return sku
 
@@ -115,11 +115,11 @@ def test_the_key_of_a_call_can_be_asked_for() -> None:
         ({"retry_every": inf}, "retry_every of inf s is not a time between tries: give 0 or more"),
         ({"on_busy": "ignore"}, "on_busy is 'ignore': give one of raise, skip, run, or a callable"),
         ({"on_busy": None}, "on_busy is None: give one of raise, skip, run, or a callable"),
-        ({"transaction": "sku", "release_with": print}, "lockable takes transaction or release_with, not both"),
-        ({"store": None}, f"lockable on {HERE}.plain needs a store, or a callable that gives one, and got None"),
+        ({"transaction": "sku", "release_with": print}, "locked takes transaction or release_with, not both"),
+        ({"store": None}, f"locked on {HERE}.plain needs a store, or a callable that gives one, and got None"),
         (
             {"store": ASYNC},
-            f"lockable on {HERE}.plain needs a store for threads, such as RedisStore, and got AsyncMemoryStore",
+            f"locked on {HERE}.plain needs a store for threads, such as RedisStore, and got AsyncMemoryStore",
         ),
         (
             {"lease_as": "lease"},
@@ -135,12 +135,12 @@ def test_the_key_of_a_call_can_be_asked_for() -> None:
         ),
         (
             {"transaction": "session"},
-            f"transaction 'session' in lockable on {HERE}.plain: 'session' is not an argument; there are sku, quantity",
+            f"transaction 'session' in locked on {HERE}.plain: 'session' is not an argument; there are sku, quantity",
         ),
         (
             {"transaction": "sku._session"},
             (
-                f"transaction 'sku._session' in lockable on {HERE}.plain: 'sku._session' reads '_session': "
+                f"transaction 'sku._session' in locked on {HERE}.plain: 'sku._session' reads '_session': "
                 "attributes with a leading underscore are not read"
             ),
         ),
@@ -151,28 +151,28 @@ def test_an_option_that_does_not_fit_is_refused_at_the_decoration(options: dict[
     given: dict[str, Any] = {"expression": "{sku}", "store": SYNC, **options}
     expression = given.pop("expression")
     with pytest.raises(InvalidInput) as caught:
-        lockable(expression, **given)(plain)
+        locked(expression, **given)(plain)
     assert str(caught.value) == sentence
 
 
 @pytest.mark.parametrize("function", [coroutine, async_generator])
 def test_an_asynchronous_function_needs_an_asynchronous_store(function: Callable[..., Any]) -> None:
     with pytest.raises(InvalidInput, match=r"needs a store for asyncio, such as AsyncRedisStore, and got MemoryStore$"):
-        lockable("{sku}", store=SYNC)(function)
+        locked("{sku}", store=SYNC)(function)
 
 
 @pytest.mark.parametrize(
     ("thing", "sentence"),
     [
-        (staticmethod(plain), f"@lockable stands below @staticmethod, next to the function {HERE}.plain"),
-        (classmethod(cast("Any", plain)), f"@lockable stands below @classmethod, next to the function {HERE}.plain"),
-        (MemoryStore, f"@lockable decorates a function, not {MemoryStore!r}; {PARENTHESES}"),
-        (5, f"@lockable decorates a function, not 5; {PARENTHESES}"),
+        (staticmethod(plain), f"@locked stands below @staticmethod, next to the function {HERE}.plain"),
+        (classmethod(cast("Any", plain)), f"@locked stands below @classmethod, next to the function {HERE}.plain"),
+        (MemoryStore, f"@locked decorates a function, not {MemoryStore!r}; {PARENTHESES}"),
+        (5, f"@locked decorates a function, not 5; {PARENTHESES}"),
     ],
 )
 def test_what_is_no_function_is_refused(thing: Any, sentence: str) -> None:  # noqa: ANN401  # anything at all
     with pytest.raises(InvalidInput) as caught:
-        lockable("{sku}", store=SYNC)(thing)
+        locked("{sku}", store=SYNC)(thing)
     assert str(caught.value) == sentence
 
 
@@ -183,14 +183,14 @@ def test_a_callable_gives_the_store_when_a_call_needs_it_and_its_colour_is_check
         asked.append("store")
         return SYNC
 
-    locked = lockable("{sku}", store=store)(plain)
+    decorated = locked("{sku}", store=store)(plain)
     assert asked == []
-    assert locked("shirt") == "1 of shirt"
+    assert decorated("shirt") == "1 of shirt"
     assert asked == ["store"]
     with pytest.raises(InvalidInput, match=r"needs a store for threads, such as RedisStore, and got AsyncMemoryStore$"):
-        lockable("{sku}", store=lambda: ASYNC)(plain)("shirt")
+        locked("{sku}", store=lambda: ASYNC)(plain)("shirt")
     with pytest.raises(InvalidInput, match=r"needs a store for threads, such as RedisStore, and got NoneType$"):
-        lockable("{sku}", store=lambda: None)(plain)("shirt")  # type: ignore[arg-type]  # what is tested
+        locked("{sku}", store=lambda: None)(plain)("shirt")  # type: ignore[arg-type]  # what is tested
 
 
 def test_work_that_would_run_after_the_release_is_refused() -> None:
@@ -202,16 +202,16 @@ def test_work_that_would_run_after_the_release_is_refused() -> None:
 
     for function, kind in ((makes_coroutine, "coroutine"), (makes_generator, "generator")):
         with pytest.raises(InvalidInput, match=f"it returned {kind}, which would run unlocked; decorate what makes it"):
-            lockable("{sku}", store=SYNC)(function)("shirt")
+            locked("{sku}", store=SYNC)(function)("shirt")
 
 
 def test_types_pass_through() -> None:
     """Nothing runs here that mypy does not look at first."""
-    kept: str = lockable("{sku}", store=SYNC)(plain)("shirt", quantity=2)
-    skipped: str | None = lockable("{sku}", store=SYNC, on_busy="skip")(plain)("shirt")
-    token: int = lockable("{sku}", store=SYNC, lease_as="lease")(given_lease)("shirt")
+    kept: str = locked("{sku}", store=SYNC)(plain)("shirt", quantity=2)
+    skipped: str | None = locked("{sku}", store=SYNC, on_busy="skip")(plain)("shirt")
+    token: int = locked("{sku}", store=SYNC, lease_as="lease")(given_lease)("shirt")
 
-    @lockable("{sku}", store=ASYNC, lease_as="lease")
+    @locked("{sku}", store=ASYNC, lease_as="lease")
     async def asynchronous(sku: str, *, lease: AsyncLease | None = None) -> str:
         return f"{sku} {lease}"
 

@@ -78,7 +78,13 @@ def test_a_refusal_in_a_with_statement_raises_instead_of_running_the_body(
 
 
 ERRORS = [
-    (PoolMissing("x"), "pool 'x' is not open: it was never opened here, or its keys vanished"),
+    (
+        PoolMissing("x"),
+        (
+            "pool 'x' is not open: it was never opened here, or its keys vanished; if they are gone for good, "
+            "'segmented pool reopen x --database URL' opens it with what an order database has not sold"
+        ),
+    ),
     (OrderMismatch("a"), "order 'a' exists with other content"),
     (OrderMismatch("a", "quantity 2, not 3"), "order 'a' exists with other content: quantity 2, not 3"),
     (OrderUnknown("a"), "order 'a' is not known to the pool"),

@@ -113,7 +113,7 @@ def test_every_order_is_in_one_envelope_with_those_begun_as_often(due: list[tupl
 @pytest.mark.parametrize(
     ("accepted", "state", "is_outcome"),
     [
-        (None, "unknown", False),
+        (None, "unread", False),
         (Queued("a", replay=False), "queued", False),
         (Reserved("a", 2, 0, ((0, 2),), 1, 2, replay=False), "reserved", False),
         (Busy("a", 1, 0), "refused", True),
@@ -269,7 +269,7 @@ class HangingStore(MemoryStore):
 
 def test_a_handle_does_not_wait_for_a_server_that_stands_still() -> None:
     store = HangingStore()
-    pool = Pool(store, "mug")
+    pool = Pool(store, "mug", outbox=Outbox())
     pool.open(stock=5, segments=1)
     handle = pool.submit("a")
     assert handle.wait(timeout=0.01) is None

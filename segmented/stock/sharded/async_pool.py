@@ -11,7 +11,9 @@ from segmented.plans import run_async
 from segmented.plans.store_kinds import checked_async
 from segmented.stock.async_pool import AsyncGrant, AsyncPool
 from segmented.stock.grant import Granting
+from segmented.stock.opening import opened_as_asked
 from segmented.stock.order_handle import AsyncOrderHandle
+from segmented.stock.order_list import checked_state
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_keep_on
 from segmented.stock.sharded.audit import (
     ShardedAuditReport,
@@ -23,7 +25,7 @@ from segmented.stock.sharded.plans import ShardedPlans
 from segmented.stock.sharded.serving import publish, sharded_outbox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncIterator, Iterable
 
     from segmented import protocol as op
     from segmented.clock import Duration
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
         Closed,
         Opened,
         Order,
+        OrderRecord,
+        OrderState,
         PoolClosed,
         Refusal,
         Resized,
@@ -87,15 +91,17 @@ class AsyncShardedPool:
     ) -> Opened | AlreadyOpen:
         """Open the pool, with stock and segments split evenly over `shards`, which are assigned to the masters in turn.
 
-        Opening it again changes nothing and returns the existing pool. The number of shards never changes. An
-        interrupted opening is continued with the numbers with which it began, which the answer's state reports. Raises
-        PoolInShards when the sku is sold by a `Pool`, and ShardVanished when what remains of it shows that data was
-        lost. `profile` is as for `Pool`; each shard keeps to it on its own master.
+        Opening it again with the same numbers changes nothing and returns the existing pool; with others, or if it is
+        closed, raises PoolDiffers. The number of shards never changes. An interrupted opening is continued with the
+        numbers with which it began, which the answer's state reports. Raises PoolInShards when the sku is sold by a
+        `Pool`, and ShardVanished when what remains of it shows that data was lost. `profile`
+        is as for `Pool`; each shard keeps to it on its own master.
         """
         operation = self._settings.open(
             stock, segments, gated=False, epoch=epoch, limit_per_customer=limit_per_customer, profile=profile
         )
-        return await run_async(self._plans.open(operation, shards), self.store)
+        answer = await run_async(self._plans.open(operation, shards), self.store)
+        return opened_as_asked(answer, operation, profile=profile, shards=shards)
 
     async def shards(self) -> tuple[AsyncPool, ...]:
         """Return the shards, each a pool of its own; the directory is read once. Raises PoolMissing.
@@ -127,6 +133,21 @@ class AsyncShardedPool:
         Raises PoolMissing and ShardVanished.
         """
         return await run_async(self._plans.state(), self.store)
+
+    async def available(self) -> int:
+        """Return how many units are free now in all shards. Raises PoolMissing and ShardVanished."""
+        return (await self.state()).available
+
+    async def order(self, order_id: str, *, customer_id: str | None = None) -> OrderRecord | None:
+        """Return an order's record, or None if the pool has none; a pool with a limit needs the customer to find it."""
+        return await (await self.shard_of(order_id, customer_id=customer_id)).order(order_id)
+
+    async def orders(self, *, state: OrderState | None = None) -> AsyncIterator[OrderRecord]:
+        """Read the orders in `state`, such as "confirmed" (None: all), shard by shard; see `Pool.orders`."""
+        wanted = checked_state(state)
+        for shard in await self.shards():
+            async for one in shard.orders(state=wanted):
+                yield one
 
     def grant(  # noqa: PLR0913  # options of one call, each by name
         self,

@@ -9,7 +9,9 @@ from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.models import Granted, check_id
 from segmented.plans import run_sync
 from segmented.plans.store_kinds import checked_sync
+from segmented.stock.opening import opened_as_asked
 from segmented.stock.order_handle import OrderHandle
+from segmented.stock.order_list import checked_state
 from segmented.stock.pool import Grant, Pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_keep_on
 from segmented.stock.sharded.audit import (
@@ -22,7 +24,7 @@ from segmented.stock.sharded.plans import ShardedPlans
 from segmented.stock.sharded.serving import publish, sharded_outbox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from segmented.clock import Duration
     from segmented.models import (
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
         Closed,
         Opened,
         Order,
+        OrderRecord,
+        OrderState,
         PoolClosed,
         Refusal,
         Resized,
@@ -91,15 +95,17 @@ class ShardedPool:
     ) -> Opened | AlreadyOpen:
         """Open the pool, with stock and segments split evenly over `shards`, which are assigned to the masters in turn.
 
-        Opening it again changes nothing and returns the existing pool. The number of shards never changes. An
-        interrupted opening is continued with the numbers with which it began, which the answer's state reports. Raises
-        PoolInShards when the sku is sold by a `Pool`, and ShardVanished when what remains of it shows that data was
-        lost. `profile` is as for `Pool`; each shard keeps to it on its own master.
+        Opening it again with the same numbers changes nothing and returns the existing pool; with others, or if it is
+        closed, raises PoolDiffers. The number of shards never changes. An interrupted opening is continued with the
+        numbers with which it began, which the answer's state reports. Raises PoolInShards when the sku is sold by a
+        `Pool`, and ShardVanished when what remains of it shows that data was lost. `profile`
+        is as for `Pool`; each shard keeps to it on its own master.
         """
         operation = self._settings.open(
             stock, segments, gated=False, epoch=epoch, limit_per_customer=limit_per_customer, profile=profile
         )
-        return run_sync(self._plans.open(operation, shards), self.store)
+        answer = run_sync(self._plans.open(operation, shards), self.store)
+        return opened_as_asked(answer, operation, profile=profile, shards=shards)
 
     @property
     def shards(self) -> tuple[Pool, ...]:
@@ -130,6 +136,19 @@ class ShardedPool:
         Raises PoolMissing and ShardVanished.
         """
         return run_sync(self._plans.state(), self.store)
+
+    def available(self) -> int:
+        """Return how many units are free now in all shards. Raises PoolMissing and ShardVanished."""
+        return self.state().available
+
+    def order(self, order_id: str, *, customer_id: str | None = None) -> OrderRecord | None:
+        """Return an order's record, or None if the pool has none; a pool with a limit needs the customer to find it."""
+        return self.shard_of(order_id, customer_id=customer_id).order(order_id)
+
+    def orders(self, *, state: OrderState | None = None) -> Iterator[OrderRecord]:
+        """Read the orders in `state`, such as "confirmed" (None: all), shard by shard; see `Pool.orders`."""
+        wanted = checked_state(state)
+        return (one for shard in self.shards for one in shard.orders(state=wanted))
 
     def grant(  # noqa: PLR0913  # options of one call, each by name
         self,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from segmented.errors import InvalidInput, SegmentedError, StoreRefused
 from segmented.models import Busy, LimitReached, SoldOut, TooFew
 from segmented.plans import Now, Plan, perform
-from segmented.stock.outbox import Outbox, to_publish
+from segmented.stock.outbox import UNASKED, Outbox, to_publish
 from segmented.stock.plans import fair_grant_plan, grant_plan, reserve_many_plan, reserve_plan
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def withdrawn_plan(gathering: Gathering, home: Shard, operation: op.Withdraw) ->
 
 def sharded_outbox(sku: str, outbox: Outbox | None) -> Outbox:
     """Return how a pool in shards submits orders. Raises InvalidInput for an outbox that would refuse wrongly."""
-    found = outbox or Outbox()
+    found = outbox or UNASKED
     if found.decides != "at acceptance":
         message = (
             f"decides={found.decides!r} is not supported for {sku!r} in shards: a worker decides in one shard, and "

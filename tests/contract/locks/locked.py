@@ -6,7 +6,7 @@ import asyncio
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from segmented.locks.lockable_decorator import lockable
+from segmented.locks.lockable_decorator import locked
 from tests.fixtures.stores import AsyncSide
 
 if TYPE_CHECKING:
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 TTL = 60.0
 
 
-def locked(side: Side, expression: Any, body: Callable[..., Any], **options: Any) -> Callable[..., Any]:  # noqa: ANN401  # the body's own types
-    """Return the body under `lockable`, to be called from the test's thread."""
-    given = {"store": side.store, "lease": TTL, "wait": 0, **options}
+def locked_body(side: Side, expression: Any, body: Callable[..., Any], **options: Any) -> Callable[..., Any]:  # noqa: ANN401  # the body's own types
+    """Return the body under `locked`, to be called from the test's thread."""
+    given = {"store": side.store, "ttl": TTL, "timeout": 0, **options}
     if not isinstance(side, AsyncSide):
-        found: Callable[..., Any] = lockable(expression, **given)(body)
+        found: Callable[..., Any] = locked(expression, **given)(body)
         return found
 
     @wraps(body)
     async def in_a_thread(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401  # as above
         return await asyncio.to_thread(body, *arguments, **named)
 
-    decorated = lockable(expression, **given)(in_a_thread)
+    decorated = locked(expression, **given)(in_a_thread)
 
     @wraps(body)
     def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401  # as above
@@ -74,12 +74,12 @@ def locked_generator(
     side: Side,
     expression: str,
     body: Callable[..., Generator[Any, Any, Any]],
-    **options: Any,  # noqa: ANN401  # those of lockable
+    **options: Any,  # noqa: ANN401  # those of locked
 ) -> Callable[..., Any]:
-    """Return a generator function under `lockable`; on an asynchronous side an async generator with the same steps."""
-    given = {"store": side.store, "lease": TTL, "wait": 0, **options}
+    """Return a generator function under `locked`; on an asynchronous side an async generator with the same steps."""
+    given = {"store": side.store, "ttl": TTL, "timeout": 0, **options}
     if not isinstance(side, AsyncSide):
-        found: Callable[..., Any] = lockable(expression, **given)(body)
+        found: Callable[..., Any] = locked(expression, **given)(body)
         return found
 
     @wraps(body)
@@ -101,7 +101,7 @@ def locked_generator(
         finally:
             items.close()
 
-    decorated = lockable(expression, **given)(stepwise)
+    decorated = locked(expression, **given)(stepwise)
 
     def start(*arguments: Any, **named: Any) -> Driven:  # noqa: ANN401  # as above
         return Driven(side, decorated(*arguments, **named))

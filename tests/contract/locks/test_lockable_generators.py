@@ -11,7 +11,7 @@ import pytest
 from segmented import AsyncMemoryStore
 from segmented.errors import AcquireTimeout
 from segmented.locks import AsyncLock
-from segmented.locks.lockable_decorator import lockable
+from segmented.locks.lockable_decorator import locked
 from tests.contract.locks.locked import TTL, is_free, locked_generator
 from tests.contract.parking import wait_until
 
@@ -120,7 +120,7 @@ def test_the_value_that_a_generator_returns_comes_out() -> None:
     ended: list[object] = []
 
     def outer() -> Generator[object, Any, None]:
-        ended.append((yield from lockable("{name}", store=MemoryStore())(steps)("n", [])))
+        ended.append((yield from locked("{name}", store=MemoryStore())(steps)("n", [])))
 
     items = outer()
     next(items)
@@ -133,13 +133,13 @@ def test_a_coroutine_that_is_cancelled_releases_and_an_async_generator_too() -> 
     async def run() -> list[bool]:
         store, began = AsyncMemoryStore(), asyncio.Event()
 
-        @lockable("{name}", store=store)
+        @locked("{name}", store=store)
         async def sleep(name: str) -> str:
             began.set()
             await asyncio.sleep(60)
             return name
 
-        @lockable("{name}", store=store)
+        @locked("{name}", store=store)
         async def items(name: str) -> AsyncIterator[str]:
             yield name
             began.set()
@@ -168,7 +168,7 @@ def test_the_last_steps_of_a_closed_async_generator_run_under_the_lock() -> None
     async def run() -> list[bool]:
         store, free = AsyncMemoryStore(), list[bool]()
 
-        @lockable("{name}", store=store)
+        @locked("{name}", store=store)
         async def items(name: str) -> AsyncGenerator[str]:
             try:
                 yield name
@@ -188,7 +188,7 @@ def test_a_locked_async_generator_can_be_left_in_the_middle_of_a_loop() -> None:
     async def run() -> bool:
         store = AsyncMemoryStore()
 
-        @lockable("{name}", store=store)
+        @locked("{name}", store=store)
         async def items(name: str) -> AsyncIterator[int]:
             for index in range(10):
                 yield index + len(name)

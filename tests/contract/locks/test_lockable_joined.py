@@ -12,7 +12,7 @@ from sqlalchemy import orm
 
 from segmented import Lock, MemoryStore
 from segmented.errors import LeaseLost
-from segmented.locks.lockable_decorator import lockable
+from segmented.locks.lockable_decorator import locked
 from tests.contract.locks.test_lockable_transactions import COUNT, is_free, seller
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ JOINS: Final = {"binds": by_binds, "get_bind": by_get_bind}
 
 
 def adder(store: MemoryStore) -> Callable[[orm.Session], None]:
-    @lockable("counter", store=store, transaction="session", timeout=SOON)
+    @locked("counter", store=store, transaction="session", timeout=SOON)
     def add(session: orm.Session) -> None:
         found = session.get_one(Counter, "a")
         found.value += 1
@@ -122,7 +122,7 @@ def test_a_session_that_is_dropped_without_a_close_gives_its_connection_back(
     pooled = sa.create_engine(sqlite_url, poolclass=sa.QueuePool, pool_size=5, max_overflow=0, pool_timeout=1)
     for index in range(12):
         session = orm.Session(pooled)
-        lockable(f"sku-{index}", store=store, transaction="session")(lambda session: session.execute(COUNT))(session)
+        locked(f"sku-{index}", store=store, transaction="session")(lambda session: session.execute(COUNT))(session)
         del session
         gc.collect()
     with pooled.connect() as connection:

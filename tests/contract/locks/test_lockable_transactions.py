@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_e
 from segmented import AsyncMemoryStore, Lock, MemoryStore
 from segmented.errors import InvalidInput, LeaseLost
 from segmented.locks import AsyncLock
-from segmented.locks.lockable_decorator import lockable
+from segmented.locks.lockable_decorator import locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,12 +43,12 @@ def store() -> MemoryStore:
     return MemoryStore()
 
 
-def seller(store: MemoryStore, **options: Any) -> Callable[..., None]:  # noqa: ANN401  # those of lockable
+def seller(store: MemoryStore, **options: Any) -> Callable[..., None]:  # noqa: ANN401  # those of locked
     def sell(session: orm.Session | sa.Connection, sku: str, *, lease: Lease | None = None) -> None:
         assert lease is not None
         session.execute(ADD, {"sku": sku})
 
-    decorated: Callable[..., None] = lockable("{sku}", store=store, transaction="session", lease_as="lease", **options)(
+    decorated: Callable[..., None] = locked("{sku}", store=store, transaction="session", lease_as="lease", **options)(
         sell
     )
     return decorated
@@ -82,7 +82,7 @@ def test_i4_the_lock_ends_with_a_rollback_or_a_close_too(engine: Engine, store: 
 
 
 def test_i4_a_body_that_raises_keeps_its_lock_until_the_rollback(engine: Engine, store: MemoryStore) -> None:
-    @lockable("{sku}", store=store, transaction="session")
+    @locked("{sku}", store=store, transaction="session")
     def fail(session: orm.Session, sku: str) -> None:
         session.execute(ADD, {"sku": sku})
         raise ZeroDivisionError
@@ -98,7 +98,7 @@ def test_i4_a_body_that_raises_keeps_its_lock_until_the_rollback(engine: Engine,
 def test_a_body_that_commits_keeps_its_lock_until_it_returns(engine: Engine, store: MemoryStore) -> None:
     free: list[bool] = []
 
-    @lockable("{sku}", store=store, transaction="session")
+    @locked("{sku}", store=store, transaction="session")
     def sell(session: orm.Session, sku: str) -> None:
         session.execute(ADD, {"sku": sku})
         session.commit()
@@ -111,7 +111,7 @@ def test_a_body_that_commits_keeps_its_lock_until_it_returns(engine: Engine, sto
 
 
 def test_without_an_open_transaction_the_lock_ends_with_the_body(engine: Engine, store: MemoryStore) -> None:
-    @lockable("{sku}", store=store, transaction="session")
+    @locked("{sku}", store=store, transaction="session")
     def look(session: orm.Session, sku: str) -> bool:
         return session.in_transaction() or not sku
 
@@ -190,7 +190,7 @@ def test_a_scoped_session_and_a_path_to_a_session_are_followed(engine: Engine, s
     class Shop:
         session = scoped
 
-        @lockable("{sku}", store=store, transaction="self.session")
+        @locked("{sku}", store=store, transaction="self.session")
         def sell(self, sku: str) -> None:
             self.session.execute(ADD, {"sku": sku})
 
@@ -237,7 +237,7 @@ def test_a_release_that_fails_after_the_commit_is_logged_and_not_raised(
 
 def test_what_is_no_transaction_is_refused_before_the_lock_is_taken(store: MemoryStore) -> None:
     sell = seller(store)
-    with pytest.raises(InvalidInput, match=r"'session' in lockable on .*sell is of type str, not a Session or"):
+    with pytest.raises(InvalidInput, match=r"'session' in locked on .*sell is of type str, not a Session or"):
         sell("no session", "shirt")
     assert is_free(store)
 
@@ -248,7 +248,7 @@ def test_what_is_no_transaction_is_refused_before_the_lock_is_taken(store: Memor
 def test_a_hook_says_when_the_lock_ends(store: MemoryStore) -> None:
     ends: list[Callable[[], None]] = []
 
-    @lockable("{sku}", store=store, release_with=lambda release, *_: ends.append(release))
+    @locked("{sku}", store=store, release_with=lambda release, *_: ends.append(release))
     def sell(sku: str) -> str:
         return sku
 
@@ -263,7 +263,7 @@ def test_a_hook_that_says_so_during_the_body_has_the_body_release(store: MemoryS
     free: list[bool] = []
     ends: list[Callable[[], None]] = []
 
-    @lockable("{sku}", store=store, release_with=lambda release, *_: ends.append(release))
+    @locked("{sku}", store=store, release_with=lambda release, *_: ends.append(release))
     def sell(sku: str) -> str:
         ends[0]()
         free.append(is_free(store))
@@ -280,7 +280,7 @@ def test_a_hook_that_raises_releases_and_the_body_does_not_run(store: MemoryStor
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        lockable("{object}", store=store, release_with=hook)(ran.append)("shirt")
+        locked("{object}", store=store, release_with=hook)(ran.append)("shirt")
     assert (ran, is_free(store)) == ([], True)
 
 
@@ -302,7 +302,7 @@ def test_i4_under_asyncio_the_lock_is_free_when_the_transaction_has_ended(
     async def run() -> list[bool]:
         store = AsyncMemoryStore()
 
-        @lockable("{sku}", store=store, transaction="session", lease_as="lease")
+        @locked("{sku}", store=store, transaction="session", lease_as="lease")
         async def sell(
             session: AsyncSession | AsyncConnection, sku: str, *, lease: AsyncLease | None = None
         ) -> list[bool]:
@@ -331,7 +331,7 @@ def test_a_hook_releases_an_asynchronous_lock_from_anywhere(is_told_in: str) -> 
         store = AsyncMemoryStore()
         ends: list[Callable[[], None]] = []
 
-        @lockable("{sku}", store=store, release_with=lambda release, *_: ends.append(release))
+        @locked("{sku}", store=store, release_with=lambda release, *_: ends.append(release))
         async def sell(sku: str) -> str:
             return sku
 
@@ -353,7 +353,7 @@ def test_a_hook_that_speaks_after_the_loop_is_closed_is_logged(caplog: pytest.Lo
     async def run() -> None:
         store = AsyncMemoryStore()
 
-        @lockable("{sku}", store=store, release_with=lambda release, *_: ends.append(release))
+        @locked("{sku}", store=store, release_with=lambda release, *_: ends.append(release))
         async def sell(sku: str) -> str:
             return sku
 

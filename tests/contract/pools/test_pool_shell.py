@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import (
-    InvalidInput,
-    LeaseLost,
-    NotGranted,
-    OrderMismatch,
-    PoolGated,
-)
-from segmented.models import AlreadyOpen, Busy, Decided, Opened, Order, Refusal, Reserved, Settled, SoldOut
+from segmented.errors import InvalidInput, LeaseLost, NotGranted, OrderMismatch, PoolGated
+from segmented.models import Busy, Decided, Opened, Order, Refusal, Reserved, Settled, SoldOut
 from segmented.plans.waiting import GONE_SECONDS
 from tests.contract.bodies import fail_after
 from tests.contract.parking import has_come_to_rest, lines_of, scripts_run, wait_until
@@ -150,11 +144,6 @@ def test_a_failed_cancel_is_noted_on_the_bodys_error(waiting_side: Side) -> None
 
 
 # --- answers ---
-
-
-def test_opening_again_says_what_is_there(pool: Pool) -> None:
-    assert isinstance(pool.open(stock=5, segments=5), AlreadyOpen)
-    assert pool.state().segment_count == 2
 
 
 def test_an_order_may_be_given_whole(pool: Pool) -> None:

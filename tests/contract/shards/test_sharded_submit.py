@@ -93,7 +93,7 @@ def test_a_closed_pool_takes_nothing(shop: Shop) -> None:
 
 def test_a_pool_that_is_not_open_is_missing_and_is_not_noted(side: Side) -> None:
     sku = side.name()
-    for call in (sharded(side, sku).submit, sharded(side, sku).handle):
+    for call in (sharded(side, sku, outbox=Outbox()).submit, sharded(side, sku).handle):
         with pytest.raises(PoolMissing):
             call("a")
     assert not [name for name in side.execute(op.ListOutboxes()) if name.startswith(sku)]
@@ -160,7 +160,7 @@ def test_a_repeat_of_a_finished_order_gets_its_fate_and_so_does_a_handle(shop: S
     assert isinstance(again.outcome, Settled)
     assert (again.state, again.outcome.quantity, sum(shop.waiting())) == ("confirmed", 9, 0)
     handle = shop.process().handle(order_id)
-    assert (handle.state, shop.refreshed(handle)) == ("unknown", "confirmed")
+    assert (handle.state, shop.refreshed(handle)) == ("unread", "confirmed")
     assert handle.sku == shop.shards[number]
     with pytest.raises(InvalidInput, match="order id"):
         shop.pool.handle("")

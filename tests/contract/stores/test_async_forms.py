@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented.errors import AcquireTimeout, InvalidInput, NotGranted
-from segmented.locks import AsyncLock, lockable
+from segmented.locks import AsyncLock, locked
 from segmented.models import Decided, Order, SoldOut
 from segmented.stock import AsyncGrant, AsyncPool
 from segmented.stores.memory import AsyncMemoryStore
@@ -187,7 +187,7 @@ def test_a_locked_function_that_returns_an_acquire_is_refused_without_a_warning(
     async def test(store: AsyncStore) -> None:
         inner = AsyncLock(store, new_name(), ttl=60)
 
-        @lockable(new_name(), store=store)
+        @locked(new_name(), store=store)
         async def work() -> object:  # the function under the lock is a coroutine function
             return inner.acquire()
 

@@ -10,7 +10,7 @@ import sqlalchemy
 
 from bench.peers.adapters.redis_py import RedisPyLock
 from bench.peers.adapters.redis_py_asyncio import RedisPyAsyncLock
-from segmented.locks.lockable_decorator import lockable
+from segmented.locks.lockable_decorator import locked
 from segmented.locks.reentrant import AsyncReentrantLock, thread_owner
 from tests.contract.locks.contenders.elsewhere import SqlRows, Transaction
 from tests.contract.locks.contenders.ours import OursAsync, OursSync
@@ -239,7 +239,7 @@ class RunsUnlocked(Ours):
 
     def decorate(self, client: Client, name: str, function: Callable[[], Maybe]) -> Callable[[], Maybe]:
         """Run."""
-        return lockable(name, store=client, timeout=0, on_busy="run")(function)
+        return locked(name, store=client, timeout=0, on_busy="run")(function)
 
 
 class ReleasesNothing(Ours):

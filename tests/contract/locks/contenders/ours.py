@@ -14,7 +14,7 @@ from bench.peers.contender import Contender
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost
 from segmented.keys import lock_keys
 from segmented.locks.flights import single_flight
-from segmented.locks.lockable_decorator import lockable
+from segmented.locks.lockable_decorator import locked
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
 from segmented.stores.redis import AsyncRedisStore, RedisStore
@@ -93,8 +93,8 @@ class Ours(Contender):
         return ttl_ms + self.kind.key_life_ms
 
     def decorate(self, client: Client, name: str, function: Callable[[], Maybe]) -> Callable[[], Maybe]:
-        """Use `lockable`."""
-        return lockable(name, store=client, timeout=0)(function)
+        """Use `locked`."""
+        return locked(name, store=client, timeout=0)(function)
 
     def guard_cache(self, client: Client, name: str, load: Callable[[], Maybe]) -> Callable[[], Maybe]:
         """Use `single_flight`."""
@@ -179,10 +179,10 @@ class OursSync(Ours):
     def decorate_in_transaction(
         self, client: Client, name: str, function: Callable[[], Maybe]
     ) -> tuple[Callable[[], Maybe], Callable[[], Maybe]]:
-        """Use `lockable` with a session of SQLAlchemy."""
+        """Use `locked` with a session of SQLAlchemy."""
         session = Session(create_engine("sqlite://", poolclass=NullPool))
 
-        @lockable(name, store=client, timeout=0, transaction="session")
+        @locked(name, store=client, timeout=0, transaction="session")
         def run(session: Session) -> None:
             session.execute(text("SELECT 1"))
             function()
@@ -262,10 +262,10 @@ class OursAsync(Ours):
     def decorate_in_transaction(
         self, client: Client, name: str, function: Callable[[], Maybe]
     ) -> tuple[Callable[[], Maybe], Callable[[], Maybe]]:
-        """Use `lockable` with a session of SQLAlchemy."""
+        """Use `locked` with a session of SQLAlchemy."""
         session = Session(create_engine("sqlite://", poolclass=NullPool))
 
-        @lockable(name, store=client, timeout=0, transaction="session")
+        @locked(name, store=client, timeout=0, transaction="session")
         async def run(session: Session) -> None:
             session.execute(text("SELECT 1"))
             await function()

@@ -1,0 +1,67 @@
+"""`segmented pool orders` over a real server: who got what."""
+
+from __future__ import annotations
+
+import csv
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmented.stock import Pool, ShardedPool
+from segmented.stores.redis import RedisStore
+from tests.support.command_line import ran, ran_apart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from segmented.servers.valkey import ValkeyServer
+
+SKU = "concert"
+
+
+@pytest.fixture
+def pool(valkey: ValkeyServer) -> Iterator[Pool]:
+    """A pool of 100 units in 4 segments, of which 3 are sold and 2 reserved."""
+    with RedisStore.from_url(valkey.url) as store:
+        pool = Pool(store, SKU)
+        pool.open(stock=100, segments=4)
+        pool.reserve("sold", quantity=3)
+        pool.confirm("sold")
+        pool.reserve("held", quantity=2)
+        yield pool
+
+
+@pytest.mark.usefixtures("pool")
+def test_who_got_what_is_exported_as_lines_of_json_and_as_csv(valkey: ValkeyServer, tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in ran_apart("pool", "orders", SKU, url=valkey.url).stdout.splitlines()]
+    assert {one["order_id"]: (one["state"], one["quantity"]) for one in lines} == {
+        "sold": ("confirmed", 3),
+        "held": ("reserved", 2),
+    }
+    assert all("holder_id" not in one for one in lines)  # it would prove ownership
+    file = tmp_path / "sold.csv"
+    words = ["pool", "orders", SKU, "--state", "confirmed", "--format", "csv", "--to", str(file)]
+    assert ran_apart(*words, url=valkey.url).stdout == "1 orders written\n"
+    (row,) = csv.DictReader(file.read_text(encoding="utf-8").splitlines())
+    assert (row["order_id"], row["quantity"], row["customer_id"]) == ("sold", "3", "")
+
+
+def test_the_orders_of_a_pool_in_shards_have_their_shard(valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        pool = ShardedPool(store, SKU)
+        pool.open(stock=100, segments=4, shards=2)
+        for number in range(20):
+            pool.reserve(f"o-{number}")
+        homes = {f"o-{number}": pool.shard_of(f"o-{number}").sku for number in range(20)}
+        names = [shard.sku for shard in pool.shards]
+    lines = [json.loads(line) for line in ran("pool", "orders", SKU, url=valkey.url).stdout.splitlines()]
+    assert {one["order_id"]: names[one["shard"]] for one in lines} == homes
+    assert len(lines) == 20
+
+
+def test_a_state_that_no_order_has_is_refused(valkey: ValkeyServer) -> None:
+    done = ran("pool", "orders", SKU, "--state", "sold", url=valkey.url)
+    assert done.returncode == 2
+    assert "'sold' is not one of" in " ".join(done.stderr.split())
