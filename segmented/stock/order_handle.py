@@ -169,7 +169,7 @@ class AsyncOrderHandle(HandleState):
             await self._note_found(await run_async(plan, self._store))
         return self._known_outcome()
 
-    async def _note_found(self, found: Submitted) -> None:
+    async def _note_found(self, found: Submitted) -> SubmittedState:
         """Note what the pool says; of an order that it does not know, what the order database has decided."""
         settled = None
         if self._decision is not None and found.state == "unknown" and self._outcome is None:
