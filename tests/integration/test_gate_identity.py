@@ -66,7 +66,7 @@ def test_a_worker_learns_that_the_pool_has_a_gate_now(
 def test_a_worker_learns_that_the_pool_has_no_gate_any_more(
     store: RedisStore, gate: Gate, flush: Callable[[], None]
 ) -> None:
-    pool = Pool(store, "mug")
+    pool = Pool(store, "mug", outbox=Outbox())
     open_gated(pool, gate, stock=10, segments=2)
     assert pool.is_gated()
     flush()

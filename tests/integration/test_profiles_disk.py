@@ -9,9 +9,9 @@ import redis
 
 from segmented import MemoryStore, Pool, RedisStore, protocol as op
 from segmented.clock import SystemClock
-from segmented.errors import AcknowledgementUnknown, InvalidInput, StoreRefused
+from segmented.errors import AcknowledgementUnknown, InvalidInput, PoolDiffers, StoreRefused
 from segmented.keys import shard_keys
-from segmented.models import AlreadyOpen, Opened, Reserved
+from segmented.models import Opened, Reserved
 from segmented.orders import Gate, connect, open_gated
 from segmented.stock import ShardedPool
 from tests.fixtures.stores import REDIS, make_side
@@ -129,9 +129,9 @@ def test_opening_again_with_another_profile_changes_nothing(start: Callable[[str
     with RedisStore.from_url(start("always").url) as store:
         pool = Pool(store, SKU)
         pool.open(stock=5, segments=2, profile="fsync")
-        answer = pool.open(stock=5, segments=2, profile="memory")
-        assert isinstance(answer, AlreadyOpen)
-        assert answer.state.profile == "fsync"
+        with pytest.raises(PoolDiffers, match=r"with profile fsync instead of memory: nothing is changed"):
+            pool.open(stock=5, segments=2, profile="memory")
+        assert pool.state().profile == "fsync"
 
 
 def test_a_pool_opened_again_after_its_keys_are_gone_may_have_another_profile(
