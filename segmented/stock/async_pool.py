@@ -32,7 +32,7 @@ from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import due_plan, expire_plan, leave_plan, renew_plan, resolve_plan, settle_many_plan
 from segmented.stock.pool import Pool
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, RESOLVED, as_order, checked_keep_on, checked_verdicts
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, RESOLVED, as_order, checked_verdicts
 from segmented.stock.sold_out_mark import grant_marked, reserve_many_marked, reserved_marked, returning
 
 if TYPE_CHECKING:
@@ -148,10 +148,17 @@ class AsyncPool(AsyncPoolChanges):
     ) -> Granting[AsyncGrant]:
         """Return an awaitable for the answer; or use `async with pool.grant(order) as grant`. See `Pool.grant`."""
         operation = self._settings.grant(
-            order, quantity, customer_id, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
+            order,
+            quantity,
+            customer_id,
+            holder_id=holder_id,
+            keep_refusal=keep_refusal,
+            partial=partial,
+            fair=fair,
+            keep_on=keep_on,
         )
-        seconds, kept = checked_timeout(timeout), checked_keep_on(keep_on)
-        return Granting(lambda: self._granted(operation, seconds, kept, fair=fair, is_own=holder_id is None))
+        seconds = checked_timeout(timeout)
+        return Granting(lambda: self._granted(operation, seconds, keep_on, fair=fair, is_own=holder_id is None))
 
     async def reserve(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False

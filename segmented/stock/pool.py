@@ -42,7 +42,6 @@ from segmented.stock.settings import (
     DEFAULT_TTL,
     RESOLVED,
     as_order,
-    checked_keep_on,
     checked_verdicts,
 )
 from segmented.stock.sold_out_mark import grant_marked, reserve_many_marked, reserve_marked, returning
@@ -164,9 +163,15 @@ class Pool(PoolChanges):
         OrderMismatch when the id exists with other content. With a gate, an order that its database has decided gets
         that answer and no units.
         """
-        keep_on = checked_keep_on(keep_on)
         operation = self._settings.grant(
-            order, quantity, customer_id, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
+            order,
+            quantity,
+            customer_id,
+            holder_id=holder_id,
+            keep_refusal=keep_refusal,
+            partial=partial,
+            fair=fair,
+            keep_on=keep_on,
         )
         seconds, wanted = checked_timeout(timeout), operation.order
 

@@ -135,9 +135,11 @@ class PoolSettings:
         keep_refusal: bool,
         partial: bool,
         fair: bool,
+        keep_on: KeepOn,
     ) -> op.Grant:
         """Build a grant of units and a segment; a caller's holder id counts for this order only, and is reusable."""
         wanted = as_order(order, quantity, customer_id)
+        _check_keep_on(keep_on)
         checked_flag(fair, "fair")
         checked_flag(keep_refusal, "keep_refusal")
         checked_flag(partial, "partial")
@@ -217,16 +219,6 @@ def checked_flag(value: object, name: str) -> bool:
     return value
 
 
-def checked_keep_on(keep_on: KeepOn) -> KeepOn:
-    """Return the errors after which units stay reserved: one exception type, or a tuple of them."""
-    found: tuple[object, ...] = keep_on if isinstance(keep_on, tuple) else (keep_on,)
-    for kind in found:
-        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-            message = f"keep_on={shortened(keep_on)} is not an exception type or a tuple of them"
-            raise InvalidInput(message)
-    return keep_on
-
-
 def checked_list(items: Iterable[ItemT], what: str) -> Iterator[ItemT]:
     """Return an iterator over the items. Raises InvalidInput for a value that has none."""
     try:
@@ -274,3 +266,12 @@ def checked_verdicts(verdicts: Mapping[str, Verdict]) -> Mapping[str, Verdict]:
             )
             raise InvalidInput(message)
     return verdicts
+
+
+def _check_keep_on(keep_on: KeepOn) -> None:
+    """Check the errors after which units stay reserved: one exception type, or a tuple of them."""
+    found: tuple[object, ...] = keep_on if isinstance(keep_on, tuple) else (keep_on,)
+    for kind in found:
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            message = f"keep_on={shortened(keep_on)} is not an exception type or a tuple of them"
+            raise InvalidInput(message)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from segmented import protocol as op
-from segmented.models import Granted, Held, Order, Reserved, Settled, SoldOut
+from segmented.models import Decided, Granted, Held, Order, Reserved, Settled, SoldOut
 from segmented.testing import Killed
 from tests.support.pools.carting import ending_before
 from tests.support.sim.seeds import each_seed
@@ -36,7 +36,7 @@ def deadly_shop(seed: int) -> Shop:
 
 def check_outcomes(shop: Shop) -> None:
     """Nobody met an error that the deaths and lost replies of others do not account for."""
-    fates = (Settled, SoldOut, Reserved, Granted, Killed)
+    fates = (Settled, Decided, SoldOut, Reserved, Granted, Killed)
     for actor in shop.world.actors:
         if actor.name.startswith("o"):
             assert isinstance(actor.outcome, fates) or actor.outcome == "gave up", actor

@@ -14,7 +14,7 @@ from segmented.stock.grant import Granting
 from segmented.stock.opening import opened_as_asked
 from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.order_list import checked_state
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_keep_on
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
 from segmented.stock.sharded.audit import (
     ShardedAuditReport,
     ShardedRepairReport,
@@ -165,10 +165,10 @@ class AsyncShardedPool:
         """Return an awaitable for the answer, or use `async with pool.grant(order) as grant`. See `ShardedPool`."""
         order = as_order(order, quantity, customer_id)
         operation = self._settings.grant(
-            order, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
+            order, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair, keep_on=keep_on
         )
-        seconds, kept = checked_timeout(timeout), checked_keep_on(keep_on)
-        return Granting(lambda: self._granted(operation, seconds, kept, fair=fair))
+        seconds = checked_timeout(timeout)
+        return Granting(lambda: self._granted(operation, seconds, keep_on, fair=fair))
 
     async def reserve(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False

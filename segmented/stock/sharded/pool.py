@@ -13,7 +13,7 @@ from segmented.stock.opening import opened_as_asked
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.order_list import checked_state
 from segmented.stock.pool import Grant, Pool
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_keep_on
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
 from segmented.stock.sharded.audit import (
     ShardedAuditReport,
     ShardedRepairReport,
@@ -167,9 +167,9 @@ class ShardedPool:
 
         Segments and fencing tokens are numbered within their shard: `grant.pool` is that shard.
         """
-        order, keep_on = as_order(order, quantity, customer_id), checked_keep_on(keep_on)
+        order = as_order(order, quantity, customer_id)
         operation = self._settings.grant(
-            order, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair
+            order, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair, keep_on=keep_on
         )
         plan = self._plans.grant(operation, checked_timeout(timeout), fair=fair)
         answer, asked_at, home = run_sync(plan, self.store)
