@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
@@ -55,7 +56,7 @@ def checked_timeout(timeout: Duration | None) -> float | None:
     if isinstance(timeout, bool):
         message = f"timeout={timeout} is not a waiting time: try_acquire() does not wait, acquire() does"
         raise InvalidInput(message)
-    seconds = in_seconds(timeout)
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     if seconds is not None and not (_is_number(seconds) and seconds >= 0):
         message = f"timeout of {shortened(seconds)} s is not a waiting time: give 0 or more, or None for no limit"
         raise InvalidInput(message)
