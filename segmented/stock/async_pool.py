@@ -342,10 +342,7 @@ class AsyncGrant(GrantState):
         return self
 
     async def confirm(self) -> Settled:
-        """Make the order final and free the segment. With a gate, its order database stores the order first.
-
-        Raises AlreadySettled if the order has ended otherwise, for example because its hold ended.
-        """
+        """Make the order final and free the segment. See `Grant.confirm`."""
         try:
             if self._decided_by is None:
                 settled = await self.pool.confirm(self.order_id, holder_id=self.answer.holder_id)
@@ -359,10 +356,7 @@ class AsyncGrant(GrantState):
         return settled
 
     async def cancel(self) -> Settled:
-        """Give the units back and free the segment.
-
-        Raises GrantSuperseded if another holder has taken over the order, and AlreadySettled if it is confirmed.
-        """
+        """Give the units back and free the segment. See `Grant.cancel`."""
         try:
             if self._decided_by is None:
                 settled = await self.pool.cancel(self.order_id, holder_id=self.answer.holder_id)
