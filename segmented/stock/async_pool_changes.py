@@ -1,4 +1,4 @@
-"""Changes of a pool's stock and segments, for asyncio; with a gate, its order database has them too."""
+"""Opening a pool, and changes of its stock and segments, for asyncio; with a gate, its order database has them too."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from segmented import protocol as op
 from segmented.errors import ChangeGated
 from segmented.plans import perform, run_async
 from segmented.stock.async_pool_books import AsyncPoolBooks
+from segmented.stock.opening import open_pool_plan, opened_as_asked
 from segmented.stock.settings import checked_flag
 from segmented.stock.sold_out_mark import returning
 
@@ -15,14 +16,24 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from segmented.errors import OrderMismatch
-    from segmented.models import Closed, Decided, Order, PoolClosed, Resized, Restocked, TooFew
+    from segmented.models import (
+        AlreadyOpen,
+        Closed,
+        Decided,
+        Opened,
+        Order,
+        PoolClosed,
+        Resized,
+        Restocked,
+        TooFew,
+    )
     from segmented.stock.pool_gate import AsyncPoolGate
 
 AnswerT = TypeVar("AnswerT")
 
 
 class AsyncPoolChanges(AsyncPoolBooks):
-    """The changes of a pool's stock and segments; the asyncio twin of `PoolChanges`."""
+    """The opening of a pool, and the changes of its stock and segments; the asyncio twin of `PoolChanges`."""
 
     gate: AsyncPoolGate[Any, Any] | None = None
     """The gate, whose order database decides the pool's orders; None: the pool decides them itself."""
@@ -42,6 +53,44 @@ class AsyncPoolChanges(AsyncPoolBooks):
     async def _require_stored(self, change: str, *, stored: bool) -> None:
         if not checked_flag(stored, "stored") and (await self.state()).gated:
             raise ChangeGated(self.sku, change)
+
+    async def open(
+        self,
+        *,
+        stock: int,
+        segments: int,
+        gated: bool = False,
+        epoch: int = 1,
+        limit_per_customer: int | None = None,
+        profile: str | None = None,
+    ) -> Opened | AlreadyOpen:
+        """Open the pool; opening it again with the same numbers changes nothing and returns the existing pool.
+
+        Raises PoolDiffers for a pool that stands with other numbers, or is closed.
+
+        With `gated`, an outside authority such as an order database decides every order, so nothing expires before it
+        has been asked. With `limit_per_customer` every order names its customer, who gets at most that many units.
+        `profile` says when a change is acknowledged: "memory" (default), "replicated:N", "fsync", or "database"
+        (default with `gated`). Raises InvalidInput if the server cannot keep to it. A pool with a `gate` is always
+        gated: its rows are stored first; see `open_gated`. Raises ChangeGated for a gated pool, unless `gated` or a
+        `gate` says that you know of its order database.
+        """
+        is_gated = gated if self.gate is None else True
+        operation = self._settings.open(
+            stock, segments, gated=is_gated, epoch=epoch, limit_per_customer=limit_per_customer, profile=profile
+        )
+        if self.gate is None:
+            answer = await run_async(open_pool_plan(operation), self.store)
+        else:
+            answer = await self.gate.open_pool(
+                self,
+                stock=stock,
+                segments=segments,
+                epoch=epoch,
+                limit_per_customer=limit_per_customer,
+                profile=profile,
+            )
+        return opened_as_asked(answer, operation, profile=profile)
 
     async def restock(self, units: int, *, restock_id: str, stored: bool = False) -> Restocked | Closed:
         """Add units during the sale, once for each id. Raises ChangeMismatch if the id belongs to another change.

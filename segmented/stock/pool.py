@@ -24,7 +24,6 @@ from segmented.plans import perform, run_sync
 from segmented.plans.store_kinds import checked_gate
 from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
 from segmented.stock.grant import GrantState, KeepOn
-from segmented.stock.opening import open_pool_plan, opened_as_asked
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import (
@@ -52,8 +51,6 @@ if TYPE_CHECKING:
 
     from segmented.clock import Duration
     from segmented.models import (
-        AlreadyOpen,
-        Opened,
         OrderRecord,
         Refusal,
         Taken,
@@ -100,44 +97,6 @@ class Pool(PoolChanges):
         if gate is not None:
             self._plain, self.gate = copy(self), checked_gate(gate, "Pool", is_async=False)
             self._decision = bind(self.gate.decision_on, self._plain)
-
-    def open(
-        self,
-        *,
-        stock: int,
-        segments: int,
-        gated: bool = False,
-        epoch: int = 1,
-        limit_per_customer: int | None = None,
-        profile: str | None = None,
-    ) -> Opened | AlreadyOpen:
-        """Open the pool; opening it again with the same numbers changes nothing and returns the existing pool.
-
-        Raises PoolDiffers for a pool that stands with other numbers, or is closed.
-
-        With `gated`, an outside authority such as an order database decides every order, so nothing expires before it
-        has been asked. With `limit_per_customer` every order names its customer, who gets at most that many units.
-        `profile` says when a change is acknowledged: "memory" (default), "replicated:N", "fsync", or "database"
-        (default with `gated`). Raises InvalidInput if the server cannot keep to it. A pool with a `gate` is always
-        gated: its rows are stored first; see `open_gated`. Raises ChangeGated for a gated pool, unless `gated` or a
-        `gate` says that you know of its order database.
-        """
-        is_gated = gated if self.gate is None else True
-        operation = self._settings.open(
-            stock, segments, gated=is_gated, epoch=epoch, limit_per_customer=limit_per_customer, profile=profile
-        )
-        if self.gate is None:
-            answer = run_sync(open_pool_plan(operation), self.store)
-        else:
-            answer = self.gate.open_pool(
-                self.plain,
-                stock=stock,
-                segments=segments,
-                epoch=epoch,
-                limit_per_customer=limit_per_customer,
-                profile=profile,
-            )
-        return opened_as_asked(answer, operation, profile=profile)
 
     def grant(  # noqa: PLR0913  # options of one call, each by name
         self,

@@ -1,4 +1,4 @@
-"""Changes of a pool's stock and segments; with a gate, its order database has them too."""
+"""Opening a pool, and changes of its stock and segments; with a gate, its order database has them too."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from segmented import protocol as op
 from segmented.errors import ChangeGated
 from segmented.plans import perform, run_sync
+from segmented.stock.opening import open_pool_plan, opened_as_asked
 from segmented.stock.pool_books import PoolBooks
 from segmented.stock.settings import checked_flag
 from segmented.stock.sold_out_mark import returning
@@ -15,7 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from segmented.errors import OrderMismatch
-    from segmented.models import Closed, Decided, Order, PoolClosed, Resized, Restocked, TooFew
+    from segmented.models import (
+        AlreadyOpen,
+        Closed,
+        Decided,
+        Opened,
+        Order,
+        PoolClosed,
+        Resized,
+        Restocked,
+        TooFew,
+    )
     from segmented.plans import Plan
     from segmented.stock.pool_gate import PoolGate
 
@@ -23,7 +34,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 class PoolChanges(PoolBooks):
-    """The changes of a pool's stock and segments."""
+    """The opening of a pool, and the changes of its stock and segments."""
 
     _plain: Any = None
     gate: PoolGate[Any, Any] | None = None
@@ -46,6 +57,44 @@ class PoolChanges(PoolBooks):
     def _require_stored(self, change: str, *, stored: bool) -> None:
         if not checked_flag(stored, "stored") and self.state().gated:
             raise ChangeGated(self.sku, change)
+
+    def open(
+        self,
+        *,
+        stock: int,
+        segments: int,
+        gated: bool = False,
+        epoch: int = 1,
+        limit_per_customer: int | None = None,
+        profile: str | None = None,
+    ) -> Opened | AlreadyOpen:
+        """Open the pool; opening it again with the same numbers changes nothing and returns the existing pool.
+
+        Raises PoolDiffers for a pool that stands with other numbers, or is closed.
+
+        With `gated`, an outside authority such as an order database decides every order, so nothing expires before it
+        has been asked. With `limit_per_customer` every order names its customer, who gets at most that many units.
+        `profile` says when a change is acknowledged: "memory" (default), "replicated:N", "fsync", or "database"
+        (default with `gated`). Raises InvalidInput if the server cannot keep to it. A pool with a `gate` is always
+        gated: its rows are stored first; see `open_gated`. Raises ChangeGated for a gated pool, unless `gated` or a
+        `gate` says that you know of its order database.
+        """
+        is_gated = gated if self.gate is None else True
+        operation = self._settings.open(
+            stock, segments, gated=is_gated, epoch=epoch, limit_per_customer=limit_per_customer, profile=profile
+        )
+        if self.gate is None:
+            answer = run_sync(open_pool_plan(operation), self.store)
+        else:
+            answer = self.gate.open_pool(
+                self.plain,
+                stock=stock,
+                segments=segments,
+                epoch=epoch,
+                limit_per_customer=limit_per_customer,
+                profile=profile,
+            )
+        return opened_as_asked(answer, operation, profile=profile)
 
     def restock(self, units: int, *, restock_id: str, stored: bool = False) -> Restocked | Closed:
         """Add units during the sale, once for each id. Raises ChangeMismatch if the id belongs to another change.

@@ -133,7 +133,7 @@ def test_changes_reach_both_sides(sell: Sell, gate: Gate) -> None:
         await shop.pool.restock(10, restock_id="r")
         await shop.pool.withdraw(5, withdraw_id="w")
         await shop.pool.resize(4)
-        assert isinstance(await shop.pool.open(stock=20, segments=2), AlreadyOpen)
+        assert isinstance(await shop.pool.open(stock=20, segments=4), AlreadyOpen)
         assert (gate.totals(SKU).quota, (await shop.pool.state()).segment_count) == (25, 4)
 
     sell(body)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pytest
 import redis
 
-from segmented import AsyncPool, AsyncRedisStore, Order, Pool, RedisStore, Reserved, Settled, protocol as op
+from segmented import AsyncPool, AsyncRedisStore, Order, Outbox, Pool, RedisStore, Reserved, Settled, protocol as op
 from segmented.errors import ChangeGated, PoolGated, PoolUnverified
-from segmented.models import AlreadyOpen, PoolClosed, PoolState, Resized, Restocked, Trimmed
+from segmented.models import AlreadyOpen, OrderRecord, PoolClosed, PoolState, Resized, Restocked, Trimmed
 from segmented.orders import AsyncGate, Gate, connect
 from segmented.stock import AsyncGrant, AuditReport, Grant, RepairReport
 from segmented.stock.order_handle import HandleState
@@ -77,12 +77,12 @@ class Front:
         self.ended(self.pool.store.execute(op.FreezePool(SKU, 1)))
         return self
 
-    def listed(self) -> list[Any]:
+    def listed(self, name: str) -> list[Any]:
         if self._loop is None:
-            return list(self.pool.read_ledger())
+            return list(getattr(self.pool, name)())
 
         async def main() -> list[Any]:
-            return [entry async for entry in self.pool.read_ledger()]
+            return [entry async for entry in getattr(self.pool, name)()]
 
         return self._loop.run_until_complete(main())
 
@@ -101,12 +101,15 @@ class Call:
 CALLS: Final = [
     # --- safe without the gate ---
     Call("state", lambda front: front.call("state"), "safe", PoolState),
+    Call("available", lambda front: front.call("available"), "safe", int),
+    Call("order", lambda front: front.call("order", "reserved"), "safe", OrderRecord),
+    Call("orders", lambda front: front.listed("orders"), "safe", list),
     Call("is_gated", lambda front: front.call("is_gated"), "safe", bool),
     Call("epoch", lambda front: front.call("epoch"), "safe", int),
     Call("handle", lambda front: front.pool.handle("queued"), "safe", HandleState),
     Call("audit", lambda front: front.call("audit"), "safe", AuditReport),
     Call("repair", lambda front: front.call("repair", front.call("audit"), yes=True), "safe", RepairReport),
-    Call("read_ledger", lambda front: front.listed(), "safe", list),
+    Call("read_ledger", lambda front: front.listed("read_ledger"), "safe", list),
     Call("trim_ledger", lambda front: front.call("trim_ledger", keep=0), "safe", Trimmed),
     Call("note_token", lambda front: front.pool.note_token(1), "safe", None),
     Call("reserve", lambda front: front.call("reserve", "new"), "safe", Reserved),
@@ -160,7 +163,7 @@ def order_database(request: pytest.FixtureRequest, colour: str) -> str:
 def fronts(valkey: ValkeyServer, gate: Gate, order_database: str, colour: str) -> Iterator[tuple[Front, Front]]:
     """The same pool with its gate and without, with orders in each state."""
     with RedisStore.from_url(valkey.url) as store:
-        pool = Pool(store, SKU, gate=gate)
+        pool = Pool(store, SKU, outbox=Outbox(), gate=gate)
         pool.open(**OPENING)
         for order_id, quantity in (("reserved", 3), ("sold", 2), ("void", 1)):
             pool.reserve(order_id, quantity=quantity)
@@ -169,7 +172,7 @@ def fronts(valkey: ValkeyServer, gate: Gate, order_database: str, colour: str) -
         pool.submit("queued")
         Pool(store, SKU, ttl=DUE_HOLD, hold=DUE_HOLD, gate=gate).reserve("due")
         if colour == "sync":
-            yield Front(pool, None), Front(Pool(store, SKU), None)
+            yield Front(pool, None), Front(Pool(store, SKU, outbox=Outbox()), None)
             return
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
@@ -178,7 +181,8 @@ def fronts(valkey: ValkeyServer, gate: Gate, order_database: str, colour: str) -
             return await AsyncRedisStore.from_url(valkey.url), AsyncGate(connect(order_database))
 
         its_store, its_gate = runner.run(enter())
-        yield Front(AsyncPool(its_store, SKU, gate=its_gate), loop), Front(AsyncPool(its_store, SKU), loop)
+        plain = AsyncPool(its_store, SKU, outbox=Outbox())
+        yield Front(AsyncPool(its_store, SKU, outbox=Outbox(), gate=its_gate), loop), Front(plain, loop)
         runner.run(its_gate.close())
         runner.run(its_store.close())
 

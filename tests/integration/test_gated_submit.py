@@ -57,7 +57,7 @@ def test_an_order_that_only_the_database_knows_takes_no_units(
     store: RedisStore, gate: Gate, pool: Pool, order_database: str
 ) -> None:
     reopen(store, gate)
-    fresh = Pool(store, SKU, gate=gate)
+    fresh = Pool(store, SKU, outbox=Outbox(), gate=gate)
     assert is_sold(fresh.reserve("sold", quantity=2))
     first, second, third = fresh.reserve_many([Order("new"), Order("sold", 2), Order("sold", 5)])
     assert isinstance(first, Reserved)
@@ -77,7 +77,7 @@ def test_an_order_that_only_the_database_knows_takes_no_units(
 def test_a_sold_order_is_not_refused_as_sold_out(store: RedisStore, gate: Gate, pool: Pool) -> None:
     del pool
     reopen(store, gate)
-    fresh = Pool(store, SKU, gate=gate)
+    fresh = Pool(store, SKU, outbox=Outbox(), gate=gate)
     fresh.reserve("rest", quantity=18)
     assert is_sold(fresh.reserve("sold", quantity=2))
     assert isinstance(fresh.reserve("late"), SoldOut)
@@ -126,7 +126,7 @@ def test_the_same_with_asyncio(
             await AsyncRedisStore.from_url(valkey.url) as its_store,
             AsyncGate(connect(order_database)) as its_gate,
         ):
-            await body(AsyncPool(its_store, SKU, gate=its_gate))
+            await body(AsyncPool(its_store, SKU, outbox=Outbox(), gate=its_gate))
 
     async def knew_the_first_epoch(known: AsyncPool) -> None:
         assert isinstance(await known.reserve("a"), Reserved)
@@ -152,7 +152,7 @@ def test_the_same_with_asyncio(
 
 def test_a_gate_over_a_pool_without_one_takes_no_orders(store: RedisStore, gate: Gate) -> None:
     Pool(store, "cup").open(stock=3, segments=1)
-    pool = Pool(store, "cup", gate=gate)
+    pool = Pool(store, "cup", outbox=Outbox(), gate=gate)
     for call in (lambda: pool.reserve("a"), lambda: pool.submit("a")):
         with pytest.raises(PoolNotGated):
             call()

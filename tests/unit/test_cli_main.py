@@ -136,8 +136,8 @@ def test_without_any_package_the_version_is_told() -> None:
     ("name", "module", "package", "extra"),
     [
         ("Gate", "segmented.orders", "sqlalchemy", "orders"),
-        ("SqlRowLock", "segmented", "sqlalchemy", "orders"),
-        ("OnceTable", "segmented", "sqlalchemy", "orders"),
+        ("SqlRowLock", "segmented.locks", "sqlalchemy", "orders"),
+        ("OnceTable", "segmented.dedup", "sqlalchemy", "orders"),
         ("add_tasks", "segmented.celery", "celery", "workers"),
         ("Once", "segmented.dedup.celery", "celery", "workers"),
     ],
