@@ -113,7 +113,7 @@ def test_submitted_orders_end_on_both_sides(gate: Gate, pool: Pool, valkey: Valk
     queue.cancel("cancelled in the queue")
     take_envelope(pool, ["accepted", "queued", "cancelled", "cancelled in the queue"], gate=gate)
     outcomes = [handle.wait(0) for handle in [*handles, queue.handle("cancelled in the queue")]]
-    states = [outcome.state for outcome in outcomes if isinstance(outcome, Settled)]
+    states = [outcome.state for outcome in outcomes if isinstance(outcome, Decided | Settled)]
     assert states == ["confirmed", "confirmed", "cancelled", "cancelled"]
     assert judged(valkey.url, order_database) == (20, 4, 16)
 
