@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from segmented.dedup import AsyncDedup, Dedup, ExternalEffect
     from segmented.errors import (
         AcquireTimeout,
+        AlreadySettled,
         InvalidInput,
         LeaseLost,
         NotGranted,

@@ -55,11 +55,11 @@ two, so it ends within its timeout and twice this time.
 
 
 class AsyncGate:
-    """The order database of gated pools, for asyncio: `AsyncPool(store, sku, gate=AsyncGate(connect(url)))`."""
+    """The order database of gated pools, for asyncio: `AsyncPool(store, sku, gate=AsyncGate(url))`."""
 
-    def __init__(self, engine: Engine) -> None:
-        """Use an engine made by `connect`; `close` disposes of it. Checks the tables' version, as `Gate` does."""
-        self.gate = Gate(engine)
+    def __init__(self, database: Engine | str) -> None:
+        """Use a URL, or an engine made by `connect`, as `Gate` does; `close` disposes of it."""
+        self.gate = Gate(database)
         """The same gate for threads, for audits, the relay and the other functions of `segmented.orders`."""
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="segmented-gate")
 

@@ -19,7 +19,7 @@ from segmented.orders import reading
 from segmented.orders.answers import AlreadyOpen, Confirmed, Opened, Superseded, Voided
 from segmented.orders.confirming import ENVELOPE_MAX, Confirming, ConfirmingMany
 from segmented.orders.edge import is_worth_repeating, translated
-from segmented.orders.engine import GUARDED, shown
+from segmented.orders.engine import GUARDED, connect, shown
 from segmented.orders.ledger import LedgerRows
 from segmented.orders.postgresql import PostgresStatements
 from segmented.orders.sqlite import SqliteStatements
@@ -50,8 +50,12 @@ class OrderDatabase:
     database does not answer in time; the change may have happened then, and a repeat of the call finds out.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        """Use an engine made by `connect`; `close` disposes of it. Raises InvalidInput for another release's tables."""
+    def __init__(self, database: Engine | str) -> None:
+        """Use the database at a URL, or an engine made by `connect`, which takes options; `close` disposes of it.
+
+        Raises InvalidInput for another release's tables.
+        """
+        engine = connect(database) if isinstance(database, str) else database
         options = engine.get_execution_options() if hasattr(engine, "get_execution_options") else {}
         if not options.get(GUARDED):
             message = "the gate needs an engine made by segmented.orders.connect, which checks the database"

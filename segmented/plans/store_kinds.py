@@ -61,7 +61,7 @@ def checked_gate(gate: GivenT, who: str, *, is_async: bool) -> GivenT:
     ask = getattr(type(gate), "grant_order", None)
     if ask is None or inspect.iscoroutinefunction(ask) is not is_async:
         wanted = "AsyncGate" if is_async else "Gate"
-        message = f"{who} needs a gate such as segmented.orders.{wanted}(connect(url)), and got {type(gate).__name__}"
+        message = f"{who} needs a gate such as segmented.orders.{wanted}(url), and got {type(gate).__name__}"
         raise InvalidInput(message)
     return gate
 
@@ -72,8 +72,7 @@ def wrong_store(store: object, who: str, *, is_async: bool) -> InvalidInput:
     if is_client(store):
         return InvalidInput(f"{who} needs a store, and got the client {type(store).__name__}: give {wanted}(client)")
     if isinstance(store, str):  # not shown: an address may hold a password
-        how = f"await {wanted}.from_url(url)" if is_async else f"{wanted}.from_url(url)"
-        return InvalidInput(f"{who} needs a store, and got a text: give {how}")
+        return InvalidInput(f"{who} needs a store, and got a text: give {wanted}(url)")
     message = f"{who} needs a store for {use}, such as {wanted}, and got {type(store).__name__}"
     if is_async_store(store) or is_sync_store(store):
         name = who.rpartition(" ")[2].removeprefix("Async")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import create_engine, text
 
 from segmented import Closed, Order, Pool, RedisStore, Reserved, Settled, SoldOut, protocol as op
 from segmented.errors import (
@@ -334,10 +334,10 @@ def test_the_gate_is_shown_without_secrets(pool: Pool, gate: Gate) -> None:
 def test_what_is_no_gate_is_refused_when_the_pool_is_made(store: RedisStore, order_database: str) -> None:
     engine = connect(order_database)
     for wrong in (order_database, engine, True, Gate, AsyncGate(engine)):
-        with pytest.raises(InvalidInput, match=r"^Pool needs a gate such as segmented\.orders\.Gate\(connect\(url\)\)"):
+        with pytest.raises(InvalidInput, match=r"^Pool needs a gate such as segmented\.orders\.Gate\(url\)"):
             Pool(store, SKU, gate=wrong)  # type: ignore[arg-type]  # what a program may give by mistake
     with pytest.raises(InvalidInput, match=r"needs an engine made by segmented\.orders\.connect"):
-        Gate(order_database)  # type: ignore[arg-type]  # as above
+        Gate(create_engine("sqlite://"))
     engine.dispose()
 
 

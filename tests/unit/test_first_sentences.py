@@ -84,8 +84,8 @@ def test_a_bool_for_a_timeout_names_the_call_that_does_not_wait() -> None:
 def test_an_address_for_a_store_names_the_call_that_connects() -> None:
     with pytest.raises(InvalidInput) as caught:
         Pool("redis://:secret@localhost", "poster")  # type: ignore[arg-type]  # as typed first
-    assert str(caught.value) == "Pool needs a store, and got a text: give RedisStore.from_url(url)"
-    with pytest.raises(InvalidInput, match=r"got a text: give await AsyncRedisStore\.from_url\(url\)$"):
+    assert str(caught.value) == "Pool needs a store, and got a text: give RedisStore(url)"
+    with pytest.raises(InvalidInput, match=r"got a text: give AsyncRedisStore\(url\)$"):
         AsyncLock("redis://localhost", "n")  # type: ignore[arg-type]  # as typed first
 
 

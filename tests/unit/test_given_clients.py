@@ -54,7 +54,7 @@ class GlideClient:
 valkey_watchers: Any = valkey.sentinel.Sentinel([])  # type: ignore[no-untyped-call]  # valkey-py's is untyped
 REFUSED: Final[list[tuple[object, str]]] = [
     (None, "needs a client of redis-py (redis.Redis or redis.RedisCluster), and got None"),
-    ("redis://:secret@host", "takes a client, not a URL: call RedisStore.from_url(...)"),
+    (b"redis://:secret@host", "takes a client or a URL, which is a str, not bytes: decode it"),
     (redis_asyncio.Redis(), "not a client for asyncio: use AsyncRedisStore for it"),
     (redis.Redis().pipeline(), "takes a client, not a pipeline: pass"),
     (redis.Redis().pubsub(), "and got redis.client.PubSub"),
@@ -73,7 +73,7 @@ REFUSED: Final[list[tuple[object, str]]] = [
 ]
 REFUSED_ASYNC: Final[list[tuple[object, str]]] = [
     (None, "needs a client of redis-py (redis.asyncio.Redis or redis.asyncio.RedisCluster), and got None"),
-    (b"redis://:secret@host", "takes a client, not a URL: call await AsyncRedisStore.from_url(...)"),
+    (b"redis://:secret@host", "takes a client or a URL, which is a str, not bytes: decode it"),
     (redis.Redis(), "not a client for threads: use RedisStore for it"),
     (redis_asyncio.Redis().pipeline(), "takes a client, not a pipeline: pass"),
     (AsyncSentinel([]).slave_for("stock"), "use Sentinel.master_for(...), not slave_for"),

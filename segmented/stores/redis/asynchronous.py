@@ -40,17 +40,24 @@ class AsyncRedisStore:
 
     def __init__(
         self,
-        client: redis_asyncio.Redis | redis_asyncio.RedisCluster,
+        client: redis_asyncio.Redis | redis_asyncio.RedisCluster | str,
         *,
         clock: Clock | None = None,
         dialect: Dialect | None = None,
         patience: float = PATIENCE,
     ) -> None:
-        """Use `client`; the caller closes it. `dialect` and `patience` are as in `RedisStore`.
+        """Use `client`, which the caller closes, or a URL as in `RedisStore`, and so are `dialect` and `patience`.
 
-        The server is checked before the first operation, which raises InvalidInput if the server is not usable.
+        The server is checked before the first operation, which raises InvalidInput if the server is not usable, and
+        StoreUnavailable if it does not answer. `await AsyncRedisStore.from_url(url)` checks it at once.
         """
-        self._start(usable_client(client, is_async=True), clock, dialect, patience)
+        where = ""
+        if isinstance(client, str):
+            address = parse_address(client)
+            where = address.shown
+            with guarded(client):
+                client = async_client(address)
+        self._start(usable_client(client, is_async=True), clock, dialect, patience, owned_at=where)
 
     def _start(
         self,
@@ -59,15 +66,16 @@ class AsyncRedisStore:
         dialect: Dialect | None,
         patience: float,
         *,
-        checked_at: str = "",
+        owned_at: str = "",
+        is_checked: bool = False,
     ) -> None:
-        """Create the link. The servers of `checked_at` were checked before."""
+        """Create the link; the store closes a client of its own, for the servers `owned_at`."""
         self.client = client
         self.clock = checked_clock(clock)
-        found = async_linked(client, self.clock, dialect=dialect, patience=patience, is_checked=bool(checked_at))
-        self._link, self._where = found.link, checked_at or found.where
+        found = async_linked(client, self.clock, dialect=dialect, patience=patience, is_checked=is_checked)
+        self._link, self._where = found.link, owned_at or found.where
         self.wakeups = AsyncRedisWakeups(found.subscribe, self.clock, found.link)
-        self._owns_client = bool(checked_at)
+        self._owns_client = bool(owned_at)
         self.is_closed = False
 
     @property
@@ -94,7 +102,8 @@ class AsyncRedisStore:
                 await close_async_client(client)
                 raise
         store = cls.__new__(cls)
-        store._start(client, time_source, dialect, patience, checked_at=address.shown)  # noqa: SLF001  # the second constructor
+        at = address.shown
+        store._start(client, time_source, dialect, patience, owned_at=at, is_checked=True)  # noqa: SLF001  # the second constructor
         return store
 
     async def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:

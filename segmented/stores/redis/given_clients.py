@@ -50,8 +50,8 @@ def usable_client(given: object, *, is_async: bool) -> Any:  # noqa: ANN401  # a
     """Return a redis-py client for the given client. Raises InvalidInput for an unusable one."""
     store = "AsyncRedisStore" if is_async else "RedisStore"
     makers = _packages(given)
-    if isinstance(given, str | bytes):
-        message = f"{store} takes a client, not a URL: call {'await ' if is_async else ''}{store}.from_url(...)"
+    if isinstance(given, bytes):
+        message = f"{store} takes a client or a URL, which is a str, not bytes: decode it"
         raise InvalidInput(message)
     if "fakeredis" in makers:
         message = (

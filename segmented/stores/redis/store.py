@@ -42,7 +42,7 @@ AnswerT = TypeVar("AnswerT")
 class RedisStore:
     """Operations on Redis or Valkey, one round trip each: on one server, behind Sentinels, or on a cluster.
 
-    Pass your own client, or let `from_url` create one. It accepts clients of redis-py (RESP2 or RESP3, with or without
+    Pass your own client, or a URL: see `from_url`. It accepts clients of redis-py (RESP2 or RESP3, with or without
     `decode_responses`; one from a Sentinel's `master_for`; a `RedisCluster`) and of valkey-py. The store opens its own
     connections with the client's settings, credentials and TLS, up to the client's `max_connections`, and does its own
     retries and deadlines. Threads can share a store.
@@ -50,20 +50,23 @@ class RedisStore:
 
     def __init__(
         self,
-        client: redis.Redis | redis.RedisCluster,
+        client: redis.Redis | redis.RedisCluster | str,
         *,
         clock: Clock | None = None,
         dialect: Dialect | None = None,
         patience: float = PATIENCE,
     ) -> None:
-        """Use `client`; the caller closes it.
+        """Use `client`, which the caller closes; or connect to a URL, as `from_url` does.
 
-        Raises InvalidInput for an unusable client or server, as `from_url` does. A server that does not answer now is
-        checked before the first operation.
+        Raises InvalidInput for an unusable client or server, as `from_url` does. A client's server that does not answer
+        now is checked before the first operation.
 
         With a `dialect` the store does not ask the server how to compare and delete. `patience` is how many seconds
         an operation is retried while Sentinels or a cluster replace a master, within the operation's deadline.
         """
+        if isinstance(client, str):
+            self._connect(client, checked_clock(clock), dialect, patience)
+            return
         self._start(usable_client(client, is_async=False), clock, dialect, patience)
         try:
             self._check_now()
@@ -120,7 +123,9 @@ class RedisStore:
         `redis://`, `rediss://` and `unix://` name one server, `redis+sentinel://HOST:PORT,.../SERVICE` a master behind
         its Sentinels, `redis+cluster://HOST:PORT,...` a cluster; `rediss+...` uses TLS.
         """
-        time_source = checked_clock(clock)
+        return cls(url, clock=clock, dialect=dialect, patience=patience)
+
+    def _connect(self, url: str, clock: Clock, dialect: Dialect | None, patience: float) -> None:
         address = parse_address(url)
         with guarded(url):
             client = sync_client(address)
@@ -129,9 +134,7 @@ class RedisStore:
             except BaseException:
                 close_client(client)
                 raise
-        store = cls.__new__(cls)
-        store._start(client, time_source, dialect, patience, checked_at=address.shown)  # noqa: SLF001  # the second constructor
-        return store
+        self._start(client, clock, dialect, patience, checked_at=address.shown)
 
     def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Perform one operation atomically; raises StoreUnavailable if the local time `deadline` passes first."""

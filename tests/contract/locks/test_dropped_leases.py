@@ -161,7 +161,7 @@ def test_a_lease_that_an_error_lost_is_not_renewed_again() -> None:
 
 def test_a_lease_in_a_reference_cycle_warns_at_the_next_collection() -> None:
     store = MemoryStore()
-    lease: Any = Lock(store, "door", ttl=SHORT, renew=True).acquire()
+    lease: Any = Lock(store, "door", ttl=2.0, renew=True).acquire()  # a collection of a large process takes its time
     lease.itself = lease
     with dropped("door"):
         del lease

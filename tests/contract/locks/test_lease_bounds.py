@@ -117,7 +117,7 @@ def test_b2_a_time_to_live_that_is_none_is_refused_before_anything_is_sent(ttl: 
             make()
 
 
-@pytest.mark.parametrize("timeout", [-0.1, nan, -inf, True, "1"])
+@pytest.mark.parametrize("timeout", [-0.1, nan, -inf, "1"])
 def test_a_wait_that_is_none_is_refused(timeout: Any) -> None:  # noqa: ANN401  # bad input
     for acquire in (Lock(MemoryStore(), "door").acquire, AsyncLock(AsyncMemoryStore(), "door").acquire):
         with pytest.raises(InvalidInput, match=r"^timeout of .* s is not a waiting time: give 0 or more, or None"):

@@ -155,9 +155,11 @@ def test_an_opening_that_comes_late_opens_nothing_again(plain_redis_side: SyncSi
         late, pool = ByHand(side, opening(f"{sku}{steps}", 50, 10, 2)), sharded(side, f"{sku}{steps}")
         for _ in range(steps):
             late.step()
-        opened = pool.open(stock=11, segments=7, shards=3)
-        assert isinstance(opened, Opened | AlreadyOpen)
-        assert taken(pool.reserve("a", quantity=opened.state.opened - 1)) == opened.state.opened - 1
+        with suppress(PoolDiffers):  # if the late one has opened it already
+            pool.open(stock=11, segments=7, shards=3)
+        opened = pool.state().opened
+        assert opened in {11, 50}
+        assert taken(pool.reserve("a", quantity=opened - 1)) == opened - 1
         late.finish()
         assert pool.state().available == 1
         check_all(pool)
