@@ -58,7 +58,7 @@ class AsyncGate:
     """The order database of gated pools, for asyncio: `AsyncPool(store, sku, gate=AsyncGate(url))`."""
 
     def __init__(self, database: Engine | str) -> None:
-        """Use a URL, or an engine made by `connect`, as `Gate` does; `close` disposes of it."""
+        """Use the database at a URL, or an engine made by `connect`, which takes options; `close` disposes of it."""
         self.gate = Gate(database)
         """The same gate for threads, for audits, the relay and the other functions of `segmented.orders`."""
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="segmented-gate")

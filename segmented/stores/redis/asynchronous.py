@@ -46,9 +46,9 @@ class AsyncRedisStore:
         dialect: Dialect | None = None,
         patience: float = PATIENCE,
     ) -> None:
-        """Use `client`, which the caller closes, or a URL as in `RedisStore`, and so are `dialect` and `patience`.
+        """Use `client`, which the caller closes; or connect to a URL, as `from_url` does.
 
-        The server is checked before the first operation, which raises InvalidInput if the server is not usable, and
+        `dialect` and `patience` are as in `RedisStore`. The server is checked before the first operation, which raises InvalidInput if the server is not usable, and
         StoreUnavailable if it does not answer. `await AsyncRedisStore.from_url(url)` checks it at once.
         """
         where = ""
