@@ -37,14 +37,12 @@ def decided_before(
     if not may_know_more(pool, epoch):
         return None
     row = gate.orders(pool.sku, (order.order_id,)).get(order.order_id)
-    return decision_of(pool, order, row, epoch, asked=asked, voided=voided)
+    return decision_of(order, row, epoch, asked=asked, voided=voided and may_have_forgotten(pool))
 
 
-def decision_of(
-    pool: Pool, order: Order, row: OrderRow | None, epoch: int, *, asked: int | None, voided: bool = True
-) -> Settled | None:
-    """Return the same from the order's row, if there is one."""
-    if row is None or not _is_unknown(row, epoch, voided=voided and may_have_forgotten(pool)):
+def decision_of(order: Order, row: OrderRow | None, epoch: int, *, asked: int | None, voided: bool) -> Settled | None:
+    """Return the same from the order's row, if there is one; with `voided`, a void is a decision in every epoch."""
+    if row is None or not _is_unknown(row, epoch, voided=voided):
         return None
     check_same(order, row, asked)
     return settled_by(row)

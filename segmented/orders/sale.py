@@ -203,7 +203,7 @@ def cancel_order(pool: Pool, gate: OrderDatabase, order: Order) -> Settled:
     record = record_of(pool, gate, order.order_id)
     if record is not None and record.asked != order.quantity:
         raise OrderMismatch(order.order_id, f"quantity {record.asked} was asked for, {order.quantity} was given")
-    taken = order.quantity if record is None or record.state == "refused" else record.quantity
+    taken = order.quantity if record is None or not record.quantity else record.quantity  # 0: it never had units
     voided = gate.void(order_id=order.order_id, sku=pool.sku, quantity=taken, asked=order.quantity)
     if isinstance(voided, answers.AlreadyConfirmed):
         return _told_sold(pool, gate, order)

@@ -333,7 +333,8 @@ class AsyncGrant(GrantState):
         await self.pool.renew(self)
 
     async def __aenter__(self) -> Self:
-        """Return the grant. Raises PoolGated, before the body, for a gated pool that was made without its gate."""
+        """Return the grant. Raises PoolGated for a gated pool without its gate, InvalidInput if the grant has ended."""
+        self._begin_body()
         if self._decided_by is None:
             is_gated = True
             try:

@@ -6,7 +6,7 @@ import os
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from segmented.errors import LeaseLost, NotGranted
+from segmented.errors import InvalidInput, LeaseLost, NotGranted
 from segmented.locks.dropped import WarnsWhenDropped
 from segmented.locks.lease_state import trusted_until
 from segmented.models import Granted, Lost, Refusal, Renewed
@@ -77,6 +77,12 @@ class GrantState(WarnsWhenDropped):
         if not self.is_trusted:
             name = f"segment {self.segment}"
             raise LeaseLost(name, self.answer.holder_id)
+
+    def _begin_body(self) -> None:
+        """Raise InvalidInput if the grant has ended: one grant runs one body."""
+        if self._is_settled:
+            message = f"the grant of order {self.order_id!r} has ended: ask for the order again, and use the new answer"
+            raise InvalidInput(message)
 
     def _note_dropped(self) -> str | None:
         if not self.is_trusted or self._is_handed_on or os.getpid() != self._process_id:

@@ -74,6 +74,30 @@ def test_an_order_that_only_the_database_knows_takes_no_units(
     assert (state.stocked, state.confirmed, state.available) == (18, 1, 17)
 
 
+def test_an_order_that_the_database_has_voided_takes_no_units_of_a_later_epoch(
+    store: RedisStore, gate: Gate, pool: Pool
+) -> None:
+    pool.reserve("void", quantity=3)
+    pool.cancel("void")
+    reopen(store, gate)
+    fresh = Pool(store, SKU, outbox=Outbox(), gate=gate)
+    for answer in (fresh.reserve("void", quantity=3), fresh.submit("void", quantity=3).outcome):
+        assert isinstance(answer, Decided)
+        assert (answer.state, answer.replay) == ("cancelled", True)
+    assert fresh.state().available == 18
+
+
+def test_an_order_that_was_cancelled_in_the_queue_can_be_cancelled_again(pool: Pool, gate: Gate) -> None:
+    queue = Pool(pool.store, SKU, gate=gate, outbox=Outbox(decides="in the worker", publish_after=600))
+    queue.submit("queued")
+    queue.cancel("queued")
+    again = queue.cancel("queued")
+    assert isinstance(again, Settled)
+    assert (again.state, again.replay) == ("cancelled", True)
+    (repeat,) = queue.cancel_many(["queued"])
+    assert isinstance(repeat, Settled)
+
+
 def test_a_sold_order_is_not_refused_as_sold_out(store: RedisStore, gate: Gate, pool: Pool) -> None:
     del pool
     reopen(store, gate)

@@ -143,6 +143,7 @@ def test_a_checkout_sells_its_stock_once(
             assert shop.post("/payments/c", charged=True) == (200, {"order": "c", "state": "confirmed"})
             assert shop.post("/orders/d", card="slow")[0] == 202
             assert shop.post("/payments/d", charged=False) == (200, {"order": "d", "state": "cancelled"})
+            assert shop.post("/payments/nobody", charged=True)[0] == 400
             assert shop.post("/payments/c", charged=False) == (409, {"order": "c", "state": "confirmed"})
             crowd = [f"/orders/e{number}" for number in range(8)]
             codes = sorted(code for code, _ in buyers.map(lambda path: shop.post(path, card="good"), crowd))
@@ -176,10 +177,11 @@ def run(name: str, *words: str, folder: Path, **settings: str) -> subprocess.Com
 def test_of_two_nightly_jobs_at_once_one_does_the_work(private_valkey: ValkeyServer, tmp_path: Path) -> None:
     settings = {"JOB_REDIS": private_valkey.url, "JOB_DATABASE": f"sqlite:///{tmp_path}/reports.sqlite"}
     assert run("nightly.py", "2026-11-27", folder=tmp_path, **settings).stdout == "2026-11-27: 27 orders\n"
+    assert run("nightly.py", "2026-11-27", folder=tmp_path, **settings).stdout == "2026-11-27: it is done\n"
     with redis.Redis.from_url(private_valkey.url) as other:
-        other.set("seg:lock:{nightly report 2026-11-27}", "another machine", px=60_000)
-    beside = run("nightly.py", "2026-11-27", folder=tmp_path, **settings)
-    assert (beside.stdout, beside.returncode) == ("2026-11-27: another machine is at it\n", 0)
+        other.set("seg:lock:{nightly report 2026-11-28}", "another machine", px=60_000)
+    beside = run("nightly.py", "2026-11-28", folder=tmp_path, **settings)
+    assert (beside.stdout, beside.returncode) == ("2026-11-28: another machine is at it\n", 0)
 
 
 def test_a_sale_is_set_up_and_taken_down(private_valkey: ValkeyServer, tmp_path: Path) -> None:

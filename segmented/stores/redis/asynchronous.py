@@ -48,8 +48,9 @@ class AsyncRedisStore:
     ) -> None:
         """Use `client`, which the caller closes; or connect to a URL, as `from_url` does.
 
-        `dialect` and `patience` are as in `RedisStore`. The server is checked before the first operation, which raises InvalidInput if the server is not usable, and
-        StoreUnavailable if it does not answer. `await AsyncRedisStore.from_url(url)` checks it at once.
+        `dialect` and `patience` are as in `RedisStore`. The server is checked before the first operation, which raises
+        InvalidInput if the server is not usable, and StoreUnavailable if it does not answer. `await
+        AsyncRedisStore.from_url(url)` checks it at once.
         """
         where = ""
         if isinstance(client, str):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented.errors import AlreadySettled, GrantLost, GrantSuperseded, LeaseError
+from segmented.errors import AlreadySettled, GrantLost, GrantSuperseded, InvalidInput, LeaseError
 from segmented.models import Order, Settled
 from tests.contract.shards.sharding import sharded
 
@@ -113,6 +113,18 @@ def test_a_hold_that_ends_while_the_body_runs_loses_the_grant(waiting_side: Side
     assert isinstance(caught.value, LeaseError)
     assert isinstance(caught.value.__cause__, AlreadySettled)
     assert totals(pool) == (8, 0, 0)
+
+
+@pytest.mark.parametrize("end", ["confirm", "cancel"])
+def test_a_grant_runs_one_body_and_none_after_its_end(waiting_side: Side, end: str) -> None:
+    pool = waiting_side.pool(waiting_side.name())
+    pool.open(stock=8, segments=2)
+    grant: Any = pool.grant("a", timeout=0)
+    getattr(grant, end)()
+    bodies = []
+    with pytest.raises(InvalidInput, match=r"^the grant of order 'a' has ended: ask for the order again"), grant:
+        bodies.append("a")
+    assert bodies == []
 
 
 def let_hold_end(pool: Any, side: Side) -> None:  # noqa: ANN401  # as above

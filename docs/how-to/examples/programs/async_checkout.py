@@ -44,8 +44,7 @@ def said(code: int, order_id: str, **more: str) -> Response:
 
 @shop.post("/orders/{order_id}")
 async def check_out(order_id: str, request: Request) -> Response:
-    """Sell one poster. The same request again, such as a double click, gets the first one's answer."""
-    card: str = (await request.json())["card"]
+    """Sell one poster. The same request again, such as a double click, is told how the order stands."""
     answer = await pool.grant(order_id, timeout=2, keep_on=PaymentTimeout)
     if isinstance(answer, segmented.Decided):
         return said(200, order_id, state=answer.state)
@@ -53,7 +52,7 @@ async def check_out(order_id: str, request: Request) -> Response:
         return said(503 if isinstance(answer, segmented.Busy) else 409, order_id, refused=answer.describe())
     try:
         async with answer:
-            await charge(order_id, card)
+            await charge(order_id, (await request.json())["card"])
     except CardDeclined:  # the unit is free again
         return said(402, order_id, state="cancelled")
     except PaymentTimeout:  # the unit stays reserved until the provider tells, or the hold ends
@@ -74,7 +73,8 @@ async def hear_of_payment(order_id: str, request: Request) -> Response:
     return said(200, order_id, state=settled.state)
 
 
-@shop.exception_handler(segmented.StoreUnavailable)
-async def try_again_later(request: Request, error: Exception) -> Response:
-    """Answer while the stock server is away: the client sends the same order id again."""
-    return JSONResponse({"path": request.url.path, "refused": str(error)}, 503)
+@shop.exception_handler(segmented.SegmentedError)
+async def refuse(request: Request, error: Exception) -> Response:
+    """Answer to a request that cannot be served; while the server is away, the client sends the same order id again."""
+    is_away = isinstance(error, segmented.StoreUnavailable)
+    return JSONResponse({"path": request.url.path, "refused": str(error)}, 503 if is_away else 400)

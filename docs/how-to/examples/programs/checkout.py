@@ -40,7 +40,7 @@ def charge(order_id: str, card: str) -> None:
 
 @shop.post("/orders/<order_id>")
 def check_out(order_id: str) -> ResponseReturnValue:
-    """Sell one poster. The same request again, such as a double click, gets the first one's answer."""
+    """Sell one poster. The same request again, such as a double click, is told how the order stands."""
     answer = pool.grant(order_id, timeout=2, keep_on=PaymentTimeout)
     if isinstance(answer, segmented.Decided):
         return {"order": order_id, "state": answer.state}
@@ -68,7 +68,7 @@ def hear_of_payment(order_id: str) -> ResponseReturnValue:
     return {"order": order_id, "state": settled.state}
 
 
-@shop.errorhandler(segmented.StoreUnavailable)
-def try_again_later(error: segmented.StoreUnavailable) -> ResponseReturnValue:
-    """Answer while the stock server is away: the client sends the same order id again."""
-    return {"refused": str(error)}, 503
+@shop.errorhandler(segmented.SegmentedError)
+def refuse(error: segmented.SegmentedError) -> ResponseReturnValue:
+    """Answer to a request that cannot be served; while the server is away, the client sends the same order id again."""
+    return {"refused": str(error)}, 503 if isinstance(error, segmented.StoreUnavailable) else 400

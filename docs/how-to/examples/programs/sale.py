@@ -20,7 +20,7 @@ SEGMENTS = 20
 def begin(pool: Pool) -> None:
     """Open the sale. A second start finds it open, and one with other numbers says which differ."""
     try:
-        opened = pool.open(stock=STOCK, segments=SEGMENTS, limit_per_customer=4)
+        opened = pool.open(stock=STOCK, segments=SEGMENTS)
     except PoolDiffers as error:
         sys.exit(str(error))
     told(opened.state)
