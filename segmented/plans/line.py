@@ -100,6 +100,11 @@ class Place:
         self.released_at: float | None = None
         """When a release by another process woke it last, unless it has begun another attempt since."""
 
+    @property
+    def is_last(self) -> bool:
+        """Return whether no other waiter of the process is there, and nobody makes this one's attempt."""
+        return len(self.line) == 1 and not self.is_under_way
+
     def take_handed(self) -> tuple[Any, float] | None:
         """Return the answer that came with the wake-up, once."""
         handed, self.handed = self.handed, None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from segmented.errors import SegmentedError, StockError, StoreUnavailable
 from segmented.plans.effects import Join, Leave, Listen, Now, Park, Plan, Try, Within, perform
 from segmented.plans.line import Offer
-from segmented.protocol.lock.operations import NEWCOMER
+from segmented.protocol.lock.operations import LEAVING, NEWCOMER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,6 +94,8 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
     head's attempt for it (`plans.line`); that attempt, too, is undone by `undo` if its waiter is gone. The head checks
     again after `look_seconds` in any case (None: LOOK_SECONDS).
 
+    The last waiter of a process that gives up tries once more with its deadline, and the process leaves the line.
+
     Returns what `wait_for` does. If it raises, it has left the queue, and the caller must undo (`undo_after`).
     """
     operation, deadline = trying.operation, _deadline_of(trying)
@@ -115,6 +117,12 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
             offer=None if handed is None else Offer(operation, undo and undo(), handed == "undone late"),
             look_seconds=LOOK_SECONDS if look_seconds is None else look_seconds,
         )
+        leaving = None if in_line is None else in_line(LEAVING + place.line.party)
+        if leaving is not None and answer is not None and is_busy(answer) and place.is_last:
+            try:
+                answer, asked_at, due = yield from _attempt(leaving, deadline, place, LOOK_SECONDS)
+            except StoreUnavailable:
+                yield from undone(undo, deadline)
     except GeneratorExit:  # the process is ending and cleans nothing up
         raise
     except BaseException as error:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from segmented.protocol.lock.operations import (
     FIRST,
+    LEAVING,
     LEFT_MS,
     LINE_TTL_MS,
     NEWCOMER,
@@ -52,8 +53,12 @@ class LineModel:
     """The first process now, if the caller's had its turn and it was not told yet."""
 
     def keep_place(self, party: str, now: float) -> int:
-        """Give a process that waits its place, unless it has one; return how many are ahead."""
-        party = party.removeprefix(NEWCOMER)
+        """Give a process that waits its place, unless it has one or leaves; return how many are ahead."""
+        if party.startswith(LEAVING):
+            self.pass_turn(party, now)
+            self._remove(_named(party))
+            return 0
+        party = _named(party)
         if not party:
             return 0
         self._forget_if_ended(now)
@@ -73,7 +78,7 @@ class LineModel:
         if not party:
             return None
         turns_max = min(WAITERS_MAX, NEWCOMERS_MAX * count) if party.startswith(NEWCOMER) else WAITERS_MAX
-        party = party.removeprefix(NEWCOMER)
+        party = _named(party)
         if self.parties and 0 < self.left_until <= now:  # the first has not come
             self._end_turn(now)
         if not self.parties:
@@ -85,8 +90,7 @@ class LineModel:
         is_enough = 1 < free_count > self._count_ahead(party)
         if is_enough or (not self.left_until and self.turns < turns_max and now < self.since + PASSED_MS / 1000):
             self.turns += 0 if is_enough else 1
-            if party in self.parties:
-                self.parties.remove(party)
+            self._remove(party)
             return None
         if not self.left_until:
             self.left_until = now + LEFT_MS / 1000
@@ -107,9 +111,13 @@ class LineModel:
 
     def pass_turn(self, party: str, now: float) -> None:
         """End the turn of a process that is refused for good."""
-        if self.ends_at > now and self.parties[:1] == [party.removeprefix(NEWCOMER)]:
+        if self.ends_at > now and self.parties[:1] == [_named(party)]:
             self.left_to_first(party, now)
             self.tell_following(0)
+
+    def _remove(self, party: str) -> None:
+        if party in self.parties:
+            self.parties.remove(party)
 
     def _forget_if_ended(self, now: float) -> None:
         if self.ends_at <= now:
@@ -121,3 +129,7 @@ class LineModel:
 
     def _count_ahead(self, party: str) -> int:
         return self.parties.index(party) if party in self.parties else len(self.parties)
+
+
+def _named(party: str) -> str:
+    return party.removeprefix(NEWCOMER).removeprefix(LEAVING)

@@ -15,6 +15,8 @@ FIRST: Final = "first:"
 so many milliseconds; it should try at the next release."""
 NEWCOMER: Final = "*"
 """Begins the party of a caller that has not waited, and would; alone, the party of one that keeps no place yet."""
+LEAVING: Final = "-"
+"""Begins the party of a process that tries for the last time, and leaves the line."""
 NEWCOMERS_MAX: Final = 2
 """Turns of callers that have not waited, in a row, while another process waits."""
 WAITERS_MAX: Final = 15

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 
-from segmented import Lock, MemoryStore, RedisStore
+from segmented import AcquireTimeout, Lock, MemoryStore, Pool, RedisStore, ReentrantLock, Semaphore
 from segmented.clock import ManualClock
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Released
 from segmented.plans.line import AHEAD_SECONDS, Line, Place
 from segmented.protocol import AcquireLock, Operation, ReleaseLock
-from segmented.protocol.lock.operations import LEFT_MS, LINE_TTL_MS, NEWCOMER, NEWCOMERS_MAX, WAITERS_MAX
+from segmented.protocol.lock.operations import LEAVING, LEFT_MS, LINE_TTL_MS, NEWCOMER, NEWCOMERS_MAX, WAITERS_MAX
 from segmented.protocol.reentrant.operations import AcquireReentrant, ReleaseReentrant
 from segmented.protocol.semaphore.operations import AcquirePermit, ReleasePermit
 from tests.contract.parking import has_come_to_rest, wait_until
@@ -297,3 +301,47 @@ def test_an_owner_enters_again_at_once_also_if_other_processes_wait(store: Redis
     store.execute(AcquireReentrant("door", "other", "2", 60_000, party="first"))
     time.sleep(0.06)
     assert isinstance(store.execute(AcquireReentrant("door", "me", "3", 60_000, party=NEWCOMER)), Acquired)
+
+
+def test_a_process_that_leaves_loses_its_place_and_the_next_is_the_first(door: Door) -> None:
+    door.ask("holder")
+    for party in "abc":
+        door.ask(f"w{party}", party)
+    left = door.ask("wa", LEAVING + "a")
+    assert isinstance(left, Held)
+    behind = door.ask("wc", "c")
+    assert isinstance(behind, Held)
+    assert behind.ahead == 1
+    door.ask("wc", LEAVING + "c")
+    time.sleep(0.06)
+    door.release("holder")
+    assert (door.takes(), door.takes("b"), door.takes()) == (False, True, True)
+
+
+HANDLES: dict[str, Callable[[Any], Any]] = {
+    "lock": lambda store: Lock(store, "given up").acquire,
+    "reentrant": lambda store: ReentrantLock(store, "given up", owner=uuid4().hex).acquire,
+    "semaphore": lambda store: Semaphore(store, "given up", permits=1).acquire,
+    "grant": lambda store: partial(Pool(store, "given-up").grant, uuid4().hex),
+}
+
+
+@pytest.mark.parametrize("kind", HANDLES)
+def test_processes_whose_waiters_gave_up_delay_nobody(valkey: ValkeyServer, kind: str) -> None:
+    with ExitStack() as stack, ThreadPoolExecutor(20) as threads:
+        stores = [stack.enter_context(RedisStore.from_url(valkey.url)) for _ in range(20)]
+        Pool(stores[0], "given-up").open(stock=50, segments=1)
+        held = HANDLES[kind](stores[0])(timeout=0)
+
+        def give_up(store: RedisStore) -> bool:
+            try:
+                return bool(HANDLES[kind](store)(timeout=0.3))
+            except AcquireTimeout:
+                return False
+
+        assert not any(threads.map(give_up, stores[1:]))
+        (held.confirm if kind == "grant" else held.release)()
+        began = time.monotonic()
+        late = HANDLES[kind](stores[0])(timeout=5)
+        assert time.monotonic() - began < 0.5
+        (late.confirm if kind == "grant" else late.release)()
