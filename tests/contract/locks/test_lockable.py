@@ -251,9 +251,9 @@ def test_a_lease_that_is_renewed_outlives_its_time_to_live(waiting_side: Side) -
         ended.wait(SOON)
         return name
 
-    call = waiting_side.start(lambda: locked_body(waiting_side, "{name}", body, ttl=0.2, renew=True)(name))
+    call = waiting_side.start(lambda: locked_body(waiting_side, "{name}", body, ttl=1.0, renew=True)(name))
     assert began.wait(SOON)
-    time.sleep(0.5)
+    time.sleep(1.5)
     assert not is_free(waiting_side, name)
     ended.set()
     assert call.result(SOON) == name
