@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # Four for two cores, because most tests wait, for a server or for a lease to lapse.
 WORKERS := 4
 
-.PHONY: demo test test-full test-long test-install test-costs test-mutants test-stacks test-pythons quick rings explore setup lint docs locked coverage clean
+.PHONY: demo rest test test-full test-long test-install test-costs test-mutants test-stacks test-pythons quick rings explore setup lint docs locked coverage clean
 
 demo: $(STAMP) ## the main job, measured
 	@$(BIN)/segmented demo
@@ -23,6 +23,9 @@ quick: $(STAMP)
 
 rings: $(STAMP)
 	@$(BIN)/python $(PYTEST) -m 'not long and not install'
+
+rest: $(STAMP)
+	@$(BIN)/python $(PYTEST) -m 'not long and not install and not quick'
 
 test-mutants: $(STAMP) ## faults put into the code on purpose, each to be noticed by the tests that it names; MUTANTS=area or name
 	@$(BIN)/python -m tests.mutants $(MUTANTS)
