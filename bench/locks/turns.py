@@ -4,21 +4,25 @@
 
 Each process acquires, holds for 2 ms, releases, and begins again. A line per subject: acquisitions of each process,
 Jain's index of them, the wait in milliseconds (p50, p99, longest), the scripts an acquisition on the server, and how
-many waits ended without one. Scripts include the one that confirms an order; a release of a lock is none.
+many waits ended without one. Scripts include the one that confirms an order; a release of a lock is none. `--json FILE`
+also writes them to a file; that of the table in docs/explanation/waiting.md is bench/locks/turns.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import sys
 import threading
 import time
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
 
+from bench.conditions import server_conditions
 from segmented import FairLock, Lock, Pool, RedisStore
 from segmented.errors import AcquireTimeout, NotGranted
 from segmented.servers import ValkeyServer
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
 HOLD_SECONDS: Final = 0.002
 PATIENCE: Final = 120.0
 STOCK: Final = 1_000_000
+WAITS: Final = (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
+SUBJECTS: Final = {"lock": "`Lock`", "fair": "`FairLock`", "grant": "`grant`", "fair-grant": "`grant(fair=True)`"}
 SCRIPTS: Final = ("cmdstat_evalsha", "cmdstat_eval")
 
 
@@ -69,12 +75,21 @@ class Turns:
         """Return the milliseconds within which that share of the waits ended."""
         return 1000 * self.waits[min(len(self.waits) - 1, int(share * len(self.waits)))]
 
+    def as_json(self) -> dict[str, float]:
+        """Return the figures, each rounded as the page shows it."""
+        total = sum(self.counts)
+        return {
+            "acquisitions": total,
+            "jain": round(self.jain, 2),
+            **{f"{name}_ms": round(self.wait_ms(share)) for name, share in WAITS},
+            "scripts": round(self.scripts / max(1, total), 1),
+            "refused": self.refused,
+        }
+
     def described(self) -> str:
         """Return one line."""
         total = sum(self.counts)
-        waits = ", ".join(
-            f"{name} {self.wait_ms(share):.0f}" for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1))
-        )
+        waits = ", ".join(f"{name} {self.wait_ms(share):.0f}" for name, share in WAITS)
         return (
             f"{total} acquisitions {self.counts}, Jain {self.jain:.2f}, wait in ms: {waits}, "
             f"{self.scripts / max(1, total):.2f} scripts each, {self.refused} refused"
@@ -148,19 +163,38 @@ def measure(task: Task, processes: int) -> Turns:
 def main() -> None:
     """Measure the named subjects, each on an empty server."""
     parser = argparse.ArgumentParser(description="Turns between processes.")
-    parser.add_argument("subjects", nargs="+", choices=("lock", "fair", "grant", "fair-grant"))
+    parser.add_argument("subjects", nargs="+", choices=tuple(SUBJECTS))
     parser.add_argument("--processes", type=int, default=16, help="processes  [default: 16]")
     parser.add_argument("--threads", type=int, default=1, help="waiters in each process  [default: 1]")
     parser.add_argument("--seconds", type=float, default=8.0, help="seconds per subject  [default: 8]")
     parser.add_argument("--segments", type=int, default=1, help="segments of the pool  [default: 1]")
     parser.add_argument("--timeout", type=float, default=PATIENCE, help=f"seconds to wait  [default: {PATIENCE:g}]")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
     chosen = parser.parse_args()
+    figures: dict[str, dict[str, float]] = {}
     with ValkeyServer.start() as server:
+        found = server_conditions(server.url)
         for subject in chosen.subjects:
             limits = (chosen.seconds, chosen.threads, chosen.segments, chosen.timeout)
             turns = measure(Task(subject, server.url, *limits), chosen.processes)
+            figures[subject] = turns.as_json()
             sys.stdout.write(f"{subject}: {turns.described()}\n")
             sys.stdout.flush()
+    if chosen.json is not None:
+        options = {name: getattr(chosen, name) for name in ("processes", "threads", "seconds", "segments")}
+        results = {"options": options, "figures": figures, "conditions": found}
+        chosen.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def table(results: dict[str, Any]) -> str:
+    """Return the figures as a table of Markdown."""
+    head = "| 16 processes, 2 ms inside | Jain's index | p50 ms | p99 ms | longest ms | scripts each |"
+    rows = [
+        f"| {SUBJECTS[subject]} | {one['jain']:.2f} | "
+        f"{one['p50_ms']} | {one['p99_ms']} | {one['max_ms']} | {one['scripts']:.1f} |"
+        for subject, one in results["figures"].items()
+    ]
+    return "\n".join((head, "| --- | --: | --: | --: | --: | --: |", *rows)) + "\n"
 
 
 if __name__ == "__main__":
