@@ -29,7 +29,7 @@ from tests.integration.test_cli_pool_gated import everything
 from tests.support.command_line import ran
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from segmented.orders import Gate
@@ -47,12 +47,6 @@ CALLS: Final[dict[str, Callable[[Pool, Gate], object]]] = {
     "withdraw": lambda pool, gate: withdraw_gated(pool, gate, 5, withdraw_id="less"),
     "resize": lambda pool, gate: resize_gated(pool, gate, 4),
 }
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 @pytest.fixture

@@ -22,18 +22,12 @@ from segmented.stock.archiving.file import lines_of
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from segmented.servers import ValkeyServer
 
 SKU = "concert"
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 @pytest.fixture

@@ -40,12 +40,6 @@ KEYS: Final = shard_keys(SKU)
 
 
 @pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
-
-
-@pytest.fixture
 def pool(store: RedisStore, gate: Gate) -> Pool:
     """A hundred units in four segments, on both sides."""
     pool = Pool(store, SKU)

@@ -26,7 +26,7 @@ from segmented.orders import (
 from tests.support.dying import DyingStore, StepCounter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from segmented.orders import Gate
     from segmented.servers import ValkeyServer
@@ -36,12 +36,6 @@ PEAK_MAX: Final = 2_500_000
 """Bytes; a page of about 1,000 orders on both sides takes half of it."""
 SOLD_MIN: Final = 400
 AUDITS_MIN: Final = 5
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 @pytest.fixture

@@ -36,13 +36,6 @@ _runs = count()
 
 
 @pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    """An empty server."""
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
-
-
-@pytest.fixture
 def pool(store: RedisStore) -> Pool:
     """Enough for the whole test, and some of it scarce, with a limit per customer."""
     pool = Pool(store, SKU, ttl=5, hold=600)

@@ -22,7 +22,6 @@ from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.support import command_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from segmented.servers import ValkeyServer
@@ -32,12 +31,6 @@ ran = partial(command_line.ran, "lock")
 ran_apart = partial(command_line.ran_apart, "lock")
 on_a_terminal = partial(command_line.on_a_terminal, "lock")
 LONG: Final = 600.0
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 @pytest.mark.quick

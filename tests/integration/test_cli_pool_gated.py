@@ -20,7 +20,7 @@ from tests.support.dying import Died, DyingStore, StepCounter
 from tests.support.proxy import RedisProxy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from segmented.orders import Gate
     from segmented.servers import PostgresServer, ValkeyServer
@@ -34,12 +34,6 @@ CHANGES: Final = {
 }
 AFTER: Final = {"restock": (15, 2), "withdraw": (5, 2), "resize": (10, 4)}
 SECONDS: Final = 30.0
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 @pytest.fixture

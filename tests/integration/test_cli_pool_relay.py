@@ -17,19 +17,13 @@ from segmented.stock import ShardedPool
 from tests.support.command_line import ran, started
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from segmented.orders import Gate
     from segmented.servers import PostgresServer, ValkeyServer
 
 SKU = "mug"
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 @pytest.fixture

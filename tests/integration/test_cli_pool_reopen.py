@@ -14,19 +14,12 @@ from segmented.protocol import FreezePool
 from tests.support.command_line import ran
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from segmented.orders import Gate
     from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 @pytest.fixture

@@ -34,17 +34,9 @@ from segmented.stock.outbox import Outbox
 from tests.support.pools.gated_shop import check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 @pytest.fixture(autouse=True)

@@ -30,19 +30,12 @@ from segmented.stores.memory import AsyncMemoryStore
 from tests.support.dying import Died, DyingStore, StepCounter, let_die
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from segmented.orders import Gate
     from segmented.orders.answers import SegmentTotals
-    from segmented.servers import ValkeyServer
 
 STEPS_MAX = 200
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from segmented.stock.outbox import Outbox
 from tests.support.workers.envelope_till import BOTH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from segmented.models.submitted import Deciding
     from segmented.orders import Gate
@@ -26,12 +26,6 @@ if TYPE_CHECKING:
 
 WITHOUT = "the pool is gated, and this worker has no order database"
 ANY_MORE = "the pool has no gate any more"
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.support.dying import Died, DyingStore, StepCounter, let_die
 from tests.support.workers.envelope_till import BOTH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from segmented.models.submitted import Deciding
     from segmented.orders import Gate
@@ -32,12 +32,6 @@ VANISHED = (
     "data back, else open what is not sold in a new epoch, from an order database by 'segmented pool reopen mug "
     "--database URL --segments K'"
 )
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Every public call of a gated pool, with its gate and without it, in both colours: the two sides agree after it.
+"""Every public call of a gated pool, sync and asyncio, with its gate and without: SQL and Redis agree after it.
 
 The judge reads SQL and Redis itself (`tests.support.pools.both_sides`). A call that is safe without the gate decides no
 order and changes no stock: it takes units for a while, reads, extends, corrects Redis by its own ledger, or refuses new
@@ -248,7 +248,7 @@ def _check_type(answer: object, wanted: Any) -> None:  # noqa: ANN401  # a type 
 
 
 def _refusal(call: Call, bare: Front) -> object:
-    """What the call raises, or the failure in its list of answers."""
+    """Return the error that the call raises, or the failure in its list of answers."""
     try:
         return call.make(bare)
     except PoolGated as error:

@@ -17,17 +17,11 @@ from segmented.stock.outbox import Outbox
 from tests.support.pools.both_sides import UNITS, judged, sql_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine
 
     from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 @pytest.fixture

@@ -23,12 +23,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
-
-
-@pytest.fixture
 def stranger(valkey: ValkeyServer) -> Iterator[Pool]:
     """The pool in another process."""
     with RedisStore.from_url(valkey.url) as store:

@@ -15,18 +15,9 @@ from tests.contract.parking import wait_until
 from tests.support.pools.gated_shop import check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ from tests.support.pools.forgetting import SKU, check_sells_the_rest, forgotten,
 from tests.support.workers.envelope_till import BOTH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from segmented.models.submitted import Deciding
     from segmented.orders import Gate
@@ -49,12 +49,6 @@ if TYPE_CHECKING:
     from tests.support.servers.deployments import ReplicaPair
 
 STEPS_MAX: Final = 200
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 @pytest.fixture

@@ -14,8 +14,6 @@ from tests.support.command_line import ran
 from tests.support.pools.forgetting import SKU, check_sells_the_rest, sell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from segmented.orders import Gate
     from segmented.servers import ValkeyServer
 
@@ -34,12 +32,6 @@ NUMBERS: Final = (
     "fence",
     "cursor",
 )
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 @pytest.fixture

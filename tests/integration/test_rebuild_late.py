@@ -36,12 +36,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
-
-
-@pytest.fixture
 def pool(store: RedisStore, gate: Gate) -> Pool:
     """Twenty units in four segments, on both sides."""
     pool = Pool(store, SKU)

@@ -16,16 +16,8 @@ from tests.support.overtaking import OvertakenStore
 from tests.support.pools.forgetting import SKU, check_sells_the_rest, forgotten, sell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from segmented.orders import Gate
     from segmented.servers import ValkeyServer
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 @pytest.fixture

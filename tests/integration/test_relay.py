@@ -30,12 +30,6 @@ SKU: Final = "mug"
 
 
 @pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
-
-
-@pytest.fixture
 def pool(store: RedisStore) -> Pool:
     """A hundred units in four segments, without an order database, and one order confirmed."""
     pool = Pool(store, SKU)

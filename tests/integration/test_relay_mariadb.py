@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import pytest
 from sqlalchemy import create_engine, func, select
 
 from segmented import Order, Pool, RedisStore, protocol as op
@@ -14,20 +13,13 @@ from segmented.orders.ledger import LedgerRows
 from segmented.orders.ledger_table import ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from sqlalchemy import Connection
 
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
 AnswerT = TypeVar("AnswerT")
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 def test_mariadb_has_each_change_once_as_well(store: RedisStore, mariadb_url: str) -> None:

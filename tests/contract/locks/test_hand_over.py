@@ -15,18 +15,11 @@ from segmented.stock import AsyncGrant, Grant
 from tests.contract.parking import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from segmented.servers import ValkeyServer
 
 SENT = {"cmdstat_evalsha", "cmdstat_delifeq", "cmdstat_publish"}
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    """A store on an empty server."""
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 class Spy:

@@ -20,20 +20,11 @@ from tests.contract.locks.test_hand_over import Spy, offers, wait_for_one
 from tests.contract.parking import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from segmented.servers import ValkeyServer
 
 WAITERS = 20
 HANDED_ON_TIME = [(inf, 19), (0.0, 0)]
 """Seconds that a row of hand-overs may last -> hand-overs of 20: sixteen, one message, three; or messages only."""
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    """A store on an empty server."""
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 @pytest.mark.parametrize(("seconds", "count"), HANDED_ON_TIME)

@@ -19,16 +19,7 @@ from segmented.models import Acquired, Lost, Renewed
 from tests.fixtures.stores_quorum import standing_still
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from segmented.servers import ValkeyServer
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    """A store on an empty server."""
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 def a_lease(clock: ManualClock) -> LeaseState:

@@ -12,23 +12,13 @@ from segmented.errors import StoreRefused
 from segmented.keys import lock_keys, read_write_keys
 from segmented.models import Released, Renewed
 from segmented.protocol.wire import text
-from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.servers import ValkeyServer
+    from segmented.stores.redis import RedisStore
 
 NAME: Final = "n{a}me"
 KEYS: Final = read_write_keys(NAME)
 DAY_MS: Final = 24 * 3_600_000
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    """A store on an empty server."""
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 def lives_of(store: RedisStore) -> dict[str, int]:

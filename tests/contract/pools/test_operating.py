@@ -1,4 +1,4 @@
-"""What a program that operates a pool asks of the object: is it as I opened it, what is left, who got what."""
+"""The calls with which a program operates a pool: open it again, count its free units, list its orders."""
 
 from __future__ import annotations
 
@@ -15,17 +15,6 @@ if TYPE_CHECKING:
     from segmented.models import OrderRecord
     from segmented.stock import Pool
     from tests.fixtures.stores import Side
-
-
-@pytest.fixture
-def pool(waiting_side: Side) -> Iterator[Pool]:
-    """Eight units in two segments; the audit must be clean at the end."""
-    pool = waiting_side.pool(waiting_side.name())
-    pool.open(stock=8, segments=2)
-    yield pool
-    report = pool.audit()
-    assert report.is_clean
-    assert report.state.stocked == report.state.available + report.state.reserved + report.state.confirmed
 
 
 def test_opening_again_says_what_is_there(pool: Pool) -> None:

@@ -16,24 +16,11 @@ from tests.contract.bodies import fail_after
 from tests.contract.parking import has_come_to_rest, lines_of, scripts_run, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from segmented.stock import Grant, Pool
     from tests.fixtures.stores import Side
 
 SOON = 5.0
 PATIENCE = 15.0
-
-
-@pytest.fixture
-def pool(waiting_side: Side) -> Iterator[Pool]:
-    """Eight units in two segments; the audit must be clean at the end."""
-    pool = waiting_side.pool(waiting_side.name())
-    pool.open(stock=8, segments=2)
-    yield pool
-    report = pool.audit()
-    assert report.is_clean
-    assert report.state.opened == report.state.available + report.state.reserved + report.state.confirmed
 
 
 def totals(pool: Pool) -> tuple[int, int, int]:

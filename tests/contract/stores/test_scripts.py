@@ -16,27 +16,17 @@ from segmented.protocol.base import Release
 from segmented.protocol.codecs import CODECS
 from segmented.protocol.kinds import lock_kinds
 from segmented.protocol.wire import load_script, text
-from segmented.stores.redis import RedisStore
 from tests.contract.conftest import SCRIPTS
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.servers import ValkeyServer
+    from segmented.stores.redis import RedisStore
 
 SKU = "a{b}c"
 NAME = "n{a}me"
 POOL, LOCK = shard_keys(SKU), lock_keys(NAME)
 POOL_KEYS = {POOL.meta, POOL.stock, POOL.free, POOL.ledger}
 ORDER_KEYS = POOL_KEYS | {POOL.orders, POOL.holds}
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    """A store on an empty server."""
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 def keys_of(store: RedisStore) -> set[str]:

@@ -44,7 +44,7 @@ def said(code: int, order_id: str, **more: str) -> Response:
 
 @shop.post("/orders/{order_id}")
 async def check_out(order_id: str, request: Request) -> Response:
-    """Sell one poster. The same request again, such as a double click, is told how the order stands."""
+    """Sell one poster. A repeat of the request, such as a double click, gets the order's state."""
     answer = await pool.grant(order_id, timeout=2, keep_on=PaymentTimeout)
     if isinstance(answer, segmented.Decided):
         return said(200, order_id, state=answer.state)

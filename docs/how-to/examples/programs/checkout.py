@@ -40,7 +40,7 @@ def charge(order_id: str, card: str) -> None:
 
 @shop.post("/orders/<order_id>")
 def check_out(order_id: str) -> ResponseReturnValue:
-    """Sell one poster. The same request again, such as a double click, is told how the order stands."""
+    """Sell one poster. A repeat of the request, such as a double click, gets the order's state."""
     answer = pool.grant(order_id, timeout=2, keep_on=PaymentTimeout)
     if isinstance(answer, segmented.Decided):
         return {"order": order_id, "state": answer.state}
