@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from segmented.locks.get_set import AsyncGetSetLease, AsyncGetSetLock, GetSetLease, GetSetLock
     from segmented.locks.lease import AsyncLease, Lease
     from segmented.locks.lock import AsyncLock, Lock
-    from segmented.locks.lockable_decorator import locked
+    from segmented.locks.locked_decorator import locked
     from segmented.locks.multi import AsyncMultiLock, MultiLock
     from segmented.locks.multi_lease import AsyncMultiLease, MultiLease
     from segmented.locks.quorum import AsyncQuorumLease, AsyncQuorumLock, QuorumLease, QuorumLock
@@ -104,7 +104,7 @@ LATE: Final = from_modules(
         "segmented.locks.get_set": "AsyncGetSetLease AsyncGetSetLock GetSetLease GetSetLock",
         "segmented.locks.lease": "AsyncLease Lease",
         "segmented.locks.lock": "AsyncLock Lock",
-        "segmented.locks.lockable_decorator": "locked",
+        "segmented.locks.locked_decorator": "locked",
         "segmented.locks.multi": "AsyncMultiLock MultiLock",
         "segmented.locks.multi_lease": "AsyncMultiLease MultiLease",
         "segmented.locks.quorum": "AsyncQuorumLease AsyncQuorumLock QuorumLease QuorumLock",

@@ -6,42 +6,29 @@ are back already, whichever state it is in.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from segmented.errors import AlreadySettled, GrantSuperseded, SegmentedError
-from segmented.models import Superseded
+from segmented.models import CartSettled, Settled, Superseded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from segmented.models import CartSettled, Settled
+
+EndT = TypeVar("EndT", Settled, CartSettled)
 
 
-def as_confirmed(answer: Settled) -> Settled:
-    """Return the answer of a confirm. Raises AlreadySettled if the order has ended otherwise."""
+def as_confirmed(answer: EndT) -> EndT:
+    """Return the answer of a confirm. Raises AlreadySettled if the order, or cart, has ended otherwise."""
     if answer.state != "confirmed":
         raise AlreadySettled(answer)
     return answer
 
 
-def as_cancelled(answer: Settled | Superseded) -> Settled:
+def as_cancelled(answer: EndT | Superseded) -> EndT:
     """Return the answer of a cancel. Raises AlreadySettled if it is sold, GrantSuperseded if another holder has it."""
     if isinstance(answer, Superseded):
         raise GrantSuperseded(answer.order_id, answer.fencing_token)
-    if answer.state == "confirmed":
-        raise AlreadySettled(answer)
-    return answer
-
-
-def cart_confirmed(answer: CartSettled) -> CartSettled:
-    """Return the answer of a cart's confirm. Raises AlreadySettled if the cart has ended otherwise."""
-    if answer.state != "confirmed":
-        raise AlreadySettled(answer)
-    return answer
-
-
-def cart_cancelled(answer: CartSettled) -> CartSettled:
-    """Return the answer of a cart's cancel. Raises AlreadySettled if the cart is sold."""
     if answer.state == "confirmed":
         raise AlreadySettled(answer)
     return answer

@@ -66,14 +66,7 @@ class AsyncPoolChanges(AsyncPoolBooks):
     ) -> Opened | AlreadyOpen:
         """Open the pool; opening it again with the same numbers changes nothing and returns the existing pool.
 
-        Raises PoolDiffers for a pool that stands with other numbers, or is closed.
-
-        With `gated`, an outside authority such as an order database decides every order, so nothing expires before it
-        has been asked. With `limit_per_customer` every order names its customer, who gets at most that many units.
-        `profile` says when a change is acknowledged: "memory" (default), "replicated:N", "fsync", or "database"
-        (default with `gated`). Raises InvalidInput if the server cannot keep to it. A pool with a `gate` is always
-        gated: its rows are stored first; see `open_gated`. Raises ChangeGated for a gated pool, unless `gated` or a
-        `gate` says that you know of its order database.
+        Arguments and errors are those of `Pool.open`.
         """
         is_gated = gated if self.gate is None else True
         operation = self._settings.open(

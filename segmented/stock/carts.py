@@ -10,7 +10,7 @@ from segmented.locks.durations import milliseconds
 from segmented.models import CART_ID_BYTES_MAX, SKU_BYTES_MAX, check_id, shortened
 from segmented.plans import run_async, run_sync
 from segmented.plans.store_kinds import checked_async, checked_sync
-from segmented.stock.as_asked import cart_cancelled, cart_confirmed
+from segmented.stock.as_asked import as_cancelled, as_confirmed
 from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, finish_carts_plan, reserve_cart_plan
 from segmented.stock.settings import DEFAULT_HOLD
 
@@ -54,14 +54,14 @@ class Carts:
         `home` is the first of its skus in sorted order (`Cart.home`). If the cart's hold has expired, it is confirmed
         if no line's units have been returned yet, and expired otherwise: all lines, or none. Raises CartUnknown.
         """
-        return cart_confirmed(run_sync(confirm_cart_plan(*_checked(home, cart_id)), self.store))
+        return as_confirmed(run_sync(confirm_cart_plan(*_checked(home, cart_id)), self.store))
 
     def cancel(self, cart_id: str, *, home: str) -> CartSettled:
         """Give every line's units back. Raises AlreadySettled for a confirmed cart, and CartUnknown.
 
         If they are back already, the answer has `replay=True` and the cart's state.
         """
-        return cart_cancelled(run_sync(cancel_cart_plan(*_checked(home, cart_id)), self.store))
+        return as_cancelled(run_sync(cancel_cart_plan(*_checked(home, cart_id)), self.store))
 
     def read(self, cart_id: str, *, home: str) -> CartRecord:
         """Read a cart's record; changes nothing. Raises CartUnknown."""
@@ -101,11 +101,11 @@ class AsyncCarts:
 
     async def confirm(self, cart_id: str, *, home: str) -> CartSettled:
         """Make a cart final; see `Carts.confirm`."""
-        return cart_confirmed(await run_async(confirm_cart_plan(*_checked(home, cart_id)), self.store))
+        return as_confirmed(await run_async(confirm_cart_plan(*_checked(home, cart_id)), self.store))
 
     async def cancel(self, cart_id: str, *, home: str) -> CartSettled:
         """Give every line's units back; see `Carts.cancel`."""
-        return cart_cancelled(await run_async(cancel_cart_plan(*_checked(home, cart_id)), self.store))
+        return as_cancelled(await run_async(cancel_cart_plan(*_checked(home, cart_id)), self.store))
 
     async def read(self, cart_id: str, *, home: str) -> CartRecord:
         """Read a cart's record; changes nothing. Raises CartUnknown."""

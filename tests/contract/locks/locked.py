@@ -6,7 +6,7 @@ import asyncio
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from segmented.locks.lockable_decorator import locked
+from segmented.locks.locked_decorator import locked
 from tests.fixtures.stores import AsyncSide
 
 if TYPE_CHECKING:

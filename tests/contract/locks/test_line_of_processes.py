@@ -8,12 +8,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 import pytest
 
-from segmented import AcquireTimeout, Lock, MemoryStore, Pool, RedisStore, ReentrantLock, Semaphore
+from segmented import (
+    AcquireTimeout,
+    Lease,
+    Lock,
+    MemoryStore,
+    Pool,
+    RedisStore,
+    ReentrantLock,
+    Semaphore,
+    StoreUnavailable,
+)
 from segmented.clock import ManualClock
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Released
@@ -29,6 +39,7 @@ if TYPE_CHECKING:
 
     from segmented.servers import ValkeyServer
 
+AnswerT = TypeVar("AnswerT")
 PAST_LEFT: float = LEFT_MS / 1000 + 0.01
 
 
@@ -345,3 +356,28 @@ def test_processes_whose_waiters_gave_up_delay_nobody(valkey: ValkeyServer, kind
         late = HANDLES[kind](stores[0])(timeout=5)
         assert time.monotonic() - began < 0.5
         (late.confirm if kind == "grant" else late.release)()
+
+
+class Falters(MemoryStore):
+    """A store whose answer to the last attempt of a process that leaves is lost; by then the lock is free."""
+
+    holder: Lease | None = None
+
+    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        is_last = isinstance(operation, AcquireLock) and operation.party.startswith(LEAVING)
+        if is_last and self.holder is not None:
+            self.holder.release()
+        answer = super().execute(operation, deadline=deadline)
+        if is_last:
+            message = "no answer"
+            raise StoreUnavailable(message)
+        return answer
+
+
+def test_a_last_attempt_without_an_answer_is_undone_and_the_wait_has_timed_out() -> None:
+    store = Falters()
+    lock = Lock(store, "door", ttl=60)
+    store.holder = lock.acquire()
+    with pytest.raises(AcquireTimeout):
+        lock.acquire(timeout=0.05)
+    assert not lock.is_locked()

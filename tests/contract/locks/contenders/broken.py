@@ -10,7 +10,7 @@ import sqlalchemy
 
 from bench.peers.adapters.redis_py import RedisPyLock
 from bench.peers.adapters.redis_py_asyncio import RedisPyAsyncLock
-from segmented.locks.lockable_decorator import locked
+from segmented.locks.locked_decorator import locked
 from segmented.locks.reentrant import AsyncReentrantLock, thread_owner
 from tests.contract.locks.contenders.elsewhere import SqlRows, Transaction
 from tests.contract.locks.contenders.ours import OursAsync, OursSync

@@ -14,7 +14,7 @@ from bench.peers.contender import Contender
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost
 from segmented.keys import lock_keys
 from segmented.locks.flights import single_flight
-from segmented.locks.lockable_decorator import locked
+from segmented.locks.locked_decorator import locked
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
 from segmented.stores.redis import AsyncRedisStore, RedisStore

@@ -20,7 +20,7 @@ from segmented.locks.call_keys import KEY_ATTRIBUTE, CallKey, checked_function, 
 from segmented.locks.durations import DEFAULT_TIMEOUT
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL
 from segmented.locks.key_expressions import Path
-from segmented.locks.lockable_calls import LockOptions, OnBusy, Site, locking
+from segmented.locks.locked_calls import LockOptions, OnBusy, Site, locking
 from segmented.plans.store_kinds import check_given
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from sqlalchemy import orm
 
 from segmented import Lock, MemoryStore
 from segmented.errors import LeaseLost
-from segmented.locks.lockable_decorator import locked
-from tests.contract.locks.test_lockable_transactions import COUNT, is_free, seller
+from segmented.locks.locked_decorator import locked
+from tests.contract.locks.test_locked_transactions import COUNT, is_free, seller
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

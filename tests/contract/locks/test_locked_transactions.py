@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_e
 from segmented import AsyncMemoryStore, Lock, MemoryStore
 from segmented.errors import InvalidInput, LeaseLost
 from segmented.locks import AsyncLock
-from segmented.locks.lockable_decorator import locked
+from segmented.locks.locked_decorator import locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ import pytest
 from segmented import AsyncMemoryStore
 from segmented.errors import AcquireTimeout
 from segmented.locks import AsyncLock
-from segmented.locks.lockable_decorator import locked
+from segmented.locks.locked_decorator import locked
 from tests.contract.locks.locked import TTL, is_free, locked_generator
 from tests.contract.parking import wait_until
 

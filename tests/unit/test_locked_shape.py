@@ -13,7 +13,7 @@ import pytest
 from segmented import AsyncMemoryStore, MemoryStore
 from segmented.errors import InvalidInput
 from segmented.locks.call_keys import key_for
-from segmented.locks.lockable_decorator import locked
+from segmented.locks.locked_decorator import locked
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from segmented import AsyncLease, Lease
 
 SYNC, ASYNC = MemoryStore(), AsyncMemoryStore()
-HERE = "tests.unit.test_lockable_shape"
+HERE = "tests.unit.test_locked_shape"
 PARENTHESES = "a decorator without options needs its ()"
 
 
