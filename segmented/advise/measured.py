@@ -17,7 +17,7 @@ from segmented.advise.workload import check_within
 from segmented.errors import InvalidInput, StoreRefused
 from segmented.keys import shard_keys
 from segmented.stock import Pool, ShardedPool, find_pool
-from segmented.stock.grant import Grant
+from segmented.stock.pool import Grant
 
 if TYPE_CHECKING:
     from segmented.stores.redis import RedisStore

@@ -11,15 +11,13 @@ if TYPE_CHECKING:
     from segmented.models import Cart, CartDecided, CartRefused, CartReserved, CartSettled, Superseded
     from segmented.models.archives import Archived
     from segmented.stock.archiving import ArchiveTarget, FileArchive, archive, async_archive
-    from segmented.stock.async_grant import AsyncGrant
-    from segmented.stock.async_pool import AsyncPool
+    from segmented.stock.async_pool import AsyncGrant, AsyncPool
     from segmented.stock.audit import AuditReport, Drift
     from segmented.stock.carts import AsyncCarts, Carts
     from segmented.stock.fold import LedgerFold
-    from segmented.stock.grant import Grant
     from segmented.stock.order_handle import AsyncOrderHandle, OrderHandle
     from segmented.stock.outbox import Outbox, Publisher
-    from segmented.stock.pool import Pool
+    from segmented.stock.pool import Grant, Pool
     from segmented.stock.publishing import EnvelopePublisher
     from segmented.stock.repair import Repair, RepairReport
     from segmented.stock.sharded import (
@@ -74,15 +72,13 @@ LATE: Final = from_modules(
         "segmented.errors": "PoolArchived",
         "segmented.models.archives": "Archived",
         "segmented.stock.archiving": "ArchiveTarget FileArchive archive async_archive",
-        "segmented.stock.async_grant": "AsyncGrant",
-        "segmented.stock.async_pool": "AsyncPool",
+        "segmented.stock.async_pool": "AsyncGrant AsyncPool",
         "segmented.stock.audit": "AuditReport Drift",
         "segmented.stock.carts": "AsyncCarts Carts",
         "segmented.stock.fold": "LedgerFold",
         "segmented.stock.order_handle": "AsyncOrderHandle OrderHandle",
         "segmented.stock.outbox": "Outbox Publisher",
-        "segmented.stock.grant": "Grant",
-        "segmented.stock.pool": "Pool",
+        "segmented.stock.pool": "Grant Pool",
         "segmented.stock.publishing": "EnvelopePublisher",
         "segmented.stock.repair": "Repair RepairReport",
         "segmented.stock.sharded": (

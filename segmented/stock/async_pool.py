@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial as bind
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import (
+    AlreadySettled,
+    GrantLost,
+    GrantSuperseded,
     InvalidInput,
     PoolGated,
     PoolNotGated,
@@ -20,9 +24,9 @@ from segmented.plans import perform, run_async
 from segmented.plans.loop_store import LoopStore
 from segmented.plans.store_kinds import checked_gate
 from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
-from segmented.stock.async_grant import AsyncGrant, Granting
 from segmented.stock.async_pool_changes import AsyncPoolChanges
 from segmented.stock.coalescing import Coalescing
+from segmented.stock.grant import Granting, GrantState, KeepOn
 from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import due_plan, expire_plan, leave_plan, renew_plan, resolve_plan, settle_many_plan
@@ -32,6 +36,7 @@ from segmented.stock.sold_out_mark import grant_marked, reserve_many_marked, res
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
+    from types import TracebackType
 
     from segmented.clock import Duration
     from segmented.models import (
@@ -41,7 +46,6 @@ if TYPE_CHECKING:
     )
     from segmented.models.submitted import Accepted
     from segmented.plans.drivers import AsyncStore
-    from segmented.stock.grant import GrantState, KeepOn
     from segmented.stock.plans import Verdict
     from segmented.stock.pool_gate import AsyncPoolGate
 
@@ -279,3 +283,105 @@ class AsyncPool(AsyncPoolChanges):
         """Show the sku and the store."""
         gate = "" if self.gate is None else f", gate={self.gate!r}"
         return f"AsyncPool({self.sku!r}, {self.store!r}{gate})"
+
+
+class AsyncGrant(GrantState):
+    """A granted order, for asyncio."""
+
+    def __init__(self, pool: AsyncPool, granted: Granted, asked_at: float, keep_on: KeepOn = ()) -> None:
+        """Create a grant of `pool`, requested at local time `asked_at`."""
+        super().__init__(granted, pool._settings.ttl_ms, asked_at, pool.store.clock, keep_on)  # noqa: SLF001  # made by it
+        self.pool = pool
+        """The pool, or the shard, that owns the segment and the units."""
+        self._decided_by: tuple[AsyncPoolGate[AsyncPool, AsyncGrant], Order] | None = None
+
+    def decided_by(self, gate: AsyncPoolGate[AsyncPool, AsyncGrant], order: Order) -> Self:
+        """Note that the gate's order database decides the order."""
+        self._decided_by = gate, order
+        return self
+
+    async def confirm(self) -> Settled:
+        """Make the order final and free the segment. See `Grant.confirm`."""
+        try:
+            if self._decided_by is None:
+                settled = await self.pool.confirm(self.order_id, holder_id=self.answer.holder_id)
+            else:
+                gate, order = self._decided_by
+                settled = as_confirmed(await gate.confirm_grant(self, order))
+        except AlreadySettled:
+            self._is_settled = True
+            raise
+        self._is_settled = True
+        return settled
+
+    async def cancel(self) -> Settled:
+        """Give the units back and free the segment. See `Grant.cancel`."""
+        try:
+            if self._decided_by is None:
+                settled = await self.pool.cancel(self.order_id, holder_id=self.answer.holder_id)
+            else:
+                gate = self._decided_by[0]
+                settled = as_cancelled(await gate.cancel_order(self.pool, self.order_id, self.holder_id))
+        except (AlreadySettled, GrantSuperseded):
+            self._is_settled = True
+            raise
+        self._is_settled = True
+        return settled
+
+    async def renew(self) -> None:
+        """Extend the lease and the hold. Raises LeaseLost when it is too late."""
+        await self.pool.renew(self)
+
+    async def __aenter__(self) -> Self:
+        """Return the grant. Raises PoolGated for a gated pool without its gate, InvalidInput if the grant has ended."""
+        self._begin_body()
+        if self._decided_by is None:
+            is_gated = True
+            try:
+                is_gated = await self.pool.is_gated()
+            finally:
+                if is_gated:
+                    await self._abandon()
+            if is_gated:
+                raise PoolGated(self.pool.sku, self.order_id, "store")
+        return self
+
+    async def _abandon(self) -> None:
+        """Free the segment; units that no order database decides on go back."""
+        with suppress(SegmentedError):
+            await self.pool.cancel(self.order_id, holder_id=self.holder_id)
+        await run_async(leave_plan(self.pool.sku, self.order_id, self.holder_id), self.pool.store)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Confirm the order, or cancel it if the body raised, without hiding the body's error.
+
+        After an error in `keep_on` only the segment is freed. Raises GrantLost if the order ended while the body ran.
+        """
+        if self._is_settled:
+            return
+        if isinstance(error, self.keep_on):
+            self._is_settled = True
+            await run_async(leave_plan(self.pool.sku, self.order_id, self.holder_id), self.pool.store)
+            return
+        if error is not None:
+            try:
+                await self.cancel()
+            except SegmentedError as failure:
+                error.add_note(f"and the order could not be cancelled: {failure}")
+                await self._free()
+            return
+        try:
+            await self.confirm()
+        except AlreadySettled as ended:
+            await self._free()
+            raise GrantLost(self.order_id, ended.state) from ended
+        except BaseException:
+            await self._free()
+            raise
+
+    async def _free(self) -> None:
+        """Free the segment of an order that its database has still to decide: a repeat continues with the units."""
+        if self._decided_by is not None:
+            await run_async(leave_plan(self.pool.sku, self.order_id, self.holder_id), self.pool.store)

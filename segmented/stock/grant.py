@@ -1,36 +1,26 @@
-"""A granted order: its units and its segment's lease. The state of both kinds, and the grant for threads."""
+"""Common parts of grants: the state of the sync and the async grant, and the asyncio call that is still open."""
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
-from typing import TYPE_CHECKING, Literal, Self
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from segmented.errors import (
-    AlreadySettled,
-    GrantLost,
-    GrantSuperseded,
-    InvalidInput,
-    LeaseLost,
-    PoolGated,
-    SegmentedError,
-)
+from segmented.errors import InvalidInput, LeaseLost, NotGranted
 from segmented.locks.dropped import WarnsWhenDropped
 from segmented.locks.lease_state import trusted_until
-from segmented.models import Granted, Lost, Order, Renewed, Settled
-from segmented.plans import run_sync
-from segmented.stock.as_asked import as_cancelled, as_confirmed
-from segmented.stock.plans import leave_plan
+from segmented.models import Granted, Lost, Refusal, Renewed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator
     from types import TracebackType
 
     from segmented.clock import Clock
-    from segmented.stock.pool import Pool
-    from segmented.stock.pool_gate import PoolGate
 
 KeepOn = type[BaseException] | tuple[type[BaseException], ...]
 """Errors of a body after which it is unknown whether the order was paid, so that its units stay reserved."""
+
+GrantT = TypeVar("GrantT", bound=AbstractAsyncContextManager[Any])
 
 
 class GrantState(WarnsWhenDropped):
@@ -114,108 +104,30 @@ class GrantState(WarnsWhenDropped):
         return f"<{type(self).__name__} order {self.order_id!r}: {units}, token {self.fencing_token}>"
 
 
-class Grant(GrantState):
-    """A granted order, for threads."""
+class Granting(Generic[GrantT]):
+    """A pending grant: an awaitable and an asynchronous context manager."""
 
-    def __init__(self, pool: Pool, granted: Granted, asked_at: float, keep_on: KeepOn = ()) -> None:
-        """Create a grant of `pool`, requested at local time `asked_at`."""
-        super().__init__(granted, pool._settings.ttl_ms, asked_at, pool.store.clock, keep_on)  # noqa: SLF001  # made by it
-        self.pool = pool
-        """The pool, or the shard, that owns the segment and the units."""
-        self._decided_by: tuple[PoolGate[Pool, Grant], Order] | None = None
+    def __init__(self, ask: Callable[[], Coroutine[Any, Any, GrantT | Refusal]]) -> None:
+        """Create a pending call; `ask` is called when this is awaited or entered."""
+        self._ask = ask
+        self._grant: GrantT | None = None
 
-    def decided_by(self, gate: PoolGate[Pool, Grant], order: Order) -> Self:
-        """Note that the gate's order database decides the order."""
-        self._decided_by = gate, order
-        return self
+    def __await__(self) -> Generator[Any, Any, GrantT | Refusal]:
+        """Return the grant or the refusal."""
+        return self._ask().__await__()
 
-    def confirm(self) -> Settled:
-        """Make the order final and free the segment. With a gate, its order database stores the order first.
+    async def __aenter__(self) -> GrantT:
+        """Return the grant; raises NotGranted on a refusal."""
+        answer = await self
+        if isinstance(answer, Refusal):
+            raise NotGranted(answer)
+        self._grant = answer
+        await answer.__aenter__()
+        return answer
 
-        Raises AlreadySettled if the order has ended otherwise, for example because its hold ended.
-        """
-        try:
-            if self._decided_by is None:
-                settled = self.pool.confirm(self.order_id, holder_id=self.answer.holder_id)
-            else:
-                gate, order = self._decided_by
-                settled = as_confirmed(gate.confirm_grant(self, order))
-        except AlreadySettled:
-            self._is_settled = True
-            raise
-        self._is_settled = True
-        return settled
-
-    def cancel(self) -> Settled:
-        """Give the units back and free the segment.
-
-        Raises GrantSuperseded if another holder has taken over the order, and AlreadySettled if it is confirmed.
-        """
-        try:
-            if self._decided_by is None:
-                settled = self.pool.cancel(self.order_id, holder_id=self.answer.holder_id)
-            else:
-                settled = as_cancelled(self._decided_by[0].cancel_order(self.pool, self.order_id, self.holder_id))
-        except (AlreadySettled, GrantSuperseded):
-            self._is_settled = True
-            raise
-        self._is_settled = True
-        return settled
-
-    def renew(self) -> None:
-        """Extend the lease and the hold. Raises LeaseLost when it is too late."""
-        self.pool.renew(self)
-
-    def __enter__(self) -> Self:
-        """Return the grant. Raises PoolGated for a gated pool without its gate, InvalidInput if the grant has ended."""
-        self._begin_body()
-        if self._decided_by is None:
-            is_gated = True
-            try:
-                is_gated = self.pool.is_gated()
-            finally:
-                if is_gated:
-                    self._abandon()
-            if is_gated:
-                raise PoolGated(self.pool.sku, self.order_id, "store")
-        return self
-
-    def _abandon(self) -> None:
-        """Free the segment; units that no order database decides on go back."""
-        with suppress(SegmentedError):
-            self.pool.cancel(self.order_id, holder_id=self.holder_id)
-        run_sync(leave_plan(self.pool.sku, self.order_id, self.holder_id), self.pool.store)
-
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Confirm the order, or cancel it if the body raised, without hiding the body's error.
-
-        After an error in `keep_on` only the segment is freed. Raises GrantLost if the order ended while the body ran.
-        """
-        if self._is_settled:
-            return
-        if isinstance(error, self.keep_on):
-            self._is_settled = True
-            run_sync(leave_plan(self.pool.sku, self.order_id, self.holder_id), self.pool.store)
-            return
-        if error is not None:
-            try:
-                self.cancel()
-            except SegmentedError as failure:
-                error.add_note(f"and the order could not be cancelled: {failure}")
-                self._free()
-            return
-        try:
-            self.confirm()
-        except AlreadySettled as ended:
-            self._free()
-            raise GrantLost(self.order_id, ended.state) from ended
-        except BaseException:
-            self._free()
-            raise
-
-    def _free(self) -> None:
-        """Free the segment of an order that its database has still to decide: a repeat continues with the units."""
-        if self._decided_by is not None:
-            run_sync(leave_plan(self.pool.sku, self.order_id, self.holder_id), self.pool.store)
+        """Confirm the order, or cancel it if the body raised."""
+        if self._grant is not None:
+            await self._grant.__aexit__(kind, error, trace)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial as bind
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import (
+    AlreadySettled,
+    GrantLost,
+    GrantSuperseded,
     InvalidInput,
     PoolGated,
     PoolNotGated,
@@ -19,7 +23,7 @@ from segmented.models import Granted, Order, Settled
 from segmented.plans import perform, run_sync
 from segmented.plans.store_kinds import checked_gate
 from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
-from segmented.stock.grant import Grant, GrantState, KeepOn
+from segmented.stock.grant import GrantState, KeepOn
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import (
@@ -43,6 +47,7 @@ from segmented.stock.sold_out_mark import grant_marked, reserve_many_marked, res
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from types import TracebackType
 
     from segmented.clock import Duration
     from segmented.models import (
@@ -286,3 +291,110 @@ class Pool(PoolChanges):
         """Show the sku and the store."""
         gate = "" if self.gate is None else f", gate={self.gate!r}"
         return f"Pool({self.sku!r}, {self.store!r}{gate})"
+
+
+class Grant(GrantState):
+    """A granted order, for threads."""
+
+    def __init__(self, pool: Pool, granted: Granted, asked_at: float, keep_on: KeepOn = ()) -> None:
+        """Create a grant of `pool`, requested at local time `asked_at`."""
+        super().__init__(granted, pool._settings.ttl_ms, asked_at, pool.store.clock, keep_on)  # noqa: SLF001  # made by it
+        self.pool = pool
+        """The pool, or the shard, that owns the segment and the units."""
+        self._decided_by: tuple[PoolGate[Pool, Grant], Order] | None = None
+
+    def decided_by(self, gate: PoolGate[Pool, Grant], order: Order) -> Self:
+        """Note that the gate's order database decides the order."""
+        self._decided_by = gate, order
+        return self
+
+    def confirm(self) -> Settled:
+        """Make the order final and free the segment. With a gate, its order database stores the order first.
+
+        Raises AlreadySettled if the order has ended otherwise, for example because its hold ended.
+        """
+        try:
+            if self._decided_by is None:
+                settled = self.pool.confirm(self.order_id, holder_id=self.answer.holder_id)
+            else:
+                gate, order = self._decided_by
+                settled = as_confirmed(gate.confirm_grant(self, order))
+        except AlreadySettled:
+            self._is_settled = True
+            raise
+        self._is_settled = True
+        return settled
+
+    def cancel(self) -> Settled:
+        """Give the units back and free the segment.
+
+        Raises GrantSuperseded if another holder has taken over the order, and AlreadySettled if it is confirmed.
+        """
+        try:
+            if self._decided_by is None:
+                settled = self.pool.cancel(self.order_id, holder_id=self.answer.holder_id)
+            else:
+                settled = as_cancelled(self._decided_by[0].cancel_order(self.pool, self.order_id, self.holder_id))
+        except (AlreadySettled, GrantSuperseded):
+            self._is_settled = True
+            raise
+        self._is_settled = True
+        return settled
+
+    def renew(self) -> None:
+        """Extend the lease and the hold. Raises LeaseLost when it is too late."""
+        self.pool.renew(self)
+
+    def __enter__(self) -> Self:
+        """Return the grant. Raises PoolGated for a gated pool without its gate, InvalidInput if the grant has ended."""
+        self._begin_body()
+        if self._decided_by is None:
+            is_gated = True
+            try:
+                is_gated = self.pool.is_gated()
+            finally:
+                if is_gated:
+                    self._abandon()
+            if is_gated:
+                raise PoolGated(self.pool.sku, self.order_id, "store")
+        return self
+
+    def _abandon(self) -> None:
+        """Free the segment; units that no order database decides on go back."""
+        with suppress(SegmentedError):
+            self.pool.cancel(self.order_id, holder_id=self.holder_id)
+        run_sync(leave_plan(self.pool.sku, self.order_id, self.holder_id), self.pool.store)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Confirm the order, or cancel it if the body raised, without hiding the body's error.
+
+        After an error in `keep_on` only the segment is freed. Raises GrantLost if the order ended while the body ran.
+        """
+        if self._is_settled:
+            return
+        if isinstance(error, self.keep_on):
+            self._is_settled = True
+            run_sync(leave_plan(self.pool.sku, self.order_id, self.holder_id), self.pool.store)
+            return
+        if error is not None:
+            try:
+                self.cancel()
+            except SegmentedError as failure:
+                error.add_note(f"and the order could not be cancelled: {failure}")
+                self._free()
+            return
+        try:
+            self.confirm()
+        except AlreadySettled as ended:
+            self._free()
+            raise GrantLost(self.order_id, ended.state) from ended
+        except BaseException:
+            self._free()
+            raise
+
+    def _free(self) -> None:
+        """Free the segment of an order that its database has still to decide: a repeat continues with the units."""
+        if self._decided_by is not None:
+            run_sync(leave_plan(self.pool.sku, self.order_id, self.holder_id), self.pool.store)

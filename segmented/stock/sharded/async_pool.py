@@ -9,8 +9,8 @@ from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.models import Granted, check_id
 from segmented.plans import run_async
 from segmented.plans.store_kinds import checked_async
-from segmented.stock.async_grant import AsyncGrant, Granting
-from segmented.stock.async_pool import AsyncPool
+from segmented.stock.async_pool import AsyncGrant, AsyncPool
+from segmented.stock.grant import Granting
 from segmented.stock.opening import opened_as_asked
 from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.order_list import checked_state

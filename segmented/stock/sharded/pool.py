@@ -9,11 +9,10 @@ from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.models import Granted, check_id
 from segmented.plans import run_sync
 from segmented.plans.store_kinds import checked_sync
-from segmented.stock.grant import Grant
 from segmented.stock.opening import opened_as_asked
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.order_list import checked_state
-from segmented.stock.pool import Pool
+from segmented.stock.pool import Grant, Pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
 from segmented.stock.sharded.audit import (
     ShardedAuditReport,
