@@ -36,7 +36,7 @@ NOT_REDIS: Final = {"wire": "the suite's wire, and its look behind the lock, are
 class Elsewhere(Contender):
     """What is the same for all of them."""
 
-    packages = ("segmented",)
+    packages = ("segmented-locks",)
     refused = (InvalidInput,)
     servers = 0
 

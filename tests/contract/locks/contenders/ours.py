@@ -34,7 +34,7 @@ CONNECTIONS: Final = 64
 class Ours(Contender):
     """What both colours share."""
 
-    packages = ("segmented", "redis")
+    packages = ("segmented-locks", "redis")
     lost = (LeaseLost,)
     refused = (InvalidInput,)
     listening = b"SUBSCRIBE"
