@@ -60,36 +60,6 @@ def take_order(self: Task[Any, Any], sku: str, order_id: str, quantity: int, cus
         raise self.retry(exc=error, countdown=_pause(self, error)) from error
 
 
-@shared_task(bind=True, name="segmented.take_orders", max_retries=RETRIES_MAX, **DELIVERY)
-def take_orders(self: Task[Any, Any], sku: str, orders: list[tuple[str, int, str | None]]) -> dict[str, str]:
-    """Take the orders of one message, one after the other, each as `take_order` does. Returns their states.
-
-    A message costs about as much as an order. Orders that cannot be taken now are deferred in one message; an order
-    that can never be taken fails the task once the others are done.
-    """
-    states: dict[str, str] = {}
-    later: list[tuple[str, int, str | None]] = []
-    reason: SegmentedError | None = None
-    failure: SegmentedError | None = None
-    for index, line in enumerate(orders):
-        try:
-            states[line[0]] = _take(sku, Order(*line))
-        except OrderInHand as error:
-            later.append(line)
-            reason = error
-        except PUT_OFF as error:  # the next orders would fail in the same way
-            later += orders[index:]
-            reason = error
-            break
-        except SegmentedError as error:
-            failure = error
-    if reason is not None:
-        raise self.retry(args=(sku, later), exc=reason, countdown=_pause(self, reason)) from (failure or reason)
-    if failure is not None:
-        raise failure
-    return states
-
-
 @shared_task(name=TASK, typing=False, **DELIVERY)
 def take_envelope(*parts: object, **passed_on: object) -> dict[str, int]:
     """Finish the submitted orders that a message names, each once, however often it is named. Returns counts.

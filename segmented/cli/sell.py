@@ -65,7 +65,7 @@ RepublishOption = Annotated[
     float,
     typer.Option(
         metavar="SECONDS",
-        help="Republish an order that is still undecided this many seconds after a later one was decided.",
+        help="Publish an order again if it is still undecided after this many seconds.",
     ),
 ]
 ResultsOption = Annotated[
@@ -93,11 +93,11 @@ def sell(  # noqa: PLR0913  # an option each
     database: DatabaseOption = None,
     broker: BrokerOption = None,
     data: DataOption = None,
-    republish_after: RepublishOption = 30.0,
+    republish_after: RepublishOption = 10.0,
     results: ResultsOption = None,
     json_file: JsonOption = None,
 ) -> None:
-    """Sell the orders of a file through Celery workers, each order under the lock of one segment.
+    """Sell the orders of a file through Celery workers, which take the units under the lock of one segment.
 
     Starts the workers, and the servers that are not given. A second run of the same file against the same servers
     finishes what the first one left, and decides no order twice. Ends with an audit; exit code 0 only if nothing was

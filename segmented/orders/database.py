@@ -267,6 +267,16 @@ class OrderDatabase:
         """Add up the confirmed order rows, independently of the segment rows."""
         return self._run(lambda connection: reading.read_confirmed_units(connection, sku))
 
+    def each_confirmed(self, sku: str, *, page_size: int = 10 * PAGE_SIZE) -> Iterator[tuple[str, int]]:
+        """Read id and units of the confirmed orders of a sku, sorted by their ids' bytes, in pages."""
+        last = ""
+        while True:
+            page = self._run(partial(reading.read_confirmed_after, sku=sku, order_id=last, page_size=page_size))
+            yield from page
+            if len(page) < page_size:
+                return
+            last = page[-1][0]
+
     def unfinished_changes(self, sku: str) -> tuple[ChangeRow, ...]:
         """Read the restocks and withdrawals that one side may lack; repeat them with the same id and units."""
         return self.stocking.begun(sku)

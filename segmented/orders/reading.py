@@ -42,6 +42,17 @@ _SELECT_CONFIRMED_UNITS: Final = select(cast(func.coalesce(func.sum(orders.c.qua
     orders.c.sku == given(orders.c.sku), orders.c.state == CONFIRMED
 )
 
+_SELECT_CONFIRMED_AFTER: Final = (
+    select(orders.c.order_id, orders.c.quantity)
+    .where(
+        orders.c.sku == given(orders.c.sku),
+        orders.c.state == CONFIRMED,
+        orders.c.order_id > given(orders.c.order_id),
+    )
+    .order_by(orders.c.order_id)
+    .limit(bindparam("page_size"))
+)
+
 
 def read_standing(connection: Connection, values: dict[str, Any]) -> Standing:
     """Read the input of `classify`, in one step."""
@@ -97,6 +108,12 @@ def read_orders_after(connection: Connection, *, sku: str, order_id: str, page_s
 def read_confirmed_units(connection: Connection, sku: str) -> int:
     """Add up the confirmed order rows, independently of the segment rows."""
     return int(connection.execute(_SELECT_CONFIRMED_UNITS, {"given_sku": sku}).scalar_one())
+
+
+def read_confirmed_after(connection: Connection, *, sku: str, order_id: str, page_size: int) -> list[tuple[str, int]]:
+    """Read id and units of the next confirmed orders, sorted by their ids' bytes."""
+    values = {"given_sku": sku, "given_order_id": order_id, "page_size": page_size}
+    return [(found, units) for found, units in connection.execute(_SELECT_CONFIRMED_AFTER, values)]
 
 
 def _order_row(row: RowMapping) -> OrderRow:

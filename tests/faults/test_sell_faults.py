@@ -36,12 +36,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-OPTIONS: Final = ("--stock", "3000", "--segments", "20", "--republish-after", "2")
-SHORT_LEASES: Final = {"SEGMENTED_SEGMENT_TTL": "2"}
-"""Seconds after which what a killed worker had in hand is finished by another; ten by default."""
-ORDERS: Final = 2_000
-MIDDLE: Final = 300
-"""Ledger entries after which something happens: about 150 orders are decided then."""
+STOCK: Final = 15_000
+OPTIONS: Final = ("--stock", str(STOCK), "--segments", "20", "--republish-after", "2")
+STEPS: Final = "tests.support.workers.sale_steps"
+SLOW: Final = {"SEGMENTED_STEP": f"{STEPS}:slow"}
+"""With two milliseconds an order the sale lasts seconds."""
+ORDERS: Final = 10_000
+MIDDLE: Final = 1_000
+"""Confirmed units after which something happens."""
 
 
 @pytest.fixture
@@ -49,9 +51,9 @@ def client(valkey: ValkeyServer) -> redis.Redis:
     return redis.Redis.from_url(valkey.url)
 
 
-def reached(client: redis.Redis, sequence: int) -> bool:
-    """Has the sale written so many ledger entries?"""
-    return int(client.hget(shard_keys("default").meta, "sequence") or 0) >= sequence
+def reached(client: redis.Redis, units: int) -> bool:
+    """Has the sale confirmed so many units?"""
+    return int(client.hget(shard_keys("default").meta, "confirmed") or 0) >= units
 
 
 def check(sold: Sold, *, replayed: int | None = 0) -> None:
@@ -59,7 +61,7 @@ def check(sold: Sold, *, replayed: int | None = 0) -> None:
     assert sold.exit_code == 0, sold
     counts = sold.counts
     assert counts["orders"] == counts["confirmed_orders"] + counts["refused_orders"] == ORDERS
-    assert (counts["confirmed_units"], counts["sql_units"]) == (3_000, 3_000)
+    assert (counts["confirmed_units"], counts["sql_units"]) == (STOCK, STOCK)
     assert (counts["oversold"], counts["refused_wrongly"], counts["audit"]) == (0, 0, "clean")
     assert len({line["order_id"] for line in sold.results}) == ORDERS
     if replayed is not None:
@@ -69,7 +71,7 @@ def check(sold: Sold, *, replayed: int | None = 0) -> None:
 def test_workers_that_are_killed_in_mid_sale_lose_nothing(
     tmp_path: Path, own_servers: tuple[str, ...], client: redis.Redis
 ) -> None:
-    with selling(tmp_path, first_orders(tmp_path, ORDERS), *OPTIONS, *own_servers, environment=SHORT_LEASES) as process:
+    with selling(tmp_path, first_orders(tmp_path, ORDERS), *OPTIONS, *own_servers, environment=SLOW) as process:
         for killed in range(1, 4):
             until(partial(reached, client, killed * MIDDLE))
             kill(workers_of(process.pid)[0].pid)
@@ -83,7 +85,7 @@ def test_messages_that_the_broker_loses_are_published_again(
 ) -> None:
     queue = queue_name(own_servers[1], own_servers[3])
     broker = redis.Redis.from_url(own_servers[1].replace("db=0", "db=1"))
-    with selling(tmp_path, first_orders(tmp_path, ORDERS), *OPTIONS, *own_servers, environment=SHORT_LEASES) as process:
+    with selling(tmp_path, first_orders(tmp_path, ORDERS), *OPTIONS, *own_servers, environment=SLOW) as process:
         until(lambda: reached(client, MIDDLE))
         lost = broker.delete(queue)
         sold = ended(process, tmp_path)
@@ -98,26 +100,26 @@ def test_a_sale_that_is_interrupted_is_finished_by_a_second_run(
     tmp_path: Path, own_servers: tuple[str, ...], client: redis.Redis, number: signal.Signals, exit_code: int
 ) -> None:
     file = first_orders(tmp_path, ORDERS)
-    with selling(tmp_path, file, *OPTIONS, *own_servers, environment=SHORT_LEASES) as process:
+    with selling(tmp_path, file, *OPTIONS, *own_servers, environment=SLOW) as process:
         until(lambda: reached(client, MIDDLE))
         started = processes_of(process.pid)
         process.send_signal(number)
         stopped = ended(process, tmp_path)
     assert stopped.exit_code == exit_code
-    assert stopped.errors.endswith("of 2,000 orders decided; the same command finishes the sale\n")
+    assert stopped.errors.endswith("of 10,000 orders decided; the same command finishes the sale\n")
     assert (stopped.counts, stopped.results, alive(started)) == ({}, [], [])
     confirmed = client.hget(shard_keys("default").meta, "confirmed")
-    again = sell(tmp_path, file, *OPTIONS, *own_servers, environment=SHORT_LEASES)
+    again = sell(tmp_path, file, *OPTIONS, *own_servers, environment=SLOW)
     check(again, replayed=None)
     assert 0 < again.counts["replayed_orders"] < ORDERS
-    assert 0 < int(confirmed or 0) < 3_000
+    assert 0 < int(confirmed or 0) < STOCK
 
 
 def test_a_sale_on_a_redis_of_ones_own_says_before_and_after_that_half_of_it_is_temporary(
     tmp_path: Path, own_servers: tuple[str, ...], client: redis.Redis
 ) -> None:
     url = own_servers[: own_servers.index("--url") + 2][-2:]
-    with selling(tmp_path, first_orders(tmp_path, ORDERS), *OPTIONS, *url, environment=SHORT_LEASES) as process:
+    with selling(tmp_path, first_orders(tmp_path, ORDERS), *OPTIONS, *url, environment=SLOW) as process:
         assert process.stderr is not None
         _, words = process.stderr.readline(), process.stderr.readline()
         until(lambda: reached(client, MIDDLE))
@@ -135,7 +137,7 @@ def test_a_command_that_is_killed_leaves_no_process_and_a_second_run_finishes(
     require_embedded()
     file = first_orders(tmp_path, ORDERS)
     options = (*OPTIONS, "--data", str(data_folder))
-    with selling(tmp_path, file, *options, environment=SHORT_LEASES) as process:
+    with selling(tmp_path, file, *options, environment=SLOW) as process:
         until(lambda: len(workers_of(process.pid)) == 2)
         started = processes_of(process.pid)
         words = [process.stderr.readline()] if process.stderr else []
@@ -146,7 +148,33 @@ def test_a_command_that_is_killed_leaves_no_process_and_a_second_run_finishes(
     assert words == [f"{file}: columns not used: ordered_on\n"]
     assert len(started) >= 6  # two workers, two servers and their guards
     until(lambda: not alive(started))
-    check(sell(tmp_path, file, *options, environment=SHORT_LEASES), replayed=None)
+    check(sell(tmp_path, file, *options, environment=SLOW), replayed=None)
+
+
+def test_a_sale_whose_workers_decide_nothing_ends_and_says_so(tmp_path: Path, own_servers: tuple[str, ...]) -> None:
+    file = tmp_path / "orders.csv"
+    file.write_text("order_id,quantity\na,1\nb,1\n")
+    options = ("--stock", "9", "--segments", "2", "--republish-after", "1", *own_servers)
+    sold = sell(tmp_path, file, *options, environment={"SEGMENTED_STEP": f"{STEPS}:later"})
+    assert (sold.exit_code, sold.counts["undecided_orders"], sold.counts["confirmed_orders"]) == (1, 2, 0)
+    assert sold.counts["selling_seconds"] >= 5
+    assert "the machine that packs is away" in sold.printed
+    again = sell(tmp_path, file, *options)
+    assert (again.exit_code, again.counts["confirmed_orders"], again.counts["replayed_orders"]) == (0, 2, 0)
+
+
+def test_an_order_that_was_begun_too_often_is_not_waited_for(tmp_path: Path, own_servers: tuple[str, ...]) -> None:
+    file = tmp_path / "orders.csv"
+    file.write_text("order_id,quantity\na,1\nb,1\n")
+    sold = sell(
+        tmp_path,
+        file,
+        *("--stock", "9", "--segments", "2", "--republish-after", "9", *own_servers),
+        environment={"SEGMENTED_STEP": f"{STEPS}:fail_of_a", "SEGMENTED_ATTEMPTS_MAX": "1"},
+    )
+    assert (sold.exit_code, sold.counts["undecided_orders"], sold.counts["confirmed_orders"]) == (1, 1, 1)
+    assert [line["outcome"] for line in sold.results] == ["undecided", "confirmed"]
+    assert sold.counts["selling_seconds"] < 9
 
 
 def test_an_embedded_server_that_dies_is_noticed() -> None:

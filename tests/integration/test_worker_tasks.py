@@ -97,29 +97,17 @@ def test_an_order_that_is_delivered_five_times_has_one_effect(
 ) -> None:
     for _ in range(5):
         publisher.send_task("segmented.take_order", ("mug", "a", 3, "ann"))
-        publisher.send_task("segmented.take_orders", ("mug", [("a", 3, "ann"), ("b", 8, None), ("a", 3, "ann")]))
+        publisher.send_task("segmented.take_order", ("mug", "b", 11))
     publisher.send_task("segmented.take_order", ("mug", "last", 1))
     until(lambda: len(decided(store)) == 3)
     assert {(entry.order_id, entry.kind, entry.quantity) for entry in decided(store)} == {
         ("a", "confirmed", 3),
-        ("b", "refused", 8),
+        ("b", "refused", 11),
         ("last", "confirmed", 1),
     }
     assert {row.order_id: row.quantity for row in gate.each_order("mug")} == {"a": 3, "last": 1}
     assert (gate.totals("mug").sold, mugs.state().confirmed, mugs.state().available) == (4, 4, 6)
     assert mugs.audit().is_clean
-
-
-@pytest.mark.usefixtures("worker")
-def test_an_order_that_can_never_be_taken_does_not_keep_the_others_of_its_message(
-    publisher: Celery, store: RedisStore, mugs: Pool
-) -> None:
-    publisher.send_task("segmented.take_order", ("mug", "a", 1))
-    until(lambda: len(decided(store)) == 1)
-    publisher.send_task("segmented.take_orders", ("mug", [("a", 2, None), ("b", 0, None), ("c", 4, None)]))
-    until(lambda: len(decided(store)) == 2)
-    assert [(entry.order_id, entry.quantity) for entry in decided(store)] == [("a", 1), ("c", 4)]
-    assert mugs.state().confirmed == 5
 
 
 @pytest.mark.usefixtures("worker")

@@ -30,7 +30,7 @@ def a_book() -> Book:
         order_id: FileOrder(Order(order_id, quantity), "mug", line)
         for line, (order_id, quantity) in enumerate([("a,1", 2), ("b", 9), ("c", 1)], start=2)
     }
-    book = Book(orders, republish_after=30.0)
+    book = Book(orders)
     book.begin({"a,1": Outcome("confirmed", 3, 4_294_967_297, 12), "b": Outcome("refused", None, None, 13)})
     return book
 

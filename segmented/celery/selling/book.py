@@ -1,24 +1,17 @@
-"""The book of a sale: which orders are decided, which are in progress, and what to publish next. Pure functions.
-
-A message may be lost, so an order that stays undecided is published again. A queue serves in order, so the other orders
-show when it is due: `republish_after` seconds after a later order was decided. If no order is decided for that long,
-all orders in progress are due. So a long queue alone causes no republishing.
-"""
+"""The book of a sale: which orders are decided, which are under way, and which come next. Pure functions."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from itertools import islice
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from segmented.celery.selling.orders_file import FileOrder
     from segmented.models import OrderState
-
-PUBLICATIONS_MAX: Final = 5
-"""Maximum publications of one order; after that it stays undecided, and the sale reports it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,31 +24,21 @@ class Outcome:
     sequence: int
 
 
-@dataclass(slots=True)
-class _Publication:
-    number: int
-    times: int
-    overtaken_at: float | None = None
-
-
 class Book:
     """The state of all orders in one run."""
 
-    def __init__(self, orders: Mapping[str, FileOrder], *, republish_after: float) -> None:
-        """Create a book in which no order is decided or published."""
+    def __init__(self, orders: Mapping[str, FileOrder]) -> None:
+        """Create a book in which no order is decided or submitted."""
         self.orders = orders
         self.outcomes: dict[str, Outcome] = {}
         self.counts: Counter[OrderState] = Counter()
         self.replayed = 0
         """Orders that were decided before this run."""
         self.published_again = 0
-        self._republish_after = republish_after
-        self._fresh = deque(orders)
-        self._under_way: dict[str, _Publication] = {}
-        self._under_way_by_sku: Counter[str] = Counter()
-        self._number = 0
-        self._overtaken_up_to = 0
-        self._changed_at = 0.0
+        """Orders that were published again, since their message seemed lost or its worker dead."""
+        self._fresh = deque(orders.values())
+        self._under_way: dict[str, dict[str, None]] = {}
+        """Sku -> ids of its orders under way, in the order of their submission."""
 
     @property
     def undecided(self) -> int:
@@ -64,85 +47,54 @@ class Book:
 
     @property
     def under_way(self) -> int:
-        """Orders that were published and have no outcome yet."""
-        return len(self._under_way)
+        """Orders that were submitted and have no outcome yet."""
+        return sum(map(len, self._under_way.values()))
 
     @property
     def is_over(self) -> bool:
-        """Return whether no order is left to publish or to wait for."""
+        """Return whether no order is left to submit or to wait for."""
         return not self._fresh and not self._under_way
 
     def skus_under_way(self) -> list[str]:
         """Return the pools that still have orders to decide."""
-        return [sku for sku, count in self._under_way_by_sku.items() if count]
+        return [*self._under_way]
 
     def begin(self, decided: Mapping[str, Outcome]) -> None:
         """Add the orders that were decided before this run."""
         for order_id, outcome in decided.items():
             self._decide(order_id, outcome)
         self.replayed = len(self.outcomes)
-        self._fresh = deque(order_id for order_id in self.orders if order_id not in self.outcomes)
+        self._fresh = deque(line for order_id, line in self.orders.items() if order_id not in self.outcomes)
 
-    def fresh(self, limit: int, now: float) -> list[FileOrder]:
-        """Take up to `limit` orders to publish for the first time."""
-        taken = [self._fresh.popleft() for _ in range(max(0, min(limit, len(self._fresh))))]
-        for order_id in taken:
-            self._note_published(order_id, times=1)
-        if taken:
-            self._changed_at = now
-        return [self.orders[order_id] for order_id in taken]
+    def fresh(self, limit: int) -> dict[str, list[FileOrder]]:
+        """Take up to `limit` orders to submit, by sku."""
+        taken: dict[str, list[FileOrder]] = {}
+        for line in islice(iter(self._next, None), max(0, limit)):
+            taken.setdefault(line.sku, []).append(line)
+            self._under_way.setdefault(line.sku, {})[line.order.order_id] = None
+        return taken
 
-    def decide(self, found: Iterable[tuple[str, Outcome]], now: float) -> int:
+    def _next(self) -> FileOrder | None:
+        return self._fresh.popleft() if self._fresh else None
+
+    def decide(self, found: Iterable[tuple[str, Outcome]]) -> int:
         """Record outcomes, and return how many were new; outcomes of foreign orders change nothing."""
         new = 0
         for order_id, outcome in found:
             if order_id not in self.orders or order_id in self.outcomes:
                 continue
             self._decide(order_id, outcome)
+            self.give_up(self.orders[order_id].sku, (order_id,))
             new += 1
-            publication = self._take_back(order_id)
-            if publication is not None:
-                self._overtaken_up_to = max(self._overtaken_up_to, publication.number)
-        if new:
-            self._changed_at = now
         return new
 
-    def overdue(self, now: float) -> list[FileOrder]:
-        """Take the orders to publish again. An order that reached the maximum is given up instead."""
-        again = []
-        for order_id in self._due(now):
-            publication = self._take_back(order_id)
-            if publication is not None and publication.times < PUBLICATIONS_MAX:
-                self._note_published(order_id, times=publication.times + 1)
-                again.append(self.orders[order_id])
-        if again:
-            self.published_again += len(again)
-            self._changed_at = now
-        return again
-
-    def _due(self, now: float) -> list[str]:
-        if self._under_way and now - self._changed_at >= self._republish_after:
-            return list(self._under_way)
-        due = []
-        for order_id, publication in self._under_way.items():  # in the order of their numbers
-            if publication.number > self._overtaken_up_to:
-                break
-            if publication.overtaken_at is None:
-                publication.overtaken_at = now
-            elif now - publication.overtaken_at >= self._republish_after:
-                due.append(order_id)
-        return due
-
-    def _note_published(self, order_id: str, *, times: int) -> None:
-        self._number += 1
-        self._under_way[order_id] = _Publication(self._number, times)
-        self._under_way_by_sku[self.orders[order_id].sku] += 1
-
-    def _take_back(self, order_id: str) -> _Publication | None:
-        publication = self._under_way.pop(order_id, None)
-        if publication is not None:
-            self._under_way_by_sku[self.orders[order_id].sku] -= 1
-        return publication
+    def give_up(self, sku: str, order_ids: Iterable[str]) -> None:
+        """Wait no longer for these orders; one of them may still be decided."""
+        waiting = self._under_way.get(sku, {})
+        for order_id in order_ids:
+            waiting.pop(order_id, None)
+        if not waiting:
+            self._under_way.pop(sku, None)
 
     def _decide(self, order_id: str, outcome: Outcome) -> None:
         self.outcomes[order_id] = outcome

@@ -1,4 +1,4 @@
-"""Publishes orders as Celery tasks."""
+"""Publishes submitted orders to the sale's workers, in envelopes."""
 
 from __future__ import annotations
 
@@ -9,25 +9,23 @@ from celery import Celery
 from kombu.exceptions import KombuError
 
 from segmented.celery.celery_settings import celery_settings
+from segmented.celery.messages import TASK, Envelope
+from segmented.celery.publishing import BACKLOG_MAX, waiting
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.masking import masked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
-    from segmented.celery.selling.orders_file import FileOrder
     from segmented.celery.settings import WorkerSettings
-    from segmented.models import Order
 
-TASK: Final = "segmented.take_orders"
 CONNECT_SECONDS: Final = 5
-ORDERS_PER_TASK: Final = 10
-"""Orders per message. A message costs as much as an order; ten per message make that small, and repeat little after a
-kill."""
+ORDERS_PER_TASK: Final = 250
+"""Orders per message: its transaction is short, and a message's own cost is small beside that of its orders."""
 
 
 class Publisher:
-    """One connection to the broker, which sends several orders per message."""
+    """One connection to the broker."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         """Connect. Raises InvalidInput if no broker answers."""
@@ -51,21 +49,22 @@ class Publisher:
             *self._connection.channel_errors,
         )
 
-    def publish(self, lines: Iterable[FileOrder]) -> None:
-        """Send tasks. Raises StoreUnavailable; tasks that were already sent stay sent."""
-        by_sku: dict[str, list[Order]] = {}
-        for line in lines:
-            by_sku.setdefault(line.sku, []).append(line.order)
+    def send(self, sku: str, order_ids: Sequence[str]) -> None:
+        """Publish before returning, in as many envelopes as needed. Raises StoreUnavailable; sent ones stay sent."""
         with self._translated():
-            for sku, orders in by_sku.items():
-                for first in range(0, len(orders), ORDERS_PER_TASK):
-                    self._send(sku, orders[first : first + ORDERS_PER_TASK])
+            for first in range(0, len(order_ids), ORDERS_PER_TASK):
+                body = Envelope(sku, tuple(order_ids[first : first + ORDERS_PER_TASK])).body()
+                self._app.send_task(
+                    TASK, (body,), producer=self._producer, queue=self._queue, argsrepr=sku, kwargsrepr=""
+                )
 
-    def _send(self, sku: str, orders: list[Order]) -> None:
-        content = [(order.order_id, order.quantity, order.customer_id) for order in orders]
-        self._app.send_task(
-            TASK, (sku, content), producer=self._producer, queue=self._queue, argsrepr=sku, kwargsrepr=""
-        )
+    def put(self, sku: str, order_ids: Sequence[str], segment: int | None = None) -> None:  # noqa: ARG002  # of the protocol
+        """Publish before returning, unlike the library's publisher: a failure of the broker ends the sale."""
+        self.send(sku, order_ids)
+
+    def room(self) -> int:
+        """Return how many more envelopes the broker should get from the sweep. Raises StoreUnavailable."""
+        return max(1, BACKLOG_MAX - waiting(self._app, TASK))
 
     def empty(self) -> None:
         """Delete the rest of the queue: repeats of decided orders, or orders that a second run publishes."""

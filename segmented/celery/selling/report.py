@@ -184,13 +184,13 @@ def _totals_drift(pool: Pool, gate: Gate, *, confirmed_before: int, sold: int) -
 
 
 def _compare_orders(sku: str, gate: Gate, file: OrdersFile, outcomes: Mapping[str, Outcome]) -> tuple[int, list[str]]:
-    lines = {order_id: line for order_id, line in file.orders.items() if line.sku == sku}
-    rows = gate.orders(sku, lines)
+    confirmed = dict(gate.each_confirmed(sku))
     units = 0
     differing: list[str] = []
-    for order_id, line in lines.items():
-        row = rows.get(order_id)
-        stored = row.quantity if row is not None and row.state == "confirmed" else 0
+    for order_id, line in file.orders.items():
+        if line.sku != sku:
+            continue
+        stored = confirmed.get(order_id, 0)
         units += stored
         outcome = outcomes.get(order_id)
         expected = line.order.quantity if outcome is not None and outcome.state == "confirmed" else 0

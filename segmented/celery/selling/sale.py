@@ -1,4 +1,4 @@
-"""One run of a sale: open, read what is decided, publish the rest, follow the ledger until all is decided, check.
+"""One run of a sale: open, read what is decided, submit the rest, follow the ledger until all is decided, check.
 
 The gate's rows are opened first, then the pools. If another sale is already there, nothing is opened. Earlier decisions
 are read from the records, new ones from the ledger.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
 from segmented.celery.selling.book import Book, Outcome
+from segmented.celery.selling.desk import DECIDED, Desk
 from segmented.celery.selling.fleet import Fleet, children_peak_mib, own_peak_mib
 from segmented.celery.selling.publisher import Publisher
 from segmented.celery.selling.report import SaleReport, Screen, settle_accounts
@@ -29,21 +30,17 @@ if TYPE_CHECKING:
     from segmented.celery.selling.orders_file import FileOrder, OrdersFile
     from segmented.celery.selling.servers import Choices, Servers
     from segmented.clock import Clock
-    from segmented.models import LedgerEntry, OrderRecord, OrderState, PoolState
+    from segmented.models import LedgerEntry, OrderRecord, PoolState
 
-WINDOW: Final = 1_000
+WINDOW: Final = 8_000
 """Maximum orders in progress: enough to keep every worker busy between two reads, few enough to be decided soon."""
-BATCH: Final = 200
-"""Orders published between two reads of the ledger."""
-PAUSE_SECONDS: Final = 0.05
+BATCH: Final = 1_000
+"""Orders submitted between two reads of the ledger."""
+PAUSE_SECONDS: Final = 0.01
+SWEEP_SECONDS: Final = 1.0
+STUCK_AFTER: Final = 5
+"""The sale ends with undecided orders if none was decided for this many times `--republish-after`."""
 PAGE: Final = 1_000
-DECIDED: Final[Mapping[str, OrderState]] = {
-    "confirmed": "confirmed",
-    "cancelled": "cancelled",
-    "expired": "expired",
-    "refused": "refused",
-}
-"""Ledger entry -> the final state. Other entries, such as `reserved`, leave the order undecided."""
 
 
 class Sale:
@@ -51,7 +48,7 @@ class Sale:
 
     def __init__(self, choices: Choices, file: OrdersFile, servers: Servers, console: Console, clock: Clock) -> None:
         """Create a sale without contacting a server."""
-        self.book = Book(file.orders, republish_after=choices.republish_after)
+        self.book = Book(file.orders)
         self._choices = choices
         self._file = file
         self._servers = servers
@@ -76,7 +73,7 @@ class Sale:
             pools = {sku: Pool(store, sku) for sku in self._file.skus}
             followers = self._open(store, gate, pools, before_opening)
             if self.book.undecided:
-                self._sell(publisher, followers)
+                self._sell(Desk(store, gate, publisher, self._settings), publisher, followers)
             else:
                 self._children_peak_mib = children_peak_mib({})
             with self._console.status("checking every order against the ledger and the database"):
@@ -113,39 +110,44 @@ class Sale:
             sku: Follower(store, sku, after=0 if state is None else state.sequence) for sku, state in states.items()
         }
 
-    def _sell(self, publisher: Publisher, followers: dict[str, Follower]) -> None:
+    def _sell(self, desk: Desk, publisher: Publisher, followers: dict[str, Follower]) -> None:
         since = self._clock.now()
         with Fleet(self._settings, self._choices.worker_count) as fleet:
             try:
                 fleet.start()
                 with Screen(self._console, self.book, self._clock) as screen:
-                    self._until_decided(publisher, followers, fleet, screen)
+                    self._until_decided(desk, followers, fleet, screen)
                 self._selling_seconds = self._clock.now() - since
                 self._workers_restarted = fleet.restarted
                 self._children_peak_mib = children_peak_mib(dict.fromkeys(fleet.pids, "worker"))
-                if self.book.undecided and (words := fleet.tail()):
+                if self.book.undecided and (words := "\n".join(filter(None, (desk.failure, fleet.tail())))):
                     self._console.print(words, markup=False, highlight=False)
             finally:
                 fleet.stop()
                 with suppress(StoreError):
                     publisher.empty()
 
-    def _until_decided(
-        self, publisher: Publisher, followers: dict[str, Follower], fleet: Fleet, screen: Screen
-    ) -> None:
-        book = self.book
-        while not book.is_over:
-            lines = book.fresh(min(BATCH, WINDOW - book.under_way), self._clock.now())
-            lines += book.overdue(self._clock.now())
-            publisher.publish(lines)
+    def _until_decided(self, desk: Desk, followers: dict[str, Follower], fleet: Fleet, screen: Screen) -> None:
+        book, patience = self.book, STUCK_AFTER * self._choices.republish_after
+        changed_at = swept_at = self._clock.now()
+        while not book.is_over and self._clock.now() - changed_at < patience:
+            fresh = book.fresh(min(BATCH, WINDOW - book.under_way))
+            for sku, lines in fresh.items():
+                desk.submit(sku, lines, book)
             found = [outcome for sku in book.skus_under_way() for outcome in followers[sku].read()]
-            if book.decide(found, self._clock.now()):
+            if new := book.decide(found):
                 fleet.note_decided()
+            if fresh or new:
+                changed_at = self._clock.now()
+            else:
+                time.sleep(PAUSE_SECONDS)
+            if self._clock.now() - swept_at >= SWEEP_SECONDS:
+                for sku in book.skus_under_way():
+                    desk.sweep(sku, book)
+                swept_at = self._clock.now()
             fleet.look()
             self._servers.look()
             screen.show()
-            if not lines:
-                time.sleep(PAUSE_SECONDS)
 
 
 def read_states(pools: Mapping[str, Pool], *, stock: int, segment_count: int) -> dict[str, PoolState | None]:

@@ -30,7 +30,7 @@ REPUBLISH_SECONDS_MIN: Final = 1.0
 OWN_CONNECTIONS: Final = 8
 """Connections of the command itself, with spare ones for an observer."""
 CONCURRENCY: Final = 4
-"""Orders that each worker processes concurrently: while one waits for its commit, another uses the processor."""
+"""Messages that each worker processes concurrently: while one waits for its commit, another uses the processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,19 +126,20 @@ def servers(choices: Choices) -> Iterator[Servers]:
             postgres = stack.enter_context(PostgresServer.start(choices.data, max_connections=connections))
             embedded.append(postgres)
             database = postgres.url
-        yield Servers(_settings(url, database, choices.broker), tuple(embedded))
+        yield Servers(_settings(url, database, choices), tuple(embedded))
 
 
-def _settings(url: str, database: str, broker: str | None) -> WorkerSettings:
+def _settings(url: str, database: str, choices: Choices) -> WorkerSettings:
     """Return the sale's settings; others, such as `segment_timeout`, come from the environment as for any worker."""
     try:
         return WorkerSettings(
             url=SecretStr(url),
             database=SecretStr(database),
-            broker=None if broker is None else SecretStr(broker),
+            broker=None if choices.broker is None else SecretStr(choices.broker),
             broker_on_stock_server=True,  # allowed: a sale of one file, with one command
             queue=queue_name(url, database),
             concurrency=CONCURRENCY,
+            publish_after=choices.republish_after,
             ends_with_stdin=True,
         )
     except InvalidInput as error:
@@ -147,8 +148,9 @@ def _settings(url: str, database: str, broker: str | None) -> WorkerSettings:
 
 def _in_options(sentence: str) -> str:
     """Name the option that the user gave, instead of the variable."""
-    for option in ("url", "database", "broker"):
-        sentence = re.sub(rf"\bSEGMENTED_{option.upper()}\b", f"--{option}", sentence)
+    named = {"url": "URL", "database": "DATABASE", "broker": "BROKER", "republish-after": "PUBLISH_AFTER"}
+    for option, variable in named.items():
+        sentence = re.sub(rf"\bSEGMENTED_{variable}\b", f"--{option}", sentence)
     return sentence
 
 

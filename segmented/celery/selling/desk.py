@@ -1,0 +1,89 @@
+"""Submits the orders of a sale to the outbox of their pool, and sweeps it: lost messages are published again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from segmented.celery.selling.book import Outcome
+from segmented.errors import SegmentedError
+from segmented.models import Decided, OrderState, Settled
+from segmented.orders.verifying import when_verified
+from segmented.plans import run_sync
+from segmented.stock import Outbox, Pool
+from segmented.stock.outbox import SweepTerms, dead_plan, sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from segmented.celery.selling.book import Book
+    from segmented.celery.selling.orders_file import FileOrder
+    from segmented.celery.selling.publisher import Publisher
+    from segmented.celery.settings import WorkerSettings
+    from segmented.models.submitted import SweepSuperseded, Swept
+    from segmented.orders import Gate
+    from segmented.protocol import SweepOutbox
+    from segmented.stores.redis import RedisStore
+
+DECIDED: Final[Mapping[str, OrderState]] = {
+    "confirmed": "confirmed",
+    "cancelled": "cancelled",
+    "expired": "expired",
+    "refused": "refused",
+}
+"""Ledger entry -> the final state. Other entries, such as `reserved`, leave the order undecided."""
+RETRY_MOST: Final = 12
+"""The time until an order is published again doubles, up to this many times the first."""
+
+
+class Desk:
+    """Accepts the orders of all pools, and hands them to the workers."""
+
+    def __init__(self, store: RedisStore, gate: Gate, publisher: Publisher, settings: WorkerSettings) -> None:
+        """Create a desk; `settings` are those of the workers."""
+        self._store = store
+        self._gate = gate
+        self._publisher = publisher
+        self._outbox = Outbox.under_lock(publish_after=settings.publish_after)
+        self._terms = SweepTerms(
+            base=settings.publish_after,
+            most=RETRY_MOST * settings.publish_after,
+            hold=settings.hold,
+            begun_max=settings.attempts_max,
+        )
+        self._pools: dict[str, Pool] = {}
+        self.failure = ""
+        """Why the last sweep ended early."""
+
+    def pool(self, sku: str) -> Pool:
+        """Return the pool with its gate."""
+        if sku not in self._pools:
+            self._pools[sku] = Pool(self._store, sku, gate=self._gate, outbox=self._outbox)
+        return self._pools[sku]
+
+    def submit(self, sku: str, lines: Iterable[FileOrder], book: Book) -> None:
+        """Accept orders and publish them; those of an interrupted run are published again. Raises their failure."""
+        accepted = []
+        for handle in self.pool(sku).submit_many([line.order for line in lines]):
+            if isinstance(handle, SegmentedError):
+                raise handle
+            order_id, outcome = handle.order_id, handle.outcome
+            if outcome is None:
+                accepted.append(order_id)
+            elif isinstance(outcome, Settled | Decided):  # another program's, and not in the ledger any more
+                number = (outcome.segment, outcome.fencing_token, outcome.sequence)
+                book.decide([(order_id, Outcome(outcome.state, *number))])
+            else:  # the pool is closed
+                book.give_up(sku, (order_id,))
+        self._publisher.send(sku, accepted)
+
+    def sweep(self, sku: str, book: Book) -> None:
+        """Publish orders again that are due, and give up those that killed their workers too often."""
+        pool = self.pool(sku).plain
+
+        def execute(operation: SweepOutbox) -> Swept | SweepSuperseded:
+            return when_verified(pool, self._gate, lambda: self._store.execute(operation))
+
+        report = sweep(execute, sku, self._publisher, terms=self._terms)
+        book.published_again += report.published
+        self.failure = report.failure
+        book.give_up(sku, [dead.order_id for dead in run_sync(dead_plan(sku), self._store)])
