@@ -12,6 +12,7 @@ from bench.locks.measure import NAME as LOCKS, measure_locks
 from bench.stock.context import Sizes as StockSizes
 from bench.stock.measure import NAME as STOCK, measure_stock
 from bench.workers.context import Sizes as WorkerSizes
+from bench.workers.lanes import NAME as CELERY, LaneSizes, measure_lanes
 from bench.workers.measure import NAME as WORKERS, measure_workers
 from segmented.errors import InvalidInput
 
@@ -86,6 +87,11 @@ def _workers(addresses: Addresses, scale: Scale, display: Display) -> Reported:
     return measure_workers(addresses.url, addresses.database, display, sizes)
 
 
+def _celery(addresses: Addresses, scale: Scale, display: Display) -> Reported:
+    sizes = LaneSizes.for_options(quick=scale.quick, rounds=scale.rounds)
+    return measure_lanes(addresses.url, addresses.database, display, sizes)
+
+
 BENCHMARKS: Final[dict[str, Benchmark]] = {
     DEMO: Benchmark(
         "no lock, one lock, 20 segment locks and lock-free, a hold of 20 ms, 64 buyers",
@@ -111,6 +117,12 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
         "orders through workers compared with an empty task, singly and by the hundred; idle latency; after a kill",
         _workers,
         "2 rounds instead of 7, fewer messages, and one kill each",
+        has_rounds=True,
+    ),
+    CELERY: Benchmark(
+        "one lock against 4, 20 and 64 segments in two Celery workers of 32 threads, beside Celery's own ceiling",
+        _celery,
+        "2 rounds instead of 5, of 1 s instead of 3 s",
         has_rounds=True,
     ),
 }

@@ -26,7 +26,7 @@ from segmented.celery.messages import TASK, Envelope
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from segmented.models.submitted import Deciding
+    from segmented.models.submitted import BegunOrder, Deciding
 
 __all__ = ["app"]
 WAIT_SECONDS: Final = 30.0
@@ -44,6 +44,11 @@ def tell(**_: object) -> None:
     """Create the file that shows that the worker takes messages."""
     if READY in os.environ:
         Path(os.environ[READY]).touch()
+
+
+def hold(order: BegunOrder) -> None:
+    """Sleep for the milliseconds with which the order's id begins: the step of `segmented bench celery`."""
+    time.sleep(float(order.order.order_id.partition("-")[0]) / 1000)
 
 
 def load_orders(queue: str, sku: str, envelopes: Iterable[list[str]]) -> None:

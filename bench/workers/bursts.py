@@ -100,13 +100,13 @@ def measure_bursts(context: BenchContext) -> tuple[dict[Kind, list[Burst]], floa
         shuffle(order)
         for kind in order:
             busy, at = busy_seconds(), time.monotonic()
-            own = _own_seconds()
+            own = own_and_children_seconds()
             found[kind].append(_burst(context, kind, kind.messages(context.sizes)))
-            others.append((busy_seconds() - busy - (_own_seconds() - own)) / (time.monotonic() - at))
+            others.append((busy_seconds() - busy - (own_and_children_seconds() - own)) / (time.monotonic() - at))
     return found, sum(others) / max(1, len(others))
 
 
-def _own_seconds() -> float:
+def own_and_children_seconds() -> float:
     """Return the CPU seconds of this process and its children."""
     me = psutil.Process()
     total = 0.0
@@ -121,29 +121,34 @@ def _own_seconds() -> float:
 
 def _burst(context: BenchContext, kind: Kind, messages: int) -> Burst:
     if kind.decides is None:
-        context.processes.ask({"do": "empty", "queue": LOADING, "count": messages})
-        return _work(context, messages, messages)
+        return empty_burst(context, messages)
     with context.pool(kind.decides, gated=kind.is_stored) as pool:
-        sent = _load(context, pool, kind, messages)
-        burst = _work(context, messages, sent)
+        sent = load(context, pool, [f"o-{index}" for index in range(messages * kind.orders)], kind.orders)
+        burst = work_off(context, messages, sent)
         if fault := faults(pool, sent, context.gate if kind.is_stored else None):
             context.broken.setdefault(kind.name, fault)
     return burst
 
 
-def _load(context: BenchContext, pool: Pool, kind: Kind, messages: int) -> int:
-    ids = [f"o-{index}" for index in range(messages * kind.orders)]
+def empty_burst(context: BenchContext, messages: int) -> Burst:
+    """Work off messages of the empty task."""
+    context.processes.ask({"do": "empty", "queue": LOADING, "count": messages})
+    return work_off(context, messages, messages)
+
+
+def load(context: BenchContext, pool: Pool, ids: list[str], size: int) -> int:
+    """Submit orders of one unit, and prepare messages of `size` orders each. Return how many orders there are."""
     for first in range(0, len(ids), SUBMITTED_AT_ONCE):
         answers = pool.submit_many([Order(order_id, 1) for order_id in ids[first : first + SUBMITTED_AT_ONCE]])
         for answer in answers:
             if isinstance(answer, SegmentedError):
                 raise answer
-    envelopes = [ids[first : first + kind.orders] for first in range(0, len(ids), kind.orders)]
+    envelopes = [ids[first : first + size] for first in range(0, len(ids), size)]
     context.processes.ask({"do": "orders", "queue": LOADING, "sku": pool.sku, "envelopes": envelopes})
     return len(ids)
 
 
-def _work(context: BenchContext, messages: int, items: int) -> Burst:
+def work_off(context: BenchContext, messages: int, items: int) -> Burst:
     """Give the prepared messages to the workers, and wait until the last one is acknowledged."""
     broker = context.broker
     workers = [psutil.Process(pid) for pid in context.workers]

@@ -20,14 +20,14 @@ from segmented.orders import Gate, connect, open_gated
 from segmented.servers import PostgresServer, ValkeyServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from bench.workers.processes import BenchProcesses
     from segmented.models.submitted import Deciding
 
 SEGMENTS: Final = 20
 STOCK: Final = 10**6
-CONNECTIONS: Final = 40
+CONNECTIONS: Final = 200
 DECIDING: Final[tuple[Deciding, ...]] = ("at acceptance", "in the worker")
 ROUNDS_MAX: Final = 1_000
 
@@ -49,13 +49,13 @@ class BenchContext:
     """Faults found by the checker, by part."""
 
     @contextmanager
-    def pool(self, decides: Deciding, *, gated: bool = False) -> Iterator[Pool]:
+    def pool(self, decides: Deciding, *, gated: bool = False, segments: int = SEGMENTS) -> Iterator[Pool]:
         """Open a new pool whose orders are not published automatically; its keys are removed afterwards."""
         pool = Pool(self.store, f"bench-{uuid4().hex[:12]}", outbox=Outbox(None, decides))
         if gated:
-            open_gated(pool, self.gate, stock=STOCK, segments=SEGMENTS)
+            open_gated(pool, self.gate, stock=STOCK, segments=segments)
         else:
-            pool.open(stock=STOCK, segments=SEGMENTS)
+            pool.open(stock=STOCK, segments=segments)
         try:
             yield pool
         finally:
@@ -64,9 +64,16 @@ class BenchContext:
 
 @contextmanager
 def started_context(
-    url: str | None, database: str | None, sizes: Sizes, progress: Callable[[str, int, int], None]
+    url: str | None,
+    database: str | None,
+    sizes: Sizes,
+    progress: Callable[[str, int, int], None],
+    workers: Mapping[str, str] | None = None,
 ) -> Iterator[BenchContext]:
-    """Start the servers that were not named, and end them. A named stock server must be empty. Raises InvalidInput."""
+    """Start the servers that were not named, and end them. A named stock server must be empty. Raises InvalidInput.
+
+    `workers` has settings of the workers other than their defaults.
+    """
     with ExitStack() as stack:
         if url is None:
             url = stack.enter_context(ValkeyServer.start()).url
@@ -79,7 +86,9 @@ def started_context(
         gate = stack.enter_context(Gate(connect(database, pool_size=2)))
         gate.create()
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="segmented-bench-")))
-        found = stack.enter_context(running_processes(environment(url, broker_url, database), folder))
+        found = stack.enter_context(
+            running_processes({**environment(url, broker_url, database), **(workers or {})}, folder)
+        )
         progress("workers start", 0, 1)
         yield BenchContext(sizes, progress, url, store, broker, gate, found, found.start_workers())
 

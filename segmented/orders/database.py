@@ -251,13 +251,22 @@ class OrderDatabase:
 
     def each_order(self, sku: str, *, page_size: int = PAGE_SIZE) -> Iterator[OrderRow]:
         """Read all orders of a sku, sorted by their ids' bytes, in pages; each page is a separate read."""
+        return self._each(reading.read_orders_after, sku, page_size, lambda row: row.order_id)
+
+    def each_confirmed(self, sku: str, *, page_size: int = 10 * PAGE_SIZE) -> Iterator[tuple[str, int]]:
+        """Read id and units of the confirmed orders of a sku, sorted by their ids' bytes, in pages."""
+        return self._each(reading.read_confirmed_after, sku, page_size, lambda row: row[0])
+
+    def _each(
+        self, read: Callable[..., list[AnswerT]], sku: str, page_size: int, id_of: Callable[[AnswerT], str]
+    ) -> Iterator[AnswerT]:
         last = ""
         while True:
-            page = self._run(partial(reading.read_orders_after, sku=sku, order_id=last, page_size=page_size))
+            page = self._run(partial(read, sku=sku, order_id=last, page_size=page_size))
             yield from page
             if len(page) < page_size:
                 return
-            last = page[-1].order_id
+            last = id_of(page[-1])
 
     def totals(self, sku: str) -> SegmentTotals:
         """Read a sku's segment rows, and the identity of its sale, in one step."""
@@ -266,16 +275,6 @@ class OrderDatabase:
     def confirmed_units(self, sku: str) -> int:
         """Add up the confirmed order rows, independently of the segment rows."""
         return self._run(lambda connection: reading.read_confirmed_units(connection, sku))
-
-    def each_confirmed(self, sku: str, *, page_size: int = 10 * PAGE_SIZE) -> Iterator[tuple[str, int]]:
-        """Read id and units of the confirmed orders of a sku, sorted by their ids' bytes, in pages."""
-        last = ""
-        while True:
-            page = self._run(partial(reading.read_confirmed_after, sku=sku, order_id=last, page_size=page_size))
-            yield from page
-            if len(page) < page_size:
-                return
-            last = page[-1][0]
 
     def unfinished_changes(self, sku: str) -> tuple[ChangeRow, ...]:
         """Read the restocks and withdrawals that one side may lack; repeat them with the same id and units."""

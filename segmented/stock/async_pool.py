@@ -171,9 +171,9 @@ class AsyncPool(AsyncPoolChanges):
             return await run_async(plan, self.store)
 
         answers = await self._taken(operation.orders, ask, partial=False)
-        waiting = to_publish(answers)
-        if waiting and self.outbox.publisher is not None:
-            self.outbox.publisher.put(self.sku, waiting)
+        if self.outbox.publisher is not None:
+            for segment, waiting in to_publish(answers).items():
+                self.outbox.publisher.put(self.sku, waiting, segment)
         pairs = zip(operation.orders, answers, strict=True)
         return [
             answer

@@ -44,8 +44,12 @@ LOOK_GROWTH: Final = 1.5
 class Publisher(Protocol):
     """Notifies workers of orders."""
 
-    def put(self, sku: str, order_ids: Sequence[str]) -> None:
-        """Queue these orders for publication and return at once. Raises nothing if the broker is unavailable."""
+    def put(self, sku: str, order_ids: Sequence[str], segment: int | None = None) -> None:
+        """Queue these orders for publication and return at once. Raises nothing if the broker is unavailable.
+
+        `segment` is the one that all their units are from; orders of different segments should not share an envelope,
+        because its transaction locks the rows of all its segments. None: no units are taken yet.
+        """
 
     def send(self, sku: str, order_ids: Sequence[str]) -> None:
         """Publish one envelope before returning. Raises StoreUnavailable when the broker is unavailable."""
@@ -174,9 +178,13 @@ def submit_plan(
     return answers
 
 
-def to_publish(answers: Iterable[Accepted | SegmentedError]) -> list[str]:
-    """Return the ids to publish now; repeats were published before, or the sweep will do it."""
-    return [answer.order_id for answer in answers if isinstance(answer, Queued | Reserved) and not answer.replay]
+def to_publish(answers: Iterable[Accepted | SegmentedError]) -> dict[int | None, list[str]]:
+    """Return the ids to publish now, by segment; repeats were published before, or the sweep will do it."""
+    found: dict[int | None, list[str]] = {}
+    for answer in answers:
+        if isinstance(answer, Queued | Reserved) and not answer.replay:
+            found.setdefault(answer.segment if isinstance(answer, Reserved) else None, []).append(answer.order_id)
+    return found
 
 
 def outcome_plan(sku: str, order_id: str, timeout: float | None) -> Plan[Submitted]:

@@ -205,9 +205,9 @@ class Pool(PoolChanges):
             return submit_plan(self._mark, self.outbox, replace(operation, orders=left), noted=self._noted)
 
         answers = self._taken(operation.orders, plan, partial=False)
-        waiting = to_publish(answers)
-        if waiting and self.outbox.publisher is not None:
-            self.outbox.publisher.put(self.sku, waiting)
+        if self.outbox.publisher is not None:
+            for segment, waiting in to_publish(answers).items():
+                self.outbox.publisher.put(self.sku, waiting, segment)
         pairs = zip(operation.orders, answers, strict=True)
         return [
             answer

@@ -59,20 +59,21 @@ class EnvelopePublisher:
         return f"<EnvelopePublisher: {self._count} waiting, {self.dropped_count} dropped>"
 
     def _begin_empty(self) -> None:
-        self._waiting: dict[str, list[str]] = defaultdict(list)
+        self._waiting: dict[tuple[str, int | None], list[str]] = defaultdict(list)
+        """Orders to send, by sku and segment."""
         self._count = 0
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def put(self, sku: str, order_ids: Sequence[str]) -> None:
-        """Queue these orders for publication and return at once."""
+    def put(self, sku: str, order_ids: Sequence[str], segment: int | None = None) -> None:
+        """Queue these orders for publication and return at once. Orders of different segments share no envelope."""
         if not order_ids:
             return
         with self._changed:
             if self._is_closed or self._count + len(order_ids) > WAITING_MAX or not self._has_thread():
                 self.dropped_count += len(order_ids)
                 return
-            self._waiting[sku] += order_ids
+            self._waiting[sku, segment] += order_ids
             self._count += len(order_ids)
             self._changed.notify()
 
@@ -130,14 +131,14 @@ class EnvelopePublisher:
             linger = min(LINGER_MOST, linger * 2 or LINGER_FIRST) if is_loaded else 0.0
 
     def _next(self) -> tuple[str, list[str]]:
-        """Take the next envelope, of the sku that has waited longest."""
-        sku = next(iter(self._waiting))
-        waiting = self._waiting.pop(sku)
+        """Take the next envelope, of the sku and segment that have waited longest."""
+        kind = next(iter(self._waiting))
+        waiting = self._waiting.pop(kind)
         envelope, rest = waiting[: self._envelope_max], waiting[self._envelope_max :]
         if rest:
-            self._waiting[sku] = rest  # behind the other skus
+            self._waiting[kind] = rest  # behind the others
         self._count -= len(envelope)
-        return sku, envelope
+        return kind[0], envelope
 
     def _try(self, sku: str, envelope: list[str]) -> None:
         try:

@@ -37,7 +37,7 @@ class LossyBroker:
         self.messages: queue.Queue[tuple[str, list[str]]] = queue.Queue()
         self._chance, self.lost = random.Random("lossy"), 0
 
-    def put(self, sku: str, order_ids: Sequence[str]) -> None:
+    def put(self, sku: str, order_ids: Sequence[str], segment: int | None = None) -> None:  # noqa: ARG002  # of the protocol
         if self._chance.random() < 0.1:
             self.lost += 1
         else:

@@ -78,7 +78,7 @@ class Sale:
                 except StoreUnavailable:
                     continue
                 break
-            told = to_publish(answers)
+            told = [order_id for waiting in to_publish(answers).values() for order_id in waiting]
             self.accepted.update(told)
             self.accepted.update(answer.order_id for answer in answers if isinstance(answer, Queued))
             if told:

@@ -136,6 +136,19 @@ def test_skus_are_served_in_turn(publisher: EnvelopePublisher, broker: Broker) -
     ]
 
 
+def test_orders_of_different_segments_share_no_envelope(publisher: EnvelopePublisher, broker: Broker) -> None:
+    broker.open.clear()
+    publisher.put("first", ["first"])
+    broker.reached()
+    publisher.put("mug", ids(2), 0)
+    publisher.put("mug", ["x"], 1)
+    publisher.put("mug", ["y", "z"], 0)
+    publisher.put("mug", ["unknown"])
+    broker.open.set()
+    publisher.close()
+    assert broker.sent[1:] == [("mug", [*ids(2), "y", "z"]), ("mug", ["x"]), ("mug", ["unknown"])]
+
+
 @pytest.mark.parametrize("failure", [StoreUnavailable("the broker is away"), RuntimeError("a mistake")], ids=repr)
 def test_a_failure_is_never_the_callers_but_dropped_counted_and_logged(
     publisher: EnvelopePublisher, broker: Broker, failure: Exception, caplog: pytest.LogCaptureFixture

@@ -167,7 +167,7 @@ class RecordingPublisher:
     fails_at: int | None = None
     is_away: bool = False
 
-    def put(self, sku: str, order_ids: Sequence[str]) -> None:
+    def put(self, sku: str, order_ids: Sequence[str], segment: int | None = None) -> None:
         """Sweeps do not."""
 
     def send(self, sku: str, order_ids: Sequence[str]) -> None:

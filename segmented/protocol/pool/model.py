@@ -29,6 +29,7 @@ from segmented.protocol.lock.line_model import LineModel
 from segmented.protocol.pool.model_deciding import PoolDeciding
 from segmented.protocol.pool.model_records import (
     ORDER_WORK,
+    RUN,
     ModelPool,
     Room,
     as_of_now,
@@ -101,7 +102,7 @@ class PoolModel(PoolDeciding):
         pool = self.found(operation.sku)
         is_submitted = operation.publish_after_ms is not None
         hold_until_ms = SUBMITTED_UNTIL_MS if is_submitted else self._now_ms() + operation.hold_ms
-        start = pool.sequence % pool.segment_count
+        start = pool.sequence // (RUN if is_submitted else 1) % pool.segment_count
         room = Room()
         answers: list[Taken | SegmentedError] = []
         taken: dict[str, int] = {}

@@ -31,6 +31,8 @@ AnswerT = TypeVar("AnswerT")
 
 INCREASING = frozenset({"cancelled", "expired", "restocked", "received"})
 """Kinds of change after which more units may be free."""
+RUN = 64
+"""Changes of a pool in which submitted orders begin at the same segment."""
 WORK_MAX = 1_000
 """Work after which one step begins no further order: an order that is not plain is 2, each of its parts 1."""
 ORDER_WORK = 2

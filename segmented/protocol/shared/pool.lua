@@ -36,6 +36,7 @@ local SERVERS_MAX = 8
 local DUE_MAX = 16
 local DUE_IN_ALL_MAX = 160
 local MANY = 1000
+local RUN = 64 -- changes of a pool in which submitted orders begin at the same segment
 local WINDOW = 32
 local PAGE_BYTES = 262144 -- of ledger entries or records after which a reply has no further one
 local ENTRIES_AT_ONCE = 8

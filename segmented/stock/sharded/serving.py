@@ -162,5 +162,5 @@ def publish(outbox: Outbox, submissions: Iterable[Submission]) -> None:
         if not isinstance(one, SegmentedError):
             answers[one[0]].append(one[1])
     for home, found in answers.items():
-        if waiting := to_publish(found):
-            outbox.publisher.put(home, waiting)
+        for segment, waiting in to_publish(found).items():
+            outbox.publisher.put(home, waiting, segment)

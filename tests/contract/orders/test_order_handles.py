@@ -28,10 +28,10 @@ class RecordingPublisher:
     """A publisher that keeps what it is given."""
 
     def __init__(self) -> None:
-        self.given: list[tuple[str, tuple[str, ...]]] = []
+        self.given: list[tuple[str, tuple[str, ...], int | None]] = []
 
-    def put(self, sku: str, order_ids: Sequence[str]) -> None:
-        self.given.append((sku, tuple(order_ids)))
+    def put(self, sku: str, order_ids: Sequence[str], segment: int | None = None) -> None:
+        self.given.append((sku, tuple(order_ids), segment))
 
     def send(self, sku: str, order_ids: Sequence[str]) -> None:
         """Not called here."""
@@ -66,7 +66,7 @@ def test_submitted_orders_are_told_to_the_publisher_once(waiting_side: Side, dec
     pool.submit(Order("b", 1))
     assert handle.state == ("reserved" if decides == "at acceptance" else "queued")
     assert handle.outcome is None
-    assert publisher.given == [(shop.sku, ("a",)), (shop.sku, ("b",))]
+    assert [given[:2] for given in publisher.given] == [(shop.sku, ("a",)), (shop.sku, ("b",))]
     assert waiting(shop) == 2
     assert shop.sku in waiting_side.execute(op.ListOutboxes())
     shop.check_books()
@@ -171,7 +171,21 @@ def test_more_than_a_thousand_orders_are_accepted_page_by_page(waiting_side: Sid
     publisher = RecordingPublisher()
     pool, shop = opened(waiting_side, decides, stock=3_000, publisher=publisher)
     handles = pool.submit_many(Order(f"o{number}", 1) for number in range(2_001))
-    assert len(handles) == waiting(shop) == len(publisher.given[0][1]) == 2_001
+    assert len(handles) == waiting(shop) == sum(len(ids) for _, ids, _ in publisher.given) == 2_001
+
+
+def test_orders_are_published_by_the_segment_that_their_units_are_from(waiting_side: Side) -> None:
+    publisher = RecordingPublisher()
+    pool, _ = opened(waiting_side, stock=9, publisher=publisher)  # three units in each of three segments
+    pool.submit_many(Order(f"o{number}", 1) for number in range(5))
+    assert publisher.given == [(pool.sku, ("o0", "o1", "o2"), 0), (pool.sku, ("o3", "o4"), 1)]
+
+
+def test_orders_that_a_worker_decides_are_published_together(waiting_side: Side) -> None:
+    publisher = RecordingPublisher()
+    pool, _ = opened(waiting_side, "in the worker", stock=9, publisher=publisher)
+    pool.submit_many(Order(f"o{number}", 1) for number in range(5))
+    assert publisher.given == [(pool.sku, ("o0", "o1", "o2", "o3", "o4"), None)]
 
 
 def test_an_order_that_is_put_off_says_why(waiting_side: Side) -> None:

@@ -39,7 +39,7 @@ A, B = Order("a", 2), Order("b", 1, "ann")
 
 def test_an_accepted_order_has_its_units_and_its_place_in_the_outbox_at_once(shop: Shop) -> None:
     shop.open(9, 3)
-    answer = Reserved("a", 2, 1, ((1, 2),), 1, 2, replay=False)
+    answer = Reserved("a", 2, 0, ((0, 2),), 1, 2, replay=False)
     assert submit(shop, A) == (answer,)
     assert outbox(shop) == OutboxState(1, 0, 0, 0)
     record = shop.record("a")
@@ -51,10 +51,17 @@ def test_an_accepted_order_has_its_units_and_its_place_in_the_outbox_at_once(sho
     assert (found.begun, found.published, found.reason, found.worker) == (0, 0, "", "")
 
 
+def test_orders_submitted_one_by_one_are_from_one_segment_for_a_run_of_64_changes(shop: Shop) -> None:
+    shop.open(900, 3)
+    found = [submit(shop, Order(f"o{number}", 1))[0] for number in range(130)]
+    segments = [answer.segment for answer in found if isinstance(answer, Reserved)]
+    assert segments == [0] * 63 + [1] * 64 + [2] * 3  # opening the pool was the first change
+
+
 def test_a_repeat_gets_the_same_answer_and_no_second_place(shop: Shop) -> None:
     shop.open(9, 3)
     submit(shop, A)
-    again = Reserved("a", 2, 1, ((1, 2),), 1, 2, replay=True)
+    again = Reserved("a", 2, 0, ((0, 2),), 1, 2, replay=True)
     assert submit(shop, A, A) == (again, again)
     assert waiting(shop) == 1
     assert shop.totals() == (7, 2, 0)
@@ -113,7 +120,7 @@ def test_what_is_decided_gets_no_place_again(shop: Shop) -> None:
     shop.open(9, 3)
     submit(shop, A)
     shop.confirm("a")
-    assert submit(shop, A) == queue(shop, A) == (Decided("a", "confirmed", 2, 1, None, 3, replay=True),)
+    assert submit(shop, A) == queue(shop, A) == (Decided("a", "confirmed", 2, 0, None, 3, replay=True),)
     assert waiting(shop) == 0
 
 

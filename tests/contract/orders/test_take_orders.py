@@ -206,8 +206,8 @@ def test_a_decided_order_is_told_as_it_is_and_leaves_the_outbox(shop: Shop) -> N
     shop.confirm("a")
     shop.cancel("b")
     assert take(shop, "a", "b").orders == (
-        Settled("a", "confirmed", 2, 1, None, 3, replay=True),
-        Settled("b", "cancelled", 1, 1, None, 4, replay=True),
+        Settled("a", "confirmed", 2, 0, None, 3, replay=True),
+        Settled("b", "cancelled", 1, 0, None, 4, replay=True),
     )
 
 

@@ -39,7 +39,7 @@ class RecordingPublisher:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def put(self, sku: str, order_ids: Sequence[str]) -> None:
+    def put(self, sku: str, order_ids: Sequence[str], segment: int | None = None) -> None:  # noqa: ARG002  # of the protocol
         self.lines.append(json.dumps(Envelope(sku, tuple(order_ids)).body()))
 
     def send(self, sku: str, order_ids: Sequence[str]) -> None:
