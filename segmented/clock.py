@@ -70,8 +70,9 @@ class ManualClock:
         """Return the seconds reached so far."""
         return self._now
 
-    def advance(self, seconds: float) -> None:
+    def advance(self, seconds: Duration) -> None:
         """Move forward. Raises InvalidInput for a step back."""
+        seconds = in_seconds(seconds)
         if seconds < 0:
             message = "a monotonic clock does not go back"
             raise InvalidInput(message)

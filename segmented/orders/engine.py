@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
+from segmented.clock import in_seconds
 from segmented.errors import InvalidInput
 from segmented.imports import needs
 from segmented.masking import masked, unknown
@@ -22,6 +23,8 @@ from segmented.orders.edge import reason
 
 if TYPE_CHECKING:
     import sqlite3
+
+    from segmented.clock import Duration
 
 DRIVERS: Final = {
     "postgresql": postgresql.DRIVER,
@@ -57,13 +60,14 @@ class Deadlines:
         return self.statement * 1.5
 
 
-def connect(url: str, *, pool_size: int = 10, timeout: float = 10.0) -> Engine:
+def connect(url: str, *, pool_size: int = 10, timeout: Duration = 10.0) -> Engine:
     """Return an engine for the order database at `url`, after one test connection.
 
     The URL is `postgresql://user:password@host/database` (psycopg 3) or `sqlite:///path`. `timeout` is the maximum time
     of one statement, in seconds. `pool_size` limits the connections; a thread waits for one as long as for a statement.
     An engine must not be used across a fork. Raises InvalidInput; its text never contains a password.
     """
+    timeout = in_seconds(timeout)
     if pool_size < 1 or not timeout > 0:
         message = (
             f"an order database needs at least 1 connection and a positive timeout, not {pool_size} and {timeout:g} s"

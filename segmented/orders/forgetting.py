@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from segmented import protocol as op
-from segmented.clock import WallClock
+from segmented.clock import WallClock, in_seconds
 from segmented.errors import InvalidInput
 from segmented.ledger_lines import parse_record
 from segmented.orders.tables import CONFIRMED
@@ -32,6 +32,7 @@ from segmented.protocol.forgetting.wire import cannot_forget
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from segmented.clock import Duration
     from segmented.models import Inspected
     from segmented.orders.answers import OrderRow
     from segmented.orders.database import OrderDatabase
@@ -79,7 +80,7 @@ def forget(
     gate: OrderDatabase,
     *,
     grace: float = DEFAULT_GRACE,
-    timeout: float | None = None,
+    timeout: Duration | None = None,
     on_page: Callable[[int], None] | None = None,
 ) -> ForgetReport:
     """Drop the records of orders that ended `grace` seconds ago or earlier, in pages of up to 1,000. Safe to repeat.
@@ -93,6 +94,7 @@ def forget(
     if not 0 <= grace <= GRACE_MAX:
         message = f"the grace time of {pool.sku!r} must be 0 to {GRACE_MAX:,.0f} s, not {grace:g} s"
         raise InvalidInput(message)
+    timeout = in_seconds(timeout)
     if timeout is not None and not timeout > 0:
         message = f"the timeout of forgetting must be positive, not {timeout:g} s"
         raise InvalidInput(message)

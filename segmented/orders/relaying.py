@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
+from segmented.clock import in_seconds
 from segmented.errors import InvalidInput, PoolFrozen
 from segmented.ledger_lines import step_digest
 from segmented.models import shortened
@@ -28,6 +29,7 @@ from segmented.protocol.relay.wire import ledger_diverged
 from segmented.stock import ShardedPool
 
 if TYPE_CHECKING:
+    from segmented.clock import Duration
     from segmented.models.pools import LedgerStep
     from segmented.orders.database import OrderDatabase
     from segmented.stock import Pool
@@ -79,7 +81,7 @@ class RelayReport:
 
 
 def relay(
-    pool: Pool | ShardedPool, gate: OrderDatabase, *, timeout: float | None = None, trim_keep: int | None = None
+    pool: Pool | ShardedPool, gate: OrderDatabase, *, timeout: Duration | None = None, trim_keep: int | None = None
 ) -> RelayReport:
     """Copy the ledger's entries that the database lacks, up to the last one at the time of the call.
 
@@ -88,6 +90,7 @@ def relay(
     about that many entries, and to those that the database lacks. Raises PoolMissing, InvalidInput if the ledger does
     not continue what the database has, and DatabaseUnavailable or StoreUnavailable with all whole pages so far kept.
     """
+    timeout = in_seconds(timeout)
     if timeout is not None and not timeout > 0:
         message = f"the timeout of a relay must be positive, not {timeout:g} s"
         raise InvalidInput(message)

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import redis
 
 from segmented import (
     AcquireTimeout,
@@ -23,17 +24,21 @@ from segmented import (
     Outbox,
     Pool,
     ReadWriteLock,
+    RedisStore,
     single_flight,
 )
 from segmented.cli.reference import MODULES, public_names
 from segmented.dedup import ExternalEffect
 from segmented.locks import GetSetLock, MultiLock, QuorumStore, locked
 from segmented.locks.durations import DEFAULT_TIMEOUT
-from segmented.orders import WorkTerms
+from segmented.orders import Gate, WorkTerms, connect
+from segmented.orders.forgetting import forget
+from segmented.orders.relaying import relay
 from segmented.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 SHORT = timedelta(milliseconds=50)
 STORE = MemoryStore()
@@ -77,6 +82,23 @@ def test_a_duration_is_in_seconds_or_a_timedelta(name: str, make: Callable[[Any]
     for wrong in (-1, -SHORT, "1"):
         with pytest.raises(InvalidInput, match=rf"^{name} (of|is a)"):
             make(wrong)
+
+
+def test_times_of_stores_databases_and_clocks_may_be_timedeltas(tmp_path: Path) -> None:
+    clock = ManualClock()
+    clock.advance(timedelta(minutes=1))
+    assert clock.now() == 1_060.0
+    nobody = redis.Redis(port=1)
+    RedisStore(nobody, patience=SHORT).close()
+    with pytest.raises(InvalidInput, match=r"^patience is a number of seconds, 0 or more, not datetime\.timedelta"):
+        RedisStore(nobody, patience=-SHORT)
+    with Gate(connect(f"sqlite:///{tmp_path}/orders.db", timeout=timedelta(seconds=2))) as gate:
+        pool = Pool(STORE, "n")
+        for call in (relay, forget):
+            with pytest.raises(InvalidInput, match=r"must be positive, not -0\.05 s$"):
+                call(pool, gate, timeout=-SHORT)
+    with pytest.raises(InvalidInput, match=r"a positive timeout, not 10 and -0\.05 s$"):
+        connect("sqlite:///orders.db", timeout=-SHORT)
 
 
 def test_a_wait_of_a_timedelta_ends_after_it() -> None:

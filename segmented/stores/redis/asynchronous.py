@@ -24,6 +24,7 @@ from segmented.stores.redis.store import described
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from segmented.clock import Duration
     from segmented.errors import PoolFrozen
     from segmented.plans.line import Offer, Place
     from segmented.protocol import Operation
@@ -44,7 +45,7 @@ class AsyncRedisStore:
         *,
         clock: Clock | None = None,
         dialect: Dialect | None = None,
-        patience: float = PATIENCE,
+        patience: Duration = PATIENCE,
     ) -> None:
         """Use `client`, which the caller closes; or connect to a URL, as `from_url` does.
 
@@ -65,7 +66,7 @@ class AsyncRedisStore:
         client: Any,  # noqa: ANN401  # a client of redis-py
         clock: Clock | None,
         dialect: Dialect | None,
-        patience: float,
+        patience: Duration,
         *,
         owned_at: str = "",
         is_checked: bool = False,
@@ -90,7 +91,7 @@ class AsyncRedisStore:
 
     @classmethod
     async def from_url(
-        cls, url: str, *, clock: Clock | None = None, dialect: Dialect | None = None, patience: float = PATIENCE
+        cls, url: str, *, clock: Clock | None = None, dialect: Dialect | None = None, patience: Duration = PATIENCE
     ) -> AsyncRedisStore:
         """Connect and check the server, or every master of a cluster, as `RedisStore.from_url` does."""
         time_source = checked_clock(clock)

@@ -19,6 +19,7 @@ from redis.asyncio.sentinel import SentinelConnectionPool as AsyncSentinelConnec
 from redis.exceptions import RedisError
 from redis.sentinel import SentinelConnectionPool
 
+from segmented.clock import in_seconds
 from segmented.errors import InvalidInput
 from segmented.stores.redis.addresses import Deployment
 from segmented.stores.redis.async_cluster_link import AsyncClusterLink
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from redis.asyncio.client import PubSub as AsyncPubSub
     from redis.client import PubSub
 
-    from segmented.clock import Clock
+    from segmented.clock import Clock, Duration
     from segmented.protocol.wire import Dialect, MakeExchange
     from segmented.stores.redis.connections import Connections
 
@@ -67,14 +68,14 @@ def linked(
     clock: Clock,
     *,
     dialect: Dialect | None,
-    patience: float,
+    patience: Duration,
     is_checked: bool = False,
 ) -> Linked:
     """Create the link for a client's deployment. Its servers are checked at the first contact unless `is_checked`.
 
     Raises InvalidInput for a patience that is not a number of seconds.
     """
-    _check_patience(patience)
+    patience = _checked_patience(patience)
     if isinstance(client, redis.RedisCluster):
         cluster = ClusterLink(client, clock, dialect=dialect, patience=patience, is_checked=is_checked)
         return Linked(cluster, cluster.subscription, _listed(cluster.map.hosts()))
@@ -93,11 +94,11 @@ def async_linked(
     clock: Clock,
     *,
     dialect: Dialect | None,
-    patience: float,
+    patience: Duration,
     is_checked: bool = False,
 ) -> AsyncLinked:
     """Do the same as `linked` for asyncio."""
-    _check_patience(patience)
+    patience = _checked_patience(patience)
     if isinstance(client, redis_asyncio.RedisCluster):
         cluster = AsyncClusterLink(client, clock, dialect=dialect, patience=patience, is_checked=is_checked)
         return AsyncLinked(cluster, cluster.subscription, _listed(cluster.map.hosts()))
@@ -119,10 +120,12 @@ def where_of(pool: Any) -> str:  # noqa: ANN401  # a pool, sync or async
     return str(options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}")
 
 
-def _check_patience(patience: float) -> None:
-    if not (isfinite(patience) and patience >= 0):
+def _checked_patience(patience: Duration) -> float:
+    seconds = in_seconds(patience)
+    if not (isfinite(seconds) and seconds >= 0):
         message = f"patience is a number of seconds, 0 or more, not {patience!r}"
         raise InvalidInput(message)
+    return seconds
 
 
 def _listed(hosts: Sequence[tuple[str, int]]) -> str:

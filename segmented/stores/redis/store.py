@@ -31,6 +31,7 @@ from segmented.stores.redis.listener import RedisWakeups
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from segmented.clock import Duration
     from segmented.errors import PoolFrozen
     from segmented.plans.line import Offer, Place
     from segmented.protocol import Operation
@@ -54,7 +55,7 @@ class RedisStore:
         *,
         clock: Clock | None = None,
         dialect: Dialect | None = None,
-        patience: float = PATIENCE,
+        patience: Duration = PATIENCE,
     ) -> None:
         """Use `client`, which the caller closes; or connect to a URL, as `from_url` does.
 
@@ -86,7 +87,7 @@ class RedisStore:
         client: Any,  # noqa: ANN401  # a client of redis-py
         clock: Clock | None,
         dialect: Dialect | None,
-        patience: float,
+        patience: Duration,
         *,
         checked_at: str = "",
     ) -> None:
@@ -114,7 +115,7 @@ class RedisStore:
 
     @classmethod
     def from_url(
-        cls, url: str, *, clock: Clock | None = None, dialect: Dialect | None = None, patience: float = PATIENCE
+        cls, url: str, *, clock: Clock | None = None, dialect: Dialect | None = None, patience: Duration = PATIENCE
     ) -> RedisStore:
         """Connect and check the server, or every master of a cluster.
 
@@ -125,7 +126,7 @@ class RedisStore:
         """
         return cls(url, clock=clock, dialect=dialect, patience=patience)
 
-    def _connect(self, url: str, clock: Clock, dialect: Dialect | None, patience: float) -> None:
+    def _connect(self, url: str, clock: Clock, dialect: Dialect | None, patience: Duration) -> None:
         address = parse_address(url)
         with guarded(url):
             client = sync_client(address)
