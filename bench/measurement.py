@@ -1,7 +1,7 @@
 """One measurement: a calibration sale that does not count, then a sale to the last unit.
 
-The rules are fixed beforehand. The calibration sale runs for ten holds, and for at least 1.5 s, on a separate pool; its
-mean hold decides the stock. The first tenth (up to 1 s) of the measured sale is left out. The window ends with the
+The rules are fixed beforehand. In the calibration sale a lone buyer orders from a separate pool, for ten holds and for
+at least 1.5 s. Its mean hold gives the bound and the stock, so neither depends on the run that they judge. The first tenth (up to 1 s) of the measured sale is left out. The window ends with the
 first refusal, or at the time limit. Buyers continue for a second after that, so that there are refusals to check.
 
 The closed-loop load generator has Locust users that order one unit after another until they are stopped. Locust is used
@@ -43,23 +43,23 @@ REQUEST_TYPE: Final = "order"
 
 def measure(assignment: Assignment, strategy: Strategy, progress: Progress) -> RunRecord:
     """Measure a strategy once."""
-    hold = calibrate(assignment, strategy, progress)
-    stock = sizing.stock_for(sizing.bound_per_s(strategy.lanes, hold), assignment.seconds)
+    alone = calibrate(assignment, strategy, progress)
+    stock = sizing.stock_for(sizing.bound_per_s(strategy.lanes, alone), assignment.seconds)
     sale, window = sell_out(assignment, strategy, stock, progress)
     progress("verdict", 0, 1)
     verdict = strategy.judge(sale.refusals)
-    record = summarise(assignment, strategy, stock, sale, window, verdict)
+    record = summarise(assignment, strategy, stock, sale, window, verdict, alone=alone)
     strategy.clear()
     return record
 
 
 def calibrate(assignment: Assignment, strategy: Strategy, progress: Progress) -> float:
-    """Sell from a separate pool for a while, and return the mean hold in seconds."""
+    """Let a lone buyer order from a separate pool for a while, and return its mean hold in seconds."""
     seconds = sizing.calibration(assignment.extra_hold)
     progress("calibration", 0, 1)
     strategy.open(f"{assignment.sku}-calibration", CALIBRATION_STOCK)
     sale = Sale(strategy)
-    generator = LoadGenerator(sale, assignment.buyers, drain=assignment.drain)
+    generator = LoadGenerator(sale, 1, drain=assignment.drain)
     sale.over.wait(seconds)
     generator.stop()
     if sale.failures or not sale.sold or sale.unfinished_count:

@@ -33,6 +33,8 @@ class RunRecord:
     buyers: int
     hold_ms: float
     """Mean of the measured holds, by the server's clock if there is a ledger."""
+    lone_hold_ms: float
+    """Mean hold of a lone buyer, measured before the sale; the bound is lanes / this."""
     extra_hold_ms: float
     """The configured sleep inside the hold."""
     orders_per_s: float | None

@@ -88,9 +88,16 @@ class Window:
 
 
 def summarise(
-    assignment: Assignment, strategy: Strategy, stock: int, sale: Sale, window: Window, verdict: Verdict
+    assignment: Assignment,
+    strategy: Strategy,
+    stock: int,
+    sale: Sale,
+    window: Window,
+    verdict: Verdict,
+    *,
+    alone: float,
 ) -> RunRecord:
-    """Build the record."""
+    """Build the record; `alone` is a lone buyer's hold in seconds."""
     measured = [order for order in sale.sold if window.begin <= order[2] <= window.end]
     warm_up = sizing.warm_up(assignment.seconds)
     hold = strategy.mean_hold(warm_up)
@@ -101,9 +108,10 @@ def summarise(
         segments=strategy.segments,
         buyers=assignment.buyers,
         hold_ms=round(hold * MILLISECONDS, 3),
+        lone_hold_ms=round(alone * MILLISECONDS, 3),
         extra_hold_ms=round(assignment.extra_hold * MILLISECONDS, 3),
         orders_per_s=None if broken else round(len(measured) / window.seconds, 2),
-        bound_per_s=round(sizing.bound_per_s(strategy.lanes, hold), 2),
+        bound_per_s=round(sizing.bound_per_s(strategy.lanes, alone), 2),
         stock=stock,
         sold=verdict.sold,
         sold_in_sql=verdict.sold if verdict.sold_in_sql is None else verdict.sold_in_sql,

@@ -13,7 +13,7 @@ WARM_UP_SHARE: Final = 0.1
 WARM_UP_MAX: Final = 1.0
 CALIBRATION_SECONDS: Final = 1.5
 CALIBRATION_HOLDS: Final = 10
-"""Minimum length of the calibration sale, in holds: a mean of fewer is too noisy."""
+"""Minimum length of the lone buyer's sale, in holds: a mean of fewer is too noisy."""
 OVERTIME_FACTOR: Final = 1.5
 OVERTIME_SECONDS: Final = 3.0
 DRAIN_SECONDS: Final = 10.0
@@ -25,7 +25,7 @@ STOCK_MIN: Final = 20
 
 
 def bound_per_s(lanes: int, hold: float) -> float:
-    """Orders per second if every lane always worked on one order; `hold` in seconds."""
+    """Orders per second if every lane always worked on one order; `hold` in seconds, of a lone buyer."""
     return lanes / hold
 
 

@@ -39,6 +39,7 @@ PLAUSIBLE: Final = RunRecord(
     segments=20,
     buyers=64,
     hold_ms=22.5,
+    lone_hold_ms=22.5,
     extra_hold_ms=20.0,
     orders_per_s=840.0,
     bound_per_s=888.89,
