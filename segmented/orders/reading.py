@@ -30,6 +30,9 @@ _SELECT_ORDERS: Final = select(
     orders.c.created_at,
 ).where(orders.c.sku == given(orders.c.sku))
 
+_SELECT_ONE: Final = _SELECT_ORDERS.where(orders.c.order_id == given(orders.c.order_id))
+"""A list of parameters is expanded at each execution; one parameter is not."""
+
 _SELECT_THESE: Final = _SELECT_ORDERS.where(orders.c.order_id.in_(bindparam("order_ids", expanding=True)))
 
 _SELECT_AFTER: Final = (
@@ -95,7 +98,10 @@ def find_orders(
 
 def read_orders(connection: Connection, *, sku: str, order_ids: Sequence[str]) -> list[OrderRow]:
     """Read the existing orders among these."""
-    found = connection.execute(_SELECT_THESE, {"given_sku": sku, "order_ids": order_ids})
+    if len(order_ids) == 1:
+        found = connection.execute(_SELECT_ONE, {"given_sku": sku, "given_order_id": order_ids[0]})
+    else:
+        found = connection.execute(_SELECT_THESE, {"given_sku": sku, "order_ids": order_ids})
     return [_order_row(row) for row in found.mappings()]
 
 
