@@ -73,9 +73,9 @@ def _shares(runs: Iterable[RunRecord]) -> Iterator[str]:
         share = share_of_bound(run)
         if share is not None:
             yield (
-                f"{run.strategy} reached {share:.1%} of {run.bound_per_s:,.1f} orders/s, its bound: each lock serves one "
-                f"order after another, and a lone buyer's order took {run.lone_hold_ms:.1f} ms. In the sale it took "
-                f"{run.hold_ms:.1f} ms: the difference is the delay of generator and servers."
+                f"{run.strategy} reached {share:.1%} of {run.bound_per_s:,.1f} orders/s, its bound: each lock serves "
+                f"one order after another, and a lone buyer's order took {run.lone_hold_ms:.1f} ms. In the sale it "
+                f"took {run.hold_ms:.1f} ms: the difference is the delay of generator and servers."
             )
 
 

@@ -1,8 +1,9 @@
 """One measurement: a calibration sale that does not count, then a sale to the last unit.
 
-The rules are fixed beforehand. In the calibration sale a lone buyer orders from a separate pool, for ten holds and for
-at least 1.5 s. Its mean hold gives the bound and the stock, so neither depends on the run that they judge. The first tenth (up to 1 s) of the measured sale is left out. The window ends with the
-first refusal, or at the time limit. Buyers continue for a second after that, so that there are refusals to check.
+The rules are fixed beforehand. In the calibration sale a lone buyer orders from a separate pool, for ten holds and
+for at least 1.5 s. Its mean hold gives the bound and the stock, so neither depends on the run that they judge. The
+first tenth (up to 1 s) of the measured sale is left out. The window ends with the first refusal, or at the time
+limit. Buyers continue for a second after that, so that there are refusals to check.
 
 The closed-loop load generator has Locust users that order one unit after another until they are stopped. Locust is used
 as a library. Importing it patches sockets, sleeping and locks for gevent, so a process must import this module before

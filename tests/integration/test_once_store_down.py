@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import threading
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import pytest
 import redis
 
 from segmented.dedup.celery.settings import close_stores
-from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
+from segmented.errors import InvalidInput, StoreError, StoreRefused, StoreUnavailable
 from segmented.masking import masked
 from tests.support.servers.nodes import free_ports
 from tests.support.workers.once_app import build
@@ -130,6 +131,74 @@ def test_a_worker_that_is_to_run_anyway_runs_without_a_record(once: OnceSide) ->
     assert once.runs("down-anyway") == 2
     with pytest.raises(StoreUnavailable):
         once.app.send_task("points", ("down-effect", 5)).get(timeout=SOON)  # there is no store to do it in
+
+
+class Trouble:
+    """Makes a server answer with one error, and makes it well again."""
+
+    def __init__(self, server: ValkeyServer, error: str) -> None:
+        self._url = server.url
+        self._error = error
+        self._busy: threading.Thread | None = None
+
+    def begin(self) -> None:
+        with redis.Redis.from_url(self._url) as client:
+            match self._error:
+                case "OOM":
+                    client.config_set("maxmemory", "1")
+                case "NOREPLICAS":
+                    client.config_set("min-replicas-to-write", "1")
+                case "NOAUTH":
+                    client.config_set("requirepass", "open")
+                    mine = client.client_id()
+                    for one in client.client_list():
+                        if int(one["id"]) != mine:
+                            client.client_kill_filter(_id=one["id"])
+                case "BUSY":
+                    client.config_set("busy-reply-threshold", "10")
+                    self._busy = threading.Thread(target=self._work)
+                    self._busy.start()
+
+    def _work(self) -> None:
+        with redis.Redis.from_url(self._url) as client, suppress(redis.ResponseError):
+            client.eval("while true do end", 0)
+
+    def end(self) -> None:
+        password = "open" if self._error == "NOAUTH" else None
+        with redis.Redis.from_url(self._url, password=password) as client:
+            if self._busy is not None:
+                client.script_kill()
+                self._busy.join()
+                return
+            client.config_set("maxmemory", "0")
+            client.config_set("min-replicas-to-write", "0")
+            client.config_set("requirepass", "")
+
+
+@pytest.mark.parametrize("error", ["OOM", "NOREPLICAS", "NOAUTH", "BUSY"])
+def test_queued_work_outlives_a_server_of_records_that_answers_with_an_error(
+    once: OnceSide, start_valkey: Callable[..., ValkeyServer], error: str
+) -> None:
+    server = start_valkey()
+    worker = once.start(replace(once.setup, records=server.url))
+    refuses, runs = (task_elsewhere(once, server.url, once_when_down=what) for what in ("refuse", "run"))
+    with refuses as refusing, runs as running:
+        assert refusing.delay("before", 0).get(timeout=SOON) == ["before", 0]  # it has connected
+        trouble = Trouble(server, error)
+        trouble.begin()
+        try:
+            handles = [once.app.send_task("kept", (f"down-{number}", number)) for number in range(5)]
+            once.wait_for(lambda: worker.said().count(" received\n") >= 11)  # each has come back once
+            with pytest.raises(StoreError):
+                refusing.delay("refused")
+            sent = running.delay("sent", 1)
+            assert [once.runs(f"down-{number}") for number in range(5)] == [0] * 5
+        finally:
+            trouble.end()
+        assert [handle.get(timeout=SOON) for handle in handles] == [[f"down-{number}", number] for number in range(5)]
+        assert sent.get(timeout=SOON) == ["sent", 1]
+    assert [once.runs(f"down-{number}") for number in range(5)] == [1] * 5
+    assert (once.runs("refused"), once.runs("sent")) == (0, 1)
 
 
 @pytest.fixture(autouse=True)

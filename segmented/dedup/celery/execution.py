@@ -32,8 +32,9 @@ from segmented.errors import (
     OtherPayload,
     RunLost,
     SegmentedError,
+    StoreError,
     StoreRefused,
-    StoreUnavailable,
+    WrongKind,
 )
 from segmented.locks.durations import milliseconds_or_none
 from segmented.models.dedup import (
@@ -63,7 +64,7 @@ ROUND_SECONDS: Final = 0.1
 ROUND_SECONDS_MAX: Final = 5.0
 """Maximum delay in seconds of a message whose key is taken; it returns after 0.1, 0.2, 0.4 s and so on."""
 DOWN_SECONDS: Final = 5.0
-"""Seconds after which a message returns that could not reach the records."""
+"""Seconds after which a message returns if the records' server did not answer, or answered with an error."""
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +94,9 @@ class Execution:
         try:
             store = self._store(header)
             answer, asked_at = run_sync(self._beginning(claim, header), store)
-        except StoreUnavailable as error:
+        except WrongKind:  # something else uses the key, so the message would come back for ever
+            raise
+        except StoreError as error:
             if runs_when_down:
                 return self._unrecorded(error)
             self._come_back(header, DOWN_SECONDS, error)
@@ -156,7 +159,7 @@ class Execution:
     ) -> Plan[tuple[Answer | None, float]]:
         return wait_for(beginning, channel=claim.channel, timeout=timeout, is_busy=is_busy, undo=claim.releasing)
 
-    def _unrecorded(self, reason: StoreUnavailable) -> Any:  # noqa: ANN401  # any result of the task
+    def _unrecorded(self, reason: StoreError) -> Any:  # noqa: ANN401  # any result of the task
         result = self.task.run(*self.arguments, **self.options)
         if isinstance(result, StoreEffect):
             raise reason  # there is no store for it

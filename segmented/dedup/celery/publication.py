@@ -21,7 +21,7 @@ from segmented.clock import in_seconds
 from segmented.dedup.celery.message import OnceHeader, due_in_ms, waits_ms
 from segmented.dedup.celery.rule import REPLACING
 from segmented.dedup.plans import is_in_flight
-from segmented.errors import InFlight, OtherPayload, SegmentedError, StoreUnavailable
+from segmented.errors import InFlight, OtherPayload, SegmentedError, StoreError, StoreUnavailable, WrongKind
 from segmented.locks.durations import milliseconds_or_none
 from segmented.models.dedup import KeyClaimed, KeyHeld, OutcomeKept, PayloadDiffers
 from segmented.once_keys import once_keys
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from segmented.dedup.celery.plan import OncePlan
     from segmented.dedup.celery.result import OnceResult
     from segmented.dedup.identity import Identity
+    from segmented.plans.drivers import Store
 
 IGNORED: Final = "IGNORED"
 CANVAS: Final = ("task_id", "group_id", "chord", "chain", "link", "link_error")
@@ -65,13 +66,12 @@ class Publication:
         header = self._header(message)
         if not self.plan.rule.point_terms.claims:
             return self._sent(header)
-        try:
-            answer = self._claimed(message)
-        except StoreUnavailable:
-            if not runs_when_down:
-                raise
-            return self._sent(header)  # the worker checks again
+        answer = self._claimed(message)
         match answer:
+            case StoreError():
+                if not runs_when_down:
+                    raise answer
+                return self._sent(header)  # the worker checks again
             case KeyClaimed():
                 return self._first(message, answer)
             case PayloadDiffers(first):
@@ -80,14 +80,30 @@ class Publication:
 
     # --- the first message ---
 
-    def _claimed(self, message: str) -> Answer:
+    def _claimed(self, message: str) -> Answer | StoreError:
+        """Claim the key; returns the error of a server that is down for now, or answers with an error.
+
+        Raises StoreRefused if the server refuses the connection, and WrongKind: neither passes by itself.
+        """
+        try:
+            store = self.plan.store
+        except StoreUnavailable as error:
+            return error
+        try:
+            return self._claimed_in(store, message)
+        except WrongKind:
+            raise
+        except StoreError as error:
+            return error
+
+    def _claimed_in(self, store: Store, message: str) -> Answer:
         rule, operation = self.plan.rule, self._claiming(message)
         if rule.on_publish != "wait":
-            return self.plan.store.execute(operation)
+            return store.execute(operation)
         channel = once_keys(operation.record.namespace, operation.record.key).freed
         waiting = wait_for(operation, channel=channel, timeout=in_seconds(rule.timeout), is_busy=is_in_flight)
-        answer, _ = run_sync(waiting, self.plan.store)
-        return answer or self.plan.store.execute(operation)
+        answer, _ = run_sync(waiting, store)
+        return answer or store.execute(operation)
 
     def _claiming(self, message: str) -> ClaimKey:
         rule, terms = self.plan.rule, self.plan.terms
