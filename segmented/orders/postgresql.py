@@ -8,6 +8,7 @@ from sqlalchemy import Integer, String, Text, any_, bindparam, collate, column, 
 from sqlalchemy.dialects.postgresql import ARRAY, insert as insert_on_conflict
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
+from segmented.orders.plain_envelope import confirm_plain
 from segmented.orders.reading import find_orders, lock_these
 from segmented.orders.statements import (
     ORDER_COLUMNS,
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from sqlalchemy import BindParameter, Column, Connection, Insert, TableValuedAlias
     from sqlalchemy.sql.elements import ClauseElement
 
-    from segmented.orders.answers import SegmentRow
+    from segmented.orders.answers import Confirmed, SegmentRow
     from segmented.orders.deciding import Decision, StoredOrder
+    from segmented.orders.standing import Claim
 
 DRIVER: Final = "postgresql+psycopg"
 CREATE_LOCK: Final = 7_341_652_098
@@ -57,6 +59,10 @@ class PostgresStatements:
         return connection.exec_driver_sql(text, values).scalar()
 
     confirm_alone = confirm
+
+    def confirm_plain(self, connection: Connection, claims: Sequence[Claim]) -> list[Confirmed] | None:
+        """Confirm an envelope in one statement, or change nothing."""
+        return confirm_plain(connection, claims)
 
     def lock_these(self, connection: Connection, sku: str, numbers: Sequence[int]) -> tuple[SegmentRow, ...]:
         """Lock the rows of these segments, ascending, and return the existing ones."""
