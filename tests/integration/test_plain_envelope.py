@@ -218,13 +218,14 @@ def test_envelopes_of_one_lock_holder_after_the_other_refuse_the_earlier_one(gat
 
 
 def test_a_deadlock_with_somebody_elses_transaction_falls_back_and_stores_the_envelope(gate: Gate) -> None:
-    """Their transaction locks the rows the other way round, so the server ends the statement that waited first."""
+    """Their transaction locks the rows the other way round, and the server ends the envelope's statement."""
     gate.open("mug", [9, 9])
     said, errors = statements(gate), watch_errors(gate)
     lock = text("SELECT 1 FROM segmented_segments WHERE segment = :segment FOR UPDATE")
     engine = gate._engine  # noqa: SLF001  # for somebody else's transaction
     with engine.connect() as theirs, engine.connect() as watcher:
         theirs.exec_driver_sql("BEGIN")
+        theirs.exec_driver_sql("SET LOCAL deadlock_timeout = '60s'")  # so that the envelope is the one that notices
         theirs.execute(lock, {"segment": 1})
         answers: list[object] = []
         thread = threading.Thread(target=lambda: answers.extend(gate.confirm_many([claimed("a", 0), claimed("b", 1)])))

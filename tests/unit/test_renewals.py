@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from math import inf
 
 import pytest
 
@@ -31,7 +32,9 @@ def threads() -> set[threading.Thread]:
 
 def test_all_envelopes_of_a_store_share_one_thread_and_each_is_renewed_in_its_interval() -> None:
     before, store, counted = threads(), MemoryStore(), Counter[str]()
-    with Renewal(lambda: counted.update("s"), store, every=60):
+    with Renewal(lambda: counted.update("s"), store, every=60) as seldom:
+        timer = seldom._timer  # noqa: SLF001  # the thread is to sleep before the others come
+        wait_until(lambda: timer._wakes_at < inf)  # noqa: SLF001  # as above
         with (
             Renewal(lambda: counted.update("a"), store, every=0.01),
             Renewal(lambda: counted.update("b"), store, every=0.02),
@@ -89,12 +92,16 @@ def test_the_end_waits_for_a_renewal_in_progress() -> None:
 
 
 def test_the_end_waits_no_longer_than_one_interval() -> None:
-    slow = Slow()
-    with Renewal(slow, MemoryStore(), every=0.05):
+    slow, store, counted = Slow(), MemoryStore(), Counter[str]()
+    with Renewal(slow, store, every=0.05):
         assert slow.began.wait(20)
     assert not slow.ended.is_set()
+    slow.began.clear()
     slow.may_end.set()
     assert slow.ended.wait(20)
+    with Renewal(lambda: counted.update("c"), store, every=0.05):
+        wait_until(lambda: counted["c"] >= 4)
+    assert not slow.began.is_set()
 
 
 def test_the_thread_ends_when_nothing_is_left_and_the_next_envelope_starts_another(
