@@ -10,6 +10,9 @@ wrote, and fails if some of them are missing. A failure undoes all of it.
 
 Locks are taken as everywhere: the CTE `locked` takes the segments' rows, ascending, before the first of them changes,
 and the orders follow, sorted by id.
+
+`given` has the sku in each of its rows, so that a segment's row is joined by its whole key. With the sku as a condition
+of its own, a server without statistics expects one row of a sku, and compares every row with every other.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
 STORE_PLAIN: Final = """
 WITH given AS (
-    SELECT * FROM unnest(
+    SELECT %(sku)s::text AS sku, given.* FROM unnest(
         %(segments)s::integer[], %(epochs)s::integer[], %(fences)s::bigint[], %(units)s::bigint[],
         %(sequences)s::bigint[]
     ) AS given (segment, epoch, fence, units, sequence)
@@ -36,8 +39,7 @@ WITH given AS (
         stock.epoch = given.epoch
             AND (given.fence IS NULL OR stock.fence <= given.fence)
             AND stock.sold + given.units <= stock.quota AS fits
-    FROM segmented_segments AS stock JOIN given ON stock.segment = given.segment
-    WHERE stock.sku = %(sku)s::text
+    FROM segmented_segments AS stock JOIN given ON stock.sku = given.sku AND stock.segment = given.segment
     ORDER BY stock.segment
     FOR UPDATE OF stock
 ), moved AS (
@@ -45,7 +47,7 @@ WITH given AS (
     SET sold = stock.sold + given.units, fence = coalesce(given.fence, stock.fence),
         sequence = greatest(stock.sequence, given.sequence)
     FROM given
-    WHERE stock.sku = %(sku)s::text AND stock.segment = given.segment
+    WHERE stock.sku = given.sku AND stock.segment = given.segment
         AND (SELECT count(*) FROM locked WHERE fits) = %(segment_count)s
     RETURNING stock.segment
 ), stored AS (

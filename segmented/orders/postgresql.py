@@ -80,6 +80,7 @@ class PostgresStatements:
         values = {
             "given_sku": claims[0].sku,
             "row_count": len(before),
+            "old_sku": [claims[0].sku] * len(before),  # joined by the whole key, each row is found by its index
             "old_segment": [row.segment for row in before],
             "old_epoch": [row.epoch for row in before],
             "old_quota": [row.quota for row in before],
@@ -118,12 +119,13 @@ def _store_many() -> Insert:
     A row is updated only if it still equals what was read. The orders are sorted, because two envelopes may hold the
     same ones.
     """
-    old = (segments.c.segment, segments.c.epoch, segments.c.quota, segments.c.sold, segments.c.fence)
-    new_values = (*old[2:], segments.c.sequence)
+    changing = (segments.c.quota, segments.c.sold, segments.c.fence)
+    old = (segments.c.sku, segments.c.segment, segments.c.epoch, *changing)
+    new_values = (*changing, segments.c.sequence)
     rows = given_rows("change", *(("old", at) for at in old), *(("new", at) for at in new_values))
     changed = (
         update(segments)
-        .where(segments.c.sku == given(segments.c.sku), *(at == rows.c[f"old_{at.name}"] for at in old))
+        .where(*(at == rows.c[f"old_{at.name}"] for at in old))
         .values({at.name: rows.c[f"new_{at.name}"] for at in new_values})
         .returning(segments.c.segment)
         .cte("changed")
