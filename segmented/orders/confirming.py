@@ -9,7 +9,8 @@ One order takes up to three steps, each only if the one before gave no answer:
 Locks are taken in the same order everywhere, segment rows ascending and then the order's row, so there is no deadlock.
 Every step can be repeated: an existing order is found by its key, and its units are not taken again.
 
-An envelope takes one transaction, however many orders it has and whatever their outcomes:
+An envelope takes one transaction, however many orders it has and whatever their outcomes. On PostgreSQL one statement
+stores the usual envelope, or changes nothing: `plain_envelope` says which one that is. Otherwise:
 
 1. The rows of the segments that the orders name are locked, ascending, and existing orders are read.
 2. Each order's answer is decided from that; no other process can change these rows meanwhile.
@@ -23,11 +24,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from segmented.errors import StoreRefused
 from segmented.orders.answers import Confirmed, Voided
 from segmented.orders.deciding import decide, plan_moves
+from segmented.orders.edge import is_conflict
 from segmented.orders.reading import lock_segments, read_standing
 from segmented.orders.standing import classify
 from segmented.orders.statements import MOVE_QUOTA, given_values
@@ -145,6 +147,9 @@ class ConfirmingMany:
 
         Returns None if the decision could not be written, and nothing changed. Which order prevented it is unknown.
         """
+        plain = self._confirm_plain(connection, claims)
+        if plain is not None:
+            return list(plain)
         for _ in range(TRIES_MAX):
             try:
                 decision = self._try(connection, claims, are_all_rows=False)
@@ -154,6 +159,18 @@ class ConfirmingMany:
                 connection.rollback()
                 continue
             return None if decision is None else list(decision.answers)
+        return None
+
+    def _confirm_plain(self, connection: Connection, claims: Sequence[Claim]) -> list[Confirmed] | None:
+        """Confirm all orders in one statement. None: nothing changed, and the rules below decide."""
+        try:
+            return self._statements.confirm_plain(connection, claims)
+        except (IntegrityError, DataError):  # some order has a row, or a value that cannot be stored
+            connection.rollback()
+        except DBAPIError as error:
+            if not is_conflict(error):
+                raise
+            connection.rollback()
         return None
 
     def _try(self, connection: Connection, claims: Sequence[Claim], *, are_all_rows: bool) -> Decision | None:

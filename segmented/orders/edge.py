@@ -37,7 +37,12 @@ def reason(error: BaseException) -> str:
 
 def is_worth_repeating(error: DBAPIError) -> bool:
     """Return whether the connection was lost or a conflict aborted the transaction; for repeatable statements."""
-    return error.connection_invalidated or getattr(error.orig, "sqlstate", None) in DEADLOCK_OR_SERIALIZATION
+    return error.connection_invalidated or is_conflict(error)
+
+
+def is_conflict(error: DBAPIError) -> bool:
+    """Return whether the database aborted the transaction because of a concurrent one."""
+    return getattr(error.orig, "sqlstate", None) in DEADLOCK_OR_SERIALIZATION
 
 
 @contextmanager

@@ -37,13 +37,13 @@ from segmented.orders import answers
 from segmented.orders.decided import end_unknown
 from segmented.orders.envelope_report import EnvelopeReport
 from segmented.orders.forgetting import may_have_forgotten
+from segmented.orders.renewals import Renewal
 from segmented.orders.sale import REBUILDS_MAX, tell_pool
 from segmented.orders.standing import claim_of
 from segmented.orders.verifying import freeze_if_behind, when_verified
 from segmented.orders.work_terms import (
     DEFAULT_TERMS,
     LATER,
-    Renewal,
     TryLater,
     WorkTerms,
     checked_ids,
@@ -396,4 +396,4 @@ class _Envelope:
         """Renew the orders while a step or the database may take long."""
         if not is_long:
             return nullcontext()
-        return Renewal(self._renew, every=min(self._terms.work_ms, self._terms.ttl_ms) / 3_000)
+        return Renewal(self._renew, self._pool.store, every=min(self._terms.work_ms, self._terms.ttl_ms) / 3_000)

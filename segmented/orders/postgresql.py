@@ -8,6 +8,7 @@ from sqlalchemy import Integer, String, Text, any_, bindparam, collate, column, 
 from sqlalchemy.dialects.postgresql import ARRAY, insert as insert_on_conflict
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
+from segmented.orders.plain_envelope import confirm_plain
 from segmented.orders.reading import find_orders, lock_these
 from segmented.orders.statements import (
     ORDER_COLUMNS,
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from sqlalchemy import BindParameter, Column, Connection, Insert, TableValuedAlias
     from sqlalchemy.sql.elements import ClauseElement
 
-    from segmented.orders.answers import SegmentRow
+    from segmented.orders.answers import Confirmed, SegmentRow
     from segmented.orders.deciding import Decision, StoredOrder
+    from segmented.orders.standing import Claim
 
 DRIVER: Final = "postgresql+psycopg"
 CREATE_LOCK: Final = 7_341_652_098
@@ -58,6 +60,10 @@ class PostgresStatements:
 
     confirm_alone = confirm
 
+    def confirm_plain(self, connection: Connection, claims: Sequence[Claim]) -> list[Confirmed] | None:
+        """Confirm an envelope in one statement, or change nothing."""
+        return confirm_plain(connection, claims)
+
     def lock_these(self, connection: Connection, sku: str, numbers: Sequence[int]) -> tuple[SegmentRow, ...]:
         """Lock the rows of these segments, ascending, and return the existing ones."""
         return lock_these(connection, _LOCK_THESE, sku, numbers)
@@ -74,6 +80,7 @@ class PostgresStatements:
         values = {
             "given_sku": claims[0].sku,
             "row_count": len(before),
+            "old_sku": [claims[0].sku] * len(before),  # joined by the whole key, each row is found by its index
             "old_segment": [row.segment for row in before],
             "old_epoch": [row.epoch for row in before],
             "old_quota": [row.quota for row in before],
@@ -112,12 +119,13 @@ def _store_many() -> Insert:
     A row is updated only if it still equals what was read. The orders are sorted, because two envelopes may hold the
     same ones.
     """
-    old = (segments.c.segment, segments.c.epoch, segments.c.quota, segments.c.sold, segments.c.fence)
-    new_values = (*old[2:], segments.c.sequence)
+    changing = (segments.c.quota, segments.c.sold, segments.c.fence)
+    old = (segments.c.sku, segments.c.segment, segments.c.epoch, *changing)
+    new_values = (*changing, segments.c.sequence)
     rows = given_rows("change", *(("old", at) for at in old), *(("new", at) for at in new_values))
     changed = (
         update(segments)
-        .where(segments.c.sku == given(segments.c.sku), *(at == rows.c[f"old_{at.name}"] for at in old))
+        .where(*(at == rows.c[f"old_{at.name}"] for at in old))
         .values({at.name: rows.c[f"new_{at.name}"] for at in new_values})
         .returning(segments.c.segment)
         .cte("changed")

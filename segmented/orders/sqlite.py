@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Update
     from sqlalchemy.sql.elements import ClauseElement
 
-    from segmented.orders.answers import SegmentRow
+    from segmented.orders.answers import Confirmed, SegmentRow
     from segmented.orders.deciding import Decision, StoredOrder
+    from segmented.orders.standing import Claim
 
 DRIVER: Final = "sqlite+pysqlite"
 
@@ -63,6 +64,10 @@ class SqliteStatements:
         changed = self.confirm(connection, values)
         connection.commit()
         return changed
+
+    def confirm_plain(self, _connection: Connection, _claims: Sequence[Claim]) -> list[Confirmed] | None:
+        """Change nothing: there is no round trip to save."""
+        return None
 
     def lock_these(self, connection: Connection, sku: str, numbers: Sequence[int]) -> tuple[SegmentRow, ...]:
         """Read the rows; BEGIN IMMEDIATE has locked them."""

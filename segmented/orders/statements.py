@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sqlalchemy import BindParameter, Column, ColumnElement, Connection, Insert, Select, Update
 
     from segmented.models import Order
-    from segmented.orders.answers import SegmentRow
+    from segmented.orders.answers import Confirmed, SegmentRow
     from segmented.orders.deciding import Decision, StoredOrder
     from segmented.orders.standing import Claim
 
@@ -37,6 +37,12 @@ class Statements(Protocol):
 
     def confirm_alone(self, connection: Connection, values: dict[str, Any]) -> int | None:
         """Do the same in a transaction of its own."""
+
+    def confirm_plain(self, connection: Connection, claims: Sequence[Claim]) -> list[Confirmed] | None:
+        """Confirm an envelope in one statement, a transaction of its own. None: nothing changed.
+
+        Raises IntegrityError if an order has a row, and DataError for a value that cannot be stored: nothing changed.
+        """
 
     def lock_these(self, connection: Connection, sku: str, numbers: Sequence[int]) -> tuple[SegmentRow, ...]:
         """Lock the rows of these segments, inside a transaction, ascending, and return the existing ones."""

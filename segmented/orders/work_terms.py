@@ -1,11 +1,9 @@
-"""The terms of a worker's envelope: its ids, the times of its orders, their renewal, putting off, why one failed."""
+"""The terms of a worker's envelope: its ids, the times of its orders, putting off, why one failed."""
 
 from __future__ import annotations
 
-import logging
-import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError
@@ -18,7 +16,6 @@ from segmented.stock.settings import DEFAULT_HOLD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import TracebackType
 
     from segmented.clock import Duration
     from segmented.models.submitted import BegunOrder
@@ -26,7 +23,6 @@ if TYPE_CHECKING:
 ENVELOPE_TTL: Final = 5.0
 LATER: Final = 2.0
 """Seconds until the next try of an order that could not be tried: a server was unavailable, no segment was free."""
-log = logging.getLogger(__name__)
 
 
 class TryLater(SegmentedError):
@@ -101,31 +97,3 @@ def told(error: BaseException) -> str:
         return one_line(f"{type(error).__name__}: {error}")
     except Exception:  # noqa: BLE001  # no error may affect the envelope
         return type(error).__name__
-
-
-class Renewal:
-    """Calls `renew` every `every` seconds in a thread, until the `with` statement ends."""
-
-    def __init__(self, renew: Callable[[], None], *, every: float) -> None:
-        """Create a renewal; it starts with the `with` statement."""
-        self._renew = renew
-        self._every = every
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="segmented-renewal", daemon=True)
-
-    def __enter__(self) -> Self:
-        """Begin."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """End, waiting for a renewal in progress for at most one interval."""
-        self._ended.set()
-        self._thread.join(self._every)
-
-    def _run(self) -> None:
-        while not self._ended.wait(self._every):
-            try:
-                self._renew()
-            except SegmentedError as error:  # the next one may reach the server
-                log.warning("work was not renewed: %s", error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from sqlalchemy import event, text
 from segmented.errors import DatabaseUnavailable
 from segmented.models import Order
 from segmented.orders import Claim
-from segmented.orders.answers import Confirmed, SegmentRow, SoldOut, Voided
+from segmented.orders.answers import SegmentRow, SoldOut, Voided
 from tests.integration.test_gate_postgresql import traced
 from tests.integration.test_gate_races import THREADS, at_once, deadlocks
 from tests.support.pools.gating import NEW, REPLAY, one_by_one, watch_errors
@@ -119,27 +120,41 @@ def test_envelopes_single_orders_and_voids_share_the_last_units_without_a_deadlo
 # --- across a network ---
 
 
-def test_a_hundred_orders_are_five_round_trips(postgres_database: str, open_gate: Callable[..., Gate]) -> None:
-    """BEGIN, the segments' rows, the orders that are there, the write, COMMIT."""
+def test_a_hundred_orders_are_one_round_trip(postgres_database: str, open_gate: Callable[..., Gate]) -> None:
+    """The commit is part of it."""
     gate = open_gate(postgres_database, pool_size=1)
-    gate.open("mug", [200] * 4)
+    gate.open("mug", [300] * 4)
 
     def send(number: int) -> object:
         (answer,) = set(gate.confirm_many(claims(range(100), prefix=str(number))))
         return answer
 
-    messages = traced(gate, send, 3)
-    assert messages.count("ReadyForQuery") == 3 * 5
-    gate.confirm_many(claims(range(100), prefix="prepared"))
-    gate.confirm_many(claims(range(100), prefix="also"))
-    assert gate.totals("mug").sold == gate.confirmed_units("mug") == 500
+    messages = traced(gate, send, 10)
+    assert messages.count("Sync") == messages.count("ReadyForQuery") == 10 + 1  # one to have it prepared
+    assert messages.count("Query") == 0  # as BEGIN, COMMIT and ROLLBACK would be sent
+    assert gate.totals("mug").sold == gate.confirmed_units("mug") == 1_000
 
 
-def test_an_envelope_for_which_quota_moves_is_eleven_round_trips(
+def test_an_envelope_with_a_repeat_is_five_round_trips_more(
     postgres_database: str, open_gate: Callable[..., Gate]
 ) -> None:
-    """Three until it is known, a rollback, one in which the driver forgets what it had prepared, and then six: all rows
-    are read twice, see lock_segments.
+    """BEGIN, the segments' rows, the orders that are there, the write, COMMIT; the gate itself sees an id twice."""
+    gate = open_gate(postgres_database, pool_size=1)
+    gate.open("mug", [200] * 4)
+
+    gate.confirm_many(claims(range(100)))
+    more = claims(range(101))
+    assert traced(gate, lambda _: gate.confirm_many(more)[100], 1).count("ReadyForQuery") == 1 + 5
+    twice = claims(range(200, 300)) + claims(range(200, 201))
+    assert traced(gate, lambda _: gate.confirm_many(twice)[0], 1).count("ReadyForQuery") == 5
+    assert gate.totals("mug").sold == gate.confirmed_units("mug") == 201
+
+
+def test_an_envelope_for_which_quota_moves_is_twelve_round_trips(
+    postgres_database: str, open_gate: Callable[..., Gate]
+) -> None:
+    """The one statement, three until it is known, a rollback, one in which the driver forgets what it had prepared, and
+    then six: all rows are read twice, see lock_segments.
     """
     gate = open_gate(postgres_database, pool_size=1)
     gate.open("mug", [0, 200, 200, 200])
@@ -148,29 +163,35 @@ def test_an_envelope_for_which_quota_moves_is_eleven_round_trips(
         (answer,) = set(gate.confirm_many(claims(range(100))))
         return answer
 
-    assert traced(gate, send, 1).count("ReadyForQuery") == 3 + 1 + 1 + 6
+    assert traced(gate, send, 1).count("ReadyForQuery") == 1 + 3 + 1 + 1 + 6
     assert gate.totals("mug").sold == gate.confirmed_units("mug") == 100
 
 
 def test_more_envelopes_than_the_driver_takes_to_prepare_a_statement_are_all_stored(
     postgres_database: str, open_gate: Callable[..., Gate]
 ) -> None:
-    """With and without customers and fences, whose arrays the driver sends as other types."""
+    """With and without customers and fences, in one statement and, where an id comes twice, in five."""
     gate = open_gate(postgres_database, pool_size=1)
     gate.open("mug", [900])
-    for number in range(16):
+    for number in range(32):
         order = Order(f"o-{number}", 1, "ann" if number % 2 else None)
-        assert gate.confirm_many([Claim(order, "mug", 0, 1, 2**40 if number > 3 else None)]) == [NEW]
-    assert gate.totals("mug").segments == (SegmentRow(0, 900, 16, 2**40, 1),)
+        claim = Claim(order, "mug", 0, 1, 2**40 if number > 3 else None)
+        other = replace(claim, order=Order(f"p-{number}"))
+        assert gate.confirm_many([claim, other]) == [NEW, NEW]
+        twice = replace(claim, order=replace(order, order_id=f"q-{number}"))
+        assert gate.confirm_many([twice, twice]) == [NEW, REPLAY]
+    assert gate.totals("mug").segments == (SegmentRow(0, 900, 96, 2**40, 1),)
 
 
+@pytest.mark.parametrize("commit", ["WITH given", "COMMIT"], ids=["of the one statement", "of the five"])
 def test_a_lost_reply_to_the_commit_is_asked_for_again_and_sells_once(
-    proxy: PostgresProxy, open_gate: Callable[..., Gate]
+    proxy: PostgresProxy, open_gate: Callable[..., Gate], commit: str
 ) -> None:
     gate = open_gate(proxy.url)
     gate.open("mug", [60] * 4)
-    proxy.swallow_replies(1, to=b"COMMIT")
-    assert gate.confirm_many(claims(range(100))) == [REPLAY] * 100
+    envelope = claims(range(100)) + (claims(range(1)) if commit == "COMMIT" else [])
+    proxy.swallow_replies(1, to=commit.encode())
+    assert gate.confirm_many(envelope) == [REPLAY] * len(envelope)
     assert proxy.lost.is_set()
     assert gate.totals("mug").sold == gate.confirmed_units("mug") == 100
 
@@ -180,8 +201,10 @@ def test_a_lost_reply_to_the_commit_is_asked_for_again_and_sells_once(
 def test_a_connection_killed_in_mid_transaction_leaves_nothing_and_the_repeat_stores_it(
     postgres_database: str, open_gate: Callable[..., Gate], statement: str, kills: int
 ) -> None:
+    """An id that comes twice needs the transaction."""
     gate, killer = open_gate(postgres_database), open_gate(postgres_database)
     gate.open("mug", [60] * 4)
+    envelope, answers = claims(range(100)) + claims(range(1)), [NEW] * 100 + [REPLAY]
     left = [kills]
 
     @event.listens_for(gate._engine, "after_cursor_execute")  # noqa: SLF001  # to stand between two statements
@@ -195,11 +218,11 @@ def test_a_connection_killed_in_mid_transaction_leaves_nothing_and_the_repeat_st
                 assert administrator.execute(ended, {"process": link.info.backend_pid}).scalar_one()
 
     if kills == 1:
-        assert gate.confirm_many(claims(range(100))) == [NEW] * 100
+        assert gate.confirm_many(envelope) == answers
     else:
         with pytest.raises(DatabaseUnavailable, match="did not answer"):
-            gate.confirm_many(claims(range(100)))
+            gate.confirm_many(envelope)
         assert (gate.totals("mug").sold, gate.confirmed_units("mug")) == (0, 0)
-        assert gate.confirm_many(claims(range(100))) == [Confirmed(replay=False)] * 100
+        assert gate.confirm_many(envelope) == answers
     assert left == [0]
     assert gate.totals("mug").sold == gate.confirmed_units("mug") == 100
