@@ -281,11 +281,12 @@ class Line:
         place.has_left = True
         if in_time and place.offer is not None and not place.offer.is_undone_late:
             place.offer = None
-        if place in self._places:
+        had_turn = place not in self._places
+        if not had_turn:
             self._places.remove(place)
         if self._places:  # if this one had its turn, the process has no place in the store's line until it asks again
             self._places[0].ahead = 0
-        if place.woken:
+        if place.woken or (had_turn and self._passed_due < inf):  # a release that it did not use
             place.woken = False
             self.signal()
         self._expect(due)
