@@ -17,7 +17,7 @@ from bench.orders_torture.run import torture_orders
 from bench.rebuilds.options import RebuildOptions
 from bench.rebuilds.run import torture_rebuild
 from bench.results import check_writable
-from bench.torture.options import KINDS, TortureOptions
+from bench.torture.options import DEFAULT_FAULTS, KINDS, TortureOptions
 from bench.torture.run import torture_locks
 from segmented import files
 from segmented.cli.console import Console
@@ -39,9 +39,14 @@ def locks(  # noqa: PLR0913  # an option each
     kind: Annotated[str, typer.Option(help=f"Kind of lock: {', '.join(KINDS)}.")] = "lock",
     url: Annotated[str | None, typer.Option(help="Redis or Valkey to use instead of an embedded one.")] = None,
     seed: Annotated[int, typer.Option(help="Random seed of the faults.", metavar="N")] = 1,
-    cut_connections: Annotated[
-        bool, typer.Option("--cut-connections", help="Also cut connections to the server at random.")
-    ] = False,
+    faults: Annotated[
+        str,
+        typer.Option(
+            help="Faults to inject, separated by commas, or all: kill (a process), pause (a process), "
+            "cut (connections), cancel (asyncio tasks; as many as threads), restart (the embedded server).",
+            metavar="LIST",
+        ),
+    ] = DEFAULT_FAULTS,
     log: Annotated[
         Path | None, typer.Option(help="Keep the log of every access to the resource.", metavar="FILE")
     ] = None,
@@ -50,8 +55,8 @@ def locks(  # noqa: PLR0913  # an option each
     """Contend for a few names, with holders that are killed, paused past their lease, or hold longer than it.
 
     A resource that checks fencing tokens logs every access. Exit code 0 only if accepted accesses never overlapped,
-    leases never overlapped while they were trusted, tokens only grew, entries never stalled, and nothing is left
-    behind.
+    leases never overlapped while they were trusted, tokens only grew, entries never stalled, cancelled tasks ended,
+    and nothing is left behind.
     """
     options = TortureOptions(
         kind=kind,
@@ -60,7 +65,7 @@ def locks(  # noqa: PLR0913  # an option each
         threads=threads,
         seed=seed,
         url=url,
-        cut_connections=cut_connections,
+        faults=faults,
         log=log,
     )
     check_writable(json)

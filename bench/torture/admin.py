@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from time import sleep
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -27,12 +28,21 @@ class RunNames:
 
     names: tuple[str, ...]
     prefix: str
-    """Prefix of all lock names, and the client name of the contenders' connections."""
+    """Prefix of all lock names, and of the client names of the contenders' connections."""
+
+    def client_name(self, process: int) -> str:
+        """Return the client name of one process's connections."""
+        return f"{self.prefix}-{process}"
 
 
 def called(url: str, name: str) -> str:
     """Return the URL for connections that the server lists under `name`."""
     return f"{url}{'&' if '?' in url else '?'}client_name={name}"
+
+
+def plain(url: str) -> str:
+    """Return a URL that `called` has made, without the name."""
+    return re.sub(r"[?&]client_name=[^&]*$", "", url)
 
 
 def living_permits(client: redis.Redis, name: str) -> int:
@@ -45,10 +55,9 @@ def living_permits(client: redis.Redis, name: str) -> int:
     return sum(end > now_ms for _, end in permits)
 
 
-def connections_of(client: redis.Redis, run_names: RunNames) -> list[int]:
-    """Return the ids of the run's connections to a server."""
-    listed = client.client_list()
-    return [int(one["id"]) for one in listed if one["name"] == run_names.prefix]
+def connections_of(client: redis.Redis, prefix: str) -> list[int]:
+    """Return the ids of the connections to a server whose client names begin like this."""
+    return [int(one["id"]) for one in client.client_list() if one["name"].startswith(prefix)]
 
 
 def cut(client: redis.Redis, connections: Iterable[int]) -> None:
@@ -102,7 +111,7 @@ def leftovers(
     return Leftovers(
         held_names=settled(lambda client: held_names(client, run_names)),
         channels=settled(lambda client: len(channels_of(client, run_names))),
-        connections=settled(lambda client: len(connections_of(client, run_names))),
+        connections=settled(lambda client: len(connections_of(client, run_names.prefix))),
         immortal_keys=sum(len(immortal_keys(client, run_names)) for client in clients),
         processes=processes,
     )

@@ -7,6 +7,8 @@
 3. *Leases.* Trusted leases exclude each other, also without a fence. So a successor enters while a holder is inside
    only if that holder has outlived its lease.
 4. *Liveness.* On every name, some contender keeps entering.
+5. *Cancellations.* A task that is cancelled does not go on, and a store that was closed leaves no task and no
+   connection.
 
 A trusted period begins when the holder learns that it has the lease. It ends when the holder leaves (which is before
 the release) or when the trust ends, whichever is first. A killed holder keeps its lease to the end. All processes share
@@ -25,14 +27,17 @@ from bench.torture.events import (
     PERMIT,
     SHARED,
     Began,
+    Cancelled,
     Died,
     Ended,
     Entered,
     Event,
     FaultInjected,
+    Finished,
     Left,
     Missed,
     PermitsSeen,
+    Restarted,
     Wrote,
 )
 
@@ -60,11 +65,22 @@ class Verdict:
     """Leases that began while one that excludes them was still trusted."""
     permits_exceeded: int = 0
     """How many times the server had more live permits than the semaphore allows."""
+    cancellations_lost: int = 0
+    """Tasks that were cancelled and went on to their end."""
+    tasks_left: int = 0
+    """Tasks that ran on after their store was closed."""
+    connections_open: int = 0
+    """Connections that were open after their store was closed."""
 
     acquisitions: int = 0
     kills: int = 0
     pauses: int = 0
     cuts: int = 0
+    restarts: int = 0
+    cancellations: Counter[str] = field(default_factory=Counter)
+    """Cancelled tasks, by the moment."""
+    away_max: float = 0.0
+    """Longest time for which a server was away."""
     late_refused: int = 0
     """Entries and writes after the end of the lease, refused by the fence."""
     late_unfenced: int = 0
@@ -84,6 +100,9 @@ MUST_BE_ZERO = (
     "refused_wrongly",
     "leases_overlapping",
     "permits_exceeded",
+    "cancellations_lost",
+    "tasks_left",
+    "connections_open",
 )
 
 
@@ -124,12 +143,10 @@ class _Checker:
                 self._write(event)
             case Died():
                 self._gone(event.access)
-            case FaultInjected(deed=deed):
-                verdict.kills += deed == "killed"
-                verdict.pauses += deed == "paused"
-                verdict.cuts += deed == "cut"
-            case Missed(reason=reason):
-                verdict.missed[reason] += 1
+            case FaultInjected() | Cancelled() | Restarted():
+                self._note_fault(event)
+            case Missed() | Finished():
+                self._count(event)
             case PermitsSeen(living=living):
                 verdict.permits_seen_max = max(verdict.permits_seen_max, living)
                 verdict.permits_exceeded += living > self._kind.permits
@@ -143,6 +160,28 @@ class _Checker:
         for periods in self._periods.values():
             self._verdict.leases_overlapping += len(overlaps(periods, permits=self._kind.permits))
         return self._verdict
+
+    def _count(self, event: Missed | Finished) -> None:
+        verdict = self._verdict
+        if isinstance(event, Missed):
+            verdict.missed[event.reason] += 1
+        else:
+            verdict.tasks_left += event.tasks
+            verdict.connections_open += event.connections
+
+    def _note_fault(self, event: FaultInjected | Cancelled | Restarted) -> None:
+        verdict = self._verdict
+        match event:
+            case Cancelled(moment=moment, is_heeded=is_heeded):
+                verdict.cancellations[moment] += 1
+                verdict.cancellations_lost += not is_heeded
+            case Restarted(seconds=seconds):
+                verdict.restarts += 1
+                verdict.away_max = max(verdict.away_max, seconds)
+            case FaultInjected(deed=deed):
+                verdict.kills += deed == "killed"
+                verdict.pauses += deed == "paused"
+                verdict.cuts += deed == "cut"
 
     def _enter(self, event: Entered) -> None:
         verdict = self._verdict

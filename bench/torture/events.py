@@ -94,6 +94,38 @@ class FaultInjected:
 
 
 @dataclass(frozen=True, slots=True)
+class Cancelled:
+    """A task was cancelled: `before` its first step, in the `acquire`, the `body` or the `release`, or by its `group`.
+
+    The last means that another task of its group failed.
+    """
+
+    at: float
+    moment: str
+    process: int
+    is_heeded: bool
+    """Whether it ended by the cancellation, or by an error of the lock, and did not go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """A server answers again after it was killed; it was away for so many seconds."""
+
+    at: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A process of contenders stopped as asked, and closed its stores. It counted what was left of them."""
+
+    at: float
+    process: int
+    tasks: int
+    connections: int
+
+
+@dataclass(frozen=True, slots=True)
 class PermitsSeen:
     """How many permits were live, by the server's clock."""
 
@@ -109,11 +141,27 @@ class Ended:
     at: float
 
 
-Event = Began | Entered | Wrote | Left | Died | Missed | FaultInjected | PermitsSeen | Ended
+Event = (
+    Began
+    | Entered
+    | Wrote
+    | Left
+    | Died
+    | Missed
+    | FaultInjected
+    | Cancelled
+    | Restarted
+    | Finished
+    | PermitsSeen
+    | Ended
+)
 
 EVENTS: Final[dict[str, type[Event]]] = {
     event.__name__.lower(): event
-    for event in (Began, Entered, Wrote, Left, Died, Missed, FaultInjected, PermitsSeen, Ended)
+    for event in (
+        *(Began, Entered, Wrote, Left, Died, Missed, FaultInjected),
+        *(Cancelled, Restarted, Finished, PermitsSeen, Ended),
+    )
 }
 
 

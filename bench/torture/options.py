@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PERMITS: Final = 3
+KILL, PAUSE, CUT, CANCEL, RESTART = "kill", "pause", "cut", "cancel", "restart"
+FAULTS: Final = (KILL, PAUSE, CUT, CANCEL, RESTART)
+ALL: Final = "all"
+DEFAULT_FAULTS: Final = f"{KILL},{PAUSE}"
 PATIENCE: Final = 5.0
 """Seconds beyond a lease within which there must be an entry, on a machine that is busy starting processes."""
 SECONDS_MIN: Final = 1.0
@@ -72,8 +76,8 @@ class TortureOptions:
     threads: int = 8
     seed: int = 1
     url: str | None = None
-    cut_connections: bool = False
-    """Cut connections of the contenders to the server at random."""
+    faults: str = DEFAULT_FAULTS
+    """The faults to inject, separated by commas, or "all"."""
     log: Path | None = None
     """File for the log of every access."""
 
@@ -83,6 +87,10 @@ class TortureOptions:
         _within("--seconds", self.seconds, SECONDS_MIN, SECONDS_MAX)
         _within("--processes", self.processes, PROCESSES_MIN, PROCESSES_MAX)
         _within("--threads", self.threads, 1, THREADS_MAX)
+        for name in self._named_faults():
+            if name not in {*FAULTS, ALL}:
+                message = f"--faults {name!r} is unknown; known are: {', '.join(FAULTS)}, or {ALL}"
+                raise InvalidInput(message)
         if self.url is None:
             return
         if self.what().servers > 1:
@@ -91,10 +99,25 @@ class TortureOptions:
         if parse_address(self.url).deployment is not Deployment.SINGLE:
             message = f"--url {self.url}: only a single server can be used"
             raise InvalidInput(message)
+        if self.injects(RESTART):
+            message = f"--url {self.url}: only an embedded server can be restarted; leave {RESTART} out of --faults"
+            raise InvalidInput(message)
 
     def what(self) -> Kind:
         """Return the kind of lock. Raises InvalidInput for an unknown one."""
         return find_kind(self.kind)
+
+    def injects(self, fault: str) -> bool:
+        """Return whether the run injects this fault."""
+        return bool({fault, ALL} & set(self._named_faults()))
+
+    @property
+    def tasks(self) -> int:
+        """Number of asyncio tasks of a process that contend beside its threads, for the cancellations."""
+        return self.threads if self.injects(CANCEL) else 0
+
+    def _named_faults(self) -> list[str]:
+        return [name.strip() for name in self.faults.split(",")]
 
 
 def _within(option: str, value: float, low: float, high: float) -> None:

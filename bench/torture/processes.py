@@ -32,6 +32,10 @@ class Assignment:
     threads: int
     ttl: float
     seed: int
+    client_name: str = ""
+    """Name of the process's connections to the servers; the URLs have it already."""
+    tasks: int = 0
+    """Number of asyncio tasks that contend beside the threads, and are cancelled."""
 
     def as_json(self) -> str:
         """Return the line."""

@@ -6,8 +6,8 @@ refuses a holder without a token (`QuorumLock`), nor one whose tokens have no or
 consequences. The resource is pure: the time is passed in.
 
 The server listens at a Unix socket: one JSON object a line each way, one contender a connection. A contender identifies
-itself (`hello`), then sends `enter`, `write`, `leave` and `miss`; the server answers each with one object. When a
-connection ends, its open accesses end too: a killed holder has left.
+itself (`hello`), then sends `enter`, `write`, `leave`, `miss`, `cancelled` and `finished`; the server answers each with
+one object. When a connection ends, its open accesses end too: a killed holder has left.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from bench.torture.events import Died, Entered, Left, Missed, Wrote
+from bench.torture.events import Cancelled, Died, Entered, Finished, Left, Missed, Wrote
 from segmented.errors import StaleToken
 from segmented.locks.checks import FenceGuard
 
@@ -98,9 +98,9 @@ class Resource:
         del self._inside[access]
         self._note(Died(now, access))
 
-    def miss(self, name: str, reason: str, *, waited: float, now: float) -> None:
-        """Log that a contender did not get the lock."""
-        self._note(Missed(now, name, reason, waited))
+    def note(self, event: Event) -> None:
+        """Log an event that changes no access."""
+        self._note(event)
 
     def processes_inside(self) -> set[int]:
         """Return the processes whose holders are inside now."""
@@ -218,5 +218,9 @@ class ClientConnection:
                 self._open.discard(said["access"])
                 return {"is_accepted": self._resource.leave(**said, now=now)}
             case "miss":
-                self._resource.miss(**said, now=now)
+                self._resource.note(Missed(now, **said))
+            case "cancelled":
+                self._resource.note(Cancelled(now, process=self.process, **said))
+            case "finished":
+                self._resource.note(Finished(now, self.process, **said))
         return {}

@@ -22,6 +22,9 @@ LABELS: Final = {
     "refused_wrongly": "refused although no newer holder had come",
     "leases_overlapping": "leases that overlap while trusted",
     "permits_exceeded": "checks that saw more permits than there are",
+    "cancellations_lost": "tasks that were cancelled and went on",
+    "tasks_left": "tasks left after their store was closed",
+    "connections_open": "connections open after their store was closed",
     "immortal_keys": "keys left without a time to live",
     "held_names": "names held after the end",
     "channels": "subscriptions left",
@@ -52,8 +55,8 @@ class TortureResults:
 
     @property
     def gap_bound(self) -> float:
-        """Return the seconds within which there must be an entry on every name."""
-        return self.kind.ttl + self.kind.patience
+        """Return the seconds within which there must be an entry on every name: longer if a server was away."""
+        return self.kind.ttl + self.kind.patience + round(self.verdict.away_max, 1)
 
     @property
     def broken(self) -> list[str]:
@@ -86,6 +89,9 @@ class TortureResults:
             "kills": self.verdict.kills,
             "pauses": self.verdict.pauses,
             "cuts": self.verdict.cuts,
+            "cancellations": dict(self.verdict.cancellations),
+            "restarts": self.verdict.restarts,
+            "away_max_s": round(self.verdict.away_max, 3),
             "processes_started": self.processes_started,
             "late_refused": self.verdict.late_refused,
             "late_unfenced": self.verdict.late_unfenced,
@@ -104,10 +110,14 @@ class TortureResults:
         if not self.kind.is_fenced:
             late = ("late writes that no fence could refuse", f"{verdict.late_unfenced:,}")
         missed = ", ".join(f"{reason} {count:,}" for reason, count in sorted(verdict.missed.items()))
+        cancelled = ", ".join(f"{moment} {count:,}" for moment, count in sorted(verdict.cancellations.items()))
+        away = verdict.away_max
         found = [
             ("acquisitions", f"{verdict.acquisitions:,}"),
             ("processes started", f"{self.processes_started:,}"),
             ("killed, paused, connections cut", f"{verdict.kills:,}, {verdict.pauses:,}, {verdict.cuts:,}"),
+            ("tasks cancelled", cancelled or "0"),
+            ("servers restarted", f"{verdict.restarts:,}" + (f" (away up to {away:.2f} s)" if away else "")),
             late,
             ("did not get in", missed or "0"),
             ("longest wait", f"{verdict.waited_max:.2f} s"),

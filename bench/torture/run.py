@@ -13,6 +13,8 @@ from bench.conditions import commit, cpu_model, package_versions
 from bench.cpu import core_count
 from bench.torture.checker import check
 from bench.torture.events import line_of, read_events
+from bench.torture.options import RESTART
+from bench.torture.restarts import DURABLE
 from bench.torture.results import TortureResults
 from bench.torture.supervisor import NAMES, Supervisor
 from segmented.errors import InvalidInput
@@ -32,12 +34,12 @@ def torture_locks(options: TortureOptions, display: Display) -> TortureResults:
     """
     kind = options.what()
     with ExitStack() as stack:
-        if options.url is not None:
-            urls = [options.url]
-        else:
-            urls = [stack.enter_context(ValkeyServer.start()).url for _ in range(kind.servers)]
-        found = conditions(options, urls[0])
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="segmented-torture-")))
+        servers: list[ValkeyServer] = []
+        if options.url is None:
+            servers = [stack.enter_context(_server(options, folder / f"data-{n}")) for n in range(kind.servers)]
+        urls = [server.url for server in servers] or [str(options.url)]
+        found = conditions(options, urls[0])
         path = options.log or folder / "accesses.jsonl"
         try:
             log = stack.enter_context(path.open("w", encoding="utf-8"))
@@ -49,7 +51,8 @@ def torture_locks(options: TortureOptions, display: Display) -> TortureResults:
             log.write(line_of(event))
 
         progress = stack.enter_context(display.strategy(kind.name))
-        with Supervisor(options, urls, folder / "resource", note) as supervisor:
+        restarted = servers if options.injects(RESTART) else []
+        with Supervisor(options, urls, folder / "resource", note, restarted=restarted) as supervisor:
             supervisor.start(progress)
             supervisor.inject_faults(progress)
             progress("stopping", 0, 1)
@@ -61,6 +64,11 @@ def torture_locks(options: TortureOptions, display: Display) -> TortureResults:
             verdict = check(read_events(lines), kind)
         processes = supervisor.processes
         return TortureResults(kind, verdict, left, processes.started, supervisor.stuck, tuple(processes.crashes), found)
+
+
+def _server(options: TortureOptions, data: Path) -> ValkeyServer:
+    """Start a server, which keeps its data if it is to be restarted."""
+    return ValkeyServer.start(data, config=DURABLE) if options.injects(RESTART) else ValkeyServer.start()
 
 
 def conditions(options: TortureOptions, url: str) -> dict[str, Any]:
@@ -87,7 +95,7 @@ def conditions(options: TortureOptions, url: str) -> dict[str, Any]:
             "names": NAMES,
             "ttl": options.what().ttl,
             "seed": options.seed,
-            "cut_connections": options.cut_connections,
+            "faults": options.faults,
             "embedded": options.url is None,
         },
     }

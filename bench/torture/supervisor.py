@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING, Final, Self
 from uuid import uuid4
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from bench.torture.admin import Leftovers, RunNames, called, connections_of, cut, keys_of, leftovers, living_permits
-from bench.torture.events import Began, Ended, FaultInjected, PermitsSeen
+from bench.torture.events import Began, Ended, FaultInjected, PermitsSeen, Restarted
+from bench.torture.options import CUT, KILL, PAUSE
 from bench.torture.processes import Assignment, ContenderProcesses
 from bench.torture.resource import Resource, ResourceServer
+from bench.torture.restarts import ServerRestarts
 from segmented.clock import SystemClock
 from segmented.errors import SegmentedError
 
@@ -28,15 +32,15 @@ if TYPE_CHECKING:
     from bench.display import Progress
     from bench.torture.events import Event
     from bench.torture.options import TortureOptions
+    from segmented.servers import ValkeyServer
 
 GAP: Final = 0.5
 """Mean seconds between two faults."""
 CUT_GAP: Final = 0.8
 HOLDERS: Final = 0.8
 """Share of faults that hit a process with a holder inside, if there is one. The rest hit any process."""
-KILL, PAUSE, PAUSE_AND_KILL = "kill", "pause", "pause_and_kill"
-FAULTS: Final = (KILL, PAUSE, PAUSE_AND_KILL)
-WEIGHTS: Final = (4, 5, 1)
+PAUSE_AND_KILL: Final = "pause_and_kill"
+WEIGHTS: Final = {KILL: 4, PAUSE: 5, PAUSE_AND_KILL: 1}
 NAMES: Final = 4
 TICK: Final = 0.05
 START_SECONDS: Final = 120.0
@@ -57,8 +61,10 @@ class Fault:
 class FaultInjector:
     """Draws faults."""
 
-    def __init__(self, seed: int, *, ttl: float, now: float) -> None:
-        """Begin soon after `now`; pauses are longer than `ttl`."""
+    def __init__(self, seed: int, *, ttl: float, now: float, whats: Collection[str] = (KILL, PAUSE)) -> None:
+        """Begin soon after `now` with the faults `whats`; pauses are longer than `ttl`."""
+        both = {PAUSE_AND_KILL} if {KILL, PAUSE} <= set(whats) else set()
+        self._weights = {what: weight for what, weight in WEIGHTS.items() if what in {*whats, *both}}
         self._random = Random(f"tormentor/{seed}")  # unchanged, so that old seeds draw the same faults
         self._ttl = ttl
         self.next_at = now + self._gap(GAP)
@@ -70,11 +76,11 @@ class FaultInjector:
         """Draw a fault for one of the given processes, or None if there are none."""
         self.next_at = now + self._gap(GAP)
         everybody = sorted({*inside, *others})
-        if not everybody:
+        if not everybody or not self._weights:
             return None
         wants_holder = bool(inside) and self._random.random() < HOLDERS
         process = self._random.choice(sorted(inside) if wants_holder else everybody)
-        (what,) = self._random.choices(FAULTS, WEIGHTS)
+        (what,) = self._random.choices(list(self._weights), list(self._weights.values()))
         return Fault(what, process, 0.0 if what == KILL else self._ttl * self._random.uniform(1.3, 3.0))
 
     def draw_cut(self, now: float, connections: Collection[int]) -> list[int]:
@@ -90,9 +96,18 @@ class Supervisor:
     """Everything of one run but its servers. As a context manager, it leaves nothing behind."""
 
     def __init__(
-        self, options: TortureOptions, urls: Sequence[str], socket_path: Path, note: Callable[[Event], None]
+        self,
+        options: TortureOptions,
+        urls: Sequence[str],
+        socket_path: Path,
+        note: Callable[[Event], None],
+        *,
+        restarted: Sequence[ValkeyServer] = (),
     ) -> None:
-        """Run on the servers at `urls`; the resource listens at `socket_path`, and passes its events to `note`."""
+        """Run on the servers at `urls`; the resource listens at `socket_path`, and passes its events to `note`.
+
+        The servers `restarted` are killed and started again now and then.
+        """
         self._options = options
         self._kind = options.what()
         self._urls = list(urls)
@@ -106,6 +121,7 @@ class Supervisor:
         self._stack = ExitStack()
         self._ends_of_pauses: dict[int, tuple[float, str]] = {}
         self._clients: list[redis.Redis] = []
+        self._restarted = restarted
         self._next_look = 0.0
         self.processes = ContenderProcesses(self._assigned)
         self.stuck = 0
@@ -114,7 +130,8 @@ class Supervisor:
     def __enter__(self) -> Self:
         """Connect to the servers."""
         self._stack.enter_context(self._server)
-        self._clients = [self._stack.enter_context(redis.Redis.from_url(url)) for url in self._urls]
+        once = Retry(NoBackoff(), 1)  # to connect again; a server that is away must not delay the resource
+        self._clients = [self._stack.enter_context(redis.Redis.from_url(url, retry=once)) for url in self._urls]
         self._stack.callback(self._forget_keys)
         self._stack.enter_context(self.processes)
         return self
@@ -125,7 +142,8 @@ class Supervisor:
 
     def start(self, progress: Progress) -> None:
         """Start the contenders. Raises SegmentedError if some have not started in time."""
-        wanted = {self.processes.start(): self._options.threads for _ in range(self._options.processes)}
+        contenders = self._options.threads + self._options.tasks
+        wanted = {self.processes.start(): contenders for _ in range(self._options.processes)}
         until = self._clock.now() + START_SECONDS
         while (client_counts := self._server.client_counts()) != wanted:
             progress("starting", sum(client_counts.values()), sum(wanted.values()))
@@ -143,20 +161,25 @@ class Supervisor:
     def inject_faults(self, progress: Progress) -> None:
         """Serve the resource and inject faults, until the time is up or a process crashes."""
         now = began = self._clock.now()
-        injector = FaultInjector(self._options.seed, ttl=self._kind.ttl, now=now)
-        while now < began + self._options.seconds and not self.processes.crashes:
-            self._server.serve(TICK)
-            now = self._clock.now()
-            self._end_pauses(now)
-            if now >= injector.next_at:
-                self._inject_one(injector, now)
-            if self._options.cut_connections and now >= injector.next_cut_at:
-                self._cut(injector, now)
-            if now >= self._next_look:
-                self._look(now)
-                progress(
-                    "injecting faults", min(int(now - began), int(self._options.seconds)), int(self._options.seconds)
-                )
+        seconds, ttl = self._options.seconds, self._kind.ttl
+        whats = [what for what in (KILL, PAUSE) if self._options.injects(what)]
+        injector = FaultInjector(self._options.seed, ttl=ttl, now=now, whats=whats)
+        with ServerRestarts(self._restarted, self._options.seed, ttl=ttl, now=now) as restarts:
+            while not self.processes.crashes and (now < began + seconds or not restarts.is_idle):
+                self._server.serve(TICK)
+                now = self._clock.now()
+                is_over = now >= began + seconds
+                away = restarts.step(now, may_kill=not is_over)
+                if away is not None:
+                    self._note(Restarted(now, away))
+                self._end_pauses(now)
+                if now >= injector.next_at and not is_over:
+                    self._inject_one(injector, now)
+                if self._options.injects(CUT) and now >= injector.next_cut_at and not is_over:
+                    self._cut(injector, now)
+                if now >= self._next_look:
+                    self._look(now)
+                    progress("injecting faults", min(int(now - began), int(seconds)), int(seconds))
         self._note(Ended(self._clock.now()))
 
     def stop(self) -> None:
@@ -183,12 +206,14 @@ class Supervisor:
         return Assignment(
             process=process,
             kind=self._kind.name,
-            urls=[called(url, self._run_names.prefix) for url in self._urls],
+            urls=[called(url, self._run_names.client_name(process)) for url in self._urls],
             socket_path=str(self._socket_path),
             names=list(self._run_names.names),
             threads=self._options.threads,
             ttl=self._kind.ttl,
             seed=self._options.seed,
+            client_name=self._run_names.client_name(process),
+            tasks=self._options.tasks,
         )
 
     def _inject_one(self, injector: FaultInjector, now: float) -> None:
@@ -225,17 +250,19 @@ class Supervisor:
 
     def _cut(self, injector: FaultInjector, now: float) -> None:
         for client in self._clients:
-            chosen = injector.draw_cut(now, connections_of(client, self._run_names))
-            cut(client, chosen)
-            for _ in chosen:
-                self._note(FaultInjected(now, "cut", 0))
+            with suppress(redis.ConnectionError):  # the server is away
+                chosen = injector.draw_cut(now, connections_of(client, self._run_names.prefix))
+                cut(client, chosen)
+                for _ in chosen:
+                    self._note(FaultInjected(now, "cut", 0))
 
     def _look(self, now: float) -> None:
         self._next_look = now + TICK
         self.processes.look()
         if self._kind.permits > 1:
             for name in self._run_names.names:
-                self._note(PermitsSeen(now, name, living_permits(self._clients[0], name)))
+                with suppress(redis.ConnectionError):  # as above
+                    self._note(PermitsSeen(now, name, living_permits(self._clients[0], name)))
 
     def _forget_keys(self) -> None:
         if self._options.url is None:  # the embedded server ends, and its keys with it

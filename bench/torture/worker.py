@@ -4,27 +4,37 @@ The assignment is the first line of stdin. When stdin ends, the process stops ta
 while this process is paused by a signal, the system kills it where it can.
 
 Each thread takes locks in a loop: for moments, for longer than the lease with renewals, and sometimes for longer than
-the lease without renewal. A holder never checks its lease before it writes: the fence of the resource does that.
+the lease without renewal. A holder never checks its lease before it writes: the fence of the resource does that. With
+cancellations among the faults, one more thread runs an event loop of tasks (`bench.torture.tasks`).
+
+At the end the process closes its stores, and reports what is left of them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import socket
 import sys
 import threading
+import time
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from bench.torture.contenders import CONTENDERS, LockRequest
+import redis
+
+from bench.torture.admin import connections_of, plain
+from bench.torture.contenders import CONTENDERS
 from bench.torture.processes import Assignment
 from bench.torture.resource import AccessRequest
+from bench.torture.rounds import NOT_ACQUIRED, NOT_RELEASED, draw_round, reason_of
+from bench.torture.tasks import contend
 from segmented.clock import SystemClock
-from segmented.errors import AcquireTimeout, LeaseLost, PartlyReleased, StoreUnavailable
+from segmented.errors import StoreUnavailable
 from segmented.servers.guard import parent_death_signal
 from segmented.stores.quorum import QuorumStore
 from segmented.stores.redis import RedisStore
@@ -34,18 +44,11 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import Store
 
 EXIT_CRASHED: Final = 4
-MOMENT: Final = 0.02
-"""Maximum seconds of a short hold."""
-RENEWED: Final = 0.04
-"""Share of holders that hold longer than the lease, and renew."""
-OVERSLEPT: Final = 0.06
-"""Share of holders that hold longer than the lease, and do not renew."""
-TRIES: Final = 0.1
-"""Share of contenders that do not wait."""
-IMPATIENT: Final = 0.1
-"""Share of contenders with a short timeout."""
-IMPATIENT_SECONDS: Final = 0.05
-PATIENT_SECONDS: Final = 10.0
+CLOSED_SECONDS: Final = 5.0
+"""Seconds for a server to notice that connections were closed."""
+AWAY_SECONDS: Final = 30.0
+"""Seconds to connect for the first time, if a server is being restarted."""
+LOOK_SECONDS: Final = 0.05
 ANSWER_TIMEOUT: Final = 0.2
 """Seconds that a quorum lock waits for a server: several processes share few cores."""
 
@@ -98,38 +101,22 @@ class Contender(threading.Thread):
         except ResourceServerClosed:
             self._stop_asked.set()
         except Exception:  # noqa: BLE001  # the supervisor must notice any error
-            sys.excepthook(*sys.exc_info())
-            sys.stderr.flush()
-            os._exit(EXIT_CRASHED)
+            _crash()
 
     def _round(self) -> None:
-        ttl, roll = self._assignment.ttl, self._random.random()
-        is_renewed = roll < RENEWED
-        is_overslept = not is_renewed and roll < RENEWED + OVERSLEPT
-        hold_s = self._random.uniform(0.0, MOMENT)
-        if is_renewed:
-            hold_s = ttl * self._random.uniform(0.8, 1.6)
-        elif is_overslept:
-            hold_s = ttl * self._random.uniform(1.2, 1.8)
-        names = self._assignment.names
-        request = LockRequest(names, self._random.choice(names), ttl, is_renewed, self._patience())
+        drawn = draw_round(self._random, self._assignment)
+        request = drawn.request
         asked_at = _clock.now()
         try:
             held = CONTENDERS[self._assignment.kind](self._store, request, self._random)
-        except (AcquireTimeout, LeaseLost, StoreUnavailable) as error:
-            reason = {AcquireTimeout: "timeout", LeaseLost: "late"}.get(type(error), "unavailable")
+        except NOT_ACQUIRED as error:
+            reason = reason_of(error)
             waited = _clock.now() - asked_at
             self._client.ask("miss", {"name": request.name, "reason": reason, "waited": waited})
             if reason == "unavailable":
-                self._stop_asked.wait(self._random.uniform(0.0, ttl))
+                self._stop_asked.wait(self._random.uniform(0.0, request.ttl))
             return
-        self._use(held, hold_s, asked_at)
-
-    def _patience(self) -> float:
-        roll = self._random.random()
-        if roll < TRIES:
-            return 0.0
-        return IMPATIENT_SECONDS if roll < TRIES + IMPATIENT else PATIENT_SECONDS
+        self._use(held, drawn.hold_s, asked_at)
 
     def _use(self, held: HeldLease, hold_s: float, asked_at: float) -> None:
         held_since = _clock.now()
@@ -148,17 +135,41 @@ class Contender(threading.Thread):
                 self._enter_again(held, asked_at)
         for access in open_ones:
             self._tell("leave", access, held)
-        with suppress(LeaseLost, StoreUnavailable, PartlyReleased):  # the lease expires on its own, or has expired
+        with suppress(*NOT_RELEASED):
             held.lease.release()
 
     def _enter_again(self, held: HeldLease, asked_at: float) -> None:
         if held.again is None:
             return
-        with suppress(AcquireTimeout, LeaseLost, StoreUnavailable):
+        with suppress(*NOT_ACQUIRED):
             self._use(held.again(), 0.0, asked_at)
 
     def _tell(self, do: str, access: int, held: HeldLease) -> None:
         self._client.ask(do, {"access": access, "trusted_until": held.lease.trusted_until})
+
+
+class TaskThread(threading.Thread):
+    """A thread with an event loop, in which tasks take locks until they are asked to stop."""
+
+    def __init__(self, assignment: Assignment, stop: threading.Event) -> None:
+        """Create the thread of the process's tasks."""
+        super().__init__(daemon=True)
+        self._assignment = assignment
+        self._stop_asked = stop
+        self.tasks_left = 0
+
+    def run(self) -> None:
+        """Let tasks take locks, and count those that are left at the end."""
+        try:
+            self.tasks_left = asyncio.run(contend(self._assignment, self._stop_asked, ANSWER_TIMEOUT))
+        except BaseException:  # noqa: BLE001  # the supervisor must notice any error
+            _crash()
+
+
+def _crash() -> NoReturn:
+    sys.excepthook(*sys.exc_info())
+    sys.stderr.flush()
+    os._exit(EXIT_CRASHED)
 
 
 def main(line: str) -> int:
@@ -168,23 +179,55 @@ def main(line: str) -> int:
         die_with_parent()
     assignment = Assignment.from_json(line)
     stop = threading.Event()
+    of_tasks = TaskThread(assignment, stop)
     with ExitStack() as stack:
         store = _store(assignment, stack)
-        contenders = [Contender(assignment, index, store, stop) for index in range(assignment.threads)]
-        for contender in contenders:
-            contender.start()
+        threads: list[threading.Thread] = [
+            Contender(assignment, index, store, stop) for index in range(assignment.threads)
+        ]
+        if assignment.tasks:
+            threads.append(of_tasks)
+        for thread in threads:
+            thread.start()
         sys.stdin.read()
         stop.set()
-        for contender in contenders:
-            contender.join()
+        for thread in threads:
+            thread.join()
+    client = ResourceClient(assignment.socket_path, assignment.process)
+    with suppress(ResourceServerClosed):
+        client.ask("finished", {"tasks": of_tasks.tasks_left, "connections": _connections_left(assignment)})
     return 0
 
 
+def _connections_left(assignment: Assignment) -> int:
+    """Count this process's connections that the servers still list; they notice closed ones a little later."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(redis.Redis.from_url(plain(url))) for url in assignment.urls]
+        until = _clock.now() + CLOSED_SECONDS
+        while True:
+            found = sum(len(connections_of(client, assignment.client_name)) for client in clients)
+            if not found or _clock.now() >= until:
+                return found
+            time.sleep(LOOK_SECONDS)
+
+
 def _store(assignment: Assignment, stack: ExitStack) -> Store:
-    stores = [stack.enter_context(RedisStore.from_url(url)) for url in assignment.urls]
+    stores = [stack.enter_context(_connected(url)) for url in assignment.urls]
     if len(stores) == 1:
         return stores[0]
     return stack.enter_context(QuorumStore(stores, answer_timeout=ANSWER_TIMEOUT))
+
+
+def _connected(url: str) -> RedisStore:
+    """Connect to a server, which may be away now. Raises StoreUnavailable if it stays away."""
+    until = _clock.now() + AWAY_SECONDS
+    while True:
+        try:
+            return RedisStore.from_url(url)
+        except StoreUnavailable:
+            if _clock.now() >= until:
+                raise
+        time.sleep(LOOK_SECONDS)
 
 
 if __name__ == "__main__":

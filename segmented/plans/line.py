@@ -52,6 +52,8 @@ class Offer:
     """Undoes the attempt if the waiter was gone when the answer came."""
     is_undone_late: bool
     """Whether to undo it also for a waiter whose deadline passed, not only for a cancelled one."""
+    leaving: Operation[object] | None = None
+    """Takes the process out of the line of processes, if no other waiter of it is left."""
 
 
 class Place:
@@ -220,6 +222,14 @@ class Line:
         place.notify()
         return True
 
+    def undoing(self, place: Place) -> tuple[Operation[object], ...]:
+        """Return the operations that undo the attempt that was made for a place which has left."""
+        offer = place.offer
+        if offer is None:
+            return ()
+        found = (None if self._members else offer.leaving, offer.undo)
+        return tuple(operation for operation in found if operation is not None)
+
     def park(self, place: Place, due: float, offer: Offer | None = None) -> None:
         """Return to the queue after a failed attempt, in order of arrival, with the time of the next try.
 
@@ -271,11 +281,12 @@ class Line:
         place.has_left = True
         if in_time and place.offer is not None and not place.offer.is_undone_late:
             place.offer = None
-        if place in self._places:
+        had_turn = place not in self._places
+        if not had_turn:
             self._places.remove(place)
         if self._places:  # if this one had its turn, the process has no place in the store's line until it asks again
             self._places[0].ahead = 0
-        if place.woken:
+        if place.woken or (had_turn and self._passed_due < inf):  # a release that it did not use
             place.woken = False
             self.signal()
         self._expect(due)

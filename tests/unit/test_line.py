@@ -4,7 +4,7 @@ import threading
 from math import inf
 
 from segmented.clock import ManualClock
-from segmented.plans.line import Line, Offer, Place
+from segmented.plans.line import AHEAD_SECONDS, Line, Offer, Place
 from segmented.protocol import AcquireLock, ReleaseLock
 from segmented.stores.wakeups import ThreadWakeups
 
@@ -268,6 +268,44 @@ def test_an_attempt_for_somebody_who_was_cancelled_is_to_be_undone() -> None:
         waiters.line.leave(a, AT_ONCE, in_time=False)
         assert not waiters.line.hand(a, ("acquired", 1.0))
         assert a.offer is not None
+
+
+def test_the_attempt_of_a_cancelled_waiter_takes_the_process_out_of_the_line_unless_another_waits() -> None:
+    leaving, undo = AcquireLock("x", "a", 1_000, party="-us"), ReleaseLock("x", "a")
+    for others, expected in ((0, (leaving, undo)), (1, (undo,))):
+        line = Line("freed", "us")
+        place = line.join(lambda: None)
+        for _ in range(others):
+            line.join(lambda: None)
+        line.park(place, inf, Offer(AcquireLock("x", "a", 1_000), undo, is_undone_late=False, leaving=leaving))
+        assert line.take_offer() is place
+        line.leave(place, AT_ONCE, in_time=False)
+        assert line.undoing(place) == expected
+
+
+def test_a_release_that_came_while_the_first_had_its_turn_wakes_the_next_once_the_first_has_left() -> None:
+    line = Line("freed", "us")
+    first, second = line.join(lambda: None), line.join(lambda: None)
+    for place in (first, second):
+        place.ahead = 2
+        line.park(place, inf)
+    line.hear(1.0, "turn:us")
+    assert line.next_step(first, 1.0, inf) is True
+    line.hear(1.01, "a holder")
+    assert line.next_step(second, 1.01, inf) == 1.01 + 2 * AHEAD_SECONDS
+    line.leave(first, inf)
+    assert line.next_step(second, 1.02, inf) is True
+
+
+def test_a_waiter_that_gives_up_without_its_turn_leaves_a_release_to_the_processes_ahead() -> None:
+    line = Line("freed", "us")
+    first, second = line.join(lambda: None), line.join(lambda: None)
+    for place in (first, second):
+        place.ahead = 2
+        line.park(place, inf)
+    line.hear(1.0, "a holder")
+    line.leave(first, inf)
+    assert line.next_step(second, 1.02, inf) == 1.0 + 2 * AHEAD_SECONDS
 
 
 def test_an_attempt_for_somebody_whose_deadline_came_is_undone_if_that_was_said() -> None:

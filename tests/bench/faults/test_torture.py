@@ -47,6 +47,9 @@ NOTHING: Final = {
     "refused_wrongly": 0,
     "leases_overlapping": 0,
     "permits_exceeded": 0,
+    "cancellations_lost": 0,
+    "tasks_left": 0,
+    "connections_open": 0,
     "immortal_keys": 0,
     "held_names": 0,
     "channels": 0,
@@ -128,9 +131,29 @@ def test_every_other_kind_keeps_its_promise_for_a_few_seconds(kind: str) -> None
 
 @pytest.mark.parametrize("kind", ["lock", "quorum"])
 def test_connections_that_are_cut_change_nothing(kind: str) -> None:
-    verdict = tortured(TortureOptions(kind=kind, seconds=5.0, processes=4, threads=4, cut_connections=True)).verdict
+    verdict = tortured(TortureOptions(kind=kind, seconds=5.0, processes=4, threads=4, faults="kill,pause,cut")).verdict
     assert verdict.acquisitions > 30
     assert verdict.cuts >= 3
+
+
+@pytest.mark.parametrize("kind", ["lock", "multi", "semaphore", "quorum"])
+def test_cancelled_tasks_and_a_server_that_is_killed_and_restarted_change_nothing(kind: str) -> None:
+    options = TortureOptions(kind=kind, seconds=7.0, processes=2, threads=3, faults="all")
+    verdict = tortured(options).verdict
+    assert verdict.acquisitions > 30
+    assert verdict.restarts > 0
+    assert verdict.away_max > 0.0
+    assert set(verdict.cancellations) == {"before", "acquire", "body", "release", "group"}
+
+
+def test_a_server_that_forgets_its_locks_when_it_is_restarted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.torture.run.DURABLE", {"appendonly": "no"})
+    monkeypatch.setattr("bench.torture.restarts.GAP", 0.5)
+    monkeypatch.setattr("bench.torture.restarts.AWAY", 0.0)
+    options = TortureOptions(seconds=4.0, processes=2, threads=3, faults="restart")
+    results = torture_locks(options, LineDisplay(Console(file=io.StringIO())))
+    assert results.counts["leases_overlapping"] > 0
+    assert not results.is_kept
 
 
 @pytest.mark.usefixtures("valkey")  # emptied: no key of another test lapses in between
@@ -161,6 +184,9 @@ def test_a_promise_that_did_not_hold_is_exit_code_1(
 def test_bad_input_is_one_sentence_and_nothing_is_started(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["torture", "locks", "--seconds", "nan"]) == 2
     assert capfd.readouterr().err == "segmented: --seconds nan must be between 1 and 86,400\n"
+    assert run(["torture", "locks", "--faults", "restart", "--url", "redis://localhost"]) == 2
+    expected = "only an embedded server can be restarted; leave restart out of --faults"
+    assert capfd.readouterr().err == f"segmented: --url redis://localhost: {expected}\n"
 
 
 def test_ctrl_c_ends_with_130_and_leaves_nothing_running(endless: subprocess.Popen[str]) -> None:

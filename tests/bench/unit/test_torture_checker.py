@@ -14,14 +14,17 @@ from bench.torture.events import (
     PERMIT,
     SHARED,
     Began,
+    Cancelled,
     Died,
     Ended,
     Entered,
     Event,
     FaultInjected,
+    Finished,
     Left,
     Missed,
     PermitsSeen,
+    Restarted,
     Wrote,
     line_of,
     read_events,
@@ -267,6 +270,28 @@ def test_deeds_and_misses_are_counted() -> None:
     assert (verdict.kills, verdict.pauses, verdict.cuts, dict(verdict.missed)) == (2, 1, 3, {"timeout": 2, "late": 1})
 
 
+def test_cancellations_are_counted_by_their_moment_and_one_that_a_task_ignored_is_found() -> None:
+    moments = ["acquire", "acquire", "body", "group"]
+    log: list[Event] = [Cancelled(1.0, moment, 1, is_heeded=True) for moment in moments]
+    verdict = check(log, LOCK)
+    assert (broken(verdict), dict(verdict.cancellations)) == ({}, {"acquire": 2, "body": 1, "group": 1})
+    assert broken(check([*log, Cancelled(1.0, "release", 1, is_heeded=False)], LOCK)) == {"cancellations_lost": 1}
+
+
+def test_tasks_and_connections_that_a_closed_store_left_are_found() -> None:
+    log: list[Event] = [Finished(1.0, 1, 0, 0), Finished(1.0, 2, 2, 1), Finished(1.0, 3, 1, 0)]
+    assert broken(check(log, LOCK)) == {"tasks_left": 3, "connections_open": 1}
+
+
+def test_a_server_that_was_away_allows_that_much_more_time_without_an_entry() -> None:
+    verdict = check([Began(10.0, ["a"]), Restarted(12.0, 0.7), Restarted(14.0, 0.2), Ended(16.1)], LOCK)
+    assert (verdict.restarts, verdict.away_max) == (2, 0.7)
+    verdict.acquisitions = 1
+    assert judged(verdict) == []
+    verdict.gap_max = 6.3
+    assert judged(verdict) == ["no holder got in for 6.3 s; the maximum is 6.2 s"]
+
+
 def test_a_log_is_read_as_it_was_written() -> None:
     log: list[Event] = [
         Began(1.0, ["a"]),
@@ -276,6 +301,9 @@ def test_a_log_is_read_as_it_was_written() -> None:
         Died(10.3, 1),
         Missed(10.4, "a", "timeout", 0.5),
         FaultInjected(10.5, "killed", 3),
+        Cancelled(10.5, "body", 3, is_heeded=True),
+        Restarted(10.55, 0.7),
+        Finished(10.56, 3, 0, 0),
         PermitsSeen(10.6, "a", 2),
         Ended(11.0),
     ]

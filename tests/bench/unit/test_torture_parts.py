@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bench.torture.admin import called
+from bench.torture.admin import called, plain
 from bench.torture.checker import check
-from bench.torture.contenders import CONTENDERS
-from bench.torture.options import KINDS, TortureOptions
+from bench.torture.contenders import CONTENDERS, LockRequest
+from bench.torture.options import FAULTS, KILL, KINDS, PAUSE, TortureOptions
 from bench.torture.processes import Assignment, ContenderProcesses
 from bench.torture.resource import AccessRequest, Resource
-from bench.torture.supervisor import KILL, Fault, FaultInjector
+from bench.torture.supervisor import Fault, FaultInjector
+from bench.torture.task_kinds import task_lock, tokens_of
+from bench.torture.tasks import to_the_end
 from segmented.errors import InvalidInput
+from segmented.stores.memory import AsyncMemoryStore
+from segmented.stores.quorum import AsyncQuorumStore
 
 if TYPE_CHECKING:
     from bench.torture.events import Event
@@ -110,6 +116,13 @@ def test_every_pause_is_longer_than_the_lease_and_every_deed_is_drawn() -> None:
     assert {fault.process for fault in faults} == {1, 2, 3, 4, 5}
 
 
+@pytest.mark.parametrize(("whats", "drawn"), [((KILL,), {"kill"}), ((PAUSE,), {"pause"}), ((), set())])
+def test_a_fault_that_was_not_asked_for_is_not_drawn(whats: tuple[str, ...], drawn: set[str]) -> None:
+    injector = FaultInjector(1, ttl=TTL, now=0.0, whats=whats)
+    faults = [injector.draw(float(step), inside={1}, others={2}) for step in range(50)]
+    assert {fault.what for fault in faults if fault is not None} == drawn
+
+
 def test_where_nobody_is_nobody_is_tormented() -> None:
     assert FaultInjector(1, ttl=TTL, now=0.0).draw(1.0, inside=(), others=()) is None
 
@@ -126,8 +139,51 @@ def test_every_kind_has_contenders() -> None:
     assert list(CONTENDERS) == list(KINDS)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_a_lock_for_tasks(kind: str) -> None:
+    asyncio.run(_has_lock(kind))
+
+
+async def _has_lock(kind: str) -> None:
+    stores = [AsyncMemoryStore() for _ in range(3)]
+    store = AsyncQuorumStore(stores) if kind == "quorum" else stores[0]
+    request = LockRequest(["a", "b"], "a", 5.0, renew=False, timeout=1.0)
+    for seed in range(5):
+        lock = task_lock(kind, store, request, Random(seed))
+        async with lock.acquire() as lease:
+            tokens = tokens_of(lease)
+            assert set(tokens) <= {"a", "b"}
+            assert all((token is None) == (kind == "quorum") for token in tokens.values())
+            assert lock.holder(lease)
+
+
+@pytest.mark.parametrize("moment", ["before", "middle", "twice"])
+def test_a_request_to_the_resource_is_not_cut_in_two(moment: str) -> None:
+    said: list[str] = []
+
+    async def ask() -> None:
+        said.append("asked")
+        await asyncio.sleep(0.02)
+        said.append("answered")
+
+    async def body() -> None:
+        task = asyncio.create_task(to_the_end(ask()))
+        await asyncio.sleep(0)
+        if moment != "before":
+            await asyncio.sleep(0.005)
+        task.cancel()
+        if moment == "twice":
+            await asyncio.sleep(0)
+            task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    asyncio.run(body())
+    assert said == ["asked", "answered"]
+
+
 def test_an_assignment_survives_its_line() -> None:
-    assignment = Assignment(3, "lock", ["unix:///a?db=0"], "desk", ["a", "b"], 8, TTL, 1)
+    assignment = Assignment(3, "lock", ["unix:///a?db=0"], "desk", ["a", "b"], 8, TTL, 1, "torture-3", 4)
     assert Assignment.from_json(assignment.as_json()) == assignment
 
 
@@ -140,6 +196,7 @@ def test_an_assignment_survives_its_line() -> None:
 )
 def test_connections_are_called_by_the_name_of_the_run(url: str, expected: str) -> None:
     assert called(url, "x") == expected
+    assert plain(expected) == url
 
 
 def test_a_kind_that_there_is_not_is_refused_with_those_that_there_are() -> None:
@@ -166,6 +223,28 @@ def test_one_process_alone_is_refused() -> None:
 def test_too_few_and_too_many_threads_are_refused(threads: int) -> None:
     with pytest.raises(InvalidInput, match=rf"^--threads {threads} must be between 1 and 64$"):
         TortureOptions(threads=threads)
+
+
+@pytest.mark.parametrize("faults", ["burn", "kill,burn", "kill, burn"])
+def test_a_fault_that_there_is_not_is_refused_with_those_that_there_are(faults: str) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        TortureOptions(faults=faults)
+    assert str(refusal.value) == "--faults 'burn' is unknown; known are: kill, pause, cut, cancel, restart, or all"
+
+
+def test_all_faults_are_all_and_only_cancellations_add_tasks() -> None:
+    default, everything = TortureOptions(threads=3), TortureOptions(threads=3, faults="all")
+    assert [fault for fault in FAULTS if default.injects(fault)] == ["kill", "pause"]
+    assert [fault for fault in FAULTS if everything.injects(fault)] == list(FAULTS)
+    assert (default.tasks, everything.tasks, TortureOptions(threads=3, faults="cancel, cut").tasks) == (0, 3, 3)
+
+
+@pytest.mark.parametrize("faults", ["restart", "all"])
+def test_the_server_of_somebody_else_is_not_restarted(faults: str) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        TortureOptions(faults=faults, url="redis://localhost")
+    expected = "only an embedded server can be restarted; leave restart out of --faults"
+    assert str(refusal.value) == f"--url redis://localhost: {expected}"
 
 
 @pytest.mark.parametrize(
