@@ -85,19 +85,20 @@ class Publication:
 
         Raises StoreRefused if the server refuses the connection, and WrongKind: neither passes by itself.
         """
+        operation = self._claiming(message)
         try:
             store = self.plan.store
         except StoreUnavailable as error:
             return error
         try:
-            return self._claimed_in(store, message)
+            return self._claimed_in(store, operation)
         except WrongKind:
             raise
         except StoreError as error:
             return error
 
-    def _claimed_in(self, store: Store, message: str) -> Answer:
-        rule, operation = self.plan.rule, self._claiming(message)
+    def _claimed_in(self, store: Store, operation: ClaimKey) -> Answer:
+        rule = self.plan.rule
         if rule.on_publish != "wait":
             return store.execute(operation)
         channel = once_keys(operation.record.namespace, operation.record.key).freed
