@@ -143,6 +143,18 @@ class CartGated(PoolGated):
         self.cart_id = cart_id
 
 
+class TransferGated(PoolGated):
+    """The pool in shards is gated: its order database must store the units that go from one shard to another."""
+
+    def __init__(self, sku: str) -> None:
+        """Create the error with the shard."""
+        how = "use ShardedPool(store, sku, gate=gate), which brings units from one shard to another"
+        message = f"pool {sku!r} is gated: its order database must store where its units are; {how}"
+        SegmentedError.__init__(self, message)
+        self.sku = sku
+        self.order_id = None
+
+
 class ThawGated(PoolGated):
     """The pool is gated: its order database knows what is sold, so it is rebuilt and not thawed."""
 
