@@ -33,9 +33,9 @@ from segmented.orders.answers import AlreadyConfirmed, Stored
 from segmented.orders.recounting import is_drifted, recount
 from segmented.orders.stocking import Change
 from segmented.orders.tables import WITHDRAWN
+from segmented.orders.transfers import other_shards
 from segmented.orders.verifying import opened_totals, own_totals, verify
 from segmented.plans import run_sync
-from segmented.stock.sharded.opening import directory_plan
 from segmented.stock.thawing import held_again_plan
 
 if TYPE_CHECKING:
@@ -108,10 +108,9 @@ def _rebuilt(pool: Pool, gate: OrderDatabase, state: PoolState) -> Thawed | None
         return None
     transfers: tuple[Transfer, ...] = ()
     if isinstance(pool.sku, Shard):  # its stock and its transfers as of one moment, because others may send to it now
-        found = gate.transfers.read(pool.sku, _others(pool, pool.sku), epoch=epoch)
-        if found is None:
+        rows, transfers = gate.transfers.read(pool.sku, other_shards(pool, pool.sku))
+        if rows.epoch != epoch:
             return None
-        rows, transfers = found
     stocked = rows.quota - _withdrawn_already(pool, gate, rows.quota - rows.sold, epoch)
     last = op.ThawPool(pool.sku, epoch, rows.sold, stocked, is_stored=True, transfers=transfers)
     with suppress(PoolNotFrozen):  # another rebuild opened it
@@ -126,11 +125,6 @@ def _rebuilt(pool: Pool, gate: OrderDatabase, state: PoolState) -> Thawed | None
                 thawed = pool.store.execute(last)
                 return thawed if _sells(pool, gate) else None
     return None
-
-
-def _others(pool: Pool, shard: Shard) -> list[Shard]:
-    directory = run_sync(directory_plan(shard.sku), pool.store)
-    return [one for one in directory.shards if one != shard]
 
 
 def _sells(pool: Pool, gate: OrderDatabase) -> bool:

@@ -17,21 +17,24 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from sqlalchemy import insert, select, update
 
 from segmented.models import Transfer
-from segmented.models.shards import SHARD_MARK
+from segmented.models.shards import SHARD_MARK, note_of
 from segmented.orders.answers import EpochChanged, Missing, SegmentTotals, Stored, TooFewUnsold
 from segmented.orders.deciding import plan_restock, plan_withdrawal
 from segmented.orders.reading import lock_segments
 from segmented.orders.stocking import move_quota
 from segmented.orders.tables import DONE, RESTOCKED, changes
+from segmented.plans import run_sync
+from segmented.stock.sharded.opening import directory_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Literal, Protocol
 
     from sqlalchemy import ColumnElement, Connection
 
-    from segmented.models import Shard
+    from segmented.models import PoolState, Shard
     from segmented.orders.answers import ChangeAnswer, SegmentRow
+    from segmented.stock import Pool
 
     class Run(Protocol):
         """Runs work that may run twice, on a connection of its own."""
@@ -68,16 +71,13 @@ class TransferRows:
 
         return self._run(work)
 
-    def read(
-        self, shard: Shard, others: Sequence[Shard], *, epoch: int
-    ) -> tuple[SegmentTotals, tuple[Transfer, ...]] | None:
+    def read(self, shard: Shard, others: Sequence[Shard]) -> tuple[SegmentTotals, tuple[Transfer, ...]]:
         """Read a shard's rows, and the units that moved between it and each of the others, in one step.
 
-        None: the rows are not in this epoch. A transfer is "sent" by the other shard, or "received" by it, as its own
-        notes in the pool would say.
+        A transfer is "sent" by the other shard, or "received" by it, as its own notes in the pool would say.
         """
 
-        def work(connection: Connection) -> tuple[SegmentTotals, tuple[Transfer, ...]] | None:
+        def work(connection: Connection) -> tuple[SegmentTotals, tuple[Transfer, ...]]:
             connection.exec_driver_sql(self._begin)
             rows = lock_segments(connection, shard)  # every transaction that moves its units waits for them
             found = connection.execute(
@@ -86,8 +86,6 @@ class TransferRows:
                 )
             ).all()
             connection.rollback()
-            if not rows or rows[0].epoch != epoch:
-                return None
             moved = {(sku, change_id): units for sku, change_id, units in found}
             notes = [
                 Transfer(kind, other.number, 0, moved.get(place, 0))
@@ -97,6 +95,23 @@ class TransferRows:
             return SegmentTotals(sum(row.quota for row in rows), sum(row.sold for row in rows), rows), tuple(notes)
 
         return self._run(work)
+
+
+def other_shards(pool: Pool, shard: Shard) -> list[Shard]:
+    """Return the other shards of the pool that the shard `pool` belongs to."""
+    directory = run_sync(directory_plan(shard.sku), pool.store)
+    return [one for one in directory.shards if one != shard]
+
+
+def on_the_way(state: PoolState, moved: Iterable[Transfer]) -> int:
+    """Return how many units the rows of a shard have that its pool has sent away before, or has still to receive."""
+    units = 0
+    for one in moved:
+        if one.kind == "sent":
+            units += one.units - note_of(state, "received", one.other).units
+        else:
+            units += note_of(state, "sent", one.other).units - one.units
+    return units
 
 
 @dataclass(frozen=True, slots=True)

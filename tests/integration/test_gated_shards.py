@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -21,9 +19,11 @@ from segmented.errors import (
     SegmentedError,
     TransferGated,
 )
+from segmented.models import AlreadyOpen
 from segmented.models.shards import note_of
-from segmented.orders import rebuild, reopen_gated, take_order
+from segmented.orders import audit_both, rebuild, reopen_gated, take_envelope, take_order
 from segmented.stock import ShardedPool, pool_of
+from segmented.stock.sharded.opening import home_of
 from tests.contract.shards.sharding import at_home_in
 from tests.support.dying import Died, DyingStore, StepCounter, let_die
 from tests.support.pools.both_sides import judged
@@ -219,7 +219,7 @@ def test_a_target_that_forgot_what_it_received_is_rebuilt_with_it(pool: ShardedP
         sold(pool, HERE[0], 15)
     with pytest.raises(PoolFrozen):
         pool.reserve(HERE[1])
-    rebuild(pool.shards[0].plain, gate)
+    rebuild(pool.shards[0], gate)
     assert judge()[:2] == (20, 15)
     check_sells_the_rest(pool, judge)
 
@@ -285,6 +285,24 @@ def test_orders_of_a_shard_that_was_rebuilt_get_their_decision_again(
 # --- opening ---
 
 
+@pytest.mark.parametrize("rebuilt", [0, 1])
+def test_the_program_that_opened_the_sale_opens_it_again_after_a_shard_was_rebuilt(
+    pool: ShardedPool, gate: Gate, judge: Judge, rebuilt: int
+) -> None:
+    with forgotten(pool.shards[rebuilt].plain):
+        home = (HERE, THERE)[rebuilt][0]
+        change = next(f"r-{number}" for number in range(100) if home_of(f"r-{number}", 2) == rebuilt)
+        sold(pool, home, 2)
+        pool.restock(4, restock_id=change)
+    with pytest.raises(PoolFrozen):
+        pool.reserve(home)
+    rebuild(pool.shards[rebuilt], gate)
+    again = ShardedPool(pool.store, SKU, gate=gate).open(**OPENING)
+    assert isinstance(again, AlreadyOpen)
+    assert again.state.available == 22
+    check_sells_the_rest(pool, judge)
+
+
 def test_an_opening_that_died_at_any_step_is_finished_and_never_without_the_gate(
     store: RedisStore, gate: Gate, judge: Judge
 ) -> None:
@@ -319,67 +337,31 @@ def test_another_database_is_refused_and_a_shard_is_not_opened_again_alone(
         reopen_gated(pool.shards[0].plain, gate, segments=2, epoch=2)
 
 
+def test_an_audit_of_both_sides_knows_the_units_on_the_way(pool: ShardedPool, gate: Gate) -> None:
+    sold(pool, HERE[0], 12)
+    sent(pool, 1, 0, 2)
+    for _ in range(2):
+        reports = [audit_both(shard, gate) for shard in pool.shards]
+        assert [one.differences for one in reports] == [(), ()]
+        source, target = names(pool)[::-1]
+        gate.move_units(source, target, sent=note_of(pool.shards[1].state(), "sent", 0).units, epoch=1)
+    pool.finish_transfers()
+    assert all(audit_both(shard, gate).is_clean for shard in pool.shards)
+
+
 # --- workers ---
 
 
 def test_workers_decide_a_shards_orders_by_its_name(pool: ShardedPool, gate: Gate, judge: Judge) -> None:
     selling = ShardedPool(pool.store, SKU, outbox=Outbox(), gate=gate)
-    handles = selling.submit_many([Order(HERE[0], 15), Order(THERE[0], 2)])
-    for handle, order in zip(handles, (Order(HERE[0], 15), Order(THERE[0], 2)), strict=True):
+    orders = [Order(HERE[0], 13), Order(THERE[0], 2), Order(HERE[1], 2)]
+    handles = selling.submit_many(orders)
+    for order in orders[:2]:
+        shard = str(selling.shard_of(order.order_id).sku)
+        assert isinstance(take_order(pool_of(pool.store, shard), gate, order, timeout=5), Settled)
+    report = take_envelope(pool_of(pool.store, str(names(pool)[0])), [HERE[1]], gate=gate)
+    assert [(one.order_id, one.state) for one in report.settled] == [(HERE[1], "confirmed")]
+    for handle in handles:
         assert not isinstance(handle, SegmentedError)
-        shard = selling.shard_of(order.order_id)
-        assert isinstance(take_order(pool_of(pool.store, str(shard.sku)), gate, order, timeout=5), Settled)
-        assert handle.wait(timeout=5) is not None
+        assert isinstance(handle.wait(timeout=5), Settled)
     assert judge() == (20, 17, 3)
-
-
-# --- everything at once ---
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_any_calls_in_any_order_with_deaths_in_between_leave_both_sides_agreeing(
-    store: RedisStore, gate: Gate, judge: Judge, seed: int
-) -> None:
-    chance = random.Random(seed)
-    counter = StepCounter()
-    let_die(gate, counter)
-    ShardedPool(store, SKU, gate=gate).open(stock=60, segments=6, shards=3)
-    orders: list[str] = []
-
-    def one(pool: ShardedPool, number: int) -> Any:  # noqa: ANN401  # any answer
-        known = chance.choice(orders) if orders else "none"
-        calls: list[Callable[[], Any]] = [
-            lambda: pool.reserve(f"o-{number}", quantity=chance.randint(1, 12)),
-            lambda: pool.reserve_many([Order(f"m-{number}-{each}", chance.randint(1, 6)) for each in range(3)]),
-            lambda: pool.confirm(known),
-            lambda: pool.cancel(known),
-            lambda: pool.confirm_many([known]),
-            lambda: pool.restock(chance.randint(1, 5), restock_id=f"r-{number}"),
-            lambda: pool.withdraw(chance.randint(1, 9), withdraw_id=f"w-{number}"),
-            lambda: pool.resize(chance.randint(3, 9)),
-            pool.finish_transfers,
-            pool.expire,
-        ]
-        orders.extend([f"o-{number}", *(f"m-{number}-{each}" for each in range(3))])
-        return chance.choice(calls)()
-
-    for number in range(60):
-        counter.counted, counter.steps = 0, chance.choice([None, chance.randint(1, 60)])
-        with suppress(Died, SegmentedError):
-            one(ShardedPool(DyingStore(store, counter), SKU, gate=gate), number)
-        counter.steps = None
-    pool = ShardedPool(store, SKU, gate=gate)
-    for shard in pool.shards:  # a change that died is finished by its id
-        for change in gate.unfinished_changes(shard.sku):
-            if change.kind == "restocked":
-                shard.restock(change.units, restock_id=change.change_id)
-            else:
-                shard.withdraw(change.units, withdraw_id=change.change_id)
-    for order in pool.orders(state="reserved"):
-        pool.cancel(order.order_id)
-    pool.finish_transfers()
-    stocked, _, _ = judge()
-    assert stocked == pool.state().stocked
-    assert pool.audit().is_clean
-    for shard in pool.shards:
-        assert shard.state().frozen is None

@@ -198,8 +198,8 @@ class AsyncShardedPool:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left.
 
         If the call is cancelled, units taken at its home shard are returned, as by `AsyncPool.reserve`. If it is
-        cancelled while units are brought from other shards, it may keep them until the hold expires; a repeat gets
-        them.
+        cancelled while units are brought from other shards, or in a pool with a gate, it may keep them until the hold
+        expires; a repeat gets them.
         """
         operation = self._settings.reserve(as_order(order, quantity, customer_id), partial=partial)
         if self.gate is not None:
