@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from string import ascii_lowercase
 from typing import TYPE_CHECKING
 
 from segmented.errors.base import InvalidInput, SegmentedError
@@ -247,7 +248,7 @@ class PoolUnverified(StockError):
 
     def __init__(self, sku: str) -> None:
         """Create the error with the pool's sku."""
-        how = f"workers do so by themselves, and so does 'segmented pool verify {sku} --database URL'"
+        how = f"workers do so by themselves, and so does 'segmented pool verify {_in_commands(sku)} --database URL'"
         super().__init__(f"pool {sku!r} must be compared with its order database before it answers: {how}")
         self.sku = sku
 
@@ -313,3 +314,9 @@ class RowsMissing(InvalidInput):
         super().__init__(f"{database} has no rows for {sku!r}: name the database that the pool was opened with")
         self.sku = sku
         self.database = database
+
+
+def _in_commands(sku: str) -> str:
+    """Return how a command names a pool, or one of its shards."""
+    name, _, place = sku.partition("\x1f")
+    return f"{name} --shard {place.rstrip(ascii_lowercase)}" if place else name
