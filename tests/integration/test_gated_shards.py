@@ -19,9 +19,10 @@ from segmented.errors import (
     SegmentedError,
     TransferGated,
 )
-from segmented.models import AlreadyOpen
+from segmented.models import AlreadyOpen, TooFew
 from segmented.models.shards import note_of
 from segmented.orders import audit_both, rebuild, reopen_gated, take_envelope, take_order
+from segmented.orders.stocking import Change
 from segmented.stock import ShardedPool, pool_of
 from segmented.stock.sharded.opening import home_of
 from tests.contract.shards.sharding import at_home_in
@@ -280,6 +281,14 @@ def test_orders_of_a_shard_that_was_rebuilt_get_their_decision_again(
     assert isinstance(second, Reserved)
     assert pool.confirm(HERE[0]).replay
     judge()
+
+
+def test_a_withdrawal_that_a_rebuild_has_undone_is_refused_at_once(pool: ShardedPool, gate: Gate, judge: Judge) -> None:
+    change = Change(names(pool)[home_of("w", 2)], "w", "withdrawn", 5, 1)
+    gate.stocking.begin_withdrawal(change)
+    gate.stocking.undo(change)
+    assert pool.withdraw(5, withdraw_id="w") == TooFew("w", 5, 10)
+    assert judge() == (20, 0, 20)
 
 
 # --- opening ---

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from segmented import Order, RedisStore
+from segmented import Order, RedisStore, Reserved, SoldOut
 from segmented.errors import SegmentedError
 from segmented.stock import ShardedPool
 from tests.support.dying import Died, DyingStore, StepCounter, let_die
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from segmented.orders import Gate
     from segmented.servers import ValkeyServer
+
+BUYERS: Final = 6
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -69,3 +72,32 @@ def test_any_calls_in_any_order_with_deaths_in_between_leave_both_sides_agreeing
     assert pool.audit().is_clean
     for shard in pool.shards:
         assert shard.state().frozen is None
+
+
+def test_many_buyers_at_once_sell_exactly_the_stock_over_all_shards(
+    store: RedisStore, gate: Gate, valkey: ValkeyServer, order_database: str
+) -> None:
+    ShardedPool(store, SKU, gate=gate).open(stock=240, segments=6, shards=3)
+    refused: list[int] = []
+
+    def buy(buyer: int) -> None:
+        pool, chance = ShardedPool(store, SKU, gate=gate), random.Random(buyer)
+        for number in range(240):
+            order_id, quantity = f"{buyer}-{number}", chance.randint(1, 6)
+            answer = pool.reserve(order_id, quantity=quantity)
+            if isinstance(answer, SoldOut):
+                refused.append(answer.available)
+                if quantity == 1:
+                    return
+            elif isinstance(answer, Reserved):
+                (pool.cancel if chance.random() < 0.2 else pool.confirm)(order_id)
+
+    with ThreadPoolExecutor(BUYERS) as threads:
+        list(threads.map(buy, range(BUYERS)))
+    pool = ShardedPool(store, SKU, gate=gate)
+    pool.finish_transfers()
+    for number in range(pool.available()):  # given back after the last buyer left
+        pool.reserve(f"rest-{number}")
+        pool.confirm(f"rest-{number}")
+    assert judged(valkey.url, order_database) == (240, 240, 0)
+    assert (len(refused) >= BUYERS, pool.audit().is_clean) == (True, True)
