@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -17,6 +18,7 @@ from segmented.errors import (
     PoolFrozen,
     RowsMissing,
     SegmentedError,
+    ShardVanished,
     TransferGated,
 )
 from segmented.models import AlreadyOpen, TooFew
@@ -312,11 +314,22 @@ def test_the_program_that_opened_the_sale_opens_it_again_after_a_shard_was_rebui
     check_sells_the_rest(pool, judge)
 
 
+def is_begun(store: RedisStore, sku: str) -> bool:
+    """Return whether the first shard is open, and the pool is not."""
+    directory = store.execute(op.ReadDirectory(sku, 0))
+    if directory is None or directory.is_open:
+        return False
+    with suppress(ShardVanished):
+        return store.execute(op.ReadPool(directory.shards[0])).gated
+    return False
+
+
 def test_an_opening_that_died_at_any_step_is_finished_and_never_without_the_gate(
     store: RedisStore, gate: Gate, judge: Judge
 ) -> None:
     counter = StepCounter()
     let_die(gate, counter)
+    begun_count = 0
     for steps in range(1, STEPS_MAX):
         sku = f"mug-{steps}"
         counter.counted, counter.steps = 0, steps
@@ -326,6 +339,10 @@ def test_an_opening_that_died_at_any_step_is_finished_and_never_without_the_gate
         except Died:
             has_died = True
         counter.steps = None
+        if is_begun(store, sku):
+            begun_count += 1
+            with pytest.raises(ChangeGated):
+                ShardedPool(store, sku).open(**OPENING)
         pool = ShardedPool(store, sku, gate=gate)
         pool.open(**OPENING)
         with pytest.raises(ChangeGated):
@@ -333,7 +350,7 @@ def test_an_opening_that_died_at_any_step_is_finished_and_never_without_the_gate
         assert judge() == (20 * steps, 0, 20 * steps)
         if not has_died:
             break
-    assert 10 < steps < STEPS_MAX - 1
+    assert (10 < steps < STEPS_MAX - 1, begun_count > 2) == (True, True)
 
 
 def test_another_database_is_refused_and_a_shard_is_not_opened_again_alone(
