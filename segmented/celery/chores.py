@@ -129,7 +129,9 @@ def expire(self: Task[Any, Any]) -> dict[str, int]:
     shared = connections()
 
     def one(pool: Pool | ShardedPool) -> int:
-        if isinstance(pool, Pool) and pool.is_gated(again=True):
+        if isinstance(pool, ShardedPool):
+            return len(_decided(pool).expire())
+        if pool.is_gated(again=True):
             return len(expire_voided(pool, shared.gate))
         return len(pool.expire())
 
@@ -141,7 +143,15 @@ def finish_transfers(self: Task[Any, Any]) -> dict[str, int]:
     """Complete transfers of units between shards whose sender died."""
     if _is_piled_up(self):
         return {}
-    return _counted("balanced", lambda pool: pool.finish_transfers() if isinstance(pool, ShardedPool) else 0)
+    return _counted("balanced", lambda pool: _decided(pool).finish_transfers() if isinstance(pool, ShardedPool) else 0)
+
+
+def _decided(pool: ShardedPool) -> ShardedPool:
+    """Return a pool in shards with the gate, if the order database decides its orders."""
+    if not pool.shards[0].is_gated(again=True):
+        return pool
+    said, shared = settings(), connections()
+    return ShardedPool(shared.store, pool.sku, ttl=said.segment_ttl, hold=said.hold, gate=shared.gate)
 
 
 @shared_task(bind=True, name="segmented.relay", **DELIVERY)

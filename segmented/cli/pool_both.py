@@ -10,6 +10,7 @@ import typer
 
 from segmented.cli.output import print_table, shown
 from segmented.cli.pool_shards import required_no_database
+from segmented.errors import InvalidInput
 from segmented.stock import ShardedPool
 
 if TYPE_CHECKING:
@@ -26,6 +27,12 @@ def order_database(pool: Pool | ShardedPool, database: str | None, *, is_said: b
 
     Raises InvalidInput if the database cannot be used, or the command names one for a pool that has none.
     """
+    if is_said and isinstance(pool, ShardedPool) and pool.shards[0].is_gated():
+        message = (
+            f"pool {pool.sku!r} is in shards: leave --database out, and compare each shard with its database in a "
+            "program, audit_both(pool.shards[0], gate)"
+        )
+        raise InvalidInput(message)
     if database is None or isinstance(pool, ShardedPool) or not pool.is_gated():
         required_no_database(pool, is_said=is_said)
         yield None

@@ -98,7 +98,8 @@ def _changeable(
     pool: Pool | ShardedPool, verb: str, context: typer.Context, database: str | None
 ) -> Iterator[Pool | ShardedPool | GatedPool]:
     """Return the pool to change, with its order database if it has one. Raises InvalidInput, PoolMissing."""
-    if isinstance(pool, ShardedPool) or not pool.is_gated():
+    is_gated = pool.shards[0].is_gated() if isinstance(pool, ShardedPool) else pool.is_gated()
+    if not is_gated:
         required_no_database(pool, is_said=is_said(context, "database"))
         yield pool
         return
@@ -107,9 +108,9 @@ def _changeable(
             f"pool {pool.sku!r} is gated: {verb} it with --database URL, because its order database must be changed too"
         )
         raise InvalidInput(message)
-    from segmented.cli.pool_gate import gated_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
+    from segmented.cli.pool_gate import gated_pool, gated_shards  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
-    with gated_pool(pool, database) as both:
+    with gated_shards(pool, database) if isinstance(pool, ShardedPool) else gated_pool(pool, database) as both:
         yield both
 
 

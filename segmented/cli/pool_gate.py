@@ -22,6 +22,7 @@ from segmented.orders import (
 from segmented.orders.engine import parse, shown
 from segmented.orders.opening import UNGATED, next_epoch, state_of
 from segmented.orders.verifying import check_sale
+from segmented.stock import ShardedPool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
 
 if TYPE_CHECKING:
@@ -71,6 +72,14 @@ def gated_pool(pool: Pool, database: str) -> Iterator[GatedPool]:
     with _connected(database, ITS_OWN) as gate:
         _check_tables(gate, database, LACKS_TABLES)
         yield GatedPool(pool, gate)
+
+
+@contextmanager
+def gated_shards(pool: ShardedPool, database: str) -> Iterator[ShardedPool]:
+    """Connect to the order database of a pool in shards. Raises InvalidInput if it cannot be used or has no tables."""
+    with _connected(database, ITS_OWN) as gate:
+        _check_tables(gate, database, LACKS_TABLES)
+        yield ShardedPool(pool.store, pool.sku, gate=gate)
 
 
 @contextmanager

@@ -34,10 +34,16 @@ if TYPE_CHECKING:
 EXIT_REFUSED: Final = 1
 
 SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")]
+ShardOption = Annotated[int | None, typer.Option("--shard", metavar="N", help="Number of the shard of a sharded pool.")]
 
 
 def rebuild(
-    sku: SkuArgument, *, database: DatabaseOption = None, url: UrlOption = DEFAULT_URL, json_file: JsonOption = None
+    sku: SkuArgument,
+    *,
+    shard: ShardOption = None,
+    database: DatabaseOption = None,
+    url: UrlOption = DEFAULT_URL,
+    json_file: JsonOption = None,
 ) -> None:
     """Let a frozen pool sell again, in a new epoch, with the units that its order database has not sold.
 
@@ -45,7 +51,7 @@ def rebuild(
     twice: a pool that sells is unchanged, and the next run finishes an interrupted one. A pool in a later epoch than
     its database is rebuilt although it sells. One whose keys are gone is opened again by `segmented pool reopen`.
     """
-    with _gated("rebuild", sku, database, url) as both:
+    with _gated("rebuild", sku, database, url, shard) as both:
         from segmented.orders import rebuild as rebuild_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
         thawed = _or_unchanged(both.pool, lambda: rebuild_pool(both.pool, both.gate))
@@ -80,14 +86,19 @@ def reopen(
 
 
 def verify(
-    sku: SkuArgument, *, database: DatabaseOption = None, url: UrlOption = DEFAULT_URL, json_file: JsonOption = None
+    sku: SkuArgument,
+    *,
+    shard: ShardOption = None,
+    database: DatabaseOption = None,
+    url: UrlOption = DEFAULT_URL,
+    json_file: JsonOption = None,
 ) -> None:
     """Compare a gated pool with its order database, so that it sells on after a restart or failover of its server.
 
     Workers with the order database do so by themselves. A pool that lacks changes which the database has seen is
     frozen, and is to be rebuilt. Safe to run twice.
     """
-    with _gated("verify", sku, database, url) as both:
+    with _gated("verify", sku, database, url, shard) as both:
         from segmented.orders import verify as verify_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
         verified = verify_pool(both.pool, both.gate)
@@ -137,14 +148,14 @@ def thaw(
 
 
 @contextmanager
-def _gated(command: str, sku: str, database: str | None, url: str) -> Iterator[GatedPool]:
-    """Connect to a pool and its order database. A pool for which the command is wrong is bad input."""
+def _gated(command: str, sku: str, database: str | None, url: str, shard: int | None = None) -> Iterator[GatedPool]:
+    """Connect to a pool, or a shard, and its order database. A pool for which the command is wrong is bad input."""
     if database is None:
         message = f"{command} needs --database URL: the order database that decides the orders of {sku!r}"
         raise InvalidInput(message)
     from segmented.cli.pool_gate import gated_pool  # noqa: PLC0415  # as above
 
-    with RedisStore.from_url(url) as store, gated_pool(Pool(store, sku), database) as both:
+    with RedisStore.from_url(url) as store, gated_pool(_named(command, store, sku, shard), database) as both:
         try:
             if command != "reopen" and not both.pool.is_gated():
                 raise PoolNotGated(sku)  # noqa: TRY301  # handled as the library's own
@@ -165,6 +176,11 @@ def _or_unchanged(pool: Pool, mend: Callable[[], Thawed]) -> Thawed:
         return mend()
     except PoolNotFrozen:
         return Thawed(pool.state(), replay=True)
+
+
+def _named(command: str, store: RedisStore, sku: str, shard: int | None) -> Pool:
+    """Return the pool, or its shard; a pool whose keys are gone is not asked for its shards."""
+    return Pool(store, sku) if command == "reopen" else _one_of(find_pool(store, sku), shard)
 
 
 def _one_of(pool: Pool | ShardedPool, shard: int | None) -> Pool:

@@ -25,11 +25,9 @@ Placed = tuple[int | None, Repair]
 
 
 def required_ungated(shards: int, *, gated: bool) -> None:
-    """Raise InvalidInput for a gated pool, which cannot be sharded."""
+    """Raise InvalidInput for a gated pool in shards, which a program opens."""
     if gated and shards != 1:
-        message = (
-            f"--gated cannot be combined with --shards {shards}: an order database decides pools in one piece only"
-        )
+        message = f"--gated cannot be combined with --shards {shards}: open it as ShardedPool(store, sku, gate=gate)"
         raise InvalidInput(message)
 
 

@@ -65,6 +65,7 @@ from segmented.errors.pools import (
     ShardVanished,
     StockError,
     ThawGated,
+    TransferGated,
 )
 from segmented.errors.stores import (
     AcknowledgementUnknown,
@@ -143,6 +144,7 @@ __all__ = [
     "StoreUnavailable",
     "ThawGated",
     "TransactionConflict",
+    "TransferGated",
     "WrongKind",
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from string import ascii_lowercase
 from typing import TYPE_CHECKING
 
 from segmented.errors.base import InvalidInput, SegmentedError
@@ -143,6 +144,18 @@ class CartGated(PoolGated):
         self.cart_id = cart_id
 
 
+class TransferGated(PoolGated):
+    """The pool in shards is gated: its order database must store the units that go from one shard to another."""
+
+    def __init__(self, sku: str) -> None:
+        """Create the error with the shard."""
+        how = "use ShardedPool(store, sku, gate=gate), which brings units from one shard to another"
+        message = f"pool {sku!r} is gated: its order database must store where its units are; {how}"
+        SegmentedError.__init__(self, message)
+        self.sku = sku
+        self.order_id = None
+
+
 class ThawGated(PoolGated):
     """The pool is gated: its order database knows what is sold, so it is rebuilt and not thawed."""
 
@@ -235,7 +248,7 @@ class PoolUnverified(StockError):
 
     def __init__(self, sku: str) -> None:
         """Create the error with the pool's sku."""
-        how = f"workers do so by themselves, and so does 'segmented pool verify {sku} --database URL'"
+        how = f"workers do so by themselves, and so does 'segmented pool verify {_in_commands(sku)} --database URL'"
         super().__init__(f"pool {sku!r} must be compared with its order database before it answers: {how}")
         self.sku = sku
 
@@ -301,3 +314,9 @@ class RowsMissing(InvalidInput):
         super().__init__(f"{database} has no rows for {sku!r}: name the database that the pool was opened with")
         self.sku = sku
         self.database = database
+
+
+def _in_commands(sku: str) -> str:
+    """Return how a command names a pool, or one of its shards."""
+    name, _, place = sku.partition("\x1f")
+    return f"{name} --shard {place.rstrip(ascii_lowercase)}" if place else name

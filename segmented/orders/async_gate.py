@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         Resized,
         Restocked,
         Settled,
+        Shard,
         Superseded,
         TooFew,
     )
@@ -171,6 +172,10 @@ class AsyncGate:
     async def withdraw_pool(self, pool: AsyncPool, units: int, withdraw_id: str) -> Restocked | TooFew:
         """Remove free units from the pool and the database: see `withdraw_gated`."""
         return await self._run(self.gate.withdraw_pool, pool.in_threads(), units, withdraw_id)
+
+    async def move_units(self, source: Shard, target: Shard, *, sent: int, epoch: int) -> bool:
+        """Move units from one shard's rows to another's, all that the source has `sent` there in its `epoch`, once."""
+        return await self._run(self.gate.move_units, source, target, sent=sent, epoch=epoch)
 
     async def resize_pool(self, pool: AsyncPool, segments: int) -> Resized:
         """Change the number of segments: see `resize_gated`."""

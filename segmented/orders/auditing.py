@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolNotGated, StoreRefused
+from segmented.models import Shard
 from segmented.models.ids import check_id
 from segmented.orders.differences import (
     Difference,
@@ -34,13 +35,14 @@ from segmented.orders.differences import (
     stock_of,
 )
 from segmented.orders.tables import CONFIRMED
+from segmented.orders.transfers import on_the_way, other_shards
 from segmented.orders.verifying import own_totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from segmented.models import Inspected
-    from segmented.orders.answers import ChangeRow, OrderRow
+    from segmented.models import Inspected, Transfer
+    from segmented.orders.answers import ChangeRow, OrderRow, SegmentTotals
     from segmented.orders.database import OrderDatabase
     from segmented.stock import Pool
 
@@ -116,7 +118,7 @@ class _Audit:
         sold_before = self._gate.totals(self._pool.sku).sold
         self._read_database()
         before, begun = self._pool.state(), self._gate.unfinished_changes(self._pool.sku)
-        totals = self._gate.totals(self._pool.sku)
+        totals, moved = self._totals()
         noted = self._noted(begun)
         after = self._pool.state()
         is_quiet = stock_of(before) == stock_of(after) and begun == self._gate.unfinished_changes(self._pool.sku)
@@ -126,7 +128,7 @@ class _Audit:
         for difference in (
             *epoch_difference(self._epoch, totals),
             *sold_differences(before, after, totals, sums),
-            *stock_difference(after, totals, sums, begun, noted),
+            *stock_difference(after, totals, sums, begun, noted, on_the_way=on_the_way(after, moved)),
         ):
             self._note(difference)
         return BothReport(
@@ -145,6 +147,13 @@ class _Audit:
             earlier=sums.earlier,
             unfinished=begun,
         )
+
+    def _totals(self) -> tuple[SegmentTotals, tuple[Transfer, ...]]:
+        """Read the database's rows; of a shard, also what moved between it and the others, as of the same moment."""
+        sku = self._pool.sku
+        if isinstance(sku, Shard):
+            return self._gate.transfers.read(sku, other_shards(self._pool, sku))
+        return self._gate.totals(sku), ()
 
     def _read_pool(self) -> None:
         """Look the pool's confirmed orders up in the database. A scan may return an order twice, in different pages."""

@@ -27,6 +27,7 @@ from segmented.orders.standing import Claim, fate
 from segmented.orders.statements import order_values
 from segmented.orders.stocking import Stocking
 from segmented.orders.tables import CONFIRMED, SKU_LENGTH_MAX, orders as orders_table, random_id, sales, segments
+from segmented.orders.transfers import TransferRows
 from segmented.orders.versions import check_version, create_missing, missing_tables
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class OrderDatabase:
         """Changes the rows when the pool is restocked, emptied or resized."""
         self.ledger = LedgerRows(engine.dialect.name, self._statements.begin, self._run)
         """The rows of relayed ledgers."""
+        self.transfers = TransferRows(self._statements.begin, self._run)
+        """The rows of two shards, when units go from one to the other."""
         try:
             self._run(lambda connection: check_version(connection, self.where))
         except BaseException:

@@ -107,8 +107,8 @@ def parsed(found: Iterable[Inspected]) -> dict[str, OrderRecord | None]:
 
 
 def stock_of(state: PoolState) -> tuple[int, ...]:
-    """Return what a change of the stock, a rebuild and a new opening change."""
-    return state.epoch, state.opened, state.restocked, state.withdrawn
+    """Return what a change of the stock, a transfer, a rebuild and a new opening change."""
+    return state.epoch, state.opened, state.restocked, state.withdrawn, state.sent, state.received
 
 
 def epoch_difference(epoch: int, totals: SegmentTotals) -> Iterator[Difference]:
@@ -132,17 +132,24 @@ def sold_differences(before: PoolState, after: PoolState, totals: SegmentTotals,
 
 
 def stock_difference(
-    state: PoolState, totals: SegmentTotals, sums: Sums, begun: Iterable[ChangeRow], noted: set[str]
+    state: PoolState,
+    totals: SegmentTotals,
+    sums: Sums,
+    begun: Iterable[ChangeRow],
+    noted: set[str],
+    *,
+    on_the_way: int = 0,
 ) -> Iterator[Difference]:
     """Compare the stock. A restock is in the database first, and a withdrawal in the pool first.
 
-    A rebuild gives the pool the database's stock, so a withdrawal that began before it may be in both, or in the pool.
+    A shard's units that are `on_the_way` are in its rows, and in no pool. A rebuild gives the pool the database's
+    stock, so a withdrawal that began before it may be in both, or in the pool.
     """
     least = most = 0
     for change in begun:
         if (change.kind == WITHDRAWN) == (change.change_id in noted):
             most += change.units
             least += change.units if change.epoch == state.epoch else 0
-    if not least <= totals.quota - sums.earlier - state.stocked <= most:
+    if not least <= totals.quota - on_the_way - sums.earlier - state.stocked <= most:
         said = f"{totals.quota} units" + (f", {sums.earlier} of them sold before" if sums.earlier else "")
         yield Difference("sum", None, f"{state.stocked} units stocked", said)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from segmented.errors import DatabaseUnavailable, SegmentedError, StoreUnavailable
+from segmented.errors import ChangeDiverged, DatabaseUnavailable, SegmentedError, StoreUnavailable
 from segmented.models import Settled
 from segmented.models.orders import decided_as
 from segmented.orders import by_id, sale, taking
+from segmented.orders.answers import EpochChanged, Stored, TooFewUnsold
 from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
 from segmented.orders.database import OrderDatabase
 from segmented.orders.decided import decided_before
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         Refusal,
         Resized,
         Restocked,
+        Shard,
         Superseded,
         TooFew,
     )
@@ -119,6 +121,22 @@ class Gate(OrderDatabase):
     def withdraw_pool(self, pool: Pool, units: int, withdraw_id: str) -> Restocked | TooFew:
         """Remove free units from the pool and the database: see `withdraw_gated`."""
         return withdraw_gated(pool, self, units, withdraw_id=withdraw_id)
+
+    def move_units(self, source: Shard, target: Shard, *, sent: int, epoch: int) -> bool:
+        """Move units from one shard's rows to another's, all that the source has `sent` there in its `epoch`, once.
+
+        Returns False if the source must be rebuilt: it has sent units that are sold, or is in an earlier epoch than its
+        rows. Raises ChangeDiverged if the database has no rows for a shard, or is in an earlier epoch.
+        """
+        answer = self.transfers.move(source, target, sent=sent, epoch=epoch)
+        if isinstance(answer, Stored):
+            return True
+        if isinstance(answer, TooFewUnsold) or (isinstance(answer, EpochChanged) and answer.epoch > epoch):
+            return False
+        detail = "the database has no rows for one of them"
+        if isinstance(answer, EpochChanged):
+            detail = f"the database is in epoch {answer.epoch}, the shard is in epoch {epoch}"
+        raise ChangeDiverged(source, f"a transfer to shard {target.number}", detail)
 
     def resize_pool(self, pool: Pool, segments: int) -> Resized:
         """Change the number of segments: see `resize_gated`."""

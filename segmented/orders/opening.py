@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from segmented.errors import InvalidInput, PoolArchived, PoolMissing, PoolVanished
-from segmented.models import AlreadyOpen
+from segmented.errors import InvalidInput, PoolArchived, PoolMissing, PoolVanished, ShardVanished
+from segmented.models import AlreadyOpen, Shard
 from segmented.orders import answers
 from segmented.orders.verifying import check_sale, own_totals
 from segmented.plans import run_sync
@@ -89,6 +89,11 @@ def reopen_gated(
     free again, and customers' limits restart. Safe to repeat. Raises InvalidInput if the pool exists, the epoch is not
     later, or no unit is left.
     """
+    if isinstance(pool.sku, Shard):
+        message = (
+            f"{pool.sku!r} cannot be opened again alone, because the others know its transfers: bring its data back"
+        )
+        raise InvalidInput(message)
     operation = _check(pool, 1, segments, epoch, limit_per_customer, profile)
     rows = gate.totals(pool.sku)
     if not rows.segments:
@@ -133,7 +138,7 @@ def state_of(pool: Pool, *, epoch: int | None = None) -> PoolState | None:
     """Read the pool; None if none is open. Raises PoolArchived for one that was archived in this `epoch` or later."""
     try:
         return pool.state()
-    except PoolMissing as error:
+    except (PoolMissing, ShardVanished) as error:
         if isinstance(error, PoolArchived) and epoch is not None and error.epoch >= epoch:
             raise
         return None

@@ -27,12 +27,13 @@ from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolFrozen, PoolNotFrozen, PoolNotGated
-from segmented.models import Thawed
+from segmented.models import Shard, Thawed
 from segmented.models.pools import latest_epoch
 from segmented.orders.answers import AlreadyConfirmed, Stored
 from segmented.orders.recounting import is_drifted, recount
 from segmented.orders.stocking import Change
 from segmented.orders.tables import WITHDRAWN
+from segmented.orders.transfers import other_shards
 from segmented.orders.verifying import opened_totals, own_totals, verify
 from segmented.plans import run_sync
 from segmented.stock.thawing import held_again_plan
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Literal
 
-    from segmented.models import PoolState
+    from segmented.models import PoolState, Transfer
     from segmented.orders.database import OrderDatabase
     from segmented.stock import Pool
 
@@ -105,8 +106,13 @@ def _rebuilt(pool: Pool, gate: OrderDatabase, state: PoolState) -> Thawed | None
     rows = gate.stocking.raise_epoch(pool.sku, state.segment_count, epoch=epoch, opened=opened)
     if rows is None:
         return None
+    transfers: tuple[Transfer, ...] = ()
+    if isinstance(pool.sku, Shard):  # its stock and its transfers as of one moment, because others may send to it now
+        rows, transfers = gate.transfers.read(pool.sku, other_shards(pool, pool.sku))
+        if rows.epoch != epoch:
+            return None
     stocked = rows.quota - _withdrawn_already(pool, gate, rows.quota - rows.sold, epoch)
-    last = op.ThawPool(pool.sku, epoch, rows.sold, stocked, is_stored=True)
+    last = op.ThawPool(pool.sku, epoch, rows.sold, stocked, is_stored=True, transfers=transfers)
     with suppress(PoolNotFrozen):  # another rebuild opened it
         run_sync(held_again_plan(last, state), pool.store)
         for decided in _decided(pool, gate):

@@ -107,7 +107,7 @@ class Stocking:
             if found is not None:
                 return Stored(replay=True, state=found.state, epoch=found.epoch)
             _insert(connection, change, BEGUN)
-            _move(connection, change.sku, plan_restock(rows, change.units, segment_count))
+            move_quota(connection, change.sku, plan_restock(rows, change.units, segment_count))
             return Stored(replay=False, state=BEGUN, epoch=change.epoch)
 
         return self._changing(change.sku, change.epoch, work)
@@ -146,7 +146,7 @@ class Stocking:
                 total, sold = sum(row.quota for row in rows), sum(row.sold for row in rows)
                 if total - sold < change.units:
                     return TooFewUnsold(total, sold)
-                _move(connection, change.sku, plan_withdrawal(rows, change.units))
+                move_quota(connection, change.sku, plan_withdrawal(rows, change.units))
             _update(connection, change, state)
             return Stored(replay=False, state=state, epoch=change.epoch)
 
@@ -265,7 +265,8 @@ def _update(connection: Connection, change: Change, state: State) -> None:
     connection.execute(_UPDATE_CHANGE, _key(change) | {"new_state": state, "given_epoch": change.epoch})
 
 
-def _move(connection: Connection, sku: str, moves: Iterable[QuotaMove]) -> None:
+def move_quota(connection: Connection, sku: str, moves: Iterable[QuotaMove]) -> None:
+    """Change the quota of locked rows."""
     values = [{"given_sku": sku, "given_segment": move.segment, "change": move.change} for move in moves]
     if values:
         connection.execute(MOVE_QUOTA, values)

@@ -5,7 +5,20 @@ A plan reads no clock, opens no socket and does not use asyncio. The same plan r
 """
 
 from segmented.plans.drivers import run_async, run_sync
-from segmented.plans.effects import Batch, Join, Leave, Listen, Now, Park, Plan, Try, Within, perform, substituted
+from segmented.plans.effects import (
+    Batch,
+    Join,
+    Leave,
+    Listen,
+    Now,
+    Outside,
+    Park,
+    Plan,
+    Try,
+    Within,
+    perform,
+    substituted,
+)
 from segmented.plans.line import Line, Offer, Place
 from segmented.plans.waiting import pause, undo_after, wait_for, wait_in_line
 
@@ -17,6 +30,7 @@ __all__ = [
     "Listen",
     "Now",
     "Offer",
+    "Outside",
     "Park",
     "Place",
     "Plan",

@@ -6,7 +6,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
-from segmented.plans.effects import Batch, Join, Leave, Listen, Now, Park, Plan, Try, Within
+from segmented.plans.effects import Batch, Join, Leave, Listen, Now, Outside, Park, Plan, Try, Within
 from segmented.plans.tasks import to_the_end
 from segmented.plans.waiting import ATTEMPT_SECONDS, TRY_SECONDS
 from segmented.protocol import Effect, Operation
@@ -131,14 +131,22 @@ def _perform(effect: Effect[Any], store: Store) -> Any:  # noqa: ANN401  # the a
             return store.execute(operation, deadline=deadline)
         case Batch(operations, deadline):
             return store.execute_many(operations, deadline=deadline)
+        case Outside(ask):
+            return ask()
+        case _:
+            return _wait(effect, store.wakeups)
+
+
+def _wait(effect: Effect[Any], wakeups: Wakeups) -> Any:  # noqa: ANN401  # as in _perform
+    match effect:
         case Join(channel):
-            return store.wakeups.join(channel)
+            return wakeups.join(channel)
         case Listen(channel, deadline):
-            return store.wakeups.listen(channel, deadline)
+            return wakeups.listen(channel, deadline)
         case Park(place, due, deadline, offer):
-            return store.wakeups.park(place, due, deadline, offer)
+            return wakeups.park(place, due, deadline, offer)
         case Leave(place, due, in_time):
-            return store.wakeups.leave(place, due, in_time=in_time)
+            return wakeups.leave(place, due, in_time=in_time)
         case _:
             return _refuse(effect)
 
@@ -196,14 +204,22 @@ async def _perform_async(effect: Effect[Any], store: AsyncStore) -> Any:  # noqa
             return await _finished(store, partial(store.execute, operation, deadline=deadline))
         case Batch(operations, deadline):
             return await _finished(store, partial(store.execute_many, operations, deadline=deadline))
+        case Outside(ask):
+            return await ask()
+        case _:
+            return await _wait_async(effect, store.wakeups)
+
+
+async def _wait_async(effect: Effect[Any], wakeups: AsyncWakeups) -> Any:  # noqa: ANN401  # as in _perform
+    match effect:
         case Join(channel):
-            return store.wakeups.join(channel)
+            return wakeups.join(channel)
         case Listen(channel, deadline):
-            return await store.wakeups.listen(channel, deadline)
+            return await wakeups.listen(channel, deadline)
         case Park(place, due, deadline, offer):
-            return await store.wakeups.park(place, due, deadline, offer)
+            return await wakeups.park(place, due, deadline, offer)
         case Leave(place, due, in_time):
-            return store.wakeups.leave(place, due, in_time=in_time)
+            return wakeups.leave(place, due, in_time=in_time)
         case _:
             return _refuse(effect)
 

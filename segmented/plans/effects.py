@@ -10,7 +10,7 @@ from segmented.errors import SegmentedError
 from segmented.protocol import Effect, Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from segmented.plans.line import Offer, Place
 
@@ -78,6 +78,13 @@ class Batch(Effect[list[AnswerT | SegmentedError]]):
 
     operations: tuple[Operation[AnswerT], ...]
     deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outside(Effect[AnswerT]):
+    """Ask something other than the store, such as an order database: call `ask`, and with asyncio await its answer."""
+
+    ask: Callable[[], AnswerT | Awaitable[AnswerT]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,12 +39,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from segmented.clock import Duration
-    from segmented.models import (
-        OrderRecord,
-        Refusal,
-        Taken,
-    )
+    from segmented.models import OrderRecord, Refusal, Taken
     from segmented.models.submitted import Accepted
+    from segmented.plans import Plan
     from segmented.plans.drivers import AsyncStore
     from segmented.stock.plans import Verdict
     from segmented.stock.pool_gate import AsyncPoolGate
@@ -117,7 +114,8 @@ class AsyncPool(AsyncPoolChanges):
             keep_on=keep_on,
         )
         seconds = checked_timeout(timeout)
-        return Granting(lambda: self._granted(operation, seconds, keep_on, fair=fair, is_own=holder_id is None))
+        plan = bind(grant_marked, self._mark, operation, seconds, fair=fair)
+        return Granting(lambda: self._granted(operation, plan, keep_on, timeout=seconds, is_own=holder_id is None))
 
     async def reserve(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
@@ -250,14 +248,20 @@ class AsyncPool(AsyncPoolChanges):
         grant.require()
 
     async def _granted(
-        self, operation: op.Grant, timeout: float | None, keep_on: KeepOn, *, fair: bool, is_own: bool
+        self,
+        operation: op.Grant,
+        plan: Callable[[], Plan[tuple[Granted | Refusal, float]]],
+        keep_on: KeepOn,
+        *,
+        timeout: float | None,
+        is_own: bool,
     ) -> AsyncGrant | Refusal:
         self._calls.enter_loop()
 
         made: list[AsyncGrant] = []
 
         async def ask() -> AsyncGrant | Refusal:
-            answer, asked_at = await run_async(grant_marked(self._mark, operation, timeout, fair=fair), self.store)
+            answer, asked_at = await run_async(plan(), self.store)
             if not isinstance(answer, Granted):
                 return answer
             made.append(AsyncGrant(self, answer, asked_at, keep_on))

@@ -42,10 +42,12 @@ def opened_as_asked(
 ) -> Opened | AlreadyOpen:
     """Return the answer to an opening. Raises PoolDiffers for a pool that stands otherwise than `asked`, or is closed.
 
-    A gated pool may be in a later epoch, in which it was rebuilt: it then has the numbers of its order database.
+    A gated pool, or a shard of it, may be in a later epoch, in which it was rebuilt: it then has the numbers of its
+    order database.
     """
     state = answer.state
-    if isinstance(answer, AlreadyOpen) and not (state.gated and state.epoch > asked.epoch and not state.is_closed):
+    epoch = max(one.epoch for one in (state.shards if isinstance(state, ShardedState) else (state,)))
+    if isinstance(answer, AlreadyOpen) and not (state.gated and epoch > asked.epoch and not state.is_closed):
         differing = differences(state, asked, profile=profile, shards=shards)
         if differing:
             raise PoolDiffers(asked.sku, differing)

@@ -36,13 +36,7 @@ from segmented.stock.plans import (
     settle_many_plan,
 )
 from segmented.stock.pool_changes import PoolChanges
-from segmented.stock.settings import (
-    DEFAULT_HOLD,
-    DEFAULT_TTL,
-    RESOLVED,
-    as_order,
-    checked_verdicts,
-)
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, RESOLVED, as_order, checked_verdicts
 from segmented.stock.sold_out_mark import grant_marked, reserve_many_marked, reserve_marked, returning
 
 if TYPE_CHECKING:
@@ -50,11 +44,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from segmented.clock import Duration
-    from segmented.models import (
-        OrderRecord,
-        Refusal,
-        Taken,
-    )
+    from segmented.models import OrderRecord, Refusal, Taken
     from segmented.models.submitted import Accepted
     from segmented.plans import Plan
     from segmented.plans.drivers import Store
@@ -132,13 +122,22 @@ class Pool(PoolChanges):
             fair=fair,
             keep_on=keep_on,
         )
-        seconds, wanted = checked_timeout(timeout), operation.order
+        seconds = checked_timeout(timeout)
+        plan = bind(grant_marked, self._mark, operation, seconds, fair=fair)
+        return self._granted(operation, plan, keep_on, is_own=holder_id is None)
 
-        made: list[Grant] = []
+    def _granted(
+        self,
+        operation: op.Grant,
+        plan: Callable[[], Plan[tuple[Granted | Refusal, float]]],
+        keep_on: KeepOn,
+        *,
+        is_own: bool,
+    ) -> Grant | Refusal:
+        order, made = operation.order, list[Grant]()
 
         def ask() -> Grant | Refusal:
-            plan = grant_marked(self._mark, operation, seconds, fair=fair)
-            answer, asked_at = run_sync(plan, self.store)
+            answer, asked_at = run_sync(plan(), self.store)
             if not isinstance(answer, Granted):
                 return answer
             made.append(Grant(self, answer, asked_at, keep_on))
@@ -147,13 +146,14 @@ class Pool(PoolChanges):
         if self.gate is None:
             return ask()
         try:
-            answer = self.gate.grant_order(self.plain, wanted, ask, asked=wanted.quantity if partial else None)
+            asked = order.quantity if operation.partial else None
+            answer = self.gate.grant_order(self.plain, order, ask, asked=asked)
         except BaseException:  # the order keeps its units, and a repeat continues; nobody has the segment
             replays = [grant.handed_on().replay for grant in made]
-            if holder_id is None or not all(replays):
-                run_sync(leave_plan(self.sku, wanted.order_id, operation.holder_id), self.store)
+            if is_own or not all(replays):
+                run_sync(leave_plan(self.sku, order.order_id, operation.holder_id), self.store)
             raise
-        return answer.decided_by(self.gate, wanted) if isinstance(answer, Grant) else answer
+        return answer.decided_by(self.gate, order) if isinstance(answer, Grant) else answer
 
     def _verified(self, plan: Callable[[], Plan[AnswerT]]) -> AnswerT:
         if self.gate is None:

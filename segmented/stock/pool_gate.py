@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Resized,
         Restocked,
         Settled,
+        Shard,
         Superseded,
         TooFew,
     )
@@ -90,6 +91,9 @@ class PoolGate(Protocol[PoolT_contra, GrantT]):
     def withdraw_pool(self, pool: PoolT_contra, units: int, withdraw_id: str) -> Restocked | TooFew:
         """Remove free units from both."""
 
+    def move_units(self, source: Shard, target: Shard, *, sent: int, epoch: int) -> bool:
+        """Move units between the rows of two shards; False if the source must be rebuilt first."""
+
     def resize_pool(self, pool: PoolT_contra, segments: int) -> Resized:
         """Change the number of segments of both."""
 
@@ -159,6 +163,9 @@ class AsyncPoolGate(Protocol[PoolT_contra, GrantT]):
 
     async def withdraw_pool(self, pool: PoolT_contra, units: int, withdraw_id: str) -> Restocked | TooFew:
         """Remove free units from both."""
+
+    async def move_units(self, source: Shard, target: Shard, *, sent: int, epoch: int) -> bool:
+        """Move units between the rows of two shards; False if the source must be rebuilt first."""
 
     async def resize_pool(self, pool: PoolT_contra, segments: int) -> Resized:
         """Change the number of segments of both."""

@@ -12,9 +12,12 @@ from sqlalchemy import create_engine, make_url
 from sqlalchemy.pool import NullPool
 
 from segmented import Order, Pool, RedisStore, Settled
+from segmented.models import Shard
 from segmented.orders import open_gated, take_order
 from segmented.orders.engine import shown
+from segmented.protocol import FreezePool
 from segmented.protocol.wire import load_script, text
+from segmented.stock import ShardedPool
 from tests.support.command_line import ran, ran_apart, started
 from tests.support.dying import Died, DyingStore, StepCounter
 from tests.support.proxy import RedisProxy
@@ -349,3 +352,33 @@ def test_a_file_that_is_not_there_is_not_made(
     assert told.startswith(f"{sentence}name another one, or create it with 'segmented orders migrate --database URL'")
     assert list(tmp_path.iterdir()) == []
     assert not path_of(sqlite_url).exists()
+
+
+def test_a_shard_of_a_gated_pool_is_changed_verified_and_rebuilt_with_its_database(
+    store: RedisStore, gate: Gate, order_database: str, valkey: ValkeyServer
+) -> None:
+    pool = ShardedPool(store, "plate", gate=gate)
+    pool.open(stock=20, segments=4, shards=2)
+    database = ("--database", order_database)
+    changes = (
+        ("restock", "plate", "4", "--id", "r"),
+        ("withdraw", "plate", "13", "--id", "w"),
+        ("resize", "plate", "6"),
+    )
+    for words in changes:
+        assert ran("pool", *words, url=valkey.url).returncode == 2
+        assert ran("pool", *words, *database, url=valkey.url).returncode == 0
+    assert (pool.available(), pool.state().segment_count) == (11, 6)
+    for shard in pool.shards:
+        check_agree(shard, gate)
+    name = pool.shards[1].sku
+    assert isinstance(name, Shard)
+    store.execute(FreezePool(name, 1))
+    for command, sentence in (("rebuild", "give --shard 0 to 1"), ("audit", "audit_both(")):
+        refused = ran("pool", command, "plate", *database, url=valkey.url)
+        assert (refused.returncode, sentence in refused.stderr) == (2, True)
+    for command in ("rebuild", "verify"):
+        assert ran("pool", command, "plate", "--shard", "1", *database, url=valkey.url).returncode == 0
+    assert [shard.state().epoch for shard in pool.shards] == [1, 2]
+    for shard in pool.shards:
+        check_agree(shard, gate)

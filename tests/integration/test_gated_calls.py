@@ -200,13 +200,13 @@ def test_without_its_gate_a_call_is_safe_or_refused_and_with_it_both_sides_agree
     stocked, sold, _ = judge()
     assert (stocked, sold) == (20, 2)
     if call.bare == "safe":
-        _check_type(call.make(bare), call.answer)
+        check_type(call.make(bare), call.answer)
     else:
-        answer = _refusal(call, bare)
+        answer = refusal(call, bare)
         assert type(answer) is call.bare
         assert "gate=gate" in str(answer)
     assert judge()[:2] == (20, 2)
-    _check_type(call.make(gated), call.answer)
+    check_type(call.make(gated), call.answer)
     judge()
 
 
@@ -243,11 +243,11 @@ def test_the_table_has_every_public_call() -> None:
         assert public - named - PROPERTIES == set()
 
 
-def _check_type(answer: object, wanted: Any) -> None:  # noqa: ANN401  # a type or None
+def check_type(answer: object, wanted: Any) -> None:  # noqa: ANN401  # a type or None
     assert answer is None if wanted is None else isinstance(answer, wanted), answer
 
 
-def _refusal(call: Call, bare: Front) -> object:
+def refusal(call: Call, bare: Front) -> object:
     """Return the error that the call raises, or the failure in its list of answers."""
     try:
         return call.make(bare)

@@ -18,7 +18,7 @@ from segmented.celery.celery_settings import celery_settings
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import PoolUnverified
 from segmented.keys import shard_keys
-from segmented.models import Order, Reserved
+from segmented.models import Order, Reserved, Shard
 from segmented.orders import Gate, connect, relay, take_order
 from segmented.stock import Pool, ShardedPool
 from segmented.stock.outbox import Outbox
@@ -181,3 +181,24 @@ def test_the_sweep_verifies_a_pool_whose_server_was_restarted(publisher: Celery,
         return False
 
     until(is_verified)
+
+
+@pytest.mark.usefixtures("worker")
+def test_the_workers_give_back_units_of_a_gated_pool_in_shards_and_finish_its_transfers(
+    publisher: Celery, store: RedisStore, gate: Gate
+) -> None:
+    gate.create()
+    pool = ShardedPool(store, "plate", ttl=0.05, hold=0.1, gate=gate)
+    pool.open(stock=20, segments=4, shards=2)
+    assert isinstance(pool.reserve("due", quantity=15), Reserved)
+    fuller = max((0, 1), key=lambda number: pool.shards[number].available())
+    name = pool.shards[fuller].sku
+    assert isinstance(name, Shard)
+    assert store.execute(op.SendUnits(name, 1 - fuller, 1, is_stored=True)) is not None
+    publisher.send_task("segmented.finish_transfers", queue="segmented-chores")
+    until(lambda: pool.state().away == 0)
+    publisher.send_task("segmented.expire", queue="segmented-chores")
+    until(lambda: pool.state().available == 20)
+    for shard in pool.shards:
+        assert gate.totals(shard.sku).quota == shard.state().stocked
+    assert gate.orders(pool.shard_of("due").sku, ["due"])["due"].state == "void"

@@ -130,7 +130,7 @@ def test_the_seeds_have_met_what_they_are_for() -> None:
             met["killed"] += 1
         met["dead so far"] = dead
 
-    for seed in range(20):
+    for seed in range(25):
         shop = deadly_shop(seed)
         met["dead so far"] = 0
         shop.world.run(check=partial(look, shop))

@@ -30,7 +30,8 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
             "AsyncGate.confirm AsyncGate.confirm_many AsyncGate.confirmed_units AsyncGate.each_confirmed "
             "AsyncGate.each_order AsyncGate.ledger "
             "AsyncGate.missing_tables AsyncGate.note_forgotten AsyncGate.open AsyncGate.orders AsyncGate.stocking "
-            "AsyncGate.totals AsyncGate.transaction AsyncGate.unfinished_changes AsyncGate.void AsyncGate.where "
+            "AsyncGate.totals AsyncGate.transaction AsyncGate.transfers AsyncGate.unfinished_changes AsyncGate.void "
+            "AsyncGate.where "
             "AsyncPool.plain AsyncPoolChanges.plain"
         ),
         "a run is put off by `once`, in a Celery worker, which is synchronous": "AsyncRun.put_off",

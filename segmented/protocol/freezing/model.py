@@ -261,12 +261,16 @@ def frozen_error(pool: ModelPool, seen: tuple[int, int]) -> PoolFrozen:
 def _received(pool: ModelPool, operation: op.ThawPool) -> int:
     """Return the units that other shards have sent here, and the pool has forgotten."""
     notes = [one for one in operation.transfers if one.kind == "sent"]
+    if operation.is_stored and notes:
+        return sum(one.units for one in notes) - pool.received
     return sum(max(0, one.units - pool.received_from.get(one.other, (0, 0))[1]) for one in notes)
 
 
 def _sent(pool: ModelPool, operation: op.ThawPool) -> int:
     """Return the units that other shards have received from here, and the pool has forgotten."""
     notes = [one for one in operation.transfers if one.kind == "received"]
+    if operation.is_stored and notes:
+        return sum(one.units for one in notes) - pool.sent
     return sum(max(0, one.units - pool.sent_to.get(one.other, (0, 0))[1]) for one in notes)
 
 
@@ -274,6 +278,9 @@ def _take_over(pool: ModelPool, operation: op.ThawPool) -> None:
     """Take over what other shards have sent here and received from here, where it is more than the pool knows."""
     pool.received += _received(pool, operation)
     pool.sent += _sent(pool, operation)
+    if operation.is_stored:
+        _take_stored(pool, operation)
+        return
     for one in operation.transfers:
         own = pool.received_from if one.kind == "sent" else pool.sent_to
         number, units = own.get(one.other, (0, 0))
@@ -283,6 +290,20 @@ def _take_over(pool: ModelPool, operation: op.ThawPool) -> None:
                 pool.away.pop(one.other, None)
         if one.kind == "sent":
             pool.epochs_of[one.other] = max(pool.epochs_of.get(one.other, 0), one.epoch)
+
+
+def _take_stored(pool: ModelPool, operation: op.ThawPool) -> None:
+    """Replace the notes of transfers by those that the order database has stored."""
+    for one in operation.transfers:
+        own = pool.received_from if one.kind == "sent" else pool.sent_to
+        last, known = own.get(one.other, (0, 0))
+        if one.units == known:
+            continue
+        own[one.other] = (last + 1, one.units)
+        if one.kind == "received":
+            away = pool.away.pop(one.other, (0, 0))[1] + one.units - known
+            if away > 0:
+                pool.away[one.other] = (last + 1, away)
 
 
 def pool_named_by(operation: op.Operation[Any]) -> str | None:

@@ -58,7 +58,10 @@ class ThawPool(Operation[Thawed | None]):
     reserved: tuple[int, int] | None = None
     """The pool's number of reserved units, and their number by its orders, which replaces it; None: it is right."""
     transfers: tuple[Transfer, ...] = ()
-    """What other shards have sent to this one and received from it, with their epochs: what it lacks, it takes over."""
+    """What other shards have sent to this one and received from it, with their epochs: what it lacks, it takes over.
+
+    Of a gated shard, what the order database has stored about all other shards: that replaces its own notes.
+    """
 
 
 @dataclass(frozen=True, slots=True)

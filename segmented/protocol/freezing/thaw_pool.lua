@@ -9,7 +9,8 @@
 --          4 stored ("1": the order database is in this epoch)   5 is_last ("1")
 --          6 reserved, as the pool has it, and   7 as its orders have it, which replaces it ("": the pool's is right)
 --          8 how many notes of other shards follow, for each: "sent" (to this shard) or "received" (from it), number of
---            the other shard, number of its last transfer, units of all, its epoch
+--            the other shard, number of its last transfer, units of all, its epoch. Of a gated shard they are the order
+--            database's, one of each kind for every other shard, and replace the shard's own: see below
 --          and on: for each decided order, at most 1,000: order_id, "c" or "x"; "r": it is still reserved, and its hold
 --            starts again if it has none
 -- answers  {"missing"}
@@ -93,7 +94,33 @@ end
 local function note(field, text)
   noted[#noted + 1], noted[#noted + 2] = field, text
 end
-for index = 9, 8 + 5 * tonumber(ARGV[8]), 5 do
+-- An order database's stock has the units of the transfers that it has stored, and of no other. So its notes replace
+-- those of the shard: a transfer that it has not stored has never happened, and one that it has stored stays away until
+-- the other shard has it.
+local gated_until = is_stored and 8 + 5 * tonumber(ARGV[8]) or 8
+if gated_until > 8 then
+  sent, received = 0, 0
+end
+for index = 9, gated_until, 5 do
+  local kind, other, count = ARGV[index], ARGV[index + 1], tonumber(ARGV[index + 3])
+  local own = (kind == 'sent' and 'received:' or 'sent:') .. other
+  local last, known = note_of(own)
+  if kind == 'sent' then
+    received = received + count
+  else
+    sent = sent + count
+  end
+  if count ~= known then
+    note(own, digits(last + 1) .. ' ' .. digits(count))
+    local _, away = note_of('away:' .. other)
+    if kind == 'received' and away + count > known then
+      note('away:' .. other, digits(last + 1) .. ' ' .. digits(away + count - known))
+    elseif kind == 'received' then
+      table.insert(dropped, 'away:' .. other)
+    end
+  end
+end
+for index = gated_until + 1, 8 + 5 * tonumber(ARGV[8]), 5 do
   local kind, other, count = ARGV[index], ARGV[index + 1], tonumber(ARGV[index + 3])
   local own = (kind == 'sent' and 'received:' or 'sent:') .. other
   local last, known = note_of(own)
@@ -204,8 +231,8 @@ if not is_last then
 end
 if #noted > 0 then
   redis.call('HSET', TRANSFERS, unpack(noted))
-  redis.call('HSET', META, 'sent', digits(sent), 'received', digits(received))
 end
+redis.call('HSET', META, 'sent', digits(sent), 'received', digits(received))
 if #dropped > 0 then
   redis.call('HDEL', TRANSFERS, unpack(dropped))
 end

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from segmented import protocol as op
-from segmented.errors import PoolDrifted
+from segmented.errors import PoolDrifted, TransferGated
 from segmented.models import Received, ShardDirectory, ShardFound, Transfer
 from segmented.protocol.pool.model_records import Room, even_parts, pool_entry
 
@@ -80,6 +80,8 @@ class ShardModel:
     def send(self, operation: op.SendUnits) -> Transfer | None:
         """Take units out for another shard."""
         pool, target = self._pools.found(operation.shard), operation.target
+        if pool.gated and not operation.is_stored:
+            raise TransferGated(operation.shard)
         if target in pool.away:
             return Transfer("away", target, *pool.away[target], pool.sent_to[target][1], pool.epoch)
         units = min(operation.units, pool.available)
@@ -97,6 +99,8 @@ class ShardModel:
     def receive(self, operation: op.ReceiveUnits) -> Received:
         """Add the units that another shard has sent and that are missing here."""
         pool, source = self._pools.found(operation.shard), operation.source
+        if pool.gated and not operation.is_stored:
+            raise TransferGated(operation.shard)
         if sum(units for _, units in pool.received_from.values()) != pool.received:
             raise PoolDrifted(operation.shard)
         if operation.epoch < pool.epochs_of.get(source, 0):

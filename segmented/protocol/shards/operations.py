@@ -61,17 +61,22 @@ class LookAtShard(Operation[ShardFound]):
 class SendUnits(Operation[Transfer | None]):
     """Take up to `units` free units out for the shard `target`; None if none is free.
 
-    While the last transfer to that shard is away, returns that transfer and takes nothing.
+    While the last transfer to that shard is away, returns that transfer and takes nothing. Raises PoolGated for a gated
+    shard, unless the order database stores each transfer before it is received.
     """
 
     shard: Shard
     target: int
     units: int
+    is_stored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiveUnits(Operation[Received]):
-    """Add what the shard lacks of the units that `source` has `sent` to it in total, up to transfer `number`."""
+    """Add what the shard lacks of the units that `source` has `sent` to it in total, up to transfer `number`.
+
+    Raises PoolGated for a gated shard, unless the order database has stored the transfer.
+    """
 
     shard: Shard
     source: int
@@ -79,6 +84,7 @@ class ReceiveUnits(Operation[Received]):
     sent: int
     epoch: int
     """The source's epoch when it said so: an earlier one than this shard has noted of it adds nothing."""
+    is_stored: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from redis.exceptions import ResponseError
 
 from segmented import protocol as op
-from segmented.errors import PoolDrifted, StoreUnavailable
+from segmented.errors import PoolDrifted, StoreUnavailable, TransferGated
 from segmented.keys import directory_keys, shard_keys
 from segmented.models import Received, ShardDirectory, ShardFound, Transfer
 from segmented.models.shards import parse_directory
@@ -76,24 +76,32 @@ def _decode_look(operation: op.LookAtShard, reply: Reply) -> ShardFound:
 
 
 def _encode_send(operation: op.SendUnits) -> Call:
-    return script_call("send_units", keys_of(operation.shard), operation.target, operation.units)
+    return script_call(
+        "send_units", keys_of(operation.shard), operation.target, operation.units, int(operation.is_stored)
+    )
 
 
 def _decode_send(operation: op.SendUnits, reply: Reply) -> Transfer | None:
-    if kind_of(operation.shard, reply) == "none":
+    if _kind_of(operation.shard, reply) == "none":
         return None
     return Transfer("away", operation.target, *map(int, reply[1:5]))
 
 
 def _encode_receive(operation: op.ReceiveUnits) -> Call:
-    numbers = (operation.source, operation.number, operation.sent, operation.epoch)
+    numbers = (operation.source, operation.number, operation.sent, operation.epoch, int(operation.is_stored))
     return script_call("receive_units", keys_of(operation.shard), *numbers)
 
 
 def _decode_receive(operation: op.ReceiveUnits, reply: Reply) -> Received:
-    if kind_of(operation.shard, reply) == "earlier":
+    if _kind_of(operation.shard, reply) == "earlier":
         return Received(operation.number, 0, int(reply[1]))
     return Received(operation.number, int(reply[1]))
+
+
+def _kind_of(shard: str, reply: Reply) -> str:
+    if text(reply[0]) == "gated":
+        raise TransferGated(shard)
+    return kind_of(shard, reply)
 
 
 def _encode_acknowledge(operation: op.AcknowledgeUnits) -> Call:

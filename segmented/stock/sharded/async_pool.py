@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial as bind
+from typing import TYPE_CHECKING, Any
 
 from segmented.errors import SegmentedError
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
-from segmented.models import Granted, check_id
+from segmented.models import check_id
 from segmented.plans import run_async
-from segmented.plans.store_kinds import checked_async
-from segmented.stock.async_pool import AsyncGrant, AsyncPool
+from segmented.plans.store_kinds import checked_async, checked_gate
+from segmented.stock.async_pool import AsyncPool
 from segmented.stock.grant import Granting
 from segmented.stock.opening import opened_as_asked
 from segmented.stock.order_handle import AsyncOrderHandle
@@ -21,6 +22,7 @@ from segmented.stock.sharded.audit import (
     sharded_audit_plan,
     sharded_repair_plan,
 )
+from segmented.stock.sharded.gated import GatedPlans
 from segmented.stock.sharded.plans import ShardedPlans
 from segmented.stock.sharded.serving import publish, sharded_outbox
 
@@ -41,13 +43,16 @@ if TYPE_CHECKING:
         Resized,
         Restocked,
         Settled,
+        Shard,
         ShardedState,
         Taken,
         TooFew,
     )
     from segmented.plans.drivers import AsyncStore
+    from segmented.stock.async_pool import AsyncGrant
     from segmented.stock.grant import KeepOn
     from segmented.stock.outbox import Outbox
+    from segmented.stock.pool_gate import AsyncPoolGate
 
 
 class AsyncShardedPool:
@@ -65,19 +70,30 @@ class AsyncShardedPool:
         hold: Duration = DEFAULT_HOLD,
         sold_out_mark: Duration = 0.0,
         outbox: Outbox | None = None,
+        gate: AsyncPoolGate[AsyncPool, AsyncGrant] | None = None,
     ) -> None:
         """Sell `sku` from `store`; the parameters are those of `AsyncPool`.
 
-        Each shard merges concurrent calls into batches, as an `AsyncPool` does. Units of submitted orders are taken at
-        acceptance: raises InvalidInput for an `outbox` that decides in the worker.
+        The `gate` is as for `ShardedPool`, a `segmented.orders.AsyncGate`. Without one each shard merges concurrent
+        calls into batches, as an `AsyncPool` does. Units of submitted orders are taken at acceptance: raises
+        InvalidInput for an `outbox` that decides in the worker.
         """
         self.store = checked_async(store, type(self).__name__)
         self.sku = sku
         self.outbox = sharded_outbox(sku, outbox)
         self._ttl, self._hold = ttl, hold
         self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
+        self.gate = gate if gate is None else checked_gate(gate, "AsyncShardedPool", is_async=True)
+        """The gate, whose order database decides the pool's orders; None: the pool decides them itself."""
         self._plans = ShardedPlans(self._settings, sold_out_mark, store.clock)
-        self._shards: tuple[AsyncPool, ...] = ()
+        if self.gate is not None:
+            steps: dict[str, Any] = {
+                "gate": self.gate,
+                "pool_of": self._shard,
+                "run": bind(run_async, store=self.store),
+            }
+            self._plans = GatedPlans(self._settings, sold_out_mark, store.clock, **steps)
+        self._shards: dict[Shard, AsyncPool] = {}
 
     async def open(
         self,
@@ -94,11 +110,17 @@ class AsyncShardedPool:
         Opening it again with the same numbers changes nothing and returns the existing pool; with others, or if it is
         closed, raises PoolDiffers. The number of shards never changes. An interrupted opening is continued with the
         numbers with which it began, which the answer's state reports. Raises PoolInShards when the sku is sold by a
-        `Pool`, and ShardVanished when what remains of it shows that data was lost. `profile`
-        is as for `Pool`; each shard keeps to it on its own master.
+        `Pool`, and ShardVanished when what remains of it shows that data was lost. `profile` is as for `Pool`; each
+        shard keeps to it on its own master. With a gate each shard gets its rows in the order database first; raises
+        ChangeGated without it for a pool that was opened with one.
         """
         operation = self._settings.open(
-            stock, segments, gated=False, epoch=epoch, limit_per_customer=limit_per_customer, profile=profile
+            stock,
+            segments,
+            gated=self.gate is not None,
+            epoch=epoch,
+            limit_per_customer=limit_per_customer,
+            profile=profile,
         )
         answer = await run_async(self._plans.open(operation, shards), self.store)
         return opened_as_asked(answer, operation, profile=profile, shards=shards)
@@ -108,19 +130,19 @@ class AsyncShardedPool:
 
         Use them to read and trim ledgers. An order reserved directly at a shard can only be found there.
         """
-        if not self._shards:
-            names = (await run_async(self._plans.found(), self.store)).shards
-            pools = tuple(AsyncPool(self.store, name, ttl=self._ttl, hold=self._hold) for name in names)
-            for pool in pools:
-                pool._mark.on_clear = self._plans.note_return  # noqa: SLF001  # units that a shard gets back count for the pool
-            self._shards = self._shards or pools  # another task may have set it meanwhile
-        return self._shards
+        return tuple(map(self._shard, (await run_async(self._plans.found(), self.store)).shards))
+
+    def _shard(self, name: Shard) -> AsyncPool:
+        if name not in self._shards:
+            found = AsyncPool(self.store, name, ttl=self._ttl, hold=self._hold, gate=self.gate)
+            found._mark.on_clear = self._plans.note_return  # noqa: SLF001  # units that a shard gets back count for the pool
+            self._shards[name] = found
+        return self._shards[name]
 
     async def shard_of(self, order_id: str, *, customer_id: str | None = None) -> AsyncPool:
         """Return an order's home shard; in a pool with a limit its customer determines it."""
-        shards = await self.shards()
         gathering = await run_async(self._plans.found(), self.store)
-        return shards[self._plans.home(gathering, order_id, customer_id).number]
+        return self._shard(self._plans.home(gathering, order_id, customer_id))
 
     @property
     def refused_by_mark(self) -> int:
@@ -168,7 +190,7 @@ class AsyncShardedPool:
             order, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair, keep_on=keep_on
         )
         seconds = checked_timeout(timeout)
-        return Granting(lambda: self._granted(operation, seconds, keep_on, fair=fair))
+        return Granting(lambda: self._granted(operation, seconds, keep_on, fair=fair, is_own=holder_id is None))
 
     async def reserve(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
@@ -176,13 +198,13 @@ class AsyncShardedPool:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left.
 
         If the call is cancelled, units taken at its home shard are returned, as by `AsyncPool.reserve`. If it is
-        cancelled while units are brought from other shards, it may keep them until the hold expires; a repeat gets
-        them.
+        cancelled while units are brought from other shards, or in a pool with a gate, it may keep them until the hold
+        expires; a repeat gets them.
         """
-        operation, mark = (
-            self._settings.reserve(as_order(order, quantity, customer_id), partial=partial),
-            self._plans.mark,
-        )
+        operation = self._settings.reserve(as_order(order, quantity, customer_id), partial=partial)
+        if self.gate is not None:
+            return await run_async(self._plans.reserve(operation), self.store)
+        mark = self._plans.mark
         found = operation.order
         refused = mark.refusal(found, partial=partial) if mark.seconds else None
         if refused is not None:
@@ -226,7 +248,9 @@ class AsyncShardedPool:
         publish(self.outbox, found)
         pairs = zip(operation.orders, found, strict=True)
         return [
-            one if isinstance(one, SegmentedError) else AsyncOrderHandle(self.store, one[0], order.order_id, one[1])
+            one
+            if isinstance(one, SegmentedError)
+            else AsyncOrderHandle(self.store, one[0], order.order_id, one[1], decision=self._shard(one[0])._decision)  # noqa: SLF001  # as its own
             for order, one in pairs
         ]
 
@@ -237,7 +261,7 @@ class AsyncShardedPool:
         """
         check_id(order_id, "order id")
         home = self._plans.home(await run_async(self._plans.found(), self.store), order_id, customer_id)
-        return AsyncOrderHandle(self.store, home, order_id)
+        return self._shard(home).handle(order_id)
 
     async def confirm(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
         """Make the order final; a pool with a limit needs the customer to find the order. See `Pool.confirm`."""
@@ -315,12 +339,13 @@ class AsyncShardedPool:
             self._plans.note_return()  # received units end local refusals
 
     async def _granted(
-        self, operation: op.Grant, timeout: float | None, keep_on: KeepOn, *, fair: bool
+        self, operation: op.Grant, timeout: float | None, keep_on: KeepOn, *, fair: bool, is_own: bool
     ) -> AsyncGrant | Refusal:
-        pools = await self.shards()
-        answer, asked_at, home = await run_async(self._plans.grant(operation, timeout, fair=fair), self.store)
-        return AsyncGrant(pools[home.number], answer, asked_at, keep_on) if isinstance(answer, Granted) else answer
+        home = await self.shard_of(operation.order.order_id, customer_id=operation.order.customer_id)
+        plan = bind(self._plans.granted, operation, timeout, fair=fair)
+        return await home._granted(operation, plan, keep_on, timeout=timeout, is_own=is_own)  # noqa: SLF001  # a part of it
 
     def __repr__(self) -> str:
         """Show the sku and the store."""
-        return f"AsyncShardedPool({self.sku!r}, {self.store!r})"
+        gate = "" if self.gate is None else f", gate={self.gate!r}"
+        return f"AsyncShardedPool({self.sku!r}, {self.store!r}{gate})"

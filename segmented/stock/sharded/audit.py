@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from segmented import protocol as op
 from segmented.errors import PoolDrifted
+from segmented.models import Transfer
 from segmented.models.shards import note_of, units_away
 from segmented.plans import perform
 from segmented.stock.audit import AuditReport, Drift, audit_plan
@@ -26,7 +27,7 @@ from segmented.stock.sharded.opening import all_plan, summed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from segmented.models import PoolState, ShardDirectory, ShardedState, Transfer
+    from segmented.models import PoolState, ShardDirectory, ShardedState
     from segmented.plans import Plan
     from segmented.stock.sharded.gathering import Gathering
 
@@ -160,7 +161,7 @@ def sharded_repair_plan(
         shards.append(repairs)
     between: list[Repair] = []
     for drift in report.transfers:
-        repair = yield from _mend_plan(gathering.directory, drift, yes=yes)
+        repair = yield from _mend_plan(gathering, drift, yes=yes)
         between.append(repair)
     if yes and all(drift.kind == "orphan transfer" for drift in report.transfers):  # otherwise units may be lost
         with suppress(PoolDrifted):  # the audit below reports what could not be received
@@ -168,7 +169,9 @@ def sharded_repair_plan(
     return ShardedRepairReport(tuple(shards), tuple(between), (yield from sharded_audit_plan(gathering.directory)))
 
 
-def _mend_plan(directory: ShardDirectory, drift: Drift, *, yes: bool) -> Plan[Repair]:
+def _mend_plan(gathering: Gathering, drift: Drift, *, yes: bool) -> Plan[Repair]:
+    directory = gathering.directory
+
     def told(what: str) -> Repair:
         return Repair(drift.kind, None, f"{drift.detail}: {what}", is_done=False)
 
@@ -188,7 +191,10 @@ def _mend_plan(directory: ShardDirectory, drift: Drift, *, yes: bool) -> Plan[Re
         return told(unclear)
     if not yes:
         return told(f"{lacking} units would be brought in")
-    came = yield from perform(op.ReceiveUnits(target, source.number, sent.number, sent.units, epoch=giver.epoch))
+    transfer = Transfer("away", target.number, sent.number, sent.units, sent.units, giver.epoch)
+    came = yield from gathering.receive_plan(source, target, transfer)
+    if came is None:
+        return told(f"cannot be mended before shard {source.number} is rebuilt from the order database")
     return Repair(drift.kind, None, f"{drift.detail}: {came.units} units were brought in", is_done=True)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from segmented import protocol as op
 from segmented.errors import (
@@ -22,6 +22,7 @@ from segmented.errors import (
     InvalidInput,
     LeaseLost,
     PoolDrifted,
+    PoolUnverified,
     SegmentedError,
     ShardVanished,
     StoreError,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from segmented.clock import Clock
-    from segmented.models import Shard, ShardDirectory, Transfer
+    from segmented.models import Received, Shard, ShardDirectory, Transfer
 
 LOOK_SECONDS: Final = 1.0
 """Maximum seconds that one shard may delay a read of all shards."""
@@ -141,14 +142,25 @@ class Shortage:
         self._found, self._returned_at = None, self._clock.now()
 
 
+class TransferBooks(Protocol):
+    """The order database of a gated pool, as its transfers need it."""
+
+    def store(self, source: Shard, target: Shard, transfer: Transfer) -> Plan[bool]:
+        """Store a transfer that was sent; False if the source must be rebuilt first."""
+
+    def look(self, shard: Shard) -> Plan[ShardFound]:
+        """Read a shard that must be verified first."""
+
+
 class Gathering:
     """Brings the units of one pool to the shards that need them."""
 
-    def __init__(self, directory: ShardDirectory, clock: Clock) -> None:
-        """Create a gatherer for the shards of `directory`."""
+    def __init__(self, directory: ShardDirectory, clock: Clock, books: TransferBooks | None = None) -> None:
+        """Create a gatherer for the shards of `directory`; in a gated pool, `books` store each transfer."""
         self.directory = directory
         self.shards: Sequence[Shard] = directory.shards
         self.shortage = Shortage(clock)
+        self._books = books
         self._down: dict[int, tuple[SegmentedError, float]] = {}
         """Unreachable shards: why, and the local time from which they are tried again."""
         self._alone_from = float("-inf")
@@ -182,15 +194,24 @@ class Gathering:
         if not 0 <= transfer.other < len(self.shards) or transfer.other == source.number:
             raise PoolDrifted(source)
         target, epoch = self.shards[transfer.other], transfer.epoch
-        received = yield from perform(
-            op.ReceiveUnits(target, source.number, transfer.number, transfer.sent, epoch=epoch)
-        )
-        if not received.later_epoch:
+        received = yield from self.receive_plan(source, target, transfer)
+        if received is not None and not received.later_epoch:
             yield from perform(op.AcknowledgeUnits(source, transfer.other, transfer.number, epoch))
             return
-        # The source was to be thawed in a later epoch. If it still sells in this one, it has forgotten that.
+        # The source was to be rebuilt or thawed in a later epoch. If it still sells in this one, it has forgotten that.
         with suppress(InvalidInput):
             yield from perform(op.FreezePool(source, epoch))
+
+    def receive_plan(self, source: Shard, target: Shard, transfer: Transfer) -> Plan[Received | None]:
+        """Add what `target` lacks of the units that `source` has sent to it; the books of a gated pool move them first.
+
+        None: the books refuse them, because the source must be rebuilt.
+        """
+        is_stored = self._books is not None
+        if self._books is not None and not (yield from self._books.store(source, target, transfer)):
+            return None
+        operation = op.ReceiveUnits(target, source.number, transfer.number, transfer.sent, transfer.epoch, is_stored)
+        return (yield from perform(operation))
 
     def finish_all_plan(self) -> Plan[int]:
         """Finish every pending transfer; return how many there were."""
@@ -238,6 +259,8 @@ class Gathering:
         for number in {shard.number for shard in asked} & set(down):  # others go on without it meanwhile
             self._down[number] = down[number][0], now + LOOK_SECONDS + DOWN_SECONDS
         answers = yield from perform(Batch(tuple(map(op.LookAtShard, asked)), now + LOOK_SECONDS))
+        if self._books is not None:
+            answers = yield from self._verified(self._books, asked, answers)
         found: list[ShardFound] = []
         for shard, answer in zip(asked, answers, strict=True):
             if isinstance(answer, ShardFound):
@@ -250,6 +273,19 @@ class Gathering:
                 if isinstance(answer, StoreUnavailable):
                     self._down[shard.number] = answer, (yield from perform(Now())) + DOWN_SECONDS
         return Look(tuple(found), failures[0] if failures else None)
+
+    def _verified(
+        self, books: TransferBooks, asked: Sequence[Shard], answers: Sequence[ShardFound | SegmentedError]
+    ) -> Plan[list[ShardFound | SegmentedError]]:
+        """Return the answers; a shard on another server than before is compared with the database and read again."""
+        found = list(answers)
+        for place, answer in enumerate(answers):
+            if isinstance(answer, PoolUnverified):
+                try:
+                    found[place] = yield from books.look(asked[place])
+                except SegmentedError as error:
+                    found[place] = error
+        return found
 
     def _brought(self, home: Shard, wanted: int) -> Plan[None]:
         """Finish pending transfers; if there were none, send the units that `home` lacks."""
@@ -283,7 +319,9 @@ class Gathering:
             if units <= 0:
                 break
             try:
-                transfer = yield from perform(op.SendUnits(self.shards[number], home.number, units))
+                transfer = yield from perform(
+                    op.SendUnits(self.shards[number], home.number, units, self._books is not None)
+                )
                 if transfer is not None:
                     yield from self.finish_plan(self.shards[number], transfer)
                     have += transfer.units

@@ -15,6 +15,7 @@ from redis.crc import key_slot
 
 from segmented import protocol as op
 from segmented.errors import (
+    ChangeGated,
     PoolArchived,
     PoolInShards,
     PoolMissing,
@@ -78,7 +79,22 @@ def first_copy_plan(sku: str, decides: Callable[[ShardDirectory | None, bool], b
     return None
 
 
-def open_plan(wanted: op.OpenPool, shard_count: int) -> Plan[Opened | AlreadyOpen]:
+def opened_ungated_plan(asked: Sequence[op.OpenPool]) -> Plan[list[Opened | AlreadyOpen]]:
+    """Open shards without an order database, the first one first.
+
+    Raises ChangeGated if the opening was begun with a database.
+    """
+    first = yield from perform(asked[0])
+    if first.state.gated:
+        raise ChangeGated(asked[0].sku, "open")
+    return [first, *(yield from all_plan(asked[1:]))]
+
+
+def open_plan(
+    wanted: op.OpenPool,
+    shard_count: int,
+    opened_plan: Callable[[Sequence[op.OpenPool]], Plan[list[Opened | AlreadyOpen]]] = opened_ungated_plan,
+) -> Plan[Opened | AlreadyOpen]:
     """Open all shards: write the directory, open each shard, mark the directory as open, copy it.
 
     Nothing is sold before the mark, so an interrupted opening is continued with the numbers with which it began; after
@@ -102,23 +118,27 @@ def open_plan(wanted: op.OpenPool, shard_count: int) -> Plan[Opened | AlreadyOpe
     is_new = not found.is_open
     if is_new:
         shares = zip(found.shards, found.shares(found.stock), found.shares(found.segment_count), strict=True)
-        opened = yield from all_plan(
-            op.OpenPool(
-                shard,
-                stock,
-                segments,
-                gated=False,
-                epoch=found.epoch,
-                limit_per_customer=found.limit_per_customer,
-                profile=parse_profile(found.profile),
-            )
-            for shard, stock, segments in shares
+        opened = yield from opened_plan(
+            [
+                op.OpenPool(
+                    shard,
+                    stock,
+                    segments,
+                    gated=wanted.gated,
+                    epoch=found.epoch,
+                    limit_per_customer=found.limit_per_customer,
+                    profile=parse_profile(found.profile),
+                )
+                for shard, stock, segments in shares
+            ]
         )
         if sum(answer.state.opened for answer in opened) != found.stock:  # of another directory, which is gone
             raise ShardVanished(sku)
         found = (yield from perform(op.WriteDirectory(replace(found, is_open=True), 0))) or found
     yield from all_plan(op.WriteDirectory(found, copy) for copy in range(1, COPIES) if copies[copy] is None)
     state = yield from state_plan(found)
+    if state.gated and not wanted.gated:
+        raise ChangeGated(sku, "open")
     return Opened(state) if is_new else AlreadyOpen(state)
 
 

@@ -8,19 +8,20 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, SegmentedError, StoreError
+from segmented.errors import ChangeGated, InvalidInput, SegmentedError, StoreError
 from segmented.models import SKU_BYTES_MAX, Busy, LimitReached, Order, PoolClosed, Resized, SoldOut, check_id
 from segmented.plans import Batch, Now, Plan, perform
 from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
 from segmented.stock.plans import expire_plan
 from segmented.stock.settings import checked_list
-from segmented.stock.sharded.gathering import Gathering
+from segmented.stock.sharded.gathering import Gathering, TransferBooks
 from segmented.stock.sharded.opening import (
     ALL_SECONDS,
     all_plan,
     directory_plan,
     home_of,
     open_plan,
+    opened_ungated_plan,
     state_plan,
     summed,
 )
@@ -62,6 +63,9 @@ CUSTOMER_WANTED: Final = "limits its customers, so an order's shard is that of i
 class ShardedPlans:
     """Routes a pool's operations to its shards. The directory is read once, and never changes."""
 
+    _books: TransferBooks | None = None
+    """The order database, if the pool has a gate."""
+
     def __init__(self, settings: PoolSettings, sold_out_mark: Duration, clock: Clock) -> None:
         """Create the plans for the pool of `settings`."""
         check_id(settings.sku, "sku", bytes_max=SKU_BYTES_MAX)  # a shard cannot be split again
@@ -75,7 +79,7 @@ class ShardedPlans:
     def found(self) -> Plan[Gathering]:
         """Return the gatherer; reads the directory at the first call. Raises PoolMissing."""
         if self._gathering is None:
-            self._gathering = Gathering((yield from directory_plan(self.settings.sku)), self._clock)
+            self._gathering = Gathering((yield from directory_plan(self.settings.sku)), self._clock, self._books)
         return self._gathering
 
     def note_return(self) -> None:
@@ -108,7 +112,10 @@ class ShardedPlans:
     def open(self, operation: op.OpenPool, shards: int) -> Plan[Opened | AlreadyOpen]:
         """Open all shards."""
         count = self.settings.shard_count(shards, operation.stock, operation.segment_count)
-        return (yield from open_plan(operation, count))
+        return (yield from open_plan(operation, count, self._opened))
+
+    def _opened(self, asked: Sequence[op.OpenPool]) -> Plan[list[Opened | AlreadyOpen]]:
+        return (yield from opened_ungated_plan(asked))
 
     def state(self) -> Plan[ShardedState]:
         """Add up all shards."""
@@ -117,28 +124,38 @@ class ShardedPlans:
     def restock(self, operation: op.Restock) -> Plan[Restocked | Closed]:
         """Add units to one shard, from which they are brought to others as needed."""
         home = yield from self._home_of_change(operation.change_id)
+        yield from self._require_ungated(home, "restock")
         return (yield from self._returning(perform(replace(operation, sku=home))))
 
     def withdraw(self, operation: op.Withdraw) -> Plan[Restocked | TooFew]:
         """Remove units from one shard, after bringing them there if necessary."""
         gathering = yield from self.found()
         home = yield from self._home_of_change(operation.change_id)
-        return (yield from withdrawn_plan(gathering, home, replace(operation, sku=home)))
+        yield from self._require_ungated(home, "withdraw")
+        at_home = replace(operation, sku=home)
+        return (yield from withdrawn_plan(gathering, home, operation.units, lambda: perform(at_home)))
 
     def resize(self, segments: int) -> Plan[Resized]:
         """Split the segments over the shards."""
         directory = (yield from self.found()).directory
         shares = directory.shares(self.settings.sharded_segments(segments, len(directory.salts)))
-        answers = yield from all_plan(map(op.Resize, directory.shards, shares))
+        answers = yield from self._resized(directory.shards, shares)
         state = summed(directory, [answer.state for answer in answers])
         return Resized(state, replay=all(answer.replay for answer in answers))
+
+    def _resized(self, shards: Sequence[Shard], shares: Sequence[int]) -> Plan[list[Resized]]:
+        yield from self._require_ungated(shards[0], "resize")
+        return (yield from all_plan(map(op.Resize, shards, shares)))
 
     def close(self) -> Plan[PoolClosed]:
         """Close every shard."""
         directory = (yield from self.found()).directory
-        answers = yield from all_plan(map(op.ClosePool, directory.shards))
+        answers = yield from self._closed(directory.shards)
         state = summed(directory, [answer.state for answer in answers])
         return PoolClosed(state, replay=all(answer.replay for answer in answers))
+
+    def _closed(self, shards: Sequence[Shard]) -> Plan[list[PoolClosed]]:
+        return (yield from all_plan(map(op.ClosePool, shards)))
 
     # --- taking ---
 
@@ -153,6 +170,13 @@ class ShardedPlans:
         plan = served_plan(gathering, home, order, attempt, partial=partial, keeps_refusal=keeps, deadline=deadline)
         answer, asked_at = yield from marked(self.mark, order, plan, partial=partial, is_kept=keeps)
         return answer, asked_at, home
+
+    def granted(
+        self, operation: op.Grant, timeout: float | None, *, fair: bool
+    ) -> Plan[tuple[Granted | Refusal, float]]:
+        """Do the same; without the shard, for its pool's own grant."""
+        answer, asked_at, _ = yield from self.grant(operation, timeout, fair=fair)
+        return answer, asked_at
 
     def reserve(self, operation: op.Reserve) -> Plan[Taken]:
         """Reserve at the order's home shard, after bringing units there if necessary."""
@@ -267,12 +291,15 @@ class ShardedPlans:
         for shard in (yield from self.found()).shards:
             if len(expired) < limit:
                 try:
-                    expired += yield from self._returning(expire_plan(shard, limit - len(expired)))
+                    expired += yield from self._expired(shard, limit - len(expired))
                 except StoreError as error:
                     failure = failure or error
         if failure is not None and not expired:  # otherwise the next call meets the failure again
             raise failure
         return tuple(expired)
+
+    def _expired(self, shard: Shard, limit: int) -> Plan[tuple[Settled, ...]]:
+        return (yield from self._returning(expire_plan(shard, limit)))
 
     def finish_transfers(self) -> Plan[int]:
         """Complete all pending transfers; return how many there were."""
@@ -280,6 +307,10 @@ class ShardedPlans:
         return (yield from self._returning(gathering.finish_all_plan()))
 
     # --- pieces ---
+
+    def _require_ungated(self, shard: Shard, change: str) -> Plan[None]:
+        if (yield from perform(op.ReadPool(shard))).gated:
+            raise ChangeGated(self.settings.sku, change)
 
     def _homes(self, gathering: Gathering, orders: Iterable[Order]) -> Iterator[Shard | InvalidInput]:
         """Yield the shard of each order, or why it cannot be determined."""

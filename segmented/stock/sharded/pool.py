@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial as bind
+from typing import TYPE_CHECKING, Any
 
 from segmented.errors import SegmentedError
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
-from segmented.models import Granted, check_id
+from segmented.models import check_id
 from segmented.plans import run_sync
-from segmented.plans.store_kinds import checked_sync
+from segmented.plans.store_kinds import checked_gate, checked_sync
 from segmented.stock.opening import opened_as_asked
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.order_list import checked_state
-from segmented.stock.pool import Grant, Pool
+from segmented.stock.pool import Pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
 from segmented.stock.sharded.audit import (
     ShardedAuditReport,
@@ -20,6 +21,7 @@ from segmented.stock.sharded.audit import (
     sharded_audit_plan,
     sharded_repair_plan,
 )
+from segmented.stock.sharded.gated import GatedPlans
 from segmented.stock.sharded.plans import ShardedPlans
 from segmented.stock.sharded.serving import publish, sharded_outbox
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
         Resized,
         Restocked,
         Settled,
+        Shard,
         ShardedState,
         Taken,
         TooFew,
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import Store
     from segmented.stock.grant import KeepOn
     from segmented.stock.outbox import Outbox
+    from segmented.stock.pool import Grant
+    from segmented.stock.pool_gate import PoolGate
 
 
 class ShardedPool:
@@ -57,7 +62,7 @@ class ShardedPool:
     `age_ms`. A master that is down stops the orders of its own shards, and those that could only be served, or refused,
     with its units: StoreUnavailable. Calls that read or change all shards fail too.
 
-    Not supported: gated pools, carts, and one queue over all shards for grants with `fair`.
+    Not supported: carts, and one queue over all shards for grants with `fair`.
     """
 
     def __init__(
@@ -69,10 +74,12 @@ class ShardedPool:
         hold: Duration = DEFAULT_HOLD,
         sold_out_mark: Duration = 0.0,
         outbox: Outbox | None = None,
+        gate: PoolGate[Pool, Grant] | None = None,
     ) -> None:
         """Sell `sku` from `store`; the parameters are those of `Pool`.
 
-        Units of submitted orders are taken at acceptance. Raises InvalidInput for an `outbox` that decides in the
+        With a `gate`, its order database decides every order, and stores where the units are before another shard gets
+        them. Units of submitted orders are taken at acceptance. Raises InvalidInput for an `outbox` that decides in the
         worker, which would refuse orders although another shard has units.
         """
         self.store = checked_sync(store, type(self).__name__)
@@ -80,8 +87,13 @@ class ShardedPool:
         self.outbox = sharded_outbox(sku, outbox)
         self._ttl, self._hold = ttl, hold
         self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
+        self.gate = gate if gate is None else checked_gate(gate, "ShardedPool", is_async=False)
+        """The gate, whose order database decides the pool's orders; None: the pool decides them itself."""
         self._plans = ShardedPlans(self._settings, sold_out_mark, store.clock)
-        self._shards: tuple[Pool, ...] = ()
+        if self.gate is not None:
+            steps: dict[str, Any] = {"gate": self.gate, "pool_of": self._shard, "run": bind(run_sync, store=self.store)}
+            self._plans = GatedPlans(self._settings, sold_out_mark, store.clock, **steps)
+        self._shards: dict[Shard, Pool] = {}
 
     def open(
         self,
@@ -98,11 +110,17 @@ class ShardedPool:
         Opening it again with the same numbers changes nothing and returns the existing pool; with others, or if it is
         closed, raises PoolDiffers. The number of shards never changes. An interrupted opening is continued with the
         numbers with which it began, which the answer's state reports. Raises PoolInShards when the sku is sold by a
-        `Pool`, and ShardVanished when what remains of it shows that data was lost. `profile`
-        is as for `Pool`; each shard keeps to it on its own master.
+        `Pool`, and ShardVanished when what remains of it shows that data was lost. `profile` is as for `Pool`; each
+        shard keeps to it on its own master. With a gate each shard gets its rows in the order database first; raises
+        ChangeGated without it for a pool that was opened with one.
         """
         operation = self._settings.open(
-            stock, segments, gated=False, epoch=epoch, limit_per_customer=limit_per_customer, profile=profile
+            stock,
+            segments,
+            gated=self.gate is not None,
+            epoch=epoch,
+            limit_per_customer=limit_per_customer,
+            profile=profile,
         )
         answer = run_sync(self._plans.open(operation, shards), self.store)
         return opened_as_asked(answer, operation, profile=profile, shards=shards)
@@ -113,17 +131,20 @@ class ShardedPool:
 
         Use them to read and trim ledgers. An order reserved directly at a shard can only be found there.
         """
-        if not self._shards:
-            names = run_sync(self._plans.found(), self.store).shards
-            self._shards = tuple(Pool(self.store, name, ttl=self._ttl, hold=self._hold) for name in names)
-            for pool in self._shards:
-                pool._mark.on_clear = self._plans.note_return  # noqa: SLF001  # units that a shard gets back count for the pool
-        return self._shards
+        return tuple(map(self._shard, run_sync(self._plans.found(), self.store).shards))
+
+    def _shard(self, name: Shard) -> Pool:
+        found = self._shards.get(name)
+        if found is None:
+            found = Pool(self.store, name, ttl=self._ttl, hold=self._hold, gate=self.gate)
+            found._mark.on_clear = self._plans.note_return  # noqa: SLF001  # units that a shard gets back count for the pool
+            found = self._shards.setdefault(name, found)  # another thread may have made it meanwhile
+        return found
 
     def shard_of(self, order_id: str, *, customer_id: str | None = None) -> Pool:
         """Return an order's home shard; in a pool with a limit its customer determines it."""
         home = self._plans.home(run_sync(self._plans.found(), self.store), order_id, customer_id)
-        return self.shards[home.number]
+        return self._shard(home)
 
     @property
     def refused_by_mark(self) -> int:
@@ -171,9 +192,9 @@ class ShardedPool:
         operation = self._settings.grant(
             order, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair, keep_on=keep_on
         )
-        plan = self._plans.grant(operation, checked_timeout(timeout), fair=fair)
-        answer, asked_at, home = run_sync(plan, self.store)
-        return Grant(self.shards[home.number], answer, asked_at, keep_on) if isinstance(answer, Granted) else answer
+        plan = bind(self._plans.granted, operation, checked_timeout(timeout), fair=fair)
+        home = self.shard_of(order.order_id, customer_id=order.customer_id)
+        return home._granted(operation, plan, keep_on, is_own=holder_id is None)  # noqa: SLF001  # the shard is a part of it
 
     def reserve(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
@@ -214,7 +235,9 @@ class ShardedPool:
         publish(self.outbox, found)
         pairs = zip(operation.orders, found, strict=True)
         return [
-            one if isinstance(one, SegmentedError) else OrderHandle(self.store, one[0], order.order_id, one[1])
+            one
+            if isinstance(one, SegmentedError)
+            else OrderHandle(self.store, one[0], order.order_id, one[1], decision=self._shard(one[0])._decision)  # noqa: SLF001  # as its own
             for order, one in pairs
         ]
 
@@ -225,7 +248,7 @@ class ShardedPool:
         """
         check_id(order_id, "order id")
         home = self._plans.home(run_sync(self._plans.found(), self.store), order_id, customer_id)
-        return OrderHandle(self.store, home, order_id)
+        return self._shard(home).handle(order_id)
 
     def confirm(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
         """Make the order final; a pool with a limit needs the customer to find the order. See `Pool.confirm`."""
@@ -304,4 +327,5 @@ class ShardedPool:
 
     def __repr__(self) -> str:
         """Show the sku and the store."""
-        return f"ShardedPool({self.sku!r}, {self.store!r})"
+        gate = "" if self.gate is None else f", gate={self.gate!r}"
+        return f"ShardedPool({self.sku!r}, {self.store!r}{gate})"

@@ -19,7 +19,7 @@ from segmented.stock.outbox import UNASKED, Outbox, to_publish
 from segmented.stock.plans import fair_grant_plan, grant_plan, reserve_many_plan, reserve_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from segmented import protocol as op
     from segmented.models import Granted, Order, Refusal, Restocked, Shard, Taken
@@ -127,15 +127,17 @@ def granting(operation: op.Grant, timeout: float | None, began_at: float, *, fai
     return attempt
 
 
-def withdrawn_plan(gathering: Gathering, home: Shard, operation: op.Withdraw) -> Plan[Restocked | TooFew]:
-    """Remove units from one shard, after bringing those of the others there if necessary."""
+def withdrawn_plan(
+    gathering: Gathering, home: Shard, units: int, attempt: Callable[[], Plan[Restocked | TooFew]]
+) -> Plan[Restocked | TooFew]:
+    """Remove units from one shard by `attempt`, after bringing those of the others there if necessary."""
     for _ in range(TRIES_MAX):
-        answer = yield from perform(operation)
-        if not isinstance(answer, TooFew):
+        answer = yield from attempt()
+        if not isinstance(answer, TooFew) or answer.available >= units:  # a rebuild has undone it: the units are sold
             return answer
-        free = yield from gathering.bring_plan(home, operation.units)
+        free = yield from gathering.bring_plan(home, units)
         if free is not None:
-            answer = yield from perform(operation)  # a concurrent call of the same withdrawal may have finished
+            answer = yield from attempt()  # a concurrent call of the same withdrawal may have finished
             return replace(answer, available=free.available) if isinstance(answer, TooFew) else answer
     message = f"orders took the units of {gathering.directory.sku!r} faster than they could be withdrawn: try again"
     raise StoreRefused(message)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.fixtures.stores import Side, SyncSide
 
 SKUS: Final = ["{a}:{b}", "a:0", "}{%7B", "Bücher/日本 ü", "x" * 128, "{}"]
-STEPS: Final = range(1, 12)
+STEPS: Final = range(1, 13)
 
 
 def opening(sku: str, stock: int, segments: int, shards: int) -> Plan[Opened | AlreadyOpen]:
