@@ -95,7 +95,6 @@ def check_sells_the_rest(pool: ShardedPool, judge: Judge) -> None:
     assert pool.audit().is_clean
 
 
-@pytest.mark.quick
 def test_units_go_to_another_shard_on_both_sides_and_every_unit_is_sold(
     pool: ShardedPool, gate: Gate, judge: Judge
 ) -> None:
