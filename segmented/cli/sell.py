@@ -20,10 +20,11 @@ from segmented.celery.selling.servers import Choices, servers
 from segmented.cli.console import Console
 from segmented.cli.output import data_folder, output_file
 from segmented.clock import SystemClock
+from segmented.errors import InvalidInput
 from segmented.masking import masked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
 EXIT_BROKEN_PROMISE = 1
@@ -118,16 +119,17 @@ def sell(  # noqa: PLR0913  # an option each
         republish_after=republish_after,
     )
     choices.check()
-    report = _sell(choices)
+    report, is_written = _sell(choices)
     console = Console()
     console.print(report.as_table())
     for line in report.notes():
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    if not report.promise_held:
+    if not (report.promise_held and is_written):
         raise typer.Exit(EXIT_BROKEN_PROMISE)
 
 
-def _sell(choices: Choices) -> SaleReport:
+def _sell(choices: Choices) -> tuple[SaleReport, bool]:
+    """Return the report, and whether the files that were asked for are written."""
     clock = SystemClock()
     since = clock.now()
     orders = read_orders(choices.file, sku=choices.sku)
@@ -138,14 +140,29 @@ def _sell(choices: Choices) -> SaleReport:
             sale = Sale(choices, orders, running, Console(), clock)
             report = sale.run(since=since, before_opening=partial(_note_half_kept, choices))
             # Before the servers stop: the sales are written to the file whatever happens next.
-            if choices.results is not None:
-                write_results(choices.results, sale.book)
-            if choices.json is not None:
-                write_json(choices.json, report.as_json())
+            unwritten = _unwritten(choices, sale, report)
     except Stopped as stop:
         typer.echo(f"segmented: {_stopped(choices, sale)}", err=True)
         raise typer.Exit(stop.exit_code) from None
-    return report
+    for sentence in unwritten:
+        typer.echo(f"segmented: {sentence}", err=True)
+    return report, not unwritten
+
+
+def _unwritten(choices: Choices, sale: Sale, report: SaleReport) -> list[str]:
+    """Write the files that were asked for; return why one could not be written, since the orders are sold by then."""
+    sentences: list[str] = []
+    writes: list[Callable[[], None]] = []
+    if choices.results is not None:
+        writes.append(partial(write_results, choices.results, sale.book))
+    if choices.json is not None:
+        writes.append(partial(write_json, choices.json, report.as_json()))
+    for write in writes:
+        try:
+            write()
+        except InvalidInput as error:
+            sentences.append(str(error))
+    return sentences
 
 
 def _note_half_kept(choices: Choices) -> None:

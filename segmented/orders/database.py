@@ -275,6 +275,10 @@ class OrderDatabase:
         """Read a sku's segment rows, and the identity of its sale, in one step."""
         return self._run(lambda connection: reading.read_totals(connection, sku))
 
+    def names_of(self, base: str) -> list[str]:
+        """Read the names of a sku's sales: its own, or those of its shards."""
+        return self._run(lambda connection: reading.read_names(connection, base))
+
     def confirmed_units(self, sku: str) -> int:
         """Add up the confirmed order rows, independently of the segment rows."""
         return self._run(lambda connection: reading.read_confirmed_units(connection, sku))

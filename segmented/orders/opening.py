@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput, PoolArchived, PoolMissing, PoolVanished, ShardVanished
 from segmented.models import AlreadyOpen, Shard
+from segmented.models.shards import SHARD_MARK, checked_pool_name
 from segmented.orders import answers
 from segmented.orders.verifying import check_sale, own_totals
 from segmented.plans import run_sync
@@ -51,6 +52,7 @@ def open_gated(
     operation = _check(pool, stock, segments, epoch, limit_per_customer, profile)
     base, extra = divmod(stock, segments)
     quotas = [base + (segment < extra) for segment in range(segments)]
+    check_shape(gate, pool.sku)
     there = state_of(pool)
     if there is not None:  # before the database gets rows
         _check_gated(there)
@@ -72,6 +74,30 @@ def open_gated(
             return AlreadyOpen(_noted(gate, there, rows, epoch))
         _check_unopened(pool.sku, known, found, stock, segments)
     return _opened(pool, gate, operation, rows)
+
+
+def check_shape(gate: OrderDatabase, sku: str) -> None:
+    """Raise InvalidInput if the database has a sale of this sku in another shape: both would sell its units.
+
+    A sku is one pool, or in shards, each of which has a name of its own; on other servers the names are others.
+    """
+    base = sku.partition(SHARD_MARK)[0]
+    others = [name for name in gate.names_of(base) if name != sku]
+    if isinstance(sku, Shard):
+        others = [name for name in others if name == base or _number_of(name) == sku.number]
+    if not others:
+        return
+    known = "as one pool" if base in others else "in other shards" if isinstance(sku, Shard) else "as a pool in shards"
+    message = (
+        f"the order database knows {base!r} {known}, so it is not opened in another way, which would sell its units "
+        "twice: open it as it was, on its own server, or sell under another sku"
+    )
+    raise InvalidInput(message)
+
+
+def _number_of(name: str) -> int | None:
+    found = checked_pool_name(name)
+    return found.number if isinstance(found, Shard) else None
 
 
 def reopen_gated(

@@ -8,6 +8,11 @@ statements have the rules, and get every envelope of which this statement change
 The statement runs in autocommit, so nobody can roll it back when it has answered. It therefore counts the rows that it
 wrote, and fails if some of them are missing. A failure undoes all of it.
 
+A statement begins with a snapshot, and `fits` may be of an earlier version of a row than the one that is changed:
+eight threads on one sale showed it. So `fits` only saves a failure. The conditions count in the UPDATE, which checks
+them again on the version that it changes (PostgreSQL's documentation, "Read Committed Isolation Level"); if one does
+not hold there, the counts are wrong, and the statement fails.
+
 Locks are taken as everywhere: the CTE `locked` takes the segments' rows, ascending, before the first of them changes,
 and the orders follow, sorted by id.
 
@@ -48,6 +53,9 @@ WITH given AS (
         sequence = greatest(stock.sequence, given.sequence)
     FROM given
     WHERE stock.sku = given.sku AND stock.segment = given.segment
+        AND stock.epoch = given.epoch
+        AND (given.fence IS NULL OR stock.fence <= given.fence)
+        AND stock.sold + given.units <= stock.quota
         AND (SELECT count(*) FROM locked WHERE fits) = %(segment_count)s
     RETURNING stock.segment
 ), stored AS (

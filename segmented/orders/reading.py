@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import BigInteger, bindparam, cast, func, select
 
+from segmented.models.shards import SHARD_MARK
 from segmented.orders.answers import OrderRow, SegmentRow, SegmentTotals
 from segmented.orders.deciding import StoredOrder
 from segmented.orders.standing import Standing
 from segmented.orders.statements import LOCK_SEGMENTS, SELECT_STANDING, SELECT_TOTALS, given
-from segmented.orders.tables import CONFIRMED, orders
+from segmented.orders.tables import CONFIRMED, orders, segments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +61,13 @@ _SELECT_CONFIRMED_AFTER: Final = (
 def read_standing(connection: Connection, values: dict[str, Any]) -> Standing:
     """Read the input of `classify`, in one step."""
     return Standing(*connection.execute(SELECT_STANDING, values).one())
+
+
+def read_names(connection: Connection, base: str) -> list[str]:
+    """Read the names with segment rows that are a sku or a shard of it, whatever its layout."""
+    shards = segments.c.sku.startswith(base + SHARD_MARK, autoescape=True)
+    found = connection.execute(select(segments.c.sku).where((segments.c.sku == base) | shards).distinct()).scalars()
+    return sorted(name for name in found if name.partition(SHARD_MARK)[0] == base)  # SQLite's LIKE knows no case
 
 
 def read_totals(connection: Connection, sku: str) -> SegmentTotals:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from typing import TYPE_CHECKING
@@ -146,6 +147,21 @@ def test_a_promise_that_does_not_hold_is_said_and_ends_with_one(
         "order b is confirmed, but the order database has 0 units confirmed",
     ]
     assert "drift: order b is confirmed" in broken.printed
+
+
+def test_a_results_file_that_cannot_be_written_after_the_sale_is_said_and_ends_with_one(
+    tmp_path: Path, own_servers: tuple[str, ...]
+) -> None:
+    file, counts = tmp_path / "orders.csv", tmp_path / "counts.json"
+    file.write_text("order_id,quantity\na,1\nb,2\n")
+    words = ("--stock", "10", "--segments", "2", *own_servers, "--results", "/dev/full", "--json", str(counts))
+    sold = subprocess.run(
+        [*COMMAND, str(file), *words], cwd=ROOT, capture_output=True, text=True, timeout=SALE_SECONDS, check=False
+    )
+    assert sold.returncode == 1
+    assert "/dev/full" in sold.stderr
+    assert "confirmed" in sold.stdout
+    assert json.loads(counts.read_text())["confirmed_orders"] == 2
 
 
 def test_the_ledger_tells_what_the_results_file_says(

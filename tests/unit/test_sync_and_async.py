@@ -29,7 +29,8 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
         "the order database is for threads: its gate for asyncio has it as `gate`": (
             "AsyncGate.confirm AsyncGate.confirm_many AsyncGate.confirmed_units AsyncGate.each_confirmed "
             "AsyncGate.each_order AsyncGate.ledger "
-            "AsyncGate.missing_tables AsyncGate.note_forgotten AsyncGate.open AsyncGate.orders AsyncGate.stocking "
+            "AsyncGate.missing_tables AsyncGate.names_of AsyncGate.note_forgotten AsyncGate.open AsyncGate.orders "
+            "AsyncGate.stocking "
             "AsyncGate.totals AsyncGate.transaction AsyncGate.transfers AsyncGate.unfinished_changes AsyncGate.void "
             "AsyncGate.where "
             "AsyncPool.plain AsyncPoolChanges.plain"

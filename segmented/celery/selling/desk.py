@@ -51,8 +51,21 @@ class Desk:
             begun_max=settings.attempts_max,
         )
         self._pools: dict[str, Pool] = {}
-        self.failure = ""
-        """Why the last sweep ended early."""
+        self._failure = ""
+        self._closed: set[str] = set()
+        self._dead: dict[str, int] = {}
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why orders may stay undecided, one sentence each."""
+        dead = [
+            f"{count:,} orders of {sku!r} are in the dead-letter set, with their reasons: "
+            f"'segmented orders dead {sku}' lists them, and 'segmented orders replay {sku}' tries them again"
+            for sku, count in self._dead.items()
+            if count
+        ]
+        closed = [f"pool {sku!r} is closed: it takes no new orders" for sku in sorted(self._closed)]
+        return [*dead, *closed, *([f"the last sweep ended early: {self._failure}"] if self._failure else [])]
 
     def pool(self, sku: str) -> Pool:
         """Return the pool with its gate."""
@@ -72,7 +85,8 @@ class Desk:
             elif isinstance(outcome, Settled | Decided):  # another program's, and not in the ledger any more
                 number = (outcome.segment, outcome.fencing_token, outcome.sequence)
                 book.decide([(order_id, Outcome(outcome.state, *number))])
-            else:  # the pool is closed
+            else:
+                self._closed.add(sku)
                 book.give_up(sku, (order_id,))
         self._publisher.send(sku, accepted)
 
@@ -85,5 +99,7 @@ class Desk:
 
         report = sweep(execute, sku, self._publisher, terms=self._terms)
         book.published_again += report.published
-        self.failure = report.failure
-        book.give_up(sku, [dead.order_id for dead in run_sync(dead_plan(sku), self._store)])
+        self._failure = report.failure
+        dead = [one.order_id for one in run_sync(dead_plan(sku), self._store)]
+        self._dead[sku] = len(dead)
+        book.give_up(sku, dead)

@@ -40,6 +40,8 @@ PAUSE_SECONDS: Final = 0.01
 SWEEP_SECONDS: Final = 1.0
 STUCK_AFTER: Final = 5
 """The sale ends with undecided orders if none was decided for this many times `--republish-after`."""
+STUCK_SECONDS_MIN: Final = 20.0
+"""And for this long: the workers have to start, on a slow machine too."""
 PAGE: Final = 1_000
 
 
@@ -120,15 +122,17 @@ class Sale:
                 self._selling_seconds = self._clock.now() - since
                 self._workers_restarted = fleet.restarted
                 self._children_peak_mib = children_peak_mib(dict.fromkeys(fleet.pids, "worker"))
-                if self.book.undecided and (words := "\n".join(filter(None, (desk.failure, fleet.tail())))):
+                if self.book.undecided and (words := "\n".join(filter(None, (*desk.reasons, fleet.tail())))):
                     self._console.print(words, markup=False, highlight=False)
             finally:
                 fleet.stop()
                 with suppress(StoreError):
                     publisher.empty()
+                with suppress(StoreError):  # what the workers finished before they ended
+                    self.book.decide(outcome for sku in self._file.skus for outcome in followers[sku].read())
 
     def _until_decided(self, desk: Desk, followers: dict[str, Follower], fleet: Fleet, screen: Screen) -> None:
-        book, patience = self.book, STUCK_AFTER * self._choices.republish_after
+        book, patience = self.book, max(STUCK_SECONDS_MIN, STUCK_AFTER * self._choices.republish_after)
         changed_at = swept_at = self._clock.now()
         while not book.is_over and self._clock.now() - changed_at < patience:
             fresh = book.fresh(min(BATCH, WINDOW - book.under_way))
