@@ -176,7 +176,7 @@ def test_an_order_that_was_begun_too_often_is_not_waited_for(tmp_path: Path, own
     assert [line["outcome"] for line in sold.results] == ["undecided", "confirmed"]
     assert sold.counts["selling_seconds"] < 9
     assert (
-        "1 orders of 'default' are in the dead-letter set, with their reasons: 'segmented orders dead" in sold.printed
+        "orders of 'default' in the dead-letter set: 1; 'segmented orders dead default' lists them" in sold.printed
     )
 
 

@@ -59,8 +59,8 @@ class Desk:
     def reasons(self) -> list[str]:
         """Why orders may stay undecided, one sentence each."""
         dead = [
-            f"{count:,} orders of {sku!r} are in the dead-letter set, with their reasons: "
-            f"'segmented orders dead {sku}' lists them, and 'segmented orders replay {sku}' tries them again"
+            f"orders of {sku!r} in the dead-letter set: {count:,}; 'segmented orders dead {sku}' lists them with their "
+            f"reasons, and 'segmented orders replay {sku}' lets workers try again"
             for sku, count in self._dead.items()
             if count
         ]

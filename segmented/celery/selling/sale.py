@@ -123,7 +123,7 @@ class Sale:
                 self._workers_restarted = fleet.restarted
                 self._children_peak_mib = children_peak_mib(dict.fromkeys(fleet.pids, "worker"))
                 if self.book.undecided and (words := "\n".join(filter(None, (*desk.reasons, fleet.tail())))):
-                    self._console.print(words, markup=False, highlight=False)
+                    self._console.print(words, markup=False, highlight=False, soft_wrap=True)
             finally:
                 fleet.stop()
                 with suppress(StoreError):
