@@ -4,6 +4,9 @@ Each message has one order. A worker takes its units under the lock of a segment
 sleeps; with PostgreSQL the order's transaction commits under the lock too. So at most min(K, threads) orders are in the
 slow step, and the bound is that number divided by the configured hold. Celery's own ceiling, empty tasks of the same
 workers, is measured in every round.
+
+Orders decided at acceptance and submitted one by one are measured too, with a PostgreSQL that is 10 ms away: their
+envelopes lock the rows of their segments in the order database, and no other lock.
 """
 
 from __future__ import annotations
@@ -11,17 +14,28 @@ from __future__ import annotations
 import random
 import statistics
 import time
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from sqlalchemy import make_url
 
 from bench.conditions import server_conditions
 from bench.cpu import busy_seconds
 from bench.locks.figures import Figure, LockResults
+from bench.proxy.running import delayed
 from bench.workers.bursts import Burst, empty_burst, load, own_and_children_seconds, work_off
-from bench.workers.context import Sizes, faults, started_context
-from bench.workers.processes import PROCESSES
+from bench.workers.context import CONNECTIONS, Sizes, faults, started_context
+from bench.workers.processes import LOADING, PROCESSES
+from segmented import Outbox, Pool
+from segmented.servers import PostgresServer
+from segmented.servers.postgres import SOCKET_NAME
+from segmented.stock import EnvelopePublisher
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from bench.display import Display
     from bench.workers.context import BenchContext
 
@@ -32,6 +46,9 @@ SEGMENT_COUNTS: Final = (1, 4, 20, 64)
 ASKED_OF: Final = 20
 """The segment count that has bounds."""
 HOLDS_MS: Final = (20, 50)
+DELAY_MS: Final = 10.0
+ENVELOPE: Final = 50
+"""Maximum orders of an envelope of orders that were submitted one by one."""
 RATIO_MIN: Final = 15.0
 SHARE_MIN: Final = 0.9
 WARM_UP: Final = 64
@@ -54,11 +71,13 @@ class LaneSizes:
     """Seconds that a burst would take at its bound."""
     empty: int = 4_000
     """Empty tasks of a round."""
+    singles: int = 6_000
+    """Orders of a burst that are submitted one by one."""
 
     @classmethod
     def for_options(cls, *, quick: bool, rounds: int | None) -> LaneSizes:
         """Return the sizes for command-line options. Raises InvalidInput."""
-        sizes = cls(rounds=2, seconds=1.0, empty=1_000) if quick else cls()
+        sizes = cls(rounds=2, seconds=1.0, empty=1_000, singles=1_000) if quick else cls()
         return replace(sizes, rounds=Sizes.for_options(quick=quick, rounds=rounds or sizes.rounds).rounds)
 
 
@@ -82,7 +101,20 @@ class Lane:
         return min(self.segments, SLOTS) / (self.hold_ms / 1000)
 
 
-EMPTY: Final = "empty task"
+@dataclass(frozen=True, slots=True)
+class Single:
+    """Orders submitted one by one, decided at acceptance, stored in a PostgreSQL behind a network delay."""
+
+    segments: int
+
+    @property
+    def name(self) -> str:
+        """Name in the figures."""
+        counted = "1 segment" if self.segments == 1 else f"{self.segments} segments"
+        return f"submitted one by one, {counted}, PostgreSQL {DELAY_MS:g} ms away"
+
+
+SINGLES: Final = tuple(Single(segments) for segments in (1, 4, 16))
 LANES: Final = tuple(
     Lane(segments, hold, stored) for hold in HOLDS_MS for stored in (False, True) for segments in SEGMENT_COUNTS
 )
@@ -101,9 +133,13 @@ def measure_lanes(
         found = {**server_conditions(context.url, "celery", "kombu"), "placement": placement}
         bursts, empty, others = measure_rounds(context, sizes)
         broken = dict(context.broken)
+    with display.strategy(f"{NAME}, one by one") as progress, delayed_context(progress, sizes) as context:
+        singles = measure_singles(context, sizes)
+        broken |= context.broken
     figures = (
         Figure("parts whose orders were not accounted for", len(broken), "", at_most=0, is_promise=True),
         *lane_figures(bursts, empty, broken),
+        *single_figures(singles, broken),
         Figure("cores that others used meanwhile", max(0.0, others), ""),
     )
     remarks = tuple(f"No figures for {part}: {fault}." for part, fault in broken.items())
@@ -131,6 +167,49 @@ def measure_rounds(context: BenchContext, sizes: LaneSizes) -> tuple[dict[Lane, 
                 found[lane].append(_burst(context, lane, max(WARM_UP, round(lane.bound * sizes.seconds))))
             others.append((busy_seconds() - busy - (own_and_children_seconds() - own)) / (time.monotonic() - at))
     return found, empty, sum(others) / len(others)
+
+
+@contextmanager
+def delayed_context(progress: Callable[[str, int, int], None], sizes: LaneSizes) -> Iterator[BenchContext]:
+    """Start servers and workers of which every round trip to PostgreSQL takes 10 ms more."""
+    plain = {name: value for name, value in WORKERS.items() if name != "SEGMENTED_STEP"}
+    with ExitStack() as stack:
+        url = make_url(stack.enter_context(PostgresServer.start(max_connections=CONNECTIONS)).url)
+        proxy = stack.enter_context(delayed(f"unix://{url.query['host']}/{SOCKET_NAME}", DELAY_MS))
+        far = url.set(host="127.0.0.1", port=urlsplit(proxy).port, query={}).render_as_string(hide_password=False)
+        yield stack.enter_context(started_context(None, far, Sizes(rounds=sizes.rounds), progress, plain))
+
+
+def measure_singles(context: BenchContext, sizes: LaneSizes) -> dict[Single, list[Burst]]:
+    """Run every number of segments once a round, in random order."""
+    shuffle = random.Random(2).shuffle
+    found: dict[Single, list[Burst]] = {single: [] for single in SINGLES}
+    _single_burst(context, SINGLES[-1], WARM_UP)
+    for number in range(sizes.rounds):
+        context.progress("rounds", number, sizes.rounds)
+        order = list(SINGLES)
+        shuffle(order)
+        for single in order:
+            found[single].append(_single_burst(context, single, sizes.singles))
+    return found
+
+
+def _single_burst(context: BenchContext, single: Single, count: int) -> Burst:
+    sent: list[list[str]] = []
+
+    def send(_: str, order_ids: Sequence[str]) -> None:
+        sent.append(list(order_ids))
+
+    with context.pool("at acceptance", gated=True, segments=single.segments) as pool:
+        with EnvelopePublisher(send, envelope_max=ENVELOPE) as publisher:
+            shop = Pool(context.store, pool.sku, gate=context.gate, outbox=Outbox(publisher))
+            for index in range(count):
+                shop.submit(f"o-{index}")
+        context.processes.ask({"do": "orders", "queue": LOADING, "sku": pool.sku, "envelopes": sent})
+        burst = work_off(context, len(sent), count)
+        if fault := faults(pool, count, context.gate):
+            context.broken.setdefault(single.name, fault)
+    return burst
 
 
 def _burst(context: BenchContext, lane: Lane, count: int) -> Burst:
@@ -162,6 +241,18 @@ def lane_figures(found: dict[Lane, list[Burst]], empty: list[Burst], broken: dic
             figures.append(_median(name, shares, "", SHARE_MIN if is_asked else None))
     figures.append(_median("Celery's ceiling: empty tasks", [burst.rate for burst in empty], "/s"))
     figures += [_median(lane.name, [burst.rate for burst in found[lane]], "/s") for lane in kept]
+    return figures
+
+
+def single_figures(found: dict[Single, list[Burst]], broken: dict[str, str]) -> list[Figure]:
+    """Compare each number of segments with one segment, round by round."""
+    one, *others = SINGLES
+    kept = [single for single in SINGLES if single.name not in broken]
+    figures = [_median(single.name, [burst.rate for burst in found[single]], "/s") for single in kept]
+    for single in others:
+        if {one, single} <= set(kept):
+            ratios = [many.rate / first.rate for many, first in zip(found[single], found[one], strict=True)]
+            figures.append(_median(f"{single.name} / 1 segment", ratios, ""))
     return figures
 
 

@@ -89,13 +89,12 @@ def take_envelope(*parts: object, **passed_on: object) -> dict[str, int]:
 def _terms() -> WorkTerms:
     """Return the terms of this worker: once republished, its orders and its segment's lease belong to another."""
     said = settings()
-    return WorkTerms(
-        ttl=said.publish_after,
-        hold=said.hold,
-        work=said.publish_after,
-        begun_max=said.attempts_max,
-        segment_timeout=said.segment_timeout,
-    )
+    return _checked_terms(said.publish_after, said.hold, said.attempts_max, said.segment_timeout)
+
+
+@cache
+def _checked_terms(work: float, hold: float, begun_max: int, segment_timeout: float) -> WorkTerms:
+    return WorkTerms(ttl=work, hold=hold, work=work, begun_max=begun_max, segment_timeout=segment_timeout)
 
 
 def _take(sku: str, order: Order) -> str:

@@ -12,7 +12,7 @@ from rich.console import Console
 from bench.display import display_on
 from bench.workers.bursts import EMPTY_TASK, KINDS
 from bench.workers.context import Sizes, faults, started_context
-from bench.workers.lanes import LANES, LaneSizes, measure_lanes
+from bench.workers.lanes import LANES, SINGLES, LaneSizes, measure_lanes
 from bench.workers.measure import measure_workers
 from bench.workers.waits import measure_recovery
 from segmented import Outbox, Pool, RedisStore
@@ -51,11 +51,11 @@ def test_the_whole_benchmark_shows_a_figure_of_every_part_and_leaves_nothing(pri
 
 
 def test_one_lock_is_compared_with_segments_through_celery_and_leaves_nothing(private_valkey: ValkeyServer) -> None:
-    sizes = LaneSizes(rounds=1, seconds=0.05, empty=20)
+    sizes = LaneSizes(rounds=1, seconds=0.05, empty=20, singles=120)
     results = measure_lanes(private_valkey.url, None, display_on(Console(quiet=True)), sizes)
     written = results.as_json()
     values = {figure["name"]: figure["value"] for figure in written["figures"]}
-    assert all(values[lane.name] > 0 for lane in LANES)
+    assert all(values[lane.name] > 0 for lane in (*LANES, *SINGLES))
     assert values["20 segments, hold 50 ms / one lock"] > 2  # 64 orders: 3.2 s under one lock, at most 0.2 s under 20
     assert values["one lock, hold 50 ms"] <= 20
     assert (written["benchmark"], results.is_kept) == ("celery", True)
