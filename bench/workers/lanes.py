@@ -16,6 +16,7 @@ import statistics
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -31,7 +32,6 @@ from bench.workers.processes import LOADING, PROCESSES
 from segmented import Outbox, Pool
 from segmented.servers import PostgresServer
 from segmented.servers.postgres import SOCKET_NAME
-from segmented.stock import EnvelopePublisher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -194,19 +194,39 @@ def measure_singles(context: BenchContext, sizes: LaneSizes) -> dict[Single, lis
     return found
 
 
+class Loaded:
+    """A publisher with as many orders as it can take: each envelope is full, with orders of one segment."""
+
+    def __init__(self) -> None:
+        """Create a publisher without orders."""
+        self._waiting: dict[int | None, list[str]] = {}
+
+    def put(self, sku: str, order_ids: Sequence[str], segment: int | None = None) -> None:  # noqa: ARG002  # of the protocol
+        """Keep the orders."""
+        self._waiting.setdefault(segment, []).extend(order_ids)
+
+    def send(self, sku: str, order_ids: Sequence[str]) -> None:
+        """Keep the orders."""
+        self.put(sku, order_ids)
+
+    def room(self) -> None:
+        """Return None: there is no limit."""
+
+    def envelopes(self) -> list[list[str]]:
+        """Return the envelopes, those of different segments in turns, as they would be under load."""
+        cut = [[ids[at : at + ENVELOPE] for at in range(0, len(ids), ENVELOPE)] for ids in self._waiting.values()]
+        return [envelope for turn in zip_longest(*cut) for envelope in turn if envelope]
+
+
 def _single_burst(context: BenchContext, single: Single, count: int) -> Burst:
-    sent: list[list[str]] = []
-
-    def send(_: str, order_ids: Sequence[str]) -> None:
-        sent.append(list(order_ids))
-
+    loaded = Loaded()
     with context.pool("at acceptance", gated=True, segments=single.segments) as pool:
-        with EnvelopePublisher(send, envelope_max=ENVELOPE) as publisher:
-            shop = Pool(context.store, pool.sku, gate=context.gate, outbox=Outbox(publisher))
-            for index in range(count):
-                shop.submit(f"o-{index}")
-        context.processes.ask({"do": "orders", "queue": LOADING, "sku": pool.sku, "envelopes": sent})
-        burst = work_off(context, len(sent), count)
+        shop = Pool(context.store, pool.sku, gate=context.gate, outbox=Outbox(loaded))
+        for index in range(count):
+            shop.submit(f"o-{index}")
+        envelopes = loaded.envelopes()
+        context.processes.ask({"do": "orders", "queue": LOADING, "sku": pool.sku, "envelopes": envelopes})
+        burst = work_off(context, len(envelopes), count)
         if fault := faults(pool, count, context.gate):
             context.broken.setdefault(single.name, fault)
     return burst

@@ -175,9 +175,7 @@ def test_an_order_that_was_begun_too_often_is_not_waited_for(tmp_path: Path, own
     assert (sold.exit_code, sold.counts["undecided_orders"], sold.counts["confirmed_orders"]) == (1, 1, 1)
     assert [line["outcome"] for line in sold.results] == ["undecided", "confirmed"]
     assert sold.counts["selling_seconds"] < 9
-    assert (
-        "orders of 'default' in the dead-letter set: 1; 'segmented orders dead default' lists them" in sold.printed
-    )
+    assert "orders of 'default' in the dead-letter set: 1; 'segmented orders dead default' lists them" in sold.printed
 
 
 def test_an_embedded_server_that_dies_is_noticed() -> None:
