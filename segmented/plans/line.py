@@ -52,8 +52,6 @@ class Offer:
     """Undoes the attempt if the waiter was gone when the answer came."""
     is_undone_late: bool
     """Whether to undo it also for a waiter whose deadline passed, not only for a cancelled one."""
-    leaving: Operation[object] | None = None
-    """Takes the process out of the line of processes, if no other waiter of it is left."""
 
 
 class Place:
@@ -221,14 +219,6 @@ class Line:
         place.woken = True
         place.notify()
         return True
-
-    def undoing(self, place: Place) -> tuple[Operation[object], ...]:
-        """Return the operations that undo the attempt that was made for a place which has left."""
-        offer = place.offer
-        if offer is None:
-            return ()
-        found = (None if self._members else offer.leaving, offer.undo)
-        return tuple(operation for operation in found if operation is not None)
 
     def park(self, place: Place, due: float, offer: Offer | None = None) -> None:
         """Return to the queue after a failed attempt, in order of arrival, with the time of the next try.

@@ -94,16 +94,14 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
     head's attempt for it (`plans.line`); that attempt, too, is undone by `undo` if its waiter is gone. The head checks
     again after `look_seconds` in any case (None: LOOK_SECONDS).
 
-    The last waiter of a process that gives up tries once more with its deadline, and the process leaves the line. The
-    last one that is cancelled does so too, and what that attempt may take is undone with the rest.
+    The last waiter of a process that gives up tries once more with its deadline, and the process leaves the line.
 
     Returns what `wait_for` does. If it raises, it has left the queue, and the caller must undo (`undo_after`).
     """
     operation, deadline = trying.operation, _deadline_of(trying)
     place = yield from perform(Join(trying.channel))
-    placed = None if in_line is None else in_line(place.line.party)
-    leaving = None if in_line is None else in_line(LEAVING + place.line.party)
     try:
+        placed = None if in_line is None else in_line(place.line.party)
         operation = placed or operation
         first = None if is_tried else when_behind if place.is_behind else operation
         if in_line is not None and first is not None and first is placed and place.is_alone:
@@ -116,9 +114,10 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
             place=place,
             deadline=deadline,
             is_busy=is_busy,
-            offer=None if handed is None else Offer(operation, undo and undo(), handed == "undone late", leaving),
+            offer=None if handed is None else Offer(operation, undo and undo(), handed == "undone late"),
             look_seconds=LOOK_SECONDS if look_seconds is None else look_seconds,
         )
+        leaving = None if in_line is None else in_line(LEAVING + place.line.party)
         if leaving is not None and answer is not None and is_busy(answer) and place.is_last:
             try:
                 answer, asked_at, due = yield from _attempt(leaving, deadline, place, LOOK_SECONDS)
@@ -129,10 +128,7 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
     except BaseException as error:
         # Leave the queue first, since a second cancellation must not leave the place behind. Our wake-up may be unused;
         # the undoing wakes another waiter on its own.
-        is_last = place.is_last
         yield from perform(Leave(place, AT_ONCE, in_time=isinstance(error, stands)))
-        if leaving is not None and is_last and not isinstance(error, (SegmentedError, *stands)):
-            yield from _undone(leaving, AT_ONCE)
         raise
     yield from perform(Leave(place, due))
     return answer, asked_at
@@ -232,11 +228,8 @@ def _deadline_of(trying: Try[Any]) -> float:
 
 def undone(undo: Callable[[], Operation[object]] | None, deadline: float) -> Plan[None]:
     """Perform an undoing, which may take a little longer than the deadline; its failure is not raised."""
-    if undo is not None:
-        yield from _undone(undo(), deadline)
-
-
-def _undone(operation: Operation[object], deadline: float) -> Plan[None]:
+    if undo is None:
+        return
     soon = (yield from perform(Now())) + UNDO_SECONDS
     with suppress(SegmentedError):  # it took nothing, or the lease expires; the first failure is the one to report
-        yield from perform(Within(operation, max(deadline, soon)))
+        yield from perform(Within(undo(), max(deadline, soon)))

@@ -129,10 +129,12 @@ class ThreadWakeups(OwnReleases):
             line = self._lines.get(channel)
             return line is not None and line.lets_others(self._clock.now())
 
-    def hand(self, place: Place, handed: tuple[object, float] | None) -> tuple[Operation[object], ...]:
-        """Wake a place with the answer to its attempt; return the operations that undo it if the waiter has left."""
+    def hand(self, place: Place, handed: tuple[object, float] | None) -> Operation[object] | None:
+        """Wake a place with the answer to its attempt; return the operation that undoes it if the waiter has left."""
         with self._guard:
-            return () if place.line.hand(place, handed) else place.line.undoing(place)
+            if place.line.hand(place, handed) or place.offer is None:
+                return None
+            return place.offer.undo
 
     def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
         """Leave the line; an empty line is deleted."""
@@ -214,9 +216,11 @@ class AsyncioWakeups(OwnReleases):
         line = self._lines.get(channel)
         return line is not None and line.lets_others(self._clock.now())
 
-    def hand(self, place: Place, handed: tuple[object, float] | None) -> tuple[Operation[object], ...]:
-        """Wake a place with the answer to its attempt; return the operations that undo it if the waiter has left."""
-        return () if place.line.hand(place, handed) else place.line.undoing(place)
+    def hand(self, place: Place, handed: tuple[object, float] | None) -> Operation[object] | None:
+        """Wake a place with the answer to its attempt; return the operation that undoes it if the waiter has left."""
+        if place.line.hand(place, handed) or place.offer is None:
+            return None
+        return place.offer.undo
 
     def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
         """Leave the line; an empty line is deleted."""

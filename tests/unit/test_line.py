@@ -270,19 +270,6 @@ def test_an_attempt_for_somebody_who_was_cancelled_is_to_be_undone() -> None:
         assert a.offer is not None
 
 
-def test_the_attempt_of_a_cancelled_waiter_takes_the_process_out_of_the_line_unless_another_waits() -> None:
-    leaving, undo = AcquireLock("x", "a", 1_000, party="-us"), ReleaseLock("x", "a")
-    for others, expected in ((0, (leaving, undo)), (1, (undo,))):
-        line = Line("freed", "us")
-        place = line.join(lambda: None)
-        for _ in range(others):
-            line.join(lambda: None)
-        line.park(place, inf, Offer(AcquireLock("x", "a", 1_000), undo, is_undone_late=False, leaving=leaving))
-        assert line.take_offer() is place
-        line.leave(place, AT_ONCE, in_time=False)
-        assert line.undoing(place) == expected
-
-
 def test_a_release_that_came_while_the_first_had_its_turn_wakes_the_next_once_the_first_has_left() -> None:
     line = Line("freed", "us")
     first, second = line.join(lambda: None), line.join(lambda: None)

@@ -13,11 +13,9 @@ from segmented.errors import OrderMismatch, OrderUnknown, StoreRefused, StoreUna
 from segmented.models import Acquired, Busy, Held
 from segmented.plans import Join, Leave, Line, Listen, Now, Offer, Park, Try, Within, wait_for, wait_in_line
 from segmented.plans.waiting import GONE_SECONDS
-from segmented.protocol.lock.operations import LEAVING
 
 if TYPE_CHECKING:
     from segmented.plans import Plan
-    from segmented.plans.line import Place
 
 ACQUIRE = op.AcquireLock("x", "h", 1_000)
 UNDO = op.ReleaseLock("x", "h")
@@ -197,47 +195,6 @@ def test_a_wait_that_ends_by_an_error_leaves_the_line_first_and_then_undoes(erro
     assert driver.answer(None) == Now()
     assert driver.answer(101.0) == Within(UNDO, 105.0)
     driver.raises(type(error))
-
-
-def in_the_line_of_processes(*, alone: bool = True) -> tuple[PlanDriver, Place]:
-    """Bring a plan with a place in the line of processes to its second attempt."""
-    line = Line("freed", "us")
-    place = line.join(lambda: None)
-    if not alone:
-        line.join(lambda: None)
-    driver = PlanDriver(wait_in_line(trying(5.0), is_tried=True, is_busy=is_held, undo=lambda: UNDO, in_line=in_party))
-    for reply in (place, None, 100.0):
-        driver.answer(reply)
-    return driver, place
-
-
-def in_party(party: str) -> op.AcquireLock:
-    return op.AcquireLock("x", "h", 1_000, party=party)
-
-
-@pytest.mark.parametrize("error", [SystemExit(), asyncio.CancelledError()])
-def test_the_last_waiter_of_a_process_that_is_cancelled_takes_it_out_of_the_line(error: BaseException) -> None:
-    driver, place = in_the_line_of_processes()
-    assert driver.fail(error) == Leave(place, 0.0, in_time=False)
-    place.line.leave(place, 0.0)
-    assert driver.answer(None) == Now()
-    assert driver.answer(101.0) == Within(in_party(LEAVING + "us"), 101.25)
-    with pytest.raises(type(error)):
-        driver.answer(Held(400))
-
-
-def test_a_cancelled_waiter_that_others_of_its_process_outlast_leaves_their_place() -> None:
-    driver, _ = in_the_line_of_processes(alone=False)
-    assert isinstance(driver.fail(SystemExit()), Leave)
-    with pytest.raises(SystemExit):
-        driver.answer(None)
-
-
-def test_a_waiter_whose_server_is_away_does_not_ask_it_once_more() -> None:
-    driver, _ = in_the_line_of_processes()
-    assert isinstance(driver.fail(StoreUnavailable()), Leave)
-    with pytest.raises(StoreUnavailable):
-        driver.answer(None)
 
 
 @pytest.mark.parametrize("failure", [StoreUnavailable(), OrderUnknown("a")])

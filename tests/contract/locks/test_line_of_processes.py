@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
 
 import pytest
 
 from segmented import (
+    AcquireTimeout,
+    Lease,
     Lock,
     MemoryStore,
+    Pool,
     RedisStore,
+    ReentrantLock,
+    Semaphore,
+    StoreUnavailable,
 )
 from segmented.clock import ManualClock
 from segmented.keys import lock_keys
@@ -317,3 +327,57 @@ def test_a_process_that_leaves_loses_its_place_and_the_next_is_the_first(door: D
     time.sleep(0.06)
     door.release("holder")
     assert (door.takes(), door.takes("b"), door.takes()) == (False, True, True)
+
+
+HANDLES: dict[str, Callable[[Any], Any]] = {
+    "lock": lambda store: Lock(store, "given up").acquire,
+    "reentrant": lambda store: ReentrantLock(store, "given up", owner=uuid4().hex).acquire,
+    "semaphore": lambda store: Semaphore(store, "given up", permits=1).acquire,
+    "grant": lambda store: partial(Pool(store, "given-up").grant, uuid4().hex),
+}
+
+
+@pytest.mark.parametrize("kind", HANDLES)
+def test_processes_whose_waiters_gave_up_delay_nobody(valkey: ValkeyServer, kind: str) -> None:
+    with ExitStack() as stack, ThreadPoolExecutor(20) as threads:
+        stores = [stack.enter_context(RedisStore.from_url(valkey.url)) for _ in range(20)]
+        Pool(stores[0], "given-up").open(stock=50, segments=1)
+        held = HANDLES[kind](stores[0])(timeout=0)
+
+        def give_up(store: RedisStore) -> bool:
+            try:
+                return bool(HANDLES[kind](store)(timeout=0.3))
+            except AcquireTimeout:
+                return False
+
+        assert not any(threads.map(give_up, stores[1:]))
+        (held.confirm if kind == "grant" else held.release)()
+        began = time.monotonic()
+        late = HANDLES[kind](stores[0])(timeout=5)
+        assert time.monotonic() - began < 0.5
+        (late.confirm if kind == "grant" else late.release)()
+
+
+class Falters(MemoryStore):
+    """A store whose answer to the last attempt of a process that leaves is lost; by then the lock is free."""
+
+    holder: Lease | None = None
+
+    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        is_last = isinstance(operation, AcquireLock) and operation.party.startswith(LEAVING)
+        if is_last and self.holder is not None:
+            self.holder.release()
+        answer = super().execute(operation, deadline=deadline)
+        if is_last:
+            message = "no answer"
+            raise StoreUnavailable(message)
+        return answer
+
+
+def test_a_last_attempt_without_an_answer_is_undone_and_the_wait_has_timed_out() -> None:
+    store = Falters()
+    lock = Lock(store, "door", ttl=60)
+    store.holder = lock.acquire()
+    with pytest.raises(AcquireTimeout):
+        lock.acquire(timeout=0.05)
+    assert not lock.is_locked()
