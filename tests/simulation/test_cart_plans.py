@@ -14,7 +14,7 @@ import pytest
 
 from segmented import protocol as op
 from segmented.errors import SegmentedError, StoreUnavailable
-from segmented.models import Cart, CartRefused, CartReserved, CartSettled, Order, SoldOut
+from segmented.models import Cart, CartDecided, CartRefused, CartReserved, CartSettled, Order, SoldOut
 from segmented.plans import Plan, perform
 from segmented.stock.audit import audit_plan
 from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, finish_carts_plan, reserve_cart_plan
@@ -214,7 +214,9 @@ def test_confirm_cancel_a_repeat_and_three_sweepers_have_one_winner(seed: int) -
     answers += [one for actor in sweepers for one in actor.outcome.finished]  # type: ignore[attr-defined]  # a sweep's
     assert {answer.state for answer in answers} == {record.state}
     assert record.state in {"confirmed", "cancelled", "expired"}
-    assert sum(not answer.replay for answer in answers) == 1
+    winners = sum(not answer.replay for answer in answers)
+    is_repeat_first = isinstance(actors[-1].outcome, CartDecided) and record.state == "expired"
+    assert winners == 1 or (winners == 0 and is_repeat_first)  # the repeat ends a cart whose hold is over, too
     simulation.end()
 
 
