@@ -8,16 +8,17 @@ statements have the rules, and get every envelope of which this statement change
 The statement runs in autocommit, so nobody can roll it back when it has answered. It therefore counts the rows that it
 wrote, and fails if some of them are missing. A failure undoes all of it.
 
-A statement begins with a snapshot, and `fits` may be of an earlier version of a row than the one that is changed:
-eight threads on one sale showed it. So `fits` only saves a failure. The conditions count in the UPDATE, which checks
-them again on the version that it changes (PostgreSQL's documentation, "Read Committed Isolation Level"); if one does
-not hold there, the counts are wrong, and the statement fails.
-
 Locks are taken as everywhere: the CTE `locked` takes the segments' rows, ascending, before the first of them changes,
 and the orders follow, sorted by id.
 
-`given` has the sku in each of its rows, so that a segment's row is joined by its whole key. With the sku as a condition
-of its own, a server without statistics expects one row of a sku, and compares every row with every other.
+`given` and `locked` have the sku in each row, and `given` is not merged into its join, so that a segment's row is
+joined by its whole key. With the sku as a condition of its own, a server without statistics expects one row of a sku,
+and compares every row with every other.
+
+A row may have changed between the statement's snapshot and its lock. `locked` has the row as it is under the lock, and
+the UPDATE writes these values, with the quota that they fit. It must not add to the row's own columns: PostgreSQL first
+makes the new row from the snapshot's version, and checks the table's constraints on that, before it notices that there
+is a later version. With a quota that has grown since, the check would fail for an envelope that fits.
 """
 
 from __future__ import annotations
@@ -34,13 +35,15 @@ if TYPE_CHECKING:
     from segmented.orders.standing import Claim
 
 STORE_PLAIN: Final = """
-WITH given AS (
+WITH given AS MATERIALIZED (
     SELECT %(sku)s::text AS sku, given.* FROM unnest(
         %(segments)s::integer[], %(epochs)s::integer[], %(fences)s::bigint[], %(units)s::bigint[],
         %(sequences)s::bigint[]
     ) AS given (segment, epoch, fence, units, sequence)
 ), locked AS (
-    SELECT stock.segment, stock.sequence,
+    SELECT stock.sku, stock.segment, stock.quota, stock.sold + given.units AS sold,
+        coalesce(given.fence, stock.fence) AS fence, stock.sequence AS sequence_before,
+        greatest(stock.sequence, given.sequence) AS sequence,
         stock.epoch = given.epoch
             AND (given.fence IS NULL OR stock.fence <= given.fence)
             AND stock.sold + given.units <= stock.quota AS fits
@@ -49,13 +52,9 @@ WITH given AS (
     FOR UPDATE OF stock
 ), moved AS (
     UPDATE segmented_segments AS stock
-    SET sold = stock.sold + given.units, fence = coalesce(given.fence, stock.fence),
-        sequence = greatest(stock.sequence, given.sequence)
-    FROM given
-    WHERE stock.sku = given.sku AND stock.segment = given.segment
-        AND stock.epoch = given.epoch
-        AND (given.fence IS NULL OR stock.fence <= given.fence)
-        AND stock.sold + given.units <= stock.quota
+    SET quota = locked.quota, sold = locked.sold, fence = locked.fence, sequence = locked.sequence
+    FROM locked
+    WHERE stock.sku = locked.sku AND stock.segment = locked.segment
         AND (SELECT count(*) FROM locked WHERE fits) = %(segment_count)s
     RETURNING stock.segment
 ), stored AS (
@@ -74,7 +73,7 @@ WITH given AS (
 )
 SELECT CASE
     WHEN segments = %(segment_count)s AND orders = %(order_count)s
-        THEN (SELECT array_agg(sequence ORDER BY segment) FROM locked)
+        THEN (SELECT array_agg(sequence_before ORDER BY segment) FROM locked)
     WHEN segments > 0 OR orders > 0
         THEN CAST('only ' || segments || ' segments and ' || orders || ' orders were written' AS bigint[])
 END FROM written

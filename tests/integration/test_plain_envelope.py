@@ -242,6 +242,35 @@ def test_envelopes_of_one_lock_holder_after_the_other_refuse_the_earlier_one(gat
     assert gate.totals("mug").sold == gate.confirmed_units("mug") == 2 * len(new)
 
 
+@pytest.mark.parametrize(
+    ("units", "said"), [(15, ["WITH"]), (16, ["WITH", "BEGIN", "BEGIN", "WITH"])], ids=["fits now", "too many"]
+)
+def test_an_envelope_that_waits_for_a_row_uses_what_the_row_has_by_then(
+    gate: Gate, units: int, said: list[str]
+) -> None:
+    """Another transaction sells 5 of 10 units and brings 10 more, after the envelope's snapshot."""
+    gate.open("mug", [10, 10])
+    heard, errors = statements(gate), watch_errors(gate)
+    engine = gate._engine  # noqa: SLF001  # for somebody else's transaction
+    with engine.connect() as theirs, engine.connect() as watcher:
+        theirs.exec_driver_sql("BEGIN")
+        theirs.exec_driver_sql("UPDATE segmented_segments SET sold = 5, quota = 20 WHERE segment = 0")
+        heard.clear()
+        answers: list[object] = []
+        claims = [claimed("a", 0, units - 1), claimed("b", 0)]
+        thread = threading.Thread(target=lambda: answers.extend(gate.confirm_many(claims)))
+        thread.start()
+        waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+        wait_until(lambda: bool(watcher.execute(waiting).scalar_one()))
+        theirs.exec_driver_sql("COMMIT")
+        thread.join(20)
+    assert [one for one in heard if one in {"WITH", "BEGIN"}] == said  # SELECT is the watcher's
+    assert (answers, errors) == ([NEW, NEW], [])
+    rows = gate.totals("mug").segments
+    assert sum(row.sold for row in rows) == 5 + units
+    assert all(row.sold <= row.quota for row in rows)
+
+
 def test_a_deadlock_with_somebody_elses_transaction_falls_back_and_stores_the_envelope(gate: Gate) -> None:
     """Their transaction locks the rows the other way round, and the server ends the envelope's statement."""
     gate.open("mug", [9, 9])
