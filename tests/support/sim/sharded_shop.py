@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
-from segmented.errors import SegmentedError, StoreUnavailable
+from segmented.errors import AlreadySettled, SegmentedError, StoreUnavailable
 from segmented.models import Granted, Order, Reserved, SoldOut
 from segmented.plans import Batch, Plan, perform
 from segmented.stock.settings import PoolSettings
@@ -160,6 +160,7 @@ class Shop:
 
     def buyer(self, plans: ShardedPlans, order: Order, end: str, *, granted: bool = False) -> Plan[object]:
         """Take an order to its end; try again when a reply was lost, as a caller would."""
+        first_at = self.world.clock.now()
         for attempt in range(TRIES):
             began_at = self.world.clock.now()
             take: Plan[Any] = plans.reserve(op.Reserve(SKU, order, HOLD_MS))
@@ -179,6 +180,10 @@ class Shop:
                 return (yield from scattered(plans.confirm(op.Confirm(SKU, order.order_id), None), self.chance))
             except StoreUnavailable:
                 continue
+            except AlreadySettled as late:
+                assert late.state == "expired", order
+                assert self.world.clock.now() >= first_at + HOLD_MS / 1_000, order
+                return late.settled
         return "gave up"
 
     def check_refusals(self) -> None:
