@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -116,11 +117,13 @@ def test_a_refusal_says_how_old_it_is_and_is_never_older_than_a_tenth_of_a_secon
     pool.reserve("a", quantity=3)
     ages = []
     for index in range(6):
+        began = time.monotonic()
         answer = pool.reserve(f"o{index}")
+        took_ms = 1_000 * (time.monotonic() - began)
         assert isinstance(answer, SoldOut)
         ages.append(answer.age_ms or 0)
+        assert ages[-1] < 100 + took_ms  # the age counts until the answer
         side.pass_time(0.04)
-    assert max(ages) < 100
     if side.flavour.store == "memory":
         assert ages == pytest.approx([0, 40, 80, 0, 40, 80], abs=1)
 
