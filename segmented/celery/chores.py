@@ -16,6 +16,7 @@ from segmented.celery.connections import connections
 from segmented.celery.current import settings
 from segmented.celery.messages import TASK
 from segmented.celery.publishing import publisher, queue_of, waiting
+from segmented.celery.sweeping import sweep_pool
 from segmented.errors import (
     DatabaseUnavailable,
     InvalidInput,
@@ -28,24 +29,18 @@ from segmented.errors import (
 from segmented.locks import Lock
 from segmented.models.shards import SHARD_MARK, ShardedState
 from segmented.orders import expire_voided, forget as forget_orders, rebuild, relay as relay_pool
-from segmented.orders.verifying import when_verified
 from segmented.stock import Pool, ShardedPool, find_pool
-from segmented.stock.outbox import SweepTerms, sweep as sweep_outbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from celery import Celery, Task
 
-    from segmented.models.submitted import SweepSuperseded, Swept
-
 log = logging.getLogger(__name__)
 
 LEADER_TTL: Final = 10.0
 PILE_MAX: Final = 20
 """Periodic messages that may wait behind a useful one; later ones will do the same work."""
-RETRY_MOST: Final = 12
-"""The time until an order is republished doubles, up to this many times the first."""
 
 
 @shared_task(bind=True, name="segmented.sweep", **DELIVERY)
@@ -65,17 +60,10 @@ def _sweep_all(app: Celery) -> dict[str, dict[str, int]]:
     lease = Lock(shared.store, f"segmented sweep of {queue_of(app, TASK)}", ttl=LEADER_TTL).try_acquire()
     if lease is None:
         return {}
-    said = settings()
-    terms = SweepTerms(
-        base=said.publish_after,
-        most=RETRY_MOST * said.publish_after,
-        hold=said.hold,
-        begun_max=said.attempts_max,
-    )
     reports: dict[str, dict[str, int]] = {}
     with lease:
         for sku in shared.store.execute(op.ListOutboxes()):
-            found = _swept(app, sku, terms, lease.fencing_token)
+            found = _swept(app, sku, lease.fencing_token)
             if found:
                 reports[sku] = found
             if not lease.is_trusted:
@@ -83,15 +71,10 @@ def _sweep_all(app: Celery) -> dict[str, dict[str, int]]:
     return reports
 
 
-def _swept(app: Celery, sku: str, terms: SweepTerms, fencing_token: int) -> dict[str, int]:
+def _swept(app: Celery, sku: str, fencing_token: int) -> dict[str, int]:
     shared = connections()
     try:
-        pool = shared.pool(sku)
-
-        def execute(operation: op.SweepOutbox) -> Swept | SweepSuperseded:
-            return when_verified(pool, shared.gate, lambda: pool.store.execute(operation))
-
-        report = sweep_outbox(execute, sku, publisher(app), terms=terms, fencing_token=fencing_token)
+        report = sweep_pool(shared.pool(sku), shared.gate, publisher(app), settings(), fencing_token=fencing_token)
     except PoolMissing:
         return {}  # it was deleted, and its outbox with it
     except PoolFrozen as error:

@@ -41,15 +41,8 @@ LOOK_GROWTH: Final = 1.5
 """Factor by which the interval between two reads of an order's state grows."""
 
 
-class Publisher(Protocol):
-    """Notifies workers of orders."""
-
-    def put(self, sku: str, order_ids: Sequence[str], segment: int | None = None) -> None:
-        """Queue these orders for publication and return at once. Raises nothing if the broker is unavailable.
-
-        `segment` is the one that all their units are from; orders of different segments should not share an envelope,
-        because its transaction locks the rows of all its segments. None: no units are taken yet.
-        """
+class Sender(Protocol):
+    """Publishes envelopes, as a sweep needs it."""
 
     def send(self, sku: str, order_ids: Sequence[str]) -> None:
         """Publish one envelope before returning. Raises StoreUnavailable when the broker is unavailable."""
@@ -58,6 +51,17 @@ class Publisher(Protocol):
         """Return how many more envelopes the broker should get now, or None for no limit.
 
         Raises StoreUnavailable when the broker is unavailable.
+        """
+
+
+class Publisher(Sender, Protocol):
+    """Notifies workers of orders."""
+
+    def put(self, sku: str, order_ids: Sequence[str], segment: int | None = None) -> None:
+        """Queue these orders for publication and return at once. Raises nothing if the broker is unavailable.
+
+        `segment` is the one that all their units are from; orders of different segments should not share an envelope,
+        because its transaction locks the rows of all its segments. None: no units are taken yet.
         """
 
 
@@ -243,13 +247,13 @@ def envelopes_of(due: Sequence[tuple[str, int]], envelope_max: int = ENVELOPE_MA
 def sweep(
     execute: Callable[[op.SweepOutbox], Swept | SweepSuperseded],
     sku: str,
-    publisher: Publisher,
+    sender: Sender,
     *,
     terms: SweepTerms,
     fencing_token: int | None = None,
     pages_max: int = 100,
 ) -> SweepReport:
-    """Publish due orders again, at most as many as the publisher has room for. Concurrent sweeps cost duplicates.
+    """Publish due orders again, at most as many as the broker has room for. Concurrent sweeps cost duplicates.
 
     Ends when nothing is due, when the broker is unavailable, or when a sweep with a later fencing token has been seen.
     """
@@ -257,7 +261,7 @@ def sweep(
     buried: list[str] = []
     is_more_due = True
     try:
-        room = publisher.room()
+        room = sender.room()
     except StoreUnavailable as error:
         return SweepReport(published, sent, tuple(buried), is_more_due=True, failure=str(error))
     for _ in range(pages_max):
@@ -270,7 +274,7 @@ def sweep(
         buried += answer.buried
         for envelope in envelopes_of(answer.due):
             try:
-                publisher.send(sku, envelope)
+                sender.send(sku, envelope)
             except StoreUnavailable as error:
                 return SweepReport(published, sent, tuple(buried), is_more_due=True, failure=str(error))
             published, sent = published + len(envelope), sent + 1

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from segmented.celery.selling.book import Outcome
+from segmented.celery.sweeping import sweep_pool
 from segmented.errors import SegmentedError
 from segmented.models import Decided, OrderState, Settled
-from segmented.orders.verifying import when_verified
 from segmented.plans import run_sync
 from segmented.stock import Outbox, Pool
-from segmented.stock.outbox import SweepTerms, dead_plan, sweep
+from segmented.stock.outbox import dead_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from segmented.celery.selling.orders_file import FileOrder
     from segmented.celery.selling.publisher import Publisher
     from segmented.celery.settings import WorkerSettings
-    from segmented.models.submitted import SweepSuperseded, Swept
     from segmented.orders import Gate
-    from segmented.protocol import SweepOutbox
     from segmented.stores.redis import RedisStore
 
 DECIDED: Final[Mapping[str, OrderState]] = {
@@ -31,8 +29,6 @@ DECIDED: Final[Mapping[str, OrderState]] = {
     "refused": "refused",
 }
 """Ledger entry -> the final state. Other entries, such as `reserved`, leave the order undecided."""
-RETRY_MOST: Final = 12
-"""The time until an order is published again doubles, up to this many times the first."""
 
 
 class Desk:
@@ -44,12 +40,7 @@ class Desk:
         self._gate = gate
         self._publisher = publisher
         self._outbox = Outbox.under_lock(publish_after=settings.publish_after)
-        self._terms = SweepTerms(
-            base=settings.publish_after,
-            most=RETRY_MOST * settings.publish_after,
-            hold=settings.hold,
-            begun_max=settings.attempts_max,
-        )
+        self._settings = settings
         self._pools: dict[str, Pool] = {}
         self._failure = ""
         self._closed: set[str] = set()
@@ -92,12 +83,7 @@ class Desk:
 
     def sweep(self, sku: str, book: Book) -> None:
         """Publish orders again that are due, and give up those that killed their workers too often."""
-        pool = self.pool(sku).plain
-
-        def execute(operation: SweepOutbox) -> Swept | SweepSuperseded:
-            return when_verified(pool, self._gate, lambda: self._store.execute(operation))
-
-        report = sweep(execute, sku, self._publisher, terms=self._terms)
+        report = sweep_pool(self.pool(sku).plain, self._gate, self._publisher, self._settings)
         book.published_again += report.published
         self._failure = report.failure
         dead = [one.order_id for one in run_sync(dead_plan(sku), self._store)]

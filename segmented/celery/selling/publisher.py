@@ -58,10 +58,6 @@ class Publisher:
                     TASK, (body,), producer=self._producer, queue=self._queue, argsrepr=sku, kwargsrepr=""
                 )
 
-    def put(self, sku: str, order_ids: Sequence[str], segment: int | None = None) -> None:  # noqa: ARG002  # of the protocol
-        """Publish before returning, unlike the library's publisher: a failure of the broker ends the sale."""
-        self.send(sku, order_ids)
-
     def room(self) -> int:
         """Return how many more envelopes the broker should get from the sweep. Raises StoreUnavailable."""
         return max(1, BACKLOG_MAX - waiting(self._app, TASK))

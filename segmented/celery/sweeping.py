@@ -1,0 +1,39 @@
+"""One sweep of a pool's outbox, with the settings of the workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from segmented.orders.verifying import when_verified
+from segmented.stock.outbox import SweepTerms, sweep
+
+if TYPE_CHECKING:
+    from segmented.celery.settings import WorkerSettings
+    from segmented.models.submitted import SweepSuperseded, Swept
+    from segmented.orders import Gate
+    from segmented.protocol import SweepOutbox
+    from segmented.stock import Pool
+    from segmented.stock.outbox import Sender, SweepReport
+
+RETRY_MOST: Final = 12
+"""The time until an order is published again doubles, up to this many times the first."""
+
+
+def sweep_pool(
+    pool: Pool, gate: Gate, sender: Sender, settings: WorkerSettings, *, fencing_token: int | None = None
+) -> SweepReport:
+    """Publish a pool's due orders again; a gated pool is first compared with its order database.
+
+    Raises what `when_verified` raises: PoolFrozen, PoolUnverified, DatabaseUnavailable, StoreUnavailable.
+    """
+
+    def execute(operation: SweepOutbox) -> Swept | SweepSuperseded:
+        return when_verified(pool, gate, lambda: pool.store.execute(operation))
+
+    terms = SweepTerms(
+        base=settings.publish_after,
+        most=RETRY_MOST * settings.publish_after,
+        hold=settings.hold,
+        begun_max=settings.attempts_max,
+    )
+    return sweep(execute, pool.sku, sender, terms=terms, fencing_token=fencing_token)
