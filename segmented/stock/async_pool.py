@@ -264,7 +264,7 @@ class AsyncPool(AsyncPoolChanges):
             answer, asked_at = await run_async(plan(), self.store)
             if not isinstance(answer, Granted):
                 return answer
-            made.append(AsyncGrant(self, answer, asked_at, keep_on))
+            made.append(AsyncGrant(self, answer, asked_at, self._settings.ttl_ms, keep_on))
             return made[-1]
 
         if self.gate is None:
@@ -292,9 +292,9 @@ class AsyncPool(AsyncPoolChanges):
 class AsyncGrant(GrantState):
     """A granted order, for asyncio."""
 
-    def __init__(self, pool: AsyncPool, granted: Granted, asked_at: float, keep_on: KeepOn = ()) -> None:
-        """Create a grant of `pool`, requested at local time `asked_at`."""
-        super().__init__(granted, pool._settings.ttl_ms, asked_at, pool.store.clock, keep_on)  # noqa: SLF001  # made by it
+    def __init__(self, pool: AsyncPool, granted: Granted, asked_at: float, ttl_ms: int, keep_on: KeepOn = ()) -> None:
+        """Create a grant of `pool`, requested at local time `asked_at`, whose lease lives `ttl_ms`."""
+        super().__init__(granted, ttl_ms, asked_at, pool.store.clock, keep_on)
         self.pool = pool
         """The pool, or the shard, that owns the segment and the units."""
         self._decided_by: tuple[AsyncPoolGate[AsyncPool, AsyncGrant], Order] | None = None

@@ -140,7 +140,7 @@ class Pool(PoolChanges):
             answer, asked_at = run_sync(plan(), self.store)
             if not isinstance(answer, Granted):
                 return answer
-            made.append(Grant(self, answer, asked_at, keep_on))
+            made.append(Grant(self, answer, asked_at, self._settings.ttl_ms, keep_on))
             return made[-1]
 
         if self.gate is None:
@@ -296,9 +296,9 @@ class Pool(PoolChanges):
 class Grant(GrantState):
     """A granted order, for threads."""
 
-    def __init__(self, pool: Pool, granted: Granted, asked_at: float, keep_on: KeepOn = ()) -> None:
-        """Create a grant of `pool`, requested at local time `asked_at`."""
-        super().__init__(granted, pool._settings.ttl_ms, asked_at, pool.store.clock, keep_on)  # noqa: SLF001  # made by it
+    def __init__(self, pool: Pool, granted: Granted, asked_at: float, ttl_ms: int, keep_on: KeepOn = ()) -> None:
+        """Create a grant of `pool`, requested at local time `asked_at`, whose lease lives `ttl_ms`."""
+        super().__init__(granted, ttl_ms, asked_at, pool.store.clock, keep_on)
         self.pool = pool
         """The pool, or the shard, that owns the segment and the units."""
         self._decided_by: tuple[PoolGate[Pool, Grant], Order] | None = None
