@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError
-from segmented.models import Order
 from segmented.plans import Outside, Plan, perform
 from segmented.stock.plans import one_plan
-from segmented.stock.settings import checked_list
 from segmented.stock.sharded.plans import ShardedPlans
 from segmented.stock.sharded.serving import withdrawn_plan
 
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
         AlreadyOpen,
         Closed,
         Opened,
+        Order,
         PoolClosed,
         Resized,
         Restocked,
@@ -204,13 +203,8 @@ class GatedPlans(ShardedPlans):
         self, state: Literal["confirmed", "cancelled"], orders: Iterable[str | Order]
     ) -> Plan[list[Settled | SegmentedError]]:
         """End many reservations, shard by shard."""
-        found = orders if isinstance(orders, str) else tuple(checked_list(orders, f"orders to be {state}"))
-        ids = found if isinstance(found, str) else [one.order_id if isinstance(one, Order) else one for one in found]
-        operation = self.settings.settle_many(state, ids)
-        gathering = yield from self.found()
-        customers = [one.customer_id if isinstance(one, Order) else None for one in found]
-        homes = map(self._home, [gathering] * len(found), operation.order_ids, customers)
-        answers: list[Any] = [None] * len(found)
+        operation, homes = yield from self._settling(state, orders)
+        answers: list[Any] = [None] * len(homes)
         name = "confirm_many" if state == "confirmed" else "cancel_many"
         for home, places in _by_shard(homes, answers).items():
             try:

@@ -273,16 +273,22 @@ class ShardedPlans:
         self, state: Literal["confirmed", "cancelled"], orders: Iterable[str | Order]
     ) -> Plan[list[Settled | SegmentedError]]:
         """End many reservations, each at its home shard, many in a step."""
+        operation, homes = yield from self._settling(state, orders)
+        plan = paged_plan(homes, operation.order_ids, lambda home, page: replace(operation, sku=home, order_ids=page))
+        if state == "confirmed":
+            return all_as_asked(as_confirmed, (yield from plan))
+        return all_as_asked(as_cancelled, (yield from self._returning(plan)))
+
+    def _settling(
+        self, state: Literal["confirmed", "cancelled"], orders: Iterable[str | Order]
+    ) -> Plan[tuple[op.SettleMany, list[Shard]]]:
+        """Return the operation that ends these orders, and the home of each."""
         found = orders if isinstance(orders, str) else tuple(checked_list(orders, f"orders to be {state}"))
         ids = found if isinstance(found, str) else [one.order_id if isinstance(one, Order) else one for one in found]
         operation = self.settings.settle_many(state, ids)
         gathering = yield from self.found()
         customers = [one.customer_id if isinstance(one, Order) else None for one in found]
-        homes = list(map(self._home, [gathering] * len(found), operation.order_ids, customers))
-        plan = paged_plan(homes, operation.order_ids, lambda home, page: replace(operation, sku=home, order_ids=page))
-        if state == "confirmed":
-            return all_as_asked(as_confirmed, (yield from plan))
-        return all_as_asked(as_cancelled, (yield from self._returning(plan)))
+        return operation, list(map(self._home, [gathering] * len(found), operation.order_ids, customers))
 
     def expire(self, limit: int) -> Plan[tuple[Settled, ...]]:
         """Give back the units of expired holds, shard by shard; an unreachable shard does not stop the others."""
