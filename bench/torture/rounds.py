@@ -1,4 +1,4 @@
-"""What a contender does in one round, drawn at random: a name, how long it waits, and how long it holds the lock."""
+"""One round of a contender, drawn at random: a name, the time that it waits, and the time that it holds the lock."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def client(valkey: ValkeyServer) -> redis.Redis:
 
 
 def reached(client: redis.Redis, units: int) -> bool:
-    """Has the sale confirmed so many units?"""
+    """Return whether the sale has confirmed so many units."""
     return int(client.hget(shard_keys("default").meta, "confirmed") or 0) >= units
 
 

@@ -94,7 +94,7 @@ class Execution:
         try:
             store = self._store(header)
             answer, asked_at = run_sync(self._beginning(claim, header), store)
-        except WrongKind:  # something else uses the key, so the message would come back for ever
+        except WrongKind:  # another kind of value has the key; to redeliver the message cannot help
             raise
         except StoreError as error:
             if runs_when_down:

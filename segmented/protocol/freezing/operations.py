@@ -58,9 +58,9 @@ class ThawPool(Operation[Thawed | None]):
     reserved: tuple[int, int] | None = None
     """The pool's number of reserved units, and their number by its orders, which replaces it; None: it is right."""
     transfers: tuple[Transfer, ...] = ()
-    """What other shards have sent to this one and received from it, with their epochs: what it lacks, it takes over.
+    """The units that other shards have sent to it and received from it, with their epochs; it adds those it lacks.
 
-    Of a gated shard, what the order database has stored about all other shards: that replaces its own notes.
+    For a gated shard they are those of the order database, for all other shards, and replace its own numbers.
     """
 
 

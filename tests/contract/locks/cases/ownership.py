@@ -16,7 +16,7 @@ class BodyFailed(Exception):
     """What the user's own code raised."""
 
 
-@row("A1", "a lease that lapsed cannot release its successor's, and its holder is told that it is lost")
+@row("A1", "a lease that lapsed cannot release its successor's, and its holder learns that it is lost")
 def a1_a_release_after_the_end(lab: Lab) -> None:
     first, second = lab.caller(), lab.caller()
     old = first.take(lab.lock())

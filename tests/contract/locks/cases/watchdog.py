@@ -52,7 +52,7 @@ def c2_a_failed_renewal(lab: Lab) -> None:
 
 @row(
     "C3",
-    "a holder whose lease was taken away is told within one renewal period, and its handle stays usable",
+    "a holder whose lease was taken away learns it within one renewal period, and its handle stays usable",
     needs=("background",),
 )
 def c3_a_lease_that_was_taken_away(lab: Lab) -> None:
