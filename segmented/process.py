@@ -1,4 +1,4 @@
-"""How a process ends and forks: exit codes of a command that is interrupted or cannot write, and hooks of a child."""
+"""How a process ends and forks: exit codes of interrupted commands or failed output, the hooks of a child, the id."""
 
 from __future__ import annotations
 
@@ -51,3 +51,12 @@ def after_fork_in_child(forget: Callable[[], object]) -> None:
     """Call `forget` in each child that this process forks."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=forget)
+
+
+def process_id() -> int:
+    """Return the id of this process, which is asked once: each question to the system costs more than a microsecond."""
+    return _own["id"]
+
+
+_own: Final = {"id": os.getpid()}
+after_fork_in_child(lambda: _own.update(id=os.getpid()))

@@ -59,11 +59,10 @@ class LapsesWhenDropped(WarnsWhenDropped):
         raise NotImplementedError
 
     def _note_dropped(self) -> str | None:
-        if is_closed(vars(self).get("_store")):
-            return None
-        was_asked = any(state.is_release_asked for state in self._states())
         held = [state for state in self._states() if state.note_dropped()]
-        return self._unended() if held and not was_asked else None
+        if not held or is_closed(vars(self).get("_store")):
+            return None
+        return None if any(state.is_release_asked for state in self._states()) else self._unended()
 
     def _unended(self) -> str:
         return unreleased(self.name)

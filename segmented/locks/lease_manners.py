@@ -7,11 +7,11 @@ any other one through.
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol, Self
 
 from segmented.errors import InvalidInput, LeaseLost, SegmentedError
 from segmented.locks.entered import refusing
+from segmented.process import process_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ class StaysInItsProcess:
     """The process that acquired it, which each class notes when it is created."""
 
     def _is_in_its_process(self) -> bool:
-        return os.getpid() == self._process_id
+        return process_id() == self._process_id
 
     def _require_own_process(self) -> None:
         if not self._is_in_its_process():

@@ -12,7 +12,7 @@ failover that loses the key rarer, not impossible: the promoted replica may be o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from segmented.errors import InvalidInput
@@ -71,13 +71,13 @@ class LockClaim(Claim):
 
     def acquiring(self) -> AcquireLock:
         """Return the operation that takes the lease."""
-        safety = self.safety
-        ask = (safety.delay_ms, safety.replicas, safety.within_ms)
-        return AcquireLock(self.name, self.holder_id, self.ttl_ms, *ask, is_key=self.is_key)
+        return self.acquiring_in_line("")
 
     def acquiring_in_line(self, party: str) -> AcquireLock:
         """Return the operation that takes the lease, or keeps the place of a process that waits."""
-        return replace(self.acquiring(), party=party)
+        safety = self.safety
+        ask = (safety.delay_ms, safety.replicas, safety.within_ms)
+        return AcquireLock(self.name, self.holder_id, self.ttl_ms, *ask, is_key=self.is_key, party=party)
 
     def adopting(self) -> AdoptLock:
         """Return the operation that reads the fencing token and the time to live."""

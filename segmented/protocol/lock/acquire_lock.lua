@@ -16,7 +16,6 @@
 local HOUR_US = 3600000000
 local lock, fence, freed = KEYS[1], KEYS[2], KEYS[3]
 local holder_id, lease_ms, delay_ms = ARGV[1], ARGV[2], ARGV[3]
-local line = open_line(KEYS[4], fence, freed, ARGV[5])
 
 local holder = redis.call('SET', lock, holder_id, 'NX', 'PX', lease_ms, 'GET')
 
@@ -35,6 +34,7 @@ if holder and holder ~= holder_id then
   local delay, whose = string.match(noted[1] or '', '^(%d+) (.*)$')
   local is_delayed = whose == holder and remaining_ms >= 0 and remaining_ms <= tonumber(delay)
   local answer = 'held ' .. tostring(remaining_ms) .. (is_delayed and ' 1' or ' 0')
+  local line = open_line(KEYS[4], fence, freed, ARGV[5])
   if line.party then
     answer = answer .. ' ' .. keep_place(line, noted[4], now_us())
     if not noted[4] and redis.call('PTTL', fence) < 0 then -- another client holds the lock
@@ -58,7 +58,8 @@ if noted.err then -- the key has another type
   return noted
 end
 local found, at_us = noted[1], now_us()
-local left_ms = left_to_first(line, noted[2], at_us, 1, 1)
+local line = noted[2] and open_line(KEYS[4], fence, freed, ARGV[5]) -- only while processes wait, for speed
+local left_ms = line and left_to_first(line, noted[2], at_us, 1, 1)
 if left_ms then
   redis.call('DEL', lock)
   if not line.party then
@@ -76,5 +77,7 @@ end
 if not found or at_us - tonumber(found) > HOUR_US or tonumber(lease_ms) * 1000 > HOUR_US then
   redis.call('PEXPIRE', fence, ARGV[4])
 end
-tell_following(line, tonumber(lease_ms))
+if line then
+  tell_following(line, tonumber(lease_ms))
+end
 return 'acquired ' .. token .. ' 0'
