@@ -31,7 +31,7 @@ from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import due_plan, expire_plan, leave_plan, renew_plan, resolve_plan, settle_many_plan
 from segmented.stock.pool import Pool
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, RESOLVED, as_order, checked_verdicts
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, RESOLVED, as_order, checked_flag, checked_verdicts
 from segmented.stock.sold_out_mark import grant_marked, reserve_many_marked, reserved_marked, returning
 
 if TYPE_CHECKING:
@@ -126,10 +126,12 @@ class AsyncPool(AsyncPoolChanges):
         can be used again then. The order is kept if another call for it is under way in this pool or was granted it.
         The pool does not see a repeat that another process makes in that short time.
         """
-        found = self._settings.reserve(order, quantity, customer_id, partial=partial).order
+        found = as_order(order, quantity, customer_id)
+        reserve = bind(self._calls.reserve, found, partial=checked_flag(partial, "partial"))
+        if self.gate is None:
+            return await reserved_marked(self._mark, found, reserve, partial=partial)
 
         async def ask(_: tuple[Order, ...]) -> list[Taken]:
-            reserve = bind(self._calls.reserve, found, partial=partial)
             return [await reserved_marked(self._mark, found, reserve, partial=partial)]
 
         (answer,) = await self._taken((found,), ask, partial=partial)
