@@ -12,7 +12,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, OrderUnknown, PoolFrozen, PoolNotFrozen, SegmentedError, StoreUnavailable
+from segmented.errors import (
+    AlreadySettled,
+    InvalidInput,
+    OrderUnknown,
+    PoolFrozen,
+    PoolNotFrozen,
+    SegmentedError,
+    StoreUnavailable,
+)
 from segmented.models import Granted, Order, Reserved, Settled
 from segmented.plans import Plan, perform
 from segmented.stock.sharded.opening import home_of
@@ -39,6 +47,8 @@ class ForgetfulShop(Shop):
         self.counts: Counter[str] = Counter()
         self.ever: dict[str, int] = {}
         """Every order that was ever confirmed, and its units."""
+        self.overbooked: set[str] = set()
+        """Orders that a thaw cancelled, because their shard had no units for them."""
         super().__init__(seed, STOCK)
         self.world.lost_replies, self.world.kills, self.stalls = 0.02, 0.004, 0.02
         self.pools: dict[str, ModelPool] = self.world.model._freezing._pools._pools  # noqa: SLF001  # to put earlier ones in place
@@ -50,6 +60,8 @@ class ForgetfulShop(Shop):
         answer = self._execute(operation)
         if isinstance(answer, Settled) and answer.state == "confirmed" and not answer.replay:
             self.ever[answer.order_id] = answer.quantity
+        if isinstance(operation, op.ThawPool):
+            self.overbooked |= {order_id for order_id, end in operation.decided if end == "cancelled"}
         if isinstance(operation, op.ReceiveUnits) and answer.later_epoch:
             self.counts["forgotten transfers that came late"] += 1
         return answer
@@ -83,6 +95,10 @@ class ForgetfulShop(Shop):
             except PoolFrozen:
                 self.counts["PoolFrozen"] += 1
                 yield from perform(Sleep(0.01 * 2**attempt))
+            except AlreadySettled as ended:
+                if ended.state != "cancelled" or order.order_id not in self.overbooked:
+                    raise
+                return ended.settled
             except (OrderUnknown, StoreUnavailable):
                 continue
         return "gave up"
