@@ -17,6 +17,7 @@ from segmented.models.submitted import (
     TakenOrders,
     TooManyOthers,
 )
+from segmented.protocol.lock.operations import NEWCOMER
 from segmented.protocol.outbox.model_upkeep import OutboxUpkeep
 from segmented.protocol.pool.model import customer_missing
 from segmented.protocol.pool.model_records import (
@@ -51,6 +52,8 @@ class _Envelope:
     segment: int | None = None
     fencing_token: int = 0
     has_looked: bool = False
+    busy_ms: int | None = None
+    """Milliseconds after which a segment may be free for it, if it found none."""
     taken: list[OrderRecord] = field(default_factory=list)
     moved: list[OrderRecord] = field(default_factory=list)
     refused: dict[str, OrderRecord] = field(default_factory=dict)
@@ -158,7 +161,8 @@ class OutboxModel(OutboxUpkeep):
         numbered = (
             replace(answer, sequence=pool.sequence) if isinstance(answer, Busy) else answer for answer in answers
         )
-        return TakenOrders(tuple(numbered), self._free_in_ms(pool), pool.epoch, is_gated=pool.gated)
+        free_in_ms = self._free_in_ms(pool) if envelope.busy_ms is None else envelope.busy_ms
+        return TakenOrders(tuple(numbered), free_in_ms, pool.epoch, is_gated=pool.gated)
 
     def _begin(
         self, pool: ModelPool, envelope: _Envelope, order_id: str
@@ -212,8 +216,10 @@ class OutboxModel(OutboxUpkeep):
             if holder_id == envelope.asked.holder_id and until_ms > self._now_ms():
                 envelope.segment, envelope.fencing_token, envelope.is_earlier = segment, token, True
                 return segment
-            envelope.segment = next(iter(self._free_segments(pool)), None)
-            if envelope.segment is not None:
+            envelope.segment, left_ms = self._free_in_turn(pool, NEWCOMER)
+            if envelope.segment is None:
+                envelope.busy_ms = self._free_in_ms(pool) if left_ms is None else left_ms
+            else:
                 envelope.fencing_token = self.next_fence(pool, envelope.asked.above)
                 lapses_at = self._now_ms() + envelope.asked.ttl_ms
                 pool.locks[envelope.segment] = (envelope.asked.holder_id, lapses_at)
@@ -224,7 +230,7 @@ class OutboxModel(OutboxUpkeep):
         """Take an order's units, or refuse it; it was accepted, so a pool closed since then still serves it."""
         segment = self._segment(pool, envelope)
         if segment is None:
-            return Busy(order.order_id, 0, self._free_in_ms(pool))
+            return Busy(order.order_id, 0, envelope.busy_ms)
         is_closed, pool.is_closed = pool.is_closed, False
         allowed = self._allowed(pool, order, envelope.room, partial=False)
         pool.is_closed = is_closed
@@ -257,7 +263,7 @@ class OutboxModel(OutboxUpkeep):
             return None if is_own else Busy(record.order_id, 0, lease[1] - self._now_ms(), is_in_hand=True)
         segment = self._segment(pool, envelope)
         if segment is None:
-            return Busy(record.order_id, 0, self._free_in_ms(pool))
+            return Busy(record.order_id, 0, envelope.busy_ms)
         moved = replace(
             record, segment=segment, holder_id=envelope.asked.holder_id, fencing_token=envelope.fencing_token
         )

@@ -1,6 +1,6 @@
 #!lua
 -- uses shared/pool.lua
--- uses shared/segments.lua
+-- uses shared/segment_line.lua
 -- uses shared/outbox.lua
 -- Begin to process the submitted orders of one message. For those whose stock is not decided, and those whose holder's
 -- lease has expired, this takes the lock of one free segment for all of them, and units from that segment first. An order
@@ -22,12 +22,12 @@
 --            dead, begun  it was begun too often
 --            alone        too many others in this message
 --            in_hand, free_in_ms   another worker has it, or another holder's lease on it is alive
---            busy, free_in_ms      no segment is free, or (0) more holds are due than one step gives back
+--            busy, free_in_ms      no segment is free, or only for the processes that wait in the pool's line, or (0) more
+--                                holds are due than one step gives back
 --            drifted      the units of the segments do not add up to the total: written to from outside
 --            work, quantity, segment, parts, customer, asked, fence, sequence, begun
-local holder_id, ttl_ms, begun_max, above = ARGV[1], ARGV[2], tonumber(ARGV[5]), tonumber(ARGV[6])
+local holder_id, ttl_ms, begun_max = ARGV[1], ARGV[2], tonumber(ARGV[5])
 local hold_until, work_until_ms = digits(now_ms + tonumber(ARGV[3])), now_ms + tonumber(ARGV[4])
-local work_until = digits(work_until_ms)
 local WITH_OTHERS = { [0] = MANY, 10 } -- maximum orders in a message, by how often one of them was begun; then 1
 local pool = read_pool()
 if not pool then
@@ -36,7 +36,6 @@ end
 if pool.is_gated and ARGV[7] ~= '' and ARGV[7] ~= pool.epoch then
   return { 'late', pool.epoch }
 end
-local TAKE_WORK = 5
 local ids = {}
 for index = 11, #ARGV do
   ids[index - 10] = ARGV[index]
@@ -47,142 +46,155 @@ local waiting = redis.call('ZMSCORE', OUTBOX, unpack(ids))
 local was_dead = redis.call('HLEN', DEAD) > 0 and redis.call('HMGET', DEAD, unpack(ids)) or {}
 
 local answers, left, records, taken, regranted, refused = {}, {}, {}, {}, {}, {}
-local segment, fence, has_looked, is_stuck, is_earlier = nil, nil, false, false, false
+local segment, fence, busy_ms, is_earlier
 
 local function hold_of(index)
   return waiting[index] and SUBMITTED_UNTIL or hold_until
 end
 
--- The lock of one segment, taken when the first order needs it.
-local function has_segment()
-  if not has_looked then
-    has_looked = true
-    is_earlier = ARGV[9] ~= '' and redis.call('MGET', lock_of(tonumber(ARGV[9])))[1] == holder_id
-    segment = is_earlier and tonumber(ARGV[9]) or take_free_segment(pool, holder_id, ttl_ms)
-    if is_earlier then
-      holders[segment], fence = holder_id, ARGV[10]
-    elseif segment then
-      holders[segment] = holder_id
-      fence = next_fence(pool, above)
-      note_free_at(pool, segment, now_ms + tonumber(ttl_ms))
+local answered = 0
+
+do -- for Lua allows 200 local variables at once
+  local has_looked, is_stuck = false, false
+
+  -- The lock of one segment, taken when the first order needs it. A message keeps no place in the line, and leaves a
+  -- segment to those that have one.
+  local function has_segment()
+    if not has_looked then
+      has_looked = true
+      is_earlier = ARGV[9] ~= '' and redis.call('MGET', lock_of(tonumber(ARGV[9])))[1] == holder_id
+      if is_earlier then
+        segment, fence = tonumber(ARGV[9]), ARGV[10]
+        holders[segment] = holder_id
+      else
+        segment, busy_ms = take_segment_in_turn(pool, segment_line('*'), holder_id, ttl_ms)
+      end
+      if segment and not is_earlier then
+        holders[segment] = holder_id
+        fence = next_fence(pool, tonumber(ARGV[6]))
+        note_free_at(pool, segment, now_ms + tonumber(ttl_ms))
+      end
     end
+    return segment
   end
-  return segment
-end
 
-local function refuse(id, entry, note)
-  local record = { state = 'f', quantity = entry.quantity, parts = '', customer = entry.customer, asked = '', holder = '',
-    fence = '', id = id, note = note }
-  refused[#refused + 1] = record
-  return record
-end
-
--- Decide an order without units: return its record, or nil and the answer or refusal. It was accepted before, so a pool
--- that has been closed since still serves it.
-local function decided(id, entry)
-  if not has_segment() then
-    return nil, 'busy\t' .. free_in_ms()
-  end
-  if is_stuck then
-    return nil, 'busy\t0'
-  end
-  local is_closed = pool.is_closed
-  pool.is_closed = false
-  local quantity, why = allowed(pool, entry.quantity, entry.customer, false)
-  pool.is_closed = is_closed
-  if not quantity then
-    if why == 'busy' then
-      is_stuck = true
-      return nil, 'busy\t0'
-    end
-    return nil, nil, refuse(id, entry, why == 'sold_out' and '' or 'limit')
-  end
-  local first, parts = gather(pool, segment, quantity)
-  if not first then
-    return nil, 'drifted'
-  end
-  if parts == '' and first ~= segment then
-    parts = digits(first) .. ':' .. digits(quantity)
-  end
-  pool.available, pool.reserved = pool.available - quantity, pool.reserved + quantity
-  add_bought(pool, entry.customer, quantity)
-  local record = { state = 'r', quantity = quantity, segment = segment, parts = parts, customer = entry.customer,
-    asked = '', holder = holder_id, fence = fence, id = id }
-  taken[#taken + 1] = record
-  return record
-end
-
--- Move an order of another holder, whose lease has expired, to this segment.
-local function moved(id, record)
-  if not has_segment() then
-    return nil, 'busy\t' .. free_in_ms()
-  end
-  local parts = record.parts == '' and digits(record.segment) .. ':' .. digits(record.quantity) or record.parts
-  record.parts = parts == digits(segment) .. ':' .. digits(record.quantity) and '' or parts
-  record.segment, record.holder, record.fence, record.id = segment, holder_id, fence, id
-  regranted[#regranted + 1] = record
-  return record
-end
-
-local function own_or_moved(id, record)
-  if record.holder == '' then
+  local function refuse(id, entry, note)
+    local record = { state = 'f', quantity = entry.quantity, parts = '', customer = entry.customer, asked = '', holder = '',
+      fence = '', id = id, note = note }
+    refused[#refused + 1] = record
     return record
   end
-  if has_lease(record) then
-    if record.holder == holder_id then
+
+  -- Decide an order without units: return its record, or nil and the answer or refusal. It was accepted before, so a pool
+  -- that has been closed since still serves it.
+  local function decided(id, entry)
+    if not has_segment() then
+      return nil, 'busy\t' .. busy_ms
+    end
+    if is_stuck then
+      return nil, 'busy\t0'
+    end
+    local is_closed = pool.is_closed
+    pool.is_closed = false
+    local quantity, why = allowed(pool, entry.quantity, entry.customer, false)
+    pool.is_closed = is_closed
+    if not quantity then
+      if why == 'busy' then
+        is_stuck = true
+        return nil, 'busy\t0'
+      end
+      return nil, nil, refuse(id, entry, why == 'sold_out' and '' or 'limit')
+    end
+    local first, parts = gather(pool, segment, quantity)
+    if not first then
+      return nil, 'drifted'
+    end
+    if parts == '' and first ~= segment then
+      parts = digits(first) .. ':' .. digits(quantity)
+    end
+    pool.available, pool.reserved = pool.available - quantity, pool.reserved + quantity
+    add_bought(pool, entry.customer, quantity)
+    local record = { state = 'r', quantity = quantity, segment = segment, parts = parts, customer = entry.customer,
+      asked = '', holder = holder_id, fence = fence, id = id }
+    taken[#taken + 1] = record
+    return record
+  end
+
+  -- Move an order of another holder, whose lease has expired, to this segment.
+  local function moved(id, record)
+    if not has_segment() then
+      return nil, 'busy\t' .. busy_ms
+    end
+    local parts = record.parts == '' and digits(record.segment) .. ':' .. digits(record.quantity) or record.parts
+    record.parts = parts == digits(segment) .. ':' .. digits(record.quantity) and '' or parts
+    record.segment, record.holder, record.fence, record.id = segment, holder_id, fence, id
+    regranted[#regranted + 1] = record
+    return record
+  end
+
+  local function own_or_moved(id, record)
+    if record.holder == '' then
       return record
     end
-    return nil, 'in_hand\t' .. digits(math.max(0, redis.call('PTTL', lock_of(record.segment))))
-  end
-  return moved(id, record)
-end
-
-local answered = 0
-for index, id in ipairs(ids) do
-  if work >= WORK_MAX then
-    break
-  end
-  answered = index
-  local raw = binding(raws(index), id)
-  local record, entry = raw and (due_so_far > 0 and read_order(id) or parsed(raw)), entry_of(entries[index])
-  work = work + TAKE_WORK
-  if record then
-    note_parts(record)
-  end
-  local is_own = entry.worker == holder_id
-  local answer
-  if record and record.state ~= 'r' then
-    answers[index] = settled_line(record)
-    left[#left + 1] = id
-  elseif not record and not entry.quantity then
-    answers[index] = 'unknown'
-    left[#left + 1] = id
-  elseif entry.until_ms > now_ms and not is_own then
-    answers[index] = 'in_hand\t' .. digits(entry.until_ms - now_ms)
-  elseif was_dead[index] or entry.begun >= begun_max and not is_own then
-    bury(id, entry, hold_until)
-    answers[index] = 'dead\t' .. digits(entry.begun)
-  elseif not is_own and message_size > (WITH_OTHERS[entry.begun] or 1) then
-    answers[index] = 'alone'
-  else
-    local ending
-    if record then
-      record, answer = own_or_moved(id, record)
-      if record then
-        redis.call('ZADD', HOLDS, 'GT', hold_of(index), id) -- now: the next order may need due units
+    if has_lease(record) then
+      if record.holder == holder_id then
+        return record
       end
-    else
-      record, answer, ending = decided(id, entry)
+      return nil, 'in_hand\t' .. digits(math.max(0, redis.call('PTTL', lock_of(record.segment))))
     end
-    answers[index] = answer
+    return moved(id, record)
+  end
+
+  local function begin(index, id)
+    local raw = binding(raws(index), id)
+    local record, entry = raw and (due_so_far > 0 and read_order(id) or parsed(raw)), entry_of(entries[index])
+    work = work + 5 -- besides its parts
     if record then
-      record.begun = entry.begun + (is_own and 0 or 1)
-      entry.begun, entry.until_ms, entry.worker = record.begun, work_until_ms, holder_id
-      entry.published = 0 -- counts from this begin, so that it is soon published again if the worker dies
-      records[index], entries[index] = record, entry
-    elseif ending then
-      records[index] = ending
+      note_parts(record)
     end
+    local is_own = entry.worker == holder_id
+    local answer
+    if record and record.state ~= 'r' then
+      answers[index] = settled_line(record)
+      left[#left + 1] = id
+    elseif not record and not entry.quantity then
+      answers[index] = 'unknown'
+      left[#left + 1] = id
+    elseif entry.until_ms > now_ms and not is_own then
+      answers[index] = 'in_hand\t' .. digits(entry.until_ms - now_ms)
+    elseif was_dead[index] or entry.begun >= begun_max and not is_own then
+      bury(id, entry, hold_until)
+      answers[index] = 'dead\t' .. digits(entry.begun)
+    elseif not is_own and message_size > (WITH_OTHERS[entry.begun] or 1) then
+      answers[index] = 'alone'
+    else
+      local ending
+      if record then
+        record, answer = own_or_moved(id, record)
+        if record then
+          redis.call('ZADD', HOLDS, 'GT', hold_of(index), id) -- now: the next order may need due units
+        end
+      else
+        record, answer, ending = decided(id, entry)
+      end
+      answers[index] = answer
+      if record then
+        record.begun = entry.begun + (is_own and 0 or 1)
+        entry.begun, entry.until_ms, entry.worker = record.begun, work_until_ms, holder_id
+        entry.published = 0 -- counts from this begin, so that it is soon published again if the worker dies
+        records[index], entries[index] = record, entry
+      elseif ending then
+        records[index] = ending
+      end
+    end
+  end
+
+  for index, id in ipairs(ids) do
+    if work >= WORK_MAX then
+      break
+    end
+    answered = index
+    begin(index, id)
   end
 end
 
@@ -219,7 +231,7 @@ for index = 1, answered do
   elseif record then
     notes[#notes + 1], notes[#notes + 2] = id, packed_entry(entries[index])
     holds[#holds + 1], holds[#holds + 2] = hold_of(index), id
-    places[#places + 1], places[#places + 2] = work_until, id
+    places[#places + 1], places[#places + 2] = digits(work_until_ms), id
     answers[index] = table.concat({ 'work', digits(record.quantity), digits(record.segment), record.parts,
       record.customer, record.asked, record.fence, digits(record.sequence), digits(record.begun) }, '\t')
   end
@@ -242,4 +254,4 @@ if segment or due_so_far > 0 then
   write_pool(pool)
 end
 local kind = pool.is_gated and 'taken_gated' or 'taken'
-return { kind, pool.epoch, digits(pool.sequence), free_in_ms(), table.concat(answers, '\n') }
+return { kind, pool.epoch, digits(pool.sequence), busy_ms or free_in_ms(), table.concat(answers, '\n') }

@@ -312,18 +312,26 @@ class PoolModel(PoolDeciding):
         return sorted(free, key=lambda segment: (pool.free[segment], str(segment)))
 
     def _segment_in_turn(self, pool: ModelPool, operation: op.Grant) -> int | Busy:
-        """Return a free segment, if it is the caller's turn."""
+        """Return a free segment, if it is the caller's turn; the caller may keep its place."""
         line, now, party = self._line(pool), self._clock.now(), operation.party
         free_in_ms, ahead = self._free_in_ms(pool), 0
-        free = self._free_segments(pool)
-        left_ms = line.left_to_first(party, now, count=pool.segment_count, free_count=len(free)) if free else None
-        if free and left_ms is None:
-            return free[0]
+        segment, left_ms = self._free_in_turn(pool, party)
+        if segment is not None:
+            return segment
         if left_ms is None:
             ahead = line.keep_place(party, now)
         else:
             free_in_ms, ahead = line.wait_behind(party, now, left_ms)
         return Busy(operation.order.order_id, pool.sequence, free_in_ms, ahead=ahead)
+
+    def _free_in_turn(self, pool: ModelPool, party: str) -> tuple[int | None, int | None]:
+        """Return a free segment that the caller may take, or for how many milliseconds it is left to others."""
+        free = self._free_segments(pool)
+        if not free:
+            return None, None
+        turn = (party, self._clock.now())
+        left_ms = self._line(pool).left_to_first(*turn, count=pool.segment_count, free_count=len(free))
+        return (free[0] if left_ms is None else None), left_ms
 
     def _line(self, pool: ModelPool) -> LineModel:
         pool.line = pool.line or LineModel(shard_keys(pool.sku).freed, self._publish)

@@ -9,114 +9,117 @@
 -- alone of one that keeps none; and "" of a caller that will not wait: it takes what is free also if others wait.
 -- Messages on the channel `freed`: "turn:<process>", which should try now, and "first:<process> <ms>", which is the first
 -- now, and should try at the next release, or after that time.
-local function open_line(key, notes, freed, asked)
-  local bounds, mark, party = string.match(asked, '^(%d+ %d+ %d+ %d+ %d+) ([%*%-]?)(.+)$')
-  return { key = key, notes = notes, freed = freed, bounds = bounds, party = party, will_wait = asked ~= '',
-    is_newcomer = mark == '*' or asked == '*', is_leaving = mark == '-' }
-end
+local open_line, keep_place, left_to_first, wait_behind, tell_following, pass_turn
 
-local function write_turns(line, turns, since_ms, until_ms)
-  redis.call('HSET', line.notes, 'line', string.format('%.0f %.0f %.0f %s', turns, since_ms, until_ms, line.bounds))
-end
+do -- for Lua allows 200 local variables at once
+  function open_line(key, notes, freed, asked)
+    local bounds, mark, party = string.match(asked, '^(%d+ %d+ %d+ %d+ %d+) ([%*%-]?)(.+)$')
+    return { key = key, notes = notes, freed = freed, bounds = bounds, party = party, will_wait = asked ~= '',
+      is_newcomer = mark == '*' or asked == '*', is_leaving = mark == '-' }
+  end
 
-local pass_turn
+  local function write_turns(line, turns, since_ms, until_ms)
+    redis.call('HSET', line.notes, 'line', string.format('%.0f %.0f %.0f %s', turns, since_ms, until_ms, line.bounds))
+  end
 
--- Keep the place of the caller's process, which waits; return how many are ahead, 0 if the key has another type, or if the
--- process leaves.
-local function keep_place(line, noted, at_us)
-  if line.is_leaving then
-    pass_turn(line, noted, at_us)
-    redis.pcall('ZREM', line.key, line.party)
-    return 0
+  -- Keep the place of the caller's process, which waits; return how many are ahead, 0 if the key has another type, or if
+  -- the process leaves.
+  function keep_place(line, noted, at_us)
+    if line.is_leaving then
+      pass_turn(line, noted, at_us)
+      redis.pcall('ZREM', line.key, line.party)
+      return 0
+    end
+    local added = redis.pcall('ZADD', line.key, 'NX', string.format('%.0f', at_us), line.party)
+    if type(added) == 'table' then
+      return 0
+    end
+    redis.call('PEXPIRE', line.key, string.match(line.bounds, '%d+$'))
+    if not noted then
+      write_turns(line, 0, math.floor(at_us / 1000), 0)
+    end
+    return redis.call('ZRANK', line.key, line.party)
   end
-  local added = redis.pcall('ZADD', line.key, 'NX', string.format('%.0f', at_us), line.party)
-  if type(added) == 'table' then
-    return 0
-  end
-  redis.call('PEXPIRE', line.key, string.match(line.bounds, '%d+$'))
-  if not noted then
-    write_turns(line, 0, math.floor(at_us / 1000), 0)
-  end
-  return redis.call('ZRANK', line.key, line.party)
-end
 
--- Return the places of the line that are ahead of the caller's process.
-local function count_ahead(line)
-  return line.party and redis.call('ZRANK', line.key, line.party) or redis.call('ZCARD', line.key)
-end
+  -- Return the places of the line that are ahead of the caller's process.
+  local function count_ahead(line)
+    return line.party and redis.call('ZRANK', line.key, line.party) or redis.call('ZCARD', line.key)
+  end
 
--- Return for how many ms what is free is left to the first of the line; nil if the caller may take it. `noted` is the field
--- `line`; the line is for `count` locks, of which `free_count` are free. Newcomers have their turns at each of these.
-local function left_to_first(line, noted, at_us, count, free_count)
-  if not (noted and line.will_wait) then
-    return nil
-  end
-  local turns, since_ms, until_ms, bounds = string.match(noted, '^(%d+) (%d+) (%d+) (%d+ %d+ %d+ %d+ %d+)$')
-  local found, now_ms = turns and redis.pcall('ZRANGE', line.key, 0, 2) or {}, math.floor(at_us / 1000)
-  local first, following = found[1], found[2]
-  turns, since_ms, until_ms = tonumber(turns), tonumber(since_ms), tonumber(until_ms)
-  -- the first has not come: another one is the first now
-  if first and until_ms > 0 and until_ms <= now_ms then
-    redis.call('ZREM', line.key, first)
-    turns, since_ms, until_ms, first, following = 0, now_ms, 0, following, found[3]
-  end
-  if not first then -- nobody waits, or the key has another type
-    redis.call('HDEL', line.notes, 'line')
-    return nil
-  end
-  line.bounds = bounds
-  if first == line.party then -- its turn
-    redis.call('ZREM', line.key, first)
-    if following then
-      write_turns(line, 0, now_ms, 0)
-      line.following = following
-    else
+  -- Return for how many ms what is free is left to the first of the line; nil if the caller may take it. `noted` is the
+  -- field `line`; the line is for `count` locks, of which `free_count` are free. Newcomers have their turns at each of
+  -- these.
+  function left_to_first(line, noted, at_us, count, free_count)
+    if not (noted and line.will_wait) then
+      return nil
+    end
+    local turns, since_ms, until_ms, bounds = string.match(noted, '^(%d+) (%d+) (%d+) (%d+ %d+ %d+ %d+ %d+)$')
+    local found, now_ms = turns and redis.pcall('ZRANGE', line.key, 0, 2) or {}, math.floor(at_us / 1000)
+    local first, following = found[1], found[2]
+    turns, since_ms, until_ms = tonumber(turns), tonumber(since_ms), tonumber(until_ms)
+    -- the first has not come: another one is the first now
+    if first and until_ms > 0 and until_ms <= now_ms then
+      redis.call('ZREM', line.key, first)
+      turns, since_ms, until_ms, first, following = 0, now_ms, 0, following, found[3]
+    end
+    if not first then -- nobody waits, or the key has another type
       redis.call('HDEL', line.notes, 'line')
+      return nil
     end
-    return nil
-  end
-  local newcomers_max, waiters_max, passed_ms, left_ms = string.match(bounds, '^(%d+) (%d+) (%d+) (%d+)')
-  local turns_max = tonumber(waiters_max)
-  if line.is_newcomer then
-    turns_max = math.min(turns_max, tonumber(newcomers_max) * count)
-  end
-  local is_enough = free_count > 1 and count_ahead(line) < free_count -- also for those ahead
-  if is_enough or until_ms == 0 and turns < turns_max and now_ms < since_ms + tonumber(passed_ms) then
-    if not is_enough then
-      write_turns(line, turns + 1, since_ms, 0)
+    line.bounds = bounds
+    if first == line.party then -- its turn
+      redis.call('ZREM', line.key, first)
+      if following then
+        write_turns(line, 0, now_ms, 0)
+        line.following = following
+      else
+        redis.call('HDEL', line.notes, 'line')
+      end
+      return nil
     end
-    if line.party then
-      redis.call('ZREM', line.key, line.party)
+    local newcomers_max, waiters_max, passed_ms, left_ms = string.match(bounds, '^(%d+) (%d+) (%d+) (%d+)')
+    local turns_max = tonumber(waiters_max)
+    if line.is_newcomer then
+      turns_max = math.min(turns_max, tonumber(newcomers_max) * count)
     end
-    return nil
+    local is_enough = free_count > 1 and count_ahead(line) < free_count -- also for those ahead
+    if is_enough or until_ms == 0 and turns < turns_max and now_ms < since_ms + tonumber(passed_ms) then
+      if not is_enough then
+        write_turns(line, turns + 1, since_ms, 0)
+      end
+      if line.party then
+        redis.call('ZREM', line.key, line.party)
+      end
+      return nil
+    end
+    if until_ms == 0 then
+      until_ms = now_ms + tonumber(left_ms)
+      write_turns(line, turns, since_ms, until_ms)
+      redis.pcall('PUBLISH', line.freed, 'turn:' .. first)
+    end
+    return until_ms - now_ms
   end
-  if until_ms == 0 then
-    until_ms = now_ms + tonumber(left_ms)
-    write_turns(line, turns, since_ms, until_ms)
-    redis.pcall('PUBLISH', line.freed, 'turn:' .. first)
+
+  -- For a caller that waits and was not let through: return its answer's free_in_ms and how many are ahead. Should those
+  -- ahead have died, each of them costs as long as what is free is left to it.
+  function wait_behind(line, noted, at_us, left)
+    local ahead = keep_place(line, noted, at_us)
+    return left + math.max(0, ahead - 1) * tonumber(string.match(line.bounds, '(%d+) %d+$')), ahead
   end
-  return until_ms - now_ms
-end
 
--- For a caller that waits and was not let through: return its answer's free_in_ms and how many are ahead. Should those
--- ahead have died, each of them costs as long as what is free is left to it.
-local function wait_behind(line, noted, at_us, left)
-  local ahead = keep_place(line, noted, at_us)
-  return left + math.max(0, ahead - 1) * tonumber(string.match(line.bounds, '(%d+) %d+$')), ahead
-end
-
--- After its turn, tell the next process that it is the first now; something may be free in `free_in_ms`.
-local function tell_following(line, free_in_ms)
-  if line.following then
-    redis.pcall('PUBLISH', line.freed, free_in_ms == 0 and 'turn:' .. line.following
-      or 'first:' .. line.following .. ' ' .. string.format('%.0f', free_in_ms))
+  -- After its turn, tell the next process that it is the first now; something may be free in `free_in_ms`.
+  function tell_following(line, free_in_ms)
+    if line.following then
+      redis.pcall('PUBLISH', line.freed, free_in_ms == 0 and 'turn:' .. line.following
+        or 'first:' .. line.following .. ' ' .. string.format('%.0f', free_in_ms))
+    end
   end
-end
 
--- For a caller that is refused for good: if it was the turn of its process, it is that of the next one now.
-pass_turn = function(line, noted, at_us)
-  if noted and line.party and redis.pcall('ZRANGE', line.key, 0, 0)[1] == line.party then
-    left_to_first(line, noted, at_us, 1, 1)
-    tell_following(line, 0)
+  -- For a caller that is refused for good: if it was the turn of its process, it is that of the next one now.
+  function pass_turn(line, noted, at_us)
+    if noted and line.party and redis.pcall('ZRANGE', line.key, 0, 0)[1] == line.party then
+      left_to_first(line, noted, at_us, 1, 1)
+      tell_following(line, 0)
+    end
   end
 end

@@ -10,6 +10,7 @@ import pytest
 from segmented import MemoryStore, RedisStore, protocol as op
 from segmented.keys import shard_keys
 from segmented.models import Busy, Granted, Order, SoldOut
+from segmented.models.submitted import BegunOrder
 from segmented.protocol.lock.operations import (
     LEFT_MS,
     LINE_TTL_MS,
@@ -80,6 +81,15 @@ class Box:
     def release(self, order_id: str) -> None:
         self.store.execute(op.Confirm(SKU, order_id, f"h-{order_id}"))
 
+    def take(self, order: Order) -> object:
+        """Begin a submitted order, as a worker with a message of one order does."""
+        holder = f"h-{order.order_id}"
+        taken = self.store.execute(op.TakeOrders(SKU, (order.order_id,), holder, 60_000, 60_000, 60_000, 5))
+        (answer,) = taken.orders
+        if isinstance(answer, Busy):
+            assert answer.free_in_ms == taken.free_in_ms
+        return answer
+
     def takes(self, party: str = NEWCOMER) -> bool:
         """Return whether a caller gets a segment; give it back at once."""
         self._count += 1
@@ -116,6 +126,27 @@ def test_a_free_segment_is_left_to_the_first_after_so_many_turns_of_others(
     assert [box.takes(party) for _ in range(turns + 2)] == [True] * turns + [False, False]
     assert box.hears("turn:first")
     assert box.takes("first")
+
+
+@pytest.mark.usefixtures("slow")
+def test_messages_of_submitted_orders_have_the_turns_of_newcomers_and_then_leave_a_segment_to_the_first(
+    store: RedisStore | MemoryStore,
+) -> None:
+    box = Box(store)
+    box.fill(1)
+    box.ask("first", "first")
+    orders = tuple(Order(f"submitted{index}", 1) for index in range(NEWCOMERS_MAX + 1))
+    store.execute(op.QueueOrders(SKU, orders, 60_000))
+    box.release("full0")
+    for order in orders[:-1]:
+        assert isinstance(box.take(order), BegunOrder)
+        box.store.execute(op.Confirm(SKU, order.order_id, f"h-{order.order_id}"))
+    left = box.take(orders[-1])
+    assert isinstance(left, Busy)
+    assert 59_000 < (left.free_in_ms or 0) <= 60_000
+    assert box.hears("turn:first")
+    assert box.takes("first")
+    assert isinstance(box.take(orders[-1]), BegunOrder)
 
 
 def test_after_fifty_milliseconds_a_free_segment_is_left_to_the_first_however_few_turns_others_had(
