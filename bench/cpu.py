@@ -55,6 +55,10 @@ class CpuReading:
         )
 
 
+UNUSED: Final = ("idle", "iowait", "steal", "guest", "guest_nice")
+"""The system's times that this machine did not use; guests' times are in `user` and `nice` already."""
+
+
 class CpuMeter:
     """Reads CPU times. Redis reports its own, even remotely; PostgreSQL is measured only on this machine."""
 
@@ -102,10 +106,9 @@ def own_seconds(process: psutil.Process) -> float:
 
 
 def busy_seconds() -> float:
-    """Return the CPU seconds of everything on this machine."""
+    """Return the CPU seconds of everything on this machine, without those that its hypervisor gave to others."""
     times = psutil.cpu_times()
-    idle = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
-    return float(sum(times) - idle)
+    return float(sum(times) - sum(getattr(times, name, 0.0) for name in UNUSED))
 
 
 def machine_core_count() -> int:

@@ -4,10 +4,8 @@ The rate of an open loop is its load, so it is not compared.
 
 The sessions ran at different times, so nothing is paired, and the intervals do not include changes between them other
 than the code; known differences are listed first. A difference counts if the interval of the ratio excludes 1 and the
-ratio is beyond the noise floor, the larger one of both files. If neither file has an A/A row, a difference below
-`UNKNOWN_NOISE` is not judged, since it may be noise.
-
-Differences between two sessions other than the code under comparison; they are listed before any figure.
+ratio is beyond the noise floor of its cell, the larger one of both files. If neither file has an A/A row, a difference
+below `UNKNOWN_NOISE` is not judged, since it may be noise.
 """
 
 from __future__ import annotations
@@ -21,12 +19,13 @@ from bench.analysis.intervals import unpaired_ratio
 from bench.analysis.measured import broken_promises, cells_of, noise_floor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console
 
     from bench.analysis.intervals import Estimate
-    from bench.analysis.measured import Measured
+    from bench.analysis.measured import Measured, NoiseFloor
+    from bench.granularity.cell import Cell
     from bench.granularity.record import ResultFile, SessionLine
 
 UNKNOWN_NOISE: Final = 0.10
@@ -57,8 +56,8 @@ class Row:
 class Comparison:
     """The comparison of B with A."""
 
-    floor: float | None
-    """The noise floor as a share; None if neither file has an A/A row with an interval."""
+    floors: Mapping[str, float]
+    """The noise floor as a share, by slow step; empty if neither file has an A/A row with an interval."""
     not_whole: dict[str, str]
     """Missing parts of each session, `A` and `B`."""
     differences: tuple[str, ...]
@@ -71,15 +70,15 @@ class Comparison:
     broken_in_b: dict[str, str]
 
     @property
-    def has_broken_promise(self) -> bool:
-        """Return whether B broke a guarantee; the command's exit code is 1 then."""
-        return bool(self.broken_in_b)
+    def is_worse(self) -> bool:
+        """Return whether B broke a guarantee, or a cell is slower; the command's exit code is 1 then."""
+        return bool(self.broken_in_b) or any(row.verdict == "slower" for row in self.rows)
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of the `--json` file."""
         return {
             "benchmark": "compare",
-            "noise_floor": self.floor,
+            "noise_floors": dict(self.floors),
             "not_whole": self.not_whole,
             "differences": list(self.differences),
             "cells": [
@@ -125,9 +124,10 @@ class Comparison:
         _say(console, f"{len(self.rows)} closed-loop cells in both: {said or 'nothing to compare'}.")
 
     def _said_of_noise(self) -> str:
-        if self.floor is None:
+        if not self.floors:
             return f"There is no A/A row for the noise: differences below {UNKNOWN_NOISE:.0%} are not judged."
-        return f"Noise floor: {self.floor:.1%}, by the A/A row. Ignore smaller differences."
+        said = ", ".join(f"{floor:.1%} with the slow step {step}" for step, floor in self.floors.items())
+        return f"Noise floor, by the A/A row: {said}; for other cells the largest. Ignore smaller differences."
 
     def _table(self) -> Table:
         table = Table()
@@ -143,19 +143,25 @@ class Comparison:
 
 def compare(before: ResultFile, after: ResultFile) -> Comparison:
     """Compare B (`after`) with A (`before`), cell by cell."""
-    floors = [one for results in (before, after) if (one := noise_floor(results).floor) is not None]
-    floor = max(floors, default=None)
+    noises = (noise_floor(before), noise_floor(after))
+    floors: dict[str, float] = {}
+    for step, floor in (item for noise in noises for item in noise.by_step.items()):
+        floors[step] = max(floor, floors.get(step, 0.0))
     first, second = _closed(before), _closed(after)
     return Comparison(
-        floor=floor,
+        floors=floors,
         not_whole={name: why for name, one in (("A", before), ("B", after)) if (why := one.why_not_whole)},
         differences=tuple(differences(before.session, after.session)),
-        rows=tuple(_row(first[one], second[one], floor) for one in first if one in second),
+        rows=tuple(_row(first[one], second[one], _floor(noises, first[one].cell)) for one in first if one in second),
         only_in_a=tuple(one for one in first if one not in second),
         only_in_b=tuple(one for one in second if one not in first),
         broken_in_a=_broken(before),
         broken_in_b=_broken(after),
     )
+
+
+def _floor(noises: Sequence[NoiseFloor], cell: Cell) -> float | None:
+    return max((one for noise in noises if (one := noise.of(cell)) is not None), default=None)
 
 
 def _closed(results: ResultFile) -> dict[str, Measured]:
@@ -176,14 +182,14 @@ def _verdict(before: Measured, after: Measured, ratio: Estimate | None, floor: f
         return "no throughput", f"every run of {' and '.join(names)} is void"
     if ratio.low is None or ratio.high is None:
         return "not judged", str(ratio.why_no_interval)
-    size = max(ratio.value, 1 / ratio.value) - 1
+    size, change = max(ratio.value, 1 / ratio.value) - 1, abs(ratio.value - 1)
     if floor is None and size < UNKNOWN_NOISE:
-        return "not judged", f"{size:.1%}, and there is no A/A row for the noise"
+        return "not judged", f"{change:.1%}, and there is no A/A row for the noise"
     if ratio.low <= 1 <= ratio.high:
         return "no difference", "the interval has 1 in it"
     if floor is not None and size <= floor:
-        return "no difference", f"{size:.1%} is below the noise floor"
-    return ("faster" if ratio.value > 1 else "slower"), f"by {size:.1%}"
+        return "no difference", f"{change:.1%} is below the noise floor of {floor:.1%}"
+    return ("faster" if ratio.value > 1 else "slower"), f"by {change:.1%}"
 
 
 def _broken(results: ResultFile) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """The runs of a file by cell, the input of every analysis, with the rules for void and saturated cells.
 
 The noise floor: how much two measurements of the same code differ. Smaller differences are ignored. Each cell of the
-A/A row runs twice per round, as arms A and B. The floor is the largest deviation from 1 of any end of their intervals,
-so it is conservative, and it grows with the number of A/A cells.
+A/A row runs twice per round, as arms A and B. The floor of a cell is the largest deviation from 1 of any end of the
+intervals of the A/A cells with its slow step; where there is none, of all A/A cells.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from bench.analysis.intervals import Estimate, paired_ratio
 from bench.granularity.percentiles import merged
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from bench.granularity.cell import Cell
     from bench.granularity.record import Percentiles, ResultFile, Run
 
@@ -133,12 +135,22 @@ class SameTwice:
 
 @dataclass(frozen=True, slots=True)
 class NoiseFloor:
-    """The result of the A/A row. `floor` is a share: 0.02 is two per cent."""
+    """The result of the A/A row. A floor is a share: 0.02 is two per cent."""
 
     rows: tuple[SameTwice, ...]
-    floor: float | None
+    by_step: Mapping[str, float]
+    """The floor by slow step, as a cell's id names it."""
     why_none: str | None
     """Why there is no floor."""
+
+    @property
+    def floor(self) -> float | None:
+        """Return the largest one."""
+        return max(self.by_step.values(), default=None)
+
+    def of(self, cell: Cell) -> float | None:
+        """Return the floor of a cell."""
+        return self.by_step.get(str(cell.critical_section()), self.floor)
 
 
 def noise_floor(results: ResultFile) -> NoiseFloor:
@@ -152,11 +164,13 @@ def noise_floor(results: ResultFile) -> NoiseFloor:
             rows.append(SameTwice(cell_id, ratio))
     if not rows:
         why = "no cell ran twice a round without being void, so the noise is not known"
-        return NoiseFloor((), None, why)
-    found = [one for row in rows if (one := row.ratio.deviation) is not None]
+        return NoiseFloor((), {}, why)
+    found: dict[str, float] = {}
+    for row in rows:
+        if (deviation := row.ratio.deviation) is not None:
+            step = str(first[row.cell_id].cell.critical_section())
+            found[step] = max(deviation, found.get(step, 0.0))
     if not found:
         most = max(row.ratio.n for row in rows)
-        return NoiseFloor(
-            tuple(rows), None, f"{most} rounds of the A/A row give no interval, so the noise is not known"
-        )
-    return NoiseFloor(tuple(rows), max(found), None)
+        return NoiseFloor(tuple(rows), {}, f"{most} rounds of the A/A row give no interval, so the noise is not known")
+    return NoiseFloor(tuple(rows), found, None)

@@ -36,12 +36,12 @@ def compare(
         Path | None, typer.Option("--json", help="Write the findings to this file.", metavar="FILE")
     ] = None,
 ) -> None:
-    """Compare two sessions cell by cell: a change below the noise floor is "no difference"."""
+    """Compare two sessions cell by cell. Exit code 1 if a cell of the second is slower, or breaks a promise."""
     check_writable(json)
     found = _part("bench.analysis.compare", "compare")(*(read_results(_file(one)) for one in (first, second)))
     found.show(Console())
     write(found, json)
-    _exit(int(found.has_broken_promise))
+    _exit(int(found.is_worse))
 
 
 def lint(results: ResultsArgument) -> None:

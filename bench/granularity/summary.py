@@ -85,8 +85,8 @@ def summarise(  # noqa: PLR0913  # all parts of a run meet here
     )
     failed = len(recorder.failures) + sale.unfinished_count + measured.shed
     void = broken_promises(checked, recorder.failures, failed=0 if cell.loop == "open" else failed)
-    void += case.broken() + more_void
     sold = int(columns.sold[inside].sum())
+    void += case.broken() + more_void + unsold(sold)
     server_cores = SERVER_CORES if assignment.cores else None
     promise = asdict(strategy.guarantees)
     if cell.critical_section().commits:
@@ -221,6 +221,11 @@ def fairness_of(columns: Columns, inside: NDArray[np.bool_], *, buyers: int) -> 
         longest_wait_ms=round(float(waits.max()) * 1_000, 3) if len(waits) else 0.0,
         by_buyer=[int(one) for one in each],
     )
+
+
+def unsold(sold: int) -> tuple[str, ...]:
+    """Return why a run is void in which nothing was sold: a rate of 0 has no ratio to another."""
+    return () if sold else ("no order was sold in the measured window",)
 
 
 def too_short(assignment: RunAssignment, measurement: Measurement) -> tuple[str, ...]:

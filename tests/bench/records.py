@@ -22,6 +22,7 @@ from bench.granularity.record import (
     EndLine,
     Fairness,
     Percentiles,
+    ResultFile,
     Run,
     Series,
     SessionLine,
@@ -31,6 +32,8 @@ from bench.granularity.record import (
 from bench.record import RunRecord, Wait
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
 PLAUSIBLE: Final = RunRecord(
@@ -271,3 +274,14 @@ def _fairness(sold: int, *, buyers: int, longest_wait_ms: float) -> Fairness:
     each = spread(sold, buyers)
     jain = sum(each) ** 2 / (buyers * sum(one * one for one in each))
     return Fairness(jain=round(jain, 4), longest_wait_ms=round(longest_wait_ms, 3), by_buyer=each)
+
+
+def file_of(runs: Iterable[Run], **session: Any) -> ResultFile:  # noqa: ANN401  # any field of the first line
+    """Return a whole file of these runs."""
+    found = tuple(runs)
+    return ResultFile(session=session_line(**session), runs=found, end=end_line(len(found)))
+
+
+def rounds(cell: Cell, rates: Iterable[float], **changes: Any) -> list[Run]:  # noqa: ANN401  # any field of a run
+    """Return runs of a cell with these rates, one a round."""
+    return [run(cell, orders_per_s=rate, round=place, **changes) for place, rate in enumerate(rates)]

@@ -4,39 +4,26 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, strategies as st
-from rich.console import Console
 
 from bench.analysis.calibration import Calibration, NoCalibration, calibrate
-from bench.analysis.compare import compare, differences
 from bench.analysis.crossover import crossovers
 from bench.analysis.hypotheses import Judged, judge, verdict_of
 from bench.analysis.intervals import Estimate, mean_of, median_of, paired_ratio, unpaired_ratio
-from bench.analysis.measured import broken_promises, cells_of, noise_floor
+from bench.analysis.measured import cells_of, noise_floor
 from bench.analysis.model_error import model_error
 from bench.granularity.cell import Expectation
 from bench.granularity.percentiles import merged
-from bench.granularity.record import ResultFile, read_results
-from tests.bench.records import CELL, checker, end_line, run, session_line
-from tests.bench.session import AA, CONTROL, GLOBAL, ONE_SCRIPT, VOID, whole_session, write_session
+from bench.granularity.record import read_results
+from tests.bench.records import CELL, file_of, rounds, run
+from tests.bench.session import AA, CONTROL, GLOBAL, ONE_SCRIPT, whole_session, write_session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
-    from bench.granularity.cell import Cell
     from bench.granularity.record import Run
 
 RATES = (100.0, 102.0, 98.0, 101.0, 99.0, 103.0, 97.0, 100.0, 100.0, 100.0)
 ONE_LOCK = CELL.model_copy(update={"strategy": "global-lock", "segments": 1})
-
-
-def file_of(runs: Iterable[Run], **session: Any) -> ResultFile:  # noqa: ANN401  # any field of the first line
-    found = tuple(runs)
-    return ResultFile(session=session_line(**session), runs=found, end=end_line(len(found)))
-
-
-def rounds(cell: Cell, rates: Iterable[float], **changes: Any) -> list[Run]:  # noqa: ANN401  # any field of a run
-    return [run(cell, orders_per_s=rate, round=place, **changes) for place, rate in enumerate(rates)]
 
 
 def test_a_whole_session_comes_back_from_its_file_as_it_was(tmp_path: Path) -> None:
@@ -286,93 +273,3 @@ def test_of_several_cells_the_plain_one_is_meant() -> None:
 def test_an_expectation_that_says_nothing_is_refused(wrong: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Expectation.model_validate(wrong)
-
-
-def test_the_same_file_twice_has_no_difference() -> None:
-    found = compare(whole_session(), whole_session())
-    assert {row.verdict for row in found.rows} == {"no difference", "no throughput"}
-    assert found.differences == ()
-    assert found.broken_in_b == {VOID.cell_id: "round 3, arm A: refused wrongly"}
-
-
-def test_a_difference_counts_only_above_the_floor_of_either_file() -> None:
-    def beside(factor: float, **seed: int) -> str:
-        rows = compare(whole_session(), whole_session(factor=factor, **seed)).rows
-        return next(row.verdict for row in rows if row.cell_id == AA.cell_id)
-
-    assert beside(1.0, seed=2) == "no difference"
-    assert beside(1.05, seed=2) == "faster"
-    assert beside(0.95, seed=2) == "slower"
-    quiet, loud = (rounds(CELL, rates) + rounds(CELL, again, arm="B") for rates, again in (
-        ([100.0] * 4, [100.0] * 4),
-        ([110.0] * 4, [88.0] * 4),
-    ))  # fmt: skip
-    found = compare(file_of(quiet), file_of(loud))
-    assert found.floor == pytest.approx(0.25)
-    assert [(row.verdict, row.why) for row in found.rows] == [("no difference", "10.0% is below the noise floor")]
-
-
-def test_without_an_aa_row_small_differences_are_not_judged() -> None:
-    def verdict(rate: float, *, runs: int = 5) -> tuple[str, str]:
-        row = compare(file_of(rounds(CELL, [100.0] * runs)), file_of(rounds(CELL, [rate] * runs))).rows[0]
-        return row.verdict, row.why
-
-    assert verdict(105.0) == ("not judged", "5.0%, and there is no A/A row for the noise")
-    assert verdict(150.0) == ("faster", "by 50.0%")
-    assert verdict(50.0) == ("slower", "by 100.0%")
-    assert verdict(150.0, runs=2) == ("not judged", "2 runs give no interval: it takes 3")
-
-
-def test_what_differs_and_what_only_one_has_is_named() -> None:
-    before = file_of([run(CELL), run(CONTROL)])
-    environment = {"cores": 4, "machine": {"load_before": 3.0, "kernel": "6"}}
-    broken = run(GLOBAL, void=("oversold by 3 units",), checker=checker(oversold=3, stock=1_000, sold=1_003))
-    after = file_of([run(CELL), broken], environment=environment, is_quick=True, plan_sha256="1" * 64)
-    found = compare(before, after)
-    assert found.differences[:3] == (
-        "profile: published, quick",
-        "plan: 000000000000, 111111111111",
-        "commit: c0ffee, nothing",
-    )
-    assert {"machine: B alone has it", "versions: A alone has it"} < set(found.differences)
-    newer = {"cores": 4, "machine": {"load_before": 9.0, "kernel": "7"}}
-    grown = after.session.model_copy(update={"environment": newer})
-    assert list(differences(after.session, grown)) == ["machine.kernel: 6, 7"]
-    assert (found.only_in_a, found.only_in_b) == ((CONTROL.cell_id,), (GLOBAL.cell_id,))
-    assert found.not_whole == {}
-    cut = before.model_copy(update={"end": None})
-    missing = "its last line is missing, as after a kill; 2 runs are there"
-    assert compare(cut, after).as_json()["not_whole"] == {"A": missing}
-    console = Console(width=200, color_system=None)
-    with console.capture() as capture:
-        compare(after, cut).show(console)
-    assert capture.get().startswith(f"B is not a whole session: {missing}.\n")
-    assert found.has_broken_promise
-    assert not compare(after, before).has_broken_promise
-    assert found.as_json()["broken_in_b"] == {GLOBAL.cell_id: "round 0, arm A: oversold"}
-
-
-def test_who_says_that_sold_out_is_not_exact_breaks_no_promise_by_refusing_wrongly() -> None:
-    wrong = checker(refused_wrongly=2, stranded=7)
-    assert broken_promises(run(CELL, checker=wrong)) == ("refused wrongly", "stranded")
-    promised = run(CELL).guarantees | {"sold_out_is_exact": False}
-    assert broken_promises(run(CELL, checker=wrong, guarantees=promised)) == ()
-    assert broken_promises(run(CELL, checker=checker(oversold=1, lost=1, sold_in_sql=999))) == (
-        "oversold",
-        "lost",
-        "the order database says otherwise",
-    )
-
-
-@pytest.mark.parametrize("is_terminal", [True, False])
-def test_differences_are_shown_before_the_figures(*, is_terminal: bool) -> None:
-    console = Console(force_terminal=is_terminal, width=160, color_system=None)
-    after = file_of(whole_session(factor=1.5, rounds=3).runs, environment={"cores": 3})
-    with console.capture() as capture:
-        compare(whole_session(rounds=3), after).show(console)
-    shown = capture.get()
-    assert shown.startswith("Not the same: commit: c0ffee, nothing.") or shown.index("Not the same") < 5
-    assert shown.index("Noise floor: ") < shown.index(AA.cell_id)
-    assert "B broke a promise" not in shown
-    assert "[" in shown
-    assert f"{sum(one.cell.loop == 'closed' for one in cells_of(after).values())} closed-loop cells in both: " in shown

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.cpu import CpuReading, own_seconds
+from bench.cpu import CpuReading, busy_seconds, own_seconds
 from bench.granularity.meters import saturated
 from bench.granularity.record import Cpu
 
@@ -41,6 +41,13 @@ def test_less_than_a_hundredth_of_a_second_is_seen_where_the_system_tells_it() -
     while time.thread_time() - began < seen_after:
         pass
     assert own_seconds(psutil.Process()) > before
+
+
+def test_time_that_the_hypervisor_gave_to_others_is_not_counted_as_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = psutil.cpu_times()
+    stolen = type(times)(**dict.fromkeys(times._fields, 0.0) | {"user": 3.0, "system": 2.0, "idle": 7.0, "steal": 4.0})
+    monkeypatch.setattr(psutil, "cpu_times", lambda: stolen)
+    assert busy_seconds() == 5.0
 
 
 def test_a_generator_on_one_core_is_not_taken_for_the_whole_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from bench.granularity.cell import Cell
 from bench.granularity.sale import FAILED_MAX, Sale
-from bench.granularity.summary import noted, too_short, voided
+from bench.granularity.summary import noted, too_short, unsold, voided
 from bench.strategies.base import GaveUp, Sold
 from tests.bench.records import run
 
@@ -52,6 +52,10 @@ def test_a_closed_run_must_have_measured_a_third_of_its_seconds(
     cell = Cell(strategy="global-lock", section="none", buyers=8, stock=stock)
     assignment = cast("RunAssignment", SimpleNamespace(cell=cell, seconds=1.5))
     assert too_short(assignment, cast("Measurement", SimpleNamespace(window_s=window_s))) == said
+
+
+def test_a_run_in_which_nothing_was_sold_has_no_rate() -> None:
+    assert (unsold(1), unsold(0)) == ((), ("no order was sold in the measured window",))
 
 
 def test_the_p99_of_few_orders_is_one_of_theirs_as_in_the_lint() -> None:
