@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from segmented.celery.selling.orders_file import DEFAULT_SKU, OrdersFile, read_orders
+from segmented.celery.selling.orders_file import DEFAULT_SKU, SIZE_MAX, OrdersFile, read_orders
 from segmented.celery.selling.report import SaleReport, write_json, write_results
 from segmented.celery.selling.sale import Sale
 from segmented.celery.selling.servers import Choices, servers
@@ -40,6 +40,10 @@ SegmentsOption = Annotated[int, typer.Option(metavar="K", help="Number of segmen
 SkuOption = Annotated[
     str | None,
     typer.Option(metavar="NAME", help=f"Sku of a file without a sku column. [default: {DEFAULT_SKU}]"),
+]
+SizeOption = Annotated[
+    int,
+    typer.Option("--size-max", metavar="MIB", min=1, help="Refuse a larger file, measured unpacked."),
 ]
 WorkersOption = Annotated[int, typer.Option(metavar="W", help="Number of worker processes.")]
 UrlOption = Annotated[
@@ -89,6 +93,7 @@ def sell(  # noqa: PLR0913  # an option each
     stock: StockOption,
     segments: SegmentsOption,
     sku: SkuOption = None,
+    size_max: SizeOption = SIZE_MAX,
     workers: WorkersOption = 2,
     url: UrlOption = None,
     database: DatabaseOption = None,
@@ -109,6 +114,7 @@ def sell(  # noqa: PLR0913  # an option each
         stock=stock,
         segment_count=segments,
         sku=sku,
+        size_max=size_max,
         worker_count=workers,
         url=url,
         database=database,
@@ -132,7 +138,7 @@ def _sell(choices: Choices) -> tuple[SaleReport, bool]:
     """Return the report, and whether the files that were asked for are written."""
     clock = SystemClock()
     since = clock.now()
-    orders = read_orders(choices.file, sku=choices.sku)
+    orders = read_orders(choices.file, sku=choices.sku, size_max=choices.size_max)
     _note_oddities(orders)
     sale: Sale | None = None
     try:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import gzip
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -9,9 +10,6 @@ from segmented.celery.selling.orders_file import FileOrder, read_orders
 from segmented.errors import InvalidInput
 from segmented.models import Order
 from tests.support.paths import CDNOW
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WHOLE: Final = "must be a whole number from 1 to 1,000,000,000"
 
@@ -74,6 +72,24 @@ def test_a_quoted_field_may_hold_commas_and_line_ends(tmp_path: Path) -> None:
     file = read_orders(path)
     assert [(line.order.order_id, line.line) for line in file.orders.values()] == [("a,1", 2), ("b", 4)]
     assert file.ignored_columns == ("note",)
+
+
+def test_a_small_gzip_file_that_unpacks_to_more_than_allowed_is_refused_in_the_middle(tmp_path: Path) -> None:
+    row = b"o,1," + b"x" * 1_019 + b"\n"
+    rows = b"order_id,quantity,note\n" + row * 1_025
+    sentence = "orders.csv, line 1025: the file is larger than 1 MiB: allow more with --size-max MIB"
+    for content in (rows, gzip.compress(rows, mtime=0)):
+        path = tmp_path / "orders.csv"
+        path.write_bytes(content)
+        with pytest.raises(InvalidInput) as refused:
+            read_orders(path, size_max=1)
+        assert str(refused.value).replace(f"{tmp_path}/", "") == sentence
+        assert read_orders(path, size_max=2).repeated == 1_024
+
+
+def test_a_file_without_line_ends_is_refused_at_its_first_65_536_bytes() -> None:
+    with pytest.raises(InvalidInput, match=r"^/dev/zero, line 1: it is longer than 65,536 bytes: is this a file of"):
+        read_orders(Path("/dev/zero"))
 
 
 def test_the_same_order_twice_is_one_order(tmp_path: Path) -> None:

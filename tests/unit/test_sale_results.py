@@ -41,6 +41,13 @@ def test_results_have_one_line_an_order_in_the_files_order(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["results.csv"]
 
 
+@pytest.mark.parametrize("order_id", ["=1+1", "+1", "-1", "@SUM(A1)"])
+def test_no_spreadsheet_takes_an_order_id_for_a_formula(tmp_path: Path, order_id: str) -> None:
+    path = tmp_path / "results.csv"
+    write_results(path, Book({order_id: FileOrder(Order(order_id, 2), "=mug", 2)}))
+    assert path.read_text().splitlines()[1] == f"'{order_id},'=mug,2,undecided,,,"
+
+
 def test_a_file_that_is_replaced_keeps_its_rights(tmp_path: Path) -> None:
     path = tmp_path / "results.csv"
     path.write_text("before")

@@ -13,6 +13,7 @@ CHOICES = Choices(
     stock=10,
     segment_count=2,
     sku=None,
+    size_max=100,
     worker_count=2,
     url=None,
     database=None,

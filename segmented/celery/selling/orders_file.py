@@ -27,6 +27,11 @@ KNOWN: Final = (*REQUIRED, "customer_id", "sku")
 DEFAULT_SKU: Final = "default"
 GZIP_MAGIC: Final = b"\x1f\x8b"
 BYTE_ORDER_MARK: Final = "\ufeff"
+LINE_MAX: Final = 65_536
+"""Maximum bytes of a line."""
+SIZE_MAX: Final = 100
+"""Maximum MiB of a file, unpacked, unless the caller allows more: a gzip file unpacks to a thousand times its size."""
+MIB: Final = 1_048_576
 SHOWN_MAX: Final = 60
 """Maximum characters of a wrong value that an error repeats."""
 
@@ -60,15 +65,18 @@ class OrdersFile:
         return tuple(dict.fromkeys(line.sku for line in self.orders.values()))
 
 
-def read_orders(path: Path, *, sku: str | None = None) -> OrdersFile:
-    """Read the whole file; orders of a file without a sku column are for `sku`. Raises InvalidInput."""
+def read_orders(path: Path, *, sku: str | None = None, size_max: int = SIZE_MAX) -> OrdersFile:
+    """Read the whole file, of at most `size_max` MiB unpacked; without a sku column its orders are for `sku`.
+
+    Raises InvalidInput.
+    """
     try:
         with path.open("rb") as raw:
             is_packed = raw.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC)
             if not is_packed:
-                return _read(path, raw, sku)
+                return _read(path, raw, sku, size_max)
             with gzip.GzipFile(fileobj=raw) as unpacked:
-                return _read(path, unpacked, sku)
+                return _read(path, unpacked, sku, size_max)
     except FileNotFoundError as error:
         message = f"{path} does not exist"
         raise InvalidInput(message) from error
@@ -80,8 +88,8 @@ def read_orders(path: Path, *, sku: str | None = None) -> OrdersFile:
         raise InvalidInput(message) from error
 
 
-def _read(path: Path, raw: BinaryIO | gzip.GzipFile, sku: str | None) -> OrdersFile:
-    rows = _rows(path, _lines(path, raw))
+def _read(path: Path, raw: BinaryIO | gzip.GzipFile, sku: str | None, size_max: int) -> OrdersFile:
+    rows = _rows(path, _lines(path, raw, size_max))
     header_line, header = next(rows, (0, []))
     if not header:
         message = f"{path} is empty"
@@ -101,8 +109,16 @@ def _read(path: Path, raw: BinaryIO | gzip.GzipFile, sku: str | None) -> OrdersF
     return OrdersFile(path, orders, repeated, columns.ignored)
 
 
-def _lines(path: Path, raw: BinaryIO | gzip.GzipFile) -> Iterator[str]:
-    for number, line in enumerate(raw, start=1):
+def _lines(path: Path, raw: BinaryIO | gzip.GzipFile, size_max: int) -> Iterator[str]:
+    left = size_max * MIB
+    for number, line in enumerate(iter(lambda: raw.readline(LINE_MAX + 1), b""), start=1):
+        left -= len(line)
+        if len(line) > LINE_MAX:
+            message = f"{path}, line {number}: it is longer than {LINE_MAX:,} bytes: is this a file of orders?"
+            raise InvalidInput(message)
+        if left < 0:
+            message = f"{path}, line {number}: the file is larger than {size_max:,} MiB: allow more with --size-max MIB"
+            raise InvalidInput(message)
         try:
             decoded = line.decode("utf-8")
         except UnicodeDecodeError as error:

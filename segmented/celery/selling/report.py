@@ -203,6 +203,10 @@ def _compare_orders(sku: str, gate: Gate, file: OrdersFile, outcomes: Mapping[st
     return units, differing
 
 
+FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")
+"""Beginnings of a field that spreadsheets compute."""
+
+
 def write_results(path: Path, book: Book) -> None:
     """Write one line per order, in the file's order."""
     with whole_file(path) as file:
@@ -225,12 +229,17 @@ def _result_lines(book: Book) -> Iterator[str]:
             if outcome is None
             else (outcome.state, outcome.segment, outcome.fencing_token, outcome.sequence)
         )
-        writer.writerow((order_id, line.sku, line.order.quantity, *found))
+        writer.writerow((_plain(order_id), _plain(line.sku), line.order.quantity, *found))
         if number % CHUNK_ROWS == 0:
             yield lines.getvalue()
             lines.seek(0)
             lines.truncate()
     yield lines.getvalue()
+
+
+def _plain(text: str) -> str:
+    """Return a text that no spreadsheet takes for a formula: one that begins like one gets an apostrophe before it."""
+    return f"'{text}" if text.startswith(FORMULAS) else text
 
 
 class Screen:

@@ -41,6 +41,8 @@ class Choices:
     stock: int
     segment_count: int
     sku: str | None
+    size_max: int
+    """MiB of the file, unpacked."""
     worker_count: int
     url: str | None
     database: str | None
