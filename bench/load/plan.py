@@ -65,7 +65,7 @@ class Plan(Frozen):
 
 
 def add_options(parser: LocustArgumentParser, *, is_open: bool) -> None:
-    """Add the options of a sale; Locust's page shows them as fields."""
+    """Add the options of a sale; Locust's page shows them as fields, but not the name of a file."""
     add = parser.add_argument
     add("--strategy", default="segment-locks", help=f"one of: {', '.join(STRATEGIES)}")
     add("--segments", type=int, default=16, help="segments of the stock, K; 1 for a strategy without any")
@@ -76,7 +76,7 @@ def add_options(parser: LocustArgumentParser, *, is_open: bool) -> None:
     add("--warm-up", type=float, default=1.0, help="seconds that do not count")
     add("--stock", type=int, default=1_000_000, help="units for sale")
     add("--seed", type=int, default=1, help="the same seed, the same arrivals" if is_open else "kept in the results")
-    add("--sale-json", default="", help="file for the results, as JSON")
+    add("--sale-json", default="", include_in_web_ui=False, help="file for the results, as JSON")
     if is_open:
         add("--rate", type=float, default=200.0, help="orders that arrive a second (of a spike: at its height)")
         add("--arrivals", default="poisson", help="poisson, or spike: a flash sale")

@@ -23,6 +23,7 @@ from redis import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
 from bench.load.coordinator import SaleCoordinator, Servers
+from bench.load.page_guard import guard_page
 from bench.load.plan import Plan, add_options, cell_of
 from bench.load.results import add_tabs, as_text, write
 from bench.load.seller import Seller
@@ -59,6 +60,7 @@ class Scenario:
         """Set in the coordinating process."""
         self.seller: Seller | None = None
         """Set in a process that sells."""
+        guard_page()
         for event, listener in (
             (events.init_command_line_parser, self._add_options),
             (events.init, self._init),

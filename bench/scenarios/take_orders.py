@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from locust import User, events, task  # before redis: it patches sockets, sleeping and locks for gevent
 from locust.runners import WorkerRunner
 
+from bench.load.page_guard import guard_page
 from segmented.errors import SegmentedError
 from segmented.models import Order, Reserved
 from segmented.stock import Pool, ShardedPool, find_pool
@@ -34,6 +35,7 @@ DEFAULT_URL: Final = "redis://localhost:6379/0"
 EXIT_DRIFTED: Final = 1
 
 _log = logging.getLogger(__name__)
+guard_page()
 
 
 @events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator]  # Locust has no types for it

@@ -13,6 +13,7 @@ import threading
 import time
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
 
 import psutil
 
@@ -65,6 +66,38 @@ def got(port: int, path: str) -> bytes:
             if time.monotonic() > until:
                 raise
             threading.Event().wait(LOOK_SECONDS)
+
+
+def asked(port: int, method: str, path: str, fields: dict[str, str] | None = None, **headers: str) -> int:
+    """The status of an answer of Locust's page."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)) as connection:
+        body = None if fields is None else urlencode(fields)
+        sent = {"Content-Type": "application/x-www-form-urlencoded"} if fields else {}
+        connection.request(method, path, body, sent | headers)
+        return connection.getresponse().status
+
+
+def test_the_page_is_for_this_machine_and_no_other_page_starts_a_sale_or_names_a_file(
+    valkey_url: str, tmp_path: Path
+) -> None:
+    port, master_port = free_ports(2)
+    options = ("--web-port", str(port), "--master", "--master-bind-port", str(master_port), "--expect-workers", "1")
+    fields = {"user_count": "1", "spawn_rate": "1"}
+    with locust("flash_sale", *options, url=valkey_url, folder=tmp_path) as process:
+        got(port, "/")
+        listening = {
+            one.laddr.ip
+            for one in psutil.Process(process.pid).net_connections()
+            if one.status == psutil.CONN_LISTEN and one.laddr.port in {port, master_port}
+        }
+        assert listening == {"127.0.0.1"}
+        assert asked(port, "GET", "/", Host=f"localhost:{port}") == 200
+        assert asked(port, "GET", "/", Host=f"shop.example:{port}") == 403
+        assert asked(port, "POST", "/swarm", fields, Origin="https://shop.example") == 403
+        for name in ("sale_json", "html_file", "csv_prefix", "logfile", "locustfile"):
+            assert asked(port, "POST", "/swarm", fields | {name: str(tmp_path / "written")}) == 403
+        assert asked(port, "POST", "/swarm", fields | {"segments": "3"}, Origin=f"http://127.0.0.1:{port}") == 200
+    assert not (tmp_path / "written").exists()
 
 
 def test_the_page_shows_segments_and_lock_waits_while_a_flash_sale_goes_on(valkey_url: str, tmp_path: Path) -> None:
