@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from segmented.errors import CartDiverged, OrderMismatch, OrderUnknown, PoolDiverged, SegmentedError
+from segmented.errors import (
+    AnotherDatabase,
+    CartDiverged,
+    OrderMismatch,
+    OrderUnknown,
+    PoolDiverged,
+    PoolNotGated,
+    RowsMissing,
+    SegmentedError,
+)
 from segmented.models import Order
 from segmented.orders.answers import Confirmed, EpochChanged, Voided
 from segmented.orders.sale import REBUILDS_MAX, gated, record_of, tell_pool
@@ -102,6 +111,8 @@ def end_cart(
 def _may_have(pool: Pool, gate: OrderDatabase, order_id: str) -> bool:
     try:
         return record_of(gated(pool, gate), gate, order_id) is not None
+    except (AnotherDatabase, PoolNotGated, RowsMissing):  # this gate has no say about it
+        raise
     except SegmentedError:  # it answers later
         return True
 

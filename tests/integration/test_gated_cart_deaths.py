@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from segmented import Pool, RedisStore, protocol as op
-from segmented.errors import AlreadySettled, CartUnknown, PoolFrozen
+from segmented.errors import AlreadySettled, CartUnknown, PoolFrozen, RowsMissing
 from segmented.models import Cart, CartDecided, CartReserved
 from segmented.orders import rebuild, reopen_gated
 from segmented.stock import Carts
@@ -26,6 +26,7 @@ from tests.support.pools.forgetting import forgotten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from segmented.orders import Gate
     from segmented.servers import ValkeyServer
@@ -250,6 +251,51 @@ def test_a_race_of_confirm_cancel_and_sweep_has_one_winner_in_both_stores(shop: 
     units = 3 * winners["confirmed"]
     assert (len(states), shop.units()) == (40, (2_000, units, 2_000 - units))
     shop.check_audits()
+
+
+@pytest.mark.full
+def test_a_race_of_confirm_and_the_sweeps_of_the_pools_sells_a_cart_as_a_whole_or_not_at_all(shop: Shop) -> None:
+    told: dict[str, str] = {}
+    for number in range(40):
+        cart = shop.reserved(f"c{number}")
+        shop.lapse(cart)
+        start = threading.Barrier(2)
+
+        def sweep(start: threading.Barrier = start) -> None:
+            start.wait()
+            for pool in reversed(shop.pools):
+                pool.expire()
+
+        def confirm(cart: Cart = cart, start: threading.Barrier = start) -> str:
+            start.wait()
+            return end(shop.carts(shop.other), "confirm", cart, lambda _: None)
+
+        with ThreadPoolExecutor(2) as racers:
+            swept, state = racers.submit(sweep), racers.submit(confirm)
+        swept.result()
+        told[cart.cart_id] = state.result()
+    assert {STATES[state] for state in shop.states().values()} <= {"confirmed", "cancelled", "expired"}
+    assert {each: STATES[state] for each, state in shop.states().items()} == told
+    units = 3 * list(told.values()).count("confirmed")
+    assert shop.units() == (2_000, units, 2_000 - units)
+    shop.check_audits()
+
+
+def test_a_gate_of_another_database_decides_no_cart(shop: Shop, open_gate: Callable[..., Gate], tmp_path: Path) -> None:
+    cart = shop.reserved("c1")
+    other = open_gate(f"sqlite:///{tmp_path}/other.sqlite")
+    carts = Carts(shop.store, gate=other)
+    for ask in (
+        lambda: carts.reserve(Cart("c2", LINES)),
+        lambda: carts.confirm("c1", home=HOME),
+        lambda: carts.cancel("c1", home=HOME),
+    ):
+        with pytest.raises(RowsMissing):
+            ask()
+    shop.carts().cancel("c1", home=HOME)
+    shop.lapse(cart)
+    assert (other.orders(HOME, [cart.order_id]), shop.carts().read("c1", home=HOME).state) == ({}, "cancelled")
+    assert shop.units() == (2_000, 0, 2_000)
 
 
 @pytest.mark.full
