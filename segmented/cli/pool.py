@@ -29,7 +29,7 @@ from segmented.cli.output import (
     span,
     write_json,
 )
-from segmented.cli.pool_shards import required_in_one_piece, required_no_database, required_ungated
+from segmented.cli.pool_shards import required_in_one_piece, required_no_database
 from segmented.cli.pool_view import as_json, looks, show_once, total_rows, watch
 from segmented.clock import SystemClock
 from segmented.errors import ChangeGated, InvalidInput, PoolDiffers
@@ -192,7 +192,6 @@ def open_pool(  # noqa: PLR0913  # an option each
 
     A gated pool gets its rows in the order database first. Run the same command again to finish an interrupted opening.
     """
-    required_ungated(shards, gated=gated)
     if not gated and (create_tables or is_said(context, "database")):
         message = f"{'--create-tables' if create_tables else '--database'} is for a pool that is opened with --gated"
         raise InvalidInput(message)
@@ -204,14 +203,17 @@ def open_pool(  # noqa: PLR0913  # an option each
     asked = PoolSettings(sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD).open(gated=gated, profile=profile, **options)
     with RedisStore.from_url(url) as store:
         try:
-            if shards != 1:
-                answer = ShardedPool(store, sku).open(shards=shards, profile=profile, **options)
-            elif gated and database is not None:
-                required_in_one_piece(store, sku)  # before the order database gets rows
-                from segmented.cli.pool_gate import Opening, open_both  # noqa: PLC0415  # SQLAlchemy, for who needs it
+            if gated and database is not None:
+                from segmented.cli.pool_gate import Opening, open_both, open_shards  # noqa: PLC0415  # SQLAlchemy, for who needs it
 
-                opening = Opening(**options, profile=profile, creates_tables=create_tables)
-                answer = open_both(Pool(store, sku), database, opening)
+                opening = Opening(**options, profile=profile, creates_tables=create_tables, shards=shards)
+                if shards != 1:
+                    answer = open_shards(ShardedPool(store, sku), database, opening)
+                else:
+                    required_in_one_piece(store, sku)  # before the order database gets rows
+                    answer = open_both(Pool(store, sku), database, opening)
+            elif shards != 1:
+                answer = ShardedPool(store, sku).open(shards=shards, profile=profile, **options)
             else:
                 answer = _opened_ungated(Pool(store, sku), profile=profile, **options)
         except PoolDiffers:
