@@ -7,9 +7,10 @@ import inspect
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+import sqlalchemy
 
 from segmented import AsyncRedisStore, Pool, RedisStore
-from segmented.errors import AlreadySettled, CartDiverged, CartGated, InvalidInput, PoolFrozen
+from segmented.errors import AlreadySettled, CartDiverged, CartGated, DatabaseUnavailable, InvalidInput, PoolFrozen
 from segmented.models import (
     Cart,
     CartDecided,
@@ -295,6 +296,24 @@ def test_a_cart_of_three_lines_is_stored_in_eleven_round_trips(
     let_die(gate, counter)
     assert carts.confirm("c1", home=HOME).state == "confirmed"
     assert counter.counted == 2 * 10 + 1  # before and after each statement, and before the commit
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("colour", ["sync"], indirect=True)
+def test_while_the_database_hangs_a_cart_stays_reserved_and_the_next_call_confirms_it(
+    store: RedisStore, gate: Gate, open_gate: Callable[..., Gate], pools: dict[str, Pool], order_database: str
+) -> None:
+    carts = Carts(store, gate=open_gate(order_database, timeout=1.0))
+    assert isinstance(carts.reserve(Cart("c1", LINES)), CartReserved)
+    engine = sqlalchemy.create_engine(sqlalchemy.make_url(order_database).set(drivername="postgresql+psycopg"))
+    with engine.begin() as connection:
+        connection.execute(sqlalchemy.text("SELECT * FROM segmented_segments WHERE sku = 'shirt' FOR UPDATE"))
+        with pytest.raises(DatabaseUnavailable):
+            carts.confirm("c1", home=HOME)
+        assert (carts.read("c1", home=HOME).state, gate.confirmed_units("cap")) == ("reserved", 0)
+    engine.dispose()
+    assert carts.confirm("c1", home=HOME) == CartSettled("c1", "confirmed", replay=False, is_finished=True)
+    assert [pool.state().confirmed for pool in pools.values()] == [1, 2, 3]
 
 
 def test_the_table_has_every_public_call() -> None:
