@@ -36,6 +36,7 @@ from segmented.errors import (
     DatabaseUnavailable,
     InvalidInput,
     OrderUnknown,
+    PoolFrozen,
     PoolMissing,
     SegmentedError,
     StockError,
@@ -112,7 +113,7 @@ def finish_carts_plan(home: str, limit: int, lines: CartLines = PLAIN) -> Plan[C
     """
     finished: list[CartSettled] = []
     failed: list[tuple[str, SegmentedError]] = []
-    silent: dict[str, StoreError] = {}
+    silent: dict[str, SegmentedError] = {}
     while (left := limit - len(finished) - len(failed)) > 0:
         due = yield from perform(op.ListDueCarts(home, min(SWEEP_BATCH, left), skip=len(failed)))
         for record in due:
@@ -186,7 +187,7 @@ def _with_late_lines(record: CartRecord) -> CartRecord:
 # --- deciding ---
 
 
-def _sweep(record: CartRecord, silent: dict[str, StoreError], lines: CartLines) -> Plan[CartSettled]:
+def _sweep(record: CartRecord, silent: dict[str, SegmentedError], lines: CartLines) -> Plan[CartSettled]:
     """Finish one cart that is due. Raises the error that prevents it; `silent` gets skus whose pool did not answer."""
     cart = record.cart
     if record.state in {"open", "reserved"}:
@@ -217,15 +218,15 @@ def _finish(record: CartRecord, lines: CartLines) -> Plan[CartSettled]:
     return CartSettled(cart.cart_id, record.state, record.replay, is_finished)
 
 
-def _end_lines(record: CartRecord, lines: CartLines) -> Plan[dict[str, StoreError]]:
+def _end_lines(record: CartRecord, lines: CartLines) -> Plan[dict[str, SegmentedError]]:
     """End the lines according to the record. Returns which pools did not answer. Raises CartDiverged."""
     cart = record.cart
     is_sold = record.state == "confirmed"
-    unanswered: dict[str, StoreError] = {}
+    unanswered: dict[str, SegmentedError] = {}
     diverged: CartDiverged | None = None
     for (sku, _), answer in zip(cart.lines, (yield from lines.end(record)), strict=True):
         match answer:
-            case StoreError():
+            case StoreError() | PoolFrozen():  # it answers later, or once it is thawed or rebuilt
                 unanswered[sku] = answer
             case OrderUnknown() | PoolMissing() if not is_sold:  # nothing was taken, or nothing remains
                 pass

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import sqlalchemy
 
-from segmented import AsyncRedisStore, Pool, RedisStore
+from segmented import AsyncRedisStore, Pool, RedisStore, protocol as op
 from segmented.errors import AlreadySettled, CartDiverged, CartGated, DatabaseUnavailable, InvalidInput, PoolFrozen
 from segmented.models import (
     Cart,
@@ -219,6 +219,25 @@ def test_a_cart_that_the_database_cannot_store_stays_reserved_and_is_void_once_t
     assert caught.value.state == "cancelled"
     assert [gate.confirmed_units(sku) for sku in SKUS] == [0, 9, 0]
     assert [(pool.state().available, pool.state().reserved) for pool in pools.values()] == [(10, 0), (1, 0), (10, 0)]
+
+
+def test_a_cart_that_is_decided_while_a_pool_is_frozen_is_finished_once_that_is_rebuilt(
+    fronts: tuple[Front, Front],
+    judge: Callable[[], tuple[int, int, int]],
+    store: RedisStore,
+    gate: Gate,
+    pools: dict[str, Pool],
+) -> None:
+    gated, _ = fronts
+    reserved(gated, "c1")
+    store.execute(op.FreezePool("mug", 1))
+    assert gated.call("cancel", "c1", home=HOME) == CartSettled("c1", "cancelled", replay=False, is_finished=False)
+    assert [pool.state().available for pool in pools.values()] == [10, 8, 10]
+    sweep = gated.call("finish", HOME)
+    assert (sweep.finished, [(each, type(error)) for each, error in sweep.failed]) == ((), [("c1", PoolFrozen)])
+    rebuild(pools["mug"].plain, gate)
+    assert [one.state for one in gated.call("finish", HOME).finished] == ["cancelled"]
+    assert judge() == (30, 0, 30)
 
 
 def test_a_cart_with_a_line_that_was_confirmed_by_hand_is_sold_as_a_whole_or_says_so(
