@@ -58,7 +58,7 @@ def wrong_host(host: str, names: Iterable[str]) -> str | None:
         ipaddress.ip_address(name)
     except ValueError:
         if name.casefold() not in {one.casefold() for one in names}:
-            return f"the host {name!r} is no name of this machine: use its address, or give the name with --web-host"
+            return f"the host {name!r} is not a name of this machine: use its address, or give the name with --web-host"
     return None
 
 

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -27,7 +29,7 @@ from segmented.cli.output import (
     span,
     write_json,
 )
-from segmented.cli.pool_shards import required_in_one_piece, required_ungated
+from segmented.cli.pool_shards import required_in_one_piece, required_no_database
 from segmented.cli.pool_view import as_json, looks, show_once, total_rows, watch
 from segmented.clock import SystemClock
 from segmented.errors import ChangeGated, InvalidInput, PoolDiffers
@@ -74,18 +76,21 @@ def carts(
 
 
 def finish_carts(
+    context: typer.Context,
     sku: HomeArgument,
     *,
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number to finish.")] = SWEEP_LIMIT,
+    database: DatabaseOption = None,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
     """Finish a home's overdue carts: their hold expired, or the process deciding them died. Safe to run twice.
 
-    Any number of runs may overlap. Exit code 1 if a cart cannot be finished now; the next run tries again.
+    Any number of runs may overlap. Exit code 1 if a cart cannot be finished now; the next run tries again. For a gated
+    pool, the order database decides first.
     """
-    with RedisStore.from_url(url) as store:
-        sweep = Carts(store).finish(sku, limit=limit)
+    with RedisStore.from_url(url) as store, _its_carts(Pool(store, sku), context, database) as its_carts:
+        sweep = its_carts.finish(sku, limit=limit)
     if json_file is not None:
         failed = [{"cart_id": cart_id, "error": str(error)} for cart_id, error in sweep.failed]
         write_json(json_file, {"finished": [asdict(one) for one in sweep.finished], "failed": failed})
@@ -97,6 +102,24 @@ def finish_carts(
         typer.echo(f"cart {shown(cart_id)} is not finished: {error}", err=True)
     if sweep.failed:
         raise typer.Exit(EXIT_UNFINISHED)
+
+
+@contextmanager
+def _its_carts(home: Pool, context: typer.Context, database: str | None) -> Iterator[Carts]:
+    """Return the carts of a home, with its order database if it has one. Raises InvalidInput, PoolMissing."""
+    if not home.is_gated():
+        required_no_database(home, is_said=is_said(context, "database"))
+        yield Carts(home.store)
+        return
+    if database is None:
+        message = (
+            f"pool {home.sku!r} is gated: finish its carts with --database URL, because its order database decides"
+        )
+        raise InvalidInput(message)
+    from segmented.cli.pool_gate import gated_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
+
+    with gated_pool(home, database) as both:
+        yield Carts(home.store, gate=both.gate)
 
 
 def _said(sweep: CartSweep) -> str:
@@ -169,7 +192,6 @@ def open_pool(  # noqa: PLR0913  # an option each
 
     A gated pool gets its rows in the order database first. Run the same command again to finish an interrupted opening.
     """
-    required_ungated(shards, gated=gated)
     if not gated and (create_tables or is_said(context, "database")):
         message = f"{'--create-tables' if create_tables else '--database'} is for a pool that is opened with --gated"
         raise InvalidInput(message)
@@ -181,14 +203,17 @@ def open_pool(  # noqa: PLR0913  # an option each
     asked = PoolSettings(sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD).open(gated=gated, profile=profile, **options)
     with RedisStore.from_url(url) as store:
         try:
-            if shards != 1:
-                answer = ShardedPool(store, sku).open(shards=shards, profile=profile, **options)
-            elif gated and database is not None:
-                required_in_one_piece(store, sku)  # before the order database gets rows
-                from segmented.cli.pool_gate import Opening, open_both  # noqa: PLC0415  # SQLAlchemy, for who needs it
+            if gated and database is not None:
+                from segmented.cli.pool_gate import Opening, open_both, open_shards  # noqa: PLC0415  # SQLAlchemy, for who needs it
 
-                opening = Opening(**options, profile=profile, creates_tables=create_tables)
-                answer = open_both(Pool(store, sku), database, opening)
+                opening = Opening(**options, profile=profile, creates_tables=create_tables, shards=shards)
+                if shards != 1:
+                    answer = open_shards(ShardedPool(store, sku), database, opening)
+                else:
+                    required_in_one_piece(store, sku)  # before the order database gets rows
+                    answer = open_both(Pool(store, sku), database, opening)
+            elif shards != 1:
+                answer = ShardedPool(store, sku).open(shards=shards, profile=profile, **options)
             else:
                 answer = _opened_ungated(Pool(store, sku), profile=profile, **options)
         except PoolDiffers:

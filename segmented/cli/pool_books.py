@@ -61,7 +61,7 @@ def audit(
         _print_report(report)
         if compared is not None:
             print_both(compared)
-    if not report.is_clean or (compared is not None and not compared.is_clean):
+    if not report.is_clean or (compared is not None and not all(one.is_clean for _, one in compared)):
         raise typer.Exit(EXIT_DRIFT)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from segmented.errors import InvalidInput
+from segmented.errors import InvalidInput, PoolInShards
 from segmented.models import AlreadyOpen
 from segmented.orders import (
     Gate,
@@ -22,15 +22,14 @@ from segmented.orders import (
 from segmented.orders.engine import parse, shown
 from segmented.orders.opening import UNGATED, next_epoch, state_of
 from segmented.orders.verifying import check_sale
-from segmented.stock import ShardedPool
+from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from segmented.models import Closed, Opened, Resized, Restocked, TooFew
+    from segmented.models import Closed, Opened, PoolState, Resized, Restocked, TooFew
     from segmented.orders import BothReport
-    from segmented.stock import Pool
 
 ITS_OWN = "name the one that the pool was opened with"
 LACKS_TABLES = f"{ITS_OWN}, or make what is missing by Gate.create"
@@ -61,9 +60,29 @@ class GatedPool:
             epoch = next_epoch(self.pool, self.gate)
         return reopen_gated(self.pool, self.gate, segments=segments, epoch=epoch)
 
-    def audit_both(self) -> BothReport:
+    def audit_both(self) -> list[tuple[int | None, BothReport]]:
         """Compare both sides."""
-        return audit_both(self.pool, self.gate)
+        return [(None, audit_both(self.pool, self.gate))]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedShards:
+    """A pool in shards and its order database, for an audit."""
+
+    pool: ShardedPool
+    gate: Gate
+
+    def audit_both(self) -> list[tuple[int | None, BothReport]]:
+        """Compare both sides of each shard; returns its number with the report."""
+        return [(number, audit_both(shard.plain, self.gate)) for number, shard in enumerate(self.pool.shards)]
+
+
+@contextmanager
+def audited(pool: Pool | ShardedPool, database: str) -> Iterator[GatedPool | AuditedShards]:
+    """Connect to the order database of either kind of pool. Raises InvalidInput as `gated_pool`."""
+    with _connected(database, ITS_OWN) as gate:
+        _check_tables(gate, database, LACKS_TABLES)
+        yield AuditedShards(pool, gate) if isinstance(pool, ShardedPool) else GatedPool(pool, gate)
 
 
 @contextmanager
@@ -100,6 +119,7 @@ class Opening:
     limit_per_customer: int | None
     profile: str | None
     creates_tables: bool
+    shards: int = 1
 
 
 def open_both(pool: Pool, database: str, asked: Opening) -> Opened | AlreadyOpen:
@@ -107,25 +127,8 @@ def open_both(pool: Pool, database: str, asked: Opening) -> Opened | AlreadyOpen
 
     Raises InvalidInput without changes, also if the open pool has no order database or another one.
     """
-    settings = PoolSettings(pool.sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD)
-    settings.open(
-        asked.stock,
-        asked.segments,
-        gated=True,
-        epoch=asked.epoch,
-        limit_per_customer=asked.limit_per_customer,
-        profile=asked.profile,
-    )  # before creating tables
     there = state_of(pool)
-    if there is not None and not there.gated:
-        message = f"pool {pool.sku!r} is open already, and {UNGATED}"
-        raise InvalidInput(message)
-    is_new = there is None
-    advice = "--create-tables makes it" if is_new else ITS_OWN
-    with _connected(database, advice, may_be_new=is_new and asked.creates_tables) as gate:
-        if is_new and asked.creates_tables:
-            gate.create()
-        _check_tables(gate, database, "--create-tables makes what a new one lacks" if is_new else LACKS_TABLES)
+    with _gate_to_open(pool, there, database, asked) as gate:
         if there is not None:
             rows = gate.totals(pool.sku)
             check_sale(gate, there, rows)
@@ -146,6 +149,50 @@ def open_both(pool: Pool, database: str, asked: Opening) -> Opened | AlreadyOpen
             limit_per_customer=asked.limit_per_customer,
             profile=asked.profile,
         )
+
+
+def open_shards(pool: ShardedPool, database: str, asked: Opening) -> Opened | AlreadyOpen:
+    """Open a pool in shards and the rows of each; an open pool gets no rows in another database.
+
+    Raises InvalidInput as `open_both`, and PoolInShards without changes if the sku is sold in one piece.
+    """
+    if isinstance(found := find_pool(pool.store, pool.sku), Pool) and state_of(found) is not None:
+        raise PoolInShards(pool.sku, is_in_shards=False)
+    with _gate_to_open(pool, state_of(pool), database, asked) as gate:
+        return ShardedPool(pool.store, pool.sku, gate=gate).open(
+            stock=asked.stock,
+            segments=asked.segments,
+            shards=asked.shards,
+            epoch=asked.epoch,
+            limit_per_customer=asked.limit_per_customer,
+            profile=asked.profile,
+        )
+
+
+@contextmanager
+def _gate_to_open(pool: Pool | ShardedPool, there: PoolState | None, database: str, asked: Opening) -> Iterator[Gate]:
+    """Connect to the order database of a pool that is opened, or is `there`; create its tables if asked to."""
+    settings = PoolSettings(pool.sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD)
+    settings.open(
+        asked.stock,
+        asked.segments,
+        gated=True,
+        epoch=asked.epoch,
+        limit_per_customer=asked.limit_per_customer,
+        profile=asked.profile,
+    )  # before creating tables
+    if asked.shards != 1:
+        settings.shard_count(asked.shards, asked.stock, asked.segments)
+    if there is not None and not there.gated:
+        message = f"pool {pool.sku!r} is open already, and {UNGATED}"
+        raise InvalidInput(message)
+    is_new = there is None
+    advice = "--create-tables makes it" if is_new else ITS_OWN
+    with _connected(database, advice, may_be_new=is_new and asked.creates_tables) as gate:
+        if is_new and asked.creates_tables:
+            gate.create()
+        _check_tables(gate, database, "--create-tables makes what a new one lacks" if is_new else LACKS_TABLES)
+        yield gate
 
 
 @contextmanager

@@ -24,13 +24,6 @@ Placed = tuple[int | None, Repair]
 """The number of a shard, None for a repair between shards; and the repair."""
 
 
-def required_ungated(shards: int, *, gated: bool) -> None:
-    """Raise InvalidInput for a gated pool in shards, which a program opens."""
-    if gated and shards != 1:
-        message = f"--gated cannot be combined with --shards {shards}: open it as ShardedPool(store, sku, gate=gate)"
-        raise InvalidInput(message)
-
-
 def required_no_database(pool: Pool | ShardedPool, *, is_said: bool) -> None:
     """Raise InvalidInput if an order database is given for a pool that has none."""
     if is_said:

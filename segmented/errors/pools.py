@@ -132,12 +132,12 @@ class ChangeGated(PoolGated):
 
 
 class CartGated(PoolGated):
-    """The pool is gated: its order database decides orders one by one, so no cart can have one."""
+    """The pool is gated: its order database must decide a cart before the cart's record and its pools do."""
 
     def __init__(self, sku: str, cart_id: str) -> None:
         """Create the error with the pool and the cart."""
-        how = "sell its lines as orders of Pool(store, sku, gate=gate)"
-        message = f"pool {sku!r} is gated: its order database decides its orders, so cart {cart_id!r} cannot; {how}"
+        how = "use Carts(store, gate=gate)"
+        message = f"pool {sku!r} is gated: its order database must decide cart {cart_id!r} first; {how}"
         SegmentedError.__init__(self, message)
         self.sku = sku
         self.order_id = None

@@ -33,6 +33,7 @@ from segmented.errors import AcquireTimeout, LeaseLost, WrongKind
 from segmented.keys import polling_channel
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name, checked_timeout, milliseconds
 from segmented.locks.handle import DEFAULT_TTL, Acquiring
+from segmented.locks.hints import AcquireHinted
 from segmented.locks.lease_manners import EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.plans import Now, Plan, Within, pause, perform, run_async, run_sync
 from segmented.plans.store_kinds import checked_async, checked_sync
@@ -189,7 +190,7 @@ class AsyncGetSetLease(EndsWithItsAsyncBlock, _LeaseState):
         await run_async(self._releasing(), self._store)
 
 
-class _Handle:
+class _Handle(AcquireHinted):
     """The name, time to live and wall clock of a lock."""
 
     def __init__(self, name: str, *, ttl: Duration, wall_clock: Clock | None) -> None:

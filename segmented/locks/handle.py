@@ -23,7 +23,7 @@ from segmented.errors import (
 )
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name, checked_timeout, milliseconds
 from segmented.locks.entered import AsyncEntered, Blocks, Entered, refusing
-from segmented.locks.hints import LOCK_HINTS, Hinted
+from segmented.locks.hints import LOCK_HINTS, AcquireHinted, Hinted
 from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
 from segmented.locks.lease_state import Renewal, trusted_until
 from segmented.locks.outages import waited_out, waits_out
@@ -115,7 +115,7 @@ def _given_back(claim: Claim) -> Plan[None]:
         yield from perform(Within(claim.releasing(), soon))
 
 
-class Handle(Hinted):
+class Handle(AcquireHinted, Hinted):
     """The name, time to live and renewal of a lock."""
 
     _hints = LOCK_HINTS

@@ -1,11 +1,15 @@
-"""Hints for names that redis-py's lock has and ours do not: the AttributeError says what to use instead."""
+"""Hints for names and arguments of other libraries' locks that ours do not have: the error says what to use instead."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
+
+from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 LOCK_HINTS: Final = {
     "release": "the lease that acquire() returned has it: {wait}lease.release()",
@@ -50,3 +54,47 @@ class Hinted:
             else:
                 message = f"{kind} has no {name!r}: {hint.format(wait='await ' if self._is_awaited else '')}"
             raise AttributeError(message, name=name, obj=self)
+
+
+BLOCKING: Final = ("blocking", "blocking_timeout")
+"""The arguments of threading's and redis-py's `acquire` that say whether and how long to wait."""
+
+
+class AcquireHinted:
+    """Makes `acquire(blocking=False)` and `acquire(True, 5)` raise InvalidInput with the call to use instead."""
+
+    def __init_subclass__(cls) -> None:
+        """Wrap the `acquire` that the class defines."""
+        super().__init_subclass__()
+        if "acquire" in vars(cls):
+            cls.acquire = _hinted(cls.acquire)  # type: ignore[attr-defined]  # each kind of lock has one of its own
+
+
+def _hinted(acquire: Callable[..., Any]) -> Callable[..., Any]:
+    if iscoroutinefunction(acquire):
+
+        @wraps(acquire)
+        async def hinted(lock: object, *args: object, **named: object) -> object:
+            _check_arguments(lock, args, named)
+            return await acquire(lock, *args, **named)
+
+    else:
+
+        @wraps(acquire)
+        def hinted(lock: object, *args: object, **named: object) -> object:
+            _check_arguments(lock, args, named)
+            return acquire(lock, *args, **named)
+
+    return hinted
+
+
+def _check_arguments(lock: object, args: tuple[object, ...], named: Mapping[str, object]) -> None:
+    refused = "second argument" if len(args) > 1 else next((name for name in BLOCKING if name in named), None)
+    if refused is not None:
+        kind = type(lock).__name__
+        call = f"{'await ' * kind.startswith('Async')}lock"
+        message = (
+            f"{kind}.acquire() has no {refused}: use {call}.try_acquire() to try without waiting, "
+            f"or {call}.acquire(timeout=seconds) to wait"
+        )
+        raise InvalidInput(message)

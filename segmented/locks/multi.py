@@ -37,6 +37,7 @@ from segmented.locks.claim import new_holder_id
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name, checked_timeout, milliseconds
 from segmented.locks.entered import AsyncEntered, Blocks, Entered
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, Acquiring, Found, acquire_plan
+from segmented.locks.hints import AcquireHinted
 from segmented.locks.lease_state import RENEWALS_PER_TTL, RETRIES_PER_TTL, Renewal, trusted_until
 from segmented.locks.lock import LockClaim
 from segmented.locks.multi_lease import AsyncMultiLease, MultiLease
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 OutcomeT = TypeVar("OutcomeT")
 
 
-class _Names:
+class _Names(AcquireHinted):
     """The ordered names, time to live and renewal of a multi-lock."""
 
     def __init__(self, names: Iterable[str], *, ttl: Duration, renew: bool, renew_max: Duration) -> None:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 from segmented.clock import Duration, SystemClock
 from segmented.errors import AcquireTimeout, InvalidInput
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
+from segmented.locks.hints import AcquireHinted
 from segmented.locks.sql_edge import translated
 from segmented.locks.sql_table import checked_row_name, rows_of
 
@@ -58,7 +59,7 @@ class HeldRow:
     """Higher than the token of every holder that committed; durable only once this transaction commits."""
 
 
-class SqlRowLock:
+class SqlRowLock(AcquireHinted):
     """A lock by name for the rest of a transaction, for threads: PostgreSQL, MariaDB, MySQL.
 
     The transaction is the holder: a repeat in it succeeds at once, with a higher token. The connection must be in a
@@ -99,7 +100,7 @@ class SqlRowLock:
         return _try_acquire(connection, _checked_names(names))
 
 
-class AsyncSqlRowLock:
+class AsyncSqlRowLock(AcquireHinted):
     """A lock by name for the rest of a transaction, for asyncio; otherwise as `SqlRowLock`.
 
     If an acquire is cancelled, SQLAlchemy closes the connection, which ends the transaction and all its locks.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Cart,
         CartAnswer,
         CartDecided,
+        CartFate,
         CartLine,
         CartRecord,
         CartRefused,
@@ -130,6 +131,7 @@ __all__ = [
     "Cart",
     "CartAnswer",
     "CartDecided",
+    "CartFate",
     "CartLine",
     "CartRecord",
     "CartRefused",
@@ -201,8 +203,9 @@ __all__ = [
 LATE: Final = from_modules(
     {
         "segmented.models.carts": (
-            "CART_ID_BYTES_MAX CART_SKUS_MAX Cart CartAnswer CartDecided CartLine CartRecord CartRefused CartReserved "
-            "CartSettled CartState CartSweep LineRefusal PINNED_UNTIL_MS UnfinishedCart UnfinishedCarts cart_of"
+            "CART_ID_BYTES_MAX CART_SKUS_MAX Cart CartAnswer CartDecided CartFate CartLine CartRecord CartRefused "
+            "CartReserved CartSettled CartState CartSweep LineRefusal PINNED_UNTIL_MS UnfinishedCart UnfinishedCarts "
+            "cart_of"
         ),
         "segmented.models.ids": (
             "EPOCH_MAX ORDER_ID_BYTES_MAX QUANTITY_MAX SEGMENT_COUNT_MAX SHOWN_MAX SKU_BYTES_MAX STOCK_MAX UNITS_MAX "

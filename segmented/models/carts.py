@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from segmented.models.orders import Refusal
 
 CartState = Literal["open", "reserved", "confirmed", "cancelled", "expired", "refused"]
+CartFate = Literal["confirmed", "cancelled", "expired"]
+"""How an order database decides a cart: all its lines are stored, or all are void."""
 CartLine = tuple[str, int]
 """(sku, units of it)."""
 CART_ID_BYTES_MAX: Final = 240

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from segmented.errors import OrderMismatch, SegmentedError
     from segmented.models import (
         AlreadyOpen,
+        Cart,
+        CartFate,
         Closed,
         Decided,
         Opened,
@@ -160,6 +162,20 @@ class AsyncGate:
     async def cancel_orders(self, pool: AsyncPool, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
         """Void many orders, one after the other; returns an answer or a failure for each."""
         return await self._run(self.gate.cancel_orders, pool.in_threads(), order_ids)
+
+    async def sell_cart(self, pools: Sequence[AsyncPool], cart: Cart) -> CartFate:
+        """Store every line of a reserved cart, or void every line if one of them cannot be sold any more."""
+        return await self._run(self.gate.sell_cart, [pool.in_threads() for pool in pools], cart)
+
+    async def void_cart(self, pools: Sequence[AsyncPool], cart: Cart) -> CartFate:
+        """Void every line of a cart, unless it is sold."""
+        return await self._run(self.gate.void_cart, [pool.in_threads() for pool in pools], cart)
+
+    async def end_cart(
+        self, pools: Sequence[AsyncPool], cart: Cart, *, is_sold: bool
+    ) -> list[Settled | SegmentedError]:
+        """Tell the pools of a cart that it is sold, or void; returns an answer or a failure for each line."""
+        return await self._run(self.gate.end_cart, [pool.in_threads() for pool in pools], cart, is_sold=is_sold)
 
     async def expire_orders(self, pool: AsyncPool, limit: int) -> tuple[Settled, ...]:
         """Give back the units of expired holds: see `expire_voided`."""

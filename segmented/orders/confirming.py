@@ -175,7 +175,7 @@ class ConfirmingMany:
 
     def _try(self, connection: Connection, claims: Sequence[Claim], *, are_all_rows: bool) -> Decision | None:
         connection.exec_driver_sql(self._statements.begin)
-        rows = self._lock(connection, claims, are_all_rows=are_all_rows)
+        rows = locked_rows(self._statements, connection, claims, are_all_rows=are_all_rows)
         ids = sorted({claim.order.order_id for claim in claims})
         orders = self._statements.find_orders(connection, claims[0].sku, ids)
         decision = decide(claims, rows, orders, are_all_rows=are_all_rows)
@@ -188,8 +188,12 @@ class ConfirmingMany:
         connection.commit()
         return decision
 
-    def _lock(self, connection: Connection, claims: Sequence[Claim], *, are_all_rows: bool) -> Sequence[SegmentRow]:
-        if are_all_rows:
-            return lock_segments(connection, claims[0].sku)
-        numbers = sorted({claim.segment for claim in claims})
-        return self._statements.lock_these(connection, claims[0].sku, numbers)
+
+def locked_rows(
+    statements: Statements, connection: Connection, claims: Sequence[Claim], *, are_all_rows: bool
+) -> Sequence[SegmentRow]:
+    """Lock the rows of the segments that claims of one sku name, or all of the sku, ascending."""
+    if are_all_rows:
+        return lock_segments(connection, claims[0].sku)
+    numbers = sorted({claim.segment for claim in claims})
+    return statements.lock_these(connection, claims[0].sku, numbers)

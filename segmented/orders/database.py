@@ -17,6 +17,7 @@ from segmented.errors import DatabaseUnavailable, GrantSuperseded, InvalidInput,
 from segmented.models import EPOCH_MAX, SEGMENT_COUNT_MAX, STOCK_MAX, Order
 from segmented.orders import reading
 from segmented.orders.answers import AlreadyOpen, Confirmed, Opened, Superseded, Voided
+from segmented.orders.cart_rows import CartRows
 from segmented.orders.confirming import ENVELOPE_MAX, Confirming, ConfirmingMany
 from segmented.orders.edge import is_worth_repeating, translated
 from segmented.orders.engine import GUARDED, connect, shown
@@ -75,6 +76,8 @@ class OrderDatabase:
         """The rows of relayed ledgers."""
         self.transfers = TransferRows(self._statements.begin, self._run)
         """The rows of two shards, when units go from one to the other."""
+        self.carts = CartRows(self._statements, self._run)
+        """The rows of carts, which are stored together."""
         try:
             self._run(lambda connection: check_version(connection, self.where))
         except BaseException:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from segmented.errors import ChangeDiverged, DatabaseUnavailable, SegmentedError, StoreUnavailable
 from segmented.models import Settled
 from segmented.models.orders import decided_as
-from segmented.orders import by_id, sale, taking
+from segmented.orders import by_id, carts, sale, taking
 from segmented.orders.answers import EpochChanged, Stored, TooFewUnsold
 from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
 from segmented.orders.database import OrderDatabase
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from segmented.errors import OrderMismatch
     from segmented.models import (
         AlreadyOpen,
+        Cart,
+        CartFate,
         Closed,
         Decided,
         Opened,
@@ -109,6 +111,18 @@ class Gate(OrderDatabase):
     def cancel_orders(self, pool: Pool, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
         """Void many orders, one after the other; returns an answer or a failure for each."""
         return [_attempt(partial(by_id.cancel_by_id, pool, self, order_id, None)) for order_id in order_ids]
+
+    def sell_cart(self, pools: Sequence[Pool], cart: Cart) -> CartFate:
+        """Store every line of a reserved cart, or void every line if one of them cannot be sold any more."""
+        return carts.sell_cart(pools, self, cart)
+
+    def void_cart(self, pools: Sequence[Pool], cart: Cart) -> CartFate:
+        """Void every line of a cart, unless it is sold."""
+        return carts.void_cart(pools, self, cart)
+
+    def end_cart(self, pools: Sequence[Pool], cart: Cart, *, is_sold: bool) -> list[Settled | SegmentedError]:
+        """Tell the pools of a cart that it is sold, or void; returns an answer or a failure for each line."""
+        return carts.end_cart(pools, self, cart, is_sold=is_sold)
 
     def expire_orders(self, pool: Pool, limit: int) -> tuple[Settled, ...]:
         """Give back the units of expired holds: see `expire_voided`."""

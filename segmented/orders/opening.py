@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from segmented import protocol as op
     from segmented.models import Opened, PoolState
     from segmented.orders.database import OrderDatabase
-    from segmented.stock import Pool
+    from segmented.stock import Pool, ShardedPool
 
 
 UNGATED: Final = (
@@ -160,7 +160,7 @@ def next_epoch(pool: Pool, gate: OrderDatabase) -> int:
     return begun if known is not None and begun > known else max(begun, known or 0) + 1
 
 
-def state_of(pool: Pool, *, epoch: int | None = None) -> PoolState | None:
+def state_of(pool: Pool | ShardedPool, *, epoch: int | None = None) -> PoolState | None:
     """Read the pool; None if none is open. Raises PoolArchived for one that was archived in this `epoch` or later."""
     try:
         return pool.state()

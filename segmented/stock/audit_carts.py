@@ -12,6 +12,10 @@ contradictions that hold in whatever order they were read, because each rule res
 So a record that was read first determines the state of its lines, now or later, and a line that was read first
 determines the state that its record must have by now. Everything else may be a cart in progress, which is not judged,
 however long it takes.
+
+With an order database, the database decides a cart before its record does. So a line may end before its cart, or be
+known to the database alone, and nothing is pinned: only a line that ended against its cart, or is still on hold after
+its sold cart is finished, contradicts it. The audit of both sides compares the lines with the database.
 """
 
 from __future__ import annotations
@@ -50,6 +54,7 @@ class CartsAudit:
     """The audit's findings about a pool's carts."""
 
     sku: str
+    is_gated: bool = False
     drift: list[Drift] = field(default_factory=list)
     silent: dict[str, SegmentedError] = field(default_factory=dict)
     """Other pools that did not answer."""
@@ -86,7 +91,7 @@ class Line:
 
 def carts_plan(state: PoolState, fold: LedgerFold) -> Plan[CartsAudit]:
     """Judge the carts that a pool keeps, with their lines in all pools, and the orders in it that carts have pinned."""
-    audit = CartsAudit(state.sku)
+    audit = CartsAudit(state.sku, is_gated=state.gated)
     try:
         yield from _kept_plan(audit, fold)
     except WrongKind:
@@ -110,7 +115,8 @@ def _kept_plan(audit: CartsAudit, fold: LedgerFold) -> Plan[None]:
         for one in carts:
             _judge_record(audit, one)
         lines = yield from _lines_plan(audit, carts)
-        suspects = [line for line in lines if not _judge_line(audit, line, fold) and _is_suspect(line)]
+        unjudged = [line for line in lines if not _judge_line(audit, line, fold)]
+        suspects = [line for line in unjudged if _is_suspect(line) and not audit.is_gated]
         yield from _judge_again_plan(audit, suspects)
 
 
@@ -154,6 +160,8 @@ def _judge_line(audit: CartsAudit, line: Line, fold: LedgerFold) -> bool:
     """Judge a line that was read after its cart; return whether it contradicts the cart."""
     state, pool = line.cart.state, f"in pool {line.sku!r}"
     is_finished = not line.cart.is_unfinished
+    if line.state is None and audit.is_gated:
+        return False
     if line.state is None and state in {"reserved", "confirmed"}:
         if line.sku == audit.sku and line.order_id in fold.orders:
             return False  # a lost record, already reported
@@ -161,7 +169,7 @@ def _judge_line(audit: CartsAudit, line: Line, fold: LedgerFold) -> bool:
     if state == "confirmed" and line.state == "reserved":
         if is_finished:
             return _tell(audit, line, "leaked hold", f"finished, but its order {pool} is on hold: confirm it there")
-        if not line.is_pinned and line.hold_until_ms is not None:
+        if not (line.is_pinned or audit.is_gated) and line.hold_until_ms is not None:
             return _tell(audit, line, "torn cart", f"its order {pool} may expire: confirm the cart again, or it there")
         return False
     if state == "confirmed" and line.state != "confirmed":

@@ -16,6 +16,8 @@ A line is confirmed only after its record says confirmed, and cancelled only aft
 void. The record's changes are atomic, and its final states are final. So any later call that finds a cart between two
 steps, or after a crash, finishes it: a repeat of the same call, any other call, or `finish_carts_plan`.
 
+With a gate the order database decides before the record does: `cart_lines` has the steps that differ.
+
 No step depends on a process's speed or on synchronized server clocks. Until the pins, a line's hold expires as usual,
 and the cart with it. From the first pin on, nothing expires on its own: if the process dies there, the cart's units
 stay on hold until the cart is finished; units of a sold cart are never returned.
@@ -24,7 +26,6 @@ stay on hold until the cart is finished; units of a sold cart are never returned
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from segmented import protocol as op
@@ -32,8 +33,10 @@ from segmented.errors import (
     AcknowledgementUnknown,
     CartDiverged,
     CartGated,
+    DatabaseUnavailable,
     InvalidInput,
     OrderUnknown,
+    PoolFrozen,
     PoolMissing,
     SegmentedError,
     StockError,
@@ -49,18 +52,17 @@ from segmented.models import (
     CartSweep,
     Decided,
     LineRefusal,
-    Order,
     Reserved,
     Settled,
     SoldOut,
     shortened,
 )
 from segmented.plans import Plan, perform
-from segmented.plans.effects import Batch
-from segmented.stock.plans import reserve_plan
+from segmented.stock.cart_lines import PLAIN
 
 if TYPE_CHECKING:
     from segmented.models import CartRecord
+    from segmented.stock.cart_lines import CartLines
 
 KnownPools: TypeAlias = dict[str, tuple[bool, int]]
 """The pools that are known to take carts: whether they limit customers, and their epoch, in which that holds."""
@@ -68,39 +70,42 @@ SWEEP_BATCH: Final = 100
 """Number of carts read in one step of a sweep."""
 
 
-def reserve_cart_plan(cart: Cart, hold_ms: int, known: KnownPools) -> Plan[CartAnswer]:
-    """Take every line's units, or none. Raises CartGated, with nothing taken, if a pool has an order database."""
+def reserve_cart_plan(cart: Cart, hold_ms: int, known: KnownPools, lines: CartLines = PLAIN) -> Plan[CartAnswer]:
+    """Take every line's units, or none. Raises an error, with nothing taken, for a pool that cannot have this cart."""
     if not isinstance(cart, Cart):
         message = f"{shortened(cart)} is not a Cart"
         raise InvalidInput(message)
     for sku, _ in cart.lines:
-        yield from _check_pool(cart, sku, known, is_known=sku in known)
+        yield from _check_pool(cart, sku, known, lines, is_known=sku in known)
     record = yield from perform(op.OpenCart(cart, hold_ms))
     if record.state == "open":
-        return (yield from _reserve_lines(record, known))
+        return (yield from _reserve_lines(record, known, lines))
     if record.state == "reserved" and not record.left_ms:
-        record = yield from perform(op.DecideCart(cart.home, cart.cart_id, "expired"))
-    return (yield from _answer(record))
+        record = yield from lines.void(cart.home, cart.cart_id, "expired")
+    return (yield from _answer(record, lines))
 
 
-def confirm_cart_plan(home: str, cart_id: str) -> Plan[CartSettled]:
+def confirm_cart_plan(home: str, cart_id: str, lines: CartLines = PLAIN) -> Plan[CartSettled]:
     """Make a cart final: all its lines, or none if one of them has expired."""
     record = yield from perform(op.ReadCart(home, cart_id))
     if record.state == "open":  # its reservation was interrupted
-        yield from _reserve_lines(record, {})
+        known: KnownPools = {}
+        for sku, _ in record.cart.lines:
+            yield from _check_pool(record.cart, sku, known, lines, is_known=False)
+        yield from _reserve_lines(record, known, lines)
         record = yield from perform(op.ReadCart(home, cart_id))
     if record.state == "reserved":
-        record = yield from _pin_and_decide(record)
-    return (yield from _finish(record))
+        record = yield from lines.sell(record)
+    return (yield from _finish(record, lines))
 
 
-def cancel_cart_plan(home: str, cart_id: str) -> Plan[CartSettled]:
+def cancel_cart_plan(home: str, cart_id: str, lines: CartLines = PLAIN) -> Plan[CartSettled]:
     """Give every line's units back on request."""
-    record = yield from perform(op.DecideCart(home, cart_id, "cancelled"))
-    return (yield from _finish(record))
+    record = yield from lines.void(home, cart_id, "cancelled")
+    return (yield from _finish(record, lines))
 
 
-def finish_carts_plan(home: str, limit: int) -> Plan[CartSweep]:
+def finish_carts_plan(home: str, limit: int, lines: CartLines = PLAIN) -> Plan[CartSweep]:
     """Finish up to `limit` carts of one home that have expired, or were decided but not finished.
 
     Any number of processes may do this concurrently. Carts that cannot be finished now are reported and left to the
@@ -108,7 +113,7 @@ def finish_carts_plan(home: str, limit: int) -> Plan[CartSweep]:
     """
     finished: list[CartSettled] = []
     failed: list[tuple[str, SegmentedError]] = []
-    silent: dict[str, StoreError] = {}
+    silent: dict[str, SegmentedError] = {}
     while (left := limit - len(finished) - len(failed)) > 0:
         due = yield from perform(op.ListDueCarts(home, min(SWEEP_BATCH, left), skip=len(failed)))
         for record in due:
@@ -117,7 +122,9 @@ def finish_carts_plan(home: str, limit: int) -> Plan[CartSweep]:
                 failed.append((record.cart.cart_id, known))
                 continue
             try:
-                settled = yield from _sweep(record, silent)
+                settled = yield from _sweep(record, silent, lines)
+            except DatabaseUnavailable:
+                raise
             except SegmentedError as error:
                 failed.append((record.cart.cart_id, error))
             else:
@@ -130,13 +137,12 @@ def finish_carts_plan(home: str, limit: int) -> Plan[CartSweep]:
 # --- taking ---
 
 
-def _check_pool(cart: Cart, sku: str, known: KnownPools, *, is_known: bool) -> Plan[None]:
+def _check_pool(cart: Cart, sku: str, known: KnownPools, lines: CartLines, *, is_known: bool) -> Plan[None]:
     """Check that the pool of a line takes this cart; asks it unless it `is_known`."""
     if not is_known:
         state = yield from perform(op.ReadPool(sku))
-        if state.gated:
-            known.pop(sku, None)
-            raise CartGated(sku, cart.cart_id)
+        known.pop(sku, None)
+        lines.check(state, cart)
         known[sku] = state.limit_per_customer is not None, state.epoch
     has_limit, _ = known[sku]
     if has_limit and cart.customer_id is None:
@@ -144,28 +150,33 @@ def _check_pool(cart: Cart, sku: str, known: KnownPools, *, is_known: bool) -> P
         raise InvalidInput(message)
 
 
-def _reserve_lines(record: CartRecord, known: KnownPools) -> Plan[CartAnswer]:
+def _reserve_lines(record: CartRecord, known: KnownPools, lines: CartLines) -> Plan[CartAnswer]:
     """Reserve the lines of an open cart, or continue where an earlier call stopped, and decide."""
     cart = record.cart
-    decision = op.DecideCart(cart.home, cart.cart_id, "reserved" if record.left_ms else "expired")
+    place = cart.home, cart.cart_id
+    decision = op.DecideCart(*place, "reserved" if record.left_ms else "expired", stored=lines.is_gated)
+    is_decided = False
     for sku, quantity in cart.lines if record.left_ms else ():
-        order = Order(cart.order_id, quantity, cart.customer_id)
         try:
-            answer = yield from reserve_plan(op.Reserve(sku, order, record.left_ms))
+            answer = yield from lines.take(cart, sku, quantity, record.left_ms)
             if isinstance(answer, Reserved) and answer.epoch != known.get(sku, (False, 0))[1]:
-                yield from _check_pool(cart, sku, known, is_known=False)
+                yield from _check_pool(cart, sku, known, lines, is_known=False)
         except (StockError, InvalidInput, CartGated):  # its pool's keys have vanished, or it is another pool now
-            yield from _finish(
-                _with_late_lines((yield from perform(op.DecideCart(cart.home, cart.cart_id, "cancelled"))))
-            )
+            yield from _finish(_with_late_lines((yield from lines.void(*place, "cancelled"))), lines)
             raise
+        is_decided = isinstance(answer, Decided)
         if isinstance(answer, Decided) and answer.state == "expired":  # a caller paused for longer than its hold
             decision = replace(decision, state="expired")
         elif not isinstance(answer, Reserved):
             decision = replace(decision, state="refused", refusal=LineRefusal(sku, answer))
         if decision.state != "reserved":
             break
-    return (yield from _answer(_with_late_lines((yield from perform(decision)))))
+    refusal = decision.refusal
+    if decision.state == "reserved" or (refusal is not None and refusal.sku == cart.home and not is_decided):
+        record = yield from perform(decision)  # of a cart that has taken nothing, no database needs to know
+    else:
+        record = yield from lines.void(*place, decision.state, refusal)
+    return (yield from _answer(_with_late_lines(record), lines))
 
 
 def _with_late_lines(record: CartRecord) -> CartRecord:
@@ -176,30 +187,12 @@ def _with_late_lines(record: CartRecord) -> CartRecord:
 # --- deciding ---
 
 
-def _pin_and_decide(record: CartRecord) -> Plan[CartRecord]:
-    """Confirm a reserved cart if no line has expired. No line can expire between the pins and the decision."""
-    cart = record.cart
-    order_id = cart.order_id
-    pins = tuple(op.PinOrder(sku, order_id, cart.home) for sku, _ in cart.lines)
-    states = set()
-    for found in (yield from perform(Batch(pins, inf))):
-        if isinstance(found, SegmentedError):
-            raise found
-        states.add(found)
-    decision = op.DecideCart(cart.home, cart.cart_id, "confirmed")
-    if "expired" in states:
-        decision = replace(decision, state="expired")
-    elif states - {"reserved", "confirmed"}:  # another process is voiding the cart, or a line was ended by hand
-        decision = replace(decision, state="cancelled")
-    return (yield from perform(decision))
-
-
-def _sweep(record: CartRecord, silent: dict[str, StoreError]) -> Plan[CartSettled]:
+def _sweep(record: CartRecord, silent: dict[str, SegmentedError], lines: CartLines) -> Plan[CartSettled]:
     """Finish one cart that is due. Raises the error that prevents it; `silent` gets skus whose pool did not answer."""
     cart = record.cart
     if record.state in {"open", "reserved"}:
-        record = yield from perform(op.DecideCart(cart.home, cart.cart_id, "expired"))
-    unanswered = yield from _end_lines(record)
+        record = yield from lines.void(cart.home, cart.cart_id, "expired")
+    unanswered = yield from _end_lines(record, lines)
     if unanswered:
         silent.update(unanswered)
         raise next(iter(unanswered.values()))
@@ -207,12 +200,12 @@ def _sweep(record: CartRecord, silent: dict[str, StoreError]) -> Plan[CartSettle
     return CartSettled(cart.cart_id, record.state, record.replay, is_finished=True)
 
 
-def _finish(record: CartRecord) -> Plan[CartSettled]:
+def _finish(record: CartRecord, lines: CartLines) -> Plan[CartSettled]:
     """Carry out a final decision, as far as the lines' pools answer."""
     cart = record.cart
     is_finished = record.is_finished
     if not is_finished:
-        unanswered = yield from _end_lines(record)
+        unanswered = yield from _end_lines(record, lines)
         for error in unanswered.values():
             if isinstance(error, AcknowledgementUnknown):  # nor is it known whether the decision survives
                 raise error
@@ -225,17 +218,15 @@ def _finish(record: CartRecord) -> Plan[CartSettled]:
     return CartSettled(cart.cart_id, record.state, record.replay, is_finished)
 
 
-def _end_lines(record: CartRecord) -> Plan[dict[str, StoreError]]:
+def _end_lines(record: CartRecord, lines: CartLines) -> Plan[dict[str, SegmentedError]]:
     """End the lines according to the record. Returns which pools did not answer. Raises CartDiverged."""
     cart = record.cart
     is_sold = record.state == "confirmed"
-    kind, order_id = (op.Confirm if is_sold else op.Cancel), cart.order_id
-    ends = tuple(kind(sku, order_id) for sku, _ in cart.lines)
-    unanswered: dict[str, StoreError] = {}
+    unanswered: dict[str, SegmentedError] = {}
     diverged: CartDiverged | None = None
-    for (sku, _), answer in zip(cart.lines, (yield from perform(Batch(ends, inf))), strict=True):
+    for (sku, _), answer in zip(cart.lines, (yield from lines.end(record)), strict=True):
         match answer:
-            case StoreError():
+            case StoreError() | PoolFrozen():  # it answers later, or once it is thawed or rebuilt
                 unanswered[sku] = answer
             case OrderUnknown() | PoolMissing() if not is_sold:  # nothing was taken, or nothing remains
                 pass
@@ -250,12 +241,12 @@ def _end_lines(record: CartRecord) -> Plan[dict[str, StoreError]]:
     return unanswered
 
 
-def _answer(record: CartRecord) -> Plan[CartAnswer]:
+def _answer(record: CartRecord, lines: CartLines) -> Plan[CartAnswer]:
     """Return the answer for the caller of `reserve`, and finish the cart if it is decided."""
     cart = record.cart
     if record.state == "reserved":
         return CartReserved(cart.cart_id, cart.home, cart.order_id, cart.lines, record.replay)
-    settled = yield from _finish(record)
+    settled = yield from _finish(record, lines)
     if record.refusal is None:
         return CartDecided(settled.cart_id, settled.state, settled.replay, settled.is_finished)
     answer = record.refusal.answer

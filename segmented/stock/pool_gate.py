@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from segmented.errors import OrderMismatch, SegmentedError
     from segmented.models import (
         AlreadyOpen,
+        Cart,
+        CartFate,
         Closed,
         Decided,
         Opened,
@@ -81,6 +83,15 @@ class PoolGate(Protocol[PoolT_contra, GrantT]):
 
     def cancel_orders(self, pool: PoolT_contra, order_ids: Iterable[str]) -> Ends:
         """Void orders in the database, and give their units back."""
+
+    def sell_cart(self, pools: Sequence[PoolT_contra], cart: Cart) -> CartFate:
+        """Store every line of a reserved cart, or void every line if one of them cannot be sold any more."""
+
+    def void_cart(self, pools: Sequence[PoolT_contra], cart: Cart) -> CartFate:
+        """Void every line of a cart, unless it is sold."""
+
+    def end_cart(self, pools: Sequence[PoolT_contra], cart: Cart, *, is_sold: bool) -> list[Settled | SegmentedError]:
+        """Tell the pools of a cart that it is sold, or void; returns an answer or a failure for each line."""
 
     def expire_orders(self, pool: PoolT_contra, limit: int) -> tuple[Settled, ...]:
         """Void orders whose hold has expired, and give their units back."""
@@ -154,6 +165,17 @@ class AsyncPoolGate(Protocol[PoolT_contra, GrantT]):
 
     async def cancel_orders(self, pool: PoolT_contra, order_ids: Iterable[str]) -> Ends:
         """Void orders in the database, and give their units back."""
+
+    async def sell_cart(self, pools: Sequence[PoolT_contra], cart: Cart) -> CartFate:
+        """Store every line of a reserved cart, or void every line if one of them cannot be sold any more."""
+
+    async def void_cart(self, pools: Sequence[PoolT_contra], cart: Cart) -> CartFate:
+        """Void every line of a cart, unless it is sold."""
+
+    async def end_cart(
+        self, pools: Sequence[PoolT_contra], cart: Cart, *, is_sold: bool
+    ) -> list[Settled | SegmentedError]:
+        """Tell the pools of a cart that it is sold, or void; returns an answer or a failure for each line."""
 
     async def expire_orders(self, pool: PoolT_contra, limit: int) -> tuple[Settled, ...]:
         """Void orders whose hold has expired, and give their units back."""

@@ -12,12 +12,14 @@ from segmented.plans import run_sync
 from segmented.stock import Cart, Carts
 from segmented.stock.cart_plans import confirm_cart_plan
 from tests.support.command_line import on_a_terminal, ran, started
+from tests.support.pools.cart_sides import lapse_cart
 from tests.support.pools.carting import ending_before
 from tests.support.workers.selling import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from segmented.orders import Gate
     from segmented.servers import ValkeyServer
 
 HOME, OTHER = "mug", "shirt"
@@ -151,7 +153,7 @@ def test_a_reservation_that_was_cut_short_is_seen_as_open(carts: Carts, valkey: 
 def test_bad_input_about_carts_is_one_sentence(carts: Carts, valkey: ValkeyServer, command: str) -> None:
     for words, code, sentence in (
         (["nowhere"], 1, "pool 'nowhere' is not open"),
-        (["x" * 129], 2, "home of "),
+        (["x" * 129], 2, "home of " if command == "carts" else "sku 'xxx"),
         ([HOME, "--limit", "0"], 2, "Invalid value for '--limit'"),
         ([HOME, "--limit", "many"], 2, "Invalid value for '--limit'"),
         ([], 2, "Missing argument 'SKU'"),
@@ -160,3 +162,22 @@ def test_bad_input_about_carts_is_one_sentence(carts: Carts, valkey: ValkeyServe
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1)
         assert done.stderr.startswith(f"segmented: {sentence}")
     assert carts.unfinished(HOME).count == 0
+
+
+def test_carts_of_gated_pools_are_finished_with_their_order_database_and_not_without(
+    store: RedisStore, gate: Gate, valkey: ValkeyServer, order_database: str
+) -> None:
+    for sku in (HOME, OTHER):
+        Pool(store, sku, gate=gate).open(stock=20, segments=2)
+    cart = Cart("lapsed", [(HOME, 1), (OTHER, 2)])
+    Carts(store, gate=gate).reserve(cart)
+    lapse_cart(valkey.url, cart)
+    bare = ran("pool", "finish-carts", HOME, url=valkey.url)
+    assert (bare.returncode, bare.stdout) == (2, "")
+    assert "pool 'mug' is gated: finish its carts with --database URL" in bare.stderr
+    done = ran("pool", "finish-carts", HOME, "--database", order_database, url=valkey.url)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "finished 1 cart: 1 expired\n", "")
+    assert gate.orders(OTHER, [cart.order_id])[cart.order_id].state == "void"
+    Pool(store, "plain").open(stock=1, segments=1)
+    other = ran("pool", "finish-carts", "plain", "--database", order_database, url=valkey.url)
+    assert (other.returncode, "leave --database out" in other.stderr) == (2, True)

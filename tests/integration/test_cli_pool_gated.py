@@ -374,9 +374,8 @@ def test_a_shard_of_a_gated_pool_is_changed_verified_and_rebuilt_with_its_databa
     name = pool.shards[1].sku
     assert isinstance(name, Shard)
     store.execute(FreezePool(name, 1))
-    for command, sentence in (("rebuild", "give --shard 0 to 1"), ("audit", "audit_both(")):
-        refused = ran("pool", command, "plate", *database, url=valkey.url)
-        assert (refused.returncode, sentence in refused.stderr) == (2, True)
+    refused = ran("pool", "rebuild", "plate", *database, url=valkey.url)
+    assert (refused.returncode, "give --shard 0 to 1" in refused.stderr) == (2, True)
     for command in ("rebuild", "verify"):
         assert ran("pool", command, "plate", "--shard", "1", *database, url=valkey.url).returncode == 0
     assert [shard.state().epoch for shard in pool.shards] == [1, 2]

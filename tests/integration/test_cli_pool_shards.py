@@ -339,7 +339,7 @@ def test_the_ledgers_are_exported_with_their_shards(pool: ShardedPool, valkey: V
     [
         (
             "open new --stock 9 --segments 3 --shards 3 --gated",
-            "--gated cannot be combined with --shards 3: open it as ShardedPool(store, sku, gate=gate)",
+            "--gated needs --database URL: the order database that decides the orders of 'new'",
         ),
         ("open new --stock 9 --segments 3 --shards 0", "shard count 0 of 'new' must be between 1 and 64"),
         ("open new --stock 2 --segments 3 --shards 3", "stock 2 of 'new' must be between 3 and 1,000,000,000,000"),

@@ -99,11 +99,11 @@ class CartsAgree(Agreement):
     def open_cart(self, cart_id: str, lines: list[tuple[int, int]], customer: str | None, hold_ms: int) -> None:
         self.agree_on(op.OpenCart(self.cart(cart_id, lines, customer), hold_ms))
 
-    @rule(place=PLACES, cart_id=CART_IDS, moves=st.lists(MOVES, min_size=1, max_size=3))
-    def decide(self, place: int, cart_id: str, moves: list[CartMove]) -> None:
+    @rule(place=PLACES, cart_id=CART_IDS, moves=st.lists(MOVES, min_size=1, max_size=3), stored=st.booleans())
+    def decide(self, place: int, cart_id: str, moves: list[CartMove], *, stored: bool) -> None:
         for state in moves:
             refusal = LineRefusal(self.sku(place), Closed("x")) if state == "refused" else None
-            self.agree_on(op.DecideCart(self.sku(place), cart_id, state, refusal))
+            self.agree_on(op.DecideCart(self.sku(place), cart_id, state, refusal, stored))
 
     @rule(place=PLACES, cart_id=CART_IDS)
     def read(self, place: int, cart_id: str) -> None:

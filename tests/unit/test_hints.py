@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import inspect
 from typing import Any
 
 import pytest
 
-from segmented import AsyncLock, AsyncMemoryStore, Lock, MemoryStore
+from segmented import AsyncLock, AsyncMemoryStore, InvalidInput, Lock, MemoryStore, locks
+from segmented.locks import read_write
 from segmented.locks.hints import LEASE_HINTS, LOCK_HINTS
 
 LOCK: Any = Lock(MemoryStore(), "door")
@@ -44,3 +47,45 @@ def test_no_hint_hides_a_name_that_exists() -> None:
 
 def test_a_handle_is_copied_as_before() -> None:
     assert copy.copy(LOCK).name == "door"
+
+
+LOCK_KINDS = [
+    getattr(module, f"{prefix}{name}")
+    for module, name in (
+        *(
+            (locks, f"{name}Lock")
+            for name in ("", "Fair", "GetSet", "Multi", "Quorum", "Reentrant", "SqlRow", "ZooKeeper")
+        ),
+        (locks, "Semaphore"),
+        *((read_write, f"{name}Lock") for name in ("Read", "Write")),
+    )
+    for prefix in ("", "Async")
+]
+INSTEAD = "to try without waiting, or {}lock.acquire(timeout=seconds) to wait"
+
+
+async def ended(answer: object) -> object:
+    return await answer if inspect.iscoroutine(answer) else answer
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_the_arguments_of_other_libraries_locks_name_the_call_to_use(*, is_async: bool) -> None:
+    def refused(lock: Any, *args: object, **named: object) -> str:  # noqa: ANN401  # of any kind
+        with pytest.raises(InvalidInput) as caught:
+            asyncio.run(ended(lock.acquire(*args, **named)))
+        return str(caught.value)
+
+    kinds: list[Any] = [kind for kind in LOCK_KINDS if kind.__name__.startswith("Async") is is_async]
+    assert len(kinds) == 11
+    call = "await " * is_async
+    for kind in kinds:
+        lock, name = object.__new__(kind), f"{kind.__name__}.acquire() has no"
+        instead = f"use {call}lock.try_acquire() {INSTEAD.format(call)}"
+        assert refused(lock, blocking=False) == f"{name} blocking: {instead}"
+        assert refused(lock, blocking=True, timeout=5) == f"{name} blocking: {instead}"
+        assert refused(lock, blocking_timeout=5) == f"{name} blocking_timeout: {instead}"
+        assert refused(lock, True, 5) == f"{name} second argument: {instead}"  # noqa: FBT003  # as typed first
+    own: Any = AsyncLock(AsyncMemoryStore(), "a") if is_async else Lock(MemoryStore(), "a")
+    assert "try_acquire() does not wait" in refused(own, False)  # noqa: FBT003  # as typed first
+    with pytest.raises(TypeError, match="'nonsense'"):
+        own.acquire(nonsense=1)

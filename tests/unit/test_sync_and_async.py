@@ -27,7 +27,8 @@ PROGRAMS: Final = (
 EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
     "only sync": {
         "the order database is for threads: its gate for asyncio has it as `gate`": (
-            "AsyncGate.confirm AsyncGate.confirm_many AsyncGate.confirmed_units AsyncGate.each_confirmed "
+            "AsyncGate.carts AsyncGate.confirm AsyncGate.confirm_many AsyncGate.confirmed_units "
+            "AsyncGate.each_confirmed "
             "AsyncGate.each_order AsyncGate.ledger "
             "AsyncGate.missing_tables AsyncGate.names_of AsyncGate.note_forgotten AsyncGate.open AsyncGate.orders "
             "AsyncGate.stocking "

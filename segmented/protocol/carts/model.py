@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
-from segmented.errors import CartMismatch, CartUnknown
+from segmented.errors import CartGated, CartMismatch, CartUnknown
 from segmented.models import CartRecord, InspectedCart, UnfinishedCart, UnfinishedCarts
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from segmented.clock import Clock
     from segmented.models import Cart, CartState, LineRefusal
+    from segmented.protocol.pool.model_records import ModelPool
 
 MAY_BECOME: Final[dict[str, tuple[str, ...]]] = {
     "open": ("reserved", "refused", "cancelled", "expired"),
@@ -35,7 +36,7 @@ class ModelCart:
 class CartModel:
     """Carts by home and id."""
 
-    def __init__(self, clock: Clock, check_pool: Callable[[str], object]) -> None:
+    def __init__(self, clock: Clock, check_pool: Callable[[str], ModelPool]) -> None:
         """Create an empty set of carts; `check_pool` raises PoolMissing for a home that is not open."""
         self._clock = clock
         self._check_pool = check_pool
@@ -78,8 +79,10 @@ class CartModel:
         """Change the state, if it may still change."""
         place = self._found(operation.home, operation.cart_id)
         found, state = self._carts[place], operation.state
-        if state not in MAY_BECOME.get(found.state, ()):
+        if state not in MAY_BECOME.get(found.state, ()) and not (found.state == "open" and operation.stored):
             return self._record(place, replay=True)
+        if self._check_pool(operation.home).gated and not operation.stored:
+            raise CartGated(*place)
         if state == "reserved" and found.deadline_ms <= self._now_ms():
             state = "expired"
         found.state, found.refusal = state, operation.refusal

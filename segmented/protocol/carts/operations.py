@@ -36,13 +36,16 @@ class DecideCart(Operation[CartRecord]):
     """Change a cart's state, if the change is still allowed. The first caller wins.
 
     An open cart may become reserved (expired instead, if its hold has ended), refused, cancelled or expired; a reserved
-    one confirmed, cancelled or expired. A final state never changes.
+    one confirmed, cancelled or expired. A final state never changes. Raises CartGated if the home is gated, unless the
+    change is `stored`; then an open cart may become confirmed, too.
     """
 
     home: str
     cart_id: str
     state: CartMove
     refusal: LineRefusal | None = None
+    stored: bool = False
+    """The order database of a gated home has stored, or voided, every line."""
 
 
 @dataclass(frozen=True, slots=True)

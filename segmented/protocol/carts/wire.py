@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
-from segmented.errors import CartMismatch, CartUnknown, InvalidInput, PoolGated
+from segmented.errors import CartGated, CartMismatch, CartUnknown, InvalidInput, PoolGated
 from segmented.keys import cart_keys, shard_keys
 from segmented.models import (
     PINNED_UNTIL_MS,
@@ -56,7 +56,9 @@ def _refusal(raw: str) -> LineRefusal | None:
 
 
 def _record(home: str, cart_id: str, reply: Reply) -> CartRecord:
-    kind = kind_of(home, reply) if text(reply[0]) not in {"mismatch", "unknown"} else text(reply[0])
+    kind = kind_of(home, reply) if text(reply[0]) not in {"mismatch", "unknown", "gated"} else text(reply[0])
+    if kind == "gated":
+        raise CartGated(home, cart_id)
     if kind == "mismatch":
         raise CartMismatch(home, cart_id)
     if kind == "unknown":
@@ -90,7 +92,8 @@ def _decode_read(operation: op.ReadCart | op.DecideCart, reply: Reply) -> CartRe
 
 
 def _encode_decide(operation: op.DecideCart) -> Call:
-    arguments = (operation.cart_id, LETTERS[operation.state], refusal_text(operation.refusal))
+    letter, stored = LETTERS[operation.state], "1" if operation.stored else "0"
+    arguments = (operation.cart_id, letter, refusal_text(operation.refusal), stored)
     return script_call("decide_cart", cart_keys(operation.home).listed(), *arguments)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import CartDiverged, InvalidInput, PoolMissing
+from segmented.errors import CartDiverged, CartGated, InvalidInput, PoolMissing
 from segmented.models import CartDecided, CartSettled, Order, UnfinishedCarts
 from tests.contract.carts.carts import SHORT, SHORT_MS, CartPools
 
@@ -219,6 +219,23 @@ def test_a_cart_moves_where_it_may_and_stays_where_it_may_not(pools: CartPools, 
         assert pools.read(cart).is_finished
         if found.state in {"open", "reserved", "confirmed"}:  # and has no lines, and is finished all the same
             pools.torn.add(cart.cart_id)
+
+
+@pytest.mark.parametrize("state", WAYS)
+def test_a_cart_at_a_gated_home_moves_only_as_its_order_database_says(pools: CartPools, state: str) -> None:
+    home = pools.open("G", 10, gated=True)
+    moves: list[CartMove] = ["reserved", "refused", "cancelled", "expired", "confirmed"]
+    for move in moves:
+        cart = pools.cart(f"to-{move}", ("G", 1))
+        pools.side.execute(op.OpenCart(cart, 600_000))
+        for step in WAYS[state]:
+            pools.side.execute(op.DecideCart(home.sku, cart.cart_id, step, stored=True))
+        may = move in MOVES.get(state, ()) or (state, move) == ("open", "confirmed")
+        if move in MOVES.get(state, ()):
+            with pytest.raises(CartGated, match=f"cart 'to-{move}' first"):
+                pools.side.execute(op.DecideCart(home.sku, cart.cart_id, move))
+        found = pools.side.execute(op.DecideCart(home.sku, cart.cart_id, move, stored=True))
+        assert (found.state, found.replay) == ((move, False) if may else (state, True))
 
 
 def test_an_open_cart_that_has_lapsed_does_not_become_reserved(pools: CartPools) -> None:

@@ -12,7 +12,7 @@ from sqlalchemy import text
 SOLD: Final = "c"
 RESERVED: Final = "r"
 UNITS: Final = "SELECT sku, sum(quota), sum(sold), count(*) FROM segmented_segments GROUP BY sku"
-ORDERS: Final = "SELECT order_id, state, quantity FROM segmented_orders"
+ORDERS: Final = "SELECT sku, order_id, state, quantity FROM segmented_orders"
 
 
 def sql_rows(database: str, statement: str) -> list[Any]:
@@ -44,7 +44,7 @@ def judged(server_url: str, database: str, *, forgets: bool = False) -> tuple[in
         rows = {sku: (int(quota), int(sold), count) for sku, quota, sold, count in sql_rows(database, UNITS)}
         found = pools(server)
         assert sorted(rows) == sorted(found), (rows, found)
-        orders: dict[str, tuple[str, int]] = {}
+        orders: dict[tuple[str, str], tuple[str, int]] = {}
         stocked = sold = free = 0
         for name, tag in found.items():
             meta = {key: value for key, value in server.hgetall(f"{tag}meta").items() if value.isdigit()}
@@ -57,11 +57,11 @@ def judged(server_url: str, database: str, *, forgets: bool = False) -> tuple[in
             assert rows[name][2] >= number["segment_count"]
             for order_id, record in server.hgetall(f"{tag}orders").items():
                 state, quantity = record.split("\t")[:2]
-                orders[order_id] = state, int(quantity)
+                orders[name, order_id] = state, int(quantity)
             stocked, sold, free = stocked + units, sold + number["confirmed"], free + in_segments
-        decided = {order_id: (state, int(quantity)) for order_id, state, quantity in sql_rows(database, ORDERS)}
-        in_sql = {order_id: quantity for order_id, (state, quantity) in decided.items() if state == "confirmed"}
-        in_redis = {order_id: quantity for order_id, (state, quantity) in orders.items() if state == SOLD}
+        decided = {(sku, each): (state, int(count)) for sku, each, state, count in sql_rows(database, ORDERS)}
+        in_sql = {each: quantity for each, (state, quantity) in decided.items() if state == "confirmed"}
+        in_redis = {each: quantity for each, (state, quantity) in orders.items() if state == SOLD}
         assert in_sql == (in_sql | in_redis if forgets else in_redis)
         assert not [each for each, (state, _) in orders.items() if state == RESERVED and each in decided]
         assert sum(in_sql.values()) == sold
