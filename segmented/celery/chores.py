@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from celery import shared_task
 
 from segmented import protocol as op
-from segmented.celery.celery_settings import DELIVERY
+from segmented.celery.celery_settings import TASK_OPTIONS
 from segmented.celery.connections import connections
 from segmented.celery.current import settings
 from segmented.celery.messages import TASK
@@ -43,7 +43,7 @@ PILE_MAX: Final = 20
 """Periodic messages that may wait behind a useful one; later ones will do the same work."""
 
 
-@shared_task(bind=True, name="segmented.sweep", **DELIVERY)
+@shared_task(bind=True, name="segmented.sweep", **TASK_OPTIONS)
 def sweep(self: Task[Any, Any]) -> dict[str, dict[str, int]]:
     """Republish the unfinished orders of all pools. Only one worker does so; two would make duplicates."""
     if _is_piled_up(self):
@@ -104,7 +104,7 @@ def _rebuilt(frozen: PoolFrozen) -> dict[str, int]:
     return {"rebuilt": 1}
 
 
-@shared_task(bind=True, name="segmented.expire", **DELIVERY)
+@shared_task(bind=True, name="segmented.expire", **TASK_OPTIONS)
 def expire(self: Task[Any, Any]) -> dict[str, int]:
     """Release expired holds; in a gated pool, those that the order database has voided."""
     if _is_piled_up(self):
@@ -121,7 +121,7 @@ def expire(self: Task[Any, Any]) -> dict[str, int]:
     return _counted("expired", one)
 
 
-@shared_task(bind=True, name="segmented.finish_transfers", **DELIVERY)
+@shared_task(bind=True, name="segmented.finish_transfers", **TASK_OPTIONS)
 def finish_transfers(self: Task[Any, Any]) -> dict[str, int]:
     """Complete transfers of units between shards whose sender died."""
     if _is_piled_up(self):
@@ -137,7 +137,7 @@ def _decided(pool: ShardedPool) -> ShardedPool:
     return ShardedPool(shared.store, pool.sku, ttl=said.segment_ttl, hold=said.hold, gate=shared.gate)
 
 
-@shared_task(bind=True, name="segmented.relay", **DELIVERY)
+@shared_task(bind=True, name="segmented.relay", **TASK_OPTIONS)
 def relay(self: Task[Any, Any]) -> dict[str, int]:
     """Copy the ledgers of relayed pools to the order database, and trim them behind it.
 
@@ -157,7 +157,7 @@ def relay(self: Task[Any, Any]) -> dict[str, int]:
     return _counted("relayed", one)
 
 
-@shared_task(bind=True, name="segmented.forget", **DELIVERY)
+@shared_task(bind=True, name="segmented.forget", **TASK_OPTIONS)
 def forget(self: Task[Any, Any]) -> dict[str, int]:
     """Drop the records of finished orders of gated pools, after their grace time, behind the relay and its trim."""
     said = settings()
@@ -176,7 +176,7 @@ def forget(self: Task[Any, Any]) -> dict[str, int]:
     return _counted("forgotten", one)
 
 
-@shared_task(bind=True, name="segmented.audit", **DELIVERY)
+@shared_task(bind=True, name="segmented.audit", **TASK_OPTIONS)
 def audit(self: Task[Any, Any]) -> dict[str, int]:
     """Compare every pool's numbers with its ledger; the log shows differences, for `segmented pool audit`."""
     if _is_piled_up(self):
