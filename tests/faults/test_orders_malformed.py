@@ -11,7 +11,7 @@ import pytest
 from segmented import protocol as op
 from segmented.celery.messages import TASK
 from tests.support.long_run import in_the_long_run
-from tests.support.workers.order_floor import IN_WORKER, QUEUE
+from tests.support.workers.order_floor import AT_ONCE, IN_WORKER, QUEUE
 from tests.support.workers.selling import until
 
 if TYPE_CHECKING:
@@ -105,4 +105,18 @@ def test_an_order_that_cannot_be_read_keeps_none_of_its_envelope_from_being_fini
     (message,) = system.pool.store.execute(op.ListMessages(QUEUE))
     assert json.loads(message.text) == [[body], {}]
     assert worker.is_running
+    system.check()
+
+
+def test_a_message_that_names_an_order_which_nobody_submitted_confirms_nothing(open_system: OrderSystemFactory) -> None:
+    system = open_system(AT_ONCE)
+    system.worker()
+    system.pool.reserve("reserved", quantity=3)
+    system.submit([("submitted", 1)])
+    system.send(system.pool.sku, ("reserved",))
+    system.submit([("next", 1)])
+    system.until_decided(sweeping=False)
+    until(lambda: system.in_hand() == 0)
+    assert (system.pool.state().reserved, system.pool.state().confirmed) == (3, 2)
+    system.pool.cancel("reserved")
     system.check()
