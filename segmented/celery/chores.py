@@ -6,7 +6,8 @@ Each is safe to run twice.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from celery import shared_task
 
@@ -17,16 +18,9 @@ from segmented.celery.current import settings
 from segmented.celery.messages import TASK
 from segmented.celery.publishing import publisher, queue_of, waiting
 from segmented.celery.sweeping import sweep_pool
-from segmented.errors import (
-    DatabaseUnavailable,
-    InvalidInput,
-    PoolFrozen,
-    PoolMissing,
-    PoolUnverified,
-    SegmentedError,
-    StoreUnavailable,
-)
+from segmented.errors import PoolFrozen, PoolMissing, SegmentedError, StoreError, StoreUnavailable
 from segmented.locks import Lock
+from segmented.locks.durations import OwnName
 from segmented.models.shards import SHARD_MARK, ShardedState
 from segmented.orders import expire_voided, forget as forget_orders, rebuild, relay as relay_pool
 from segmented.stock import Pool, ShardedPool, find_pool
@@ -36,6 +30,7 @@ if TYPE_CHECKING:
 
     from celery import Celery, Task
 
+ResultT = TypeVar("ResultT")
 log = logging.getLogger(__name__)
 
 LEADER_TTL: Final = 10.0
@@ -50,20 +45,20 @@ def sweep(self: Task[Any, Any]) -> dict[str, dict[str, int]]:
         return {}
     try:
         return _sweep_all(self.app)
-    except StoreUnavailable as error:
+    except StoreError as error:
         log.warning("nothing was swept: %s", error)
         return {}
 
 
 def _sweep_all(app: Celery) -> dict[str, dict[str, int]]:
     shared = connections()
-    lease = Lock(shared.store, f"segmented sweep of {queue_of(app, TASK)}", ttl=LEADER_TTL).try_acquire()
+    lease = Lock(shared.store, OwnName(f"sweep of {queue_of(app, TASK)}"), ttl=LEADER_TTL).try_acquire()
     if lease is None:
         return {}
     reports: dict[str, dict[str, int]] = {}
     with lease:
         for sku in shared.store.execute(op.ListOutboxes()):
-            found = _swept(app, sku, lease.fencing_token)
+            found = _alone("swept", sku, partial(_swept, app, sku, lease.fencing_token))
             if found:
                 reports[sku] = found
             if not lease.is_trusted:
@@ -75,13 +70,8 @@ def _swept(app: Celery, sku: str, fencing_token: int) -> dict[str, int]:
     shared = connections()
     try:
         report = sweep_pool(shared.pool(sku), shared.gate, publisher(app), settings(), fencing_token=fencing_token)
-    except PoolMissing:
-        return {}  # it was deleted, and its outbox with it
     except PoolFrozen as error:
         return _rebuilt(error)
-    except (StoreUnavailable, DatabaseUnavailable, PoolUnverified, InvalidInput) as error:
-        log.warning("the outbox of %r was not swept: %s", sku, error)
-        return {}
     for order_id in report.buried:
         log.error("order %r of %r was begun too often: it is in the dead-letter set", order_id, sku)
     if report.failure:
@@ -217,22 +207,30 @@ def _is_piled_up(task: Task[Any, Any]) -> bool:
 
 def _counted(what: str, work: Callable[[Pool | ShardedPool], int]) -> dict[str, int]:
     """Do something with every pool; an error in one pool does not stop the others."""
-    counts: dict[str, Any] = {}
+
+    def found(sku: str) -> int:
+        return work(find_pool(connections().store, sku, ttl=settings().segment_ttl, hold=settings().hold))
+
     try:
         skus = list(_skus())
-    except StoreUnavailable as error:
+    except StoreError as error:
         log.warning("no pool was %s: %s", what, error)
-        return counts
-    for sku in skus:
-        try:
-            pool = find_pool(connections().store, sku, ttl=settings().segment_ttl, hold=settings().hold)
-            if count := work(pool):
-                counts[sku] = count
-        except PoolMissing:
-            continue
-        except SegmentedError as error:
-            log.warning("pool %r was not %s: %s", sku, what, error)
-    return counts
+        return {}
+    counts = {sku: _alone(what, sku, partial(found, sku)) for sku in skus}
+    return {sku: count for sku, count in counts.items() if count}
+
+
+def _alone(what: str, sku: str, work: Callable[[], ResultT]) -> ResultT | None:
+    """Do something with one pool, whatever another program wrote into it; None if it fails or the pool is gone."""
+    try:
+        return work()
+    except PoolMissing:
+        return None
+    except SegmentedError as error:
+        log.warning("pool %r was not %s: %s", sku, what, error)
+    except Exception:
+        log.exception("pool %r was not %s", sku, what)
+    return None
 
 
 def _skus() -> Iterator[str]:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 DEFAULT_STRATEGY: Final = "celery.worker.strategy:default"
 ETA_SECONDS_MAX: Final = 3_600.0
 """How far ahead the time of one of our tasks may be. Their retries wait for seconds, and a clock may be wrong."""
+LIMIT_MIN: Final = 1.0
+"""Minimum time limit of a message of our tasks, in seconds, unless the worker's own is shorter. A message has its
+publisher's limit; a tiny one would end child after child, since the message returns each time."""
 RETRIES_MAX: Final = 2**31
 WALL: Final = WallClock()
 log = logging.getLogger(__name__)
@@ -107,8 +110,9 @@ def _check_fields(fields: dict[str, Any], required: tuple[str, ...] = ("task", "
 
 def _check_own(task: Task[Any, Any], fields: dict[str, Any], parts: Any, named: dict[str, Any]) -> None:  # noqa: ANN401  # as JSON has it
     """Raise Unreadable for a message of one of our tasks that no publisher of ours sends."""
-    if any(fields.get("timelimit") or ()):
-        reason = f"it sets a time limit of {shortened(fields['timelimit'])}: the worker's settings decide"
+    limits, own = fields.get("timelimit") or (None, None), (task.time_limit, task.soft_time_limit)
+    if any(given and given < min(least or LIMIT_MIN, LIMIT_MIN) for given, least in zip(limits, own, strict=True)):
+        reason = f"it sets a time limit of {shortened(limits)}: {LIMIT_MIN:g} s is the least"
         raise Unreadable(reason)
     if (fields.get("retries") or 0) > (task.max_retries or 0):
         reason = f"it has {fields['retries']:,} retries: {task.name} has up to {task.max_retries or 0}"

@@ -72,9 +72,11 @@ def test_whatever_celery_publishes_is_readable(app: Celery, protocol: int) -> No
 def test_messages_of_our_tasks_are_readable(app: Celery) -> None:
     app.send_task("segmented.take_order", ("mug", "a", 1), {"customer_id": "ann"}, countdown=10, retries=5)
     app.send_task("segmented.take_order", ("mug", "a", 1, None), link=app.tasks["shop.add"].s(1))
-    app.send_task("segmented.sweep")
+    app.conf.task_time_limit = 20.0
+    app.tasks["segmented.sweep"].apply_async()  # as beat does: its message has the limit
+    app.send_task("segmented.sweep", time_limit=1)
     found = messages(app)
-    assert len(found) == 3
+    assert len(found) == 4
     for message in [*found, published(app)]:
         check_message(message, app.tasks[message.headers["task"]])
 
@@ -84,7 +86,8 @@ def test_messages_of_our_tasks_are_readable(app: Celery) -> None:
     [
         ({"countdown": 7_200}, "waits up to 3,600 s"),
         ({"retries": 6}, "it has 6 retries: segmented.take_order has up to 5"),
-        ({"time_limit": 1}, "it sets a time limit of [1, None]: the worker's settings decide"),
+        ({"time_limit": 0.5}, "it sets a time limit of [0.5, None]: 1 s is the least"),
+        ({"soft_time_limit": 0.5}, "it sets a time limit of [None, 0.5]: 1 s is the least"),
         ({"kwargs": {"more": 1}}, "its arguments are not those of segmented.take_order: got an unexpected keyword"),
     ],
 )
