@@ -18,6 +18,8 @@ PROCESS_START_SECONDS: Final = 20.0
 """More than the time-outs of a first contact with the stock and with the database together."""
 INTERRUPTING_POOLS: Final = frozenset({"prefork", "gevent"})
 """Pools that can end a task from outside; with the others an attempt only logs a warning."""
+STRATEGY: Final = "segmented.celery.readable:strategy"
+"""What checks a message before Celery begins its task."""
 DELIVERY: Final[dict[str, Any]] = {
     # Acknowledged after the effect, so that a killed worker's order is delivered again. The default acknowledges
     # the orders in the hands of a child that died or was ended at its time limit.
@@ -28,7 +30,9 @@ DELIVERY: Final[dict[str, Any]] = {
     "ignore_result": True,
     "store_errors_even_if_ignored": False,
 }
-"""Options of each of these tasks, whatever the app's own settings are."""
+"""How each of these tasks is delivered, whatever the app's own settings are."""
+TASK_OPTIONS: Final[dict[str, Any]] = {**DELIVERY, "Strategy": STRATEGY}
+"""Options of each of these tasks."""
 CHORES: Final = (
     "segmented.sweep",
     "segmented.expire",

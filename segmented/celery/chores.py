@@ -6,27 +6,21 @@ Each is safe to run twice.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from celery import shared_task
 
 from segmented import protocol as op
-from segmented.celery.celery_settings import DELIVERY
+from segmented.celery.celery_settings import TASK_OPTIONS
 from segmented.celery.connections import connections
 from segmented.celery.current import settings
 from segmented.celery.messages import TASK
 from segmented.celery.publishing import publisher, queue_of, waiting
 from segmented.celery.sweeping import sweep_pool
-from segmented.errors import (
-    DatabaseUnavailable,
-    InvalidInput,
-    PoolFrozen,
-    PoolMissing,
-    PoolUnverified,
-    SegmentedError,
-    StoreUnavailable,
-)
+from segmented.errors import PoolFrozen, PoolMissing, SegmentedError, StoreError, StoreUnavailable
 from segmented.locks import Lock
+from segmented.locks.durations import OwnName
 from segmented.models.shards import SHARD_MARK, ShardedState
 from segmented.orders import expire_voided, forget as forget_orders, rebuild, relay as relay_pool
 from segmented.stock import Pool, ShardedPool, find_pool
@@ -36,6 +30,7 @@ if TYPE_CHECKING:
 
     from celery import Celery, Task
 
+ResultT = TypeVar("ResultT")
 log = logging.getLogger(__name__)
 
 LEADER_TTL: Final = 10.0
@@ -43,27 +38,27 @@ PILE_MAX: Final = 20
 """Periodic messages that may wait behind a useful one; later ones will do the same work."""
 
 
-@shared_task(bind=True, name="segmented.sweep", **DELIVERY)
+@shared_task(bind=True, name="segmented.sweep", **TASK_OPTIONS)
 def sweep(self: Task[Any, Any]) -> dict[str, dict[str, int]]:
     """Republish the unfinished orders of all pools. Only one worker does so; two would make duplicates."""
     if _is_piled_up(self):
         return {}
     try:
         return _sweep_all(self.app)
-    except StoreUnavailable as error:
+    except StoreError as error:
         log.warning("nothing was swept: %s", error)
         return {}
 
 
 def _sweep_all(app: Celery) -> dict[str, dict[str, int]]:
     shared = connections()
-    lease = Lock(shared.store, f"segmented sweep of {queue_of(app, TASK)}", ttl=LEADER_TTL).try_acquire()
+    lease = Lock(shared.store, OwnName(f"sweep of {queue_of(app, TASK)}"), ttl=LEADER_TTL).try_acquire()
     if lease is None:
         return {}
     reports: dict[str, dict[str, int]] = {}
     with lease:
         for sku in shared.store.execute(op.ListOutboxes()):
-            found = _swept(app, sku, lease.fencing_token)
+            found = _alone("swept", sku, partial(_swept, app, sku, lease.fencing_token))
             if found:
                 reports[sku] = found
             if not lease.is_trusted:
@@ -75,13 +70,8 @@ def _swept(app: Celery, sku: str, fencing_token: int) -> dict[str, int]:
     shared = connections()
     try:
         report = sweep_pool(shared.pool(sku), shared.gate, publisher(app), settings(), fencing_token=fencing_token)
-    except PoolMissing:
-        return {}  # it was deleted, and its outbox with it
     except PoolFrozen as error:
         return _rebuilt(error)
-    except (StoreUnavailable, DatabaseUnavailable, PoolUnverified, InvalidInput) as error:
-        log.warning("the outbox of %r was not swept: %s", sku, error)
-        return {}
     for order_id in report.buried:
         log.error("order %r of %r was begun too often: it is in the dead-letter set", order_id, sku)
     if report.failure:
@@ -104,7 +94,7 @@ def _rebuilt(frozen: PoolFrozen) -> dict[str, int]:
     return {"rebuilt": 1}
 
 
-@shared_task(bind=True, name="segmented.expire", **DELIVERY)
+@shared_task(bind=True, name="segmented.expire", **TASK_OPTIONS)
 def expire(self: Task[Any, Any]) -> dict[str, int]:
     """Release expired holds; in a gated pool, those that the order database has voided."""
     if _is_piled_up(self):
@@ -121,7 +111,7 @@ def expire(self: Task[Any, Any]) -> dict[str, int]:
     return _counted("expired", one)
 
 
-@shared_task(bind=True, name="segmented.finish_transfers", **DELIVERY)
+@shared_task(bind=True, name="segmented.finish_transfers", **TASK_OPTIONS)
 def finish_transfers(self: Task[Any, Any]) -> dict[str, int]:
     """Complete transfers of units between shards whose sender died."""
     if _is_piled_up(self):
@@ -137,7 +127,7 @@ def _decided(pool: ShardedPool) -> ShardedPool:
     return ShardedPool(shared.store, pool.sku, ttl=said.segment_ttl, hold=said.hold, gate=shared.gate)
 
 
-@shared_task(bind=True, name="segmented.relay", **DELIVERY)
+@shared_task(bind=True, name="segmented.relay", **TASK_OPTIONS)
 def relay(self: Task[Any, Any]) -> dict[str, int]:
     """Copy the ledgers of relayed pools to the order database, and trim them behind it.
 
@@ -157,7 +147,7 @@ def relay(self: Task[Any, Any]) -> dict[str, int]:
     return _counted("relayed", one)
 
 
-@shared_task(bind=True, name="segmented.forget", **DELIVERY)
+@shared_task(bind=True, name="segmented.forget", **TASK_OPTIONS)
 def forget(self: Task[Any, Any]) -> dict[str, int]:
     """Drop the records of finished orders of gated pools, after their grace time, behind the relay and its trim."""
     said = settings()
@@ -176,7 +166,7 @@ def forget(self: Task[Any, Any]) -> dict[str, int]:
     return _counted("forgotten", one)
 
 
-@shared_task(bind=True, name="segmented.audit", **DELIVERY)
+@shared_task(bind=True, name="segmented.audit", **TASK_OPTIONS)
 def audit(self: Task[Any, Any]) -> dict[str, int]:
     """Compare every pool's numbers with its ledger; the log shows differences, for `segmented pool audit`."""
     if _is_piled_up(self):
@@ -217,22 +207,30 @@ def _is_piled_up(task: Task[Any, Any]) -> bool:
 
 def _counted(what: str, work: Callable[[Pool | ShardedPool], int]) -> dict[str, int]:
     """Do something with every pool; an error in one pool does not stop the others."""
-    counts: dict[str, Any] = {}
+
+    def found(sku: str) -> int:
+        return work(find_pool(connections().store, sku, ttl=settings().segment_ttl, hold=settings().hold))
+
     try:
         skus = list(_skus())
-    except StoreUnavailable as error:
+    except StoreError as error:
         log.warning("no pool was %s: %s", what, error)
-        return counts
-    for sku in skus:
-        try:
-            pool = find_pool(connections().store, sku, ttl=settings().segment_ttl, hold=settings().hold)
-            if count := work(pool):
-                counts[sku] = count
-        except PoolMissing:
-            continue
-        except SegmentedError as error:
-            log.warning("pool %r was not %s: %s", sku, what, error)
-    return counts
+        return {}
+    counts = {sku: _alone(what, sku, partial(found, sku)) for sku in skus}
+    return {sku: count for sku, count in counts.items() if count}
+
+
+def _alone(what: str, sku: str, work: Callable[[], ResultT]) -> ResultT | None:
+    """Do something with one pool, whatever another program wrote into it; None if it fails or the pool is gone."""
+    try:
+        return work()
+    except PoolMissing:
+        return None
+    except SegmentedError as error:
+        log.warning("pool %r was not %s: %s", sku, what, error)
+    except Exception:
+        log.exception("pool %r was not %s", sku, what)
+    return None
 
 
 def _skus() -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The worker's consumer and its pool: no message is lost when it cannot be decoded, or when the pool stops.
 
-A message whose body cannot be decoded is kept. Celery acknowledges some of them with a line in its log, and exits at
-others, which would return to the queue and end the next worker.
+A message that Celery cannot run is kept. Celery acknowledges some of them with a line in its log, and exits at others,
+which would return to the queue and end the next worker.
 
 A prefork pool that is stopped reads its children's answers until the last child has ended. Celery stops reading once it
 knows of no task in a child's hands, but it forgets some: on stopping, and when the broker is lost, it drops each task
@@ -13,21 +13,29 @@ load meets this at one stop of every few.
 
 from __future__ import annotations
 
+import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from celery.worker.consumer import Consumer
-from kombu.exceptions import ContentDisallowed, DecodeError
 from vine import promise
+
+from segmented.celery.celery_settings import STRATEGY
+from segmented.celery.queue_items import FOREIGN, survive_foreign_items
+from segmented.celery.readable import Unreadable, check_message, drop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 PREFORK: Final = "celery.concurrency.prefork"
+log = logging.getLogger(__name__)
 
 
 class KeepingConsumer(Consumer):
     """A Celery consumer that survives such messages."""
+
+    connection_errors: tuple[type[Exception], ...]
+    task_consumer: Any
 
     def on_close(self) -> None:
         """Discard tasks that nobody has begun, but not those that a child is about to begin."""
@@ -40,43 +48,33 @@ class KeepingConsumer(Consumer):
         listen_to_the_end(self.pool)
 
     def on_decode_error(self, message: Any, exc: Exception) -> None:  # noqa: ANN401  # kombu's
-        """Keep the message before it is acknowledged."""
-        _keep(message, exc)
-        super().on_decode_error(message, exc)
+        """Keep a message whose compression or text cannot be undone."""
+        drop(message, exc, self.connection_errors)
 
     def create_task_handler(self, promise: type[promise] = promise) -> Callable[..., Any]:
-        """Return Celery's handler of messages, preceded by a check of the body, which is still decoded only once."""
+        """Return Celery's handler of messages, preceded by the check, which decodes the body once for both."""
+        survive_foreign_items(self.task_consumer.channel)
         handle = super().create_task_handler(promise)
 
         def handle_readable(message: Any) -> None:  # noqa: ANN401  # kombu's
             try:
-                wrong = _fault_of(message.payload)
-            except (DecodeError, ContentDisallowed):
-                wrong = ""  # Celery handles these
-            except Exception as error:  # noqa: BLE001  # a decoder may raise anything for a foreign body
-                wrong = str(error) or type(error).__name__
-            if wrong:
-                _keep(message, ValueError(wrong))
-                message.ack()
-            else:
+                if not self._has_strategy(message.headers):
+                    check_message(message)
                 handle(message)
+            except FOREIGN as error:  # an error of Celery's own would end the worker, and each one after it
+                if message.acknowledged:
+                    raise
+                if not isinstance(error, Unreadable):
+                    log.warning("Celery cannot begin a message", exc_info=error)
+                drop(message, error, self.connection_errors)
 
         return handle_readable
 
-
-def _fault_of(payload: object) -> str:
-    """Return what Celery would reject in a decoded body: an object, or arguments, named arguments and the rest."""
-    match payload:
-        case dict() | [list() | tuple(), dict(), _]:
-            return ""
-        case _:
-            return f"its body is of type {type(payload).__name__}, and not what Celery sends"
-
-
-def _keep(message: Any, reason: BaseException) -> None:  # noqa: ANN401  # kombu's
-    from segmented.celery.messages import keep_rejected  # noqa: PLC0415  # Celery loads this before it knows the settings
-
-    keep_rejected(message=message, exc=reason)
+    def _has_strategy(self, headers: object) -> bool:
+        """Return whether the message is for a task of ours, whose strategy checks it."""
+        name = headers.get("task") if isinstance(headers, dict) else None
+        task = self.app.tasks.get(name) if isinstance(name, str) else None
+        return task is not None and task.Strategy == STRATEGY
 
 
 @contextmanager

@@ -35,6 +35,8 @@ class Envelope:
 
     sku: str
     order_ids: tuple[str, ...]
+    wrong: str = ""
+    """Why some of its orders could not be read; the others go on."""
 
     def body(self) -> dict[str, Any]:
         """Return the message's argument, of plain types only."""
@@ -42,7 +44,10 @@ class Envelope:
 
 
 def read_envelope(parts: Sequence[object], named: dict[str, object]) -> Envelope:
-    """Read a message's arguments. Raises InvalidInput, with one sentence, for anything that is not an envelope."""
+    """Read a message's arguments, without the orders whose ids cannot be.
+
+    Raises InvalidInput, with one sentence, for anything that is not an envelope.
+    """
     body: Any = parts[0] if len(parts) == 1 and not named else None
     if not isinstance(body, dict):
         message = f"a message of {TASK} has one argument, an object: this one has {shortened((list(parts), named))}"
@@ -61,9 +66,15 @@ def read_envelope(parts: Sequence[object], named: dict[str, object]) -> Envelope
         message = f"the envelope has {len(orders):,} orders: 1 to {ORDERS_MAX:,} are possible"
         raise InvalidInput(message)
     sku = checked_pool_name(body["sku"])
+    readable, wrong = [], ""
     for order_id in orders:
-        check_id(order_id, "order id", bytes_max=ORDER_ID_BYTES_MAX)
-    return Envelope(sku, tuple(orders))
+        try:
+            check_id(order_id, "order id", bytes_max=ORDER_ID_BYTES_MAX)
+        except InvalidInput as error:
+            wrong = wrong or str(error)
+        else:
+            readable.append(order_id)
+    return Envelope(sku, tuple(readable), wrong)
 
 
 def keep(store: RedisStore, text: str, reason: str) -> None:
@@ -82,22 +93,32 @@ def text_of(parts: object, named: object) -> str:
     return json.dumps([parts, named], ensure_ascii=False, default=repr)
 
 
-def keep_unknown(name: str = "", message: object = None, **_: object) -> None:
-    """Keep a message for a task that this worker does not have."""
-    _keep_from_parent(message, f"there is no task {name}")
+def text_of_message(message: Any) -> str:  # noqa: ANN401  # kombu's
+    """Return a message's headers and body as text, without what changes when it is delivered again."""
+    body = message.body
+    found = {
+        "headers": {name: value for name, value in message.headers.items() if name != "redelivered"},
+        "content-type": message.content_type,
+        "content-encoding": message.content_encoding,
+        "body": bytes(body).decode(errors="replace") if isinstance(body, bytes | memoryview) else str(body),
+    }
+    return json.dumps(found, ensure_ascii=False, default=repr)
 
 
-def keep_rejected(message: object = None, exc: BaseException | None = None, **_: object) -> None:
-    """Keep a message that Celery cannot decode."""
-    _keep_from_parent(message, f"it cannot be decoded: {exc}")
-
-
-def _keep_from_parent(message: object, reason: str) -> None:
-    """Keep it through a separate connection: the parent of a prefork pool has no other."""
-    body = getattr(message, "body", "")
-    text = bytes(body).decode(errors="replace") if isinstance(body, bytes | memoryview) else str(body)
+def keep_unreadable(text: str, reason: str) -> None:
+    """Keep a message from the process that reads the queue, which has no connection to the stock in a prefork pool."""
     try:
         with RedisStore.from_url(settings().url.get_secret_value()) as store:
             keep(store, text, reason)
     except SegmentedError as error:
         log.error("a message cannot be read (%s), nor kept (%s): %s", reason, error, text[:1_000])  # noqa: TRY400  # said in words
+
+
+def keep_unknown(name: str = "", message: Any = None, **_: object) -> None:  # noqa: ANN401  # kombu's
+    """Keep a message for a task that this worker does not have."""
+    keep_unreadable(text_of_message(message), f"there is no task {shortened(name)}")
+
+
+def keep_rejected(message: Any = None, exc: BaseException | None = None, **_: object) -> None:  # noqa: ANN401  # kombu's
+    """Keep a message that Celery cannot begin."""
+    keep_unreadable(text_of_message(message), f"it cannot be decoded: {exc}")

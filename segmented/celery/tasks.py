@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from celery import shared_task
 
-from segmented.celery.celery_settings import DELIVERY
+from segmented.celery.celery_settings import TASK_OPTIONS
 from segmented.celery.connections import connections
 from segmented.celery.current import settings
 from segmented.celery.messages import TASK, keep, read_envelope, text_of
@@ -46,37 +46,48 @@ RETRY_SECONDS_MAX: Final = 10.0
 
 PUT_OFF: Final = (OrderInHand, NoSegmentFree, PoolFrozen, PoolUnverified, StoreUnavailable, DatabaseUnavailable)
 """Errors that a retry may fix. After the last retry the order is undecided, and its units, if any, stay reserved."""
+UNREADABLE: Final = (InvalidInput, PoolMissing, ShardVanished)
+"""Errors of a message that names nothing that is there."""
 
 
-@shared_task(bind=True, name="segmented.take_order", max_retries=RETRIES_MAX, **DELIVERY)
+@shared_task(bind=True, name="segmented.take_order", max_retries=RETRIES_MAX, **TASK_OPTIONS)
 def take_order(self: Task[Any, Any], sku: str, order_id: str, quantity: int, customer_id: str | None = None) -> str:
     """Grant a segment, store the order in the database under its lock, confirm. Returns the order's state.
 
-    A refusal is kept, so that a second delivery gets the same answer.
+    A refusal is kept, so that a second delivery gets the same answer. The task fails for an order that cannot be, and
+    its message is kept in the dead-letter set.
     """
     try:
         return _take(sku, Order(order_id, quantity, customer_id))
     except PUT_OFF as error:
         raise self.retry(exc=error, countdown=_pause(self, error)) from error
+    except UNREADABLE as error:
+        keep(connections().store, text_of((sku, order_id, quantity, customer_id), {}), str(error))
+        raise
 
 
-@shared_task(name=TASK, typing=False, **DELIVERY)
+@shared_task(name=TASK, typing=False, **TASK_OPTIONS)
 def take_envelope(*parts: object, **passed_on: object) -> dict[str, int]:
     """Finish the submitted orders that a message names, each once, however often it is named. Returns counts.
 
-    A message that cannot be read is kept in the dead-letter set. Orders that cannot be finished now are in the outbox:
-    Celery does not retry the task, since it would hold it in memory meanwhile.
+    A message that cannot be read is kept in the dead-letter set, also if it cannot be read in part: then the other
+    orders are finished. Orders that cannot be finished now are in the outbox: Celery does not retry the task, since it
+    would hold it in memory meanwhile.
     """
     shared = connections()
     try:
         envelope = read_envelope(parts, passed_on)
+        if envelope.wrong:
+            keep(shared.store, text_of(parts, passed_on), envelope.wrong)
+        if not envelope.order_ids:
+            return {}
         pool = shared.pool(envelope.sku)
         gate = shared.gate if pool.is_gated() else None
         report = envelopes.take_envelope(pool, envelope.order_ids, gate=gate, step=step(), terms=_terms())
     except (StoreUnavailable, DatabaseUnavailable, PoolFrozen, PoolUnverified, AnotherDatabase) as error:
         log.warning("an envelope is left to the sweep: %s", error)
         return {}
-    except (InvalidInput, PoolMissing, ShardVanished) as error:
+    except UNREADABLE as error:
         keep(shared.store, text_of(parts, passed_on), str(error))
         return {}
     if report.alone:  # they were republished in smaller envelopes, or will be

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from math import isfinite
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from segmented.clock import in_seconds
 from segmented.errors import InvalidInput
@@ -18,6 +18,8 @@ TTL_MS_MAX: Final = 2**53
 TTL_SECONDS_MIN: Final = 0.001
 DEFAULT_TIMEOUT: Final = 60.0
 """Seconds that `acquire()`, `grant()` and the `wait()` of an order's handle wait by default."""
+RESERVED: Final = "_segmented:"
+"""How the names of the library's own locks begin: a user's lock of that name would stop the sweep of all pools."""
 NAME_LENGTH_MAX: Final = 1_024
 
 
@@ -76,5 +78,23 @@ def checked_name(name: str, what: str = "a lock") -> str:
         raise InvalidInput(message)
     if not name.isprintable():  # control characters and lone surrogates: bytes read as text
         message = f"the name of {what} holds characters that cannot be printed: {name!r}"
+        raise InvalidInput(message)
+    return name
+
+
+class OwnName(str):
+    """The name of a lock that the library takes for itself."""
+
+    __slots__ = ()
+
+    def __new__(cls, name: str) -> Self:
+        """Create the name, with the reserved prefix."""
+        return super().__new__(cls, RESERVED + name)
+
+
+def checked_lock_name(name: str) -> str:
+    """Return the name. Raises InvalidInput as `checked_name`, and for a name that only the library itself may use."""
+    if checked_name(name).startswith(RESERVED) and not isinstance(name, OwnName):
+        message = f"the name of a lock begins with {RESERVED!r}, which the library uses for its own locks: {name!r}"
         raise InvalidInput(message)
     return name

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final
 from segmented.clock import Clock, Duration, WallClock
 from segmented.errors import AcquireTimeout, LeaseLost, WrongKind
 from segmented.keys import polling_channel
-from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name, checked_timeout, milliseconds
+from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checked_timeout, milliseconds
 from segmented.locks.handle import DEFAULT_TTL, Acquiring
 from segmented.locks.hints import AcquireHinted
 from segmented.locks.lease_manners import EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
@@ -195,7 +195,7 @@ class _Handle(AcquireHinted):
 
     def __init__(self, name: str, *, ttl: Duration, wall_clock: Clock | None) -> None:
         """Check the arguments. Raises InvalidInput."""
-        self.name = checked_name(name)
+        self.name = checked_lock_name(name)
         self.ttl_ms = milliseconds(ttl, "ttl")
         self._wall_clock = wall_clock or WallClock()
 

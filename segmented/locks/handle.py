@@ -21,7 +21,7 @@ from segmented.errors import (
     StoreError,
     StoreUnavailable,
 )
-from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name, checked_timeout, milliseconds
+from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checked_timeout, milliseconds
 from segmented.locks.entered import AsyncEntered, Blocks, Entered, refusing
 from segmented.locks.hints import LOCK_HINTS, AcquireHinted, Hinted
 from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
@@ -124,7 +124,7 @@ class Handle(AcquireHinted, Hinted):
 
     def __init__(self, name: str, *, ttl: Duration, renew: bool, renew_max: Duration) -> None:
         """Check the arguments. Raises InvalidInput."""
-        self.name = checked_name(name)
+        self.name = checked_lock_name(name)
         self.ttl_ms = milliseconds(ttl, "ttl")
         self._renewal = Renewal(renew, milliseconds(renew_max, "renew_max") / 1000)
 

@@ -34,7 +34,7 @@ from segmented.errors import (
     StoreUnavailable,
 )
 from segmented.locks.claim import new_holder_id
-from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name, checked_timeout, milliseconds
+from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checked_timeout, milliseconds
 from segmented.locks.entered import AsyncEntered, Blocks, Entered
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, Acquiring, Found, acquire_plan
 from segmented.locks.hints import AcquireHinted
@@ -64,7 +64,7 @@ class _Names(AcquireHinted):
         if isinstance(names, str):
             message = f"the names of a multi-lock are several texts, not one: {names!r}"
             raise InvalidInput(message)
-        self.names = tuple(sorted({checked_name(name) for name in names}))
+        self.names = tuple(sorted({checked_lock_name(name) for name in names}))
         if not self.names:
             message = "a multi-lock needs at least one name"
             raise InvalidInput(message)

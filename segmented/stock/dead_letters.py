@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolMissing, ShardVanished
-from segmented.models import SKU_BYTES_MAX, Shard, check_id, shortened
+from segmented.models import SKU_BYTES_MAX, Shard, check_id, checked_pool_name, shortened
 from segmented.models.shards import SHARD_MARK
 from segmented.plans import Plan, perform
 from segmented.stock.outbox import dead_plan
@@ -104,9 +104,18 @@ def places_plan(sku: str) -> Plan[tuple[str, ...]]:
 
 def noted_plan() -> Plan[tuple[str, ...]]:
     """Return the pools and shards to which orders were submitted."""
-    names = yield from perform(op.ListOutboxes())
+    names = filter(_is_pools, (yield from perform(op.ListOutboxes())))
     places = sorted((_named(name) for name in names), key=lambda name: (Place.of(name).sku, Place.of(name).shard or 0))
     return tuple(places)
+
+
+def _is_pools(name: str) -> bool:
+    """Return whether a pool can have this name; another program may have written into the list."""
+    try:
+        checked_pool_name(name)
+    except InvalidInput:
+        return False
+    return True
 
 
 def _named(name: str) -> str:

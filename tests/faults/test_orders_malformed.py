@@ -11,7 +11,7 @@ import pytest
 from segmented import protocol as op
 from segmented.celery.messages import TASK
 from tests.support.long_run import in_the_long_run
-from tests.support.workers.order_floor import IN_WORKER, QUEUE
+from tests.support.workers.order_floor import AT_ONCE, IN_WORKER, QUEUE
 from tests.support.workers.selling import until
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ ENVELOPES: Final[dict[str, Any]] = {
     "a sku that is no text": {"v": 1, "sku": 7, "orders": ["a"]},
     "orders that are no list": {"v": 1, "sku": "mug", "orders": {"a": 1}},
     "an order that is no text": {"v": 1, "sku": "mug", "orders": [None]},
+    "orders that are no text": {"v": 1, "sku": "mug", "orders": [None, 7]},
     "no orders": {"v": 1, "sku": "mug", "orders": []},
     "too many orders": {"v": 1, "sku": "mug", "orders": ["a"] * 1_001},
     "a field too many": {"v": 1, "sku": "mug", "orders": ["a"], "more": 1},
@@ -87,4 +88,35 @@ def test_messages_that_are_not_even_celerys_are_kept_and_end_no_worker(
     until(lambda: kept(system) == len(RAW))
     until(lambda: system.in_hand() == 0)
     assert worker.is_running
+    system.check()
+
+
+@pytest.mark.parametrize("wrong", [None, 7, "", "\n", "x" * 300, ["a"]], ids=repr)
+def test_an_order_that_cannot_be_read_keeps_none_of_its_envelope_from_being_finished(
+    open_system: OrderSystemFactory, wrong: object
+) -> None:
+    system = open_system(IN_WORKER)
+    worker = system.worker()
+    system.publisher.close()  # from now on only this test notifies workers
+    system.submit([("first", 1), ("last", 1)])
+    body = {"v": 1, "sku": system.pool.sku, "orders": ["first", wrong, "last"]}
+    system.app.send_task(TASK, (body,), queue=QUEUE)
+    system.until_decided(sweeping=False)
+    (message,) = system.pool.store.execute(op.ListMessages(QUEUE))
+    assert json.loads(message.text) == [[body], {}]
+    assert worker.is_running
+    system.check()
+
+
+def test_a_message_that_names_an_order_which_nobody_submitted_confirms_nothing(open_system: OrderSystemFactory) -> None:
+    system = open_system(AT_ONCE)
+    system.worker()
+    system.pool.reserve("reserved", quantity=3)
+    system.submit([("submitted", 1)])
+    system.send(system.pool.sku, ("reserved",))
+    system.submit([("next", 1)])
+    system.until_decided(sweeping=False)
+    until(lambda: system.in_hand() == 0)
+    assert (system.pool.state().reserved, system.pool.state().confirmed) == (3, 2)
+    system.pool.cancel("reserved")
     system.check()

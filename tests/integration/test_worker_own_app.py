@@ -11,9 +11,10 @@ import redis
 from celery import Celery
 from pydantic import SecretStr
 
+from segmented import protocol as op
 from segmented.celery import WorkerSettings, add_tasks, current
 from segmented.celery.apps import TASK_MODULES
-from segmented.celery.celery_settings import CHORES, DELIVERY
+from segmented.celery.celery_settings import CHORES, TASK_OPTIONS
 from segmented.celery.publishing import publisher, queue_of, waiting
 from segmented.errors import LeaseLost
 from segmented.orders import Gate, connect
@@ -121,6 +122,21 @@ def test_a_users_own_app_finishes_submitted_orders_by_its_own_queue_and_serializ
 
 
 @pytest.mark.usefixtures("worker")
+def test_a_users_own_app_keeps_a_message_of_ours_that_cannot_be_read(app: Celery, mugs: Pool) -> None:
+    body = {"v": 1, "sku": "mug", "orders": ["a"]}
+    with app.producer_pool.acquire(block=True) as producer:
+        for part in ("x", {"callbacks": 5}, {"hostname": "x"}):
+            headers = {"task": "segmented.take_envelope", "id": "1"}
+            producer.publish([[body], {}, part], headers=headers, routing_key="stock", serializer="yaml")
+    app.send_task("segmented.take_envelope", (body,), retries=-5)
+    app.send_task("segmented.take_order", ("mug", "a", 1, None, "of a newer shape"))
+    app.send_task("segmented.take_order", ("mug", "a", "1"))
+    until(lambda: len(mugs.store.execute(op.ListMessages("segmented"))) == 6)
+    assert mugs.submit("order-1").wait(END_SECONDS)
+    assert (mugs.state().confirmed, mugs.audit().is_clean) == (1, True)
+
+
+@pytest.mark.usefixtures("worker")
 def test_the_result_of_a_task_whose_lease_was_lost_raises_lease_lost(app: Celery) -> None:
     with pytest.raises(LeaseLost, match=r"^lease on 'report' is lost: it lapsed or was taken away$") as caught:
         app.send_task("shop.under_a_lost_lease").get(timeout=END_SECONDS)
@@ -159,4 +175,4 @@ def test_tasks_can_be_added_to_an_app_that_is_configured_already(settings: Worke
 def test_our_tasks_are_acknowledged_late_in_an_app_that_is_not(app: Celery) -> None:
     app.loader.import_default_modules()
     task: Any = app.tasks["segmented.take_envelope"]
-    assert {option: getattr(task, option) for option in DELIVERY} == DELIVERY
+    assert {option: getattr(task, option) for option in TASK_OPTIONS} == TASK_OPTIONS

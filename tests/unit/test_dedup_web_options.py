@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from segmented.dedup.web import WebOptions
+from segmented.dedup.web import WebOptions, all_clients
 from segmented.errors import InvalidInput
 
 
@@ -23,6 +23,7 @@ from segmented.errors import InvalidInput
         ({"when_down": "wait"}, 'when_down is "refuse" or "run", not \'wait\''),
         ({"large_requests": None}, 'large_requests is "refuse" or "run", not None'),
         ({"timeout": -1}, "timeout of -1 s is not a waiting time"),
+        ({"scope": None}, "scope is missing: name the owner of a key, as in scope=lambda request"),
         ({"scope": "tenant"}, "scope is a callable, not 'tenant'"),
         ({"payload": "body"}, "payload is a callable, not 'body'"),
         ({"keeps": 500}, "keeps is a callable, not 500"),
@@ -30,5 +31,5 @@ from segmented.errors import InvalidInput
 )
 def test_bad_options_are_refused_in_one_sentence(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidInput, match=sentence) as refused:
-        WebOptions(**options)
+        WebOptions(**{"scope": all_clients, **options})
     assert "\n" not in str(refused.value)

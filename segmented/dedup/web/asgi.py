@@ -5,13 +5,14 @@ It reads the body of a request ahead, and holds the answer back until it is kept
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from segmented.dedup.run import Replay
 from segmented.dedup.web.guard import Guard
-from segmented.dedup.web.messages import Answer, Unkept, WebRequest
+from segmented.dedup.web.messages import Answer, Unkept, WebRequest, length_of
 from segmented.dedup.web.options import WebOptions
 from segmented.errors import DedupError, SegmentedError, StoreError
 
@@ -108,7 +109,8 @@ def _request(scope: Scope) -> WebRequest:
         text = name.decode("latin-1").lower()
         headers[text] = (*headers.get(text, ()), value.decode("latin-1"))
     query = scope.get("query_string", b"").decode("latin-1")
-    return WebRequest(scope["method"].upper(), scope["path"], query, headers, scope)
+    undecoded = (scope.get("raw_path") or b"").decode("latin-1")
+    return WebRequest(scope["method"].upper(), scope["path"], query, headers, scope, undecoded)
 
 
 def _without_shortcuts(scope: Scope) -> Scope:
@@ -134,11 +136,11 @@ class Intake:
         """Create a reader of at most `size_max` bytes, plus the rest of the last message."""
         self._receive = receive
         self._size_max = size_max
-        self._read: list[Message] = []
+        self._read: deque[Message] = deque()
 
     async def read(self, length: str) -> bytes | None:
         """Return the body; None if it is too large. `length` is the length in its header."""
-        if length.isdecimal() and int(length) > self._size_max:
+        if (length_of(length) or 0) > self._size_max:
             return None
         parts: list[bytes] = []
         size = 0
@@ -156,7 +158,7 @@ class Intake:
 
     async def receive(self) -> Message:
         """Return the messages that were read, then new ones."""
-        return self._read.pop(0) if self._read else await self._receive()
+        return self._read.popleft() if self._read else await self._receive()
 
 
 class Outlet:

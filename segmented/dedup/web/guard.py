@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from segmented.dedup.identity import KEY_LENGTH_MAX
 from segmented.dedup.web.messages import Answer, Unkept, kept_form, problem, replayed, request_key
+from segmented.dedup.web.options import all_clients
 from segmented.errors import (
     DedupError,
     FailedBefore,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("segmented.dedup.web")
 NAME: Final = "idempotency-key"
+HEADERS_MAX: Final = 16_384
+"""Maximum characters of the headers of an answer to keep."""
 _QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"[ \t]*(?:;.*)?')
 """A string of RFC 8941 and its parameters; the draft defines none."""
 _PLAIN: Final = re.compile(r"[!#-+\--\[\]-~]+")
@@ -56,8 +59,11 @@ class Guard:
         except InvalidInput as error:
             return problem(HTTPStatus.BAD_REQUEST, "malformed_key", str(error))
         if key is not None:
-            scope = self.options.scope(request)
-            return request_key(key, method=request.method, path=request.path, scope=scope)
+            scope = self.options.owner(request)
+            if scope is None and self.options.scope is not all_clients:
+                what = "the request does not say to whom its idempotency key belongs"
+                return problem(HTTPStatus.BAD_REQUEST, "missing_scope", what)
+            return request_key(key, method=request.method, path=request.place, scope=scope)
         if self.options.is_required:
             what = f"{request.method} requests need the header Idempotency-Key here"
             return problem(HTTPStatus.BAD_REQUEST, "missing_key", what)
@@ -109,8 +115,10 @@ class Guard:
         return problem(HTTPStatus.CONFLICT, "answer_not_kept", what)
 
     def form(self, answer: Answer | Unkept) -> dict[str, Any]:
-        """Return the part of an answer that is kept."""
-        return kept_form(answer, self.options.headers)
+        """Return the part of an answer that is kept; of one with very long headers, only the status."""
+        form = kept_form(answer, self.options.headers)
+        length = sum(len(name) + len(value) for name, value in form.get("headers", ()))
+        return kept_form(Unkept(answer.status), ()) if length > HEADERS_MAX else form
 
     def crashed(self, error: BaseException) -> Answer | None:
         """Return what is kept of a request whose handler raised; None if a repeat runs it again."""

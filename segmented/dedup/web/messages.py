@@ -6,10 +6,12 @@ Answers are those that are kept for repeats, and those that the middlewares crea
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote_to_bytes
 
 from segmented.dedup.canonical import canonical, digest
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 Headers = tuple[tuple[str, str], ...]
 REPLAYED: Final = ("idempotency-replayed", "true")
 BODILESS: Final = frozenset({204, 205, 304})
+ENCODED_SLASH: Final = re.compile("%2f", re.IGNORECASE)
+LENGTH_DIGITS: Final = 18
+"""A length of more digits is larger than any body; Python refuses to read a number of thousands of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +40,26 @@ class WebRequest:
     """Values by lower-case name."""
     raw: Mapping[str, Any]
     """The ASGI scope or the WSGI environ, with what an authentication middleware stored there."""
+    undecoded: str = ""
+    """The path as the client sent it; "" if the server does not tell."""
+
+    @property
+    def place(self) -> str:
+        """The path as part of a key: `path`, except that a slash which the client had encoded is still encoded."""
+        if ENCODED_SLASH.search(self.undecoded):
+            return "/".join(quote(unquote_to_bytes(part), safe="") for part in self.undecoded.split("/"))
+        return self.path.replace("%", "%25") if ENCODED_SLASH.search(self.path) else self.path
 
     def header(self, name: str) -> str:
         """Return a header's value, several joined by commas; "" if there is none."""
         return ", ".join(self.headers.get(name.lower(), ()))
+
+
+def length_of(text: str) -> int | None:
+    """Return the length that a header `Content-Length` says; None if it says none."""
+    if not (text.isascii() and text.isdecimal()):
+        return None
+    return int((text.lstrip("0") or "0")[: LENGTH_DIGITS + 1])
 
 
 def request_key(key: str, *, method: str, path: str, scope: object = None) -> str:

@@ -50,7 +50,7 @@ def every_status(_: int) -> bool:
     return True
 
 
-def nobody(_: WebRequest) -> None:
+def all_clients(_: WebRequest) -> None:
     """Return the same scope for all clients: for services with one client, or keys that nobody can guess."""
 
 
@@ -63,16 +63,17 @@ class WebOptions:
     """Patterns such as `"/orders"` and `"/orders/*"` (a star matches anything), or a callable; None: all paths."""
     is_required: bool = False
     """Whether a request without a key is refused (400). Otherwise it runs unprotected."""
-    scope: Callable[[WebRequest], object] = nobody
-    """Owner of the keys, besides method and path: the tenant or user. Without it, a client that guesses another
-    client's key gets that client's answer. Any value that `canonical` can write."""
+    scope: Callable[[WebRequest], object] | None = None
+    """Owner of the keys, besides method and path: the tenant or user. It has no default, since a client that guesses
+    another client's key would get that client's answer; `all_clients` is for a service with one client. A request with
+    an empty value gets 400. Any value that `canonical` can write."""
     payload: Callable[[WebRequest, bytes], object] | None = None
     """The part that must be equal in a repeat (422 otherwise); None: content type, query and the whole body."""
     keeps: Callable[[int], bool] = below_500
     """Which statuses are kept; a request whose answer is not kept is run again by a repeat."""
     headers: Collection[str] = KEPT_HEADERS
     """Which headers are kept. Cookies are secrets and are kept only if you name them."""
-    answer_max: int = 262_144
+    answer_max: int = 65_536
     """Maximum bytes of an answer's body to keep. A larger one is sent on, and repeats get 409."""
     request_max: int = MEBIBYTE
     """Maximum bytes of a request's body to read ahead for the comparison."""
@@ -89,7 +90,13 @@ class WebOptions:
         """Check all options. Raises InvalidInput for the first wrong one."""
         for what, found in (("methods", self.methods), ("headers", self.headers), ("paths", self.paths)):
             _check_texts(what, found)
-        for what, function in (("scope", self.scope), ("payload", self.payload or nobody), ("keeps", self.keeps)):
+        if self.scope is None:
+            message = (
+                "scope is missing: name the owner of a key, as in scope=lambda request: "
+                "request.header('Authorization'), or say scope=all_clients if all clients may get each other's answers"
+            )
+            raise InvalidInput(message)
+        for what, function in (("scope", self.scope), ("payload", self.payload or all_clients), ("keeps", self.keeps)):
             if not callable(function):
                 message = f"{what} is a callable, not {function!r:.80}"
                 raise InvalidInput(message)
@@ -111,6 +118,12 @@ class WebOptions:
         checked_timeout(self.timeout)
         object.__setattr__(self, "methods", frozenset(method.upper() for method in self.methods))
         object.__setattr__(self, "headers", frozenset(name.lower() for name in self.headers))
+
+    def owner(self, request: WebRequest) -> object:
+        """Return the owner of a request's key; None if the value is empty, as of a header that is not there."""
+        found = self.scope(request) if self.scope is not None else None
+        is_empty = not found.strip() if isinstance(found, str | bytes) else isinstance(found, Collection) and not found
+        return None if is_empty else found
 
     def covers(self, method: str, path: str) -> bool:
         """Return whether a request with this method and path may have a key."""

@@ -6,12 +6,13 @@ It reads the body of a request ahead, and holds the answer back until it is kept
 from __future__ import annotations
 
 import io
+from collections import deque
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented.dedup.run import Replay
 from segmented.dedup.web.guard import Guard
-from segmented.dedup.web.messages import Answer, Unkept, WebRequest, problem
+from segmented.dedup.web.messages import Answer, Unkept, WebRequest, length_of, problem
 from segmented.dedup.web.options import WebOptions
 from segmented.errors import DedupError, SegmentedError, StoreError
 
@@ -88,7 +89,8 @@ def _request(environ: WSGIEnvironment) -> WebRequest:
         if name.startswith("HTTP_") or (name in UNPREFIXED and value)
     }
     method, query = environ["REQUEST_METHOD"].upper(), environ.get("QUERY_STRING", "")
-    return WebRequest(method, path.decode("utf-8", "backslashreplace"), query, headers, environ)
+    sent = str(environ.get("REQUEST_URI") or environ.get("RAW_URI") or "").partition("?")[0]  # not part of WSGI
+    return WebRequest(method, path.decode("utf-8", "backslashreplace"), query, headers, environ, sent)
 
 
 class BodyCut(Exception):
@@ -116,14 +118,13 @@ class Rest(io.RawIOBase):
 
 def read_body(environ: WSGIEnvironment, size_max: int) -> bytes | None:
     """Read the body ahead and put it back. Returns None if it exceeds `size_max`. Raises BodyCut if it is cut off."""
-    length = environ.get("CONTENT_LENGTH", "")
-    has_length = length.isdecimal()
-    if has_length and int(length) > size_max:
+    length = length_of(environ.get("CONTENT_LENGTH", ""))
+    if length is not None and length > size_max:
         return None
-    wanted = int(length) if has_length else size_max + 1 if environ.get("wsgi.input_terminated") else 0
+    wanted = length if length is not None else size_max + 1 if environ.get("wsgi.input_terminated") else 0
     source = environ["wsgi.input"]
     body = _read(source, wanted)
-    if has_length and len(body) < wanted:
+    if length is not None and len(body) < wanted:
         raise BodyCut
     if len(body) > size_max:
         environ["wsgi.input"] = io.BufferedReader(Rest(body, source))
@@ -189,14 +190,16 @@ class Outlet:
 
     def _collect(self, stream: Stream) -> bool:
         """Collect the whole answer; False if it is streamed from here on."""
-        options = self._guard.options
+        options, counted, size = self._guard.options, 0, 0
         for part in stream.items:
             self._parts.append(part)
             status = self._status()
             if status is None:
                 continue
+            size += sum(map(len, self._parts[counted:]))
+            counted = len(self._parts)  # the application may have written parts itself
             is_kept = options.keeps(status)
-            if not is_kept or sum(map(len, self._parts)) > options.answer_max:
+            if not is_kept or size > options.answer_max:
                 stream.begin(self._parts, Unkept(status) if is_kept else None)
                 self._pass()
                 return False
@@ -238,13 +241,13 @@ class Stream:
         self.items: Iterator[bytes] = iter(items)
         self._source = items
         self._outlet = outlet
-        self._collected: list[bytes] = []
+        self._collected: deque[bytes] = deque()
         self._outcome: Unkept | None = None
         self._is_closed = False
 
     def begin(self, collected: list[bytes], outcome: Unkept | None) -> None:
         """Create an iterable of the collected parts and the rest; at its end the run has this outcome."""
-        self._collected, self._outcome = list(collected), outcome
+        self._collected, self._outcome = deque(collected), outcome
 
     def __iter__(self) -> Iterator[bytes]:
         """Return itself."""
@@ -253,7 +256,7 @@ class Stream:
     def __next__(self) -> bytes:
         """Return the next part."""
         if self._collected:
-            return self._collected.pop(0)
+            return self._collected.popleft()
         try:
             return next(self.items)
         except StopIteration:

@@ -173,7 +173,8 @@ class OutboxModel(OutboxUpkeep):
         is_own = entry.worker == operation.holder_id
         if record is not None and record.state != "reserved":
             return settled_answer(record, replay=True)
-        if record is None and entry.order is None:
+        is_submitted = order_id in pool.outbox or order_id in pool.dead if record else entry.order is not None
+        if not is_submitted:
             return OrderUnknown(order_id)
         answer: Busy | None = None
         if entry.until_ms > now_ms and not is_own:

@@ -18,7 +18,7 @@
 --          one line per order, separated by newlines, with tabs inside. Fewer lines than orders: the others need another
 --          call, since a step answers 200 orders, or fewer with many parts.
 --            settled, state, quantity, segment, fence, sequence   decided before, or refused now
---            unknown      no such order
+--            unknown      no such order, or one that was not submitted: a cart has it, or a grant
 --            dead, begun  it was begun too often
 --            alone        too many others in this message
 --            in_hand, free_in_ms   another worker has it, or another holder's lease on it is alive
@@ -157,7 +157,7 @@ do -- for Lua allows 200 local variables at once
     if record and record.state ~= 'r' then
       answers[index] = settled_line(record)
       left[#left + 1] = id
-    elseif not record and not entry.quantity then
+    elseif not (record and (waiting[index] or was_dead[index]) or not record and entry.quantity) then
       answers[index] = 'unknown'
       left[#left + 1] = id
     elseif entry.until_ms > now_ms and not is_own then

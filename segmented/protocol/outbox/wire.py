@@ -282,7 +282,7 @@ def _encode_list_outboxes(_: op.ListOutboxes) -> Call:
 
 
 def _decode_list_outboxes(_: op.ListOutboxes, reply: Reply) -> tuple[str, ...]:
-    return tuple(sorted(text(sku) for sku in reply))
+    return tuple(sorted(readable(sku) for sku in reply))  # one that no pool has stops no other
 
 
 # --- the dead-letter set ---

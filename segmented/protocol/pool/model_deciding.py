@@ -84,14 +84,17 @@ class PoolDeciding(PoolBooks):
                 found.append(ALIVE)
                 continue
             record = pool.binding(order_id)
-            if record is not None and not self._ends_plainly(pool, record, operation, ending):
+            waits = not operation.idle or order_id in pool.outbox
+            if record is not None and not (waits and self._ends_plainly(pool, record, operation, ending)):
                 room.work += ORDER_WORK + part_count(record)
-            is_late = _is_late(pool, operation, record)
+            is_left = not waits and record is not None and record.state == "reserved"
+            is_late = not is_left and _is_late(pool, operation, record)
             record = record or (_queued_record(pool, order_id) if operation.state == "cancelled" else None)
             if is_late:
                 found.append(EpochEnded(pool.sku, pool.epoch))
-            elif record is None:
-                found.append(OrderQueued(order_id) if pool.queued(order_id) else OrderUnknown(order_id))
+            elif is_left or record is None:
+                is_queued = is_left or pool.queued(order_id)
+                found.append(OrderQueued(order_id) if is_queued else OrderUnknown(order_id))
             elif order_id in ending:
                 found.append(REPEATED)
             else:

@@ -197,7 +197,7 @@ class SettleMany(Operation[tuple[Settled | SegmentedError | None, ...]]):
     """The order database of a gated pool has stored, or voided, these orders."""
     holder_id: str | None = None
     idle: bool = False
-    """Leave alone submitted orders that a worker has in hand."""
+    """Leave alone orders that were not submitted, and submitted ones that a worker has in hand."""
     unheard: bool = False
     """As for `Cancel`."""
     epoch: int | None = None

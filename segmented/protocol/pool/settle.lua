@@ -8,8 +8,8 @@
 -- whose lease has expired must not cancel its successor's order.
 -- "expired" gives them back if the hold has expired and no lease is alive.
 -- ARGV     1 state   2 flags ("0" for none): d(ecided): the order database of this pool has stored, or voided, these
---            orders, with the epoch in which it has stored them, if it is known ("d2"); i(dle): only orders that no
---            worker has in hand; u(nheard): cancelled for a caller that is gone, so that the id can be used again;
+--            orders, with the epoch in which it has stored them, if it is known ("d2"); i(dle): only submitted
+--            orders that no worker has in hand; u(nheard): cancelled for a caller that is gone, so that the id can be used again;
 --            s(old): cancelled because the order database sold them in an earlier epoch
 --          3 width ("2", or "1": no holder ids)
 --          then for each order, at most 1,000: order_id, holder_id ("" for any holder; absent at width 1)
@@ -17,7 +17,8 @@
 --          {"settled", sequence, lines, epoch}   one line per order, separated by newlines, with tabs inside. Fewer lines than
 --            orders: the others need another call, because the first ones have many parts.
 --            unknown      no such order
---            queued       submitted, and no worker has decided it yet; cancelled: it ends without units
+--            queued       submitted, and no worker has decided it yet; cancelled: it ends without units; idle: also one that
+--                         waits for no worker: it was reserved otherwise, or is dead
 --            settled, state, quantity, segment, fence, sequence   decided before; with "own" behind it: by an earlier
 --                         attempt of this call, whose reply was lost
 --            superseded, fence   cancelled: another holder has it
@@ -41,7 +42,9 @@ end
 local raws = raws_of(ids)
 local due = state == 'expired' and redis.call('ZMSCORE', HOLDS, unpack(ids))
 
-local entries = string.find(ARGV[2], 'i', 1, true) and has_entries and redis.call('HMGET', ENTRIES, unpack(ids)) or {}
+local is_idle = string.find(ARGV[2], 'i', 1, true)
+local entries = is_idle and has_entries and redis.call('HMGET', ENTRIES, unpack(ids)) or {}
+local waiting = is_idle and redis.call('ZMSCORE', OUTBOX, unpack(ids))
 
 local answers, done_ids, done_records, keeps, seen = {}, {}, {}, {}, {}
 local is_gated = pool.is_gated and not is_decided
@@ -128,11 +131,12 @@ for index, id in ipairs(ids) do
   if entries[index] and in_hand_until(entries[index]) > now_ms then
     answers[index] = 'alive'
   elseif raw then
-    local answer = decide_plain(index, id, raw)
+    local waits = not waiting or waiting[index]
+    local answer = waits and decide_plain(index, id, raw)
     if not answer then
       local record = seen[id] or parsed(raw)
       note_work(record)
-      answer = decide(index, id, record)
+      answer = not waits and record.state == 'r' and 'queued' or decide(index, id, record)
     end
     answers[index] = answer
   else

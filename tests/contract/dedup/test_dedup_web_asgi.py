@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented import AsyncDedup
-from segmented.dedup.web import IdempotencyMiddleware, WebOptions, below_500, every_status
+from segmented.dedup.web import IdempotencyMiddleware, WebOptions, all_clients, below_500, every_status
 from segmented.stores.memory import AsyncMemoryStore
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def test_other_connections_pass_untouched(kind: str) -> None:
             seen.append(scope)
 
         given: Scope = {"type": kind}
-        await IdempotencyMiddleware(app, dedup)(given, Line().receive, Line().send)
+        await IdempotencyMiddleware(app, dedup, WebOptions(scope=all_clients))(given, Line().receive, Line().send)
         assert seen == [given]
         assert seen[0] is given
 
@@ -98,7 +98,7 @@ def test_the_answer_is_kept_before_its_first_byte_is_sent() -> None:
             if message["type"] == "http.response.start" and not repeats:
                 repeats.append(is_replay(await asked(app)))
 
-        app = IdempotencyMiddleware(saying(START, part(b"a"), last(b"b")), dedup)
+        app = IdempotencyMiddleware(saying(START, part(b"a"), last(b"b")), dedup, WebOptions(scope=all_clients))
         await app(scope(), Line().receive, send)
         assert repeats == [True]
 
@@ -115,7 +115,7 @@ def test_work_after_the_answer_does_not_delay_it_nor_undo_it() -> None:
             assert len(line.sent) == 2
             raise ZeroDivisionError
 
-        app = IdempotencyMiddleware(inner, dedup)
+        app = IdempotencyMiddleware(inner, dedup, WebOptions(scope=all_clients))
         with pytest.raises(ZeroDivisionError):
             await asked(app, line)
         assert is_replay(await asked(app))
@@ -126,7 +126,7 @@ def test_work_after_the_answer_does_not_delay_it_nor_undo_it() -> None:
 def test_an_application_that_does_not_end_its_answer_has_it_sent_as_it_is_and_not_kept() -> None:
     async def scene(dedup: AsyncDedup) -> None:
         for messages in ([], [START], [START, part(b"a")]):
-            app = IdempotencyMiddleware(saying(*messages), dedup)
+            app = IdempotencyMiddleware(saying(*messages), dedup, WebOptions(scope=all_clients))
             assert await asked(app) == messages
             assert await asked(app) == messages
 
@@ -146,7 +146,7 @@ def test_an_answer_that_is_not_kept_is_sent_as_it_comes() -> None:
             counts.append(len(line.sent))
             await send(last(b"b"))
 
-        app = IdempotencyMiddleware(inner, dedup)
+        app = IdempotencyMiddleware(inner, dedup, WebOptions(scope=all_clients))
         assert [len(await asked(app, line)) for line in lines] == [3, 3]
         assert counts == [1, 2, 1, 2]
 
@@ -163,7 +163,7 @@ def test_a_large_answer_is_sent_on_as_soon_as_it_is_too_large() -> None:
                 await send(message)
                 counts.append(len(line.sent))
 
-        await asked(IdempotencyMiddleware(inner, dedup, WebOptions(answer_max=3)), line)
+        await asked(IdempotencyMiddleware(inner, dedup, WebOptions(scope=all_clients, answer_max=3)), line)
         assert counts == [0, 0, 3, 4, 5]
         assert b"".join(message.get("body", b"") for message in line.sent) == b"aabbcc"
 
@@ -179,7 +179,7 @@ def test_a_client_that_goes_away_in_the_middle_of_a_large_answer_does_not_stop_t
                 await send(message)
             done.append(True)
 
-        app = IdempotencyMiddleware(inner, dedup, WebOptions(answer_max=3))
+        app = IdempotencyMiddleware(inner, dedup, WebOptions(scope=all_clients, answer_max=3))
         await asked(app, Line(breaks_at=1))
         (start, _) = await asked(app)
         assert (done, start["status"]) == ([True], 409)
@@ -189,7 +189,7 @@ def test_a_client_that_goes_away_in_the_middle_of_a_large_answer_does_not_stop_t
 
 def test_a_client_that_goes_away_as_its_answer_is_sent_is_no_error_and_it_is_kept() -> None:
     async def scene(dedup: AsyncDedup) -> None:
-        app = IdempotencyMiddleware(saying(START, last(b"x")), dedup)
+        app = IdempotencyMiddleware(saying(START, last(b"x")), dedup, WebOptions(scope=all_clients))
         assert await asked(app, Line(breaks_at=0)) == []
         assert is_replay(await asked(app))
 
@@ -199,7 +199,7 @@ def test_a_client_that_goes_away_as_its_answer_is_sent_is_no_error_and_it_is_kep
 def test_a_client_that_goes_away_before_its_request_is_whole_has_nothing_run() -> None:
     async def scene(dedup: AsyncDedup) -> None:
         half = Line({"type": "http.request", "body": b"a", "more_body": True})
-        app = IdempotencyMiddleware(saying(START, last(b"x")), dedup)
+        app = IdempotencyMiddleware(saying(START, last(b"x")), dedup, WebOptions(scope=all_clients))
         assert await asked(app, half) == []
         assert not is_replay(await asked(app))
 
@@ -218,7 +218,7 @@ def test_a_cancelled_request_is_run_again_by_a_repeat(keeps: Callable[[int], boo
             await send(START)
             await send(last(b"x"))
 
-        app = IdempotencyMiddleware(inner, dedup, WebOptions(keeps=keeps))
+        app = IdempotencyMiddleware(inner, dedup, WebOptions(scope=all_clients, keeps=keeps))
         task = asyncio.create_task(asked(app))
         await began.wait()
         task.cancel()
@@ -243,7 +243,7 @@ def test_the_application_gets_the_whole_request_and_then_hears_of_the_end_of_its
             {"type": "http.request", "body": b"a", "more_body": True},
             {"type": "http.request", "body": b"b", "more_body": False},
         ]
-        await asked(IdempotencyMiddleware(inner, dedup), Line(*parts))
+        await asked(IdempotencyMiddleware(inner, dedup, WebOptions(scope=all_clients)), Line(*parts))
         assert heard == [*parts, {"type": "http.disconnect"}]
 
     play(scene)
@@ -259,7 +259,51 @@ def test_an_application_is_offered_no_way_past_the_middleware() -> None:
             await send(last(b"x"))
 
         extensions = {"http.response.pathsend": {}, "tls": {"version": 772}}
-        await asked(IdempotencyMiddleware(inner, dedup), extensions=extensions)
+        await asked(IdempotencyMiddleware(inner, dedup, WebOptions(scope=all_clients)), extensions=extensions)
         assert seen == [{"tls": {"version": 772}}]
+
+    play(scene)
+
+
+def test_an_encoded_slash_is_another_path_than_a_slash() -> None:
+    async def scene(dedup: AsyncDedup) -> None:
+        served: list[bytes] = []
+
+        async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+            served.append(scope["raw_path"])
+            await saying(START, last(b"x"))(scope, receive, send)
+
+        app = IdempotencyMiddleware(inner, dedup, WebOptions(scope=all_clients))
+        for decoded, raw in (("/b/c", b"/b/c"), ("/b/c", b"/b%2Fc"), ("/b%2Fc", b"/b%252Fc"), ("/b/c", b"/b%2fc")):
+            await asked(app, path=decoded, raw_path=raw)
+        assert served == [b"/b/c", b"/b%2Fc", b"/b%252Fc"]
+
+    play(scene)
+
+
+def test_a_length_of_thousands_of_digits_is_too_large() -> None:
+    async def scene(dedup: AsyncDedup) -> None:
+        app = IdempotencyMiddleware(saying(START, last(b"x")), dedup, WebOptions(scope=all_clients))
+        headers = [(b"idempotency-key", b"k"), (b"content-length", b"9" * 5_000)]
+        assert (await asked(app, headers=headers))[0]["status"] == 413
+
+    play(scene)
+
+
+def test_a_body_of_twenty_thousand_chunks_reaches_the_application_in_their_order() -> None:
+    chunks = [f"{number}," for number in range(20_000)]
+    parts = [{"type": "http.request", "body": chunk.encode(), "more_body": True} for chunk in chunks]
+
+    async def scene(dedup: AsyncDedup) -> None:
+        found: list[bytes] = []
+
+        async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+            while (message := await receive()).get("more_body"):
+                found.append(message["body"])
+            await saying(START, last(b"x"))(scope, receive, send)
+
+        end = {"type": "http.request", "body": b"", "more_body": False}
+        await asked(IdempotencyMiddleware(inner, dedup, WebOptions(scope=all_clients)), Line(*parts, end))
+        assert b"".join(found).decode() == "".join(chunks)
 
     play(scene)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented.dedup.web import WebOptions, every_status, request_key
+from segmented.dedup.web import WebOptions, all_clients, every_status, request_key
 from tests.contract.dedup.dedup_calls import Calls
 from tests.contract.dedup.web_servers import SOON, CountingHandler, OnceServer, Reply, Response, Seen
 from tests.fixtures.stores import ASYNC
@@ -28,7 +28,7 @@ def open_shop(waiting_side: Side) -> Iterator[Open]:
     servers: list[OnceServer] = []
 
     def made(handler: Callable[[Seen], Reply], **options: Any) -> OnceServer:  # noqa: ANN401  # those of WebOptions
-        servers.append(OnceServer(waiting_side, handler, WebOptions(**options)))
+        servers.append(OnceServer(waiting_side, handler, WebOptions(**{"scope": all_clients, **options})))
         return servers[-1]
 
     yield made
@@ -150,12 +150,28 @@ def test_by_default_posts_and_patches_to_all_paths_are_and_a_get_is_not(open_sho
     ]
 
 
+@pytest.mark.parametrize("tenant", ["", " ", None])
+def test_a_request_whose_scope_is_empty_is_400_and_nothing_runs(open_shop: Open, tenant: str | None) -> None:
+    handler = CountingHandler()
+    server = open_shop(handler, scope=lambda request: request.header("X-Tenant"))
+    answer = server.ask(headers={} if tenant is None else {"X-Tenant": tenant})
+    assert (answer.status, answer.code, len(handler.served)) == (400, "missing_scope", 0)
+
+
+def test_an_answer_with_very_long_headers_is_sent_whole_and_repeats_are_told(open_shop: Open) -> None:
+    link = ("Link", "x" * 20_000)
+    server = open_shop(CountingHandler(lambda _, __: Reply(201, (b"{}",), (link,))))
+    first, repeat = server.ask(), server.ask()
+    assert (first.status, first.headers["link"]) == (201, link[1])
+    assert (repeat.status, repeat.code) == (409, "answer_not_kept")
+
+
 def test_a_key_belongs_to_its_method_its_path_and_its_tenant(open_shop: Open) -> None:
     server = open_shop(CountingHandler(), scope=lambda request: request.header("X-Tenant"))
     found = [
-        server.ask(),
-        server.ask(path="/refunds"),
-        server.ask(method="PATCH"),
+        server.ask(headers={"X-Tenant": "a"}),
+        server.ask(path="/refunds", headers={"X-Tenant": "a"}),
+        server.ask(method="PATCH", headers={"X-Tenant": "a"}),
         server.ask(headers={"X-Tenant": "b"}),
         server.ask(headers={"X-Tenant": "c"}),
         server.ask(headers={"X-Tenant": "b"}),
@@ -293,7 +309,7 @@ def test_an_answer_of_just_the_size_is_kept(open_shop: Open) -> None:
 
 def test_an_answer_that_the_record_cannot_hold_is_sent_and_repeats_are_told(waiting_side: Side) -> None:
     handler = CountingHandler(charging(200, parts=(b"x" * 900,)))
-    server = OnceServer(waiting_side, handler, WebOptions(), size_max=500)
+    server = OnceServer(waiting_side, handler, WebOptions(scope=all_clients), size_max=500)
     assert server.ask().body == b"x" * 900
     assert (server.ask().code, len(handler.served)) == ("answer_not_kept", 1)
     server.close()

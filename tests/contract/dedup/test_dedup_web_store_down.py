@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from segmented.dedup.web import WebOptions, request_key
+from segmented.dedup.web import WebOptions, all_clients, request_key
 from segmented.protocol.wire import load_script
 from tests.contract.dedup.web_servers import SOON, CountingHandler, OnceServer
 
@@ -35,7 +35,7 @@ def test_a_request_is_refused_with_503_while_the_store_is_away(
     far_side: Side, proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     handler = CountingHandler()
-    server = OnceServer(far_side, handler, WebOptions())
+    server = OnceServer(far_side, handler, WebOptions(scope=all_clients))
     proxy.vanish()
     with caplog.at_level(logging.DEBUG):
         got = server.ask(KEY, SECRET)
@@ -48,7 +48,7 @@ def test_a_request_is_refused_with_503_while_the_store_is_away(
 
 
 def test_a_request_without_a_key_needs_no_store(far_side: Side, proxy: Proxy) -> None:
-    server = OnceServer(far_side, CountingHandler(), WebOptions())
+    server = OnceServer(far_side, CountingHandler(), WebOptions(scope=all_clients))
     proxy.vanish()
     assert (server.ask(None).status, server.ask(method="GET").status) == (201, 201)
     server.close()
@@ -58,7 +58,7 @@ def test_a_request_is_run_unprotected_while_the_store_is_away_where_that_is_aske
     far_side: Side, proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     handler = CountingHandler()
-    server = OnceServer(far_side, handler, WebOptions(when_down="run"))
+    server = OnceServer(far_side, handler, WebOptions(scope=all_clients, when_down="run"))
     proxy.vanish()
     with caplog.at_level(logging.DEBUG):
         assert [server.ask(KEY, SECRET).body for _ in range(2)] == [b"charge 1", b"charge 2"]
@@ -71,7 +71,7 @@ def test_an_answer_is_sent_though_it_could_not_be_kept_and_the_request_runs_agai
     far_side: Side, proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     handler = CountingHandler(gate=threading.Event())
-    server = OnceServer(far_side, handler, WebOptions(timeout=SOON), ttl=1.0)
+    server = OnceServer(far_side, handler, WebOptions(scope=all_clients, timeout=SOON), ttl=1.0)
     first = far_side.start(lambda: server.ask(KEY, SECRET))
     assert handler.began.wait(SOON)
     proxy.vanish()
@@ -87,7 +87,7 @@ def test_an_answer_is_sent_though_it_could_not_be_kept_and_the_request_runs_agai
 
 def test_lost_replies_make_no_second_run(far_side: Side, proxy: Proxy) -> None:
     handler = CountingHandler()
-    server = OnceServer(far_side, handler, WebOptions())
+    server = OnceServer(far_side, handler, WebOptions(scope=all_clients))
     proxy.swallow_replies(1, to=BEGIN)
     assert server.ask("a").body == b"charge 1"
     proxy.swallow_replies(1, to=FINISH)

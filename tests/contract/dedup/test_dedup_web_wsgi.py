@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented import Dedup
-from segmented.dedup.web import WebOptions, WsgiIdempotencyMiddleware
+from segmented.dedup.web import WebOptions, WsgiIdempotencyMiddleware, all_clients
 from segmented.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def answering(*given: Items, status: str = "200 OK") -> WSGIApplication:
 
 
 def guarded(app: WSGIApplication, **options: Any) -> WSGIApplication:  # noqa: ANN401  # those of WebOptions
-    return WsgiIdempotencyMiddleware(app, Dedup(MemoryStore(), "web"), WebOptions(**options))
+    return WsgiIdempotencyMiddleware(app, Dedup(MemoryStore(), "web"), WebOptions(**{"scope": all_clients, **options}))
 
 
 def test_what_the_application_gives_is_closed_once_whether_it_is_kept_or_not() -> None:
@@ -194,3 +194,33 @@ def test_a_path_that_is_no_text_is_told_apart_from_others() -> None:
     app = guarded(answering(Items(b"1"), Items(b"2")))
     found = [Line().ask(app, environ(PATH_INFO=path)) for path in ("/\xff", "/\xfe", "/\xff")]
     assert found == [b"1", b"2", b"1"]
+
+
+@pytest.mark.parametrize("digits", ["9" * 5_000, "0" * 4_000 + "9" * 19])
+def test_a_length_of_thousands_of_digits_is_too_large(digits: str) -> None:
+    line = Line()
+    line.ask(guarded(answering(Items(b"done"))), environ(CONTENT_LENGTH=digits))
+    assert line.begun[0][0] == "413 Request Entity Too Large"
+
+
+def test_an_encoded_slash_is_another_path_than_a_slash() -> None:
+    app = guarded(answering(Items(b"1"), Items(b"2"), Items(b"3")))
+    sent = ["/b/c", "/b%2Fc", "/b%252Fc", "/b%2fc?x", "/b/c"]
+    decoded = ["/b/c", "/b/c", "/b%2Fc", "/b/c", "/b/c"]
+    asked = [environ(PATH_INFO=path, RAW_URI=raw, QUERY_STRING="") for path, raw in zip(decoded, sent, strict=True)]
+    assert [Line().ask(app, one) for one in asked] == [b"1", b"2", b"3", b"2", b"1"]
+
+
+def test_each_part_of_an_answer_is_measured_once() -> None:
+    measured = 0
+
+    class Part(bytes):
+        __slots__ = ()
+
+        def __len__(self) -> int:
+            nonlocal measured
+            measured += 1
+            return super().__len__()
+
+    assert Line().ask(guarded(answering(Items(*([Part(b"x")] * 1_000))))) == b"x" * 1_000
+    assert measured <= 2_000

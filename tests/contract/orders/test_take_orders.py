@@ -122,6 +122,7 @@ def test_an_order_of_one_unit_is_taken_where_there_are_units_under_the_one_lock(
 def test_an_order_asked_for_partly_is_told_with_what_it_asked_for(shop: Shop) -> None:
     shop.open(3, 1)
     shop.reserve("a", 5, partial=True)
+    submit(shop, Order("a", 5))
     assert begun(shop, "a") == BegunOrder(Order("a", 5), 3, 0, ((0, 3),), None, 1, 2, 1)
 
 

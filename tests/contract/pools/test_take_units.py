@@ -91,13 +91,13 @@ def test_due_holds_are_given_back_for_an_order_that_needs_them(shop: Shop) -> No
     assert shop.totals() == (1, 4, 0)
 
 
-def test_an_order_of_the_same_envelope_loses_its_due_units_to_one_before_it_or_keeps_them(shop: Shop) -> None:
+def test_a_reservation_that_was_not_submitted_loses_its_due_units_wherever_a_message_names_it(shop: Shop) -> None:
     shop.open(5, 2)
     shop.reserve("late", 5, hold_ms=SHORT_MS)
     shop.let_short_holds_lapse()
     queue(shop, Order("a", 4))
-    assert named(take(shop, "late", "a").orders) == ["BegunOrder", "Settled"]
-    assert submitted(shop, "a").state == "refused"
+    assert named(take(shop, "late", "a").orders) == ["OrderUnknown", "BegunOrder"]
+    assert submitted(shop, "late").state == "expired"
 
 
 def test_an_order_of_the_same_envelope_behind_one_that_took_its_due_units_is_expired(shop: Shop) -> None:
