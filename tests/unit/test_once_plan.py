@@ -55,6 +55,16 @@ def test_a_worker_goes_by_the_namespace_of_the_publisher(app: Celery) -> None:
     assert task.once_plan.record_of(OnceHeader("m", "k", "", namespace="other")) == RecordName("other", "k")
 
 
+def test_a_header_is_trusted_whatever_the_arguments_are(app: Celery) -> None:
+    """The page about it says who may write to the broker."""
+    rule = OnceRule("{order}", keep=60)
+    task: Any = app.task(base=Once, once=rule, name="trusting", lazy=False, shared=False)(same)
+    assert task.delay("a").get() == "a"
+    first = task.once_plan.identity(("a",), {})
+    forged = OnceHeader("m-2", first.key, first.payload_print)
+    assert task.apply_async(("b",), task_id="m-2", headers=forged.carried(None)).get() == "a"
+
+
 def test_a_body_may_end_its_run_itself(app: Celery) -> None:
     def body(self: Any, order: str) -> str:  # noqa: ANN401  # a task
         self.once_run.finish("kept")
