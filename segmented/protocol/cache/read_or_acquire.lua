@@ -26,7 +26,7 @@ if kind and (now < refresh_at or (holder and not is_ours)) then
     if last then
       redis.call('HSET', fence, 'releaser', holder_id)
     end
-    redis.call('PUBLISH', freed, 'freed')
+    redis.pcall('PUBLISH', freed, 'freed')
   end
   return { 'cached', kind, body }
 end

@@ -26,6 +26,6 @@ redis.call('PEXPIRE', cached, ARGV[3])
 redis.call('HSET', fence, 'kept', ARGV[2])
 redis.call('PEXPIRE', fence, ARGV[4])
 if holder ~= ARGV[1] then -- the lease was lost, so that its release will wake nobody
-  redis.call('PUBLISH', freed, 'cached')
+  redis.pcall('PUBLISH', freed, 'cached')
 end
 return { 'written' }

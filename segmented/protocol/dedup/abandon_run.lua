@@ -33,5 +33,5 @@ if not is_on_key then
   note_claim(own, key .. ' ' .. message)
 end
 keep(RECORD, key, remember_ms)
-redis.call('PUBLISH', FREED, 'abandoned')
+redis.pcall('PUBLISH', FREED, 'abandoned')
 return { 'released' }

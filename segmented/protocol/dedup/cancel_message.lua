@@ -36,5 +36,5 @@ note_claim(own, key .. ' ' .. message)
 if redis.call('EXISTS', RECORD) == 1 then
   keep(RECORD, key, remember_ms)
 end
-redis.call('PUBLISH', FREED, 'cancelled')
+redis.pcall('PUBLISH', FREED, 'cancelled')
 return { 'cancelled' }

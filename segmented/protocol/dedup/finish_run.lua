@@ -38,5 +38,5 @@ else
   end
 end
 keep(RECORD, key, remember_ms)
-redis.call('PUBLISH', FREED, 'finished')
+redis.pcall('PUBLISH', FREED, 'finished')
 return { 'finished', '0', kind == 'effect' and body or '' }

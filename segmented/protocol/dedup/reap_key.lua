@@ -38,5 +38,5 @@ local kept_ms = redis.call('PTTL', where)
 if kept_ms >= 0 and kept_ms < left then
   redis.call('PEXPIRE', where, left)
 end
-redis.call('PUBLISH', FREED, result)
+redis.pcall('PUBLISH', FREED, result)
 return { result }

@@ -29,5 +29,5 @@ else
   end
 end
 keep(where, is_on_key and key or (key .. ' ' .. message), remember_ms)
-redis.call('PUBLISH', FREED, 'settled')
+redis.pcall('PUBLISH', FREED, 'settled')
 return kind ~= '' and { 'finished' } or { 'freed', run.run }

@@ -22,6 +22,6 @@ if redis.call('EXISTS', fence) == 1 then
   redis.call('HSET', fence, 'releaser', holder_id)
 end
 if ARGV[3] ~= '1' then
-  redis.call('PUBLISH', KEYS[3], holder_id)
+  redis.pcall('PUBLISH', KEYS[3], holder_id)
 end
 return { 'released' }

@@ -236,7 +236,7 @@ end
 if segment and not is_earlier and #taken == 0 and #regranted == 0 then
   redis.call('DEL', lock_of(segment)) -- nothing was taken under it
   note_free_at(pool, segment, now_ms)
-  redis.call('PUBLISH', FREED, holder_id)
+  redis.pcall('PUBLISH', FREED, holder_id)
 end
 if segment or due_so_far > 0 then
   write_pool(pool)

@@ -16,8 +16,8 @@ local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 -- 1. the writer: readers are notified too, because those that a waiting writer blocks must learn until when
 if mode == 'write' and holder == holder_id then
   redis.call('DEL', lock)
-  redis.call('PUBLISH', freed, 'freed')
-  redis.call('PUBLISH', opened, 'freed')
+  redis.pcall('PUBLISH', freed, 'freed')
+  redis.pcall('PUBLISH', opened, 'freed')
   return { 'released' }
 end
 
@@ -34,7 +34,7 @@ if own_end > now then
     redis.call('PEXPIREAT', readers, string.format('%.0f', latest_end))
   end
   if latest_end < own_end then
-    redis.call('PUBLISH', freed, 'freed')
+    redis.pcall('PUBLISH', freed, 'freed')
   end
   return { 'released' }
 end
@@ -45,7 +45,7 @@ redis.call('ZREM', writers, holder_id)
 if present_until > now and mode ~= 'write' then
   local last_writer = redis.call('ZRANGE', writers, -1, -1, 'WITHSCORES')
   if not last_writer[2] or tonumber(last_writer[2]) <= now then
-    redis.call('PUBLISH', opened, 'freed')
+    redis.pcall('PUBLISH', opened, 'freed')
   end
 end
 return { 'lost' }

@@ -12,6 +12,6 @@ end
 redis.call('SREM', entries, ARGV[2])
 if redis.call('HINCRBY', lock, ARGV[1], -1) <= 0 then
   redis.call('DEL', lock, entries)
-  redis.call('PUBLISH', KEYS[3], 'freed')
+  redis.pcall('PUBLISH', KEYS[3], 'freed')
 end
 return { 'released' }

@@ -83,10 +83,11 @@ local function counts_are_whole()
   return is_alone
 end
 
--- Wake a waiter; false if the server had seen its subscription and it is gone now.
+-- Wake a waiter; false if the server had seen its subscription and it is gone now. A refused PUBLISH counts nobody.
 local passed = 0
 local function reaches(id)
-  if redis.call('PUBLISH', TURN .. ':' .. id, 'turn') > 0 or passed >= PASSED_MAX then
+  local heard_by = redis.pcall('PUBLISH', TURN .. ':' .. id, 'turn')
+  if type(heard_by) ~= 'number' or heard_by > 0 or passed >= PASSED_MAX then
     return true
   end
   local _, _, is_heard = waiter(id)

@@ -569,6 +569,14 @@ local function is_own_entry(fields)
   return names.kind and names.at_us and names.lines and names.chain
 end
 
+local function text_of(entry, name)
+  for index = 1, #entry[2], 2 do
+    if entry[2][index] == name then
+      return entry[2][index + 1]
+    end
+  end
+end
+
 -- Entries after an id, oldest first: up to `limit`, or fewer that reach `bytes_max` bytes together. Reads a few at a time,
 -- since one may have a thousand lines. Goes on until one of the pool's own is among them. True if there may be more.
 local function entries_after(after_id, up_to_id, limit, bytes_max)
@@ -593,12 +601,15 @@ local function entries_after(after_id, up_to_id, limit, bytes_max)
   return entries, true
 end
 
+local function digest_of(chain, id, kind, at_us, lines)
+  return string.sub(redis.sha1hex(table.concat({ chain, id, kind, at_us, lines }, '\n')), 1, 16)
+end
+
 -- One ledger entry under the next sequence number, chained to the one before by its digest.
 local function append(pool, kind, lines)
   pool.sequence = pool.sequence + 1
   local id, at_us = pool.epoch .. '-' .. digits(pool.sequence), digits(now_us)
-  local content = table.concat({ pool.chain, id, kind, at_us, lines }, '\n')
-  pool.chain = string.sub(redis.sha1hex(content), 1, 16)
+  pool.chain = digest_of(pool.chain, id, kind, at_us, lines)
   redis.call('XADD', LEDGER, id, 'kind', kind, 'at_us', at_us, 'lines', lines, 'chain', pool.chain, 'by', this_call)
 end
 
@@ -706,7 +717,7 @@ local function free_segment(pool, record)
   redis.call('DEL', lock_of(record.segment))
   holders[record.segment] = false
   note_free_at(pool, record.segment, now_ms)
-  redis.call('PUBLISH', FREED, record.holder)
+  redis.pcall('PUBLISH', FREED, record.holder)
 end
 
 -- --- the outbox ---
@@ -812,11 +823,6 @@ local function settle(pool, state, ids, records, keeps, noted)
     end
   end
   append(pool, state, table.concat(lines, '\n')) -- the first write: if it fails, nothing has changed
-  for _, record in ipairs(freed) do
-    if has_lease(record) then -- an order of the same envelope may have just freed it
-      free_segment(pool, record)
-    end
-  end
   local letter, sequence = noted or LETTERS[state], pool.sequence
   for _, record in ipairs(shared) do
     end_units(pool, state, record, record.count)
@@ -831,9 +837,14 @@ local function settle(pool, state, ids, records, keeps, noted)
     end
     fields[2 * index - 1], fields[2 * index] = id, ended
   end
-  redis.call('ZREM', HOLDS, unpack(ids))
   redis.call('HSET', ORDERS, unpack(fields))
+  redis.call('ZREM', HOLDS, unpack(ids))
   leave_outbox(ids, state)
+  for _, record in ipairs(freed) do
+    if has_lease(record) then -- an order of the same envelope may have just freed it
+      free_segment(pool, record)
+    end
+  end
   plain = {}
 end
 

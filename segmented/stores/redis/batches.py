@@ -106,7 +106,7 @@ class _Request:
 
     def read(self, replies: list[Reply], where: str, *, is_acknowledged: bool) -> None:
         if self._is_native:
-            if not any(isinstance(reply, ResponseError) for reply in replies):
+            if not isinstance(replies[0], ResponseError):  # a refused message changes nothing
                 self.answer = self._codec.native.decode(self.operation, replies)  # type: ignore[union-attr]  # as encoded
                 self.is_answered = self.answer is not None
             return

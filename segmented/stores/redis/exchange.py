@@ -229,10 +229,7 @@ def perform_one(operation: Operation[AnswerT], seen: Seen, number: int, peer: Pe
         commands = codec.native.encode(operation, peer.dialect)
         if commands:
             replies = yield Send(commands)
-            for reply in replies:
-                if isinstance(reply, ResponseError):
-                    break  # the script reports the error, or works
-            else:
+            if not isinstance(replies[0], ResponseError):  # otherwise the script reports the error, or works
                 answer = codec.native.decode(operation, replies)
     call_name = named(number, attempt)
     if answer is None:
