@@ -39,6 +39,14 @@ end
 local beyond = redis.call('XRANGE', LEDGER, '(' .. own_id, '+', 'COUNT', PAGE + 1)
 local ids = {}
 
+local function text_of(entry, name)
+  for index = 1, #entry[2], 2 do
+    if entry[2][index] == name then
+      return entry[2][index + 1]
+    end
+  end
+end
+
 -- How many of the entries beyond are the next changes of this pool, and the digest of the last of them.
 local function changes_beyond()
   local last = redis.call('XRANGE', LEDGER, own_id, own_id)[1]

@@ -36,7 +36,6 @@ end
 if pool.is_gated and ARGV[7] ~= '' and ARGV[7] ~= pool.epoch then
   return { 'late', pool.epoch }
 end
-local TAKE_WORK = 5
 local ids = {}
 for index = 11, #ARGV do
   ids[index - 10] = ARGV[index]
@@ -45,6 +44,16 @@ local message_size = tonumber(ARGV[8]) + #ids
 local raws, entries = raws_of(ids), redis.call('HMGET', ENTRIES, unpack(ids))
 local waiting = redis.call('ZMSCORE', OUTBOX, unpack(ids))
 local was_dead = redis.call('HLEN', DEAD) > 0 and redis.call('HMGET', DEAD, unpack(ids)) or {}
+
+-- Read before the first write, since a text may be unreadable.
+do
+  local customers = {}
+  for index = 1, #ids do
+    entries[index] = entry_of(entries[index])
+    customers[index] = entries[index].customer
+  end
+  read_bought(pool, customers)
+end
 
 local answers, left, records, taken, regranted, refused = {}, {}, {}, {}, {}, {}
 local segment, fence, has_looked, is_stuck, is_earlier = nil, nil, false, false, false
@@ -64,7 +73,6 @@ local function has_segment()
     elseif segment then
       holders[segment] = holder_id
       fence = next_fence(pool, above)
-      note_free_at(pool, segment, now_ms + tonumber(ttl_ms))
     end
   end
   return segment
@@ -144,14 +152,16 @@ for index, id in ipairs(ids) do
   end
   answered = index
   local raw = binding(raws(index), id)
-  local record, entry = raw and (due_so_far > 0 and read_order(id) or parsed(raw)), entry_of(entries[index])
-  work = work + TAKE_WORK
+  local record, entry = raw and readable(due_so_far > 0 and redis.call('HGET', ORDERS, id) or raw), entries[index]
+  work = work + 5
   if record then
     note_parts(record)
   end
   local is_own = entry.worker == holder_id
   local answer
-  if record and record.state ~= 'r' then
+  if raw and not record then
+    answers[index] = 'drifted'
+  elseif record and record.state ~= 'r' then
     answers[index] = settled_line(record)
     left[#left + 1] = id
   elseif not record and not entry.quantity then
@@ -205,10 +215,13 @@ local function write_down(kind, changed_records)
   end
   redis.call('HSET', ORDERS, unpack(fields))
 end
-write_buried()
 write_down('reserved', taken)
 write_down('granted', regranted)
 write_down('refused', refused)
+write_buried()
+if segment and not is_earlier then
+  note_free_at(pool, segment, now_ms + tonumber(ttl_ms))
+end
 
 local notes, holds, places = {}, {}, {}
 for index = 1, answered do

@@ -130,9 +130,11 @@ for index, id in ipairs(ids) do
   elseif raw then
     local answer = decide_plain(index, id, raw)
     if not answer then
-      local record = seen[id] or parsed(raw)
-      note_work(record)
-      answer = decide(index, id, record)
+      local record = seen[id] or readable(raw)
+      if record then
+        note_work(record)
+      end
+      answer = record and decide(index, id, record) or 'drifted'
     end
     answers[index] = answer
   else

@@ -26,7 +26,7 @@ local own_end = mode == 'read' and tonumber(redis.call('ZSCORE', readers, holder
 if own_end > now then
   redis.call('ZREM', readers, holder_id)
   local latest = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')
-  local latest_end = latest[2] and tonumber(latest[2]) or 0
+  local latest_end = latest[2] and math.min(tonumber(latest[2]), 9007199254740991) or 0
   if latest_end <= now then
     redis.call('DEL', lock, readers)
   else

@@ -4,6 +4,9 @@ redis.call('HLEN', DEAD)
 local function entry_of(raw)
   local begun, published, quantity, customer, reason, until_ms, worker, by =
     string.match(raw or '0\t0', '^(%d+)\t(%d+)\t?(%d*)\t?([^\t]*)\t?([^\t]*)\t?(%d*)\t?([^\t]*)\t?(.*)$')
+  if not begun or #begun > 15 or #published > 15 or #quantity > 15 or #until_ms > 15 then
+    error(DRIFTED)
+  end
   return { begun = tonumber(begun), published = tonumber(published), quantity = tonumber(quantity),
     customer = customer, reason = reason, until_ms = tonumber(until_ms) or 0, worker = worker,
     by = by }
