@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from segmented.errors import FailedBefore, InvalidInput, ResultUnkept
+from segmented.errors import FailedBefore, InvalidInput, ResultUnkept, StoreRefused
 from segmented.locks.call_keys import name_of
 from segmented.locks.durations import is_whole
 
@@ -54,14 +54,22 @@ class OutcomeForm:
 
     def read(self, key: str, outcome: OutcomeKept) -> Any:  # noqa: ANN401  # any result
         """Return the kept result. Raises FailedBefore for a failure, ResultUnkept if no result was kept."""
-        match outcome.kind:
-            case "value":
+        if outcome.kind not in {"value", "effect", "error"}:
+            raise ResultUnkept(key, outcome.body)
+        try:
+            if outcome.kind == "value":
                 return self.load(outcome.body)
-            case "effect":
-                return json.loads(outcome.body)
-            case "error":
-                raise FailedBefore(key, **json.loads(outcome.body))
-        raise ResultUnkept(key, outcome.body)
+            found = json.loads(outcome.body)
+            failed = FailedBefore(key, **found) if outcome.kind == "error" else None
+        except Exception as error:  # any error of the caller's `load`, too
+            message = (
+                f"the kept outcome of key {key!r} cannot be read: another program or another dump wrote it; "
+                "free the key to run the call again"
+            )
+            raise StoreRefused(message) from error
+        if failed is not None:
+            raise failed
+        return found
 
 
 class NeverAwaited(InvalidInput):

@@ -141,7 +141,7 @@ class Native:
     """An operation as plain commands of the server, where its dialect has them."""
 
     encode: Callable[[Any, Dialect], Sequence[Command]]
-    """Returns the commands; none if this operation needs the script."""
+    """Returns the commands, the one that decides first; none if this operation needs the script."""
     decode: Callable[[Any, Sequence[Reply]], Any]
     """Returns the answer; None if only the script can give it."""
 

@@ -27,6 +27,7 @@ STATE_AFTER: Final[dict[EntryKind, OrderState]] = {
 
 BY_LIMIT: Final = "limit"
 """Note of a refusal because the customer already has the maximum, not for lack of units."""
+GAP_MAX: Final = 100_000
 SUMS: Final = ("opened", "restocked", "withdrawn", "sent", "received", "reserved", "confirmed")
 """Totals in a checkpoint, besides the free units."""
 
@@ -118,7 +119,13 @@ class LedgerFold:
             self._note_available()
 
     def note_gap(self, end: int) -> None:
-        """Count every sequence number before `end` that has not come as missing."""
+        """Count every sequence number before `end` that has not come as missing.
+
+        Raises InvalidInput for more than 100,000 at once: then the number itself was overwritten.
+        """
+        if end - self.sequence > GAP_MAX:
+            message = f"changes {self.sequence + 1} to {end - 1} are missing in the ledger: audit the pool"
+            raise InvalidInput(message)
         while self.sequence + 1 < end:
             self.sequence += 1
             self.gaps.append(self.sequence)

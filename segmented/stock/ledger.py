@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput
+from segmented.errors import InvalidInput, PoolDrifted
 from segmented.models import shortened
 from segmented.plans import Plan, perform
 from segmented.stock.audit_fold import AuditFold
@@ -99,7 +99,7 @@ def first_page_plan(sku: str, after: int) -> Plan[tuple[LedgerEntry, ...]]:
 
 def next_page(sku: str, page: tuple[LedgerEntry, ...]) -> op.ReadLedger:
     """Build the operation that reads the entries after those of `page`."""
-    return op.ReadLedger(sku, page[-1].sequence, PAGE)
+    return op.ReadLedger(sku, page[-1].sequence, PAGE, page[-1].epoch)  # a number alone may come again after a thaw
 
 
 def trim_plan(operation: op.TrimLedger) -> Plan[Trimmed]:
@@ -137,19 +137,28 @@ def begin_plan(sku: str) -> Plan[tuple[PoolState, AuditFold]]:
         spill=Spill(state.order_count),
         has_limit=state.limit_per_customer is not None,
     )
-    yield from extend_plan(sku, fold, state.sequence)
+    try:
+        yield from extend_plan(sku, fold, state.sequence)
+    except PoolDrifted:
+        raise LedgerUnreadable(replace(state, unreadable=(*state.unreadable, "sequence"))) from None
     return state, fold
 
 
 def extend_plan(sku: str, fold: AuditFold, sequence: int) -> Plan[None]:
-    """Continue the fold up to `sequence`. Raises LedgerTrimmed."""
+    """Continue the fold up to `sequence`.
+
+    Raises LedgerTrimmed, and PoolDrifted if `sequence` cannot be a number of this ledger.
+    """
     known_gaps = len(fold.gaps)
     while fold.sequence < sequence:
         limit = min(PAGE, sequence - fold.sequence)
         steps = yield from perform(op.ReadSteps(sku, fold.sequence, limit))
         before = fold.sequence
-        fold.apply_steps(step for step in steps if step.sequence <= sequence)
-        if fold.sequence == before:
-            fold.note_gap(sequence + 1)
+        try:
+            fold.apply_steps(step for step in steps if step.sequence <= sequence)
+            if fold.sequence == before:
+                fold.note_gap(sequence + 1)
+        except InvalidInput as error:
+            raise PoolDrifted(sku) from error
     if len(fold.gaps) > known_gaps and (yield from perform(op.ReadLedgerStart(sku))) != fold.first_sequence:
         raise LedgerTrimmed

@@ -36,7 +36,7 @@ NO_NUMBER: Final = (
 NOT_OURS: Final = "cannot be mended: it does not belong to the pool; remove it by hand"
 BETWEEN: Final = "cannot be mended: what a shard keeps of its transfers is written by transfers alone"
 STUCK: Final = "cannot be mended: the ledger takes no entry before its end is mended"
-OWN: Final = "cannot be mended: a later entry is the pool's own; its number was changed"
+OWN: Final = "cannot be mended: a later entry looks like the pool's own, and does not follow its last change"
 CARTS: Final = "cannot be mended from the ledger, which does not record carts"
 FOLLOWS: Final = "it follows from the others"
 
@@ -88,11 +88,21 @@ def repair_plan(report: AuditReport, hold_ms: int, *, yes: bool) -> Plan[RepairR
     checked_flag(yes, "yes")
     sku = report.state.sku
     state, fold, drift = yield from all_drift_plan(sku)
-    is_stuck = bool(state.ledger_end)
     standing = {one.place: one for one in drift}
     repairs: list[Repair] = []
+    wanted = list(report.drift)
+    end = next((one for one in report.drift if _is_end(one) and one.place in standing), None)
+    if yes and end is not None and not unreadable_totals(state):
+        repairs.append((yield from _mend_end_plan(sku, standing[end.place])))
+        wanted.remove(end)
+        before = state.sequence
+        state, fold, drift = yield from all_drift_plan(sku)
+        if state.sequence > before + 1:  # the changes that it counts now are the ones whose script was refused
+            wanted += [one for one in drift if one.place not in {each.place for each in wanted}]
+        standing = {one.place: one for one in drift}
+    is_stuck = bool(state.ledger_end)
     sums: list[Drift] = []
-    for named in _in_order(report.drift):
+    for named in _in_order(wanted):
         one = named if named.about == "cart" else standing.get(named.place)
         if one is None:
             repairs.append(_told(named, GONE))
@@ -100,9 +110,6 @@ def repair_plan(report: AuditReport, hold_ms: int, *, yes: bool) -> Plan[RepairR
             repairs.append(_told(one, why))
         elif not yes:
             repairs.append(_told(one, _what_would_be_done(one, fold)))
-        elif _is_end(one):
-            repairs.append((yield from _mend_end_plan(sku, one)))
-            is_stuck = repairs[-1].detail.endswith(OWN)
         elif is_stuck:
             repairs.append(_told(one, STUCK))
         elif one.about == "sum":
@@ -123,7 +130,7 @@ def _told(drift: Drift, what: str) -> Repair:
     return Repair(drift.kind, drift.order_id, f"{drift.detail}: {what}", is_done=False)
 
 
-def _in_order(drift: tuple[Drift, ...]) -> list[Drift]:
+def _in_order(drift: list[Drift]) -> list[Drift]:
     """Sort the ledger's end first, since it blocks all other repairs, then totals: segments depend on their number."""
     return sorted(drift, key=lambda one: (not _is_end(one), one.about != "total"))
 
@@ -172,7 +179,7 @@ def _what_would_be_done(drift: Drift, fold: LedgerFold) -> str:
         case "sum":
             return FOLLOWS
         case "ledger":
-            return "later entries would be removed"
+            return "later entries would be counted if they are the pool's own, otherwise removed"
         case _:
             return "the difference would be added"
 

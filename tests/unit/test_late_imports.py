@@ -35,8 +35,8 @@ def modules_after(program: str) -> list[str]:
         ("import segmented", 2),
         ("import segmented.testing.plugin", 12),
         ("from segmented import Lock", 49),
-        ("from segmented import Lock, RedisStore", 75),
-        ("from segmented import Pool, RedisStore", 110),
+        ("from segmented import Lock, RedisStore", 76),
+        ("from segmented import Pool, RedisStore", 111),
     ],
 )
 def test_an_import_loads_no_more_of_our_modules_than_it_needs(program: str, budget: int) -> None:

@@ -1,15 +1,17 @@
 #!lua
 -- uses shared/pool.lua
--- Remove entries that another program added after the ledger's last change: otherwise the pool cannot append any more. A
--- stream accepts no id below that of a deleted entry, so the pool's own entries are copied into a new stream (KEYS[15])
--- that replaces the old one; until then the ledger does not change. An entry that looks like the pool's own is never
--- removed. The ledger gets an entry with the number of removed ones. A repeat finds nothing to repair, or continues.
+-- Mend a ledger whose end is beyond the pool's last change: otherwise the pool cannot append any more. Entries of the pool's
+-- own that follow its last change, by number and digest, are changes whose script was refused before it wrote the numbers:
+-- the sequence number advances to the last of them. Entries that another program added are removed. A stream accepts no id
+-- below that of a deleted entry, so the pool's own entries are copied into a new stream (KEYS[15]) that replaces the old
+-- one; until then the ledger does not change. An entry that looks like the pool's own is never removed. The ledger gets an
+-- entry with the number of removed or counted ones. A repeat finds nothing to repair, or continues.
 -- KEYS     as in shared/pool.lua, and 15 ledger_copy (stream, only while a repair is under way)
 -- ARGV     none
 -- answers  {"missing"}
 --          {"sound"}       no entry is beyond the last change
---          {"differing"}   an entry beyond is the pool's own: the sequence number was changed, not the ledger
---          {"outrun"}      some entries were removed or copied, and more remain: call again
+--          {"differing"}   an entry beyond looks like the pool's own, and does not follow its last change
+--          {"outrun"}      some entries were counted, removed or copied, and more remain: call again
 --          {"mended", sequence}
 local PAGE = 1000
 local COPIED_MAX = 1000
@@ -36,12 +38,46 @@ end
 
 local beyond = redis.call('XRANGE', LEDGER, '(' .. own_id, '+', 'COUNT', PAGE + 1)
 local ids = {}
-for index, entry in ipairs(beyond) do
-  local names = {}
-  for field = 1, #entry[2], 2 do
-    names[entry[2][field]] = true
+
+local function text_of(entry, name)
+  for index = 1, #entry[2], 2 do
+    if entry[2][index] == name then
+      return entry[2][index + 1]
+    end
   end
-  if names.kind and names.at_us and names.lines and names.chain then
+end
+
+-- How many of the entries beyond are the next changes of this pool, and the digest of the last of them.
+local function changes_beyond()
+  local last = redis.call('XRANGE', LEDGER, own_id, own_id)[1]
+  local count, chain = 0, last and is_own_entry(last[2]) and text_of(last, 'chain') or pool.chain
+  for index, entry in ipairs(beyond) do
+    local id = pool.epoch .. '-' .. digits(pool.sequence + index)
+    if entry[1] ~= id or not is_own_entry(entry[2]) then
+      break
+    end
+    local found = digest_of(chain, id, text_of(entry, 'kind'), text_of(entry, 'at_us'), text_of(entry, 'lines'))
+    if found ~= text_of(entry, 'chain') then
+      break
+    end
+    count, chain = index, found
+  end
+  return count, chain
+end
+
+local counted, chain = changes_beyond()
+if counted > 0 then
+  pool.sequence, pool.chain = pool.sequence + counted, chain
+  if counted < #beyond then
+    write_pool(pool)
+    return { 'outrun' }
+  end
+  append(pool, 'repaired', pool_line('', counted, '', 'sequence'))
+  write_pool(pool)
+  return { 'mended', digits(pool.sequence) }
+end
+for index, entry in ipairs(beyond) do
+  if is_own_entry(entry[2]) then
     return { 'differing' }
   end
   if index <= PAGE then

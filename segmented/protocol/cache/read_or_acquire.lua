@@ -15,6 +15,7 @@ local holder = redis.call('GET', lock)
 local found = redis.call('HMGET', cached, 'kind', 'body', 'refresh_at')
 local kind, body, refresh_at = found[1], found[2], tonumber(found[3] or 'inf')
 local last = redis.call('HGET', fence, 'token')
+local last_token = token_in(last, fence)
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local is_ours = holder == holder_id
@@ -26,7 +27,7 @@ if kind and (now < refresh_at or (holder and not is_ours)) then
     if last then
       redis.call('HSET', fence, 'releaser', holder_id)
     end
-    redis.call('PUBLISH', freed, 'freed')
+    redis.pcall('PUBLISH', freed, 'freed')
   end
   return { 'cached', kind, body }
 end
@@ -44,7 +45,7 @@ end
 
 -- 4. free: the token grows like that of the plain lock, whose fence this is
 local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local token = string.format('%.0f', next_token(tonumber(last or '0'), now_us))
+local token = string.format('%.0f', next_token(last_token, now_us))
 redis.call('HSET', fence, 'token', token, 'kind', 'lock')
 redis.call('HSETNX', fence, 'kept', token)
 redis.call('PEXPIRE', fence, ARGV[3])

@@ -10,8 +10,12 @@ local token = tonumber(ARGV[2])
 
 local holder = redis.call('GET', lock)
 local known = redis.call('HMGET', fence, 'token', 'kept')
+local newest = tonumber(known[2] or known[1] or '0')
+if not (newest and newest >= 0 and newest < 9007199254740992) then
+  error({ err = 'UNREADABLE token ' .. fence }) -- it may stand for a higher one
+end
 redis.call('HLEN', cached) -- fails for another type before the first write
-if not known[1] or token < tonumber(known[2] or known[1]) then
+if not known[1] or token < newest then
   return { 'outpaced' }
 end
 
@@ -26,6 +30,6 @@ redis.call('PEXPIRE', cached, ARGV[3])
 redis.call('HSET', fence, 'kept', ARGV[2])
 redis.call('PEXPIRE', fence, ARGV[4])
 if holder ~= ARGV[1] then -- the lease was lost, so that its release will wake nobody
-  redis.call('PUBLISH', freed, 'cached')
+  redis.pcall('PUBLISH', freed, 'cached')
 end
 return { 'written' }

@@ -14,13 +14,14 @@ if run.run ~= message or run.holder ~= ARGV[3] then
   return { following ~= '' and awaited and tonumber(awaited) >= tonumber(following) and 'released' or 'lost' }
 end
 
+local seat = (following ~= '' or not is_on_key) and read_seat(RECORD)
+local task = following ~= '' and redis.call('HGET', RECORD, 'task') or ''
 drop_run(where, remember_ms)
 if following ~= '' then
   local due = now + tonumber(ARGV[9])
   local last = due + tonumber(ARGV[8])
   note_message(message, last - now + tonumber(remember_ms),
-    'awaited', following, 'awaited_until', digits(last), 'task', redis.call('HGET', RECORD, 'task') or '')
-  local seat = read_seat(RECORD)
+    'awaited', following, 'awaited_until', digits(last), 'task', task)
   if ARGV[4] == 'end' and not seat.is_live then
     redis.call('HSET', RECORD, 'seat', message, 'seat_print', run.print, 'seat_until', digits(last),
       'seat_since', digits(now), 'seat_attempt', following, 'sent_at', digits(due))
@@ -33,5 +34,5 @@ if not is_on_key then
   note_claim(own, key .. ' ' .. message)
 end
 keep(RECORD, key, remember_ms)
-redis.call('PUBLISH', FREED, 'abandoned')
+redis.pcall('PUBLISH', FREED, 'abandoned')
 return { 'released' }

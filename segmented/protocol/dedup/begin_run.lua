@@ -41,7 +41,7 @@ local function ended(answer)
   if holds and (seat_end ~= 'time' or answer[1] == 'cancelled') then
     drop(RECORD, SEAT_FIELDS)
     keep(RECORD, key, remember_ms)
-    redis.call('PUBLISH', FREED, 'ended')
+    redis.pcall('PUBLISH', FREED, 'ended')
   end
   return answer
 end
@@ -138,7 +138,7 @@ if seat_end == 'time' and not seat.is_live then
 elseif seat.seat and (seat.seat == message or not seat.is_live) and seat_end ~= 'time' then
   drop(RECORD, SEAT_FIELDS)
   if seat_end == 'start' then
-    redis.call('PUBLISH', FREED, 'begun')
+    redis.pcall('PUBLISH', FREED, 'begun')
   end
 end
 keep(RECORD, key, remember_ms)

@@ -14,7 +14,7 @@ for _, place in ipairs({ RECORD, own }) do
   end
 end
 local where = is_on_key and RECORD or own
-local run = read_run(where)
+local run, seat = read_run(where), read_seat(RECORD)
 if run.run == message then
   if run.is_live and ARGV[5] ~= '1' then
     return { 'running', digits(tonumber(run.run_until) - now) }
@@ -25,7 +25,6 @@ if run.run == message then
     drop_run(where, remember_ms)
   end
 end
-local seat = read_seat(RECORD)
 local due = now
 if seat.seat == message then
   due = tonumber(seat.seat_until)
@@ -36,5 +35,5 @@ note_claim(own, key .. ' ' .. message)
 if redis.call('EXISTS', RECORD) == 1 then
   keep(RECORD, key, remember_ms)
 end
-redis.call('PUBLISH', FREED, 'cancelled')
+redis.pcall('PUBLISH', FREED, 'cancelled')
 return { 'cancelled' }

@@ -12,5 +12,5 @@ if run.run ~= message or run.holder ~= ARGV[3] then
 end
 redis.call('HSET', where, 'on_lapse', 'unknown', 'doubt', '1')
 keep(where, is_on_key and key or (key .. ' ' .. message), ARGV[5])
-redis.call('PUBLISH', FREED, 'unknown')
+redis.pcall('PUBLISH', FREED, 'unknown')
 return { 'released' }

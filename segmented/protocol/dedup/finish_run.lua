@@ -22,6 +22,7 @@ if run.run ~= message or run.holder ~= ARGV[3] or run.fence ~= token then
   return { 'overtaken' }
 end
 
+local seat = not is_on_key and read_seat(RECORD)
 --@effect
 drop_run(where, remember_ms)
 if is_on_key then
@@ -31,12 +32,11 @@ if is_on_key then
 else
   write_outcome(where, run, token, kind, body, now)
   keep(where, key .. ' ' .. message, remember_ms)
-  local seat = read_seat(RECORD)
   if ARGV[9] == 'time' and seat.is_live and seat.seat == message then
     write_outcome(RECORD, run, token, kind, body, tonumber(seat.seat_until))
     drop(RECORD, SEAT_FIELDS) -- the kept outcome holds the key until then
   end
 end
 keep(RECORD, key, remember_ms)
-redis.call('PUBLISH', FREED, 'finished')
+redis.pcall('PUBLISH', FREED, 'finished')
 return { 'finished', '0', kind == 'effect' and body or '' }

@@ -30,5 +30,5 @@ if is_on_key then
 else
   note_claim(where, key .. ' ' .. message)
 end
-redis.call('PUBLISH', FREED, 'freed')
+redis.pcall('PUBLISH', FREED, 'freed')
 return answer

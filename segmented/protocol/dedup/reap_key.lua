@@ -12,12 +12,11 @@ if redis.call('EXISTS', where) == 0 then
   return { 'freed' }
 end
 local result, left = 'held', redis.call('PTTL', where)
-local seat = read_seat(where)
+local seat, run = read_seat(where), read_run(where)
 if seat.seat and not seat.is_live then
   drop(where, SEAT_FIELDS)
   result = 'freed'
 end
-local run = read_run(where)
 if run.is_unknown and not run.doubt then
   redis.call('HSET', where, 'doubt', '1')
   result = 'unknown'
@@ -38,5 +37,5 @@ local kept_ms = redis.call('PTTL', where)
 if kept_ms >= 0 and kept_ms < left then
   redis.call('PEXPIRE', where, left)
 end
-redis.call('PUBLISH', FREED, result)
+redis.pcall('PUBLISH', FREED, result)
 return { result }

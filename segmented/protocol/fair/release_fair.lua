@@ -22,7 +22,7 @@ if first then
   hand_to(first, claim_ms)
 elseif is_holder then
   redis.call('DEL', LOCK)
-  redis.call('PUBLISH', FREED, 'freed')
+  redis.pcall('PUBLISH', FREED, 'freed')
 end
 notify_minder(first and true)
 if redis.call('EXISTS', FENCE) == 1 then

@@ -47,15 +47,17 @@ end
 -- 2. the caller holds it already: the reply was lost, or the caller asks again
 local last = holder and redis.call('HGET', fence, 'token')
 if last then
+  token_in(last, fence)
   redis.call('PEXPIRE', lock, lease_ms)
   return 'acquired ' .. last .. ' 1'
 end
 
 -- 3. free
 local noted = redis.pcall('HMGET', fence, 'token', 'line')
-if noted.err then -- the key has another type
+local is_read, token = pcall(token_in, noted[1], fence)
+if noted.err or not is_read then -- the key has another type, or a token that cannot be read
   redis.call('DEL', lock)
-  return noted
+  return noted.err and noted or { err = 'UNREADABLE token ' .. fence }
 end
 local found, at_us = noted[1], now_us()
 local line = noted[2] and open_line(KEYS[4], fence, freed, ARGV[5]) -- only while processes wait, for speed
@@ -67,7 +69,7 @@ if left_ms then
   end
   return string.format('held %.0f 0 %d', wait_behind(line, noted[2], at_us, left_ms))
 end
-local token = string.format('%.0f', next_token(tonumber(found or '0'), at_us))
+token = string.format('%.0f', next_token(token, at_us))
 if delay_ms == '0' then
   redis.call('HSET', fence, 'token', token, 'kind', 'lock')
 else

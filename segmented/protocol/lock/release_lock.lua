@@ -13,15 +13,16 @@ if redis.call('GET', lock) ~= holder_id then
   end
   return { 'lost', noted[2] and string.match(noted[3] or '', ' (%d*)$') or noted[2] and '' or 'forgotten' }
 end
+local has_fence = redis.call('HLEN', fence) > 0 -- fails for another type before the first write
 -- the lease is over, and the name stays closed until its delay is over too
 if delay_ms > 0 and redis.call('PTTL', lock) <= delay_ms then
   return { 'lost', '' }
 end
 redis.call('DEL', lock)
-if redis.call('EXISTS', fence) == 1 then
+if has_fence then
   redis.call('HSET', fence, 'releaser', holder_id)
 end
 if ARGV[3] ~= '1' then
-  redis.call('PUBLISH', KEYS[3], holder_id)
+  redis.pcall('PUBLISH', KEYS[3], holder_id)
 end
 return { 'released' }

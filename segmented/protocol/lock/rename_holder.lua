@@ -10,9 +10,9 @@ if holder == new_holder_id then
 elseif holder ~= holder_id then
   return { 'lost' }
 end
-redis.call('SET', lock, new_holder_id, 'KEEPTTL')
 -- the delay is noted with its holder, and the new holder has not released the lock yet
 local delay_ms = string.match(redis.call('HGET', fence, 'delay') or '', '^(%d+) ')
+redis.call('SET', lock, new_holder_id, 'KEEPTTL')
 if delay_ms then
   redis.call('HSET', fence, 'delay', delay_ms .. ' ' .. new_holder_id)
 end

@@ -38,13 +38,14 @@ if redis.call('PTTL', FENCE) < fence_ttl_ms then
   redis.call('PEXPIRE', FENCE, ARGV[2])
 end
 
-redis.call('PUBLISH', FREED, 'freed')
+redis.pcall('PUBLISH', FREED, 'freed')
 if kind.opened then
-  redis.call('PUBLISH', kind.opened, 'freed')
+  redis.pcall('PUBLISH', kind.opened, 'freed')
 end
 local woken = 0
 for _, turn in ipairs(turns) do -- a dead waiter is not reached
-  woken = woken + redis.call('PUBLISH', turn, 'turn')
+  local heard_by = redis.pcall('PUBLISH', turn, 'turn')
+  woken = woken + (type(heard_by) == 'number' and heard_by or 0)
   if woken >= WOKEN_MAX then
     break
   end

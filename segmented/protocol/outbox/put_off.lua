@@ -19,7 +19,7 @@ for index = 7, #ARGV do
 end
 local raws, entries = redis.call('HMGET', ORDERS, unpack(ids)), redis.call('HMGET', ENTRIES, unpack(ids))
 local scores = redis.call('ZMSCORE', OUTBOX, unpack(ids))
-local buried, notes, places, due = 0, {}, {}, digits(now_ms + delay_ms)
+local buried, notes, places, freed, due = 0, {}, {}, {}, digits(now_ms + delay_ms)
 for index, id in ipairs(ids) do
   local raw, entry = binding(raws[index], id), entry_of(entries[index])
   local record = raw and parsed(raw)
@@ -38,7 +38,7 @@ for index, id in ipairs(ids) do
       places[#places + 1], places[#places + 2] = due, id
     end
     if record and record.holder == holder_id and has_lease(record) then
-      free_segment(pool, record)
+      freed[#freed + 1] = record
     end
   end
 end
@@ -46,5 +46,10 @@ write_buried()
 if #notes > 0 then
   redis.call('HSET', ENTRIES, unpack(notes))
   redis.call('ZADD', OUTBOX, 'XX', unpack(places))
+end
+for _, record in ipairs(freed) do
+  if has_lease(record) then -- another order of the same segment may have just freed it
+    free_segment(pool, record)
+  end
 end
 return { 'put_off', buried }

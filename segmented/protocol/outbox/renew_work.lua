@@ -25,11 +25,13 @@ for index, id in ipairs(ids) do
     holds[#holds + 1], holds[#holds + 2] = hold_until, id
     if record.holder == holder_id and not renewed[record.segment] and has_lease(record) then
       renewed[record.segment] = true
-      redis.call('PEXPIRE', lock_of(record.segment), ttl_ms)
-      note_free_at(pool, record.segment, now_ms + ttl_ms)
     end
     answer[#answer + 1] = id
   end
+end
+for segment in pairs(renewed) do
+  redis.call('PEXPIRE', lock_of(segment), ttl_ms)
+  note_free_at(pool, segment, now_ms + ttl_ms)
 end
 if #notes > 0 then
   redis.call('HSET', ENTRIES, unpack(notes))

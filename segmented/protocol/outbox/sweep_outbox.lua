@@ -19,7 +19,6 @@ if ARGV[2] ~= '' then
   if tonumber(ARGV[2]) < last then
     return { 'superseded', digits(last) }
   end
-  redis.call('HSET', META, 'swept_under', ARGV[2])
 end
 local due = redis.call('ZRANGE', OUTBOX, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit + 1)
 local is_more_due = #due > limit
@@ -53,5 +52,8 @@ if #due > 0 then
     has_entries = true
     leave_outbox(left, 'expired')
   end
+end
+if ARGV[2] ~= '' then
+  redis.call('HSET', META, 'swept_under', ARGV[2])
 end
 return { 'swept', is_more_due and '1' or '0', published, buried }

@@ -45,6 +45,16 @@ local raws, entries = raws_of(ids), redis.call('HMGET', ENTRIES, unpack(ids))
 local waiting = redis.call('ZMSCORE', OUTBOX, unpack(ids))
 local was_dead = redis.call('HLEN', DEAD) > 0 and redis.call('HMGET', DEAD, unpack(ids)) or {}
 
+-- Read before the first write, since a text may be unreadable.
+do
+  local customers = {}
+  for index = 1, #ids do
+    entries[index] = entry_of(entries[index])
+    customers[index] = entries[index].customer
+  end
+  read_bought(pool, customers)
+end
+
 local answers, left, records, taken, regranted, refused = {}, {}, {}, {}, {}, {}
 local segment, fence, busy_ms, is_earlier
 
@@ -72,7 +82,6 @@ do -- for Lua allows 200 local variables at once
       if segment and not is_earlier then
         holders[segment] = holder_id
         fence = next_fence(pool, tonumber(ARGV[6]))
-        note_free_at(pool, segment, now_ms + tonumber(ttl_ms))
       end
     end
     return segment
@@ -147,14 +156,16 @@ do -- for Lua allows 200 local variables at once
 
   local function begin(index, id)
     local raw = binding(raws(index), id)
-    local record, entry = raw and (due_so_far > 0 and read_order(id) or parsed(raw)), entry_of(entries[index])
+    local record, entry = raw and readable(due_so_far > 0 and redis.call('HGET', ORDERS, id) or raw), entries[index]
     work = work + 5 -- besides its parts
     if record then
       note_parts(record)
     end
     local is_own = entry.worker == holder_id
     local answer
-    if record and record.state ~= 'r' then
+    if raw and not record then
+      answers[index] = 'drifted'
+    elseif record and record.state ~= 'r' then
       answers[index] = settled_line(record)
       left[#left + 1] = id
     elseif not (record and (waiting[index] or was_dead[index]) or not record and entry.quantity) then
@@ -217,10 +228,13 @@ local function write_down(kind, changed_records)
   end
   redis.call('HSET', ORDERS, unpack(fields))
 end
-write_buried()
 write_down('reserved', taken)
 write_down('granted', regranted)
 write_down('refused', refused)
+write_buried()
+if segment and not is_earlier then
+  note_free_at(pool, segment, now_ms + tonumber(ttl_ms))
+end
 
 local notes, holds, places = {}, {}, {}
 for index = 1, answered do
@@ -248,7 +262,7 @@ end
 if segment and not is_earlier and #taken == 0 and #regranted == 0 then
   redis.call('DEL', lock_of(segment)) -- nothing was taken under it
   note_free_at(pool, segment, now_ms)
-  redis.call('PUBLISH', FREED, holder_id)
+  redis.pcall('PUBLISH', FREED, holder_id)
 end
 if segment or due_so_far > 0 then
   write_pool(pool)

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from segmented.models import PoolState, Transfer
+from segmented.models.ids import SEGMENT_COUNT_MAX
 from segmented.models.profiles import is_profile
 from segmented.protocol.wire import POSITION, position, readable
 
@@ -33,6 +34,8 @@ NAMES: Final = (
     "order_count",
 )
 """In the order of the scripts' answers, from the second place on; the units of the segments follow."""
+BOUNDS: Final = (("segment_count", 1, SEGMENT_COUNT_MAX), ("epoch", 1, 2**53 - 1), ("sequence", 0, 2**53 - 1))
+"""Numbers that others are counted by, with the least and the most that a pool can have."""
 TRANSFER: Final = re.compile(r"(sent|away|received):([0-9]{1,4})")
 THAWED: Final = re.compile(r"epoch:[0-9]{1,4} [0-9]{1,15}")
 """A note of another shard's epoch, and its text."""
@@ -58,6 +61,9 @@ def pool_state(sku: str, reply: Reply) -> PoolState:
     units = {readable(flat[index]): whole(flat[index + 1]) for index in range(0, len(flat), 2)}
     profile = readable(reply[len(NAMES) + 2])
     sale_id = readable(reply[len(NAMES) + 3])
+    for name, least, most in BOUNDS:
+        if not least <= (found[name] or 0) <= most:
+            found[name] = None
     more, transfers = (*reply[len(NAMES) + 4 :], None, None)[:2]
     if more:
         found |= {"fence": whole(more[1]), "cursor": whole(more[2]), "lost": whole(more[4])}

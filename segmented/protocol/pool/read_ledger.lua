@@ -9,5 +9,8 @@ local epoch = redis.call('HGET', META, 'epoch')
 if not epoch then
   return { 'missing' }
 end
+if (whole(epoch) or 0) < 1 then
+  error(DRIFTED)
+end
 local entries = entries_after((ARGV[3] ~= '' and ARGV[3] or epoch) .. '-' .. ARGV[1], '+', tonumber(ARGV[2]), PAGE_BYTES)
 return { 'entries', entries }

@@ -148,9 +148,11 @@ for index, id in ipairs(ids) do
     answers[index] = repeated_here(at, quantity, customer)
   elseif raw and not is_undone(raw) then
     -- it may have expired in this call, to make room for an earlier order
-    local record = due_so_far > 0 and read_order(id) or parsed(raw)
-    note_work(record)
-    answers[index] = repeated(id, record, quantity, customer)
+    local record = readable(due_so_far > 0 and redis.call('HGET', ORDERS, id) or raw)
+    if record then
+      note_work(record)
+    end
+    answers[index] = record and repeated(id, record, quantity, customer) or 'drifted'
   elseif is_queued_otherwise(id, quantity, customer) then
     answers[index] = 'mismatch'
   elseif is_plain and left >= quantity then

@@ -58,7 +58,7 @@ each_chunk(count - pool.segment_count, MANY, function(first, last)
   redis.call('ZADD', FREE, unpack(free))
 end)
 if count > pool.segment_count then
-  redis.call('PUBLISH', FREED, 'freed')
+  redis.pcall('PUBLISH', FREED, 'freed')
 end
 pool.segment_count, pool.cursor = count, 0
 redis.call('HSET', META, 'segment_count', ARGV[1], 'segments_most', digits(math.max(most, count)), 'resized_by', this_call)

@@ -134,9 +134,11 @@ for index, id in ipairs(ids) do
     local waits = not waiting or waiting[index]
     local answer = waits and decide_plain(index, id, raw)
     if not answer then
-      local record = seen[id] or parsed(raw)
-      note_work(record)
-      answer = not waits and record.state == 'r' and 'queued' or decide(index, id, record)
+      local record = seen[id] or readable(raw)
+      if record then
+        note_work(record)
+      end
+      answer = not record and 'drifted' or not waits and record.state == 'r' and 'queued' or decide(index, id, record)
     end
     answers[index] = answer
   else

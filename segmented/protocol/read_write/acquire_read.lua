@@ -15,6 +15,12 @@ local holder_id, ttl_ms, fence_ttl_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 local found = redis.call('HMGET', lock, 'mode', 'token')
 local mode, token = found[1], found[2]
+if mode and mode ~= 'read' and mode ~= 'write' then
+  error({ err = 'UNREADABLE mode ' .. lock }) -- it may be a writer's
+end
+if mode then
+  token_in(token or '', lock)
+end
 
 -- 1. a hash that is not ours
 if not mode and redis.call('EXISTS', lock) == 1 then
@@ -40,7 +46,7 @@ end
 -- 4. the first reader of a phase: remains of an earlier phase no longer count
 local is_first = not mode or redis.call('ZCOUNT', readers, '(' .. string.format('%.0f', now), '+inf') == 0
 if is_first or tonumber(token) < tonumber(seen_token) then
-  local last = tonumber(redis.call('HGET', fence, 'token') or '0')
+  local last = token_in(redis.call('HGET', fence, 'token'), fence)
   token = string.format('%.0f', next_token(last, tonumber(time[1]) * 1000000 + tonumber(time[2])))
   if is_first then
     redis.call('DEL', lock, readers)
@@ -54,7 +60,8 @@ end
 
 -- 5. in; the keys live as long as the last reader's lease
 redis.call('ZADD', readers, string.format('%.0f', now + ttl_ms), holder_id)
-local latest = string.format('%.0f', tonumber(redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')[2]))
+local latest = tonumber(redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')[2])
+latest = string.format('%.0f', math.min(latest, 9007199254740991)) -- another program may have written infinity
 redis.call('PEXPIREAT', lock, latest)
 redis.call('PEXPIREAT', readers, latest)
 redis.call('PEXPIRE', fence, fence_ttl_ms)

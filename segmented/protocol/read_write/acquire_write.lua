@@ -14,6 +14,12 @@ local holder_id, ttl_ms, fence_ttl_ms, presence_ms = ARGV[1], ARGV[2], ARGV[3], 
 
 local found = redis.call('HMGET', lock, 'mode', 'token', 'holder')
 local mode, token, holder = found[1], found[2], found[3]
+if mode and mode ~= 'read' and mode ~= 'write' then
+  error({ err = 'UNREADABLE mode ' .. lock }) -- it may be a writer's
+end
+if mode then
+  token_in(token or '', lock)
+end
 
 -- 1. a hash that is not ours
 if not mode and redis.call('EXISTS', lock) == 1 then
@@ -43,19 +49,19 @@ if mode == 'write' or left_ms > 0 then
     redis.call('ZREMRANGEBYSCORE', writers, '-inf', string.format('%.0f', now))
     redis.call('ZADD', writers, string.format('%.0f', now + presence_ms), holder_id)
     local last_writer = redis.call('ZRANGE', writers, -1, -1, 'WITHSCORES')
-    redis.call('PEXPIREAT', writers, string.format('%.0f', tonumber(last_writer[2])))
+    redis.call('PEXPIREAT', writers, string.format('%.0f', math.min(tonumber(last_writer[2]), 9007199254740991)))
     left_ms = math.min(left_ms, math.ceil(presence_ms / 3))
   end
   return { 'held', string.format('%.0f', left_ms) }
 end
 
 -- 4. free
-local last = tonumber(redis.call('HGET', fence, 'token') or '0')
+local last = token_in(redis.call('HGET', fence, 'token'), fence)
 token = string.format('%.0f', next_token(last, tonumber(time[1]) * 1000000 + tonumber(time[2])))
+redis.call('ZREM', writers, holder_id) -- first: fails for a key of another type
 redis.call('DEL', lock, readers)
 redis.call('HSET', lock, 'mode', 'write', 'token', token, 'holder', holder_id)
 redis.call('PEXPIRE', lock, ttl_ms)
-redis.call('ZREM', writers, holder_id)
 redis.call('HSET', fence, 'token', token, 'kind', 'read_write')
 redis.call('PEXPIRE', fence, fence_ttl_ms)
 return { 'acquired', token, '0' }

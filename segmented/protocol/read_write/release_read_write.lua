@@ -16,8 +16,8 @@ local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 -- 1. the writer: readers are notified too, because those that a waiting writer blocks must learn until when
 if mode == 'write' and holder == holder_id then
   redis.call('DEL', lock)
-  redis.call('PUBLISH', freed, 'freed')
-  redis.call('PUBLISH', opened, 'freed')
+  redis.pcall('PUBLISH', freed, 'freed')
+  redis.pcall('PUBLISH', opened, 'freed')
   return { 'released' }
 end
 
@@ -26,7 +26,7 @@ local own_end = mode == 'read' and tonumber(redis.call('ZSCORE', readers, holder
 if own_end > now then
   redis.call('ZREM', readers, holder_id)
   local latest = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')
-  local latest_end = latest[2] and tonumber(latest[2]) or 0
+  local latest_end = latest[2] and math.min(tonumber(latest[2]), 9007199254740991) or 0
   if latest_end <= now then
     redis.call('DEL', lock, readers)
   else
@@ -34,7 +34,7 @@ if own_end > now then
     redis.call('PEXPIREAT', readers, string.format('%.0f', latest_end))
   end
   if latest_end < own_end then
-    redis.call('PUBLISH', freed, 'freed')
+    redis.pcall('PUBLISH', freed, 'freed')
   end
   return { 'released' }
 end
@@ -45,7 +45,7 @@ redis.call('ZREM', writers, holder_id)
 if present_until > now and mode ~= 'write' then
   local last_writer = redis.call('ZRANGE', writers, -1, -1, 'WITHSCORES')
   if not last_writer[2] or tonumber(last_writer[2]) <= now then
-    redis.call('PUBLISH', opened, 'freed')
+    redis.pcall('PUBLISH', opened, 'freed')
   end
 end
 return { 'lost' }

@@ -19,7 +19,8 @@ if own_end <= now then
   return { 'lost' }
 end
 redis.call('ZADD', readers, string.format('%.0f', now + ttl_ms), holder_id)
-local latest = string.format('%.0f', tonumber(redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')[2]))
+local latest = tonumber(redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')[2])
+latest = string.format('%.0f', math.min(latest, 9007199254740991)) -- another program may have written infinity
 redis.call('PEXPIREAT', lock, latest)
 redis.call('PEXPIREAT', readers, latest)
 return { 'renewed' }

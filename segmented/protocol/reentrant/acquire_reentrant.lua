@@ -17,7 +17,7 @@ local is_held = redis.call('EXISTS', lock) == 1
 local is_ours = redis.call('HEXISTS', lock, owner) == 1
 local is_known = redis.call('SISMEMBER', entries, holder_id) == 1
 local noted = redis.call('HMGET', fence, 'token', 'line')
-local last = tonumber(noted[1] or '0')
+local last = token_in(noted[1], fence)
 local line = open_line(KEYS[5], fence, KEYS[3], ARGV[6])
 
 local function lengthen(key, ms)
@@ -66,6 +66,9 @@ if not is_held then
   redis.call('DEL', entries)
   is_known = false
 end
+if not is_known then
+  redis.call('HINCRBY', lock, owner, 1) -- the first write for an owner again: fails if the count is no number
+end
 if not is_held or last == 0 or last < tonumber(seen_token) then
   last = next_token(last, now_us())
   redis.call('HSET', fence, 'token', string.format('%.0f', last), 'kind', 'reentrant')
@@ -74,7 +77,6 @@ end
 -- 5. in: again, for the first time, or unchanged
 if not is_known then
   redis.call('SADD', entries, holder_id)
-  redis.call('HINCRBY', lock, owner, 1)
 end
 lengthen(lock, ttl_ms)
 lengthen(entries, redis.call('PTTL', lock))

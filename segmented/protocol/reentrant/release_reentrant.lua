@@ -9,9 +9,10 @@ local is_ours = redis.call('HEXISTS', lock, ARGV[1]) == 1
 if redis.call('SISMEMBER', entries, ARGV[2]) == 0 or not is_ours then
   return { 'lost' }
 end
+local left = redis.call('HINCRBY', lock, ARGV[1], -1) -- the first write: fails if the count is no number
 redis.call('SREM', entries, ARGV[2])
-if redis.call('HINCRBY', lock, ARGV[1], -1) <= 0 then
+if left <= 0 then
   redis.call('DEL', lock, entries)
-  redis.call('PUBLISH', KEYS[3], 'freed')
+  redis.pcall('PUBLISH', KEYS[3], 'freed')
 end
 return { 'released' }

@@ -24,6 +24,10 @@ if held > 0 and known and tonumber(known) ~= permits then
   return { 'mismatch', known }
 end
 
+local token = tonumber(noted[2] or '0')
+if not (token and token >= 0 and token < 9007199254740992) then
+  error({ err = 'UNREADABLE token ' .. fence }) -- a new one might be lower
+end
 local is_replay = tonumber(redis.call('ZSCORE', lock, holder_id) or '0') > now
 
 -- 2. all are held
@@ -52,8 +56,9 @@ end
 -- 4. taken; dead holders' permits are forgotten
 redis.call('ZREMRANGEBYSCORE', lock, '-inf', string.format('%.0f', now))
 redis.call('ZADD', lock, string.format('%.0f', now + ttl_ms), holder_id)
-redis.call('PEXPIREAT', lock, string.format('%.0f', tonumber(redis.call('ZRANGE', lock, -1, -1, 'WITHSCORES')[2])))
-local token = string.format('%.0f', math.max(tonumber(noted[2] or '0') + 1, now_us))
+local latest = tonumber(redis.call('ZRANGE', lock, -1, -1, 'WITHSCORES')[2])
+redis.call('PEXPIREAT', lock, string.format('%.0f', math.min(latest, 9007199254740991)))
+token = string.format('%.0f', math.max(token + 1, now_us))
 redis.call('HSET', fence, 'token', token, 'kind', 'semaphore', 'permits', ARGV[4])
 redis.call('PEXPIRE', fence, fence_ttl_ms)
 local next_ms = 0

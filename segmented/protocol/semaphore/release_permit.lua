@@ -16,5 +16,5 @@ local latest = redis.call('ZRANGE', lock, -1, -1, 'WITHSCORES')
 if latest[2] then
   redis.call('PEXPIREAT', lock, string.format('%.0f', tonumber(latest[2])))
 end
-redis.call('PUBLISH', KEYS[3], 'freed')
+redis.pcall('PUBLISH', KEYS[3], 'freed')
 return { 'released' }

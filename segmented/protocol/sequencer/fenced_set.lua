@@ -4,7 +4,11 @@
 -- ARGV     1 value   2 token
 -- answers  {"written"}   {"stale", the highest token}
 local value, fence, token = KEYS[1], KEYS[2], ARGV[2]
-local newest = redis.call('GET', fence) or '0'
+local found = redis.call('GET', fence)
+if found and not string.match(found, '^[1-9]%d*$') then
+  error({ err = 'UNREADABLE token ' .. fence }) -- it may stand for a higher one
+end
+local newest = found or '0'
 if #newest > #token or #newest == #token and newest > token then -- compared as text: a number is exact only up to 2^53
   return { 'stale', newest }
 end

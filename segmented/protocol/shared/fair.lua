@@ -24,7 +24,7 @@ local now_ms = math.floor(now_us / 1000)
 local me = ARGV[1]
 local holder = redis.call('GET', LOCK)
 local noted = redis.call('HMGET', FENCE, 'token', 'kind', 'arrivals', 'process', 'handed', 'minder')
-local last_token, kind, arrivals = tonumber(noted[1] or '0'), noted[2], tonumber(noted[3] or '0')
+local last_token, kind, arrivals = token_in(noted[1], FENCE), noted[2], token_in(noted[3], FENCE)
 local holders_process, handed, minder = noted[4], noted[5], noted[6]
 local is_in_line = redis.call('ZSCORE', QUEUE, me) and true
 local entry = redis.call('HGET', WAITERS, me)
@@ -83,10 +83,11 @@ local function counts_are_whole()
   return is_alone
 end
 
--- Wake a waiter; false if the server had seen its subscription and it is gone now.
+-- Wake a waiter; false if the server had seen its subscription and it is gone now. A refused PUBLISH counts nobody.
 local passed = 0
 local function reaches(id)
-  if redis.call('PUBLISH', TURN .. ':' .. id, 'turn') > 0 or passed >= PASSED_MAX then
+  local heard_by = redis.pcall('PUBLISH', TURN .. ':' .. id, 'turn')
+  if type(heard_by) ~= 'number' or heard_by > 0 or passed >= PASSED_MAX then
     return true
   end
   local _, _, is_heard = waiter(id)

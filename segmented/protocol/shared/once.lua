@@ -24,6 +24,20 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
+local EXACT_MAX = 9007199254740992
+
+-- A number that another program has overwritten is refused, before anything is written.
+local function refuse(field, key)
+  error({ err = 'UNREADABLE ' .. field .. ' ' .. key })
+end
+
+-- The moment that a field says, for how long a key is kept; now, if it cannot be read. Never fails, since others have been
+-- written before.
+local function moment(text)
+  local found = text and tonumber(text)
+  return found and found >= 0 and found < EXACT_MAX and found or now
+end
+
 local function message_key(message)
   return MESSAGES .. ':' .. message
 end
@@ -42,6 +56,12 @@ end
 -- table created with its fields costs less than one that grows.
 local function read_seat(key)
   local v = redis.call('HMGET', key, unpack(SEAT_FIELDS))
+  local ends = v[1] and tonumber(v[3] or '')
+  if v[1] and not (ends and ends >= 0 and ends < EXACT_MAX) then
+    refuse('seat_until', key)
+  elseif v[1] and not (tonumber(v[4] or '') and tonumber(v[6] or '')) then
+    refuse('seat_since', key)
+  end
   return {
     seat = v[1] or nil,
     seat_print = v[2] or nil,
@@ -49,16 +69,22 @@ local function read_seat(key)
     seat_since = v[4] or nil,
     seat_attempt = v[5] or nil,
     sent_at = v[6] or nil,
-    is_live = v[1] and tonumber(v[3]) > now,
+    is_live = ends and ends > now,
   }
 end
 
 local function read_run(key)
   local v = redis.call('HMGET', key, unpack(RUN_FIELDS))
-  local is_live = v[1] and not v[9] and tonumber(v[7]) > now
+  local ends = v[1] and tonumber(v[7] or '')
+  if v[1] and not (ends and ends >= 0 and ends < EXACT_MAX) then
+    refuse('run_until', key)
+  elseif v[1] and not tonumber(v[5] or '') then
+    refuse('attempt', key)
+  end
+  local is_live = ends and not v[9] and ends > now
   return {
     run = v[1] or nil,
-    print = v[2] or nil,
+    print = v[2] or v[1] and '' or nil,
     holder = v[3] or nil,
     fence = v[4] or nil,
     attempt = v[5] or nil,
@@ -73,6 +99,9 @@ end
 
 local function read_outcome(key)
   local v = redis.call('HMGET', key, unpack(OUTCOME_FIELDS))
+  if v[1] and not (tonumber(v[4] or '') and tonumber(v[7] or '0')) then
+    refuse(tonumber(v[4] or '') and 'keep_until' or 'done_at', key)
+  end
   return {
     done = v[1] or nil,
     done_fence = v[2] or nil,
@@ -112,16 +141,17 @@ local function read_left(key)
   return redis.call('HMGET', key, 'seat', 'seat_until', 'run', 'run_until', 'doubt', 'keep_until', 'on_lapse')
 end
 
+-- The claims are a list for those who look: one of another type stops no task.
 local function note_left(left, member)
   local seat, seat_until, run, run_until, doubt = left[1], left[2], left[3], left[4], left[5]
   if run and doubt then
-    redis.call('ZADD', CLAIMS, '+inf', member)
+    redis.pcall('ZADD', CLAIMS, '+inf', member)
   elseif run and seat then
-    redis.call('ZADD', CLAIMS, digits(math.min(tonumber(seat_until), tonumber(run_until))), member)
+    redis.pcall('ZADD', CLAIMS, digits(math.min(moment(seat_until), moment(run_until))), member)
   elseif run or seat then
-    redis.call('ZADD', CLAIMS, run and run_until or seat_until, member)
+    redis.pcall('ZADD', CLAIMS, digits(moment(run and run_until or seat_until)), member)
   else
-    redis.call('ZREM', CLAIMS, member)
+    redis.pcall('ZREM', CLAIMS, member)
   end
 end
 
@@ -136,7 +166,7 @@ local function keep(key, member, remember_ms)
   if run and on_lapse == 'unknown' then
     redis.call('PERSIST', key)
   else
-    local last = math.max(now, tonumber(seat_until or '0'), tonumber(run_until or '0'), tonumber(keep_until or '0'))
+    local last = math.max(now, moment(seat_until), moment(run_until), moment(keep_until))
     redis.call('PEXPIRE', key, digits(last - now + tonumber(remember_ms)))
   end
   note_left(left, member)
@@ -200,9 +230,9 @@ end
 -- Called before another outcome replaces this one in the record: copies of its message still have to find it.
 local function move_outcome(next_message, remember_ms)
   local last = fields(RECORD, OUTCOME_FIELDS)
-  local left = last.done and tonumber(last.done_at) + tonumber(remember_ms) - now or 0
+  local left = last.done and moment(last.done_at) + tonumber(remember_ms) - now or 0
   if left > 0 and last.done ~= next_message then
-    note_message(last.done, left, 'done', last.done, 'done_fence', last.done_fence, 'done_print', last.done_print,
-      'done_at', last.done_at, 'kind', last.kind, 'body', last.body)
+    note_message(last.done, left, 'done', last.done, 'done_fence', last.done_fence or '', 'done_print', last.done_print or '',
+      'done_at', digits(moment(last.done_at)), 'kind', last.kind or '', 'body', last.body or '')
   end
 end

@@ -143,9 +143,15 @@ local function read_numbers()
     return nil
   end
   for index = 1, #found do
-    if index ~= 10 and index < 16 and not (found[index] and whole(found[index])) then
-      error(DRIFTED)
+    if index ~= 10 and index < 16 then
+      local number = found[index] and whole(found[index])
+      if not number or number <= -EXACT_MAX or number >= EXACT_MAX then
+        error(DRIFTED)
+      end
     end
+  end
+  if numbers[found[1]] < 1 or numbers[found[2]] < 1 or numbers[found[2]] > 4096 or numbers[found[4]] < 0 or not found[10] then
+    error(DRIFTED)
   end
   local pool = { epoch = found[1], segment_count = tonumber(found[2]), is_gated = found[3] == '1',
     sequence = tonumber(found[4]), available = tonumber(found[5]), was_available = tonumber(found[5]), reserved = tonumber(found[6]),
@@ -285,9 +291,12 @@ end
 local units, changed, unreadable = {}, {}, {}
 local work = 0 -- of this call so far
 
--- Units that are not an integer were written from outside: they count as 0 and are left alone.
+-- Units that are not an exact integer were written from outside: they count as 0 and are left alone.
 local function note_units(segment, text)
   local found = text and whole(text)
+  if found and (found <= -EXACT_MAX or found >= EXACT_MAX) then
+    found = nil
+  end
   if text and not found then
     unreadable[segment] = true
   end
@@ -436,13 +445,17 @@ end
 
 local bought, bought_changed = {}, {}
 
-local function bought_by(customer)
-  local found = bought[customer]
-  if not found then
-    found = tonumber(redis.call('HGET', CUSTOMERS, customer) or '0')
-    bought[customer] = found
+local function note_bought(customer, text)
+  local found = whole(text or '0')
+  if not found or found <= -EXACT_MAX or found >= EXACT_MAX then
+    error(DRIFTED)
   end
+  bought[customer] = found
   return found
+end
+
+local function bought_by(customer)
+  return bought[customer] or note_bought(customer, redis.call('HGET', CUSTOMERS, customer))
 end
 
 -- Read the units of many customers at once.
@@ -456,7 +469,7 @@ local function read_bought(pool, customers)
   each_chunk(#asked, MANY, function(first, last)
     local found = redis.call('HMGET', CUSTOMERS, unpack(asked, first + 1, last + 1))
     for index = 1, #found do
-      bought[asked[first + index]] = tonumber(found[index] or '0')
+      note_bought(asked[first + index], found[index])
     end
   end)
 end
@@ -470,13 +483,32 @@ end
 
 -- --- records and the ledger ---
 
-local function parsed(raw)
+-- The record in a text, or nil if another program has written something else, or a number that no order can have.
+local function readable(raw)
   local state, quantity, segment, sequence, rest = string.match(raw, '^(%l)\t(%d+)\t(%d*)\t(%d+)(.*)$')
+  if not state or #quantity > 15 or #segment > 4 or #sequence > 15 then
+    return nil
+  end
   local record = { state = state, quantity = tonumber(quantity), segment = tonumber(segment),
     sequence = tonumber(sequence), parts = '', customer = '', asked = '', holder = '', fence = '', home = '' }
   if rest ~= '' then
     record.parts, record.customer, record.asked, record.holder, record.fence, record.home =
-      string.match(rest, '^\t([^\t]*)\t?([^\t]*)\t?([^\t]*)\t?([^\t]*)\t?([^\t]*)\t?([^\t]*)$')
+      string.match(rest, '^\t([%d:,]*)\t?([^\t]*)\t?(%d*)\t?([^\t]*)\t?(%d*)\t?([^\t]*)$')
+    if not record.parts or #record.asked > 15 or #record.fence > 16 or record.holder ~= '' and record.fence == '' then
+      return nil
+    end
+  end
+  if not record.segment and (state == 'r' or state == 'c') and record.quantity > 0 then
+    return nil
+  end
+  return record
+end
+
+-- The same for a script that has written nothing yet: fails.
+local function parsed(raw)
+  local record = readable(raw)
+  if not record then
+    error(DRIFTED)
   end
   return record
 end
@@ -593,13 +625,26 @@ local function entries_after(after_id, up_to_id, limit, bytes_max)
   return entries, true
 end
 
--- One ledger entry under the next sequence number, chained to the one before by its digest.
+local function digest_of(chain, id, kind, at_us, lines)
+  return string.sub(redis.sha1hex(table.concat({ chain, id, kind, at_us, lines }, '\n')), 1, 16)
+end
+
+local taken_lock -- of the segment that this call has taken
+
+-- One ledger entry under the next sequence number, chained to the one before by its digest. It is the first write but for
+-- the lock of a segment, which is given back if the ledger takes no entry.
 local function append(pool, kind, lines)
   pool.sequence = pool.sequence + 1
   local id, at_us = pool.epoch .. '-' .. digits(pool.sequence), digits(now_us)
-  local content = table.concat({ pool.chain, id, kind, at_us, lines }, '\n')
-  pool.chain = string.sub(redis.sha1hex(content), 1, 16)
-  redis.call('XADD', LEDGER, id, 'kind', kind, 'at_us', at_us, 'lines', lines, 'chain', pool.chain, 'by', this_call)
+  pool.chain = digest_of(pool.chain, id, kind, at_us, lines)
+  local added = redis.pcall('XADD', LEDGER, id, 'kind', kind, 'at_us', at_us, 'lines', lines, 'chain', pool.chain, 'by',
+    this_call)
+  if type(added) == 'table' then
+    if taken_lock then
+      redis.call('DEL', taken_lock)
+    end
+    error(added)
+  end
 end
 
 -- The entry of a change if this very call made it, in an attempt whose reply was lost; otherwise nil. Its fields by name.
@@ -654,9 +699,7 @@ local function write_pool(pool)
   end
   local fields, size = {}, 0
   for segment, count in pairs(changed) do
-    if count ~= 0 and (unreadable[segment] or math.abs(units[segment]) >= EXACT_MAX) then
-      redis.call('HINCRBY', STOCK, segment, digits(count))
-    elseif count ~= 0 then
+    if count ~= 0 then
       fields[size + 1], fields[size + 2], size = segment, digits(units[segment]), size + 2
     end
   end
@@ -706,7 +749,7 @@ local function free_segment(pool, record)
   redis.call('DEL', lock_of(record.segment))
   holders[record.segment] = false
   note_free_at(pool, record.segment, now_ms)
-  redis.call('PUBLISH', FREED, record.holder)
+  redis.pcall('PUBLISH', FREED, record.holder)
 end
 
 -- --- the outbox ---
@@ -731,7 +774,7 @@ local function leave_outbox(ids, state)
   if has_entries then
     redis.call('HDEL', ENTRIES, unpack(ids))
     if state ~= 'expired' then
-      redis.call('HDEL', DEAD, unpack(ids))
+      redis.pcall('HDEL', DEAD, unpack(ids)) -- it was not read; a key of another type has no dead orders
     end
   end
 end
@@ -746,7 +789,7 @@ local function of_many(raw)
   local found = plain[raw]
   if found == nil then
     local quantity, segment = string.match(raw, '^r\t(%d+)\t(%d+)\t%d+$')
-    found = quantity and { state = 'r', quantity = tonumber(quantity), segment = tonumber(segment), parts = '',
+    found = quantity and #quantity < 15 and #segment < 5 and { state = 'r', quantity = tonumber(quantity), segment = tonumber(segment), parts = '',
       customer = '', asked = '', holder = '', fence = '', tail = '\t' .. quantity .. '\t' .. segment, count = 0 } or false
     plain[raw] = found
   end
@@ -812,11 +855,6 @@ local function settle(pool, state, ids, records, keeps, noted)
     end
   end
   append(pool, state, table.concat(lines, '\n')) -- the first write: if it fails, nothing has changed
-  for _, record in ipairs(freed) do
-    if has_lease(record) then -- an order of the same envelope may have just freed it
-      free_segment(pool, record)
-    end
-  end
   local letter, sequence = noted or LETTERS[state], pool.sequence
   for _, record in ipairs(shared) do
     end_units(pool, state, record, record.count)
@@ -831,9 +869,14 @@ local function settle(pool, state, ids, records, keeps, noted)
     end
     fields[2 * index - 1], fields[2 * index] = id, ended
   end
-  redis.call('ZREM', HOLDS, unpack(ids))
   redis.call('HSET', ORDERS, unpack(fields))
+  redis.call('ZREM', HOLDS, unpack(ids))
   leave_outbox(ids, state)
+  for _, record in ipairs(freed) do
+    if has_lease(record) then -- an order of the same envelope may have just freed it
+      free_segment(pool, record)
+    end
+  end
   plain = {}
 end
 
@@ -841,7 +884,8 @@ local due_so_far, is_nothing_due = 0, false
 
 -- Expire up to `limit` orders whose hold has ended, except those with a live lease; fewer if they have many parts. Return
 -- true if more are due.
--- A hold without a reservation, which another program wrote, is dropped: it would block all others forever.
+-- A hold without a reservation, which another program wrote, is dropped: it would block all others forever. One whose
+-- record cannot be read stays, until a repair writes the record again.
 local function expire_due(pool, limit)
   local due = redis.call('ZRANGE', HOLDS, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit + 1)
   local ids, records, strays, raws = {}, {}, {}, raws_of(due)
@@ -857,12 +901,14 @@ local function expire_due(pool, limit)
     local raw = raws(index)
     local record = raw and of_many(raw)
     if raw and not record then
-      record = parsed(raw)
-      note_work(record)
+      record = readable(raw)
+      if record then
+        note_work(record)
+      end
     end
-    if not record or record.state ~= 'r' then
+    if not raw or record and record.state ~= 'r' then
       strays[#strays + 1] = due[index]
-    elseif not has_lease(record) and can_give_back(pool, record) then
+    elseif record and not has_lease(record) and can_give_back(pool, record) then
       ids[#ids + 1], records[#records + 1] = due[index], record
     end
   end

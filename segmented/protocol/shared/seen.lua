@@ -5,6 +5,15 @@
 local seen_epoch, seen_sequence, seen_token, this_server, seen_server, seen_profile =
   string.match(table.remove(ARGV), '^(%d+)%-(%d+)%-(%d+)%-([^-]+)%-?([^-]*)%-?(.*)$')
 
+-- The last token, as the fence says it. One that cannot be read is refused: a new one might be lower.
+local function token_in(text, fence)
+  local found = tonumber(text or '0')
+  if not (found and found >= 0 and found < 9007199254740992) then
+    error({ err = 'UNREADABLE token ' .. fence })
+  end
+  return found
+end
+
 -- The fencing token of a new grant: above the last one, above every one that the caller's process has seen, and not behind
 -- the server's clock in microseconds. So tokens grow although the last ones are lost: with an expired fence, or after a
 -- failover to a replica that missed some, even if its clock is behind.

@@ -3,7 +3,10 @@ local PROBES_MAX = 16
 local LOOK_AGAIN_MS = 1000
 
 local function take_lock(segment, holder_id, ttl_ms)
-  return redis.call('SET', lock_of(segment), holder_id, 'NX', 'PX', ttl_ms)
+  local lock = lock_of(segment)
+  local done = redis.call('SET', lock, holder_id, 'NX', 'PX', ttl_ms)
+  taken_lock = done and lock or taken_lock
+  return done
 end
 
 local function free_segment_by_hint(pool, holder_id, ttl_ms)

@@ -18,6 +18,6 @@ if ARGV[4] == '1' and redis.call('EXISTS', fence) == 1 then
   redis.call('HSET', fence, 'releaser', holder_id)
 end
 if ARGV[3] ~= '1' then
-  redis.call('PUBLISH', KEYS[3], 'freed')
+  redis.pcall('PUBLISH', KEYS[3], 'freed')
 end
 return { 'released' }

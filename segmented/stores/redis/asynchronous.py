@@ -16,9 +16,10 @@ from segmented.protocol.codecs import CODECS
 from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.async_listener import AsyncRedisWakeups
 from segmented.stores.redis.clients import async_client, close_async_client
-from segmented.stores.redis.edge import Translated, check_server, guarded, our_error, probing_scripts
+from segmented.stores.redis.edge import Translated, check_server, guarded, our_error
 from segmented.stores.redis.given_clients import usable_client
 from segmented.stores.redis.linking import PATIENCE, async_linked
+from segmented.stores.redis.rights import check_rights, probing_scripts
 from segmented.stores.redis.store import described
 
 if TYPE_CHECKING:
@@ -196,10 +197,10 @@ async def _check(client: redis_asyncio.Redis | redis_asyncio.RedisCluster, where
             at = f"{where} (node {node.name})"
             check_server(at, found, is_cluster=True)
             with probing_scripts(at) as commands:
-                for command in commands:
-                    await client.execute_command(*command, target_nodes=node)
+                replies = [await client.execute_command(*command, target_nodes=node) for command in commands]
+                check_rights(at, replies[0])
     else:
         check_server(where, cast("Any", await client.info()), is_cluster=False)
         with probing_scripts(where) as commands:
-            for command in commands:
-                await client.execute_command(*command)
+            replies = [await client.execute_command(*command) for command in commands]
+            check_rights(where, replies[0])

@@ -12,6 +12,7 @@ from segmented.protocol.codecs import CODECS
 from segmented.protocol.wire import Dialect, Send
 from segmented.stores.redis.edge import our_error
 from segmented.stores.redis.exchange import by_digest, finished, named, whole
+from segmented.stores.redis.pool_errors import decoded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,20 +107,20 @@ class _Request:
 
     def read(self, replies: list[Reply], where: str, *, is_acknowledged: bool) -> None:
         if self._is_native:
-            if not any(isinstance(reply, ResponseError) for reply in replies):
+            if not isinstance(replies[0], ResponseError):  # a refused message changes nothing
                 self.answer = self._codec.native.decode(self.operation, replies)  # type: ignore[union-attr]  # as encoded
                 self.is_answered = self.answer is not None
             return
         (reply,) = replies
         if isinstance(reply, ResponseError):
             if not isinstance(reply, NoScriptError) and not self._seen.learns_profile(self._call, reply):
-                found = self._seen.error(self.operation, reply)
+                found = self._seen.error(self.operation, reply, self._call.key)
                 self.answer = found if isinstance(found, SegmentedError) else our_error(found, where)
                 self.is_answered = True
             return
         self.is_answered = True
         try:
-            self.answer = self._codec.decode(self.operation, reply)
+            self.answer = decoded(self._codec, self.operation, self._call, reply)
         except SegmentedError as error:
             self.answer = error
             return

@@ -36,7 +36,8 @@ from redis.retry import Retry
 from segmented.errors import InvalidInput
 from segmented.protocol.wire import Send, text
 from segmented.stores.redis.addresses import Deployment
-from segmented.stores.redis.edge import CONNECTIONS_MAX, TRIES, check_server, probing_scripts
+from segmented.stores.redis.edge import CONNECTIONS_MAX, TRIES, check_server
+from segmented.stores.redis.rights import check_rights, probing_scripts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -102,7 +103,10 @@ class ServerCheck:
             self.commands: Sequence[Command] = (INFO, *commands)
 
     def read(self, replies: Sequence[Reply]) -> None:
-        """Read the replies to `commands`. Raises InvalidInput for a server that could lose locks or stock."""
+        """Read the replies to `commands`.
+
+        Raises InvalidInput for a server that could lose locks or stock, and for an account that lacks a right.
+        """
         said, *probed = replies
         if isinstance(said, NoPermissionError):
             message = f"the account of {self._where} may not run INFO, which is needed to check the server: {said}"
@@ -117,6 +121,7 @@ class ServerCheck:
             for reply in probed:
                 if isinstance(reply, ResponseError):
                     raise reply
+        check_rights(self._where, probed[0])
 
 
 def pinging(*_: object) -> Exchange[None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from hashlib import sha1
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
@@ -17,7 +16,6 @@ from redis.exceptions import (
     ReadOnlyError,
     RedisClusterException,
     RedisError,
-    ResponseError,
     TimeoutError as RedisTimeoutError,
     TryAgainError,
 )
@@ -28,9 +26,9 @@ from segmented.protocol.wire import text
 from segmented.stores.redis.addresses import ENCODE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
-    from segmented.protocol.wire import Command, Reply
+    from segmented.protocol.wire import Reply
 
 CONNECT_TIMEOUT: Final = 2.0
 SOCKET_TIMEOUT: Final = 5.0
@@ -45,8 +43,6 @@ AWAY: Final = (RedisConnectionError, RedisTimeoutError, ClusterDownError, TryAga
 TRIES: Final = 2
 """Two, because an idle connection may be broken. Every operation is safe to run twice; more would exceed deadlines."""
 MAJOR_MIN: Final = 7
-PROBE: Final = "#!lua flags=no-writes,allow-stale\nreturn 1"
-"""A script that also runs when memory is full."""
 
 
 def client_options(retry_class: Any) -> dict[str, Any]:  # noqa: ANN401  # redis-py has a Retry class for sync and one for async
@@ -191,16 +187,3 @@ def check_server(where: str, found: Mapping[str, Reply], *, is_cluster: bool) ->
     if not major.isdecimal() or int(major) < MAJOR_MIN:
         message = f"the server at {where} speaks Redis {version}; 7.0 or newer is needed (Valkey: any)"
         raise InvalidInput(message)
-
-
-@contextmanager
-def probing_scripts(where: str) -> Iterator[Sequence[Command]]:
-    """Yield commands that test whether a server runs our scripts, and turn its refusal into one sentence.
-
-    An account may lack the right to run scripts, and a server's configuration may have renamed the commands.
-    """
-    try:
-        yield ("EVAL", PROBE, 0), ("EVALSHA", sha1(PROBE.encode(), usedforsecurity=False).hexdigest(), 0)
-    except ResponseError as error:
-        message = f"the server at {where} runs no scripts for this account, but locks and stock need them: {error}"
-        raise InvalidInput(message) from error

@@ -38,7 +38,7 @@ from segmented.protocol.wire import (
     identity_of,
 )
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT
-from segmented.stores.redis.pool_errors import pool_error
+from segmented.stores.redis.pool_errors import decoded, pool_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -151,9 +151,9 @@ class Seen:
         if sight is not None and sight != NOTHING:
             self.note(call.keys[0], sight, server, is_sure=call.script.writes)
 
-    def error(self, operation: object, refused: ResponseError) -> Exception:
+    def error(self, operation: object, refused: ResponseError, key: str) -> Exception:
         """Return our error for a pool that does not answer as usual, or is another release's; others unchanged."""
-        found = pool_error(operation, refused)
+        found = pool_error(operation, refused, key)
         if isinstance(found, PoolFrozen):
             self._report(found)
         elif isinstance(found, PoolArchived):  # once its note has lapsed too, it is as if it was never seen
@@ -182,6 +182,8 @@ class Seen:
 
     def note(self, name: str, sight: Sight, server: str, *, is_sure: bool = True) -> None:
         """Remember what was seen of a name, on which server only if the pool is sure to have noted it."""
+        if min(sight) < 0:  # another program has written such a number
+            return
         with Seen.lock:
             if not sight[0] and name not in self._pools:
                 self._note_lock(name, sight)
@@ -229,10 +231,7 @@ def perform_one(operation: Operation[AnswerT], seen: Seen, number: int, peer: Pe
         commands = codec.native.encode(operation, peer.dialect)
         if commands:
             replies = yield Send(commands)
-            for reply in replies:
-                if isinstance(reply, ResponseError):
-                    break  # the script reports the error, or works
-            else:
+            if not isinstance(replies[0], ResponseError):  # otherwise the script reports the error, or works
                 answer = codec.native.decode(operation, replies)
     call_name = named(number, attempt)
     if answer is None:
@@ -256,8 +255,8 @@ def _by_script(codec: Codec, operation: Operation[Any], seen: Seen, peer: Peer, 
     if isinstance(reply, ResponseError):
         if seen.learns_profile(call, reply):
             return (yield from _by_script(codec, operation, seen, peer, call_name))
-        raise seen.error(operation, reply)
-    answer = codec.decode(operation, reply)
+        raise seen.error(operation, reply, call.key)
+    answer = decoded(codec, operation, call, reply)
     if profile is None:
         seen.learn(call, codec, reply, answer, peer.server)
         return answer

@@ -1,10 +1,19 @@
-"""What a script's refusal says of a pool, as our errors."""
+"""What a script's refusal says of a pool, and what cannot be read of any reply, as our errors."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any, Final
 
-from segmented.errors import LayoutUnknown, PoolDrifted, PoolFrozen, PoolUnverified, PoolVanished
+from segmented.errors import (
+    LayoutUnknown,
+    PoolDrifted,
+    PoolFrozen,
+    PoolUnverified,
+    PoolVanished,
+    SegmentedError,
+    StoreRefused,
+)
 from segmented.models.archives import archived_of
 from segmented.models.shards import Shard, no_keys_of
 from segmented.protocol.wire import position
@@ -12,21 +21,63 @@ from segmented.protocol.wire import position
 if TYPE_CHECKING:
     from redis.exceptions import ResponseError
 
+    from segmented.protocol import Operation
+    from segmented.protocol.wire import Call, Codec, Reply
 
-def pool_error(operation: object, refused: ResponseError) -> Exception:
+FIELD: Final = re.compile(r"UNREADABLE (\S+) (.*?)(?: script: .*)?", re.DOTALL)
+FAILED: Final = re.compile(
+    r"(?s).*user_script:[0-9]+: .*|(?:hash )?value is not .*|Invalid stream ID .*"
+    r"|The ID specified in XADD .*|Command arguments must be .*"
+)
+"""What a script fails with, before its first write, on a value that an operation could not have written."""
+WRONG: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What reading such a value raises."""
+
+
+def _sku_of(operation: object) -> str:
+    named = (getattr(operation, name, "") for name in ("sku", "shard", "home"))
+    return next(filter(None, named), "") or getattr(getattr(operation, "cart", None), "home", "")
+
+
+def unreadable(key: str, field: str = "a value") -> StoreRefused:
+    """Return the error for a value that another program wrote."""
+    message = (
+        f"{field} of key {key!r} cannot be read: another program wrote it; write what is right by hand, or delete the "
+        "key if nothing is held under it"
+    )
+    return StoreRefused(message)
+
+
+def decoded(codec: Codec, operation: Operation[Any], call: Call, reply: Reply) -> Any:  # noqa: ANN401  # the codec's answer
+    """Read a script's reply. Raises our error if it has a value that no operation could have written."""
+    try:
+        return codec.decode(operation, reply)
+    except SegmentedError:
+        raise
+    except WRONG as error:
+        sku = _sku_of(operation)
+        raise (PoolDrifted(sku) if sku else unreadable(call.key)) from error
+
+
+def pool_error(operation: object, refused: ResponseError, key: str) -> Exception:
     """Return our error for a pool that lost changes or may have, was archived, or is another release's.
 
-    Other refusals are returned unchanged.
+    The same for values that cannot be read, of a pool or under `key`. Other refusals are returned unchanged.
     """
-    named = (getattr(operation, name, "") for name in ("sku", "shard", "home"))
-    sku: str = next(filter(None, named), "") or getattr(getattr(operation, "cart", None), "home", "")
-    match str(refused).split(" "):
+    sku, said = _sku_of(operation), str(refused)
+    if field := FIELD.fullmatch(said):
+        return unreadable(field[2], field[1])
+    if said.startswith("DRIFTED") or (sku and FAILED.fullmatch(said)):
+        return PoolDrifted(sku)
+    if FAILED.fullmatch(said):
+        return unreadable(key)
+    match said.split(" "):
         case ["UNVERIFIED", *_]:
             return PoolUnverified(sku)
         case ["VANISHED", epoch, *_]:
             return no_keys_of(sku) if isinstance(sku, Shard) else PoolVanished(sku, int(epoch))
-        case ["ARCHIVED", *said]:
-            return archived_of(sku, " ".join(said))
+        case ["ARCHIVED", *about]:
+            return archived_of(sku, " ".join(about))
         case ["PROFILE", *_]:
             return PoolDrifted(sku)
         case ["LAYOUT", found, known, *_]:

@@ -22,11 +22,11 @@ from segmented.stores.redis.edge import (
     guarded,
     is_refusal,
     our_error,
-    probing_scripts,
 )
 from segmented.stores.redis.given_clients import usable_client
 from segmented.stores.redis.linking import PATIENCE, linked
 from segmented.stores.redis.listener import RedisWakeups
+from segmented.stores.redis.rights import check_rights, probing_scripts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -229,10 +229,10 @@ def _check(client: redis.Redis | redis.RedisCluster, where: str) -> None:
             at = f"{where} (node {node.name})"
             check_server(at, found, is_cluster=True)
             with probing_scripts(at) as commands:
-                for command in commands:
-                    client.execute_command(*command, target_nodes=node)
+                replies = [client.execute_command(*command, target_nodes=node) for command in commands]
+                check_rights(at, replies[0])
     else:
         check_server(where, cast("Any", client.info()), is_cluster=False)
         with probing_scripts(where) as commands:
-            for command in commands:
-                client.execute_command(*command)
+            replies = [client.execute_command(*command) for command in commands]
+            check_rights(where, replies[0])

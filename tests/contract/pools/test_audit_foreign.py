@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.fixtures.stores import Side
 
 
+COUNTED = "later entries would be counted if they are the pool's own, otherwise removed"
 NUMBERS = (
     *("epoch", "segment_count", "gated", "sequence", "opened", "reserved", "confirmed", "restocked", "withdrawn"),
     *("customer_limit", "closed", "fence", "cursor", "ledger_start"),
@@ -171,7 +172,7 @@ def test_an_entry_behind_the_ledgers_end_is_removed_and_the_pool_sells_again(
     expected = f"the ledger ends with {last}, beyond change 4: the pool cannot go on"
     assert details(report) == [expected]
     told = pool.repair(report, yes=False)
-    assert [str(one) for one in told.repairs] == [f"left: foreign write: {expected}: later entries would be removed"]
+    assert [str(one) for one in told.repairs] == [f"left: foreign write: {expected}: {COUNTED}"]
     assert pool.state() == state
     done = pool.repair(report, yes=True)
     assert [str(one) for one in done.repairs] == [f"mended: foreign write: {expected}: mended by entry 5"]
@@ -229,16 +230,38 @@ def test_a_copy_that_an_earlier_repair_has_left_is_not_trusted(
     assert it_sells(pool)
 
 
-def test_entries_of_the_pools_own_are_never_removed(pool: Pool, keys: ShardKeys, server: redis.Redis) -> None:
+def test_a_sequence_number_behind_the_pools_own_entries_is_advanced_to_the_last_of_them(
+    pool: Pool, keys: ShardKeys, server: redis.Redis
+) -> None:
     server.hincrby(keys.meta, "sequence", -2)
     report = pool.audit()
     assert details(report)[0] == "the ledger ends with 1-4, beyond change 2: the pool cannot go on"
     with RedisStore(server) as other:  # for this process, which has seen changes 3 and 4, the pool would be frozen
         done = Pool(other, pool.sku).repair(report, yes=True)
-    assert (done.done_count, server.xlen(keys.ledger)) == (0, 4)
-    assert done.repairs[0].detail.endswith("cannot be mended: a later entry is the pool's own; its number was changed")
-    server.hincrby(keys.meta, "sequence", 2)
-    assert pool.audit().is_clean
+    assert (done.is_clean, server.xlen(keys.ledger)) == (True, 5)
+    assert done.repairs[0].detail.endswith("mended by entry 5")
+    assert it_sells(pool)
+
+
+def test_foreign_entries_behind_the_counted_ones_are_removed(pool: Pool, keys: ShardKeys, server: redis.Redis) -> None:
+    server.hincrby(keys.meta, "sequence", -2)
+    server.xadd(keys.ledger, {"x": "y"})
+    with RedisStore(server) as other:
+        assert Pool(other, pool.sku).repair(pool.audit(), yes=True).is_clean
+    assert server.xlen(keys.ledger) == 5
+    assert it_sells(pool)
+
+
+def test_an_entry_that_looks_like_the_pools_own_is_neither_counted_nor_removed(
+    pool: Pool, keys: ShardKeys, server: redis.Redis
+) -> None:
+    fields = ("kind", "confirmed", "at_us", "1", "lines", "kept\t2\t0", "chain", "0123456789abcdef")
+    server.execute_command("XADD", keys.ledger, "1-5", *fields)
+    done = pool.repair(pool.audit(), yes=True)
+    assert (done.done_count, server.xlen(keys.ledger)) == (0, 5)
+    assert done.repairs[0].detail.endswith(
+        "cannot be mended: a later entry looks like the pool's own, and does not follow its last change"
+    )
 
 
 def test_foreign_entries_in_place_of_a_ledger_are_missing_ones(

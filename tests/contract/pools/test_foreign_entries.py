@@ -53,7 +53,7 @@ def test_a_number_of_the_pool_that_cannot_be_read_stops_it_before_anything_is_wr
         lambda: open_shop.resize(4),
         open_shop.close,
     ):
-        with pytest.raises(StoreRefused, match="written to from outside"):
+        with pytest.raises(StoreRefused, match="do not add up"):
             call()
     assert dump(open_shop) == before
 

@@ -1,0 +1,72 @@
+"""A script that fails has changed nothing, whatever its keys hold: no state between the one before and the one after.
+
+Stories call every script at work that it can do. Each call is repeated with each key of a wrong type, with each value
+cut, extended by a field, or out of range, and with the memory full. `tests/integration/test_account_rights.py` denies
+each command in turn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+
+from segmented.protocol.wire import load_script
+from tests.contract.conftest import SCRIPTS
+from tests.support.written.bench import Stand
+from tests.support.written.damage import wrong_types, wrong_values
+from tests.support.written.stories import STORIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.servers import ValkeyServer
+
+each_story = pytest.mark.parametrize("story", STORIES)
+
+
+@pytest.fixture
+def stand(private_valkey: ValkeyServer) -> Iterator[Stand]:
+    with redis.Redis.from_url(private_valkey.url) as server:
+        yield Stand(server)
+
+
+def test_the_stories_call_every_script_that_may_write(stand: Stand) -> None:
+    called = {step.name for story in STORIES.values() for step in stand.steps(story)}
+    assert {name for name in SCRIPTS if load_script(name).writes} - called == set()
+
+
+@each_story
+def test_a_key_of_a_wrong_type_leaves_no_half_written_state(stand: Stand, story: str) -> None:
+    found: dict[Any, list[bytes]] = {}
+    for step in stand.steps(STORIES[story]):
+        for changes in wrong_types(step):
+            if keys := stand.half_written(step, *changes):
+                found[step.name, changes[-1]] = keys
+    assert found == {}
+
+
+@each_story
+def test_a_full_memory_leaves_no_half_written_state_and_the_call_succeeds_once_there_is_some(
+    stand: Stand, story: str
+) -> None:
+    found: dict[Any, list[bytes]] = {}
+    for step in stand.steps(STORIES[story]):
+        if keys := stand.half_written(step, ("CONFIG", "SET", "maxmemory", "1")):
+            found[step.name, step.operation] = keys
+        stand.server.config_set("maxmemory", 0)
+        reply, _, _ = stand.run(step)
+        assert not isinstance(reply, Exception), (step, reply)
+    assert found == {}
+
+
+@pytest.mark.full
+@each_story
+def test_a_value_that_is_cut_extended_or_out_of_range_leaves_no_half_written_state(stand: Stand, story: str) -> None:
+    found: dict[Any, list[bytes]] = {}
+    for step in stand.steps(STORIES[story]):
+        for changes in wrong_values(stand.server, step):
+            if keys := stand.half_written(step, *changes):
+                found[step.name, changes[-1]] = keys
+    assert found == {}

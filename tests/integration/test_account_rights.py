@@ -1,0 +1,160 @@
+"""An account that lacks a right is refused at the first contact, before anything is written."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import redis
+
+from segmented import protocol as op
+from segmented.errors import InvalidInput, StoreRefused
+from segmented.keys import shard_keys
+from segmented.locks import Lock
+from segmented.models import Order, Reserved, Settled
+from segmented.stock import Grant, Pool
+from segmented.stores.redis import AsyncRedisStore, RedisStore
+from segmented.stores.redis.rights import OTHERS, SAMPLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from segmented.servers import ValkeyServer
+
+COMMANDS: Final = sorted({*SAMPLES, *(line.split()[0] for line in OTHERS)})
+ALL: Final = ("~seg:*", "&seg:*", "+@all")
+
+
+class Account:
+    """An account of a server, whose rules change."""
+
+    def __init__(self, server: redis.Redis, url: str) -> None:
+        self.server = server
+        self.url = f"{url}&username=app&password=pw"
+
+    def may(self, *rules: str) -> None:
+        self.server.execute_command("ACL", "SETUSER", "app", "reset", "on", ">pw", *rules)
+
+
+@pytest.fixture
+def account(private_valkey: ValkeyServer) -> Iterator[Account]:
+    with redis.Redis.from_url(private_valkey.url) as server:
+        yield Account(server, private_valkey.url)
+
+
+def by_url(url: str) -> None:
+    RedisStore.from_url(url).close()
+
+
+def by_client(url: str) -> None:
+    with redis.Redis.from_url(url) as client:
+        RedisStore(client).close()
+
+
+def unchecked(url: str) -> None:
+    with redis.Redis.from_url(url) as client, RedisStore.unchecked(client) as store:
+        store.execute(op.OpenPool("poster", 10, 2, gated=False))
+
+
+def by_url_in_asyncio(url: str) -> None:
+    async def connect() -> None:
+        await (await AsyncRedisStore.from_url(url)).close()
+
+    asyncio.run(connect())
+
+
+each_contact = pytest.mark.parametrize("contact", [by_url, by_client, unchecked, by_url_in_asyncio])
+
+
+@each_contact
+def test_each_of_forty_four_commands_denied_in_turn_is_named_before_anything_is_written(
+    account: Account, contact: Callable[[str], None]
+) -> None:
+    for command in COMMANDS:
+        account.may(*ALL, f"-{command.lower()}")
+        with pytest.raises(InvalidInput) as caught:
+            contact(account.url)
+        rule = "+publish &seg:*" if command == "PUBLISH" else f"+{command.lower()}"
+        said = "PUBLISH to the channels of its keys" if command == "PUBLISH" else command
+        assert f" may not {said}, which scripts of locks and stock need: add the rule with " in str(caught.value)
+        assert str(caught.value).endswith(f"ACL SETUSER <account> {rule}")
+        assert "pw" not in str(caught.value)
+    assert (len(COMMANDS), account.server.dbsize()) == (44, 0)
+
+
+@each_contact
+def test_an_account_without_channels_is_refused_with_the_rule_to_add(
+    account: Account, contact: Callable[[str], None]
+) -> None:
+    account.may("~seg:*", "+@all", "resetchannels")
+    with pytest.raises(InvalidInput, match=r"ACL SETUSER <account> \+publish &seg:\*$"):
+        contact(account.url)
+    assert account.server.dbsize() == 0
+
+
+@each_contact
+@pytest.mark.parametrize("rules", [ALL, ("~seg:{poster:*", "&seg:{poster:*", "+@all"), ("~*", "&*", "+@all")])
+def test_an_account_with_the_rights_to_its_own_names_is_used(
+    account: Account, contact: Callable[[str], None], rules: tuple[str, ...]
+) -> None:
+    account.may(*rules)
+    contact(account.url)
+
+
+def test_the_first_contact_sends_as_many_commands_as_before(account: Account) -> None:
+    def calls() -> dict[str, int]:
+        found = account.server.info("commandstats")
+        return {name.removeprefix("cmdstat_"): each["calls"] for name, each in found.items()}
+
+    account.may(*ALL)
+    account.server.config_resetstat()
+    with redis.Redis.from_url(account.url) as client, RedisStore.unchecked(client) as store:
+        store.execute(op.AcquireLock("x", "h", 60_000))
+    counted = calls()
+    assert {name: counted[name] for name in ("info", "command|info", "eval", "evalsha")} == {
+        "info": 2,
+        "command|info": 1,
+        "eval": 2,  # the probe, and the script of the lock, which was not known yet
+        "evalsha": 2,
+    }
+
+
+def test_channels_that_are_taken_away_later_stop_no_sale_and_no_release(account: Account) -> None:
+    account.may(*ALL)
+    with RedisStore.from_url(account.url) as store:
+        pool = Pool(store, "poster")
+        pool.open(stock=10, segments=2)
+        grant = pool.grant(Order("a", 2))
+        assert isinstance(grant, Grant)
+        lease = Lock(store, "x", ttl=60).try_acquire()
+        account.server.execute_command("ACL", "SETUSER", "app", "resetchannels")
+        assert isinstance(grant.confirm(), Settled)
+        assert lease is not None
+        lease.release()
+        assert isinstance(pool.reserve(Order("b", 3)), Reserved)
+        assert pool.audit().is_clean
+
+
+@pytest.mark.parametrize("denied", ["hset", "zrem", "zadd"])
+def test_a_change_whose_script_was_refused_in_the_middle_is_mended_by_the_repair(account: Account, denied: str) -> None:
+    """A right that is taken away after the first contact."""
+    account.may(*ALL)
+    with RedisStore.from_url(account.url) as store, RedisStore(account.server) as whole:
+        pool, mender = Pool(store, "poster"), Pool(whole, "poster")
+        pool.open(stock=10, segments=2)
+        pool.reserve(Order("other", 1))
+        grant = pool.grant(Order("a", 2))
+        assert isinstance(grant, Grant)
+        account.server.execute_command("ACL", "SETUSER", "app", f"-{denied}")
+        with pytest.raises(StoreRefused, match="permissions"):
+            grant.confirm()
+        assert grant.holder_id  # as another process that goes on with it would
+        state = mender.state()
+        assert (state.sequence, account.server.xlen(shard_keys("poster").ledger)) == (3, 4)
+        assert not mender.audit().is_clean
+        assert mender.repair(mender.audit(), yes=True).is_clean
+        state = mender.state()
+        assert (state.available, state.reserved, state.confirmed) == (7, 1, 2)
+        assert isinstance(mender.reserve(Order("b", 3)), Reserved)
+        assert mender.audit().is_clean

@@ -1,0 +1,1 @@
+"""Scripts on damaged keys: whether what they leave behind is whole."""
