@@ -1,42 +1,46 @@
 -- Shared by the scripts that take a segment's lock: the hint proposes, SET NX decides, and a full scan precedes busy.
-local PROBES_MAX = 16
-local LOOK_AGAIN_MS = 1000
+local take_free_segment
 
-local function take_lock(segment, holder_id, ttl_ms)
-  local lock = lock_of(segment)
-  local done = redis.call('SET', lock, holder_id, 'NX', 'PX', ttl_ms)
-  taken_lock = done and lock or taken_lock
-  return done
-end
+do -- for Lua allows 200 local variables at once
+  local PROBES_MAX = 16
+  local LOOK_AGAIN_MS = 1000
 
-local function free_segment_by_hint(pool, holder_id, ttl_ms)
-  local proposed = redis.call('ZRANGE', FREE, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, PROBES_MAX)
-  for _, segment in ipairs(proposed) do
-    segment = tonumber(segment)
-    if take_lock(segment, holder_id, ttl_ms) then
-      return segment
-    end
-    -- another lock client has it: remember until when; a lock without an end is freed silently, so check periodically
-    local remaining_ms = redis.call('PTTL', lock_of(segment))
-    note_free_at(pool, segment, now_ms + (remaining_ms < 0 and LOOK_AGAIN_MS or math.max(1, remaining_ms)))
+  local function take_lock(segment, holder_id, ttl_ms)
+    local lock = lock_of(segment)
+    local done = redis.call('SET', lock, holder_id, 'NX', 'PX', ttl_ms)
+    taken_lock = done and lock or taken_lock
+    return done
   end
-end
 
-local function free_segment_by_scan(pool, holder_id, ttl_ms)
-  for first = 0, pool.segment_count - 1, MANY do
-    local locks = {}
-    for segment = first, math.min(first + MANY, pool.segment_count) - 1 do
-      locks[#locks + 1] = lock_of(segment)
+  local function free_segment_by_hint(pool, holder_id, ttl_ms)
+    local proposed = redis.call('ZRANGE', FREE, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, PROBES_MAX)
+    for _, segment in ipairs(proposed) do
+      segment = tonumber(segment)
+      if take_lock(segment, holder_id, ttl_ms) then
+        return segment
+      end
+      -- another lock client has it: remember until when; a lock without an end is freed silently, so check periodically
+      local remaining_ms = redis.call('PTTL', lock_of(segment))
+      note_free_at(pool, segment, now_ms + (remaining_ms < 0 and LOOK_AGAIN_MS or math.max(1, remaining_ms)))
     end
-    for index, holder in ipairs(redis.call('MGET', unpack(locks))) do
-      if not holder and take_lock(first + index - 1, holder_id, ttl_ms) then
-        return first + index - 1
+  end
+
+  local function free_segment_by_scan(pool, holder_id, ttl_ms)
+    for first = 0, pool.segment_count - 1, MANY do
+      local locks = {}
+      for segment = first, math.min(first + MANY, pool.segment_count) - 1 do
+        locks[#locks + 1] = lock_of(segment)
+      end
+      for index, holder in ipairs(redis.call('MGET', unpack(locks))) do
+        if not holder and take_lock(first + index - 1, holder_id, ttl_ms) then
+          return first + index - 1
+        end
       end
     end
   end
-end
 
--- Take a free segment for the holder: return it, or nil.
-local function take_free_segment(pool, holder_id, ttl_ms)
-  return free_segment_by_hint(pool, holder_id, ttl_ms) or free_segment_by_scan(pool, holder_id, ttl_ms)
+  -- Take a free segment for the holder: return it, or nil.
+  function take_free_segment(pool, holder_id, ttl_ms)
+    return free_segment_by_hint(pool, holder_id, ttl_ms) or free_segment_by_scan(pool, holder_id, ttl_ms)
+  end
 end
