@@ -89,6 +89,8 @@ def _hinted(acquire: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _check_arguments(lock: object, args: tuple[object, ...], named: Mapping[str, object]) -> None:
+    if len(args) < 2 and not named:  # noqa: PLR2004  # the usual call
+        return
     refused = "second argument" if len(args) > 1 else next((name for name in BLOCKING if name in named), None)
     if refused is not None:
         kind = type(lock).__name__

@@ -74,6 +74,7 @@ def test_workers_that_are_killed_in_mid_sale_lose_nothing(
     with selling(tmp_path, first_orders(tmp_path, ORDERS), *OPTIONS, *own_servers, environment=SLOW) as process:
         for killed in range(1, 4):
             until(partial(reached, client, killed * MIDDLE))
+            until(lambda: bool(workers_of(process.pid)))  # the last one that was killed may have decided these orders
             kill(workers_of(process.pid)[0].pid)
         sold = ended(process, tmp_path)
     check(sold)
