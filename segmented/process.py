@@ -53,10 +53,16 @@ def after_fork_in_child(forget: Callable[[], object]) -> None:
         os.register_at_fork(after_in_child=forget)
 
 
-def process_id() -> int:
-    """Return the id of this process, which is asked once: each question to the system costs more than a microsecond."""
-    return _own["id"]
+class ThisProcess:
+    """The id of this process, asked once: each question to the system costs more than a microsecond."""
+
+    def __init__(self) -> None:
+        """Ask for it, and again in each child that this process forks."""
+        self.process_id = os.getpid()
+        after_fork_in_child(self._ask)
+
+    def _ask(self) -> None:
+        self.process_id = os.getpid()
 
 
-_own: Final = {"id": os.getpid()}
-after_fork_in_child(lambda: _own.update(id=os.getpid()))
+THIS: Final = ThisProcess()

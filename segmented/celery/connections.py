@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from segmented.celery.current import settings
 from segmented.errors import DatabaseUnavailable, InvalidInput, StoreUnavailable
 from segmented.orders import Gate, connect
-from segmented.process import process_id
+from segmented.process import THIS
 from segmented.stock import pool_of
 from segmented.stores.redis import RedisStore
 
@@ -54,7 +54,7 @@ class Connections:
         Raises InvalidInput for a server that refuses the connection or is unsuitable, StoreUnavailable or
         DatabaseUnavailable for one that is away now.
         """
-        self.process_id = process_id()
+        self.process_id = THIS.process_id
         self._said = said
         self.store = RedisStore.from_url(said.url.get_secret_value())
         try:
@@ -109,7 +109,7 @@ def connections() -> Connections:
 def open_connections(*, pool_size: int) -> Connections:
     """Return this process's connections, opened by the first call. Raises the errors of `Connections`."""
     with _guard:
-        if _made and _made[0].process_id != process_id():
+        if _made and _made[0].process_id != THIS.process_id:
             _abandoned.append(_made.pop())
             _abandoned[-1].abandon()
         if not _made:
@@ -148,7 +148,7 @@ def disconnect() -> None:
     with _guard:
         while _made:
             made = _made.pop()
-            if made.process_id == process_id():
+            if made.process_id == THIS.process_id:
                 made.close()
 
 

@@ -27,7 +27,7 @@ from segmented.locks.durations import TTL_MS_MAX, milliseconds
 from segmented.locks.handle import Found, acquire_plan
 from segmented.locks.lock import LockClaim
 from segmented.plans import Plan, perform
-from segmented.process import process_id
+from segmented.process import THIS
 from segmented.protocol import RenameHolder
 from segmented.stores.redis.edge import is_password_refused
 
@@ -60,7 +60,7 @@ class Held(Generic[LeaseT]):
 
     def hold(self, lease: LeaseT) -> None:
         """Note a lease that was acquired or adopted by this process."""
-        self.lease, self.token, self.process_id = lease, lease.holder_id.encode(), process_id()
+        self.lease, self.token, self.process_id = lease, lease.holder_id.encode(), THIS.process_id
 
     def drop(self) -> None:
         """Forget the lease and the token."""
@@ -69,7 +69,7 @@ class Held(Generic[LeaseT]):
     def known(self, token: str) -> LeaseT | None:
         """Return our lease of the token, or None if it must be adopted."""
         lease = self.lease
-        is_ours = lease is not None and lease.holder_id == token and self.process_id == process_id()
+        is_ours = lease is not None and lease.holder_id == token and self.process_id == THIS.process_id
         return lease if is_ours and lease is not None and not lease.has_ended else None
 
 

@@ -37,7 +37,7 @@ from segmented.locks.hints import AcquireHinted
 from segmented.locks.lease_manners import EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.plans import Now, Plan, Within, pause, perform, run_async, run_sync
 from segmented.plans.store_kinds import checked_async, checked_sync
-from segmented.process import process_id
+from segmented.process import THIS
 from segmented.protocol.get_set.operations import DeleteValue, GetSet, GetValue, SetNx
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class _LeaseState(StaysInItsProcess):
 
     def __init__(self, name: str, expires_at: float, wall_clock: Clock) -> None:
         """Create the state of a lease that expires at `expires_at` by `wall_clock`."""
-        self._process_id = process_id()
+        self._process_id = THIS.process_id
         self.name = name
         self.expires_at = expires_at
         """Seconds since 1970, by this client's clock."""

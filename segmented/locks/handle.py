@@ -168,7 +168,8 @@ class SyncHandle(Entered[LeaseT], Handle, ABC, Generic[LeaseT]):
     def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> LeaseT:
         """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease. Raises AcquireTimeout."""
         claim = self._claim()
-        lease = self._lease(claim, run_sync(acquire_plan(claim, checked_timeout(timeout)), self._store))
+        seconds = DEFAULT_TIMEOUT if timeout is DEFAULT_TIMEOUT else checked_timeout(timeout)
+        lease = self._lease(claim, run_sync(acquire_plan(claim, seconds), self._store))
         if self._on_lost is not None:
             lease.on_lost(self._on_lost)
         return lease

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol, Self
 
 from segmented.errors import InvalidInput, LeaseLost, SegmentedError
 from segmented.locks.entered import refusing
-from segmented.process import process_id
+from segmented.process import THIS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ class StaysInItsProcess:
     """The process that acquired it, which each class notes when it is created."""
 
     def _is_in_its_process(self) -> bool:
-        return process_id() == self._process_id
+        return THIS.process_id == self._process_id
 
     def _require_own_process(self) -> None:
         if not self._is_in_its_process():

@@ -19,7 +19,7 @@ from segmented.locks.hints import LEASE_HINTS, Hinted
 from segmented.locks.lease_manners import StaysInItsProcess
 from segmented.models import Lost, Released, Renewed
 from segmented.plans import Batch, Now, Plan, perform
-from segmented.process import process_id
+from segmented.process import THIS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,7 +76,7 @@ class LeaseState(Hinted, StaysInItsProcess):
     def __init__(self, claim: LeaseClaim, acquired: Acquired, asked_at: float, clock: Clock) -> None:
         """Create the state of a granted claim, trusted from `asked_at` on `clock`."""
         ttl_ms = acquired.ttl_ms
-        self._process_id = process_id()
+        self._process_id = THIS.process_id
         self.claim = claim
         self.name = claim.name
         self.ttl_ms = ttl_ms

@@ -17,7 +17,7 @@ from segmented.locks.keeper import async_keeper, thread_keeper
 from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.locks.lease_state import LeaseState
 from segmented.plans import Batch, Now, Plan, perform, run_async, run_sync
-from segmented.process import process_id
+from segmented.process import THIS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +47,7 @@ class MultiLeaseState(StaysInItsProcess):
 
     def __init__(self, claims: Sequence[LockClaim], found: Sequence[Found], renewal: Renewal, clock: Clock) -> None:
         """Create the state of granted `claims`."""
-        self._process_id = process_id()
+        self._process_id = THIS.process_id
         self._parts = [Part(claim, one, clock) for claim, one in zip(claims, found, strict=True)]
         for part in self._parts:
             part.keep_renewed(renewal)

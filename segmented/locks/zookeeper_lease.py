@@ -16,7 +16,7 @@ from segmented.locks.dropped import WarnsWhenDropped, unreleased
 from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.locks.zookeeper_plan import release_plan
 from segmented.plans import run_async, run_sync
-from segmented.process import process_id
+from segmented.process import THIS
 from segmented.stores.zookeeper.trust import Held
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class ZooKeeperLeaseState(StaysInItsProcess, WarnsWhenDropped, Held):
 
     def __init__(self, session: ZooKeeperSession, claim: Claim, turn: Turn) -> None:
         """Create a lease that `session` watches."""
-        self._process_id = process_id()
+        self._process_id = THIS.process_id
         self.name = claim.name
         self.holder_id = claim.holder_id
         self.fencing_token = turn.entered.fencing_token

@@ -9,7 +9,7 @@ from segmented.errors import InvalidInput, LeaseLost, NotGranted
 from segmented.locks.dropped import WarnsWhenDropped
 from segmented.locks.lease_state import trusted_until
 from segmented.models import Granted, Lost, Refusal, Renewed
-from segmented.process import process_id
+from segmented.process import THIS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
@@ -48,7 +48,7 @@ class GrantState(WarnsWhenDropped):
         self.epoch = granted.epoch
         self.replay = granted.replay
         self.trusted_until = trusted_until(asked_at, ttl_ms)
-        self._process_id = process_id()
+        self._process_id = THIS.process_id
         self._clock = clock
         self._is_handed_on = False
         self._is_settled = False
@@ -85,7 +85,7 @@ class GrantState(WarnsWhenDropped):
             raise InvalidInput(message)
 
     def _note_dropped(self) -> str | None:
-        if not self.is_trusted or self._is_handed_on or process_id() != self._process_id:
+        if not self.is_trusted or self._is_handed_on or THIS.process_id != self._process_id:
             return None
         return (
             f"grant of order {self.order_id!r} was dropped: its {self.quantity} units stay reserved until its hold "

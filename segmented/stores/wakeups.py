@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from segmented.clock import Stillness
 from segmented.plans.line import Line
-from segmented.process import process_id
+from segmented.process import THIS
 
 if TYPE_CHECKING:
     from segmented.clock import Clock
@@ -56,7 +56,7 @@ class ThreadWakeups(OwnReleases):
         self._start_anew()
 
     def _start_anew(self) -> None:
-        self._process_id = process_id()
+        self._process_id = THIS.process_id
         self._party = token_hex(8)
         self._guard = threading.RLock()
         self._lines: dict[str, Line] = {}
@@ -68,7 +68,7 @@ class ThreadWakeups(OwnReleases):
         return channel in self._lines or (or_heard and channel in self._confirmed)
 
     def _begin_in_a_fork(self) -> None:
-        if process_id() != self._process_id:
+        if THIS.process_id != self._process_id:
             self._start_anew()  # the waiters are in the parent, whose threads may have held the guard
 
     def join(self, channel: str) -> Place:

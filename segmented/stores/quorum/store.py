@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from segmented.clock import Clock, SystemClock, in_seconds
 from segmented.errors import InvalidInput, SegmentedError
-from segmented.process import process_id
+from segmented.process import THIS
 from segmented.protocol import ReleaseVote
 from segmented.stores.quorum.lane import ThreadLane
 from segmented.stores.quorum.request_queue import Errand
@@ -59,7 +59,7 @@ class QuorumStore:
         self._begin()
 
     def _begin(self) -> None:
-        self._process_id = process_id()
+        self._process_id = THIS.process_id
         self._guard = threading.Lock()
         self._rules = Rules(len(self._stores), self._answer_timeout, SystemRandom().uniform)
         self._membership = Membership([repr(store) for store in self._stores])
@@ -71,7 +71,7 @@ class QuorumStore:
 
     def _follow_fork(self) -> None:
         # The parent's threads do not exist here, and cleaning up after them is the parent's task.
-        if process_id() != self._process_id:
+        if THIS.process_id != self._process_id:
             self._begin()
 
     @property
@@ -129,7 +129,7 @@ class QuorumStore:
 
     def close(self) -> None:
         """End the threads after they have sent the remaining releases. The servers' stores stay open."""
-        if process_id() == self._process_id:
+        if THIS.process_id == self._process_id:
             until = self.clock.now() + CLOSE_SECONDS
             for lane in self._lanes:
                 lane.close(0.0)

@@ -38,7 +38,7 @@ from segmented.protocol.wire import (
     identity_of,
 )
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT
-from segmented.stores.redis.pool_errors import decoded, pool_error
+from segmented.stores.redis.pool_errors import WRONG, misread, pool_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -256,7 +256,12 @@ def _by_script(codec: Codec, operation: Operation[Any], seen: Seen, peer: Peer, 
         if seen.learns_profile(call, reply):
             return (yield from _by_script(codec, operation, seen, peer, call_name))
         raise seen.error(operation, reply, call.key)
-    answer = decoded(codec, operation, call, reply)
+    try:
+        answer = codec.decode(operation, reply)
+    except SegmentedError:
+        raise
+    except WRONG as error:
+        raise misread(operation, call.key) from error
     if profile is None:
         seen.learn(call, codec, reply, answer, peer.server)
         return answer

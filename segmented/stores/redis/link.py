@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from redis.exceptions import ConnectionError as RedisConnectionError, TimeoutError as RedisTimeoutError
 
 from segmented.errors import StoreBusy
-from segmented.process import process_id
+from segmented.process import THIS
 from segmented.stores.redis.batches import perform_all
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, pinging, publishing
 from segmented.stores.redis.edge import TRIES, our_error
@@ -70,7 +70,7 @@ class Link:
         self._start_anew()
 
     def _start_anew(self) -> None:
-        self._process_id = process_id()
+        self._process_id = THIS.process_id
         self._free: deque[Wire] = deque()
         self._made = 0
         self._waiting = 0
@@ -110,7 +110,7 @@ class Link:
 
     def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Run an exchange; each attempt creates a new one. Raises one of TRANSPORT_ERRORS, or the server's refusal."""
-        if process_id() != self._process_id:
+        if THIS.process_id != self._process_id:
             self._start_anew()  # after a fork the sockets belong to the parent
         now = self._clock.now
         for attempt in range(1, self._tries + 1):

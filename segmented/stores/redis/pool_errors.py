@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from segmented.errors import (
     LayoutUnknown,
@@ -21,8 +21,6 @@ from segmented.protocol.wire import position
 if TYPE_CHECKING:
     from redis.exceptions import ResponseError
 
-    from segmented.protocol import Operation
-    from segmented.protocol.wire import Call, Codec, Reply
 
 FIELD: Final = re.compile(r"UNREADABLE (\S+) (.*?)(?: script: .*)?", re.DOTALL)
 FAILED: Final = re.compile(
@@ -48,15 +46,10 @@ def unreadable(key: str, field: str = "a value") -> StoreRefused:
     return StoreRefused(message)
 
 
-def decoded(codec: Codec, operation: Operation[Any], call: Call, reply: Reply) -> Any:  # noqa: ANN401  # the codec's answer
-    """Read a script's reply. Raises our error if it has a value that no operation could have written."""
-    try:
-        return codec.decode(operation, reply)
-    except SegmentedError:
-        raise
-    except WRONG as error:
-        sku = _sku_of(operation)
-        raise (PoolDrifted(sku) if sku else unreadable(call.key)) from error
+def misread(operation: object, key: str) -> SegmentedError:
+    """Return our error for a reply with a value that no operation could have written."""
+    sku = _sku_of(operation)
+    return PoolDrifted(sku) if sku else unreadable(key)
 
 
 def pool_error(operation: object, refused: ResponseError, key: str) -> Exception:

@@ -20,7 +20,7 @@ from kazoo.protocol.serialization import CloseInstance, Connect
 from kazoo.protocol.states import KazooState, KeeperState
 
 from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
-from segmented.process import process_id
+from segmented.process import THIS
 from segmented.protocol.zookeeper.operations import SessionSeen
 from segmented.stores.zookeeper.trust import Trust
 
@@ -74,7 +74,7 @@ class Session:
         self.trust = Trust()
         self.stores: set[Listener] = set()
         self._watches: dict[str, list[Callable[[], None]]] = {}
-        self._process_id = process_id()
+        self._process_id = THIS.process_id
         self.caretaker = care(self)
         client.add_listener(self._on_state)
         with self.changed:
@@ -197,7 +197,7 @@ class Session:
             store.wake_all()
 
     def _require_usable(self) -> None:
-        if process_id() != self._process_id:
+        if THIS.process_id != self._process_id:
             message = f"the ZooKeeper client belongs to process {self._process_id}; start one in this process"
             raise InvalidInput(message)
         if self.client.client_state == KeeperState.CLOSED:
