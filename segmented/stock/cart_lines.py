@@ -35,7 +35,7 @@ class CartLines(Protocol):
 
     is_gated: bool
 
-    def check(self, state: PoolState, cart: Cart) -> None:
+    def check(self, state: PoolState, cart: Cart) -> Plan[None]:
         """Raise if the pool of a line cannot have this cart."""
 
     def take(self, cart: Cart, sku: str, quantity: int, hold_ms: int) -> Plan[Taken]:
@@ -56,10 +56,11 @@ class PlainLines:
 
     is_gated = False
 
-    def check(self, state: PoolState, cart: Cart) -> None:
+    def check(self, state: PoolState, cart: Cart) -> Plan[None]:
         """Raise CartGated for a pool with an order database."""
         if state.gated:
             raise CartGated(state.sku, cart.cart_id)
+        yield from ()
 
     def take(self, cart: Cart, sku: str, quantity: int, hold_ms: int) -> Plan[Taken]:
         """Reserve one line."""
@@ -116,14 +117,19 @@ class GatedLines:
         self._gate: Any = gate
         self._pool_of, self._run = pool_of, run
 
-    def check(self, state: PoolState, cart: Cart) -> None:
-        """Raise InvalidInput for a pool without an order database."""
+    def check(self, state: PoolState, cart: Cart) -> Plan[None]:
+        """Raise InvalidInput for a pool without an order database, or with another one than the gate's."""
         if not state.gated:
             message = (
                 f"pool {state.sku!r} has no order database, so cart {cart.cart_id!r} cannot be sold through the gate: "
                 "sell that line in a cart of its own, by Carts without a gate"
             )
             raise InvalidInput(message)
+
+        def ask() -> Any:  # noqa: ANN401  # the state, or with asyncio an awaitable of it
+            return self._run(perform(op.ReadPool(state.sku)))
+
+        yield from perform(Outside(partial(self._gate.verified, self._pool_of(state.sku), ask)))
 
     def take(self, cart: Cart, sku: str, quantity: int, hold_ms: int) -> Plan[Taken]:
         """Reserve one line, unless only the database knows it."""

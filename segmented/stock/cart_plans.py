@@ -38,6 +38,7 @@ from segmented.errors import (
     OrderUnknown,
     PoolFrozen,
     PoolMissing,
+    PoolVanished,
     SegmentedError,
     StockError,
     StoreError,
@@ -142,7 +143,7 @@ def _check_pool(cart: Cart, sku: str, known: KnownPools, lines: CartLines, *, is
     if not is_known:
         state = yield from perform(op.ReadPool(sku))
         known.pop(sku, None)
-        lines.check(state, cart)
+        yield from lines.check(state, cart)
         known[sku] = state.limit_per_customer is not None, state.epoch
     has_limit, _ = known[sku]
     if has_limit and cart.customer_id is None:
@@ -228,8 +229,10 @@ def _end_lines(record: CartRecord, lines: CartLines) -> Plan[dict[str, Segmented
         match answer:
             case StoreError() | PoolFrozen():  # it answers later, or once it is thawed or rebuilt
                 unanswered[sku] = answer
-            case OrderUnknown() | PoolMissing() if not is_sold:  # nothing was taken, or nothing remains
-                pass
+            case OrderUnknown() | PoolMissing() | PoolVanished() if not is_sold:
+                pass  # nothing was taken, or nothing remains
+            case PoolMissing() | PoolVanished() if lines.is_gated:
+                unanswered[sku] = answer  # the database has it, until the pool is opened again
             case Settled(state=state) if (state == "confirmed") is is_sold:
                 pass
             case Settled(state=state):

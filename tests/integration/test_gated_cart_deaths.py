@@ -212,6 +212,25 @@ def test_a_sold_cart_whose_pools_have_lost_all_their_keys_is_still_sold(lost: tu
     assert free == [(999, 0), (998, 0)]
 
 
+@pytest.mark.parametrize("is_fresh", [False, True])
+def test_a_sold_cart_of_which_one_pool_has_vanished_is_confirmed_and_finished_once_it_is_open_again(
+    shop: Shop, *, is_fresh: bool
+) -> None:
+    cart = shop.reserved("c1")
+    assert shop.gate.sell_cart([Pool(shop.store, sku) for sku in SKUS], cart) == "confirmed"
+    shop.store.execute(op.DecideCart(HOME, "c1", "confirmed", stored=True))  # its process dies now
+    with redis.Redis.from_url(shop.server_url) as server:
+        server.delete(*server.keys(f"seg:{{{SKUS[1]}:0}}:*"))
+    carts = shop.carts(shop.other if is_fresh else shop.store)
+    assert not carts.confirm("c1", home=HOME).is_finished
+    with pytest.raises(AlreadySettled, match="confirmed"):
+        carts.cancel("c1", home=HOME)
+    reopen_gated(Pool(shop.other, SKUS[1]), shop.gate, segments=4, epoch=2)
+    assert [one.cart_id for one in carts.finish(HOME).finished] == ["c1"]
+    assert carts.confirm("c1", home=HOME).is_finished
+    assert shop.sold() == {"c1": SOLD}
+
+
 @pytest.mark.parametrize("lost", SKUS)
 def test_a_sold_cart_of_which_one_pool_lost_its_line_is_still_sold_once_the_pool_is_rebuilt(
     lost: str, shop: Shop

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import sqlalchemy
 
-from segmented import AsyncRedisStore, Pool, RedisStore, protocol as op
-from segmented.errors import AlreadySettled, CartDiverged, CartGated, DatabaseUnavailable, InvalidInput, PoolFrozen
+from segmented import AsyncRedisStore, Gate, Pool, RedisStore, protocol as op
+from segmented.errors import (
+    AlreadySettled,
+    CartDiverged,
+    CartGated,
+    CartUnknown,
+    DatabaseUnavailable,
+    InvalidInput,
+    PoolFrozen,
+    RowsMissing,
+)
 from segmented.models import (
     Cart,
     CartDecided,
@@ -30,8 +39,8 @@ from tests.support.pools.cart_sides import judged_carts, lapse_cart, sold_in_sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-    from segmented.orders import Gate
     from segmented.servers import ValkeyServer
 
 SKUS: Final = ("cap", "mug", "shirt")
@@ -292,6 +301,20 @@ def test_a_cart_with_a_pool_that_has_no_order_database_is_refused_in_one_sentenc
             gated.call("reserve", Cart("c1", lines))
     assert (Pool(store, "cap").state().available, Pool(store, "plain").state().available) == (10, 10)
     assert gate.confirmed_units("cap") == 0
+
+
+def test_a_cart_with_a_pool_of_another_database_is_refused_before_anything_is_taken(
+    fronts: tuple[Front, Front], store: RedisStore, tmp_path: Path
+) -> None:
+    gated, _ = fronts
+    with Gate(f"sqlite:///{tmp_path / 'other.db'}") as other:
+        other.create()
+        Pool(store, "scarf", gate=other).open(stock=10, segments=1)
+        with pytest.raises(RowsMissing, match="'scarf'"):
+            gated.call("reserve", Cart("c1", [("cap", 1), ("scarf", 1)]))
+    assert (Pool(store, "cap").state().available, Pool(store, "scarf").state().available) == (10, 10)
+    with pytest.raises(CartUnknown):
+        gated.call("read", "c1", home="cap")
 
 
 def test_carts_that_share_skus_sell_the_last_unit_although_quota_has_to_move(

@@ -12,7 +12,7 @@ from segmented.protocol.codecs import CODECS
 from segmented.protocol.wire import Dialect, Send
 from segmented.stores.redis.edge import our_error
 from segmented.stores.redis.exchange import by_digest, finished, named, whole
-from segmented.stores.redis.pool_errors import WRONG, misread
+from segmented.stores.redis.pool_errors import WRONG, raise_misread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,12 +120,13 @@ class _Request:
             return
         self.is_answered = True
         try:
-            self.answer = self._codec.decode(self.operation, reply)
+            try:
+                self.answer = self._codec.decode(self.operation, reply)
+            except WRONG as error:
+                raise_misread(error, self.operation, self._call.key)
+                raise
         except SegmentedError as error:
             self.answer = error
-            return
-        except WRONG:
-            self.answer = misread(self.operation, self._call.key)
             return
         is_kept = is_acknowledged and self.profile is not None
         server = self._peer.server

@@ -38,7 +38,7 @@ from segmented.protocol.wire import (
     identity_of,
 )
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT
-from segmented.stores.redis.pool_errors import WRONG, misread, pool_error
+from segmented.stores.redis.pool_errors import WRONG, pool_error, raise_misread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,7 +53,6 @@ with suppress(ImportError):  # an optional dependency, which is faster
     from hiredis import pack_command
 
 AnswerT = TypeVar("AnswerT")
-
 NO_RETRY: Final = Retry(NoBackoff(), 0)
 TOO_LATE: Final = "the deadline came first"
 LOGGER: Final = logging.getLogger("segmented.stock")
@@ -69,10 +68,9 @@ SMALL: Final = 4_096
 class Seen:
     """Memory of the names that a store has seen on its server, so that a server that forgot some of it is noticed.
 
-    By the first key of a script: a pool's highest epoch with its highest sequence number and the server on which it was
-    seen, and the highest fencing token of a pool or lock. Scripts that declare so get them as an argument, with the
-    identity of the connection's server. A pool that is behind is frozen, a gated one of another server must be verified
-    first, and a new token exceeds all. Thread-safe.
+    By a script's first key: a pool's highest epoch and sequence number and its server, and the highest fencing token of
+    a pool or lock. Scripts that declare so get them as an argument, with the identity of the connection's server. A
+    pool that is behind is frozen, one of another server is verified first, a new token exceeds all. Thread-safe.
     """
 
     lock: ClassVar[threading.Lock] = threading.Lock()
@@ -258,10 +256,9 @@ def _by_script(codec: Codec, operation: Operation[Any], seen: Seen, peer: Peer, 
         raise seen.error(operation, reply, call.key)
     try:
         answer = codec.decode(operation, reply)
-    except SegmentedError:
-        raise
     except WRONG as error:
-        raise misread(operation, call.key) from error
+        raise_misread(error, operation, call.key)
+        raise
     if profile is None:
         seen.learn(call, codec, reply, answer, peer.server)
         return answer

@@ -46,10 +46,11 @@ def unreadable(key: str, field: str = "a value") -> StoreRefused:
     return StoreRefused(message)
 
 
-def misread(operation: object, key: str) -> SegmentedError:
-    """Return our error for a reply with a value that no operation could have written."""
-    sku = _sku_of(operation)
-    return PoolDrifted(sku) if sku else unreadable(key)
+def raise_misread(error: Exception, operation: object, key: str) -> None:
+    """Raise our error for a reply with a value that no operation could have written, unless `error` is one of ours."""
+    if not isinstance(error, SegmentedError):
+        sku = _sku_of(operation)
+        raise (PoolDrifted(sku) if sku else unreadable(key)) from error
 
 
 def pool_error(operation: object, refused: ResponseError, key: str) -> Exception:
