@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Final
 
 from segmented import Lock, RedisStore
@@ -33,7 +34,9 @@ def test_a_holder_that_was_suspended_for_longer_than_its_lease_never_trusts_it_a
     assert holder.stdout is not None
     first = int(holder.stdout.readline())
     holder.send_signal(signal.SIGSTOP)
+    until = time.monotonic() + 1.5 * TTL  # it knows by its clock that it was suspended for longer than its lease
     with RedisStore.from_url(valkey_url) as store, Lock(store, "suspended", ttl=60).acquire(timeout=SOON) as successor:
+        time.sleep(max(0.0, until - time.monotonic()))
         holder.send_signal(signal.SIGCONT)
         trusted, told, is_lost, released = json.loads(holder.stdout.readline())
         assert (trusted, told, is_lost, released) == (0, True, True, "lost")

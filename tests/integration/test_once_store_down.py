@@ -13,6 +13,7 @@ import redis
 from segmented.dedup.celery.settings import close_stores
 from segmented.errors import InvalidInput, StoreError, StoreRefused, StoreUnavailable
 from segmented.masking import masked
+from tests.contract.parking import wait_until
 from tests.support.servers.nodes import free_ports
 from tests.support.workers.once_app import build
 from tests.support.workers.once_workers import close_app
@@ -133,6 +134,14 @@ def test_a_worker_that_is_to_run_anyway_runs_without_a_record(once: OnceSide) ->
         once.app.send_task("points", ("down-effect", 5)).get(timeout=SOON)  # there is no store to do it in
 
 
+def _is_busy(client: redis.Redis) -> bool:
+    try:
+        client.ping()
+    except redis.ResponseError as error:
+        return str(error).startswith("BUSY")
+    return False
+
+
 class Trouble:
     """Makes a server answer with one error, and makes it well again."""
 
@@ -158,6 +167,7 @@ class Trouble:
                     client.config_set("busy-reply-threshold", "10")
                     self._busy = threading.Thread(target=self._work)
                     self._busy.start()
+                    wait_until(lambda: _is_busy(client))
 
     def _work(self) -> None:
         with redis.Redis.from_url(self._url) as client, suppress(redis.ResponseError):

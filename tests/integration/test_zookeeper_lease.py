@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import inspect
-import os
 import pickle
 import threading
 from functools import partial
@@ -14,6 +13,7 @@ import pytest
 
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, SegmentedError, StoreRefused
 from segmented.locks import AsyncZooKeeperLock, ZooKeeperLock
+from segmented.process import THIS
 from tests.contract.parking import wait_until
 from tests.support.servers.zookeeper_sides import line, new_name
 
@@ -184,7 +184,7 @@ def test_another_process_may_use_neither_the_lock_nor_the_lease(
     lock = ZooKeeperLock(kazoo_client, new_name())
     with lock.acquire(timeout=5) as lease:
         with monkeypatch.context() as patch:
-            patch.setattr(os, "getpid", lambda: 1)
+            patch.setattr(THIS, "process_id", 1)
             for call in (lock.acquire, lock.contenders, lease.require, lease.release):
                 with pytest.raises(InvalidInput, match=r"belongs to process \d+"):
                     call()
