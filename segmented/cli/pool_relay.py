@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -111,8 +111,8 @@ def _follow(
     from segmented.orders import relay as relay_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
     said = ""
-    with _until_signal() as ended:
-        while not ended.is_set():
+    with _signals() as heard:
+        while True:
             try:
                 report = relay_pool(pool, gate, timeout=ROUND_SECONDS, trim_keep=trim_keep)
             except (DatabaseUnavailable, StoreUnavailable) as error:
@@ -123,17 +123,22 @@ def _follow(
                 if report.copied or said != RELAYED:
                     said = RELAYED
                     _tell(report, json_file, is_line=True)
-            ended.wait(every)
+            with suppress(Empty):
+                heard.get(timeout=every)
+                return
 
 
 @contextmanager
-def _until_signal() -> Iterator[threading.Event]:
-    """Return an event that Ctrl-C and SIGTERM set: the round in progress ends in order."""
-    ended = threading.Event()
+def _signals() -> Iterator[SimpleQueue[int]]:
+    """Return a queue that gets Ctrl-C and SIGTERM: the round in progress ends in order.
+
+    An event would not do: its `set`, in a handler that interrupts its `wait`, waits for that forever.
+    """
+    heard = SimpleQueue[int]()
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda *_: ended.set()) for number in numbers]
+    before = [signal.signal(number, lambda number, _: heard.put(number)) for number in numbers]
     try:
-        yield ended
+        yield heard
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)

@@ -21,8 +21,8 @@ def main() -> None:
     url, name, ttl = sys.argv[1], sys.argv[2], float(sys.argv[3])
     with RedisStore.from_url(url) as store:
         lease = Lock(store, name, ttl=ttl, renew=True).acquire(timeout=5)
+        last = time.monotonic()  # before the test reads the token, and suspends this process
         print(lease.fencing_token, flush=True)  # noqa: T201  # the test reads it
-        last = time.monotonic()
         while (now := time.monotonic()) - last <= ttl:
             last = now
             time.sleep(0.001)
