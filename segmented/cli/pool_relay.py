@@ -111,7 +111,7 @@ def _follow(
     from segmented.orders import relay as relay_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
     said = ""
-    with _signals() as heard:
+    with signals(signal.SIGINT, signal.SIGTERM) as heard:
         while True:
             try:
                 report = relay_pool(pool, gate, timeout=ROUND_SECONDS, trim_keep=trim_keep)
@@ -129,13 +129,12 @@ def _follow(
 
 
 @contextmanager
-def _signals() -> Iterator[SimpleQueue[int]]:
-    """Return a queue that gets Ctrl-C and SIGTERM: the round in progress ends in order.
+def signals(*numbers: signal.Signals) -> Iterator[SimpleQueue[int]]:
+    """Return a queue that gets these signals instead of their handlers, so that the round in progress ends in order.
 
     An event would not do: its `set`, in a handler that interrupts its `wait`, waits for that forever.
     """
     heard = SimpleQueue[int]()
-    numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, lambda number, _: heard.put(number)) for number in numbers]
     try:
         yield heard
