@@ -7,25 +7,24 @@ orders. Every other call raises PoolGated, or one of its kinds, and nothing has 
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
 import redis
 
-from segmented import AsyncPool, AsyncRedisStore, Order, Outbox, Pool, RedisStore, Reserved, Settled, protocol as op
+from segmented import AsyncPool, Order, Outbox, Pool, RedisStore, Reserved, Settled, protocol as op
 from segmented.errors import ChangeGated, PoolGated, PoolUnverified
 from segmented.models import AlreadyOpen, OrderRecord, PoolClosed, PoolState, Resized, Restocked, Trimmed
-from segmented.orders import AsyncGate, Gate, connect
 from segmented.stock import AsyncGrant, AuditReport, Grant, RepairReport
 from segmented.stock.order_handle import HandleState
 from tests.support.pools.both_sides import judged
+from tests.support.pools.fronts import Front, asyncio_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from segmented.orders import Gate
     from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
@@ -34,24 +33,12 @@ OPENING: Final[dict[str, Any]] = {"stock": 20, "segments": 2}
 DUE_HOLD: Final = 0.001
 
 
-class Front:
-    """A pool in one colour; its calls are answered before the next line runs."""
+class PoolFront(Front):
+    """A pool in one colour."""
 
-    def __init__(self, pool: Any, loop: asyncio.AbstractEventLoop | None) -> None:  # noqa: ANN401  # of either colour
-        self.pool, self._loop = pool, loop
-
-    def ended(self, answer: Any) -> Any:  # noqa: ANN401  # any answer
-        if not inspect.isawaitable(answer):
-            return answer
-        assert self._loop is not None
-
-        async def await_it() -> object:
-            return await answer
-
-        return self._loop.run_until_complete(await_it())
-
-    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  # any call
-        return self.ended(getattr(self.pool, name)(*args, **kwargs))
+    @property
+    def pool(self) -> Any:  # noqa: ANN401  # of either colour
+        return self.subject
 
     def body(self, order_id: str, error: Exception | None = None) -> Any:  # noqa: ANN401  # as any call of the pool
         """Sell an order with a `with` statement."""
@@ -73,7 +60,7 @@ class Front:
         assert isinstance(answer, GRANTS)
         return answer
 
-    def frozen(self) -> Front:
+    def frozen(self) -> PoolFront:
         self.ended(self.pool.store.execute(op.FreezePool(SKU, 1)))
         return self
 
@@ -92,7 +79,7 @@ class Call:
     """One public call: what it does without the gate, and what it answers with it."""
 
     name: str
-    make: Callable[[Front], Any]
+    make: Callable[[PoolFront], Any]
     bare: type[Exception] | Literal["safe"]
     answer: Any
     """The type of the answer with the gate, which is that without it if the call is safe."""
@@ -160,7 +147,7 @@ def order_database(request: pytest.FixtureRequest, colour: str) -> str:
 
 
 @pytest.fixture
-def fronts(valkey: ValkeyServer, gate: Gate, order_database: str, colour: str) -> Iterator[tuple[Front, Front]]:
+def fronts(valkey: ValkeyServer, gate: Gate, order_database: str, colour: str) -> Iterator[tuple[PoolFront, PoolFront]]:
     """The same pool with its gate and without, with orders in each state."""
     with RedisStore.from_url(valkey.url) as store:
         pool = Pool(store, SKU, outbox=Outbox(), gate=gate)
@@ -172,19 +159,11 @@ def fronts(valkey: ValkeyServer, gate: Gate, order_database: str, colour: str) -
         pool.submit("queued")
         Pool(store, SKU, ttl=DUE_HOLD, hold=DUE_HOLD, gate=gate).reserve("due")
         if colour == "sync":
-            yield Front(pool, None), Front(Pool(store, SKU, outbox=Outbox()), None)
+            yield PoolFront(pool, None), PoolFront(Pool(store, SKU, outbox=Outbox()), None)
             return
-    with asyncio.Runner() as runner:
-        loop = runner.get_loop()
-
-        async def enter() -> tuple[AsyncRedisStore, AsyncGate]:
-            return await AsyncRedisStore.from_url(valkey.url), AsyncGate(connect(order_database))
-
-        its_store, its_gate = runner.run(enter())
+    with asyncio_side(valkey.url, order_database) as (loop, its_store, its_gate):
         plain = AsyncPool(its_store, SKU, outbox=Outbox())
-        yield Front(AsyncPool(its_store, SKU, outbox=Outbox(), gate=its_gate), loop), Front(plain, loop)
-        runner.run(its_gate.close())
-        runner.run(its_store.close())
+        yield PoolFront(AsyncPool(its_store, SKU, outbox=Outbox(), gate=its_gate), loop), PoolFront(plain, loop)
 
 
 @pytest.fixture
@@ -194,7 +173,7 @@ def judge(valkey: ValkeyServer, order_database: str) -> Callable[[], tuple[int, 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
 def test_without_its_gate_a_call_is_safe_or_refused_and_with_it_both_sides_agree(
-    call: Call, fronts: tuple[Front, Front], judge: Callable[[], tuple[int, int, int]]
+    call: Call, fronts: tuple[PoolFront, PoolFront], judge: Callable[[], tuple[int, int, int]]
 ) -> None:
     gated, bare = fronts
     stocked, sold, _ = judge()
@@ -212,7 +191,7 @@ def test_without_its_gate_a_call_is_safe_or_refused_and_with_it_both_sides_agree
 
 @pytest.mark.parametrize("name", NEVER)
 def test_nothing_decides_past_the_database(
-    name: str, fronts: tuple[Front, Front], judge: Callable[[], tuple[int, int, int]]
+    name: str, fronts: tuple[PoolFront, PoolFront], judge: Callable[[], tuple[int, int, int]]
 ) -> None:
     gated, bare = fronts
     for front, error in ((bare, PoolGated), (gated, (PoolGated, ValueError))):
@@ -223,7 +202,7 @@ def test_nothing_decides_past_the_database(
 
 @pytest.mark.parametrize("name", ["close", "renew"])
 def test_a_call_with_the_gate_goes_on_when_another_server_took_over(
-    name: str, fronts: tuple[Front, Front], judge: Callable[[], tuple[int, int, int]], valkey: ValkeyServer
+    name: str, fronts: tuple[PoolFront, PoolFront], judge: Callable[[], tuple[int, int, int]], valkey: ValkeyServer
 ) -> None:
     gated, bare = fronts
     arguments = [front.granted() for front in fronts] if name == "renew" else []
@@ -247,7 +226,7 @@ def check_type(answer: object, wanted: Any) -> None:  # noqa: ANN401  # a type o
     assert answer is None if wanted is None else isinstance(answer, wanted), answer
 
 
-def refusal(call: Call, bare: Front) -> object:
+def refusal(call: Call, bare: PoolFront) -> object:
     """Return the error that the call raises, or the failure in its list of answers."""
     try:
         return call.make(bare)

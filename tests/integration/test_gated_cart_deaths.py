@@ -346,7 +346,7 @@ def test_many_buyers_at_once_of_carts_that_share_skus_sell_exactly_the_stock(emp
 
 
 def act(carts: Carts, how: str, cart: Cart, shop: Shop, told: dict[str, str]) -> None:
-    """Do one step of a random sale, and note what a buyer was told."""
+    """Do one step of a random sale, and note the answer."""
     with suppress(AlreadySettled, CartUnknown):
         match how:
             case "reserve":

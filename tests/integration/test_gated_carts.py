@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 import sqlalchemy
 
-from segmented import AsyncRedisStore, Gate, Pool, RedisStore, protocol as op
+from segmented import Gate, Pool, RedisStore, protocol as op
 from segmented.errors import (
     AlreadySettled,
     CartDiverged,
@@ -31,11 +29,12 @@ from segmented.models import (
     SoldOut,
     UnfinishedCarts,
 )
-from segmented.orders import AsyncGate, connect, rebuild
+from segmented.orders import rebuild
 from segmented.stock import AsyncCarts, Carts
 from tests.support.dying import StepCounter, let_die
 from tests.support.pools.both_sides import judged
 from tests.support.pools.cart_sides import judged_carts, lapse_cart, sold_in_sql
+from tests.support.pools.fronts import Front, asyncio_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,24 +48,6 @@ LINES: Final = [("shirt", 3), ("cap", 1), ("mug", 2)]
 SOLD: Final = {"cap": 1, "mug": 2, "shirt": 3}
 PAIRS: Final = {"sync": "postgresql", "async": "sqlite"}
 """Each colour with one database; the deaths are tried on both."""
-
-
-class Front:
-    """Carts in one colour; each call is answered before the next line runs."""
-
-    def __init__(self, carts: Any, loop: asyncio.AbstractEventLoop | None) -> None:  # noqa: ANN401  # of either colour
-        self.carts, self._loop = carts, loop
-
-    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  # any call
-        answer = getattr(self.carts, name)(*args, **kwargs)
-        if not inspect.isawaitable(answer):
-            return answer
-        assert self._loop is not None
-
-        async def await_it() -> object:
-            return await answer
-
-        return self._loop.run_until_complete(await_it())
 
 
 @pytest.fixture(params=PAIRS)
@@ -98,16 +79,8 @@ def fronts(
     if colour == "sync":
         yield Front(Carts(store, gate=gate), None), Front(Carts(store), None)
         return
-    with asyncio.Runner() as runner:
-        loop = runner.get_loop()
-
-        async def enter() -> tuple[AsyncRedisStore, AsyncGate]:
-            return await AsyncRedisStore.from_url(valkey.url), AsyncGate(connect(order_database))
-
-        its_store, its_gate = runner.run(enter())
+    with asyncio_side(valkey.url, order_database) as (loop, its_store, its_gate):
         yield Front(AsyncCarts(its_store, gate=its_gate), loop), Front(AsyncCarts(its_store), loop)
-        runner.run(its_gate.close())
-        runner.run(its_store.close())
 
 
 @pytest.fixture

@@ -6,26 +6,26 @@ gate, even one that would be safe: the database must store where the units are.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import redis
 
-from segmented import AsyncRedisStore, Order, Outbox, Pool, RedisStore, Reserved, Settled, SoldOut, protocol as op
+from segmented import Order, Outbox, Pool, RedisStore, Reserved, Settled, SoldOut, protocol as op
 from segmented.errors import ChangeGated, PoolGated, PoolUnverified, TransferGated
 from segmented.models import AlreadyOpen, OrderRecord, PoolClosed, Resized, Restocked, ShardedState
-from segmented.orders import AsyncGate, Gate, connect
 from segmented.stock import AsyncPool, AsyncShardedPool, ShardedAuditReport, ShardedPool
 from segmented.stock.order_handle import HandleState
 from segmented.stock.sharded import ShardedRepairReport
 from tests.contract.shards.sharding import at_home_in
-from tests.integration.test_gated_calls import DUE_HOLD, PAIRS, Call, Front, check_type, refusal
+from tests.integration.test_gated_calls import DUE_HOLD, PAIRS, Call, PoolFront, check_type, refusal
 from tests.support.pools.both_sides import judged
+from tests.support.pools.fronts import asyncio_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from segmented.orders import Gate
     from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
@@ -35,7 +35,7 @@ RESERVED, SOLD, VOID, QUEUED, NEW, DUE, *_ = FIRST
 OTHER: Final = at_home_in(1, 2, "s")[0]
 
 
-class ShardedFront(Front):
+class ShardedFront(PoolFront):
     """A pool in shards in one colour."""
 
     def granted(self) -> Any:  # noqa: ANN401  # a grant of either colour
@@ -44,13 +44,13 @@ class ShardedFront(Front):
         return answer
 
 
-def shards(front: Front) -> tuple[Any, ...]:
+def shards(front: PoolFront) -> tuple[Any, ...]:
     """Return the shards, which asyncio awaits."""
     found = front.pool.shards
     return tuple(front.ended(found()) if callable(found) else found)
 
 
-def sent(front: Front) -> Front:
+def sent(front: PoolFront) -> PoolFront:
     """Leave two units on the way from shard 1, as a process that died."""
     front.ended(front.pool.store.execute(op.SendUnits(shards(front)[1].sku, 0, 2, is_stored=True)))
     return front
@@ -103,11 +103,11 @@ PROPERTIES: Final = {"gate", "refused_by_mark"}
 """Public names that ask neither side."""
 
 
-def _many(front: Front, name: str) -> Any:  # noqa: ANN401  # an answer or a failure
+def _many(front: PoolFront, name: str) -> Any:  # noqa: ANN401  # an answer or a failure
     return front.call(name, [Order(NEW, 10), Order(OTHER)])[0]
 
 
-def _repaired(front: Front) -> Any:  # noqa: ANN401  # a report of either colour
+def _repaired(front: PoolFront) -> Any:  # noqa: ANN401  # a report of either colour
     return front.call("repair", front.call("audit"), yes=True)
 
 
@@ -123,7 +123,7 @@ def order_database(request: pytest.FixtureRequest, colour: str) -> str:
 
 
 @pytest.fixture
-def fronts(valkey: ValkeyServer, gate: Gate, order_database: str, colour: str) -> Iterator[tuple[Front, Front]]:
+def fronts(valkey: ValkeyServer, gate: Gate, order_database: str, colour: str) -> Iterator[tuple[PoolFront, PoolFront]]:
     """The same pool with its gate and without: shard 0 has 3 free units, shard 1 has 10."""
     with RedisStore.from_url(valkey.url) as store:
         pool = ShardedPool(store, SKU, outbox=Outbox(), gate=gate)
@@ -137,18 +137,10 @@ def fronts(valkey: ValkeyServer, gate: Gate, order_database: str, colour: str) -
         if colour == "sync":
             yield ShardedFront(pool, None), ShardedFront(ShardedPool(store, SKU, outbox=Outbox()), None)
             return
-    with asyncio.Runner() as runner:
-        loop = runner.get_loop()
-
-        async def enter() -> tuple[AsyncRedisStore, AsyncGate]:
-            return await AsyncRedisStore.from_url(valkey.url), AsyncGate(connect(order_database))
-
-        its_store, its_gate = runner.run(enter())
+    with asyncio_side(valkey.url, order_database) as (loop, its_store, its_gate):
         plain = AsyncShardedPool(its_store, SKU, outbox=Outbox())
         gated = AsyncShardedPool(its_store, SKU, outbox=Outbox(), gate=its_gate)
         yield ShardedFront(gated, loop), ShardedFront(plain, loop)
-        runner.run(its_gate.close())
-        runner.run(its_store.close())
 
 
 @pytest.fixture
@@ -158,7 +150,7 @@ def judge(valkey: ValkeyServer, order_database: str) -> Callable[[], tuple[int, 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
 def test_without_its_gate_a_call_is_safe_or_refused_and_with_it_both_sides_agree(
-    call: Call, fronts: tuple[Front, Front], judge: Callable[[], tuple[int, int, int]]
+    call: Call, fronts: tuple[PoolFront, PoolFront], judge: Callable[[], tuple[int, int, int]]
 ) -> None:
     gated, bare = fronts
     assert judge() == (20, 2, 13)
@@ -176,7 +168,7 @@ def test_without_its_gate_a_call_is_safe_or_refused_and_with_it_both_sides_agree
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_call_with_the_gate_goes_on_when_another_server_took_over_a_shard(
-    number: int, fronts: tuple[Front, Front], judge: Callable[[], tuple[int, int, int]], valkey: ValkeyServer
+    number: int, fronts: tuple[PoolFront, PoolFront], judge: Callable[[], tuple[int, int, int]], valkey: ValkeyServer
 ) -> None:
     gated, bare = fronts
     sku, _, place = shards(gated)[number].sku.partition("\x1f")
