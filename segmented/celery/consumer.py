@@ -21,8 +21,9 @@ from celery.worker.consumer import Consumer
 from vine import promise
 
 from segmented.celery.celery_settings import STRATEGY
-from segmented.celery.queue_items import FOREIGN, survive_foreign_items
+from segmented.celery.queue_items import survive_foreign_items
 from segmented.celery.readable import Unreadable, check_message, drop
+from segmented.errors.base import FOREIGN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

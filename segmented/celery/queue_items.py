@@ -11,14 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented.celery.messages import keep_unreadable
+from segmented.errors.base import FOREIGN
 from segmented.models import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 READER: Final = "BRPOP"
-FOREIGN: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""What reading an item raises; errors of the connection are other ones."""
 
 
 class NotAMessage(ValueError):

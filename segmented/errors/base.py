@@ -1,8 +1,13 @@
-"""The root of all errors, and the error of unusable input."""
+"""The root of all errors, the error of unusable input, and Python's errors for what another program wrote."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from segmented import rebuildable
+
+FOREIGN: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""Errors of code that reads a value which another program may have written, without a check of its shape."""
 
 
 class SegmentedError(rebuildable.RebuildableError):

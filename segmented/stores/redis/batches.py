@@ -12,7 +12,7 @@ from segmented.protocol.codecs import CODECS
 from segmented.protocol.wire import Dialect, Send
 from segmented.stores.redis.edge import our_error
 from segmented.stores.redis.exchange import by_digest, finished, named, whole
-from segmented.stores.redis.pool_errors import WRONG, raise_misread
+from segmented.stores.redis.pool_errors import raise_misread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,7 +122,7 @@ class _Request:
         try:
             try:
                 self.answer = self._codec.decode(self.operation, reply)
-            except WRONG as error:
+            except Exception as error:
                 raise_misread(error, self.operation, self._call.key)
                 raise
         except SegmentedError as error:

@@ -38,7 +38,7 @@ from segmented.protocol.wire import (
     identity_of,
 )
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT
-from segmented.stores.redis.pool_errors import WRONG, pool_error, raise_misread
+from segmented.stores.redis.pool_errors import pool_error, raise_misread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -256,7 +256,7 @@ def _by_script(codec: Codec, operation: Operation[Any], seen: Seen, peer: Peer, 
         raise seen.error(operation, reply, call.key)
     try:
         answer = codec.decode(operation, reply)
-    except WRONG as error:
+    except Exception as error:
         raise_misread(error, operation, call.key)
         raise
     if profile is None:

@@ -1,4 +1,4 @@
-"""What a script's refusal says of a pool, and what cannot be read of any reply, as our errors."""
+"""Our errors for a script's refusal, and for a reply that cannot be read."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from segmented.errors import (
     SegmentedError,
     StoreRefused,
 )
+from segmented.errors.base import FOREIGN
 from segmented.models.archives import archived_of
 from segmented.models.shards import Shard, no_keys_of
 from segmented.protocol.wire import position
@@ -27,9 +28,7 @@ FAILED: Final = re.compile(
     r"(?s).*user_script:[0-9]+: .*|(?:hash )?value is not .*|Invalid stream ID .*"
     r"|The ID specified in XADD .*|Command arguments must be .*"
 )
-"""What a script fails with, before its first write, on a value that an operation could not have written."""
-WRONG: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""What reading such a value raises."""
+"""Errors of a script, before its first write, for a value that no operation could have written."""
 
 
 def _sku_of(operation: object) -> str:
@@ -47,8 +46,8 @@ def unreadable(key: str, field: str = "a value") -> StoreRefused:
 
 
 def raise_misread(error: Exception, operation: object, key: str) -> None:
-    """Raise our error for a reply with a value that no operation could have written, unless `error` is one of ours."""
-    if not isinstance(error, SegmentedError):
+    """Raise our error for a reply with a value that no operation could have written, if `error` comes from that."""
+    if isinstance(error, FOREIGN) and not isinstance(error, SegmentedError):
         sku = _sku_of(operation)
         raise (PoolDrifted(sku) if sku else unreadable(key)) from error
 
