@@ -1,5 +1,6 @@
 #!lua
 -- uses shared/seen.lua
+-- uses shared/read_write.lua
 -- Let a reader in, unless a writer holds the lock or waits for it. Readers that overlap share one token: it names the
 -- phase in which no writer got in. Later ones get a new one if their process has seen a larger token, which the server
 -- forgot. Safe to run twice: a repeat by the same holder renews its lease.
@@ -15,12 +16,7 @@ local holder_id, ttl_ms, fence_ttl_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 local found = redis.call('HMGET', lock, 'mode', 'token')
 local mode, token = found[1], found[2]
-if mode and mode ~= 'read' and mode ~= 'write' then
-  error({ err = 'UNREADABLE mode ' .. lock }) -- it may be a writer's
-end
-if mode then
-  token_in(token or '', lock)
-end
+check_lock(lock, mode, token)
 
 -- 1. a hash that is not ours
 if not mode and redis.call('EXISTS', lock) == 1 then

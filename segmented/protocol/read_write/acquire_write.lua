@@ -1,5 +1,6 @@
 #!lua
 -- uses shared/seen.lua
+-- uses shared/read_write.lua
 -- Let a writer in if no other holder reads or writes; otherwise block new readers while it is present. Safe to run
 -- twice: a repeat by the same holder renews its lease and keeps its token.
 -- KEYS     1 lock (hash with PX: mode, token, holder)   2 fence (hash with PX: token, kind)
@@ -14,12 +15,7 @@ local holder_id, ttl_ms, fence_ttl_ms, presence_ms = ARGV[1], ARGV[2], ARGV[3], 
 
 local found = redis.call('HMGET', lock, 'mode', 'token', 'holder')
 local mode, token, holder = found[1], found[2], found[3]
-if mode and mode ~= 'read' and mode ~= 'write' then
-  error({ err = 'UNREADABLE mode ' .. lock }) -- it may be a writer's
-end
-if mode then
-  token_in(token or '', lock)
-end
+check_lock(lock, mode, token)
 
 -- 1. a hash that is not ours
 if not mode and redis.call('EXISTS', lock) == 1 then
