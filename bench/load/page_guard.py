@@ -1,4 +1,4 @@
-"""Who may use Locust's page: the machine itself, unless the user says otherwise, and no other web page.
+"""Locust's page serves this machine only, unless the user says otherwise, and no page of another site can use it.
 
 Locust listens on all interfaces by default, answers any Host and Origin, and takes every option of its command line as
 a field of `/swarm`, also those that name a file. A page of another site could so start tests and overwrite files.

@@ -19,7 +19,7 @@ PROCESS_START_SECONDS: Final = 20.0
 INTERRUPTING_POOLS: Final = frozenset({"prefork", "gevent"})
 """Pools that can end a task from outside; with the others an attempt only logs a warning."""
 STRATEGY: Final = "segmented.celery.readable:strategy"
-"""What checks a message before Celery begins its task."""
+"""The function that checks a message before Celery begins its task."""
 DELIVERY: Final[dict[str, Any]] = {
     # Acknowledged after the effect, so that a killed worker's order is delivered again. The default acknowledges
     # the orders in the hands of a child that died or was ended at its time limit.

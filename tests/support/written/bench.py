@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from segmented.protocol.wire import Call
 
 State = dict[bytes, tuple[bytes, int]]
-"""Key -> its dumped value, and how long it lives, in ms; 0: for ever."""
+"""Key -> its dumped value, and its time to live in ms; 0: without an end."""
 Change = tuple[Any, ...]
 """A command that damages a key."""
 

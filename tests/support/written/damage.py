@@ -1,4 +1,4 @@
-"""What may happen to the keys of a script: each of a wrong type, each value cut, extended, or out of range."""
+"""Damage to the keys of a script: each of a wrong type, each value cut, extended, or out of range."""
 
 from __future__ import annotations
 
