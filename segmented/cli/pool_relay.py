@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import select
 import signal
+import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -123,24 +124,33 @@ def _follow(
                 if report.copied or said != RELAYED:
                     said = RELAYED
                     _tell(report, json_file, is_line=True)
-            with suppress(Empty):
-                heard.get(timeout=every)
+            if heard(every):
                 return
 
 
 @contextmanager
-def signals(*numbers: signal.Signals) -> Iterator[SimpleQueue[int]]:
-    """Return a queue that gets these signals instead of their handlers, so that the round in progress ends in order.
+def signals(*numbers: signal.Signals) -> Iterator[Callable[[float], bool]]:
+    """Return a wait of so many seconds that says whether one of these signals has come, before it or during it.
 
-    An event would not do: its `set`, in a handler that interrupts its `wait`, waits for that forever.
+    The interpreter itself writes their bytes into a socket. An event or a queue would not do: a handler that interrupts
+    its wait waits for it, or the wait begins just after the signal has come and does not end.
     """
-    heard = SimpleQueue[int]()
-    before = [signal.signal(number, lambda number, _: heard.put(number)) for number in numbers]
-    try:
-        yield heard
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
+    woken, wakeup = socket.socketpair()
+    wakeup.settimeout(0)
+
+    def heard(seconds: float) -> bool:
+        ready = select.select([woken], [], [], seconds)[0]
+        return bool(ready) and any(number in numbers for number in woken.recv(4_096))
+
+    with woken, wakeup:
+        handlers = [signal.signal(number, lambda *_: None) for number in numbers]
+        wakeup_before = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
+        try:
+            yield heard
+        finally:
+            signal.set_wakeup_fd(wakeup_before)
+            for number, handler in zip(numbers, handlers, strict=True):
+                signal.signal(number, handler)
 
 
 def _tell(report: RelayReport, json_file: Path | None, *, is_line: bool = False) -> None:
