@@ -16,13 +16,23 @@ PARENT = "/locks/door"
 
 
 class CriticalSection:
-    """The protected place: it notes who is inside, by which node, and every token that came in."""
+    """The protected place: it notes who is inside, by which node, and every token whose node was there at the entry.
+
+    A session may end between its holder's last look at it and the entry: the holder enters after the next one, and the
+    resource refuses its token.
+    """
 
     def __init__(self, world: ZooKeeperWorld) -> None:
         self.world = world
         self.inside: dict[str, int] = {}
         """Holder -> token, of those who have not learned that they lost the lock."""
         self.tokens: list[int] = []
+
+    def enter(self, name: str, token: int) -> None:
+        """Let a holder in."""
+        self.inside[name] = token
+        if any(node.zxid == token for node in self.world.nodes):
+            self.tokens.append(token)
 
     def check(self) -> None:
         """Whoever is inside, and whose session lives, is first in line."""
@@ -42,8 +52,7 @@ def visitor(section: CriticalSection, name: str, *, work: float, timeout: float 
     except (StoreUnavailable, LeaseLost):
         section.world.clean(name)
         return "failed"
-    section.inside[name] = turn.entered.fencing_token
-    section.tokens.append(turn.entered.fencing_token)
+    section.enter(name, turn.entered.fencing_token)
     yield from perform(Sleep(work))
     del section.inside[name]
     try:
