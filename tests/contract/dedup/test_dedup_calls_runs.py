@@ -137,6 +137,7 @@ def test_an_overtaken_run_cannot_abandon_the_newer_one(side: Side) -> None:
     newer.finish(1)
 
 
+@pytest.mark.own_keys
 def test_what_an_overtaken_body_writes_is_refused_by_its_token(redis_side: Side) -> None:
     calls = Calls(redis_side, ttl=0.3)
     older = lapsed(calls)
@@ -177,6 +178,7 @@ def points(run: Any) -> str:  # noqa: ANN401  # as above
     return f"points:{run.hash_tag}"
 
 
+@pytest.mark.own_keys
 def test_an_effect_in_the_store_is_done_once_and_its_result_given_to_repeats(redis_side: Side) -> None:
     calls = Calls(redis_side)
     with calls.run("k") as run:
@@ -186,6 +188,7 @@ def test_an_effect_in_the_store_is_done_once_and_its_result_given_to_repeats(red
     assert redis_side.raw().get(name) == "10"
 
 
+@pytest.mark.own_keys
 def test_an_effect_of_an_overtaken_run_is_not_done(redis_side: Side) -> None:
     calls = Calls(redis_side, ttl=0.3)
     older = lapsed(calls)
@@ -197,6 +200,7 @@ def test_an_effect_of_an_overtaken_run_is_not_done(redis_side: Side) -> None:
     assert redis_side.raw().get(name) == "1"
 
 
+@pytest.mark.own_keys
 def test_an_effect_that_fails_frees_the_key_at_the_end_of_the_body(redis_side: Side) -> None:
     calls = Calls(redis_side)
     with pytest.raises(StoreRefused), calls.run("k") as run:
@@ -204,6 +208,7 @@ def test_an_effect_that_fails_frees_the_key_at_the_end_of_the_body(redis_side: S
     calls.run("k").abandon()
 
 
+@pytest.mark.own_keys
 @pytest.mark.parametrize("given", [r"\255\254", r"\224\194\160\160\160", r"\237\160\128", r"\192\128", r"ab\195"])
 def test_what_an_effect_gave_and_nobody_could_read_is_not_kept_and_blocks_nobody(redis_side: Side, given: str) -> None:
     calls = Calls(redis_side)
@@ -215,6 +220,7 @@ def test_what_an_effect_gave_and_nobody_could_read_is_not_kept_and_blocks_nobody
     assert calls.read("k").outcome.kind == "unkept"
 
 
+@pytest.mark.own_keys
 def test_what_an_effect_gave_in_any_script_is_kept(redis_side: Side) -> None:
     calls = Calls(redis_side)
     with calls.run("k") as run:

@@ -145,6 +145,7 @@ def test_waiting_copies_leave_nothing_for_long(plain_redis_side: Side) -> None:
 # --- memory lost ---
 
 
+@pytest.mark.own_keys
 @pytest.mark.parametrize("point", POINTS)
 def test_a_finish_after_the_server_lost_its_memory_is_overtaken_and_its_effect_not_done(
     plain_redis_side: Side, valkey: ValkeyServer, point: str
@@ -162,6 +163,7 @@ def test_a_finish_after_the_server_lost_its_memory_is_overtaken_and_its_effect_n
 # --- effects ---
 
 
+@pytest.mark.own_keys
 @pytest.mark.parametrize("point", POINTS)
 def test_an_effect_is_done_once_with_the_outcome(redis_side: Side, point: str) -> None:
     client, server = KeyClient(redis_side, point), redis_side.raw()
@@ -184,6 +186,7 @@ def test_an_effect_of_a_run_that_was_overtaken_is_not_done(plain_redis_side: Sid
     assert server.get(count) is None
 
 
+@pytest.mark.own_keys
 def test_an_effect_that_fails_leaves_the_record_as_it_was(redis_side: Side) -> None:
     client, server = KeyClient(redis_side), redis_side.raw()
     token = client.token("a")
@@ -198,6 +201,7 @@ def test_an_effect_that_fails_leaves_the_record_as_it_was(redis_side: Side) -> N
     assert effect_of(client, "a", token, ADD, key=f"{client.record_key}:count") == RunFinished(replay=False, body="5")
 
 
+@pytest.mark.own_keys
 @pytest.mark.parametrize(
     ("script", "body"),
     [
@@ -217,6 +221,7 @@ def test_an_effect_gives_json_of_what_it_returns(plain_redis_side: Side, script:
     assert plain_redis_side.raw().get(count) == "5"
 
 
+@pytest.mark.own_keys
 def test_an_effect_whose_result_has_no_json_is_done_once_all_the_same(plain_redis_side: Side) -> None:
     client = KeyClient(plain_redis_side)
     count = f"{client.record_key}:count"

@@ -18,6 +18,8 @@ from tests.support.paths import ROOT
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
 
+pytestmark = pytest.mark.own_keys
+
 PAGE = ROOT / "docs" / "how-to" / "check-a-fencing-token.md"
 BEYOND_A_DOUBLE = 2**53 + 1
 
