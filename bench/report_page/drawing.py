@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench.granularity.folder import HISTORIES
 from bench.granularity.record import read_results
+from bench.report_page.answer import answer
 from bench.report_page.comparisons import ratios
 from bench.report_page.drawn import Drawn, NotDrawn
 from bench.report_page.facts import Facts
@@ -74,12 +75,15 @@ class Report:
     """Figures without data, with reasons."""
     why_no_table: str | None
     """Why there is no table for the README; None if there is one."""
+    answer: str | None
+    """The sentence with which the page begins; None if the session compares nothing with one lock."""
 
     def sentences(self) -> list[str]:
         """Return a summary for a terminal."""
         said = [f"{len(self.drawn)} figures, report.html and REPRODUCE.md are in {self.folder}."]
         said += [f"Not drawn: {one}." for one in self.not_drawn]
-        return [*said, f"No {TABLE}: {self.why_no_table}" if self.why_no_table else f"{TABLE} may go into a README."]
+        said.append(f"No {TABLE}: {self.why_no_table}" if self.why_no_table else f"{TABLE} may go into a README.")
+        return said if self.answer is None else [*said, self.answer]
 
 
 def redraw(folder: Path, progress: Progress) -> Report:
@@ -118,6 +122,7 @@ def redraw(folder: Path, progress: Progress) -> Report:
         tuple(one.name for one in outcomes if isinstance(one, Drawn)),
         tuple(f"{one.number} {one.title}: {one.why}" for one in outcomes if isinstance(one, NotDrawn)),
         why_no_table,
+        None if (found := answer(facts)) is None else found.sentence,
     )
 
 

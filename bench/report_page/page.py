@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from bench.analysis.hypotheses import judge
 from bench.analysis.model_error import model_error
+from bench.report_page.answer import answer
 from bench.report_page.comparisons import noise
 from bench.report_page.drawn import Drawn, NotDrawn
 from bench.report_page.facts import LOCK_FREE, section
@@ -138,6 +139,7 @@ def _told(
         "end": end,
         "run_count": len(facts.results.runs),
         "cell_count": len(facts.spots),
+        "answer": answer(facts),
         "setting": main_setting(facts),
         "sections": sorted({section(spot.cell) for spot in facts.spots}),
         "guarantees": [label for _, label in GUARANTEES],

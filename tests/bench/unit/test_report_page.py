@@ -205,7 +205,9 @@ def test_the_page_needs_nothing_from_outside(made: Made) -> None:
     assert not re.findall(r"""(?:src|href)\s*=\s*["'](?!#|data:image/png)[^"']*["']""", made.html)
     assert not re.findall(r"url\(\s*['\"]?(?!#)", made.html)
     assert "@import" not in made.html
-    assert "<script" not in made.html
+    assert re.findall(r"<script[^>]*>", made.html) == ["<script>"]
+    script = made.html.partition("<script>")[2].partition("</script>")[0]
+    assert not re.findall(r"fetch|import|XMLHttp|http|eval|innerHTML", script)
     assert "<!DOCTYPE svg" not in made.html
 
 
@@ -223,6 +225,12 @@ class Tags(HTMLParser):
                 self.ids.append(str(value))
             elif name in {"href", "xlink:href"} and str(value).startswith("#"):
                 self.targets.add(str(value).removeprefix("#"))
+
+
+def test_the_command_ends_with_the_sentence_that_the_page_begins_with(made: Made) -> None:
+    assert made.report.answer is not None
+    assert made.report.sentences()[-1] == made.report.answer
+    assert made.report.answer in made.html
 
 
 def test_links_of_the_page_lead_somewhere_and_no_id_is_there_twice(made: Made) -> None:

@@ -1,0 +1,77 @@
+"""The first screen of the report, from made-up sessions whose rates are known."""
+
+from __future__ import annotations
+
+from math import exp, log
+from statistics import fmean
+
+import pytest
+
+from bench.report_page.answer import answer
+from bench.report_page.facts import Facts
+from bench.report_page.page import page
+from tests.bench.report_session import ROUNDS, rate_of, session
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture(scope="module")
+def facts() -> Facts:
+    return Facts(session())
+
+
+def without(facts: Facts, *strategies: str) -> Facts:
+    kept = tuple(run for run in facts.results.runs if run.cell.strategy not in strategies)
+    return Facts(facts.results.model_copy(update={"runs": kept}))
+
+
+def test_it_says_the_ratio_of_our_best_to_one_lock_with_both_rates(facts: Facts) -> None:
+    cells = {
+        (spot.cell.strategy, spot.cell.segments): spot.cell
+        for spot in facts.usual
+        if spot.cell.loop == "closed" and (spot.cell.section, spot.cell.hold_ms) == ("sleep", 20.0)
+        if (spot.cell.buyers, spot.cell.batch, spot.cell.rtt_ms) == (64, 1, 0.0)
+    }
+    rates = {key: [rate_of(cell, each) for each in range(ROUNDS)] for key, cell in cells.items()}
+    best, lock = rates["segment-locks", 64], rates["global-lock", 1]
+    times = exp(fmean(log(over / under) for over, under in zip(best, lock, strict=True)))
+    found = answer(facts)
+    assert found is not None
+    assert found.sentence.startswith(f"64 segments sold {times:.4g} times as much as one lock (95 % interval ")
+    assert f"{fmean(best):,.4g}".replace(",", "") in found.sentence.replace(",", "")
+    assert f" against {fmean(lock):.4g} orders/s." in found.sentence
+    assert "Without a lock, lock-free sold" in found.sentence
+
+
+def test_the_bars_are_sorted_and_measured_by_the_configured_hold(facts: Facts) -> None:
+    found = answer(facts)
+    assert found is not None
+    assert [bar.length for bar in found.bars] == sorted(bar.length for bar in found.bars)
+    bounds = {bar.name: bar.bound for bar in found.bars}
+    longest = max(bound for bound in bounds.values() if bound is not None)
+    shares = {name: None if bound is None else round(bound / longest, 3) for name, bound in bounds.items()}
+    ideal = {"one lock": 1 / 64, "K = 1": 1 / 64, "K = 4": 4 / 64, "K = 16": 16 / 64, "K = 64": 1.0, "lock-free": None}
+    assert {name: None if share is None else round(share, 3) for name, share in ideal.items()} == shares
+    assert "the configured hold" in found.bound
+
+
+def test_it_names_the_conditions_in_a_line(facts: Facts) -> None:
+    found = answer(facts)
+    assert found is not None
+    assert found.conditions == (
+        "closed loop, hold 20 ms, 64 buyers; 3 runs a bar, with 95 % intervals over runs. "
+        "A quick session: directions, not results."
+    )
+
+
+def test_without_a_lock_to_compare_with_there_is_no_answer(facts: Facts) -> None:
+    assert answer(without(facts, "segment-locks")) is None
+    assert 'id="answer"' not in page(without(facts, "segment-locks"), [], {}, findings=[], why_no_table=None)
+
+
+def test_the_page_begins_with_it(facts: Facts) -> None:
+    found = answer(facts)
+    assert found is not None
+    html = page(facts, [], {}, findings=[], why_no_table=None)
+    assert html.index(found.sentence) < html.index('class="bar') < html.index("<nav")
+    assert html.count('<div class="bar') == len(found.bars) + 1
