@@ -34,6 +34,8 @@ FORMS: Final = {
 """The content of each file. An error quotes only this, because the wrong content may be the bare password."""
 RULES: Final = "in a password, / ? # and @ are percent-encoded; unknown options are refused"
 SUFFIX: Final = "_FILE"
+FROM_FILE: Final = "@"
+FROM_VARIABLE: Final = "env:"
 BYTES_MAX: Final = 65_536
 
 
@@ -123,6 +125,40 @@ def _umask() -> int:
     return mask
 
 
+def said_elsewhere(text: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Return an address: the text itself, the line of the file in `@FILE`, or the variable in `env:NAME`.
+
+    Other accounts can read the command line of a process. Raises InvalidInput, without what a file or variable has.
+    """
+    if text.startswith(FROM_FILE):
+        return _one_line(text.removeprefix(FROM_FILE), "the address", "the address")
+    if not text.startswith(FROM_VARIABLE):
+        return text
+    name = text.removeprefix(FROM_VARIABLE)
+    if not environment.get(name):
+        message = f"the variable {name!r} that {FROM_VARIABLE} names is not set, or is empty"
+        raise InvalidInput(message)
+    return environment[name]
+
+
+def _one_line(file: str, who: str, what: str) -> str:
+    """Return the one line of a file. Raises InvalidInput, which never shows its content."""
+    try:
+        with Path(file).open("rb") as opened:
+            written = opened.read(BYTES_MAX + 1)
+        lines = written.decode().splitlines()
+    except OSError as error:
+        message = f"{who}: {file} cannot be read: {error.strerror}"
+        raise InvalidInput(message) from None
+    except ValueError:  # the error would contain its text
+        message = f"{who}: {file} is not valid UTF-8"
+        raise InvalidInput(message) from None
+    if len(lines) != 1 or not lines[0].strip() or len(written) > BYTES_MAX:
+        message = f"{who}: {file} should hold one line, {what}"
+        raise InvalidInput(message)
+    return lines[0].strip()
+
+
 def said_in_file(
     name: str, environment: Mapping[str, str] = os.environ, *, check: Callable[[str], object] | None = None
 ) -> str | None:
@@ -139,20 +175,7 @@ def said_in_file(
     if said.get(name):
         message = f"{name} and {variable} are both set: set one of them"
         raise InvalidInput(message)
-    try:
-        with Path(file).open("rb") as opened:
-            written = opened.read(BYTES_MAX + 1)
-        lines = written.decode().splitlines()
-    except OSError as error:
-        message = f"{variable}: {file} cannot be read: {error.strerror}"
-        raise InvalidInput(message) from None
-    except ValueError:  # the error would contain its text
-        message = f"{variable}: {file} is not valid UTF-8"
-        raise InvalidInput(message) from None
-    if len(lines) != 1 or not lines[0].strip() or len(written) > BYTES_MAX:
-        message = f"{variable}: {file} should hold one line, the value of {name}"
-        raise InvalidInput(message)
-    value = lines[0].strip()
+    value = _one_line(file, variable, f"the value of {name}")
     if check is not None:
         try:
             check(value)

@@ -212,11 +212,11 @@ class FencedKeys:
 def fenced_keys(key: str) -> FencedKeys:
     """Build the keys of a value, both in one hash slot. Raises InvalidInput for a key that makes this impossible."""
     before, opened, rest = key.partition("{")
-    tag, closed, _ = rest.partition("}")
-    if opened and closed and tag:
+    tag, closed, after = rest.partition("}")
+    if opened and closed and tag and (before or after) and not key.endswith(":fence"):
         return FencedKeys(key, f"{key}:fence")
     if not key or opened or "}" in before:
-        message = f"key {key!r} is empty, or has braces that are not a hash tag"
+        message = f"key {key!r} is empty, has braces that are not a hash tag beside other text, or ends as a fence"
         raise InvalidInput(message)
     return FencedKeys(key, f"{{{key}}}:fence")
 

@@ -10,64 +10,72 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MASK: Final = "***"
+NUMBERS: Final = frozenset(
+    {
+        *("db", "protocol", "socket_timeout", "socket_connect_timeout", "socket_read_size", "max_connections"),
+        *("health_check_interval", "heartbeat", "ssl_min_version"),
+        *("port", "connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count"),
+        *("tcp_user_timeout", "immutable", "nolock"),
+    }
+)
+"""Options whose values are shown if they are numbers."""
 HARMLESS: Final = frozenset(
     {
         # Redis and Valkey, Sentinels, Celery's brokers
-        *("db", "virtual_host", "username", "sentinel_username", "client_name", "lib_name", "lib_version", "protocol"),
-        *("socket_timeout", "socket_connect_timeout", "socket_read_size", "socket_keepalive", "retry_on_timeout"),
-        *("encoding", "encoding_errors", "decode_responses", "legacy_responses", "max_connections"),
-        *("health_check_interval", "heartbeat", "ssl_keyfile", "ssl_certfile", "ssl_cert_reqs", "ssl_ca_certs"),
-        *("ssl_ca_path", "ssl_check_hostname", "ssl_min_version", "ssl_ciphers"),
+        *("virtual_host", "client_name", "lib_name", "lib_version", "socket_keepalive", "retry_on_timeout"),
+        *("encoding", "encoding_errors", "decode_responses", "legacy_responses"),
+        *("ssl_keyfile", "ssl_certfile", "ssl_cert_reqs", "ssl_ca_certs"),
+        *("ssl_ca_path", "ssl_check_hostname", "ssl_ciphers"),
         # PostgreSQL and SQLite
-        *("host", "hostaddr", "port", "dbname", "user", "connect_timeout", "application_name", "client_encoding"),
-        *("fallback_application_name", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count"),
-        *("tcp_user_timeout", "target_session_attrs", "load_balance_hosts", "channel_binding", "gssencmode"),
+        *("host", "hostaddr", "dbname", "application_name", "client_encoding"),
+        *("fallback_application_name", "target_session_attrs", "load_balance_hosts", "channel_binding", "gssencmode"),
         *("require_auth", "passfile", "service", "sslmode", "sslnegotiation", "sslcert", "sslkey", "sslrootcert"),
         *("sslcrl", "sslcrldir", "sslsni", "ssl_min_protocol_version", "ssl_max_protocol_version"),
-        *("uri", "mode", "cache", "immutable", "nolock"),
+        *("uri", "mode", "cache"),
     }
 )
 """Options whose values are shown; all other values are hidden, since another option may be a mistyped `password`."""
+NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 PATHS: Final = ("unix://", "redis+socket://", "sqlite://", "sqlite+")
 """Schemes followed by a path, in which an @ or a colon is an ordinary character."""
 NO_HOST: Final = (*PATHS, "postgresql")
 """Schemes in which a path may directly follow the @."""
+NUMBERED: Final = ("redis://", "rediss://", "redis+cluster://", "rediss+cluster://")
+"""Schemes whose path is the number of a database."""
 HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+(?:%[^\[\]]+)?\]|[^\[\]:,=\s]+)(?::(?P<port>[0-9]{1,5}))?")
-ADDRESS: Final = re.compile(r"[A-Za-z0-9.\[\]:-]+:[0-9]{1,5}(?=[/,?#]|$)")
-"""A host and a port, and what may follow them."""
-LISTED: Final = re.compile(r"(?:^|(?<=[,;\s]))(\w+=).*", re.DOTALL)
-"""Comma-separated options, as in other libraries' addresses: `localhost:6379,password=...`."""
+SHOWN_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:[0-9]{1,5})?")
+ADDRESS: Final = re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(/[0-9]*)?")
+"""A host, a port and a database, and nothing else."""
 
 
 def masked(url: str) -> str:
-    """Return a URL without its passwords, even if it is invalid or they are in the wrong place.
+    """Return a URL without its passwords. A text that cannot be read as a URL is hidden as a whole, except its scheme.
 
     A user is shown only if a password follows, and an option's value only if the option is known to be harmless. A text
-    without a scheme is shown only if it begins with a host and a port, since it may be a misplaced password.
+    without a scheme is shown only if it is a host and a port, since it may be a misplaced password.
     """
     found = SCHEME.match(url)
-    if found is None and url and "@" not in url and not ADDRESS.match(url):
-        return MASK
-    scheme = found[0] if found else ""
+    if found is None:
+        return url if not url or ADDRESS.fullmatch(url) else MASK
+    scheme = found[0]
     kind = scheme.lower()
-    rest = url[len(scheme) :]
-    account, at, place = rest.rpartition("@")
-    if kind.startswith(PATHS) and rest.startswith("/"):
-        account, at, place = "", "", rest
-    elif re.search(r"\?|[,;]\w+=", account):
-        return f"{scheme}{MASK}"  # the @ may be one of a password
+    account, at, rest = url[len(scheme) :].rpartition("@")
+    if kind.startswith(PATHS) and url[len(scheme) :].startswith("/"):
+        account, at, rest = "", "", url[len(scheme) :]
     user, _, password = account.partition(":")
-    who = f"{user}:{MASK}@" if password else f"{MASK}@" if at else ""
-    if at and place[:1] in {"", "/", "?", "#"} and not kind.startswith(NO_HOST):
-        return f"{scheme}{who}"  # no host: the rest may be part of the password
-    readable, hash_sign, _ = place.partition("#")
+    readable, hash_sign, _ = rest.partition("#")
     where, mark, query = readable.partition("?")
-    where = LISTED.sub(rf"\1{MASK}", where)
-    if not at and ":" in where and not kind.startswith(PATHS) and not _are_hosts(where):
-        return f"{scheme}{where.partition(':')[0]}:{MASK}"  # perhaps a password, and the @ behind it was forgotten
+    if not (_is_account(account, at) and _is_place(kind, where, is_named=bool(at))):
+        return f"{scheme}{MASK}"
+    who = f"{user}:{MASK}@" if password else f"{MASK}@" if at else ""
     options = "&".join(map(_option, query.split("&")))
     return f"{scheme}{who}{where}{mark}{options}{f'#{MASK}' if hash_sign else ''}"
+
+
+def is_readable(url: str) -> bool:
+    """Return whether a URL is what it seems to be: no part of a password can be taken for a host, path or option."""
+    return SCHEME.match(url) is not None and not masked(url).endswith(f"://{MASK}")
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
@@ -76,12 +84,25 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     return f"there is no {what} {name}" + (f"; did you mean {near[0]}?" if near else "")
 
 
-def _are_hosts(where: str) -> bool:
-    return all(HOST.fullmatch(one) or one.endswith(f"={MASK}") for one in where.partition("/")[0].split(","))
+def _is_account(account: str, at: str) -> bool:
+    """Return whether this is a user, a password, or both; with other characters, the @ may be one of a password."""
+    return not at or re.search(r"[?#\s]|[,;]\w+=", account) is None
+
+
+def _is_place(kind: str, where: str, *, is_named: bool) -> bool:
+    """Return whether these are hosts and a path of this kind of URL; otherwise they may be part of a password."""
+    if kind.startswith(PATHS):
+        return where.startswith("/") or not (where or is_named)
+    hosts, _, path = where.partition("/")
+    if not hosts:
+        return kind.startswith(NO_HOST) or not is_named
+    is_path = path.isdecimal() or not path if kind.startswith(NUMBERED) else not re.search(r"[@:,;=]", path)
+    return is_path and all(SHOWN_HOST.fullmatch(one) for one in hosts.split(","))
 
 
 def _option(option: str) -> str:
     name, equals, value = option.partition("=")
     if not equals:
         return MASK if name else ""
-    return option if name in HARMLESS and "=" not in value else f"{name}={MASK}"
+    is_shown = name in HARMLESS or (name in NUMBERS and NUMBER.fullmatch(value) is not None)
+    return option if is_shown and "=" not in value else f"{name}={MASK}"

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from bench.cli.granularity import granularity, orders
-from bench.cli.tools import compare, counts, lint, report
+from bench.cli.tools import DatabaseOption, UrlOption, compare, counts, lint, report
 from bench.display import display_on
 from bench.fixed_report import PAGE, check_folder, write_report
 from bench.granularity.plan import nearest
@@ -33,8 +33,6 @@ ReportOption = Annotated[
     Path | None,
     typer.Option(help="New folder for the results, their page, and a Markdown table.", metavar="DIR"),
 ]
-UrlOption = Annotated[str | None, typer.Option(help="Redis or Valkey to use instead of an embedded one.")]
-DatabaseOption = Annotated[str | None, typer.Option(help="Order database to use instead of an embedded one.")]
 QuickOption = Annotated[bool, typer.Option("--quick", help="Finish within two minutes, and list what is skipped.")]
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.tools import finish
+from bench.cli.tools import DatabaseOption, UrlOption, finish
 from bench.demo import DemoOptions, measure_demo
 from bench.display import display_on
 from bench.results import check_writable
@@ -23,8 +23,8 @@ def demo(
     buyers: Annotated[int, typer.Option(help="Number of concurrent buyers.", metavar="N")] = 64,
     segments: Annotated[int, typer.Option(help="Number of segments, each with its own lock.", metavar="K")] = 20,
     seconds: Annotated[float, typer.Option(help="Duration of each sale at its bound.", metavar="S")] = 15.0,
-    url: Annotated[str | None, typer.Option(help="Redis or Valkey to use instead of an embedded one.")] = None,
-    database: Annotated[str | None, typer.Option(help="Order database to use instead of an embedded one.")] = None,
+    url: UrlOption = None,
+    database: DatabaseOption = None,
 ) -> None:
     """Compare segment locks with no lock, one lock, and a lock-free script."""
     options = DemoOptions(hold_ms=hold, buyers=buyers, segments=segments, seconds=seconds, url=url, database=database)

@@ -16,6 +16,7 @@ from bench.granularity.session import Ended, SessionOptions, run_session
 from bench.granularity.view import broken, show_results, view_on
 from bench.results import check_writable
 from segmented.cli.console import Console
+from segmented.cli.output import ELSEWHERE, address
 from segmented.errors import InvalidInput, SegmentedError
 
 EXIT_BY_SIGNAL: Final = 128
@@ -38,10 +39,22 @@ ReportOption = Annotated[
 ]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Also write all results to this file.", metavar="FILE")]
 UrlOption = Annotated[
-    str | None, typer.Option("--url", help="Redis or Valkey to use instead of a fresh embedded server per run.")
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        parser=address,
+        help=f"Redis or Valkey to use instead of a fresh embedded server per run; {ELSEWHERE}",
+    ),
 ]
 DatabaseOption = Annotated[
-    str | None, typer.Option("--database", help="PostgreSQL to use instead of an embedded one.", metavar="URL")
+    str | None,
+    typer.Option(
+        "--database",
+        metavar="URL",
+        parser=address,
+        help=f"PostgreSQL to use instead of an embedded one; {ELSEWHERE}",
+    ),
 ]
 
 

@@ -13,11 +13,20 @@ from bench.granularity.folder import RESULTS
 from bench.granularity.record import read_results
 from bench.results import Findings, check_writable, write
 from segmented.cli.console import Console
+from segmented.cli.output import ELSEWHERE, address
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+UrlOption = Annotated[
+    str | None,
+    typer.Option(metavar="URL", parser=address, help=f"Redis or Valkey to use instead of an embedded one; {ELSEWHERE}"),
+]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(metavar="URL", parser=address, help=f"Order database to use instead of an embedded one; {ELSEWHERE}"),
+]
 ResultsArgument = Annotated[Path, typer.Argument(help="Results file results.jsonl, or its folder.")]
 
 

@@ -18,10 +18,10 @@ from kombu.transport import TRANSPORT_ALIASES
 from redis.connection import parse_url
 
 from segmented.errors import InvalidInput
-from segmented.masking import masked, unknown
+from segmented.masking import is_readable, masked, unknown
 from segmented.models import shortened
 from segmented.orders.engine import parse
-from segmented.stores.redis.addresses import Deployment, parse_address
+from segmented.stores.redis.addresses import ENCODE, Deployment, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -120,6 +120,9 @@ def check_broker(url: str) -> None:
     if "://" not in broker or scheme.partition("+")[0] not in {*TRANSPORT_ALIASES, *SOCKET_SCHEMES, *TCP_SCHEMES}:
         message = f"{masked(url)} is not a broker that Celery knows"
         raise InvalidInput(message)
+    if not all(map(is_readable, url.split(";"))):
+        message = f"{masked(url)} cannot be read as an address: {ENCODE}"
+        raise InvalidInput(message)
     named = {name for name, _ in parse_qsl(rest.partition("?")[2], keep_blank_values=True)}
     wrong = named - SOCKET_OPTIONS if scheme in SOCKET_SCHEMES else set()
     try:
@@ -127,7 +130,7 @@ def check_broker(url: str) -> None:
     except TypeError as error:
         wrong = {name for name in named if repr(name) in str(error)} or {"that is meant"}
     except ValueError:  # it may quote part of the password
-        message = f"{masked(url)} cannot be read as an address: in a password, / ? # and @ must be percent-encoded"
+        message = f"{masked(url)} cannot be read as an address: {ENCODE}"
         raise InvalidInput(message) from None
     except ImportError as error:
         message = f"{masked(url)} needs the package {error.name}, which is not installed"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from segmented.errors import InvalidInput
-from segmented.files import check_writable, said_in_file, whole_file, write_whole
+from segmented.files import check_writable, said_elsewhere, said_in_file, whole_file, write_whole
 from segmented.servers.announcement import announced
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ DEFAULT_URL: Final = "redis://localhost:6379/0"
 URL_VARIABLE: Final = "SEGMENTED_URL"
 DATABASE_VARIABLE: Final = "SEGMENTED_DATABASE"
 STDOUT: Final = Path("-")
+ELSEWHERE: Final = "@FILE or env:NAME reads it from a file or a variable."
+"""A part of the help of options with an address."""
 MINUTE: Final = 60
 HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
@@ -48,6 +50,14 @@ def data_folder(text: str) -> Path:
         message = "it names no folder"
         raise typer.BadParameter(message)
     return Path(text)
+
+
+def address(text: str) -> str:
+    """Return the address that an option gives, or names as @FILE or env:NAME. Raises typer.BadParameter."""
+    try:
+        return said_elsewhere(text)
+    except InvalidInput as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _check_url(url: str) -> None:

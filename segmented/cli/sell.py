@@ -18,7 +18,7 @@ from segmented.celery.selling.report import SaleReport, write_json, write_result
 from segmented.celery.selling.sale import Sale
 from segmented.celery.selling.servers import Choices, servers
 from segmented.cli.console import Console
-from segmented.cli.output import data_folder, output_file
+from segmented.cli.output import ELSEWHERE, address, data_folder, output_file
 from segmented.clock import SystemClock
 from segmented.errors import InvalidInput
 from segmented.masking import masked
@@ -48,17 +48,27 @@ SizeOption = Annotated[
 WorkersOption = Annotated[int, typer.Option(metavar="W", help="Number of worker processes.")]
 UrlOption = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="URL of the Redis or Valkey server for the stock. [default: an embedded Valkey]"),
+    typer.Option(
+        metavar="URL",
+        parser=address,
+        help=f"URL of the Redis or Valkey server for the stock; {ELSEWHERE} [default: an embedded Valkey]",
+    ),
 ]
 DatabaseOption = Annotated[
     str | None,
     typer.Option(
-        metavar="URL", help="Order database, postgresql:// or sqlite:///path. [default: an embedded PostgreSQL]"
+        metavar="URL",
+        parser=address,
+        help=f"Order database, postgresql:// or sqlite:///path; {ELSEWHERE} [default: an embedded PostgreSQL]",
     ),
 ]
 BrokerOption = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="Celery's broker. [default: the stock's server, next database number]"),
+    typer.Option(
+        metavar="URL",
+        parser=address,
+        help=f"Celery's broker; {ELSEWHERE} [default: the stock's server, next database number]",
+    ),
 ]
 DataOption = Annotated[
     Path | None,

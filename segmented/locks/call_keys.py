@@ -77,11 +77,11 @@ class Call:
             message = f"{self._where}: {error}"
             raise InvalidInput(message) from error
 
-    def key(self, expression: KeyExpression | Callable[..., str]) -> str:
+    def key(self, expression: KeyExpression | Callable[..., str], *, marked: bool) -> str:
         """Return the checked key; the expression is evaluated once."""
         try:
             if isinstance(expression, KeyExpression):
-                return checked_name(expression.key(self._bound.arguments), "the key")
+                return checked_name(expression.key(self._bound.arguments, marked=marked), "the key")
             return checked_name(expression(*self._bound.args, **self._bound.kwargs), "the key")
         except InvalidInput as error:
             message = f"{self._where}: {error}"
@@ -92,13 +92,20 @@ class CallKey:
     """Computes the keys of the calls of one function."""
 
     def __init__(
-        self, expression: str | Callable[..., str], function: Callable[..., object], *, filled: str | None = None
+        self,
+        expression: str | Callable[..., str],
+        function: Callable[..., object],
+        *,
+        filled: str | None = None,
+        marked: bool = False,
     ) -> None:
         """Parse the expression and check it against the function's signature. Raises InvalidInput, which names both.
 
         `filled` is an argument that the decorator passes and the caller does not. A callable takes the function's
-        arguments and returns the key; it is called once per call and does its own escaping.
+        arguments and returns the key; it is called once per call and does its own escaping. If `marked`, the parts of
+        an expression's key are in braces, so that other expressions make other keys.
         """
+        self._marked = marked
         shown = name_of(expression) if callable(expression) else repr(expression)
         self._where = f"key expression {shown} of {name_of(function)}"
         self._function = function
@@ -137,7 +144,7 @@ class CallKey:
 
     def name(self, call: Call) -> str:
         """Return the key of a bound call."""
-        return call.key(self._expression)
+        return call.key(self._expression, marked=self._marked)
 
     def signature(self, filled: str) -> inspect.Signature:
         """Return the function's signature as callers see it, without the argument `filled`."""

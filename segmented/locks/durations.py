@@ -38,7 +38,7 @@ def milliseconds(duration: Duration, what: str) -> int:
     """Return whole milliseconds. Raises InvalidInput for less than 1 ms, more than the maximum, or NaN."""
     seconds = in_seconds(duration)
     is_lasting = _is_number(seconds) and isfinite(seconds) and seconds >= TTL_SECONDS_MIN
-    if not is_lasting or round(seconds * 1000) > TTL_MS_MAX:
+    if not is_lasting or seconds * 1000 > TTL_MS_MAX:
         message = f"{what} of {shortened(seconds)} s is not a duration: give between 0.001 and {TTL_MS_MAX // 1000} s"
         raise InvalidInput(message)
     return round(seconds * 1000)

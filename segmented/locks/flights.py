@@ -123,7 +123,8 @@ class SingleFlight:
     def __call__(self, expression: str | Callable[..., str]) -> Callable[[Callable[P, V]], Callable[P, V]]:
         """Decorate a function: keep its results under the key that `expression` makes of a call's arguments.
 
-        Begin the expression with a word unique to the function: keys are global, as lock names are.
+        Begin the expression with a word unique to the function: functions with the same expression share what is kept.
+        Others do not: the arguments are in braces in the key, as in `user:{7}` for `"user:{id}"`.
         """
 
         def decorate(function: Callable[P, V]) -> Callable[P, V]:
@@ -291,7 +292,7 @@ def _checked_key(expression: str | Callable[..., str], function: Callable[..., A
         article = "an" if kind[0] == "a" else "a"
         message = f"{WHO} keeps what a {wanted} returns, and {name_of(function)} is {article} {kind}"
         raise InvalidInput(message)
-    return CallKey(expression, function)
+    return CallKey(expression, function, marked=True)
 
 
 def _landed(key: str, found: Cached | Failed, options: FlightOptions) -> Any:  # noqa: ANN401  # what a loader gave

@@ -115,12 +115,24 @@ class KeyExpression:
         """Return the fields, in order."""
         return tuple(piece for piece in self._pieces if isinstance(piece, Path))
 
-    def key(self, arguments: Mapping[str, object]) -> str:
-        """Return the key for these arguments, reading each field once. Raises InvalidInput for an unusable part."""
+    def key(self, arguments: Mapping[str, object], *, marked: bool = False) -> str:
+        """Return the key for these arguments, reading each field once. Raises InvalidInput for an unusable part.
+
+        If `marked`, each part is in braces, so that no two expressions with other literals make the same key.
+        """
         return "".join(
-            piece if isinstance(piece, str) else self._escape(part_text(piece.read(arguments), piece.text))
+            self._literal(piece, marked=marked)
+            if isinstance(piece, str)
+            else self._part(piece, arguments, marked=marked)
             for piece in self._pieces
         )
+
+    def _literal(self, text: str, *, marked: bool) -> str:
+        return text.replace("{", "{{").replace("}", "}}") if marked else text
+
+    def _part(self, path: Path, arguments: Mapping[str, object], *, marked: bool) -> str:
+        part = self._escape(part_text(path.read(arguments), path.text))
+        return f"{{{part.replace('{', '%7B').replace('}', '%7D')}}}" if marked else part
 
     def _separators(self) -> Iterator[str]:
         last: Path | None = None

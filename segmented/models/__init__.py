@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         STOCK_MAX,
         UNITS_MAX,
         check_id,
+        check_own_id,
         shortened,
     )
     from segmented.models.locks import (
@@ -196,6 +197,7 @@ __all__ = [
     "Written",
     "cart_of",
     "check_id",
+    "check_own_id",
     "checked_pool_name",
     "shortened",
 ]
@@ -209,7 +211,7 @@ LATE: Final = from_modules(
         ),
         "segmented.models.ids": (
             "EPOCH_MAX ORDER_ID_BYTES_MAX QUANTITY_MAX SEGMENT_COUNT_MAX SHOWN_MAX SKU_BYTES_MAX STOCK_MAX UNITS_MAX "
-            "check_id shortened"
+            "check_id check_own_id shortened"
         ),
         "segmented.models.locks": (
             "Acquired Cached CachedKind Forgotten Held HeldBy Lost MayLoad Outpaced Reestablished Released "

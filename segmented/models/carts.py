@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from segmented.errors import InvalidInput
-from segmented.models.ids import QUANTITY_MAX, SKU_BYTES_MAX, check_id, shortened
+from segmented.models.ids import CART_DIGEST_LENGTH, QUANTITY_MAX, SKU_BYTES_MAX, check_id, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +26,6 @@ CART_SKUS_MAX: Final = 100
 """Maximum number of skus in one cart: each takes a round trip."""
 PINNED_UNTIL_MS: Final = 253_402_300_799_000
 """The end of a hold that does not expire: the last second of the year 9999."""
-_DIGEST_LENGTH: Final = 12
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -67,7 +66,7 @@ class Cart:
         It includes a digest of the content, so that no other order, and no other cart of the same id, is mistaken for
         it.
         """
-        digest = hashlib.sha256(self.content.encode()).hexdigest()[:_DIGEST_LENGTH]
+        digest = hashlib.sha256(self.content.encode()).hexdigest()[:CART_DIGEST_LENGTH]
         return f"{self.cart_id}~{digest}"
 
 

@@ -17,16 +17,25 @@ EPOCH_MAX: Final = 2**20
 ORDER_ID_BYTES_MAX: Final = 256
 SKU_BYTES_MAX: Final = 128
 SHOWN_MAX: Final = 60
+CART_DIGEST_LENGTH: Final = 12
 
-_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
-"""Both ranges: records and ledger are lines of text with tabs, and printed text must not control a terminal."""
-
+is_unseen: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+).search
+"""Finds a character that controls a terminal, has no width, or turns the direction of writing. It is a list, since
+processes with different versions of Python, and so of Unicode, must agree on the ids that they share."""
 is_plain_id: Final = re.compile(f"[ -~]{{1,{ORDER_ID_BYTES_MAX}}}").fullmatch
 """Matches the ids of printable ASCII, which nearly all are; `check_id` accepts them and looks at the others."""
+_is_cart_line: Final = re.compile(rf".*~[0-9a-f]{{{CART_DIGEST_LENGTH}}}").fullmatch
 
 
 def check_id(value: str, what: str, *, bytes_max: int = ORDER_ID_BYTES_MAX) -> None:
-    """Raise InvalidInput unless `value` is text of 1 to `bytes_max` bytes without control characters."""
+    """Raise InvalidInput unless `value` is printable text of 1 to `bytes_max` bytes.
+
+    Records and ledger are lines of text with tabs, and an id must neither control a terminal nor look like another one:
+    control characters, characters without a width, and those that turn the direction of writing, are refused.
+    """
     if not isinstance(value, str):
         message = f"{what} {shortened(value)} is not text"
         raise InvalidInput(message)
@@ -36,8 +45,15 @@ def check_id(value: str, what: str, *, bytes_max: int = ORDER_ID_BYTES_MAX) -> N
     if what == "sku" and not value.strip():
         message = f"{what} {shortened(value)} is blank"
         raise InvalidInput(message)
-    if _CONTROL.search(value):
-        message = f"{what} {shortened(value)} has control characters"
+    if is_unseen(value):
+        message = f"{what} {shortened(value)} has characters that cannot be printed"
+        raise InvalidInput(message)
+
+
+def check_own_id(order_id: str) -> None:
+    """Raise InvalidInput for an id of the form of a cart's orders, which only the cart itself may use."""
+    if "~" in order_id and _is_cart_line(order_id):
+        message = f"order id {shortened(order_id)} ends like those of carts: end it otherwise than with ~ and a digest"
         raise InvalidInput(message)
 
 

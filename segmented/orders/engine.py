@@ -17,7 +17,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from segmented.clock import in_seconds
 from segmented.errors import InvalidInput
 from segmented.imports import needs
-from segmented.masking import masked, unknown
+from segmented.masking import is_readable, masked, unknown
 from segmented.orders import postgresql, sqlite
 from segmented.orders.edge import reason
 
@@ -110,7 +110,7 @@ def parse(url: str) -> URL:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         parsed = None
-    if parsed is None or "@" in (parsed.host or "") or _has_misplaced_options(parsed) or not _is_readable(parsed):
+    if parsed is None or _may_hide_a_password(url, parsed) or not _is_text(parsed):
         # Neither the URL nor the error, which may quote it, is shown: an unparsed part may be a password.
         message = (
             "the order database's URL cannot be read; it should look like postgresql://user:password@host/database "
@@ -131,7 +131,15 @@ def parse(url: str) -> URL:
     return parsed.set(drivername=driver)
 
 
-def _is_readable(url: URL) -> bool:
+def _may_hide_a_password(url: str, parsed: URL) -> bool:
+    """Return whether a part of a password may have been taken for a host, a database or an option."""
+    if "@" in (parsed.host or "") or (parsed.drivername in DRIVERS and not is_readable(url)):
+        return True
+    is_file = parsed.get_backend_name() == "sqlite"
+    return not is_file and ("@" in (parsed.database or "") or _has_misplaced_options(parsed))
+
+
+def _is_text(url: URL) -> bool:
     """Return whether every part is text for a driver: a NUL would end the address there, and its rest would be lost."""
     options = [*url.query, *(value for values in url.normalized_query.values() for value in values)]
     parts = [part for part in (url.username, url.password, url.host, url.database, *options) if part is not None]
@@ -140,7 +148,7 @@ def _is_readable(url: URL) -> bool:
 
 def _has_misplaced_options(url: URL) -> bool:
     where = f"{url.host or ''},{url.database or ''}"
-    return url.get_backend_name() != "sqlite" and MISPLACED.search(where) is not None
+    return MISPLACED.search(where) is not None
 
 
 def _check_options(url: URL) -> None:
@@ -150,6 +158,9 @@ def _check_options(url: URL) -> None:
     except ImportError:
         return
     known = {option.keyword.decode() for option in Conninfo.get_defaults()}
+    if not all(port.isdecimal() for port in ",".join(url.normalized_query.get("port", ())).split(",") if port):
+        message = f"the order database {shown(url)} cannot be used: the option port should be a number"
+        raise InvalidInput(message)
     for name in url.query:
         if name not in known:
             message = f"the order database {shown(url)} cannot be used: {unknown('option', name, known)}"

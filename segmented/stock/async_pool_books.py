@@ -13,7 +13,7 @@ from segmented.stock.ledger import first_page_plan, next_page, trim_plan
 from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.order_list import checked_state, chosen, ids_plan, reads
 from segmented.stock.repair import RepairReport, repair_plan
-from segmented.stock.settings import PoolSettings
+from segmented.stock.settings import PoolSettings, checked_epoch
 from segmented.stock.sold_out_mark import SoldOutMark
 from segmented.stock.thawing import thaw_plan
 
@@ -70,6 +70,7 @@ class AsyncPoolBooks:
 
     async def epoch(self, *, at_least: int = 1) -> int:
         """Return the pool's epoch; asks the server once, and again if `at_least` is later than the known epoch."""
+        checked_epoch(self.sku, at_least)
         is_later = (await self._first_found()).epoch < at_least
         found = await self._first_found(again=is_later)
         return max(found.epoch, at_least)  # a server that forgot the last one is behind

@@ -21,6 +21,7 @@ from segmented.models import (
     Order,
     Shard,
     check_id,
+    check_own_id,
     shortened,
 )
 from segmented.models.profiles import pool_profile
@@ -166,6 +167,7 @@ class PoolSettings:
             if not isinstance(order, Order):
                 message = f"{shortened(order)} among the orders for {self.sku!r} is not an Order"
                 raise InvalidInput(message)
+            check_own_id(order.order_id)
         return op.ReserveMany(self.sku, found, self.hold_ms, partial)
 
     def submit_many(self, orders: Iterable[Order], outbox: Outbox) -> op.ReserveMany:
@@ -211,6 +213,12 @@ def checked_expire_limit(sku: str, limit: int) -> int:
     return limit
 
 
+def checked_epoch(sku: str, epoch: int) -> int:
+    """Return an epoch that a caller names. Raises InvalidInput."""
+    _check_number_of(sku, epoch, "epoch", 1, EPOCH_MAX)
+    return epoch
+
+
 def checked_flag(value: object, name: str) -> bool:
     """Return an argument that must be True or False: a text such as "no" counts as true elsewhere."""
     if type(value) is not bool:
@@ -246,7 +254,10 @@ def _check_decided(order_id: str, holder_id: str | None) -> None:
 def as_order(order: Order | str, quantity: int, customer_id: str | None) -> Order:
     """Return an order, from an order or from an id with its parts; refuses an order with a contradicting part."""
     if not isinstance(order, Order):
-        return Order(order, quantity, customer_id)
+        order = Order(order, quantity, customer_id)
+        check_own_id(order.order_id)
+        return order
+    check_own_id(order.order_id)
     if customer_id not in {None, order.customer_id}:
         message = f"customer_id {shortened(customer_id)} beside order {shortened(order.order_id)}, which has its own"
         raise InvalidInput(message)

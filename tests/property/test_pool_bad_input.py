@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from segmented.errors import InvalidInput, OrderMismatch
 from segmented.models import QUANTITY_MAX, SEGMENT_COUNT_MAX, STOCK_MAX, Cart, Order, Settled
+from segmented.models.ids import is_unseen
 from segmented.stock import AsyncPool, Pool
 
 if TYPE_CHECKING:
@@ -51,10 +52,8 @@ NO_TIMEOUT: st.SearchStrategy[Any] = st.one_of(
     st.sampled_from([-1, float("nan"), True, False, "1", b"1", [1.0]]),
 )
 ODD_IDS = st.one_of(
-    st.sampled_from(
-        ["{", "}", "{a}", "%", "%7B", "%%s", "a b", " ", "票", "\u2028", "'", '"', "\\n", "é" * 128, "x" * 256]
-    ),
-    st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1, max_size=60),
+    st.sampled_from(["{", "}", "{a}", "%", "%7B", "%%s", "a b", " ", "票", "'", '"', "\\n", "é" * 128, "x" * 256]),
+    st.text(st.characters(codec="utf-8").filter(lambda one: not is_unseen(one)), min_size=1, max_size=60),
 )
 
 

@@ -21,10 +21,10 @@ from segmented.models import (
     SoldOut,
     cart_of,
 )
-from segmented.models.ids import check_id
+from segmented.models.ids import check_id, is_unseen
 from segmented.protocol.carts.wire import _refusal, refusal_text
 
-TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
+TEXTS = st.text(st.characters(codec="utf-8").filter(lambda one: not is_unseen(one)), min_size=1, max_size=20)
 LINES = st.lists(st.tuples(st.sampled_from(["a", "b", "c", "ü", "Z", "{"]), st.integers(1, 1_000)), min_size=1)
 
 
@@ -68,13 +68,13 @@ def test_the_longest_cart_id_makes_an_order_id_that_a_pool_takes() -> None:
     [
         ("", [("a", 1)], None, "cart id"),
         ("x" * 241, [("a", 1)], None, "must have 1 to 240 bytes"),
-        ("a\nb", [("a", 1)], None, "control characters"),
+        ("a\nb", [("a", 1)], None, "characters that cannot be printed"),
         (5, [("a", 1)], None, "is not text"),
         ("c", [], None, "has no lines"),
         ("c", [("a", 1, 2)], None, "is not a pair of sku and quantity"),
         ("c", [7], None, "is not a pair of sku and quantity"),
         ("c", [("", 1)], None, "sku in cart 'c'"),
-        ("c", [("a\tb", 1)], None, "control characters"),
+        ("c", [("a\tb", 1)], None, "characters that cannot be printed"),
         ("c", [("x" * 129, 1)], None, "must have 1 to 128 bytes"),
         ("c", [("a", 0)], None, "quantity 0 of 'a' in cart 'c'"),
         ("c", [("a", 5), ("a", -1)], None, "quantity -1 of 'a'"),
@@ -105,7 +105,7 @@ def test_what_no_pool_can_hold_is_refused_in_one_sentence(
         Decided("c~1", "cancelled", 3, -1, None, 5, replay=True),
         Decided("c~1", "confirmed", 3, 2, 2**40, 5, replay=True),
         Closed("c~1"),
-        LimitReached("c~1", 3, "ann\u2028", 2, 1),
+        LimitReached("c~1", 3, "ann é", 2, 1),
     ],
     ids=str,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given, strategies as st
 from redis.crc import key_slot
@@ -89,7 +91,18 @@ def test_a_value_and_its_fence_are_in_one_hash_slot(key: str) -> None:
     assert key_slot(keys.value.encode()) == key_slot(keys.fence.encode())
 
 
-@pytest.mark.parametrize("key", ["", "{", "}", "a}b", "a{b", "{}a"])
-def test_a_key_for_which_that_cannot_be_is_refused(key: str) -> None:
-    with pytest.raises(InvalidInput, match=r"is empty, or has braces that are not a hash tag$"):
+@given(st.lists(st.text("a{}:", min_size=1, max_size=5).flatmap(lambda key: st.sampled_from([key, f"{key}:fence"]))))
+def test_no_two_values_have_a_key_in_common(keys: list[str]) -> None:
+    taken: list[str] = []
+    for key in set(keys):
+        with suppress(InvalidInput):
+            taken += fenced_keys(key).listed()
+    assert sorted(taken) == sorted(set(taken))
+
+
+@pytest.mark.parametrize("key", ["", "{", "}", "a}b", "a{b", "{}a", "{a}", "{a}:fence", "x{a}:fence"])
+def test_a_key_without_a_fence_of_its_own_in_its_slot_is_refused(key: str) -> None:
+    with pytest.raises(
+        InvalidInput, match=r"is empty, has braces that are not a hash tag beside other text, or ends as a fence$"
+    ):
         fenced_keys(key)

@@ -144,7 +144,7 @@ def test_settings_stay_as_they_are() -> None:
             "SEGMENTED_BROKER_ON_STOCK_SERVER is 'maybe': it should be a valid boolean",
         ),
         ({"SEGMENTED_STEP": "pack"}, "SEGMENTED_STEP is 'pack': it should be module:function"),
-        ({"SEGMENTED_SKUS": "mug,\x1b"}, "SEGMENTED_SKUS: sku '\\x1b' has control characters"),
+        ({"SEGMENTED_SKUS": "mug,\x1b"}, "SEGMENTED_SKUS: sku '\\x1b' has characters that cannot be printed"),
         (
             {"SEGMENTED_VISIBILITY_TIMEOUT": "39"},
             (

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput
-from segmented.models import ORDER_ID_BYTES_MAX, QUANTITY_MAX, Order
+from segmented.models import ORDER_ID_BYTES_MAX, QUANTITY_MAX, Order, check_own_id
+from segmented.models.ids import is_unseen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +36,6 @@ MIB: Final = 1_048_576
 SHOWN_MAX: Final = 60
 """Maximum characters of a wrong value that an error repeats."""
 
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _WHOLE: Final = re.compile(r"[0-9]{1,18}")
 
 
@@ -180,6 +180,11 @@ class _Columns:
         if self._customer is not None and row[self._customer]:
             customer = self._text(line, "customer_id", row[self._customer])
         sku = self._default_sku if self._sku is None else self._text(line, "sku", row[self._sku])
+        try:
+            check_own_id(order_id)
+        except InvalidInput as error:
+            message = f"{self._path}, line {line}: {error}"
+            raise InvalidInput(message) from error
         return FileOrder(Order(order_id, quantity, customer), sku, line)
 
     def _text(self, line: int, name: str, value: str) -> str:
@@ -188,8 +193,8 @@ class _Columns:
                 f"{self._path}, line {line}: {name} {_shown(value)} must have 1 to {ORDER_ID_BYTES_MAX} characters"
             )
             raise InvalidInput(message)
-        if _CONTROL.search(value):
-            message = f"{self._path}, line {line}: {name} {_shown(value)} has a control character"
+        if is_unseen(value):
+            message = f"{self._path}, line {line}: {name} {_shown(value)} has characters that cannot be printed"
             raise InvalidInput(message)
         return value
 

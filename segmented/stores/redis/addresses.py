@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode
 
 from segmented.errors import InvalidInput
-from segmented.masking import HOST, masked, unknown
+from segmented.masking import HOST, is_readable, masked, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,6 +102,7 @@ def parse_address(url: str) -> Address:
     security, plus, kind = scheme.partition("+")
     if not plus:
         _check_single(url, scheme, rest)
+        _check_readable(url)
         return Address(Deployment.SINGLE, masked(url), url)
     if security not in {"redis", "rediss"} or kind not in {"sentinel", "cluster"}:
         raise _refusal(url, KNOWN)
@@ -116,6 +117,7 @@ def parse_address(url: str) -> Address:
     service, database = _service(url, path) if kind == "sentinel" else ("", "0")
     if kind == "cluster" and (path not in {"", "/", "/0"} or options.get("db", "0") != "0"):
         raise _refusal(url, f"a cluster has only database 0 ({ENCODE})" if path else "a cluster has only database 0")
+    _check_readable(url)
     first = f"[{hosts[0].name}]" if ":" in hosts[0].name else hosts[0].name
     node_url = (
         f"{security}://{account}{at}{first}:{hosts[0].port}/{database}{'?' if options else ''}{urlencode(options)}"
@@ -156,6 +158,12 @@ def _check_encoded(url: str, rest: str, authority: str) -> None:
     path, _, query = rest[len(authority) :].partition("?")
     if "#" in rest or "@" in query or (authority and "@" in path):
         raise _refusal(url, ENCODE)
+
+
+def _check_readable(url: str) -> None:
+    """Refuse a URL that the checks before accept and that may still hide a password, as in `host,password=...@rest`."""
+    if not is_readable(url):
+        raise _refusal(url, f"{ENCODE}, and so must commas and semicolons")
 
 
 def _check_options(url: str, scheme: str, query: str) -> None:

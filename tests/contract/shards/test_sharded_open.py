@@ -343,9 +343,9 @@ def test_a_resize_to_fewer_segments_than_shards_is_refused(side: Side) -> None:
 def test_no_sku_is_the_name_of_a_shard(plain_redis_side: Side) -> None:
     sku = plain_redis_side.name()
     for make in (sharded, lambda side, sku: side.pool(sku)):
-        with pytest.raises(InvalidInput, match="has control characters"):
+        with pytest.raises(InvalidInput, match="has characters that cannot be printed"):
             make(plain_redis_side, f"{sku}\x1f0a")
-    with pytest.raises(InvalidInput, match="has control characters"):
+    with pytest.raises(InvalidInput, match="has characters that cannot be printed"):
         sharded(plain_redis_side, Shard(sku, 0, "a"))
 
 
