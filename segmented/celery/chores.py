@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from celery import shared_task
 
 from segmented import protocol as op
+from segmented.celery.assignments import assignment_of, refuse
 from segmented.celery.celery_settings import TASK_OPTIONS
 from segmented.celery.connections import connections
 from segmented.celery.current import settings
 from segmented.celery.messages import TASK
 from segmented.celery.publishing import publisher, queue_of, waiting
 from segmented.celery.sweeping import sweep_pool
-from segmented.errors import PoolFrozen, PoolMissing, SegmentedError, StoreError, StoreUnavailable
+from segmented.errors import AssignedElsewhere, PoolFrozen, PoolMissing, SegmentedError, StoreError, StoreUnavailable
 from segmented.locks import Lock
 from segmented.locks.durations import OwnName
 from segmented.models.shards import SHARD_MARK, ShardedState
@@ -40,7 +41,10 @@ PILE_MAX: Final = 20
 
 @shared_task(bind=True, name="segmented.sweep", **TASK_OPTIONS)
 def sweep(self: Task[Any, Any]) -> dict[str, dict[str, int]]:
-    """Republish the unfinished orders of all pools. Only one worker does so; two would make duplicates."""
+    """Republish the unfinished orders of all pools but those that leave them to other workers.
+
+    Only one worker does so; two would make duplicates.
+    """
     if _is_piled_up(self):
         return {}
     try:
@@ -69,7 +73,17 @@ def _sweep_all(app: Celery) -> dict[str, dict[str, int]]:
 def _swept(app: Celery, sku: str, fencing_token: int) -> dict[str, int]:
     shared = connections()
     try:
-        report = sweep_pool(shared.pool(sku), shared.gate, publisher(app), settings(), fencing_token=fencing_token)
+        report = sweep_pool(
+            shared.pool(sku),
+            shared.gate,
+            publisher(app),
+            settings(),
+            assignment=assignment_of(app),
+            fencing_token=fencing_token,
+        )
+    except AssignedElsewhere as error:
+        refuse(error)
+        return {}
     except PoolFrozen as error:
         return _rebuilt(error)
     for order_id in report.buried:

@@ -6,7 +6,6 @@ Settings that are valid alone must also fit together: servers that must differ, 
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import (
@@ -31,6 +30,7 @@ from segmented.celery.settings_rules import (
 from segmented.errors import InvalidInput
 from segmented.files import SUFFIX, said_in_file
 from segmented.models import SKU_BYTES_MAX, check_id, shortened
+from segmented.models.assignments import is_step
 from segmented.servers.announcement import announced
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL
 from segmented.stores.redis.addresses import Deployment, parse_address
@@ -45,7 +45,6 @@ SECONDS_MAX: Final = 86_400.0 * 30
 ENVELOPE_MOST: Final = 100
 ATTEMPTS_MOST: Final = 1_000
 CONCURRENCY_MOST: Final = 1_000
-STEP: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 LIMITS_IN_VISIBILITY: Final = 2
 """A task that is ended by force has its message requeued before the broker redelivers it."""
 
@@ -106,7 +105,8 @@ class WorkerSettings(BaseSettings):
     broker_on_stock_server: bool = False
     """Allow a broker on the stock's own server, in another database: for a laptop, not for production."""
     queue: str = Field(default=QUEUE, min_length=1, max_length=200, pattern=r"^[^\s\x00-\x1f\x7f]+$")
-    """Queue to serve; the periodic tasks use a second queue whose name ends with `-chores`."""
+    """Queue to serve; the periodic tasks use a second queue whose name ends with `-chores`. A pool that names another
+    queue leaves its orders to that one."""
     pool: Literal["threads", "prefork", "solo", "gevent"] = "threads"
     """Celery pool that runs tasks concurrently; for gevent also pass `-P gevent`."""
     concurrency: int = Field(default=4, ge=1, le=CONCURRENCY_MOST)
@@ -155,7 +155,8 @@ class WorkerSettings(BaseSettings):
     skus: Annotated[tuple[str, ...], NoDecode] = ()
     """Comma-separated skus for the periodic tasks, in addition to those that orders were submitted to."""
     step: str | None = None
-    """Your own step for each order, as `module:function`."""
+    """Your own step for each order, as `module:function`. A pool that names another step leaves its orders to workers
+    that have it."""
     ends_with_stdin: bool = False
     """End when standard input closes: for a worker whose starter holds the other end of that pipe."""
 
@@ -226,7 +227,7 @@ def check_settings(settings: WorkerSettings) -> None:
     _check_times(settings)
     for sku in settings.skus:
         check_id(sku, "SEGMENTED_SKUS: sku", bytes_max=SKU_BYTES_MAX)
-    if settings.step is not None and not STEP.fullmatch(settings.step):
+    if settings.step is not None and not is_step(settings.step):
         message = f"SEGMENTED_STEP is {shortened(settings.step)}: it should be module:function"
         raise InvalidInput(message)
 

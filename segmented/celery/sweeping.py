@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from segmented import protocol as op
 from segmented.orders.verifying import when_verified
 from segmented.stock.outbox import SweepTerms, sweep
 
 if TYPE_CHECKING:
     from segmented.celery.settings import WorkerSettings
+    from segmented.models import Assignment
     from segmented.models.submitted import SweepSuperseded, Swept
     from segmented.orders import Gate
     from segmented.protocol import SweepOutbox
@@ -20,12 +22,20 @@ RETRY_MOST: Final = 12
 
 
 def sweep_pool(
-    pool: Pool, gate: Gate, sender: Sender, settings: WorkerSettings, *, fencing_token: int | None = None
+    pool: Pool,
+    gate: Gate,
+    sender: Sender,
+    settings: WorkerSettings,
+    *,
+    assignment: Assignment,
+    fencing_token: int | None = None,
 ) -> SweepReport:
     """Publish a pool's due orders again; a gated pool is first compared with its order database.
 
-    Raises what `when_verified` raises: PoolFrozen, PoolUnverified, DatabaseUnavailable, StoreUnavailable.
+    Raises AssignedElsewhere for a pool that leaves its orders to workers of another `assignment`, before anything else,
+    and what `when_verified` raises: PoolFrozen, PoolUnverified, DatabaseUnavailable, StoreUnavailable.
     """
+    pool.store.execute(op.CheckAssignment(pool.sku, assignment))
 
     def execute(operation: SweepOutbox) -> Swept | SweepSuperseded:
         return when_verified(pool, gate, lambda: pool.store.execute(operation))
@@ -35,5 +45,6 @@ def sweep_pool(
         most=RETRY_MOST * settings.publish_after,
         hold=settings.hold,
         begun_max=settings.attempts_max,
+        assignment=assignment,
     )
     return sweep(execute, pool.sku, sender, terms=terms, fencing_token=fencing_token)

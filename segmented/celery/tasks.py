@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from celery import shared_task
 
+from segmented import protocol as op
+from segmented.celery.assignments import assignment_of, refuse
 from segmented.celery.celery_settings import TASK_OPTIONS
 from segmented.celery.connections import connections
 from segmented.celery.current import settings
 from segmented.celery.messages import TASK, keep, read_envelope, text_of
 from segmented.errors import (
     AnotherDatabase,
+    AssignedElsewhere,
     DatabaseUnavailable,
     InvalidInput,
     NoSegmentFree,
@@ -26,7 +30,7 @@ from segmented.errors import (
     ShardVanished,
     StoreUnavailable,
 )
-from segmented.models import Busy, Decided, Order, Settled
+from segmented.models import Busy, Decided, Order, Settled, checked_pool_name
 from segmented.models.submitted import one_line
 from segmented.orders import WorkTerms, envelopes, sale
 from segmented.orders.work_terms import checked_step
@@ -36,7 +40,7 @@ if TYPE_CHECKING:
 
     from celery import Task
 
-    from segmented.models import Refusal
+    from segmented.models import Assignment, Refusal
     from segmented.models.submitted import BegunOrder
 
 log = logging.getLogger(__name__)
@@ -48,6 +52,8 @@ PUT_OFF: Final = (OrderInHand, NoSegmentFree, PoolFrozen, PoolUnverified, StoreU
 """Errors that a retry may fix. After the last retry the order is undecided, and its units, if any, stay reserved."""
 UNREADABLE: Final = (InvalidInput, PoolMissing, ShardVanished)
 """Errors of a message that names nothing that is there."""
+KEPT: Final = (*UNREADABLE, AssignedElsewhere)
+"""Errors after which the message of an order that is in no outbox is kept."""
 
 
 @shared_task(bind=True, name="segmented.take_order", max_retries=RETRIES_MAX, **TASK_OPTIONS)
@@ -55,24 +61,27 @@ def take_order(self: Task[Any, Any], sku: str, order_id: str, quantity: int, cus
     """Grant a segment, store the order in the database under its lock, confirm. Returns the order's state.
 
     A refusal is kept, so that a second delivery gets the same answer. The task fails for an order that cannot be, and
-    its message is kept in the dead-letter set.
+    its message is kept in the dead-letter set. So it does in a pool that names a step, which this task does not run, or
+    the queue of other workers.
     """
     try:
+        own = replace(assignment_of(self.app), step=None)
+        connections().store.execute(op.CheckAssignment(checked_pool_name(sku), own))
         return _take(sku, Order(order_id, quantity, customer_id))
     except PUT_OFF as error:
         raise self.retry(exc=error, countdown=_pause(self, error)) from error
-    except UNREADABLE as error:
+    except KEPT as error:
         keep(connections().store, text_of((sku, order_id, quantity, customer_id), {}), str(error))
         raise
 
 
-@shared_task(name=TASK, typing=False, **TASK_OPTIONS)
-def take_envelope(*parts: object, **passed_on: object) -> dict[str, int]:
+@shared_task(bind=True, name=TASK, typing=False, **TASK_OPTIONS)
+def take_envelope(self: Task[Any, Any], *parts: object, **passed_on: object) -> dict[str, int]:
     """Finish the submitted orders that a message names, each once, however often it is named. Returns counts.
 
     A message that cannot be read is kept in the dead-letter set, also if it cannot be read in part: then the other
     orders are finished. Orders that cannot be finished now are in the outbox: Celery does not retry the task, since it
-    would hold it in memory meanwhile.
+    would hold it in memory meanwhile. So are those of a pool that leaves them to other workers.
     """
     shared = connections()
     try:
@@ -82,8 +91,14 @@ def take_envelope(*parts: object, **passed_on: object) -> dict[str, int]:
         if not envelope.order_ids:
             return {}
         pool = shared.pool(envelope.sku)
+        own = assignment_of(self.app)
         gate = shared.gate if pool.is_gated() else None
-        report = envelopes.take_envelope(pool, envelope.order_ids, gate=gate, step=step(), terms=_terms())
+        if gate is not None:  # before the order database is asked, which may be another one
+            shared.store.execute(op.CheckAssignment(pool.sku, own))
+        report = envelopes.take_envelope(pool, envelope.order_ids, gate=gate, step=step(), terms=_terms(own))
+    except AssignedElsewhere as error:
+        refuse(error)
+        return {}
     except (StoreUnavailable, DatabaseUnavailable, PoolFrozen, PoolUnverified, AnotherDatabase) as error:
         log.warning("an envelope is left to the sweep: %s", error)
         return {}
@@ -97,15 +112,15 @@ def take_envelope(*parts: object, **passed_on: object) -> dict[str, int]:
     return report.counts()
 
 
-def _terms() -> WorkTerms:
+def _terms(own: Assignment) -> WorkTerms:
     """Return the terms of this worker: once republished, its orders and its segment's lease belong to another."""
     said = settings()
-    return _checked_terms(said.publish_after, said.hold, said.attempts_max, said.segment_timeout)
+    return _checked_terms(said.publish_after, said.hold, said.attempts_max, said.segment_timeout, own)
 
 
 @cache
-def _checked_terms(work: float, hold: float, begun_max: int, segment_timeout: float) -> WorkTerms:
-    return WorkTerms(ttl=work, hold=hold, work=work, begun_max=begun_max, segment_timeout=segment_timeout)
+def _checked_terms(work: float, hold: float, begun_max: int, segment_timeout: float, own: Assignment) -> WorkTerms:
+    return WorkTerms(work, hold, work, begun_max, segment_timeout, own)
 
 
 def _take(sku: str, order: Order) -> str:

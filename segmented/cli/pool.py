@@ -29,6 +29,7 @@ from segmented.cli.output import (
     span,
     write_json,
 )
+from segmented.cli.pool_changes import QueueOption, StepOption
 from segmented.cli.pool_shards import required_in_one_piece, required_no_database
 from segmented.cli.pool_view import as_json, looks, show_once, total_rows, watch
 from segmented.clock import SystemClock
@@ -175,6 +176,8 @@ def open_pool(  # noqa: PLR0913  # an option each
             help="Durability of orders: memory, replicated:N, fsync or database  [default: memory; gated: database]",
         ),
     ] = None,
+    queue: QueueOption = None,
+    step: StepOption = None,
     gated: Annotated[
         bool, typer.Option("--gated", help="Let the order database given by --database decide every order.")
     ] = False,
@@ -199,7 +202,7 @@ def open_pool(  # noqa: PLR0913  # an option each
         message = f"--gated needs --database URL: the order database that decides the orders of {sku!r}"
         raise InvalidInput(message)
     options: dict[str, Any] = {"stock": stock, "segments": segments, "epoch": epoch}
-    options["limit_per_customer"] = limit_per_customer
+    options |= {"limit_per_customer": limit_per_customer, "queue": queue, "step": step}
     asked = PoolSettings(sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD).open(gated=gated, profile=profile, **options)
     with RedisStore.from_url(url) as store:
         try:
@@ -281,6 +284,9 @@ pool.command()(pool_changes.withdraw)
 
 
 pool.command()(pool_changes.resize)
+
+
+pool.command()(pool_changes.assign)
 
 
 @pool.command()

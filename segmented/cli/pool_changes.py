@@ -1,4 +1,4 @@
-"""Changes to an open pool: `segmented pool restock`, `withdraw` and `resize`; a gated pool changes on both sides."""
+"""Changes to an open pool: `segmented pool restock`, `withdraw`, `resize`, both sides if it is gated; and `assign`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from segmented.cli.output import DEFAULT_URL, STDOUT, DatabaseOption, JsonOption, UrlOption, is_said, write_json
+from segmented.cli.output import DEFAULT_URL, STDOUT, DatabaseOption, JsonOption, UrlOption, is_said, shown, write_json
 from segmented.cli.pool_shards import in_all, required_no_database
 from segmented.cli.pool_view import as_json
 from segmented.errors import InvalidInput
@@ -29,6 +29,17 @@ UnitsArgument = Annotated[int, typer.Argument(metavar="UNITS", help="Number of u
 IdOption = Annotated[
     str,
     typer.Option("--id", metavar="ID", help="Id of this change; a repeat with the same id has no further effect."),
+]
+
+QueueOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Queue of the workers that take submitted orders  [default: any]"),
+]
+StepOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:FUNCTION", help="Step that these workers must have, as in SEGMENTED_STEP  [default: any]"
+    ),
 ]
 
 
@@ -87,6 +98,37 @@ def resize(
     with RedisStore.from_url(url) as store, _changeable(find_pool(store, sku), "resize", context, database) as found:
         answer = found.resize(segments)
     said = _resized(answer.state.segment_count, was_so=answer.replay)
+    if json_file is not None:
+        _write(json_file, {"is_changed": not answer.replay} | as_json(answer.state), said)
+    if json_file != STDOUT:
+        typer.echo(said)
+
+
+def assign(
+    sku: SkuArgument,
+    *,
+    queue: QueueOption = None,
+    step: StepOption = None,
+    any_queue: Annotated[bool, typer.Option("--any-queue", help="Let workers of any queue take them.")] = False,
+    any_step: Annotated[
+        bool, typer.Option("--any-step", help="Let workers with any step, or none, take them.")
+    ] = False,
+    url: UrlOption = DEFAULT_URL,
+    json_file: JsonOption = None,
+) -> None:
+    """Name the queue and the step of the workers that take submitted orders from now on. Say both.
+
+    Nobody else takes, sweeps or confirms these orders: until such workers run, they wait. Orders that a worker has
+    begun before are finished by it.
+    """
+    for option, name, is_any in (("queue", queue, any_queue), ("step", step, any_step)):
+        if (name is not None) == is_any:
+            message = f"give either --{option} NAME or --any-{option}: the command sets both queue and step of {sku!r}"
+            raise InvalidInput(message)
+    with RedisStore.from_url(url) as store:
+        answer = find_pool(store, sku).assign(queue=queue, step=step)
+    now = f"queue {shown(queue or 'any')}, step {shown(step or 'any')}"
+    said = f"{now} before: nothing is changed" if answer.replay else f"{now} now"
     if json_file is not None:
         _write(json_file, {"is_changed": not answer.replay} | as_json(answer.state), said)
     if json_file != STDOUT:

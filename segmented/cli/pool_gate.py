@@ -54,11 +54,11 @@ class GatedPool:
         """Change the number of segments on both sides."""
         return resize_gated(self.pool, self.gate, segments)
 
-    def reopen(self, segments: int, epoch: int | None) -> Opened | AlreadyOpen:
+    def reopen(self, segments: int, epoch: int | None, *, queue: str | None, step: str | None) -> Opened | AlreadyOpen:
         """Open the pool again with what the database has not sold, in this epoch or the next one."""
         if epoch is None:
             epoch = next_epoch(self.pool, self.gate)
-        return reopen_gated(self.pool, self.gate, segments=segments, epoch=epoch)
+        return reopen_gated(self.pool, self.gate, segments=segments, epoch=epoch, queue=queue, step=step)
 
     def audit_both(self) -> list[tuple[int | None, BothReport]]:
         """Compare both sides."""
@@ -118,6 +118,8 @@ class Opening:
     epoch: int
     limit_per_customer: int | None
     profile: str | None
+    queue: str | None
+    step: str | None
     creates_tables: bool
     shards: int = 1
 
@@ -148,6 +150,8 @@ def open_both(pool: Pool, database: str, asked: Opening) -> Opened | AlreadyOpen
             epoch=asked.epoch,
             limit_per_customer=asked.limit_per_customer,
             profile=asked.profile,
+            queue=asked.queue,
+            step=asked.step,
         )
 
 
@@ -166,6 +170,8 @@ def open_shards(pool: ShardedPool, database: str, asked: Opening) -> Opened | Al
             epoch=asked.epoch,
             limit_per_customer=asked.limit_per_customer,
             profile=asked.profile,
+            queue=asked.queue,
+            step=asked.step,
         )
 
 
@@ -180,6 +186,8 @@ def _gate_to_open(pool: Pool | ShardedPool, there: PoolState | None, database: s
         epoch=asked.epoch,
         limit_per_customer=asked.limit_per_customer,
         profile=asked.profile,
+        queue=asked.queue,
+        step=asked.step,
     )  # before creating tables
     if asked.shards != 1:
         settings.shard_count(asked.shards, asked.stock, asked.segments)

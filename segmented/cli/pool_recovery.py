@@ -20,6 +20,7 @@ from segmented.cli.output import (
     shown,
     write_json,
 )
+from segmented.cli.pool_changes import QueueOption, StepOption
 from segmented.cli.pool_view import as_json, total_rows
 from segmented.errors import InvalidInput, PoolArchived, PoolMissing, PoolNotFrozen, PoolNotGated, ThawGated
 from segmented.models import Opened, PoolState, Thawed
@@ -65,6 +66,8 @@ def reopen(
     epoch: Annotated[
         int | None, typer.Option(metavar="N", help="Epoch, later than any before  [default: the next one]")
     ] = None,
+    queue: QueueOption = None,
+    step: StepOption = None,
     database: DatabaseOption = None,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
@@ -72,11 +75,11 @@ def reopen(
     """Open a gated pool again whose keys are gone, in a new epoch, with the units that its database has not sold.
 
     Units that were only reserved are free again; the database refuses confirms of earlier epochs. Safe to run twice: an
-    open pool is unchanged, and the next run finishes an interrupted one. The pool has the default profile and no limit
-    per customer: segmented.orders.reopen_gated takes both.
+    open pool is unchanged, and the next run finishes an interrupted one. Name queue and step again: they went with the
+    keys. The pool has the default profile and no limit per customer: segmented.orders.reopen_gated takes both.
     """
     with _gated("reopen", sku, database, url) as both:
-        answer = both.reopen(segments, epoch)
+        answer = both.reopen(segments, epoch, queue=queue, step=step)
     state, is_new = answer.state, isinstance(answer, Opened)
     if json_file is not None:
         write_json(json_file, {"is_new": is_new} | as_json(state))

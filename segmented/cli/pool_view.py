@@ -52,6 +52,8 @@ def total_rows(state: PoolState) -> list[Row]:
         rows[-1] = ("changes", str(state.sequence))
         rows.insert(7, ("shards", str(len(state.shards))))
         rows.insert(4, ("on the way", str(state.away)))
+    named = (("queue of its workers", state.queue), ("step of its workers", state.step))
+    rows += [(what, shown(name)) for what, name in named if name is not None]
     rows += relayed_rows(state)
     if state.forgotten:
         rows.append(("forgotten orders", str(state.forgotten)))

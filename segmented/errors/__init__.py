@@ -43,6 +43,7 @@ from segmented.errors.orders import (
 )
 from segmented.errors.pools import (
     AnotherDatabase,
+    AssignedElsewhere,
     CartGated,
     ChangeDiverged,
     ChangeGated,
@@ -85,6 +86,7 @@ __all__ = [
     "AlreadyDone",
     "AlreadySettled",
     "AnotherDatabase",
+    "AssignedElsewhere",
     "AttemptSuperseded",
     "CallCancelled",
     "CartDiverged",

@@ -37,7 +37,7 @@ class PoolDiffers(StockError):
         cure = (
             "sell from a pool of another sku, or archive it and open it again in a later epoch"
             if closed
-            else "open it with its own numbers, or change it with restock, withdraw or resize"
+            else "open it with its own numbers, or change it with restock, withdraw, resize or assign"
         )
         super().__init__(f"pool {sku!r} is open already, with {', '.join(differing)}: nothing is changed; {cure}")
         self.sku = sku
@@ -304,6 +304,24 @@ class AnotherDatabase(InvalidInput):
         )
         self.sku = sku
         self.database = database
+
+
+class AssignedElsewhere(StockError):
+    """The pool names another queue for its submitted orders than this worker's, or a step that the worker lacks."""
+
+    def __init__(self, sku: str, queue: str, step: str) -> None:
+        """Create the error with the pool, and the queue and the step that it names, each empty if it names none."""
+        name = sku.partition("\x1f")[0]
+        of_queue = f" of queue {queue!r}" if queue else ""
+        with_step = f" with step {step!r}" if step else ""
+        super().__init__(
+            f"pool {name!r} leaves its submitted orders to workers{of_queue}{with_step}, and this is none of them: "
+            "start such a worker (SEGMENTED_QUEUE, SEGMENTED_STEP), or name others with 'segmented pool assign "
+            f"{name}'"
+        )
+        self.sku = sku
+        self.queue = queue
+        self.step = step
 
 
 class RowsMissing(InvalidInput):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
+    from segmented.models.assignments import UNASSIGNED, Assignment
     from segmented.models.carts import (
         CART_ID_BYTES_MAX,
         CART_SKUS_MAX,
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
     )
     from segmented.models.pools import (
         AlreadyOpen,
+        Assigned,
         Differing,
         EntryKind,
         Frozen,
@@ -123,9 +125,12 @@ __all__ = [
     "SHOWN_MAX",
     "SKU_BYTES_MAX",
     "STOCK_MAX",
+    "UNASSIGNED",
     "UNITS_MAX",
     "Acquired",
     "AlreadyOpen",
+    "Assigned",
+    "Assignment",
     "Busy",
     "Cached",
     "CachedKind",
@@ -204,6 +209,7 @@ __all__ = [
 
 LATE: Final = from_modules(
     {
+        "segmented.models.assignments": "Assignment UNASSIGNED",
         "segmented.models.carts": (
             "CART_ID_BYTES_MAX CART_SKUS_MAX Cart CartAnswer CartDecided CartFate CartLine CartRecord CartRefused "
             "CartReserved CartSettled CartState CartSweep LineRefusal PINNED_UNTIL_MS UnfinishedCart UnfinishedCarts "
@@ -222,7 +228,7 @@ LATE: Final = from_modules(
             "SoldOut Superseded Taken"
         ),
         "segmented.models.pools": (
-            "AlreadyOpen Differing EntryKind Frozen Inspected InspectedCart LedgerEntry Mended Opened Outrun "
+            "AlreadyOpen Assigned Differing EntryKind Frozen Inspected InspectedCart LedgerEntry Mended Opened Outrun "
             "PoolClosed PoolState Resized Restocked Sound Thawed TooFew Transfer Trimmed Verified"
         ),
         "segmented.models.shards": (

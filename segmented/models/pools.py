@@ -63,6 +63,10 @@ class PoolState:
     is_closed: bool = False
     profile: str = "memory"
     """When the pool acknowledges a change: the text of its `Profile`."""
+    queue: str | None = None
+    """Queue of the workers that take the submitted orders; None: any."""
+    step: str | None = None
+    """Step of these workers, as `module:function`; None: they need none."""
     sale_id: str = ""
     """Identity of the sale, which its order database has too; empty for a pool that has not noted one."""
     unreadable: tuple[str, ...] = ()
@@ -171,6 +175,14 @@ class Resized:
 @dataclass(frozen=True, slots=True)
 class PoolClosed:
     """The pool takes no new orders; as a replay, it was already closed."""
+
+    state: PoolState
+    replay: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The pool names this queue and this step for its submitted orders; as a replay, it already did."""
 
     state: PoolState
     replay: bool

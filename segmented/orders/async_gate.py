@@ -79,9 +79,12 @@ class AsyncGate:
         epoch: int,
         limit_per_customer: int | None,
         profile: str | None,
+        queue: str | None = None,
+        step: str | None = None,
     ) -> Opened | AlreadyOpen:
         """Store the segments' rows, and open the pool: see `open_gated`."""
         terms: dict[str, Any] = {"epoch": epoch, "limit_per_customer": limit_per_customer, "profile": profile}
+        terms |= {"queue": queue, "step": step}
         return await self._run(partial(self.gate.open_pool, pool.in_threads(), stock=stock, segments=segments, **terms))
 
     async def verified(self, pool: AsyncPool, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:

@@ -86,9 +86,9 @@ def take_envelope(
 
     `step` is called with each order whose units are taken. It runs again if a worker dies in it, so it must be
     idempotent. If it raises, the order is tried again later, and moved to the dead-letter set after `begun_max` times;
-    TryLater does not count. With a `gate` the order database decides. Raises PoolNotGated for a gate over a pool
-    without one, and InvalidInput for a step whose call would run nothing; raises StoreUnavailable or
-    DatabaseUnavailable only if the orders could not even be put off.
+    TryLater does not count. With a `gate` the order database decides. Raises AssignedElsewhere for a pool that names
+    another queue or step than the `terms` do, PoolNotGated for a gate over a pool without one, and InvalidInput for a
+    step whose call would run nothing; StoreUnavailable or DatabaseUnavailable only if the orders could not be put off.
     """
     envelope = _Envelope(pool, gate, terms or DEFAULT_TERMS)
     ids = checked_ids(order_ids)
@@ -216,9 +216,9 @@ class _Envelope:
 
     def _take(self, ids: tuple[str, ...]) -> None:
         terms = self._terms
-        times = (terms.ttl_ms, terms.hold_ms, terms.work_ms)
+        times = (terms.ttl_ms, terms.hold_ms, terms.work_ms, terms.begun_max)
         since = (self._pool.tokens_above, None if self._gate is None else self._pool.epoch())
-        operation = op.TakeOrders(self._pool.sku, ids, self._holder_id, *times, terms.begun_max, *since)
+        operation = op.TakeOrders(self._pool.sku, ids, self._holder_id, *times, *since, assignment=terms.assignment)
         channel, store = shard_keys(self._pool.sku).freed, self._pool.store
         plan = partial(take_plan, operation, channel, in_seconds(terms.segment_timeout))
         taken, asked_at = when_verified(self._pool, self._gate, lambda: run_sync(plan(), store))
@@ -389,7 +389,8 @@ class _Envelope:
         idle: bool = False,
     ) -> list[Settled | SegmentedError | None]:
         epoch = next((order.epoch for order in self.begun.values()), None) if decided else None
-        operation = op.SettleMany(self._pool.sku, state, tuple(ids), decided, holder_id, idle, epoch=epoch)
+        sku, worker = self._pool.sku, self._terms.assignment
+        operation = op.SettleMany(sku, state, tuple(ids), decided, holder_id, idle, epoch=epoch, assignment=worker)
         return list(when_verified(self._pool, self._gate, lambda: self._pool.store.execute(operation)))
 
     def renewed(self, *, is_long: bool) -> AbstractContextManager[object]:

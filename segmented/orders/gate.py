@@ -51,7 +51,16 @@ class Gate(OrderDatabase):
     """
 
     def open_pool(
-        self, pool: Pool, *, stock: int, segments: int, epoch: int, limit_per_customer: int | None, profile: str | None
+        self,
+        pool: Pool,
+        *,
+        stock: int,
+        segments: int,
+        epoch: int,
+        limit_per_customer: int | None,
+        profile: str | None,
+        queue: str | None = None,
+        step: str | None = None,
     ) -> Opened | AlreadyOpen:
         """Store the segments' rows, and open the pool: see `open_gated`."""
         return open_gated(
@@ -62,6 +71,8 @@ class Gate(OrderDatabase):
             epoch=epoch,
             limit_per_customer=limit_per_customer,
             profile=profile,
+            queue=queue,
+            step=step,
         )
 
     def verified(self, pool: Pool, ask: Callable[[], AnswerT]) -> AnswerT:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput, PoolArchived, PoolMissing, PoolVanished, ShardVanished
-from segmented.models import AlreadyOpen, Shard
+from segmented.models import AlreadyOpen, Assignment, Shard
 from segmented.models.shards import SHARD_MARK, checked_pool_name
 from segmented.orders import answers
 from segmented.orders.verifying import check_sale, own_totals
@@ -31,7 +31,7 @@ UNGATED: Final = (
 )
 
 
-def open_gated(
+def open_gated(  # noqa: PLR0913  # terms of one pool, each by name
     pool: Pool,
     gate: OrderDatabase,
     *,
@@ -40,6 +40,8 @@ def open_gated(
     epoch: int = 1,
     limit_per_customer: int | None = None,
     profile: str | None = None,
+    queue: str | None = None,
+    step: str | None = None,
 ) -> Opened | AlreadyOpen:
     """Open a pool and its rows in the order database. Safe to repeat; an interrupted run is finished.
 
@@ -47,9 +49,9 @@ def open_gated(
     PoolVanished if the pool was open in this epoch and its keys are gone, PoolArchived if it was archived, and
     InvalidInput if the database has rows of another sale. With the default profile, `database`, an order is
     acknowledged when its transaction has committed; `replicated:N` or `fsync` also let reservations and submitted
-    orders wait.
+    orders wait. `queue` and `step` name the workers of its submitted orders, as for `Pool.open`.
     """
-    operation = _check(pool, stock, segments, epoch, limit_per_customer, profile)
+    operation = _check(pool, stock, segments, epoch, limit_per_customer, profile, Assignment(queue, step))
     base, extra = divmod(stock, segments)
     quotas = [base + (segment < extra) for segment in range(segments)]
     check_shape(gate, pool.sku)
@@ -108,11 +110,14 @@ def reopen_gated(
     epoch: int,
     limit_per_customer: int | None = None,
     profile: str | None = None,
+    queue: str | None = None,
+    step: str | None = None,
 ) -> Opened | AlreadyOpen:
     """Open a pool again whose keys were lost, in a later epoch, with the units that the database has not sold.
 
     Waits for confirms in progress and refuses those of earlier epochs from then on. Units that were only reserved are
-    free again, and customers' limits restart. Safe to repeat. Raises InvalidInput if the pool exists, the epoch is not
+    free again, and customers' limits restart. Limit, profile, queue and step were lost with the keys: give them again.
+    Safe to repeat. Raises InvalidInput if the pool exists, the epoch is not
     later, or no unit is left.
     """
     if isinstance(pool.sku, Shard):
@@ -120,7 +125,7 @@ def reopen_gated(
             f"{pool.sku!r} cannot be opened again alone, because the others know its transfers: bring its data back"
         )
         raise InvalidInput(message)
-    operation = _check(pool, 1, segments, epoch, limit_per_customer, profile)
+    operation = _check(pool, 1, segments, epoch, limit_per_customer, profile, Assignment(queue, step))
     rows = gate.totals(pool.sku)
     if not rows.segments:
         message = (
@@ -208,12 +213,25 @@ def _check_unopened(sku: str, known: int | None, found: answers.AlreadyOpen, sto
 
 
 def _check(
-    pool: Pool, stock: int, segments: int, epoch: int, limit_per_customer: int | None, profile: str | None
+    pool: Pool,
+    stock: int,
+    segments: int,
+    epoch: int,
+    limit_per_customer: int | None,
+    profile: str | None,
+    named: Assignment,
 ) -> op.OpenPool:
     """Check the arguments and the stock's server, before the database gets rows."""
     settings = PoolSettings(pool.sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD)
     operation = settings.open(
-        stock, segments, gated=True, epoch=epoch, limit_per_customer=limit_per_customer, profile=profile
+        stock,
+        segments,
+        gated=True,
+        epoch=epoch,
+        limit_per_customer=limit_per_customer,
+        profile=profile,
+        queue=named.queue,
+        step=named.step,
     )
     run_sync(check_profile_plan(operation), pool.store)
     return operation

@@ -9,7 +9,7 @@ from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.locks.call_keys import name_of, shape_of
 from segmented.locks.durations import checked_timeout, milliseconds
-from segmented.models import check_id, shortened
+from segmented.models import UNASSIGNED, Assignment, check_id, shortened
 from segmented.models.submitted import one_line
 from segmented.stock.outbox import BEGUN_MAX, PUBLISH_AFTER, checked_begun_max
 from segmented.stock.settings import DEFAULT_HOLD
@@ -51,6 +51,8 @@ class WorkTerms:
     """An order that was begun this often and not finished goes to the dead-letter set."""
     segment_timeout: Duration = 5.0
     """How long to wait for a free segment."""
+    assignment: Assignment = UNASSIGNED
+    """Queue of this worker, and name of its step: a pool that names others leaves its orders to other workers."""
     ttl_ms: int = field(init=False, repr=False, compare=False)
     hold_ms: int = field(init=False, repr=False, compare=False)
     work_ms: int = field(init=False, repr=False, compare=False)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         ScanLedger,
         ScanRecords,
     )
+    from segmented.protocol.assigning.operations import AssignPool, CheckAssignment
     from segmented.protocol.audit.operations import (
         InspectOrders,
         MendLedger,
@@ -141,10 +142,12 @@ __all__ = [
     "AcquireWrite",
     "AdoptLock",
     "ArchiveDirectory",
+    "AssignPool",
     "BeginArchive",
     "BeginRun",
     "Cancel",
     "CancelMessage",
+    "CheckAssignment",
     "CheckProfile",
     "CheckSequencer",
     "ClaimKey",
@@ -299,6 +302,7 @@ LATE: Final = from_modules(
         "segmented.protocol.vote.operations": "AcquireVote IdentifyServer ReleaseVote RenewVote",
         "segmented.protocol.read_write.operations": "AcquireRead AcquireWrite ReleaseReadWrite RenewReadWrite",
         "segmented.protocol.reentrant.operations": "AcquireReentrant ReleaseReentrant RenewReentrant",
+        "segmented.protocol.assigning.operations": "AssignPool CheckAssignment",
         "segmented.protocol.relay.operations": "NoteRelayed",
         "segmented.protocol.semaphore.operations": "AcquirePermit ReleasePermit RenewPermit",
         "segmented.protocol.sequencer.operations": "CheckSequencer FencedSet",

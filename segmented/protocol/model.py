@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from segmented.errors import WrongKind
 from segmented.protocol.archive.model import ArchiveModel
+from segmented.protocol.assigning.model import AssigningModel
 from segmented.protocol.cache.model import CacheModel
 from segmented.protocol.carts.model import CartModel
 from segmented.protocol.dedup.model import DedupModel
@@ -54,6 +55,7 @@ class MemoryModel:
             carts,
             shards,
             RelayModel(pools.found),
+            AssigningModel(pools.found, pools.has),
             ForgettingModel(clock, pools.found),
             ArchiveModel(pools, carts, shards.retire),
             self._freezing,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import ChangeGated
+from segmented.models import Assignment
 from segmented.plans import perform, run_async
 from segmented.stock.async_pool_books import AsyncPoolBooks
 from segmented.stock.opening import open_pool_plan, opened_as_asked
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from segmented.errors import OrderMismatch
     from segmented.models import (
         AlreadyOpen,
+        Assigned,
         Closed,
         Decided,
         Opened,
@@ -63,6 +65,8 @@ class AsyncPoolChanges(AsyncPoolBooks):
         epoch: int = 1,
         limit_per_customer: int | None = None,
         profile: str | None = None,
+        queue: str | None = None,
+        step: str | None = None,
     ) -> Opened | AlreadyOpen:
         """Open the pool; opening it again with the same numbers changes nothing and returns the existing pool.
 
@@ -70,7 +74,14 @@ class AsyncPoolChanges(AsyncPoolBooks):
         """
         is_gated = gated if self.gate is None else True
         operation = self._settings.open(
-            stock, segments, gated=is_gated, epoch=epoch, limit_per_customer=limit_per_customer, profile=profile
+            stock,
+            segments,
+            gated=is_gated,
+            epoch=epoch,
+            limit_per_customer=limit_per_customer,
+            profile=profile,
+            queue=queue,
+            step=step,
         )
         if self.gate is None:
             answer = await run_async(open_pool_plan(operation), self.store)
@@ -82,6 +93,8 @@ class AsyncPoolChanges(AsyncPoolBooks):
                 epoch=epoch,
                 limit_per_customer=limit_per_customer,
                 profile=profile,
+                queue=queue,
+                step=step,
             )
         return opened_as_asked(answer, operation, profile=profile)
 
@@ -127,6 +140,16 @@ class AsyncPoolChanges(AsyncPoolBooks):
         A gated pool can be closed without its gate, also while its order database is down.
         """
         operation = op.ClosePool(self.sku)
+        if self.gate is not None:
+            return await self.gate.verified(self, lambda: self.store.execute(operation))
+        return await self.store.execute(operation)
+
+    async def assign(self, *, queue: str | None, step: str | None) -> Assigned:
+        """Name the queue and the step of the workers that take submitted orders from now on; None: any.
+
+        Orders that a worker has begun before are finished by it. A gated pool can be assigned without its gate.
+        """
+        operation = op.AssignPool(self.sku, Assignment(queue, step))
         if self.gate is not None:
             return await self.gate.verified(self, lambda: self.store.execute(operation))
         return await self.store.execute(operation)

@@ -43,19 +43,22 @@ def opened_as_asked(
     """Return the answer to an opening. Raises PoolDiffers for a pool that stands otherwise than `asked`, or is closed.
 
     A gated pool, or a shard of it, may be in a later epoch, in which it was rebuilt: it then has the numbers of its
-    order database.
+    order database, and still the queue and the step that it names.
     """
     state = answer.state
-    epoch = max(one.epoch for one in (state.shards if isinstance(state, ShardedState) else (state,)))
-    if isinstance(answer, AlreadyOpen) and not (state.gated and epoch > asked.epoch and not state.is_closed):
-        differing = differences(state, asked, profile=profile, shards=shards)
+    epoch = max(one.epoch for one in _parts(state))
+    if isinstance(answer, AlreadyOpen):
+        is_rebuilt = state.gated and epoch > asked.epoch and not state.is_closed
+        differing = (
+            _other_workers(state, asked) if is_rebuilt else differences(state, asked, profile=profile, shards=shards)
+        )
         if differing:
             raise PoolDiffers(asked.sku, differing)
     return answer
 
 
 def differences(state: PoolState, asked: op.OpenPool, *, profile: str | None, shards: int = 1) -> list[str]:
-    """Return what is not as asked, in words; a `profile` that was not asked for is not compared."""
+    """Return what is not as asked, in words; what was not asked for of profile, queue and step is not compared."""
     shard_count = len(state.shards) if isinstance(state, ShardedState) else 1
     numbers = (
         ("state", state.condition, "open") if state.is_closed else ("", None, None),
@@ -67,7 +70,24 @@ def differences(state: PoolState, asked: op.OpenPool, *, profile: str | None, sh
         ("shards", shard_count, shards),
         ("profile", state.profile, state.profile if profile is None else str(asked.profile)),
     )
-    return [f"{name} {_said(found)} instead of {_said(wanted)}" for name, found, wanted in numbers if found != wanted]
+    differing = [
+        f"{name} {_said(found)} instead of {_said(wanted)}" for name, found, wanted in numbers if found != wanted
+    ]
+    return differing + _other_workers(state, asked)
+
+
+def _other_workers(state: PoolState, asked: op.OpenPool) -> list[str]:
+    """Return where a pool, or a shard of it, names another queue or step than those that were asked for."""
+    wanted = asked.assignment
+    found = [
+        *(("queue", one.queue, wanted.queue) for one in _parts(state) if wanted.queue not in {None, one.queue}),
+        *(("step", one.step, wanted.step) for one in _parts(state) if wanted.step not in {None, one.step}),
+    ]
+    return [f"{name} {_said(named)} instead of {_said(other)}" for name, named, other in dict.fromkeys(found)]
+
+
+def _parts(state: PoolState) -> tuple[PoolState, ...]:
+    return state.shards if isinstance(state, ShardedState) else (state,)
 
 
 def _said(value: object) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol, get_args
 from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
 from segmented.locks.durations import milliseconds
+from segmented.models.assignments import UNASSIGNED, Assignment
 from segmented.models.orders import Reserved
 from segmented.models.submitted import Deciding, Queued, SweepSuperseded
 from segmented.plans import Now, Plan, Within, pause, perform
@@ -113,6 +114,8 @@ class SweepTerms:
     """How long the units of an order in the dead-letter set stay reserved."""
     begun_max: int = BEGUN_MAX
     """An order that was begun this often and not finished goes to the dead-letter set."""
+    assignment: Assignment = UNASSIGNED
+    """Queue that the messages go to, and step of its workers: a pool that names others is left to its own sweep."""
 
     def __post_init__(self) -> None:
         """Raise InvalidInput for invalid settings."""
@@ -228,6 +231,7 @@ def sweep_operation(sku: str, terms: SweepTerms, limit: int, fencing_token: int 
         milliseconds(terms.most, "most"),
         milliseconds(terms.hold, "hold"),
         terms.begun_max,
+        terms.assignment,
     )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import ChangeGated
+from segmented.models import Assignment
 from segmented.plans import perform, run_sync
 from segmented.stock.opening import open_pool_plan, opened_as_asked
 from segmented.stock.pool_books import PoolBooks
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from segmented.errors import OrderMismatch
     from segmented.models import (
         AlreadyOpen,
+        Assigned,
         Closed,
         Decided,
         Opened,
@@ -67,6 +69,8 @@ class PoolChanges(PoolBooks):
         epoch: int = 1,
         limit_per_customer: int | None = None,
         profile: str | None = None,
+        queue: str | None = None,
+        step: str | None = None,
     ) -> Opened | AlreadyOpen:
         """Open the pool; opening it again with the same numbers changes nothing and returns the existing pool.
 
@@ -78,10 +82,20 @@ class PoolChanges(PoolBooks):
         (default with `gated`). Raises InvalidInput if the server cannot keep to it. A pool with a `gate` is always
         gated: its rows are stored first; see `open_gated`. Raises ChangeGated for a gated pool, unless `gated` or a
         `gate` says that you know of its order database.
+
+        `queue` and `step` (as `module:function`) name the workers that take submitted orders: those of that queue that
+        have that step, and nobody else. Without them any worker does. `assign` changes them.
         """
         is_gated = gated if self.gate is None else True
         operation = self._settings.open(
-            stock, segments, gated=is_gated, epoch=epoch, limit_per_customer=limit_per_customer, profile=profile
+            stock,
+            segments,
+            gated=is_gated,
+            epoch=epoch,
+            limit_per_customer=limit_per_customer,
+            profile=profile,
+            queue=queue,
+            step=step,
         )
         if self.gate is None:
             answer = run_sync(open_pool_plan(operation), self.store)
@@ -93,6 +107,8 @@ class PoolChanges(PoolBooks):
                 epoch=epoch,
                 limit_per_customer=limit_per_customer,
                 profile=profile,
+                queue=queue,
+                step=step,
             )
         return opened_as_asked(answer, operation, profile=profile)
 
@@ -138,6 +154,16 @@ class PoolChanges(PoolBooks):
         A gated pool can be closed without its gate, also while its order database is down.
         """
         operation = op.ClosePool(self.sku)
+        if self.gate is not None:
+            return self.gate.verified(self.plain, lambda: self.store.execute(operation))
+        return self.store.execute(operation)
+
+    def assign(self, *, queue: str | None, step: str | None) -> Assigned:
+        """Name the queue and the step of the workers that take submitted orders from now on; None: any.
+
+        Orders that a worker has begun before are finished by it. A gated pool can be assigned without its gate.
+        """
+        operation = op.AssignPool(self.sku, Assignment(queue, step))
         if self.gate is not None:
             return self.gate.verified(self.plain, lambda: self.store.execute(operation))
         return self.store.execute(operation)

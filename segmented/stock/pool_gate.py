@@ -45,6 +45,8 @@ class PoolGate(Protocol[PoolT_contra, GrantT]):
         epoch: int,
         limit_per_customer: int | None,
         profile: str | None,
+        queue: str | None = None,
+        step: str | None = None,
     ) -> Opened | AlreadyOpen:
         """Store the segments' rows, and open the pool."""
 
@@ -121,6 +123,8 @@ class AsyncPoolGate(Protocol[PoolT_contra, GrantT]):
         epoch: int,
         limit_per_customer: int | None,
         profile: str | None,
+        queue: str | None = None,
+        step: str | None = None,
     ) -> Opened | AlreadyOpen:
         """Store the segments' rows, and open the pool."""
 

@@ -18,6 +18,7 @@ from segmented.models import (
     SHARD_COUNT_MAX,
     SKU_BYTES_MAX,
     STOCK_MAX,
+    Assignment,
     Order,
     Shard,
     check_id,
@@ -72,15 +73,18 @@ class PoolSettings:
         epoch: int,
         limit_per_customer: int | None,
         profile: str | None = None,
+        queue: str | None = None,
+        step: str | None = None,
     ) -> op.OpenPool:
-        """Check stock, segment count, limit and profile."""
+        """Check stock, segment count, limit, profile, queue and step."""
         self._check_number(epoch, "epoch", 1, EPOCH_MAX)
         self._check_number(stock, "stock", 1, STOCK_MAX)
         self._check_number(segments, "segment count", 1, SEGMENT_COUNT_MAX)
         if limit_per_customer is not None:
             self._check_number(limit_per_customer, "limit per customer", 1, QUANTITY_MAX)
         found = pool_profile(self.sku, profile, gated=checked_flag(gated, "gated"))
-        return op.OpenPool(self.sku, stock, segments, gated, epoch, limit_per_customer, found)
+        assignment = Assignment(queue, step)
+        return op.OpenPool(self.sku, stock, segments, gated, epoch, limit_per_customer, found, assignment=assignment)
 
     def shard_count(self, shards: int, stock: int, segments: int) -> int:
         """Check the number of shards over which the stock and the segments are split."""

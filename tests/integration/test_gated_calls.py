@@ -15,7 +15,7 @@ import redis
 
 from segmented import AsyncPool, Order, Outbox, Pool, RedisStore, Reserved, Settled, protocol as op
 from segmented.errors import ChangeGated, PoolGated, PoolUnverified
-from segmented.models import AlreadyOpen, OrderRecord, PoolClosed, PoolState, Resized, Restocked, Trimmed
+from segmented.models import AlreadyOpen, Assigned, OrderRecord, PoolClosed, PoolState, Resized, Restocked, Trimmed
 from segmented.stock import AsyncGrant, AuditReport, Grant, RepairReport
 from segmented.stock.order_handle import HandleState
 from tests.support.pools.both_sides import judged
@@ -106,6 +106,7 @@ CALLS: Final = [
     Call("grant", lambda front: front.granted().order_id, "safe", str),
     Call("renew", lambda front: front.call("renew", front.granted()), "safe", None),
     Call("close", lambda front: front.call("close"), "safe", PoolClosed),
+    Call("assign", lambda front: front.call("assign", queue="concerts", step=None), "safe", Assigned),
     # --- only with the gate ---
     Call("open", lambda front: front.call("open", **OPENING), ChangeGated, AlreadyOpen),
     Call("grant: a body that ends", lambda front: front.body("new"), PoolGated, None),

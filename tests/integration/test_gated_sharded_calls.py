@@ -13,7 +13,7 @@ import redis
 
 from segmented import Order, Outbox, Pool, RedisStore, Reserved, Settled, SoldOut, protocol as op
 from segmented.errors import ChangeGated, PoolGated, PoolUnverified, TransferGated
-from segmented.models import AlreadyOpen, OrderRecord, PoolClosed, Resized, Restocked, ShardedState
+from segmented.models import AlreadyOpen, Assigned, OrderRecord, PoolClosed, Resized, Restocked, ShardedState
 from segmented.stock import AsyncPool, AsyncShardedPool, ShardedAuditReport, ShardedPool
 from segmented.stock.order_handle import HandleState
 from segmented.stock.sharded import ShardedRepairReport
@@ -74,6 +74,7 @@ CALLS: Final = [
     Call("submit_many", lambda front: front.call("submit_many", [Order(NEW)])[0], "safe", HandleState),
     Call("grant", lambda front: front.granted().order_id, "safe", str),
     Call("close", lambda front: front.call("close"), "safe", PoolClosed),
+    Call("assign", lambda front: front.call("assign", queue="concerts", step=None), "safe", Assigned),
     Call("finish_transfers", lambda front: front.call("finish_transfers"), "safe", int),
     # --- only with the gate ---
     Call("finish_transfers: one", lambda front: sent(front).call("finish_transfers"), TransferGated, int),

@@ -121,6 +121,19 @@ def test_orders_are_taken_and_connections_are_closed(
     assert list((tmp_path / "home").iterdir()) == []
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("kind", POOLS)
+def test_a_worker_that_ends_by_an_error_ends_with_one(tmp_path: Path, valkey: ValkeyServer, kind: str) -> None:
+    words, more = POOLS[kind]
+    made = settings_of(valkey.url, f"sqlite:///{tmp_path / 'orders.sqlite'}")
+    app = ("-A", "tests.support.workers.ending_app", "worker", "--loglevel", "INFO", *words)
+    with running(tmp_path, made.environment() | more, *app) as worker, Celery(broker=made.broker_url) as publisher:
+        until(worker.is_ready)
+        publisher.send_task("end", queue="segmented")
+        assert worker.process.wait(END_SECONDS) == 1
+        assert "Unrecoverable error: RuntimeError('a bug of the consumer')" in worker.said()
+
+
 @pytest.mark.parametrize("deployment", ["cluster", "sentinels"])
 def test_a_stock_on_a_cluster_or_behind_sentinels_has_a_broker_of_its_own(
     deployment: str, request: pytest.FixtureRequest, tmp_path: Path, valkey: ValkeyServer, postgres_database: str

@@ -36,7 +36,7 @@ def modules_after(program: str) -> list[str]:
         ("import segmented.testing.plugin", 12),
         ("from segmented import Lock", 49),
         ("from segmented import Lock, RedisStore", 76),
-        ("from segmented import Pool, RedisStore", 111),
+        ("from segmented import Pool, RedisStore", 112),
     ],
 )
 def test_an_import_loads_no_more_of_our_modules_than_it_needs(program: str, budget: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from segmented.celery.selling.book import Outcome
 from segmented.celery.sweeping import sweep_pool
 from segmented.errors import SegmentedError
-from segmented.models import Decided, OrderState, Settled
+from segmented.models import Assignment, Decided, OrderState, Settled
 from segmented.plans import run_sync
 from segmented.stock import Outbox, Pool
 from segmented.stock.outbox import dead_plan
@@ -83,7 +83,8 @@ class Desk:
 
     def sweep(self, sku: str, book: Book) -> None:
         """Publish orders again that are due, and give up those that killed their workers too often."""
-        report = sweep_pool(self.pool(sku).plain, self._gate, self._publisher, self._settings)
+        own = Assignment(self._settings.queue, self._settings.step)
+        report = sweep_pool(self.pool(sku).plain, self._gate, self._publisher, self._settings, assignment=own)
         book.published_again += report.published
         self._failure = report.failure
         dead = [one.order_id for one in run_sync(dead_plan(sku), self._store)]

@@ -17,6 +17,7 @@ from segmented.celery.selling.fleet import Fleet, children_peak_mib, own_peak_mi
 from segmented.celery.selling.publisher import Publisher
 from segmented.celery.selling.report import SaleReport, Screen, settle_accounts
 from segmented.errors import InvalidInput, StoreError
+from segmented.models import Assignment
 from segmented.orders import Gate, connect
 from segmented.orders.opening import UNGATED, open_gated, state_of
 from segmented.stock import Pool
@@ -98,6 +99,8 @@ class Sale:
         """Check everything that exists before the first change, then open what is missing."""
         stock, segment_count = self._choices.stock, self._choices.segment_count
         states = read_states(pools, stock=stock, segment_count=segment_count)
+        for state in states.values():
+            self._check_assignment(state)
         decided = {
             order_id: outcome
             for sku, state in states.items()
@@ -111,6 +114,19 @@ class Sale:
         return {
             sku: Follower(store, sku, after=0 if state is None else state.sequence) for sku, state in states.items()
         }
+
+    def _check_assignment(self, state: PoolState | None) -> None:
+        """Raise InvalidInput for a pool that leaves its orders to other workers than those of this sale."""
+        own = Assignment(self._settings.queue, self._settings.step)
+        if state is not None and not own.takes(state.queue, state.step):
+            named = " and ".join(
+                f"{what} {name!r}" for what, name in (("queue", state.queue), ("step", state.step)) if name is not None
+            )
+            message = (
+                f"pool {state.sku!r} names {named} for its orders, so this sale cannot sell them: submit them to "
+                f"its own workers, or change it with 'segmented pool assign {state.sku}'"
+            )
+            raise InvalidInput(message)
 
     def _sell(self, desk: Desk, publisher: Publisher, followers: dict[str, Follower]) -> None:
         since = self._clock.now()

@@ -18,6 +18,7 @@ from segmented.errors import (
 from segmented.keys import shard_keys
 from segmented.models import PINNED_UNTIL_MS, Frozen, Thawed, Verified
 from segmented.models.submitted import SUBMITTED_UNTIL_MS
+from segmented.protocol.assigning.model import check_worker
 from segmented.protocol.freezing.wire import TooManySold, another_epoch, check_counts, counted_before
 from segmented.protocol.pool.model_records import even_parts, pool_entry
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 REFUSED: Final = frozenset(
     {
+        op.AssignPool,
         op.Cancel,
         op.ClosePool,
         op.Confirm,
@@ -104,6 +106,7 @@ class FreezingModel:
         if type(operation) not in REFUSED or sku is None or not self._pools.has(sku):
             return
         pool = self._pools.found(sku)
+        check_worker(pool, operation)
         self._freeze_if_incomplete(pool)
         if pool.frozen is not None and type(operation) not in OF_CARTS:
             raise frozen_error(pool, pool.frozen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from segmented.errors import SegmentedError
+from segmented.models.assignments import UNASSIGNED, Assignment
 from segmented.models.orders import Closed, Decided, Order, Reserved, Settled
 from segmented.models.submitted import (
     DeadOrder,
@@ -54,6 +55,8 @@ class TakeOrders(Operation[TakenOrders]):
     """How many orders of the message earlier steps have answered."""
     lease: tuple[int, int] | None = None
     """The segment that an earlier step took for the message, and its fencing token."""
+    assignment: Assignment = UNASSIGNED
+    """Queue and step of the worker: raises AssignedElsewhere if the pool names others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,8 @@ class SweepOutbox(Operation[Swept | SweepSuperseded]):
     most_ms: int
     hold_ms: int
     begun_max: int
+    assignment: Assignment = UNASSIGNED
+    """Queue and step of the workers that get the messages: raises AssignedElsewhere if the pool names others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 -- uses shared/pool.lua
 -- uses shared/segment_line.lua
 -- uses shared/outbox.lua
+-- uses shared/assignment.lua
 -- Begin to process the submitted orders of one message. For those whose stock is not decided, and those whose holder's
 -- lease has expired, this takes the lock of one free segment for all of them, and units from that segment first. An order
 -- that was begun before but not finished may be the one that kills its workers, so it shares a message with fewer and
@@ -11,8 +12,10 @@
 --          5 begun_max   6 above (a token that the database has accepted: the new one is higher)
 --          7 epoch (in which the worker has asked the order database for these orders; "" without one)
 --          8 earlier (how many orders of this message earlier steps have answered)   9 segment and 10 fence that one of
---          these took for it ("" if none did)   11 on: order ids, at most 1,000, each once
+--          these took for it ("" if none did)   11 queue and 12 step of the worker ("" for none)
+--          13 on: order ids, at most 1,000, each once
 -- answers  {"missing"}   the pool is not open
+--          {"elsewhere", queue, step}   the pool names these for its orders, and the worker has another queue or step
 --          {"late", epoch}   it is in another epoch: an earlier one may have sold the orders
 --          {"taken", epoch, sequence, free_in_ms, lines}   ("taken_gated" if an order database decides the pool's orders)
 --          one line per order, separated by newlines, with tabs inside. Fewer lines than orders: the others need another
@@ -29,6 +32,12 @@
 local holder_id, ttl_ms, begun_max = ARGV[1], ARGV[2], tonumber(ARGV[5])
 local hold_until, work_until_ms = digits(now_ms + tonumber(ARGV[3])), now_ms + tonumber(ARGV[4])
 local WITH_OTHERS = { [0] = MANY, 10 } -- maximum orders in a message, by how often one of them was begun; then 1
+do
+  local refusal = assigned_elsewhere(ARGV[11], ARGV[12])
+  if refusal then
+    return refusal
+  end
+end
 local pool = read_pool()
 if not pool then
   return { 'missing' }
@@ -37,8 +46,8 @@ if pool.is_gated and ARGV[7] ~= '' and ARGV[7] ~= pool.epoch then
   return { 'late', pool.epoch }
 end
 local ids = {}
-for index = 11, #ARGV do
-  ids[index - 10] = ARGV[index]
+for index = 13, #ARGV do
+  ids[index - 12] = ARGV[index]
 end
 local message_size = tonumber(ARGV[8]) + #ids
 local raws, entries = raws_of(ids), redis.call('HMGET', ENTRIES, unpack(ids))

@@ -108,6 +108,7 @@ def _encode_take(operation: op.TakeOrders) -> Call:
         "" if operation.epoch is None else operation.epoch,
         operation.earlier,
         *(operation.lease or ("", "")),
+        *operation.assignment.texts,
     )
     return Call(load_script("take_orders"), keys_of(operation.sku), (*head, *operation.order_ids))
 
@@ -205,7 +206,7 @@ def _put_off_rest(operation: op.PutOff, buried: int) -> Finish:
 
 def _encode_sweep(operation: op.SweepOutbox) -> Call:
     fence = "" if operation.fencing_token is None else operation.fencing_token
-    times = (operation.base_ms, operation.most_ms, operation.hold_ms, operation.begun_max)
+    times = (operation.base_ms, operation.most_ms, operation.hold_ms, operation.begun_max, *operation.assignment.texts)
     return script_call("sweep_outbox", keys_of(operation.sku), operation.limit, fence, *times)
 
 

@@ -30,7 +30,8 @@ def _encode_settle(operation: op.SettleMany) -> Call:
         unheard=operation.unheard,
         sold_before=operation.sold_before,
     )
-    head = (operation.state, flags, "1" if holder_id is None else "2")
+    worker = operation.assignment.texts if operation.idle else ()
+    head = (operation.state, flags, "1" if holder_id is None else "2", *worker)
     if holder_id is None:
         return Call(load_script("settle"), keys_of(operation.sku), (*head, *operation.order_ids))
     orders = [part for order_id in operation.order_ids for part in (order_id, holder_id)]

@@ -60,11 +60,11 @@ def pool_state(sku: str, reply: Reply) -> PoolState:
     flat = reply[len(NAMES) + 1]
     units = {readable(flat[index]): whole(flat[index + 1]) for index in range(0, len(flat), 2)}
     profile = readable(reply[len(NAMES) + 2])
-    sale_id = readable(reply[len(NAMES) + 3])
+    sale_id, queue, step = map(readable, reply[len(NAMES) + 3 : len(NAMES) + 6])
     for name, least, most in BOUNDS:
         if not least <= (found[name] or 0) <= most:
             found[name] = None
-    more, transfers = (*reply[len(NAMES) + 4 :], None, None)[:2]
+    more, transfers = (*reply[len(NAMES) + 6 :], None, None)[:2]
     if more:
         found |= {"fence": whole(more[1]), "cursor": whole(more[2]), "lost": whole(more[4])}
         found |= {"forgotten": whole(more[7])} if more[7] else {}
@@ -94,6 +94,8 @@ def pool_state(sku: str, reply: Reply) -> PoolState:
         limit_per_customer=number["customer_limit"] or None,
         is_closed=bool(number["closed"]),
         profile=profile,
+        queue=queue or None,
+        step=step or None,
         sale_id=sale_id,
         unreadable=tuple(unreadable),
         ledger_end=_end_beyond(readable(more[0]), number["epoch"], number["sequence"]) if more else "",

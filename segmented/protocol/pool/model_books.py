@@ -101,7 +101,7 @@ class PoolBooks:
         stock = [dict(parts).get(segment, 0) for segment in range(count)]
         sale_id = operation.sale_id if operation.gated else ""
         pool = ModelPool(sku, operation.epoch, operation.gated, operation.stock, stock, limit, sale_id)
-        pool.available = operation.stock
+        pool.available, pool.assignment = operation.stock, operation.assignment
         pool.free = dict.fromkeys(range(count), 0)
         self._pools[operation.sku] = pool
         self.append(pool, "opened", [pool_entry(operation.stock, parts, note=str(count))])

@@ -18,6 +18,7 @@ from segmented.models import (
     SoldOut,
     Transfer,
 )
+from segmented.models.assignments import UNASSIGNED, Assignment
 from segmented.models.profiles import pool_profile
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class ModelPool:
     limit_per_customer: int | None = None
     sale_id: str = ""
     """Identity of the sale in its order database."""
+    assignment: Assignment = UNASSIGNED
+    """The workers that take its submitted orders."""
     is_closed: bool = False
     archive: Archiving | None = None
     """Set while the pool is being archived."""
@@ -271,6 +274,8 @@ class ModelPool:
             is_closed=self.is_closed,
             profile=str(pool_profile(self.sku, None, gated=self.gated)),
             sale_id=self.sale_id,
+            queue=self.assignment.queue,
+            step=self.assignment.step,
             frozen=self.frozen or ((self.epoch, self.sequence) if self.missing_key else None),
             lost=self.lost,
             forgotten=self.forgotten,

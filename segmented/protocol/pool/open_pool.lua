@@ -6,6 +6,7 @@
 --          17 directory (string): of a pool of that sku in shards
 -- ARGV     1 stock   2 segment_count   3 gated ("1" or "0")   4 epoch   5 customer_limit (0: none)
 --          6 profile   7 sale_id (of the order database; empty: none)
+--          8 queue and 9 step of the workers that take its submitted orders (empty: any)
 -- answers  {"already_open", state}   {"opened", state}   state as read_pool answers it
 --          {"remains"}   some keys exist but not meta
 --          {"vanished", epoch}   the caller's process has seen it open in this epoch or a later one, and it is gone
@@ -45,6 +46,9 @@ redis.call('HSET', META, 'layout', LAYOUT, 'epoch', ARGV[4], 'segment_count', AR
   'profile', ARGV[6], 'servers', this_server ~= '?' and this_server .. ':0' or '')
 if ARGV[3] == '1' then
   redis.call('HSET', META, 'server', this_server, 'sale_id', ARGV[7])
+end
+if ARGV[8] ~= '' or ARGV[9] ~= '' then
+  redis.call('HSET', META, 'queue', ARGV[8], 'step', ARGV[9])
 end
 for first = 0, segment_count - 1, MANY do
   local shares, free = {}, {}

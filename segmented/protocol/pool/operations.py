@@ -27,6 +27,7 @@ from segmented.models import (
     Taken,
     TooFew,
 )
+from segmented.models.assignments import UNASSIGNED, Assignment
 from segmented.models.pools import LedgerStep
 from segmented.protocol.base import Operation, Release
 
@@ -52,6 +53,8 @@ class OpenPool(Operation[Opened | AlreadyOpen]):
     """None for the default: `database` if the pool is gated, otherwise `memory`."""
     sale_id: str = ""
     """Identity of the sale in its order database; empty if there is none."""
+    assignment: Assignment = UNASSIGNED
+    """The workers that take its submitted orders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +207,8 @@ class SettleMany(Operation[tuple[Settled | SegmentedError | None, ...]]):
     """As for `Confirm`; EpochEnded takes the answer's place."""
     sold_before: bool = False
     """Cancelled because the database sold these orders in an earlier epoch: callers learn that they are confirmed."""
+    assignment: Assignment = UNASSIGNED
+    """With `idle`, queue and step of the worker: raises AssignedElsewhere if the pool names others."""
 
 
 @dataclass(frozen=True, slots=True)

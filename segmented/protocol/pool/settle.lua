@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
+-- uses shared/assignment.lua
 -- End reservations: one, or many, each as if alone. Works when memory is full.
 -- In a gated pool its order database decides, and the caller says that it has.
 -- "confirmed" makes them final, and needs no lease. The segment is freed if its holder still has it; a holder whose lease
@@ -12,8 +13,10 @@
 --            orders that no worker has in hand; u(nheard): cancelled for a caller that is gone, so that the id can be used again;
 --            s(old): cancelled because the order database sold them in an earlier epoch
 --          3 width ("2", or "1": no holder ids)
+--          4 queue and 5 step of the worker ("" for none): with idle alone
 --          then for each order, at most 1,000: order_id, holder_id ("" for any holder; absent at width 1)
 -- answers  {"missing"}   the pool is not open
+--          {"elsewhere", queue, step}   idle: the pool names these for its orders, and the worker has another queue or step
 --          {"settled", sequence, lines, epoch}   one line per order, separated by newlines, with tabs inside. Fewer lines than
 --            orders: the others need another call, because the first ones have many parts.
 --            unknown      no such order
@@ -29,20 +32,24 @@
 --            done, quantity, segment, fence   ended now, at the answer's sequence
 local state, is_decided = ARGV[1], string.find(ARGV[2], 'd', 1, true)
 local noted = string.find(ARGV[2], 'u', 1, true) and 'v' or string.find(ARGV[2], 's', 1, true) and 's' or nil
+local is_idle = string.find(ARGV[2], 'i', 1, true)
+local refusal = is_idle and assigned_elsewhere(ARGV[4], ARGV[5])
+if refusal then
+  return refusal
+end
 local pool = read_pool()
 if not pool then
   return { 'missing' }
 end
 local is_late = state == 'confirmed' and tonumber(string.match(ARGV[2], 'd(%d+)') or pool.epoch) < tonumber(pool.epoch)
-local ids, holders, width = {}, {}, tonumber(ARGV[3])
-for index = 4, #ARGV, width do
-  local place = (index - 4) / width + 1
+local ids, holders, width, first = {}, {}, tonumber(ARGV[3]), is_idle and 6 or 4
+for index = first, #ARGV, width do
+  local place = (index - first) / width + 1
   ids[place], holders[place] = ARGV[index], width == 2 and ARGV[index + 1] or ''
 end
 local raws = raws_of(ids)
 local due = state == 'expired' and redis.call('ZMSCORE', HOLDS, unpack(ids))
 
-local is_idle = string.find(ARGV[2], 'i', 1, true)
 local entries = is_idle and has_entries and redis.call('HMGET', ENTRIES, unpack(ids)) or {}
 local waiting = is_idle and redis.call('ZMSCORE', OUTBOX, unpack(ids))
 

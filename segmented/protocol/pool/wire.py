@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
 from segmented.errors import (
+    AssignedElsewhere,
     ChangeMismatch,
     EpochEnded,
     InvalidInput,
@@ -77,6 +78,8 @@ def kind_of(sku: str, reply: Reply, order_id: str = "") -> str:
     kind = text(reply[0])
     if kind == "missing":
         raise no_keys_of(sku)
+    if kind == "elsewhere":
+        raise AssignedElsewhere(sku, readable(reply[1]), readable(reply[2]))
     if kind == "mismatch":
         raise OrderMismatch(order_id)
     if kind == "unknown":
@@ -110,7 +113,7 @@ def _encode_open(operation: op.OpenPool) -> Call:
     kept = cart_keys(operation.sku)
     place = shard_keys(operation.sku)
     keys = [*keys_of(operation.sku), kept.carts, kept.unfinished, place.directory]
-    return script_call("open_pool", keys, *numbers, str(profile), operation.sale_id)
+    return script_call("open_pool", keys, *numbers, str(profile), operation.sale_id, *operation.assignment.texts)
 
 
 def _decode_open(operation: op.OpenPool, reply: Reply) -> Opened | AlreadyOpen:

@@ -1058,7 +1058,9 @@ local function pool_state(is_even)
   end
   answer[#answer + 1] = digits(redis.call('HLEN', ORDERS))
   answer[#answer + 1] = is_even and 'even' or redis.call('HGETALL', STOCK)
-  local texts_of = redis.call('HMGET', META, 'profile', 'sale_id')
-  answer[#answer + 1], answer[#answer + 2] = texts_of[1] or '', texts_of[2] or ''
+  local texts_of = redis.call('HMGET', META, 'profile', 'sale_id', 'queue', 'step')
+  for index = 1, 4 do
+    answer[#answer + 1] = texts_of[index] or ''
+  end
   return answer
 end

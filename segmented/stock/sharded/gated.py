@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from segmented.clock import Clock, Duration
     from segmented.models import (
         AlreadyOpen,
+        Assigned,
         Closed,
         Opened,
         Order,
@@ -96,6 +97,7 @@ class GatedPlans(ShardedPlans):
         for one in asked:  # the first one first: a process without the gate sees by it that the pool is gated
             terms: dict[str, Any] = {"epoch": one.epoch, "limit_per_customer": one.limit_per_customer}
             terms |= {"stock": one.stock, "segments": one.segment_count, "profile": str(one.profile)}
+            terms |= {"queue": one.assignment.queue, "step": one.assignment.step}
             pool = _inner(self._pool_of(one.sku))  # type: ignore[arg-type]  # the name of a shard
             answers.append((yield from perform(Outside(bind(self._gate.open_pool, pool, **terms)))))
         return answers
@@ -122,11 +124,20 @@ class GatedPlans(ShardedPlans):
         return answers
 
     def _closed(self, shards: Sequence[Shard]) -> Plan[list[PoolClosed]]:
-        answers: list[PoolClosed] = []
+        return (yield from self._all_asked(shards, "close"))
+
+    def _assigned(self, operations: Sequence[op.AssignPool]) -> Plan[list[Assigned]]:
+        shards: list[Any] = [one.sku for one in operations]
+        named = operations[0].assignment
+        return (yield from self._all_asked(shards, "assign", queue=named.queue, step=named.step))
+
+    def _all_asked(self, shards: Sequence[Shard], call: str, **named: Any) -> Plan[list[Any]]:  # noqa: ANN401  # as `_asked`
+        """Make a call to every shard. Raises the first failure after all were tried."""
+        answers: list[Any] = []
         failure: SegmentedError | None = None
         for shard in shards:
             try:
-                answers.append((yield from self._asked(shard, "close")))
+                answers.append((yield from self._asked(shard, call, **named)))
             except SegmentedError as error:
                 failure = failure or error
         if failure is not None:

@@ -128,6 +128,7 @@ def open_plan(
                     epoch=found.epoch,
                     limit_per_customer=found.limit_per_customer,
                     profile=parse_profile(found.profile),
+                    assignment=wanted.assignment,
                 )
                 for shard, stock, segments in shares
             ]
@@ -188,6 +189,8 @@ def summed(directory: ShardDirectory, states: list[PoolState]) -> ShardedState:
         limit_per_customer=first.limit_per_customer,
         is_closed=all(state.is_closed for state in states),
         profile=directory.profile,
+        queue=first.queue,
+        step=first.step,
         unreadable=tuple(f"{state.sku!r}: {name}" for state in states for name in state.unreadable),
         shards=tuple(states),
     )

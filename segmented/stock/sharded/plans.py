@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import ChangeGated, InvalidInput, SegmentedError, StoreError
-from segmented.models import SKU_BYTES_MAX, Busy, LimitReached, Order, PoolClosed, Resized, SoldOut, check_id
+from segmented.models import (
+    SKU_BYTES_MAX,
+    Assigned,
+    Busy,
+    LimitReached,
+    Order,
+    PoolClosed,
+    Resized,
+    SoldOut,
+    check_id,
+)
 from segmented.plans import Batch, Now, Plan, perform
 from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
 from segmented.stock.plans import expire_plan
@@ -34,6 +44,7 @@ if TYPE_CHECKING:
     from segmented.clock import Clock, Duration
     from segmented.models import (
         AlreadyOpen,
+        Assignment,
         Closed,
         Granted,
         Opened,
@@ -156,6 +167,16 @@ class ShardedPlans:
 
     def _closed(self, shards: Sequence[Shard]) -> Plan[list[PoolClosed]]:
         return (yield from all_plan(map(op.ClosePool, shards)))
+
+    def assign(self, assignment: Assignment) -> Plan[Assigned]:
+        """Name the workers of every shard."""
+        directory = (yield from self.found()).directory
+        answers = yield from self._assigned([op.AssignPool(shard, assignment) for shard in directory.shards])
+        state = summed(directory, [answer.state for answer in answers])
+        return Assigned(state, replay=all(answer.replay for answer in answers))
+
+    def _assigned(self, operations: Sequence[op.AssignPool]) -> Plan[list[Assigned]]:
+        return (yield from all_plan(operations))
 
     # --- taking ---
 

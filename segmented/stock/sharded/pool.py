@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from segmented.errors import SegmentedError
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
-from segmented.models import check_id
+from segmented.models import Assignment, check_id
 from segmented.plans import run_sync
 from segmented.plans.store_kinds import checked_gate, checked_sync
 from segmented.stock.opening import opened_as_asked
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from segmented.clock import Duration
     from segmented.models import (
         AlreadyOpen,
+        Assigned,
         Closed,
         Opened,
         Order,
@@ -104,15 +105,17 @@ class ShardedPool:
         epoch: int = 1,
         limit_per_customer: int | None = None,
         profile: str | None = None,
+        queue: str | None = None,
+        step: str | None = None,
     ) -> Opened | AlreadyOpen:
         """Open the pool, with stock and segments split evenly over `shards`, which are assigned to the masters in turn.
 
         Opening it again with the same numbers changes nothing and returns the existing pool; with others, or if it is
         closed, raises PoolDiffers. The number of shards never changes. An interrupted opening is continued with the
         numbers with which it began, which the answer's state reports. Raises PoolInShards when the sku is sold by a
-        `Pool`, and ShardVanished when what remains of it shows that data was lost. `profile` is as for `Pool`; each
-        shard keeps to it on its own master. With a gate each shard gets its rows in the order database first; raises
-        ChangeGated without it for a pool that was opened with one.
+        `Pool`, and ShardVanished when what remains of it shows that data was lost. `profile`, `queue` and
+        `step` are as for `Pool`; each shard keeps to them on its own master. With a gate each shard gets its rows in
+        the order database first; raises ChangeGated without it for a pool that was opened with one.
         """
         operation = self._settings.open(
             stock,
@@ -121,6 +124,8 @@ class ShardedPool:
             epoch=epoch,
             limit_per_customer=limit_per_customer,
             profile=profile,
+            queue=queue,
+            step=step,
         )
         answer = run_sync(self._plans.open(operation, shards), self.store)
         return opened_as_asked(answer, operation, profile=profile, shards=shards)
@@ -299,6 +304,13 @@ class ShardedPool:
         Raises StoreUnavailable when a shard does not answer; the others are closed then. Call it again.
         """
         return run_sync(self._plans.close(), self.store)
+
+    def assign(self, *, queue: str | None, step: str | None) -> Assigned:
+        """Name the queue and the step of the workers that take submitted orders from now on; None: any.
+
+        Raises StoreUnavailable when a shard does not answer; the others have changed then. Call it again.
+        """
+        return run_sync(self._plans.assign(Assignment(queue, step)), self.store)
 
     def finish_transfers(self) -> int:
         """Complete all pending transfers between shards, whichever process sent them; returns how many there were.

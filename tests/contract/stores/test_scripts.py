@@ -33,10 +33,10 @@ def keys_of(store: RedisStore) -> set[str]:
     return {text(key) for key in store.client.keys("*")}
 
 
-def test_there_are_seventy_four_scripts_and_those_of_the_kinds_of_lock() -> None:
+def test_there_are_seventy_five_scripts_and_those_of_the_kinds_of_lock() -> None:
     folders = [ROOT / kind.folder for kind in lock_kinds()]
     of_kinds = {path.stem for folder in folders for path in folder.glob("*.lua")} - {"kind"}
-    assert len(set(SCRIPTS) - of_kinds) == 74
+    assert len(set(SCRIPTS) - of_kinds) == 75
 
 
 def test_every_script_of_a_kind_of_lock_is_sent_by_its_folder() -> None:

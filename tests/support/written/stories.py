@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented.models import Cached, Cart, Order, Shard, ShardDirectory
+from segmented.models import Assignment, Cached, Cart, Order, Shard, ShardDirectory
 from segmented.models.dedup import RecordName
 from segmented.protocol.codecs import CODECS
 from segmented.protocol.fair.operations import FairTimes
@@ -117,6 +117,7 @@ POOL: Final[Story] = (
     op.MendNumber("poster", "segment", "0", 20, 5),
     op.MendRecord("poster", "order", "lost", 21, None, "c\t1\t0\t1", LONG),
     op.MendLedger("poster"),
+    op.AssignPool("poster", Assignment("queue", "module:step")),
     op.ClosePool("poster"),
     op.FreezePool("poster", 1),
     op.ThawPool("poster", 2, 27, 40),
