@@ -110,7 +110,7 @@ def crossovers(
     rivals: Iterable[str] = RIVALS,
     points_min: int = 2,
 ) -> tuple[Crossover, ...]:
-    """Return a crossover per strategy of ours, rival and setting with at least `points_min` values of the axis."""
+    """Return a crossover per strategy of ours, rival and setting with `points_min` values at which both were run."""
     cells = [one for one in cells_of(results).values() if one.cell.loop == "closed"]
     floor = noise_floor(results).floor or 0.0
     found = []
@@ -120,12 +120,12 @@ def crossovers(
             if one.cell.strategy == strategy:
                 groups.setdefault(setting_of(one.cell, axis), []).append(one)
         for setting, group in groups.items():
-            if len({getattr(one.cell, axis) for one in group}) < points_min:
-                continue
             for rival in rivals:
                 others = [one for one in cells if one.cell.strategy == rival and not one.void]
-                if any(best_rival(one.cell, others) for one in group):
-                    found.append(crossover(group, others, axis=axis, against=rival, setting=setting, floor=floor))
+                # A value at which the rival was not run says nothing about it.
+                both = [one for one in group if best_rival(one.cell, others)]
+                if len({getattr(one.cell, axis) for one in both}) >= points_min:
+                    found.append(crossover(both, others, axis=axis, against=rival, setting=setting, floor=floor))
     return tuple(found)
 
 

@@ -10,11 +10,12 @@ from typing import Annotated, Final
 import typer
 
 from bench.cli.tools import draw
-from bench.granularity.plan import PLAN_FILE, LoadedPlan, nearest, read_plan
+from bench.granularity.plan import PLAN_FILE, LoadedPlan, nearest, own_plan, read_plan
 from bench.granularity.record import read_results
 from bench.granularity.session import Ended, SessionOptions, run_session
 from bench.granularity.view import broken, show_results, view_on
 from bench.results import check_writable
+from bench.strategies.own import add_strategy
 from segmented.cli.console import Console
 from segmented.cli.output import ELSEWHERE, address
 from segmented.errors import InvalidInput, SegmentedError
@@ -28,6 +29,15 @@ PlanOption = Annotated[
 ]
 SweepOption = Annotated[
     list[str] | None, typer.Option("--sweep", help="Run only this sweep of the plan; repeatable.", metavar="NAME")
+]
+StrategyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--strategy",
+        help="Class of a Python file to measure as a further strategy; repeatable. Without --plan, it is compared with"
+        " one lock, 16 segment locks and no lock.",
+        metavar="FILE:CLASS",
+    ),
 ]
 ReportOption = Annotated[
     Path | None,
@@ -63,6 +73,7 @@ def granularity(
     quick: QuickOption = False,
     plan: PlanOption = None,
     sweep: SweepOption = None,
+    strategy: StrategyOption = None,
     report: ReportOption = None,
     json: JsonOption = None,
     url: UrlOption = None,
@@ -73,7 +84,8 @@ def granularity(
     Exit code 0 if every strategy kept its guarantees, 1 if one did not, 2 if the session had to stop: finished runs are
     kept, and the same command with the same --report continues.
     """
-    loaded = read_plan(plan or PLAN_FILE)
+    own = [add_strategy(one) for one in dict.fromkeys(strategy or ())]
+    loaded = own_plan(own) if own and plan is None else read_plan(plan or PLAN_FILE)
     names = [one.name for one in loaded.plan.sweeps]
     for name in sweep or ():
         if name not in names:

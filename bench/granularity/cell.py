@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from bench import sizing
 from bench.sections import MILLISECONDS_MAX, Kind, Section
 from bench.strategies.base import with_connections
+from bench.strategies.own import OwnStrategy  # noqa: TC001  # pydantic needs it at runtime
 from segmented.errors import InvalidInput
 from segmented.models import SEGMENT_COUNT_MAX, STOCK_MAX
 
@@ -159,6 +160,8 @@ class RunAssignment(Frozen):
     """Cores where this process may run; empty: any."""
     history: str | None = None
     """Compressed file for the history of calls; null for none."""
+    own: OwnStrategy | None = None
+    """Where the cell's strategy comes from, if it is not one of the bench."""
 
     @property
     def drain(self) -> float:

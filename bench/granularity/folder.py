@@ -166,6 +166,7 @@ CONDITIONS: Final = (
     ("commit of the code", "code.commit"),
     ("Python", "code.python"),
     ("set of packages", "code.versions"),
+    ("strategy of one's own", "code.own_strategies"),
     ("kernel", "machine.kernel"),
     ("processor", "machine.cpu_model"),
     ("number of cores", "machine.cores"),

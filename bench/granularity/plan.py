@@ -10,6 +10,7 @@ import hashlib
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 PLAN_FILE: Final = Path(__file__).parents[1] / "plan.toml"
 """The published profile."""
+OWN_PLAN_FILE: Final = Path(__file__).parents[1] / "own-plan.toml"
+"""The plan that compares strategies of one's own, without their cells."""
+OWN_SEGMENTS: Final = 16
 SCHEMA: Final = "segmented-bench-plan/1"
 ROUNDS_MAX: Final = 1_000
 SECONDS_MIN: Final = 0.3
@@ -153,13 +157,27 @@ class LoadedPlan(Frozen):
 def read_plan(file: Path) -> LoadedPlan:
     """Read a plan and validate all its cells. Raises InvalidInput: one sentence with file and key."""
     try:
-        raw = file.read_bytes()
-        text = raw.decode()
-        found = tomllib.loads(text)
+        text = file.read_bytes().decode()
     except OSError as error:
         message = f"{file} cannot be read: {error.strerror}"
         raise InvalidInput(message) from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except UnicodeDecodeError as error:
+        message = f"{file} is not TOML: {error}"
+        raise InvalidInput(message) from error
+    return _loaded(file, text)
+
+
+def own_plan(names: Sequence[str]) -> LoadedPlan:
+    """Return the plan that compares these strategies with one lock, segment locks and no lock."""
+    kinds = {name: f", segments = {OWN_SEGMENTS}" if STRATEGIES[name].has_segments else "" for name in names}
+    ways = "\n".join(f'    {{ strategy = "{name}"{segments} }},' for name, segments in kinds.items())
+    return _loaded(OWN_PLAN_FILE, Template(OWN_PLAN_FILE.read_text(encoding="utf-8")).safe_substitute(ways=ways))
+
+
+def _loaded(file: Path, text: str) -> LoadedPlan:
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         message = f"{file} is not TOML: {error}"
         raise InvalidInput(message) from error
     try:
@@ -167,7 +185,7 @@ def read_plan(file: Path) -> LoadedPlan:
     except ValidationError as error:
         message = f"{file}: {_first(error, found)}"
         raise InvalidInput(message) from error
-    return LoadedPlan(plan=plan, text=text, sha256=hashlib.sha256(raw).hexdigest(), file=file)
+    return LoadedPlan(plan=plan, text=text, sha256=hashlib.sha256(text.encode()).hexdigest(), file=file)
 
 
 def checked_cell(where: str, part: Part) -> Cell:

@@ -51,6 +51,8 @@ def main(line: str) -> int:
         os.sched_setaffinity(0, assignment.cores)
     random.seed(assignment.seed)
     try:
+        if assignment.own is not None:
+            assignment.own.add()
         record = _measured(assignment)
     except (SegmentedError, redis.RedisError) as error:
         say("failed", {"reason": str(error) or type(error).__name__, "is_input": isinstance(error, InvalidInput)})

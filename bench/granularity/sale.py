@@ -192,6 +192,7 @@ class Sale:
             done = time.monotonic()
             self.recorder.note_failure(buyer, first, error, intended=meant, asked=asked, done=done, orders=size)
             is_failed = True
+            time.sleep(0)  # a call that fails without I/O would let no other greenlet run
         else:
             done = time.monotonic()
             self.recorder.note(buyer, first, answers, intended=meant, asked=asked, done=done, quantity=quantity)

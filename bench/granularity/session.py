@@ -22,6 +22,7 @@ from bench.granularity.record import EndLine, Run, SessionLine
 from bench.granularity.schedule import Estimate, lost_run, turns_of, wanted
 from bench.granularity.servers import SessionServers
 from bench.results import counted
+from bench.strategies.own import OWN
 from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:
@@ -237,6 +238,7 @@ class _Session:
                 meter_url=run_servers.meter_url,
                 database=run_servers.database,
                 stock=cell.stock or CALIBRATION_STOCK,
+                own=OWN.get(cell.strategy),
                 seconds=self.grid.calibration,
                 warm_up=min(planned.warm_up, self.grid.calibration / 4),
                 cores=self.servers.generator_cores,
@@ -267,6 +269,7 @@ class _Session:
                 warm_up=planned.warm_up,
                 cores=self.servers.generator_cores,
                 history=self.folder.history(turn.number),
+                own=OWN.get(cell.strategy),
             )
             found = self._read_record(assignment, progress, run_servers.is_alive)
         return Run.model_validate(found).model_copy(update={"offered_percent": planned.percent})

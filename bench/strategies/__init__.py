@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bench.strategies.celery_path import CeleryBatched, CeleryOne
-from bench.strategies.library_lock import GlobalPottery, GlobalPythonRedisLock, GlobalRedisPy, GlobalRedisPyBest
+from bench.strategies.library_lock import (
+    GlobalPottery,
+    GlobalPythonRedisLock,
+    GlobalRedisPy,
+    GlobalRedisPyBest,
+    StripedRedisPy,
+)
 from bench.strategies.one_script import OneScript
 from bench.strategies.pg_rows import PgHotRow, PgRows, PgSkipLocked
 from bench.strategies.pooled import LockFree
@@ -23,6 +29,7 @@ ALL: Final[tuple[type[Strategy], ...]] = (
     GlobalRedisPyBest,
     GlobalPythonRedisLock,
     GlobalPottery,
+    StripedRedisPy,
     SegmentsRandom,
     SegmentsTryNext,
     SegmentLocks,

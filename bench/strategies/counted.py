@@ -111,7 +111,7 @@ class CountedStrategy(Strategy):
     def _read(self, segment: int = 0) -> int:
         return int(text(self.client.get(self.counters[segment])))
 
-    def _sell_guarded(self, order: Order, segment: int = 0) -> float | Refused:
+    def sell_guarded(self, order: Order, segment: int = 0) -> float | Refused:
         """Read, run the slow step, record the order, write. Return when the slow step could begin.
 
         The caller excludes all others from this counter meanwhile.
@@ -120,11 +120,15 @@ class CountedStrategy(Strategy):
         left = self._read(segment)
         if left < order.quantity:
             self._taken -= order.quantity
-            return Refused(self._taken, order.quantity)
+            return self.refusal(order)
         granted_at = time.monotonic()
         self.context.section.run()
         self._write(order, segment, left - order.quantity)
         return granted_at
+
+    def refusal(self, order: Order) -> Refused:
+        """Return the refusal of an order for which no segment has enough units, or none that this buyer may use."""
+        return Refused(self._taken, order.quantity)
 
     def _write(self, order: Order, segment: int, left: int) -> None:
         counter = self.counters[segment]
@@ -145,7 +149,7 @@ class CountedStrategy(Strategy):
             connection.execute(insert(unguarded_orders), values)
         return True
 
-    def _sold_at(self, granted_at: float, segment: int | None = None, *, attempts: int = 1) -> Sold:
+    def sold_at(self, granted_at: float, segment: int | None = None, *, attempts: int = 1) -> Sold:
         """Return the answer of an order whose lock, if any, has been released; its hold counts from the read."""
         freed_at = time.monotonic()
         self._holds.append((granted_at, freed_at - granted_at))
@@ -155,7 +159,7 @@ class CountedStrategy(Strategy):
         """Count the recorded orders. The counters themselves show nothing unusual."""
         sold = self._noted()
         units = sum(quantity for _, quantity in sold)
-        left = self._left()
+        left = self.units_left()
         available = sum(left)
         commits = self.context.section.commits
         return Verdict(
@@ -171,12 +175,13 @@ class CountedStrategy(Strategy):
             left=self.free_by_segment(),
         )
 
-    def _left(self) -> tuple[int, ...]:
+    def units_left(self) -> tuple[int, ...]:
+        """Read all counters: the free units of each segment, also of a single one."""
         return tuple(int(text(units)) for units in self.client.mget(self.counters))
 
     def free_by_segment(self) -> tuple[int, ...]:
         """Read all counters."""
-        return self._left() if self.segments > 1 else ()
+        return self.units_left() if self.segments > 1 else ()
 
     def _noted(self) -> list[tuple[str, int]]:
         if self.context.section.commits and self.context.engine is not None:

@@ -91,7 +91,7 @@ class OneScript(CountedStrategy):
         granted_at = time.monotonic()
         self.context.section.run()
         self._stored(order)
-        return self._sold_at(granted_at, attempts=0)
+        return self.sold_at(granted_at, attempts=0)
 
     @classmethod
     def require_cancel(cls, *, commits: bool) -> None:

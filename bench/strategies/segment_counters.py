@@ -55,8 +55,8 @@ class SegmentsRandom(CountedStrategy):
         except AcquireTimeout as error:
             return GaveUp(str(error))
         with lease:
-            found = self._sell_guarded(order, segment)
-        return found if isinstance(found, Refused) else self._sold_at(found, segment, attempts=self.store.attempts())
+            found = self.sell_guarded(order, segment)
+        return found if isinstance(found, Refused) else self.sold_at(found, segment, attempts=self.store.attempts())
 
     def clear(self) -> None:
         """Remove the counters and the locks' keys."""
@@ -83,12 +83,12 @@ class SegmentsTryNext(SegmentsRandom):
                 return GaveUp(f"no segment was free within {WAIT_SECONDS:g} s")
             segment, lease = taken
             with lease:
-                found = self._sell_guarded(order, segment)
+                found = self.sell_guarded(order, segment)
             if not isinstance(found, Refused):
-                return self._sold_at(found, segment, attempts=self.store.attempts())
-            left = self._left()
+                return self.sold_at(found, segment, attempts=self.store.attempts())
+            left = self.units_left()
             round_trip = [other for other in round_trip if left[other] >= order.quantity]
-        return Refused(self._taken, order.quantity)
+        return self.refusal(order)
 
     def _first_free(self, segments: list[int], until: float) -> tuple[int, Lease] | None:
         """Return the first free segment and its lease; if none is free, wait for the first."""

@@ -50,12 +50,12 @@ class NoLock(CountedStrategy):
         """Read, run the slow step, store the order and commit, write."""
         available = self._read()
         if available < order.quantity:
-            return Refused(self._taken, order.quantity)
+            return self.refusal(order)
         self._taken += order.quantity
         granted_at = time.monotonic()
         self.context.section.run()
         self._write(order, 0, available - order.quantity)
-        return self._sold_at(granted_at, attempts=0)
+        return self.sold_at(granted_at, attempts=0)
 
 
 class DecrCompensate(CountedStrategy):
@@ -88,7 +88,7 @@ class DecrCompensate(CountedStrategy):
         self.context.section.run()
         if not self._stored(order):
             self.client.rpush(self._sold, noted(order))
-        return self._sold_at(granted_at, attempts=0)
+        return self.sold_at(granted_at, attempts=0)
 
 
 class WatchMulti(CountedStrategy):
@@ -116,7 +116,7 @@ class WatchMulti(CountedStrategy):
                     continue
                 if isinstance(found, Refused):
                     return found
-                return self._sold_at(found, attempts=attempts)
+                return self.sold_at(found, attempts=attempts)
         return GaveUp(f"{TRIES_MAX:,} conflicts")
 
     def _try(self, pipe: redis.client.Pipeline, order: Order) -> float | Refused:

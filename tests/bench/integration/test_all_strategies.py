@@ -20,7 +20,7 @@ from bench.sections import Section
 from bench.strategies import STRATEGIES
 from bench.strategies.base import GaveUp, Refused, Sold, StrategyContext
 from bench.strategies.counted import metadata as counted_metadata, unguarded_orders
-from bench.strategies.library_lock import needed
+from bench.strategies.library_lock import LibraryLock, needed
 from bench.strategies.pg_rows import units
 from bench.strategies.sql_stock import metadata as sql_metadata
 from segmented.errors import InvalidInput
@@ -44,7 +44,7 @@ CELERY = ["celery-one", "celery-batched"]
 IN_SQL = [name for name, strategy in STRATEGIES.items() if strategy.needs_database]
 EXACT = [name for name in STRATEGIES if name not in {"segments-random", *CELERY}]
 SAFE = [name for name in EXACT if name != "no-lock"]
-LOCKS = [name for name in STRATEGIES if name.startswith("global-") and name != "global-lock"]
+LOCKS = [name for name, strategy in STRATEGIES.items() if issubclass(strategy, LibraryLock)]
 BUYERS = 6
 
 
@@ -337,6 +337,22 @@ def test_attempts_of_others_locks_are_counted(open_sale: Open) -> None:
     assert strategy.buy(Order("2", 1)).attempts == 1
 
 
+def test_stripes_refuse_an_order_only_once_no_counter_has_its_units(
+    open_sale: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy: Any = open_sale("striped-redis-py", 5, section=Section("none"))  # 2, 2, 1
+    drawn = []
+
+    def last(stripes: list[int]) -> int:
+        drawn.append(list(stripes))
+        return stripes[-1]
+
+    monkeypatch.setattr("bench.strategies.library_lock.random.choice", last)
+    assert [type(strategy.buy(Order(name, 2))) for name in "abc"] == [Sold, Sold, Refused]
+    assert drawn == [[0, 1, 2], [0, 1], [0, 1, 2], [0], [0, 1, 2]]
+    assert strategy.units_left() == (0, 0, 1)
+
+
 def test_a_library_that_is_missing_is_named() -> None:
     with pytest.raises(
         InvalidInput, match=r"^global-it needs the package no_such_one: install segmented-locks\[bench\]$"
@@ -376,7 +392,7 @@ def test_lanes_are_what_may_be_in_the_slow_step_at_once(valkey_url: str, bench_d
                 found[name] = (one.lanes, one.segments)
                 one.close()
         engine.dispose()
-    assert Counter(found.values()) == {(1, 1): 6, (4, 4): 5, (9, 1): 3, (9, 4): 1, (2, 4): 2}
+    assert Counter(found.values()) == {(1, 1): 6, (4, 4): 6, (9, 1): 3, (9, 4): 1, (2, 4): 2}
     assert [name for name, (lanes, _) in found.items() if lanes == 9] == [
         "one-script", "lock-free", "decr-compensate", "pg-skip-locked"
     ]  # fmt: skip

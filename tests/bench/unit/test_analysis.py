@@ -178,6 +178,17 @@ def test_the_crossing_is_interpolated_on_logarithmic_axes() -> None:
     )
 
 
+def test_a_value_without_a_rival_is_in_no_sentence() -> None:
+    lone, both, more = (CELL.model_copy(update={"hold_ms": hold}) for hold in (1.0, 5.0, 20.0))
+    rivals = [one.model_copy(update={"strategy": "lock-free"}) for one in (both, more)]
+    ours = [run for cell in (lone, both, more) for run in rounds(cell, [50.0] * 3)]
+    theirs = [run for cell in rivals for run in rounds(cell, [100.0] * 3)]
+    (found,) = crossovers(file_of([*ours, *theirs]), "hold_ms")
+    assert [point.value for point in found.points] == [5, 20]
+    assert found.sentence.endswith(": never, at hold in ms = 5, 20.")
+    assert crossovers(file_of([*ours, *theirs[:3]]), "hold_ms") == ()
+
+
 def test_a_void_cell_never_wins_and_batches_win_from_four_on() -> None:
     assert [one.first for one in crossovers(whole_session(), "batch", rivals=["one-script"])] == [4]
     void = [found.model_copy(update={"void": ("x",), "orders_per_s": None}) for found in rounds(CELL, RATES[:3])]
