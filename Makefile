@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # Four for two cores, because most tests wait, for a server or for a lease to lapse.
 WORKERS := 4
 
-.PHONY: demo rest test test-full test-long test-install test-costs test-mutants test-stacks test-pythons quick rings explore setup lint docs locked coverage clean
+.PHONY: demo rest test test-full test-long test-install test-costs test-mutants test-stacks test-pythons quick rings explore fuzz setup lint docs locked coverage clean
 
 demo: $(STAMP) ## the main job, measured
 	@$(BIN)/segmented demo
@@ -35,6 +35,10 @@ SECONDS := 600
 explore: $(STAMP) ## simulations and properties with new seeds in each round, for SECONDS (600)
 	@end=$$(($$(date +%s) + $(SECONDS))); while [ $$(date +%s) -lt $$end ]; do \
 	  $(BIN)/python $(PYTEST) -m 'not install' tests/simulation tests/property || exit 1; done
+
+fuzz: $(STAMP) ## random damage to messages, values, files, addresses and arguments, new in each round, for SECONDS (600)
+	@end=$$(($$(date +%s) + $(SECONDS))); while [ $$(date +%s) -lt $$end ]; do \
+	  $(BIN)/python $(PYTEST) -m fuzz tests/faults tests/property || exit 1; done
 
 test-costs: $(STAMP) ## what each file of the full ring costs: CPU seconds, child processes, sleeps
 	@$(BIN)/python $(PYTEST) -p tests.support.costs -m 'not long and not install'

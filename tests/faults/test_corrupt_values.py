@@ -53,6 +53,7 @@ def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
 
 
 @pytest.mark.full
+@pytest.mark.fuzz
 @each_seed(range(800))
 def test_a_call_on_damaged_keys_answers_or_raises_one_of_our_errors(
     valkey_server: ValkeyServer, server: redis.Redis, seed: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -13,13 +13,16 @@ if TYPE_CHECKING:
 
     from segmented.servers import ValkeyServer
 
+LONG: Final = 600.0
+"""Seconds of a grant, whose key is compared until the test ends, on a busy machine too."""
+
 
 @pytest.fixture
 def caller(valkey: ValkeyServer) -> Iterator[Caller]:
     made = Caller(valkey.url)
     with_limit, _ = made.pools("limited")
     with_limit.open(stock=9, segments=3, limit_per_customer=2)
-    pool, _ = made.pools()
+    pool, _ = made.pools(ttl=LONG)
     pool.open(stock=9, segments=3)
     pool.reserve("held", quantity=2)
     pool.reserve("sold")

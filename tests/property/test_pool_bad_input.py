@@ -16,6 +16,8 @@ from segmented.stock import AsyncPool, Pool
 if TYPE_CHECKING:
     from tests.support.pools.pool_callers import Ask, Caller
 
+pytestmark = pytest.mark.fuzz
+
 EXAMPLES: Final = settings(max_examples=150)
 SENTENCE_MAX: Final = 400
 CONTROLS: Final = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))]
