@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,6 +37,7 @@ HARMLESS: Final = frozenset(
 )
 """Options whose values are shown; all other values are hidden, since another option may be a mistyped `password`."""
 NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 PATHS: Final = ("unix://", "redis+socket://", "sqlite://", "sqlite+")
 """Schemes followed by a path, in which an @ or a colon is an ordinary character."""
@@ -81,7 +83,8 @@ def is_readable(url: str) -> bool:
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """Return the message for an unknown option or setting, with the most similar known one."""
     near = get_close_matches(name.lower(), sorted(known), n=1)
-    return f"there is no {what} {name}" + (f"; did you mean {near[0]}?" if near else "")
+    said = name if NAME.fullmatch(name) else MASK
+    return f"there is no {what} {said}" + (f"; did you mean {near[0]}?" if near else "")
 
 
 def _is_account(account: str, at: str) -> bool:
@@ -94,15 +97,20 @@ def _is_place(kind: str, where: str, *, is_named: bool) -> bool:
     if kind.startswith(PATHS):
         return where.startswith("/") or not (where or is_named)
     hosts, _, path = where.partition("/")
+    are_hosts = all(SHOWN_HOST.fullmatch(one) for one in hosts.split(","))
     if not hosts:
-        return kind.startswith(NO_HOST) or not is_named
+        are_hosts = kind.startswith(NO_HOST) or not is_named
     is_path = path.isdecimal() or not path if kind.startswith(NUMBERED) else not re.search(r"[@:,;=]", path)
-    return is_path and all(SHOWN_HOST.fullmatch(one) for one in hosts.split(","))
+    return is_path and are_hosts
+
+
+def is_harmless(name: str, value: str) -> bool:
+    """Return whether the value of an option may be shown."""
+    return (name in HARMLESS or (name in NUMBERS and NUMBER.fullmatch(value) is not None)) and "=" not in value
 
 
 def _option(option: str) -> str:
     name, equals, value = option.partition("=")
-    if not equals:
-        return MASK if name else ""
-    is_shown = name in HARMLESS or (name in NUMBERS and NUMBER.fullmatch(value) is not None)
-    return option if is_shown and "=" not in value else f"{name}={MASK}"
+    if not equals or not NAME.fullmatch(unquote(name)):
+        return MASK if option else ""
+    return option if is_harmless(name, value) else f"{name}={MASK}"

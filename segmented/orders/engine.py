@@ -17,7 +17,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from segmented.clock import in_seconds
 from segmented.errors import InvalidInput
 from segmented.imports import needs
-from segmented.masking import is_readable, masked, unknown
+from segmented.masking import is_harmless, is_readable, masked, unknown
 from segmented.orders import postgresql, sqlite
 from segmented.orders.edge import reason
 
@@ -74,9 +74,12 @@ def connect(url: str, *, pool_size: int = 10, timeout: Duration = 10.0) -> Engin
         )
         raise InvalidInput(message)
     parsed = parse(url)
+    is_postgresql = parsed.drivername == postgresql.DRIVER
+    hidden = {name: value for name, value in parsed.query.items() if is_postgresql and not _is_harmless(name, value)}
     try:
         engine = create_engine(
-            parsed,
+            parsed.difference_update_query(hidden),  # an engine shows its URL, with the values of all options
+            connect_args=hidden,
             isolation_level="AUTOCOMMIT",
             execution_options={GUARDED: True},
             hide_parameters=True,
@@ -87,7 +90,7 @@ def connect(url: str, *, pool_size: int = 10, timeout: Duration = 10.0) -> Engin
     except ImportError as error:
         message = needs("an order database at postgresql://", "psycopg")
         raise InvalidInput(message) from error
-    prepare = _prepare_postgresql if parsed.drivername == postgresql.DRIVER else _prepare_sqlite
+    prepare = _prepare_postgresql if is_postgresql else _prepare_sqlite
     prepare(engine, Deadlines(timeout))
     try:
         _try_out(engine)
@@ -102,6 +105,10 @@ def connect(url: str, *, pool_size: int = 10, timeout: Duration = 10.0) -> Engin
         engine.dispose()
         raise
     return engine
+
+
+def _is_harmless(name: str, value: str | tuple[str, ...]) -> bool:
+    return all(is_harmless(name, one) for one in ((value,) if isinstance(value, str) else value))
 
 
 def parse(url: str) -> URL:

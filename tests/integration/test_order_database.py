@@ -131,6 +131,23 @@ def test_a_wrong_password(private_postgres: PostgresServer) -> None:
     connect(buyer.set(password="right").render_as_string(hide_password=False)).dispose()
 
 
+def test_a_password_among_the_options_is_used_and_not_shown_by_the_engine(private_postgres: PostgresServer) -> None:
+    engine = connect(f"{private_postgres.url}&sslpassword={SECRET}&connect_timeout=5", pool_size=1)
+    with engine.connect() as connection:
+        hba = Path(connection.execute(text("SHOW hba_file")).scalar_one())
+        connection.execute(text(f"CREATE ROLE buyer LOGIN PASSWORD '{SECRET}'"))
+        hba.write_text("local all all scram-sha-256\n")
+        connection.execute(text("SELECT pg_reload_conf()"))
+    assert (SECRET in repr(engine), "connect_timeout=5" in repr(engine)) == (False, True)
+    engine.dispose()
+    url = make_url(private_postgres.url).set(username="buyer").render_as_string(hide_password=False)
+    engine = connect(f"{url}&password={SECRET}")
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT current_user")).scalar_one() == "buyer"
+    assert SECRET not in repr(engine)
+    engine.dispose()
+
+
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [
