@@ -42,6 +42,8 @@ NORMAL_95: Final = 1.6448536269514722
 """The 95th percentile of the standard normal distribution."""
 NORMAL_99: Final = 2.3263478740408408
 """The 99th percentile."""
+FAR: Final = 1.05
+"""Times the highest rate from which on a line grows steadily, so that chance hardly matters."""
 ROUNDED: Final = 1 + 1e-9
 LATE: Final = 0.05
 """The share of orders that waits longer than the 95th percentile."""
@@ -122,7 +124,10 @@ def _prediction(
         last = coming / most - coming / workload.rush
         waits = Waits(last / 2, (1 - LATE) * last, (1 - LATEST) * last)
     if played is not None:
-        waits = Waits(played.mean, played.quantile(1 - LATE), played.quantile(1 - LATEST))
+        found = Waits(played.mean, played.quantile(1 - LATE), played.quantile(1 - LATEST))
+        # Of a long burst only the beginning is played, and its line may grow until the end.
+        is_growing = workload.rush is not None and workload.rush >= most and workload.batches > BATCHES
+        waits = max(found, waits, key=lambda one: one.mean) if is_growing else found
     return Prediction(
         segments=segments,
         is_locked=is_locked,
@@ -149,7 +154,7 @@ def _played(workload: Workload, segments: int, most: float, *, is_locked: bool) 
     if workload.rush is None:
         is_known = not is_locked or workload.busy > WORKERS_MAX
     else:  # a line that grows longer than can be played follows the formula
-        is_known = workload.rush >= most and (workload.burst or workload.orders / workload.batch) > BATCHES
+        is_known = workload.rush >= FAR * most and workload.batches > BATCHES
     if is_known:
         return None
     if not is_locked or workload.busy * shards <= segments:

@@ -158,6 +158,11 @@ class Workload:
         return min(self.peak * self.peak_seconds, self.orders) / self.batch
 
     @property
+    def batches(self) -> float:
+        """Batches of the burst, or of the whole sale if there is none."""
+        return self.orders / self.batch if self.burst is None else self.burst
+
+    @property
     def rush(self) -> float | None:
         """The highest arrival rate, orders per second: the peak's, if there is one."""
         return self.arrivals if self.peak is None else self.peak

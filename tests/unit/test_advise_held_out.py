@@ -124,6 +124,7 @@ ARRIVING: Final[list[tuple[int, dict[str, Any]]]] = [
     (12, {"arrivals": 400.0, "servers": 2, "hold_spread": 0.7}),
     (10, {"arrivals": 50.0, "peak": 900.0, "peak_seconds": 4.0}),
     (20, {"arrivals": 100.0, "peak": 1_500.0, "peak_seconds": 10.0, "hold_spread": 0.5}),
+    (20, {"arrivals": 50.0, "peak": 1_200.0, "peak_seconds": 60.0, "hold_spread": 1.0}),
     (8, {"arrivals": 20.0, "peak": 280.0, "peak_seconds": 20.0, "servers": 2}),
 ]
 
