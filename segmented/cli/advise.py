@@ -39,7 +39,7 @@ ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
 EXIT_BY_SIGNAL: Final = 128
 ALIKE_SHARE: Final = 0.99
 """Share of the higher rate from which on a range is printed as one number."""
-BAR: Final = 20
+BAR: Final = 10
 """Characters of the longest bar."""
 HEADS: Final = ("segments", "orders/s", "wait", "95 % wait up to", "stock lasts", "limit")
 
