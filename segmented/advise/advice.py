@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, inf
+from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from segmented.advise.prediction import Prediction, predict, predict_lock_free
+from segmented.advise.prediction import Prediction, is_exact, predict, predict_lock_free
 from segmented.models import SEGMENT_COUNT_MAX
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 ALIKE: Final = 1 - 1e-9
 """Share of the best throughput; a smaller difference is rounding."""
+PLAYED_ALIKE: Final = 0.97
+"""The same where sales are played with random numbers."""
 TRIED: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 4_000)
 DEEP: Final = 10
 """Largest orders per segment's initial stock, from which on hardly any order has to gather."""
@@ -28,6 +31,7 @@ LIMITS: Final[dict[Limit, str]] = {
     "servers": "the stock's server is the limit, and more segments do not make it faster",
     "rows": "the rows of the order database are the limit",
     "arrivals": "no more come",
+    "processes": "the processes are the limit, and more segments do not make them faster",
     "database": "the order database is the limit, and more segments do not make it faster",
 }
 
@@ -59,19 +63,16 @@ def advise(workload: Workload) -> Advice:
     Recommends the fewest segments that reach the maximum throughput, never more than there are orders in the stock. If
     `arrivals` are known, it adds segments until 95 % of the orders wait no longer than their own slow work takes, if
     any number achieves that. With several servers the number is a multiple of theirs, so that each has the same number.
-    If the slow work is no longer than a round trip, a lock would cost more than it protects: the advice is then one
-    script without a lock. It does NOT know how much your holds vary, what else your servers do, and whether the slow
-    work may overlap at all.
+    If the slow work may overlap (`may_overlap`), or is no longer than a round trip, the advice is one script without a
+    lock. It does NOT know what else your servers do.
     """
-    is_locked = workload.hold > workload.round_trip
+    is_locked = workload.hold > workload.round_trip and not workload.may_overlap
     segments = _fewest(workload, is_locked=is_locked)
-    if segments > 1:
-        segments = min(ceil(segments / workload.servers) * workload.servers, SEGMENT_COUNT_MAX)
     expected = _predicted(workload, segments, is_locked=is_locked)
     lock_free = predict_lock_free(workload, segments=segments)
     useful = segments if is_locked else _fewest(workload, is_locked=True)
     beyond = next((count for count in TRIED if count > useful), useful)
-    tried = sorted({*(count for count in TRIED if count <= beyond), useful})
+    tried = sorted({*(_spread_evenly(count, workload) for count in TRIED if count <= beyond), useful})
     return Advice(
         segment=segments > 1,
         segments=segments,
@@ -91,47 +92,94 @@ def _predicted(workload: Workload, segments: int, *, is_locked: bool) -> Predict
     return choose(workload, segments=segments)
 
 
+def _spread_evenly(count: int, workload: Workload) -> int:
+    """Return the next number that gives each server as many segments; a single segment is on one of them."""
+    if count == 1:
+        return 1
+    return min(ceil(count / workload.servers), max(1, SEGMENT_COUNT_MAX // workload.servers)) * workload.servers
+
+
 def _fewest(workload: Workload, *, is_locked: bool) -> int:
     """Return the smallest count that is as good as any. No count is worse than a smaller one, so bisection finds it."""
     low, high = 1, max(1, min(SEGMENT_COUNT_MAX, int(workload.orders)))
-    best = _predicted(workload, high, is_locked=is_locked)
-    bearable = inf if workload.arrivals is None else max(workload.cycle, best.wait_p95)
+    best = _predicted(workload, _spread_evenly(high, workload), is_locked=is_locked)
+    is_enough = partial(_is_as_good, workload, best)
     while low < high:
         middle = (low + high) // 2
-        found = _predicted(workload, middle, is_locked=is_locked)
-        if found.orders_per_second >= ALIKE * best.orders_per_second and found.wait_p95 * ALIKE <= bearable:
+        if is_enough(_predicted(workload, _spread_evenly(middle, workload), is_locked=is_locked)):
             high = middle
         else:
             low = middle + 1
-    return low
+    return _spread_evenly(low, workload)
+
+
+def _is_as_good(workload: Workload, best: Prediction, found: Prediction) -> bool:
+    """Return whether a prediction is as good as the best, in its rate and in what orders wait."""
+    alike = ALIKE if is_exact(workload) else PLAYED_ALIKE
+    if found.orders_per_second < alike * best.orders_per_second:
+        return False
+    if workload.p99 is not None:
+        return found.wait_p99 * ALIKE <= max(workload.p99, best.wait_p99)
+    return workload.rush is None or found.wait_p95 * alike <= max(workload.cycle, best.wait_p95)
 
 
 def reasons_of(workload: Workload, expected: Prediction, *, lock_free: Prediction) -> tuple[str, ...]:
     """Return whole sentences, the most important one first."""
-    found = [_main(workload, expected), *_overlap(workload, expected, lock_free)]
-    found += [*_depth(workload, expected), *_order(workload, expected), *_servers(workload, expected)]
+    found = [_main(workload, expected), *_goal(workload, expected)]
+    found += [
+        *_overlap(workload, expected, lock_free),
+        *_shards(workload, expected),
+        *_depth(workload, expected),
+        *_order(workload, expected),
+        *_servers(workload, expected),
+    ]
     return tuple(found)
 
 
 def _main(workload: Workload, expected: Prediction) -> str:
     pace = f"{expected.orders_per_second:,.0f} orders/s"
+    if workload.may_overlap:
+        work = f"Two orders may do the slow work of {duration(workload.hold)} at the same time, so no lock is needed"
+        price = "units are on hold until the hold ends if a worker dies"
+        return f"{work}: reserve, work, confirm lets {pace} through; {LIMITS[expected.limited_by]}; {price}."
     if not expected.is_locked:
         brief = f"The slow work of {duration(workload.hold)} is no longer than a round trip of"
         limit = LIMITS[expected.limited_by]
         return f"{brief} {duration(workload.round_trip)}, so a lock buys nothing: without any, {pace}; {limit}."
+    held = "an order (hold and one round trip)" if workload.batch == 1 else f"a batch of {workload.batch:,} orders"
     alone = (
-        f"A segment is held for {duration(workload.locked)} an order (hold and one round trip), so one lock lets "
-        f"{1 / workload.locked:,.0f} orders/s through, however many workers there are"
+        f"A segment is held for {duration(workload.locked)} {held}, so one lock lets "
+        f"{workload.batch / workload.locked:,.0f} orders/s through, however many workers there are"
     )
     if expected.limited_by == "arrivals":
         locks = "that is enough" if expected.segments == 1 else f"{expected.segments:,} locks serve them"
-        return f"{alone}; {workload.arrivals:,.0f} orders/s come, and {locks}, so that few wait for long."
+        return f"{alone}; {workload.rush:,.0f} orders/s come, and {locks}, so that few wait for long."
     if expected.segments == 1:
         return f"{alone}; more segments would not let more through, since {LIMITS[expected.limited_by]}."
     return f"{alone}; {expected.segments:,} locks let {pace} through: {LIMITS[expected.limited_by]}."
 
 
+def _goal(workload: Workload, expected: Prediction) -> list[str]:
+    if workload.p99 is None:
+        return []
+    waits = f"99 % of the orders wait at most {duration(expected.wait_p99)}"
+    if expected.wait_p99 <= workload.p99:
+        return [f"{waits}: the goal of {duration(workload.p99)} is kept."]
+    return [f"{waits}: no number of segments keeps the goal of {duration(workload.p99)}."]
+
+
+def _shards(workload: Workload, expected: Prediction) -> list[str]:
+    shards = min(workload.servers, expected.segments)
+    if shards == 1 or not expected.is_locked:
+        return []
+    even = workload.batch * min(expected.segments / workload.locked, workload.busy / workload.cycle)
+    line = f"Each of the {shards:,} shards has a line of its own, and an order's id decides in which it waits"
+    return [f"{line}; one line for all segments would let {even:,.0f} orders/s through."]
+
+
 def _overlap(workload: Workload, expected: Prediction, lock_free: Prediction) -> list[str]:
+    if workload.may_overlap is not None:
+        return []
     if not expected.is_locked:
         return ["If it must not overlap all the same, the table says what locks let through."]
     faster = "faster" if lock_free.orders_per_second > expected.orders_per_second * 1.01 else "as fast"
@@ -164,8 +212,9 @@ def _order(workload: Workload, expected: Prediction) -> list[str]:
 
 
 def _servers(workload: Workload, expected: Prediction) -> list[str]:
-    alone = 1 / workload.server_time
-    can = f"One server takes about {alone:,.0f} orders/s ({duration(workload.server_time)} of its thread an order)"
+    time = workload.server_time * workload.share
+    alone = 1 / time
+    can = f"One server takes about {alone:,.0f} orders/s ({duration(time)} of its thread an order)"
     needed = -(-expected.orders_per_second // alone)
     if workload.servers == 1:
         if expected.limited_by != "servers":

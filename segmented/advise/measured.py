@@ -7,7 +7,7 @@ at the end. Meanwhile it adds the load of one busy client; it touches nothing el
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean, median, pstdev
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -112,9 +112,13 @@ class PastHold:
     """How long segments were held, in seconds."""
 
     locked: float
-    """The mean time from grant to confirmation: the slow work and one round trip."""
+    """The mean time of a hold, from its grant to its last confirmation: the slow work and one round trip."""
     orders: int
-    """Number of orders in the mean."""
+    """Number of orders in the holds."""
+    holds: int
+    """Number of holds; one that served an envelope counts once."""
+    spread: float
+    """Standard deviation of the holds divided by their mean."""
 
     def hold(self, *, round_trip: float) -> float:
         """Return the slow work alone."""
@@ -124,20 +128,27 @@ class PastHold:
 def past_hold(store: RedisStore, sku: str) -> PastHold:
     """Read the latest part of a pool's ledger; nothing is changed.
 
-    Counts orders that were granted and confirmed there. An order that was granted again, to a second worker, counts
-    from the later grant. Raises InvalidInput if there is no such order, as in a pool whose orders are reserved without
-    a lock.
+    Counts orders that were granted and confirmed there. Orders that were granted together, such as those of an
+    envelope, share one hold. An order that was granted again, to a second worker, counts from the later grant. Raises
+    InvalidInput if there is no such order, as in a pool whose orders are reserved without a lock.
     """
     found = find_pool(store, sku)
     spans: list[int] = []
+    orders = 0
     for pool in found.shards if isinstance(found, ShardedPool) else (found,):
-        began: dict[str | None, int] = {}
+        grants: dict[str | None, tuple[int | None, int]] = {}
+        holds: dict[tuple[int | None, int], tuple[int, int]] = {}
         for entry in pool.read_ledger(after=max(0, pool.state().sequence - ENTRIES_MAX)):
             if entry.kind in {"reserved", "granted"} and entry.fencing_token is not None:
-                began[entry.order_id] = entry.at_us
-            elif entry.kind == "confirmed" and entry.order_id in began:
-                spans.append(entry.at_us - began.pop(entry.order_id))
+                grant = grants[entry.order_id] = entry.segment, entry.fencing_token
+                holds.setdefault(grant, (entry.at_us, 0))
+            elif entry.kind == "confirmed" and entry.order_id in grants:
+                grant = grants.pop(entry.order_id)
+                holds[grant] = holds[grant][0], entry.at_us
+                orders += 1
+        spans += [end - begin for begin, end in holds.values() if end]
     if not spans:
         message = f"pool {sku!r} has no order that was granted and confirmed lately, so it does not tell a hold"
         raise InvalidInput(message)
-    return PastHold(locked=fmean(spans) / 1e6, orders=len(spans))
+    mean = fmean(spans)
+    return PastHold(locked=mean / 1e6, orders=orders, holds=len(spans), spread=pstdev(spans) / mean if mean else 0.0)

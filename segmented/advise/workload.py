@@ -13,6 +13,14 @@ ROUND_TRIP: Final = 0.0005
 """Seconds; an assumption, for two machines of one data centre. `measure` finds the real value."""
 SERVER_TIME: Final = 0.0002
 """Seconds; two scripts of about 0.1 ms each, as a busy machine of 2 cores took them, with Valkey 9.1."""
+CLIENT_TIME: Final = 0.00045
+"""Seconds of one CPU core that a Python process spends on an order, as measured with 2 cores and Python 3.11."""
+BATCH_SHARE: Final = 0.055
+"""Share of a single order's work, on client and server, that each further order of a batch costs, as measured."""
+BATCH_CALLS: Final = 4
+"""Round trips by which a batch's hold is longer than a single order's, as measured: it takes and settles the others."""
+SPREAD_MAX: Final = 10
+PEAK_SECONDS_MAX: Final = 86_400
 HOLD_MAX: Final = 3_600
 WORKERS_MAX: Final = 1_000_000
 SERVERS_MAX: Final = 1_000
@@ -45,6 +53,20 @@ class Workload:
     """Commits per second that the whole order database takes, over any number of rows."""
     arrivals: float | None = None
     """Arrival rate, orders per second, at random moments; None: saturated."""
+    peak: float | None = None
+    """Arrival rate of a burst at the start, orders per second; waits are then those of the orders of the burst."""
+    peak_seconds: float | None = None
+    """How long the burst lasts."""
+    batch: int = 1
+    """Orders that one hold serves, with one slow step for all of them."""
+    processes: int | None = None
+    """Python processes that the workers are in, with one core each; None: enough of them."""
+    hold_spread: float | None = None
+    """Standard deviation of the holds divided by their mean, of log-normal holds: 0 if all are equal; None: unknown."""
+    may_overlap: bool | None = None
+    """Whether two orders may do the slow work at the same time, so that no lock is needed; None: unknown."""
+    p99: float | None = None
+    """Goal: 99 % of the orders wait at most this long for a segment."""
 
     def __post_init__(self) -> None:
         """Check all numbers. Raises InvalidInput."""
@@ -70,9 +92,33 @@ class Workload:
             ("row rate", self.row_rate),
             ("database rate", self.database_rate),
             ("arrivals", self.arrivals),
+            ("peak", self.peak),
         ):
             if rate is not None:
                 check_within(what, rate, 1e-3, RATE_MAX, "a second")
+        self._check_batch_and_peak()
+
+    def _check_batch_and_peak(self) -> None:
+        _whole("batch", self.batch, QUANTITY_MAX)
+        if self.processes is not None:
+            _whole("processes", self.processes, WORKERS_MAX)
+            if self.processes > self.workers:
+                message = (
+                    f"processes {self.processes}: each has at least one of the workers, and there are {self.workers}"
+                )
+                raise InvalidInput(message)
+        if self.hold_spread is not None:
+            check_within("hold spread", self.hold_spread, 0, SPREAD_MAX)
+        if self.p99 is not None:
+            check_within("p99", self.p99, 1e-6, HOLD_MAX, "s")
+        if (self.peak is None) != (self.peak_seconds is None):
+            message = "a peak needs a rate and a length, such as 2000/5s"
+            raise InvalidInput(message)
+        if self.peak is not None and self.peak_seconds is not None:
+            check_within("length of the peak", self.peak_seconds, 1e-3, PEAK_SECONDS_MAX, "s")
+            if self.arrivals is None or self.arrivals > self.peak:
+                message = f"peak {self.peak:g} needs the arrivals of the rest of the sale, which must not be higher"
+                raise InvalidInput(message)
 
     @property
     def orders(self) -> float:
@@ -81,18 +127,45 @@ class Workload:
 
     @property
     def busy(self) -> int:
-        """The number of workers that can have an order each: at most the number of orders in the stock."""
-        return min(self.workers, max(1, int(self.orders)))
+        """The number of workers that can have a batch each: at most the number of batches in the stock."""
+        return min(self.workers, max(1, int(self.orders / self.batch)))
 
     @property
     def locked(self) -> float:
-        """Seconds that an order keeps its segment: the reply to its grant, the slow work, the way of its confirm."""
-        return self.hold + self.round_trip
+        """Seconds that a batch keeps its segment: the reply to its grant, the slow work, the way of its confirm.
+
+        A batch of several orders takes and settles the others meanwhile.
+        """
+        if self.batch == 1:
+            return self.hold + self.round_trip
+        return self.hold + (1 + BATCH_CALLS) * self.round_trip + self.share * self.batch * CLIENT_TIME
+
+    @property
+    def share(self) -> float:
+        """Work of an order in a batch, as a share of a single order's."""
+        return (1 + (self.batch - 1) * BATCH_SHARE) / self.batch
 
     @property
     def cycle(self) -> float:
-        """Seconds that an order keeps its worker if it never waits: the slow work and two round trips."""
-        return self.hold + 2 * self.round_trip
+        """Seconds that a batch keeps its worker if it never waits: the hold and another round trip."""
+        return self.locked + self.round_trip
+
+    @property
+    def burst(self) -> float | None:
+        """Batches of the burst, as far as the stock lasts; None without a burst."""
+        if self.peak is None or self.peak_seconds is None:
+            return None
+        return min(self.peak * self.peak_seconds, self.orders) / self.batch
+
+    @property
+    def batches(self) -> float:
+        """Batches of the burst, or of the whole sale if there is none."""
+        return self.orders / self.batch if self.burst is None else self.burst
+
+    @property
+    def rush(self) -> float | None:
+        """The highest arrival rate, orders per second: the peak's, if there is one."""
+        return self.arrivals if self.peak is None else self.peak
 
 
 def check_within(what: str, value: float, least: float, most: float, unit: str = "") -> None:

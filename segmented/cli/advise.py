@@ -23,16 +23,24 @@ from segmented.advise import (
 )
 from segmented.advise.advice import duration
 from segmented.advise.measured import SECONDS, check_seconds
-from segmented.advise.workload import ROUND_TRIP, SERVER_TIME
+from segmented.advise.workload import ROUND_TRIP, SERVER_TIME, SPREAD_MAX
 from segmented.cli.output import DEFAULT_URL, STDOUT, JsonOption, UrlOption, is_terminal, print_table, write_json
 from segmented.errors import InvalidInput
 from segmented.stores.redis import RedisStore
 
 UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
 DURATION: Final = re.compile(r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,9})?) ?(?P<unit>us|ms|s|min)")
+PEAK: Final = re.compile(r"(?P<rate>[0-9]{1,9}(?:\.[0-9]{1,9})?)/(?P<length>.+)")
 RANGE: Final = re.compile(r"(?P<least>[0-9]{1,12})(?:-(?P<most>[0-9]{1,12}))?")
+QUESTION: Final = "How long is the slow work of one order under its lock, such as 20ms"
+SPREAD_HOLDS_MIN: Final = 20
+"""Past holds from which on their spread is used."""
 ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
 EXIT_BY_SIGNAL: Final = 128
+ALIKE_SHARE: Final = 0.99
+"""Share of the higher rate from which on a range is printed as one number."""
+BAR: Final = 10
+"""Characters of the longest bar."""
 HEADS: Final = ("segments", "orders/s", "wait", "95 % wait up to", "stock lasts", "limit")
 
 HoldOption = Annotated[
@@ -68,6 +76,42 @@ RowRateOption = Annotated[
 DatabaseRateOption = Annotated[
     float | None, typer.Option(metavar="N", help="Commits per second that the whole order database allows.")
 ]
+PeakOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N/TIME",
+        help="Burst at the start: orders per second and its length, such as 2000/5s; needs --arrivals.",
+    ),
+]
+BatchOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="B", help="Orders that one hold serves, with one slow step.  [default: 1, or as --hold-of found]"
+    ),
+]
+ProcessesOption = Annotated[
+    int | None,
+    typer.Option(metavar="P", help="Python processes that the workers are in, one core each.  [default: enough]"),
+]
+SpreadOption = Annotated[
+    float | None,
+    typer.Option(
+        "--hold-spread",
+        metavar="N",
+        help="Standard deviation of the holds divided by their mean: 0 if all are equal.  [default: unknown, as 1]",
+    ),
+]
+OverlapOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--may-overlap/--must-not-overlap",
+        help="Whether two orders may do the slow work at the same time; then no lock is needed.",
+    ),
+]
+GoalOption = Annotated[
+    str | None,
+    typer.Option("--p99", metavar="TIME", help="Goal: 99 % of the orders wait at most this long."),
+]
 ArrivalsOption = Annotated[
     float | None,
     typer.Option(metavar="N", help="Arrival rate, orders per second. [default: saturated]"),
@@ -91,6 +135,12 @@ def advise(  # noqa: PLR0913  # an option each
     row_rate: RowRateOption = None,
     database_rate: DatabaseRateOption = None,
     arrivals: ArrivalsOption = None,
+    peak: PeakOption = None,
+    batch: BatchOption = None,
+    processes: ProcessesOption = None,
+    hold_spread: SpreadOption = None,
+    may_overlap: OverlapOption = None,
+    p99: GoalOption = None,
     is_measured: MeasureOption = False,
     seconds: SecondsOption = SECONDS,
     url: UrlOption = DEFAULT_URL,
@@ -102,12 +152,11 @@ def advise(  # noqa: PLR0913  # an option each
     neither --hold nor --hold-of is given. --measure opens a pool of its own, sells from it for two seconds, and removes
     it.
     """
-    if hold is not None and hold_of is not None:
-        message = "give --hold or --hold-of, not both"
-        raise InvalidInput(message)
+    hold_s, may_overlap = _hold_and_overlap(hold, hold_of, may_overlap=may_overlap)
+    height, length = (None, None) if peak is None else _peak(peak)
     # Before any measurement: wrong input is reported without a server.
     told = Workload(
-        hold=0.0 if hold_of is not None else _duration(_asked_for() if hold is None else hold, "--hold"),
+        hold=hold_s,
         workers=workers,
         stock=stock,
         quantity=_quantity(quantity),
@@ -117,27 +166,65 @@ def advise(  # noqa: PLR0913  # an option each
         row_rate=row_rate,
         database_rate=database_rate,
         arrivals=arrivals,
+        peak=height,
+        peak_seconds=length,
+        batch=1 if batch is None else batch,
+        processes=processes,
+        hold_spread=hold_spread,
+        may_overlap=may_overlap,
+        p99=None if p99 is None else _duration(p99, "--p99"),
     )
-    found: Measured | None = None
-    if is_measured:
-        check_seconds(seconds)
-        found = _measured_at(url, seconds)
+    found = _measured_at(url, seconds) if is_measured else None
+    if found is not None:
         told = replace(
             told,
-            round_trip=found.round_trip if round_trip is None else told.round_trip,
+            round_trip=told.round_trip if round_trip else found.round_trip,
             server_time=told.server_time if server_time or found.server_time is None else found.server_time,
         )
-    past: PastHold | None = None
-    if hold_of is not None:
-        with RedisStore.from_url(url) as store:
-            past = past_hold(store, hold_of)
-        told = replace(told, hold=past.hold(round_trip=told.round_trip))
+    past = None if hold_of is None else _past_at(url, hold_of)
+    if past is not None:
+        told = _as_in(past, told, is_batch_known=batch is not None)
     advice = advised(told)
     if json_file is not None:
-        facts = {"measured": None if found is None else asdict(found), "past": None if past is None else asdict(past)}
+        facts = {"measured": found and asdict(found), "past": past and asdict(past)}
         write_json(json_file, {"workload": asdict(told)} | facts | asdict(advice))
     if json_file != STDOUT:
         _print_advice(advice, told, found, past)
+
+
+def _hold_and_overlap(hold: str | None, hold_of: str | None, *, may_overlap: bool | None) -> tuple[float, bool | None]:
+    """Return the hold, 0 if a ledger is to tell it, and whether it may overlap; ask on a terminal if no hold is given.
+
+    Raises InvalidInput.
+    """
+    if hold is not None and hold_of is not None:
+        message = "give --hold or --hold-of, not both"
+        raise InvalidInput(message)
+    if hold_of is not None:
+        return 0.0, may_overlap
+    if hold is None:
+        if not is_terminal():
+            message = "advise needs --hold, such as 20ms, without a terminal"
+            raise InvalidInput(message)
+        if may_overlap is None:
+            may_overlap = typer.confirm("May two orders do the slow work at the same time", default=False)
+        hold = typer.prompt(QUESTION)
+    return _duration(hold, "--hold"), may_overlap
+
+
+def _past_at(url: str, sku: str) -> PastHold:
+    with RedisStore.from_url(url) as store:
+        return past_hold(store, sku)
+
+
+def _as_in(past: PastHold, told: Workload, *, is_batch_known: bool) -> Workload:
+    """Return the workload with the hold of a past sale, and its spread and batch if those were not given."""
+    batch = told.batch if is_batch_known else max(1, round(past.orders / past.holds))
+    spread = told.hold_spread
+    if spread is None and past.holds >= SPREAD_HOLDS_MIN:
+        spread = min(past.spread, SPREAD_MAX)
+    told = replace(told, hold_spread=spread, batch=batch)
+    return replace(told, hold=max(0.0, past.locked - told.locked))
 
 
 class _Ended(BaseException):
@@ -146,6 +233,7 @@ class _Ended(BaseException):
 
 def _measured_at(url: str, seconds: float) -> Measured:
     """Measure; if a signal ends the process meanwhile, remove the pool first."""
+    check_seconds(seconds)
     for number in ENDS:
         if signal.getsignal(number) != signal.SIG_IGN:  # `nohup` ignores a hang-up
             signal.signal(number, _end_once)
@@ -168,20 +256,20 @@ def _end_once(number: int, _frame: FrameType | None) -> None:
     raise _Ended(number)
 
 
-def _asked_for() -> str:
-    if not is_terminal():
-        message = "advise needs --hold, such as 20ms, without a terminal"
-        raise InvalidInput(message)
-    answer: str = typer.prompt("How long is the slow work of one order under its lock, such as 20ms")
-    return answer
-
-
 def _duration(written: str, option: str) -> float:
     found = DURATION.fullmatch(written.strip())
     if found is None:
         message = f"{option} {written!r} is not a time such as 20ms, 1.5s or 300us"
         raise InvalidInput(message)
     return float(found["number"]) * UNITS[found["unit"]]
+
+
+def _peak(written: str) -> tuple[float, float]:
+    found = PEAK.fullmatch(written.strip())
+    if found is None:
+        message = f"--peak {written!r} is not a rate and a length, such as 2000/5s"
+        raise InvalidInput(message)
+    return float(found["rate"]), _duration(found["length"], "--peak")
 
 
 def _quantity(written: str) -> tuple[int, int]:
@@ -199,20 +287,35 @@ def _print_advice(advice: Advice, workload: Workload, found: Measured | None, pa
     else:
         headline = "No: one segment, " + ("with its lock." if advice.is_locked else "without its lock.")
     _say(headline)
-    pace = f"Expect {advice.orders_per_second:,.0f} orders/s, and a stock that lasts"
+    low, high = advice.expected.orders_per_second_low, advice.orders_per_second
+    rates = f"{high:,.0f}" if low > ALIKE_SHARE * high else f"{low:,.0f} to {high:,.0f}"
+    pace = f"Expect {rates} orders/s, and a stock that lasts"
     _say(f"{pace} {duration(advice.expected.sale_seconds)}; {_waiting(advice)}.")
     typer.echo()
     for reason in advice.reasons:
         _say(f"- {reason}")
     if past is not None:
-        _say(f"- In that pool {past.orders:,} orders held a segment for {duration(past.locked)} each, as a mean.")
+        served = (
+            f"{past.orders:,} orders"
+            if past.holds == past.orders
+            else f"{past.orders:,} orders in {past.holds:,} holds"
+        )
+        lasted = f"{duration(past.locked)} each, as a mean; their spread is {past.spread:.2g}"
+        _say(f"- In that pool {served} held a segment for {lasted}.")
     if found is not None:
         _say(f"- {_measurement(found)}")
     elif workload.round_trip == ROUND_TRIP:
         _say(f"- The round trip of {duration(ROUND_TRIP)} is an assumption; --measure finds it for your server.")
     typer.echo()
     rows = [_row(each, mark=each == advice.expected) for each in advice.alternatives]
-    print_table(HEADS, [*rows, _row(advice.lock_free, mark=not advice.is_locked)])
+    rows.append(_row(advice.lock_free, mark=not advice.is_locked))
+    if not is_terminal():
+        print_table(HEADS, rows)
+        return
+    shown = [*advice.alternatives, advice.lock_free]
+    most = max(each.orders_per_second for each in shown)
+    bars = ["█" * max(1, round(BAR * each.orders_per_second / most)) for each in shown]
+    print_table((*HEADS, "orders/s"), [(*row, bar) for row, bar in zip(rows, bars, strict=True)])
 
 
 def _waiting(advice: Advice) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pytest
 
-from segmented.advise import measure, past_hold
+from segmented.advise import PastHold, Workload, measure, past_hold
 from segmented.errors import InvalidInput, StoreError
 from segmented.stock import Grant, Pool, ShardedPool
 from segmented.stores.redis import RedisStore
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from segmented.protocol import Operation
     from segmented.servers import ValkeyServer
     from tests.support.servers.deployments import Cluster
+    from tests.support.workers.envelope_till import EnvelopeSetup
 
 AnswerT = TypeVar("AnswerT")
 
@@ -55,9 +56,11 @@ def test_what_is_given_is_not_replaced_by_what_is_measured(valkey: ValkeyServer)
 
 
 def test_on_a_terminal_the_hold_is_asked_for(valkey: ValkeyServer) -> None:
-    code, shown = on_a_terminal(*SALE, "--measure", "--for", "0.1", url=valkey.url, typed="20ms\n")
+    code, shown = on_a_terminal(*SALE, "--measure", "--for", "0.1", url=valkey.url, typed="n\n20ms\n")
     assert code == 0
+    assert "May two orders do the slow work at the same time" in shown
     assert "How long is the slow work of one order under its lock, such as 20ms" in shown
+    assert "█" in shown
     assert "Yes: split the stock into" in shown
     assert "Measured with" in shown
 
@@ -83,7 +86,13 @@ def test_the_hold_of_a_sale_is_read_from_its_ledger(sold: Pool, valkey: ValkeySe
     done = ran(*SALE, "--hold-of", "concert", "--round-trip", "1us", "--json", "-", url=valkey.url)
     found = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
-    assert found["past"] == {"locked": pytest.approx(sum(spans) / 2e6), "orders": 2}
+    spread = abs(spans[0] - spans[1]) / sum(spans)
+    assert found["past"] == {
+        "locked": pytest.approx(sum(spans) / 2e6),
+        "orders": 2,
+        "holds": 2,
+        "spread": pytest.approx(spread),
+    }
     assert found["workload"]["hold"] == pytest.approx(sum(spans) / 2e6 - 1e-6)
     said = ran_apart(*SALE, "--hold-of", "concert", url=valkey.url).stdout
     assert "- In that pool 2 orders held a segment for " in said
@@ -110,6 +119,21 @@ def test_an_order_that_was_granted_again_counts_from_then(valkey: ValkeyServer) 
         second.confirm()
         times = {entry.kind: entry.at_us for entry in pool.read_ledger()}
         assert past_hold(store, "concert").locked == pytest.approx((times["confirmed"] - times["granted"]) / 1e6)
+
+
+@pytest.mark.parametrize("decides", ["in the worker"])
+@pytest.mark.parametrize("till_database", [""], ids=["plain"])
+def test_an_envelope_counts_as_one_hold_of_a_batch(setup: EnvelopeSetup, valkey: ValkeyServer) -> None:
+    setup.take(setup.submit(6))
+    times = {entry.kind: entry.at_us for entry in setup.pool.read_ledger()}
+    held = (times["confirmed"] - times["reserved"]) / 1e6
+    with RedisStore.from_url(valkey.url) as store:
+        assert past_hold(store, setup.pool.sku) == PastHold(locked=held, orders=6, holds=1, spread=0.0)
+    done = ran(*SALE, "--hold-of", setup.pool.sku, "--round-trip", "1us", "--json", "-", url=valkey.url)
+    workload = json.loads(done.stdout)["workload"]
+    assert (workload["batch"], workload["hold_spread"]) == (6, None)
+    beside = Workload(hold=0, workers=1, stock=6, batch=6, round_trip=1e-6).locked
+    assert workload["hold"] == pytest.approx(held - beside)
 
 
 def test_a_pool_without_grants_tells_no_hold(valkey: ValkeyServer) -> None:

@@ -23,7 +23,7 @@ def test_the_advice_comes_first_then_its_reasons_then_the_alternatives(capsys: p
     assert (code, wrong) == (0, "")
     assert advice == [
         "Yes: split the stock into 31 segments.",
-        "Expect 1,455 orders/s, and a stock that lasts 2.29 s; nobody waits for a segment.",
+        "Expect 1,409 to 1,455 orders/s, and a stock that lasts 2.29 s; nobody waits for a segment.",
     ]
     assert len(reasons) == 5
     assert all(reason.startswith("- ") and reason.endswith(".") for reason in reasons)
@@ -44,10 +44,10 @@ def test_json_has_the_workload_the_advice_and_every_prediction(capsys: pytest.Ca
     assert code == 0
     assert found["workload"]["hold"] == 0.02
     assert (found["workload"]["quantity"], found["workload"]["servers"]) == ([1, 5], 3)
-    assert (found["segment"], found["segments"], found["is_locked"], found["measured"]) == (True, 33, True, None)
-    assert [each["segments"] for each in found["alternatives"]] == [1, 2, 5, 10, 20, 33, 50]
+    assert (found["segment"], found["segments"], found["is_locked"], found["measured"]) == (True, 36, True, None)
+    assert [each["segments"] for each in found["alternatives"]] == [1, 3, 6, 12, 21, 36, 51]
     assert found["expected"]["orders_per_second"] == found["orders_per_second"]
-    assert len(found["reasons"]) == 4
+    assert len(found["reasons"]) == 5
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,9 @@ def test_a_quantity_is_a_number_or_a_range(capsys: pytest.CaptureFixture[str], t
         (["--quantity", "1-"], "--quantity '1-' is not a number of units, or a range such as 1-5"),
         (["--quantity", "0"], "quantity 0 must be between 1 and 1,000,000,000"),
         (["--workers", "0"], "workers 0 must be between 1 and 1,000,000"),
+        (["--peak", "2000"], "--peak '2000' is not a rate and a length, such as 2000/5s"),
+        (["--peak", "2000/5"], "--peak '5' is not a time such as 20ms, 1.5s or 300us"),
+        (["--p99", "50"], "--p99 '50' is not a time such as 20ms, 1.5s or 300us"),
         (["--row-rate", "nan"], "row rate nan must be between 0.001 and 1,000,000,000 a second"),
         (["--hold-of", "concert"], "give --hold or --hold-of, not both"),
         (["--measure", "--for", "0"], "time to measure 0.0 must be between 0.1 and 60.0 s"),
@@ -86,6 +89,21 @@ def test_bad_input_is_one_sentence_and_exit_code_two(
     capsys: pytest.CaptureFixture[str], changed: list[str], sentence: str
 ) -> None:
     assert written(capsys, *ARTICLE, *changed) == (2, "", f"segmented: {sentence}\n")
+
+
+def test_the_options_of_the_workload_are_in_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--arrivals", "50", "--peak", "900/1.5s", "--batch", "4", "--processes", "2", "--hold-spread", "0.5"]
+    code, shown, _ = written(capsys, *ARTICLE, *more, "--must-not-overlap", "--p99", "40ms", "--json", "-")
+    workload = json.loads(shown)["workload"]
+    assert code == 0
+    assert (workload["arrivals"], workload["peak"], workload["peak_seconds"]) == (50, 900, 1.5)
+    assert (workload["batch"], workload["processes"], workload["hold_spread"]) == (4, 2, 0.5)
+    assert (workload["may_overlap"], workload["p99"]) == (False, 0.04)
+
+
+def test_work_that_may_overlap_is_answered_with_no_lock(capsys: pytest.CaptureFixture[str]) -> None:
+    _, shown, _ = written(capsys, *ARTICLE, "--may-overlap")
+    assert shown.splitlines()[0] == "No: one segment, without its lock."
 
 
 def test_without_a_hold_somebody_must_be_there_to_be_asked(capsys: pytest.CaptureFixture[str]) -> None:
