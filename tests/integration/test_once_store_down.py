@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from tests.support.workers.once_workers import OnceSide
 
 SOON = 30
+HANGS = 10
 
 
 @contextmanager
@@ -105,6 +109,55 @@ def test_a_worker_whose_password_is_refused_keeps_the_message_and_logs_why(
         client.config_set("requirepass", "s3cret")
     assert handle.get(timeout=SOON) == ["down-refused", 1]
     assert once.runs("down-refused") == 1
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "first contact"])
+def test_a_publisher_asks_a_server_that_hangs_no_longer_than_it_says(
+    shared_once: OnceSide,
+    start_valkey: Callable[..., ValkeyServer],
+    is_known: bool,  # noqa: FBT001  # a parameter
+) -> None:
+    server = start_valkey()
+    with task_elsewhere(shared_once, server.url, once_timeout=0.2) as task:
+        if is_known:
+            assert task.delay("down-hangs-before", 0).id
+        os.kill(server.pid, signal.SIGSTOP)
+        began_at = time.monotonic()
+        try:
+            for _ in range(2):
+                with pytest.raises(StoreUnavailable):
+                    task.delay("down-hangs")
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        assert time.monotonic() - began_at < HANGS  # twice 10 s without the limit
+        assert task.delay("down-hangs-after", 0).id
+
+
+def test_a_worker_gives_up_a_server_that_hangs_within_seconds_and_the_message_comes_back(
+    once: OnceSide, start_valkey: Callable[..., ValkeyServer]
+) -> None:
+    server = start_valkey()
+    worker = once.start(replace(once.setup, records=server.url))
+    assert once.app.send_task("kept", ("hangs-before", 0)).get(timeout=SOON) == ["hangs-before", 0]
+    os.kill(server.pid, signal.SIGSTOP)
+    began_at = time.monotonic()
+    try:
+        handle = once.app.send_task("kept", ("hangs", 1))
+        once.wait_for(lambda: worker.said().count(" received\n") >= 3)  # it has come back once
+        assert time.monotonic() - began_at < HANGS
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    assert handle.get(timeout=SOON) == ["hangs", 1]
+    assert once.runs("hangs") == 1
+
+
+@pytest.mark.parametrize("seconds", [0, -1, "soon"])
+def test_a_timeout_that_is_none_is_one_sentence(shared_once: OnceSide, seconds: object) -> None:
+    with (
+        task_elsewhere(shared_once, nowhere(), once_timeout=seconds, once_when_down="run") as task,
+        pytest.raises(InvalidInput, match=r"^once_timeout of .* s is not a duration: give between 0\.001 and "),
+    ):
+        task.delay("down-mistimed")
 
 
 def test_an_app_without_an_address_for_its_records_is_one_sentence(shared_once: OnceSide) -> None:

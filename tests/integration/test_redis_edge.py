@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 SECRET: Final = "open sesame/#1"
 QUOTED: Final = "open%20sesame%2F%231"
 BUSY: Final = 300
+HANGS: Final = 8
 
 
 def connect_sync(url: str) -> None:
@@ -282,3 +287,33 @@ def test_three_hundred_threads_take_turns_on_the_connections_of_one_store(privat
             return Lock(store, f"lock{index}", ttl=60).try_acquire() is not None
 
         assert list(threads.map(acquire, range(BUSY))) == [True] * BUSY
+
+
+async def open_briefly(url: str, seconds: Any) -> None:  # noqa: ANN401  # as a caller may
+    await (await AsyncRedisStore.from_url(url, timeout=seconds)).close()
+
+
+@pytest.mark.parametrize(
+    "connect",
+    [
+        lambda url, seconds: RedisStore.from_url(url, timeout=seconds).close(),
+        lambda url, seconds: asyncio.run(open_briefly(url, seconds)),
+    ],
+    ids=["sync", "async"],
+)
+def test_the_first_contact_with_a_server_that_hangs_takes_no_longer_than_asked(
+    start_valkey: Callable[..., ValkeyServer], connect: Callable[[str, object], None]
+) -> None:
+    server = start_valkey()
+    connect(server.url, timedelta(seconds=30))
+    for wrong in (float("nan"), -1, True, "soon"):
+        with pytest.raises(InvalidInput, match=r"^timeout is a number of seconds, 0 or more, not "):
+            connect(server.url, wrong)
+    os.kill(server.pid, signal.SIGSTOP)
+    began_at = time.monotonic()
+    try:
+        with pytest.raises(StoreUnavailable, match=r"^no server answers at .*: \w+"):
+            connect(server.url, 0.2)
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    assert time.monotonic() - began_at < HANGS  # twice 5 s without the limit

@@ -15,11 +15,13 @@ from segmented.celery.messages import Envelope, read_envelope
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import InvalidInput
 from segmented.models import Order
-from segmented.stock import EnvelopePublisher, Outbox, ShardedPool
+from segmented.orders import Gate
+from segmented.stock import EnvelopePublisher, Outbox, Pool, ShardedPool
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from segmented.servers import ValkeyServer
 
@@ -50,6 +52,40 @@ def test_the_envelopes_of_every_shard_are_taken_by_the_task(store: RedisStore) -
     assert len({body["sku"] for body in bodies}) == SHARDS
     assert sum(tasks.take_envelope(body)["settled"] for body in bodies) == 41
     assert (pool.state().confirmed, pool.audit().is_clean) == (90, True)
+
+
+def test_the_shards_of_a_pool_of_other_workers_are_left_to_them_and_that_is_said_once(
+    store: RedisStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = ShardedPool(store, "others", outbox=Outbox())
+    pool.open(stock=90, segments=6, shards=SHARDS, queue="concerts", step="shop:charge")
+    for index in range(40):
+        pool.submit(f"o{index}")
+    shards = [shard.sku for shard in pool.shards]
+    answers = [tasks.take_envelope({"v": 1, "sku": name, "orders": ["o1", "o2", "o3"]}) for name in 2 * shards]
+    assert answers == [{}] * 2 * SHARDS
+    assert [record.levelname for record in caplog.records if "leaves its submitted orders" in record.message] == [
+        "ERROR"
+    ]
+    assert [store.execute(op.ReadOutbox(name)).waiting for name in shards] == [
+        shard.state().order_count for shard in pool.shards
+    ]
+    assert (pool.state().confirmed, pool.state().reserved) == (0, 40)
+
+
+def test_of_a_gated_pool_of_other_workers_no_order_database_is_asked(
+    store: RedisStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Gate(f"sqlite:///{tmp_path / 'theirs.sqlite'}") as theirs:
+        theirs.create()
+        pool = Pool(store, "gated", gate=theirs, outbox=Outbox())
+        pool.open(stock=10, segments=2, queue="concerts")
+        pool.submit("a")
+        for _ in range(2):
+            assert tasks.take_envelope({"v": 1, "sku": "gated", "orders": ["a"]}) == {}
+        assert [record.levelname for record in caplog.records if "'gated'" in record.message] == ["ERROR"]
+        assert store.execute(op.ListMessages(settings().queue)) == ()
+        assert store.execute(op.ReadOutbox("gated")).waiting == 1
 
 
 @pytest.mark.parametrize(

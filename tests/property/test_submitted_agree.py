@@ -9,7 +9,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
 from segmented import protocol as op
-from segmented.models import Order
+from segmented.models import UNASSIGNED, Assignment, Order
 from segmented.protocol.wire import Dialect
 from segmented.stores.redis import RedisStore
 from tests.property.test_stores_agree import (
@@ -28,6 +28,7 @@ ALL: Final = ("a", "b", "c", "d", "e", "f", "ü {%}")
 MANY = st.lists(ORDERS, min_size=1, max_size=6, unique=True)
 WANTED = st.lists(st.tuples(ORDERS, QUANTITIES, CUSTOMERS), min_size=1, max_size=6)
 BEGUN_MAX = st.sampled_from([1, 5])
+ASSIGNMENTS = st.builds(Assignment, st.sampled_from([None, "mugs"]), st.sampled_from([None, "shop:pack"]))
 
 
 class SubmittedAgree(PoolsAgree):
@@ -66,6 +67,16 @@ class SubmittedAgree(PoolsAgree):
         # A base of 1 ms, doubled with every publication, would end between two of these steps, now here and now there.
         self.agree_on(op.SweepOutbox(self.name, limit, token, LONG_MS, LONG_MS, LONG_MS, begun_max))
         self.agree_on(op.ReadOutbox(self.name))
+
+    @rule(named=ASSIGNMENTS, worker=ASSIGNMENTS, order_ids=MANY)
+    def work_for_named_workers(self, named: Assignment, worker: Assignment, order_ids: list[str]) -> None:
+        ids = tuple(order_ids)
+        self.agree_on(op.AssignPool(self.name, named))
+        self.agree_on(op.CheckAssignment(self.name, worker))
+        self.agree_on(op.SettleMany(self.name, "confirmed", ids, idle=True, assignment=worker))
+        self.agree_on(op.TakeOrders(self.name, ids, "h", 1, LONG_MS, 1, 5, assignment=worker))
+        self.agree_on(op.SweepOutbox(self.name, 100, None, LONG_MS, LONG_MS, LONG_MS, 5, worker))
+        self.agree_on(op.AssignPool(self.name, UNASSIGNED))
 
     @rule(order_ids=MANY)
     def replay_dead(self, order_ids: list[str]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kombu.utils import json
 
 from segmented.dedup.celery.rule import OnceRule
-from segmented.dedup.celery.settings import OnceSettings, namespace_of, runs_when_down, store_of
+from segmented.dedup.celery.settings import OnceSettings, namespace_of, runs_when_down, store_of, timeout_of
 from segmented.dedup.identity import CallIdentity, Identity
 from segmented.dedup.outcomes import OutcomeForm
 from segmented.dedup.terms import RunClaim
@@ -48,6 +48,11 @@ class OncePlan:
     def runs_when_down(self) -> bool:
         """Return whether a task runs if its records cannot be reached. Raises InvalidInput for an unknown setting."""
         return runs_when_down(self._settings)
+
+    @property
+    def timeout(self) -> float:
+        """Return how many seconds a publisher waits for the records' server. Raises InvalidInput."""
+        return timeout_of(self._settings)
 
     def identity(
         self, arguments: Sequence[Any] | None, options: Mapping[str, Any] | None, *, given: str | None = None

@@ -98,13 +98,13 @@ class Publication:
             return error
 
     def _claimed_in(self, store: Store, operation: ClaimKey) -> Answer:
-        rule = self.plan.rule
+        rule, patience = self.plan.rule, self.plan.timeout
         if rule.on_publish != "wait":
-            return store.execute(operation)
+            return store.execute(operation, deadline=store.clock.now() + patience)
         channel = once_keys(operation.record.namespace, operation.record.key).freed
         waiting = wait_for(operation, channel=channel, timeout=in_seconds(rule.timeout), is_busy=is_in_flight)
         answer, _ = run_sync(waiting, store)
-        return answer or store.execute(operation)
+        return answer or store.execute(operation, deadline=store.clock.now() + patience)
 
     def _claiming(self, message: str) -> ClaimKey:
         rule, terms = self.plan.rule, self.plan.terms

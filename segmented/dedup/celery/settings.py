@@ -6,6 +6,7 @@
 | `once_store` | instead of `once_url`: a store, or a callable that returns one |
 | `once_namespace` | separates the app's records from those of other apps; default: the app's name |
 | `once_when_down` | `refuse` (the default) or `run`: what a task does if the records cannot be reached |
+| `once_timeout` | seconds within which a publisher needs the answer of the records' server (default 2) |
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from segmented.dedup.terms import checked_namespace
 from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
+from segmented.locks.durations import milliseconds
 from segmented.plans.store_kinds import is_sync_store, sync_store
 from segmented.process import after_fork_in_child
 from segmented.stores.redis import RedisStore
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import Store
 
 WHEN_DOWN: Final = ("refuse", "run")
+ANSWER_SECONDS: Final = 2.0
 _guard = threading.Lock()
 _stores: dict[str, RedisStore] = {}
 
@@ -66,11 +69,11 @@ def store_of(settings: OnceSettings) -> Store:
         raise InvalidInput(message)
     with _guard:
         if url not in _stores:
-            _stores[url] = _opened(url)
+            _stores[url] = _opened(url, timeout_of(settings))
         return _stores[url]
 
 
-def _opened(url: str) -> RedisStore:
+def _opened(url: str, timeout: float) -> RedisStore:
     """Connect.
 
     Raises InvalidInput for a malformed address, StoreRefused if the server refuses the connection or is unsuitable, and
@@ -78,7 +81,7 @@ def _opened(url: str) -> RedisStore:
     """
     shown = parse_address(url).shown
     try:
-        return RedisStore.from_url(url)
+        return RedisStore.from_url(url, timeout=timeout)
     except StoreUnavailable as error:
         message = f"the records at {shown} cannot be used now: {error}"
         raise StoreUnavailable(message) from error
@@ -109,6 +112,16 @@ def _is_run(found: object) -> bool:
         message = f"once_when_down is {said!r}: give one of {', '.join(WHEN_DOWN)}"
         raise InvalidInput(message)
     return said == "run"
+
+
+def timeout_of(settings: OnceSettings) -> float:
+    """Return how many seconds the records' server may take to answer a publisher. Raises InvalidInput."""
+    seconds: float = settings.get("once_timeout", _as_seconds)
+    return seconds
+
+
+def _as_seconds(found: Any) -> float:  # noqa: ANN401  # any setting
+    return milliseconds(ANSWER_SECONDS if found is None else found, "once_timeout") / 1_000
 
 
 def close_stores() -> None:

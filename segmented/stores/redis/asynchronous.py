@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
@@ -18,7 +19,7 @@ from segmented.stores.redis.async_listener import AsyncRedisWakeups
 from segmented.stores.redis.clients import async_client, close_async_client
 from segmented.stores.redis.edge import Translated, check_server, guarded, our_error
 from segmented.stores.redis.given_clients import usable_client
-from segmented.stores.redis.linking import PATIENCE, async_linked
+from segmented.stores.redis.linking import PATIENCE, async_linked, checked_seconds
 from segmented.stores.redis.rights import check_rights, probing_scripts
 from segmented.stores.redis.store import described
 
@@ -92,15 +93,27 @@ class AsyncRedisStore:
 
     @classmethod
     async def from_url(
-        cls, url: str, *, clock: Clock | None = None, dialect: Dialect | None = None, patience: Duration = PATIENCE
+        cls,
+        url: str,
+        *,
+        clock: Clock | None = None,
+        dialect: Dialect | None = None,
+        patience: Duration = PATIENCE,
+        timeout: Duration | None = None,
     ) -> AsyncRedisStore:
         """Connect and check the server, or every master of a cluster, as `RedisStore.from_url` does."""
         time_source = checked_clock(clock)
+        seconds = None if timeout is None else checked_seconds(timeout, "timeout")
         address = parse_address(url)
         with guarded(url):
             client = async_client(address)
             try:
-                await _check(client, address.shown)
+                async with asyncio.timeout(seconds):
+                    await _check(client, address.shown)
+            except TimeoutError as error:
+                await close_async_client(client)
+                message = f"it did not answer within {seconds:g} s"
+                raise TimeoutError(message) from error
             except BaseException:
                 await close_async_client(client)
                 raise

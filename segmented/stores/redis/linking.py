@@ -75,7 +75,7 @@ def linked(
 
     Raises InvalidInput for a patience that is not a number of seconds.
     """
-    patience = _checked_patience(patience)
+    patience = checked_seconds(patience, "patience")
     if isinstance(client, redis.RedisCluster):
         cluster = ClusterLink(client, clock, dialect=dialect, patience=patience, is_checked=is_checked)
         return Linked(cluster, cluster.subscription, _listed(cluster.map.hosts()))
@@ -98,7 +98,7 @@ def async_linked(
     is_checked: bool = False,
 ) -> AsyncLinked:
     """Do the same as `linked` for asyncio."""
-    patience = _checked_patience(patience)
+    patience = checked_seconds(patience, "patience")
     if isinstance(client, redis_asyncio.RedisCluster):
         cluster = AsyncClusterLink(client, clock, dialect=dialect, patience=patience, is_checked=is_checked)
         return AsyncLinked(cluster, cluster.subscription, _listed(cluster.map.hosts()))
@@ -120,10 +120,11 @@ def where_of(pool: Any) -> str:  # noqa: ANN401  # a pool, sync or async
     return str(options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}")
 
 
-def _checked_patience(patience: Duration) -> float:
-    seconds = in_seconds(patience)
-    if not (isfinite(seconds) and seconds >= 0):
-        message = f"patience is a number of seconds, 0 or more, not {patience!r}"
+def checked_seconds(given: Duration, name: str) -> float:
+    """Return a number of seconds. Raises InvalidInput for anything else."""
+    seconds = in_seconds(given)
+    if type(seconds) not in {int, float} or not (isfinite(seconds) and seconds >= 0):
+        message = f"{name} is a number of seconds, 0 or more, not {given!r}"
         raise InvalidInput(message)
     return seconds
 

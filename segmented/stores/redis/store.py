@@ -24,7 +24,7 @@ from segmented.stores.redis.edge import (
     our_error,
 )
 from segmented.stores.redis.given_clients import usable_client
-from segmented.stores.redis.linking import PATIENCE, linked
+from segmented.stores.redis.linking import PATIENCE, checked_seconds, linked
 from segmented.stores.redis.listener import RedisWakeups
 from segmented.stores.redis.rights import check_rights, probing_scripts
 
@@ -89,15 +89,16 @@ class RedisStore:
         dialect: Dialect | None,
         patience: Duration,
         *,
-        checked_at: str = "",
+        owned_at: str = "",
+        is_checked: bool = False,
     ) -> None:
-        """Create the link. The servers of `checked_at` were checked before."""
+        """Create the link; the store closes a client of its own, for the servers `owned_at`."""
         self.client = client
         self.clock = checked_clock(clock)
-        found = linked(client, self.clock, dialect=dialect, patience=patience, is_checked=bool(checked_at))
-        self._link, self._where = found.link, checked_at or found.where
+        found = linked(client, self.clock, dialect=dialect, patience=patience, is_checked=is_checked)
+        self._link, self._where = found.link, owned_at or found.where
         self.wakeups = RedisWakeups(found.subscribe, self.clock, found.link)
-        self._owns_client = bool(checked_at)
+        self._owns_client = bool(owned_at)
         self.is_closed = False
 
     @property
@@ -115,27 +116,42 @@ class RedisStore:
 
     @classmethod
     def from_url(
-        cls, url: str, *, clock: Clock | None = None, dialect: Dialect | None = None, patience: Duration = PATIENCE
+        cls,
+        url: str,
+        *,
+        clock: Clock | None = None,
+        dialect: Dialect | None = None,
+        patience: Duration = PATIENCE,
+        timeout: Duration | None = None,
     ) -> RedisStore:
         """Connect and check the server, or every master of a cluster.
 
         Raises InvalidInput if it is not usable, StoreUnavailable if it does not answer.
 
         `redis://`, `rediss://` and `unix://` name one server, `redis+sentinel://HOST:PORT,.../SERVICE` a master behind
-        its Sentinels, `redis+cluster://HOST:PORT,...` a cluster; `rediss+...` uses TLS.
+        its Sentinels, `redis+cluster://HOST:PORT,...` a cluster; `rediss+...` uses TLS. `timeout` is how many seconds
+        this first contact may take; without one, each of two tries may take five.
         """
-        return cls(url, clock=clock, dialect=dialect, patience=patience)
+        store = cls.__new__(cls)
+        store._connect(url, checked_clock(clock), dialect, patience, timeout)  # noqa: SLF001  # the second constructor
+        return store
 
-    def _connect(self, url: str, clock: Clock, dialect: Dialect | None, patience: Duration) -> None:
+    def _connect(
+        self, url: str, clock: Clock, dialect: Dialect | None, patience: Duration, timeout: Duration | None = None
+    ) -> None:
+        seconds = None if timeout is None else checked_seconds(timeout, "timeout")
         address = parse_address(url)
         with guarded(url):
             client = sync_client(address)
             try:
-                _check(client, address.shown)
+                if seconds is None:
+                    _check(client, address.shown)
+                self._start(client, clock, dialect, patience, owned_at=address.shown, is_checked=seconds is None)
+                if seconds is not None:
+                    self._link.check(clock.now() + seconds)
             except BaseException:
                 close_client(client)
                 raise
-        self._start(client, clock, dialect, patience, checked_at=address.shown)
 
     def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Perform one operation atomically; raises StoreUnavailable if the local time `deadline` passes first."""

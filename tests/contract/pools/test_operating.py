@@ -26,7 +26,7 @@ def test_opening_again_says_what_is_there(pool: Pool) -> None:
     assert caught.value.differing == (*differing, "epoch 1 instead of 2")
     assert str(caught.value) == (
         f"pool '{pool.sku}' is open already, with {', '.join(caught.value.differing)}: nothing is changed; "
-        "open it with its own numbers, or change it with restock, withdraw or resize"
+        "open it with its own numbers, or change it with restock, withdraw, resize or assign"
     )
     assert pool.state() == before
 
