@@ -21,7 +21,14 @@ from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from typing import TextIO
+    from typing import Protocol, TextIO
+
+    class Lines(Protocol):
+        """A binary file, or what unpacks one."""
+
+        def readline(self, size: int, /) -> bytes:
+            """Return the next line, or its first `size` bytes."""
+
 
 FILE_MODE: Final = 0o666
 NAME_SHOWN: Final = 50
@@ -37,6 +44,28 @@ SUFFIX: Final = "_FILE"
 FROM_FILE: Final = "@"
 FROM_VARIABLE: Final = "env:"
 BYTES_MAX: Final = 65_536
+LINE_MAX: Final = 65_536
+"""Maximum bytes of a line."""
+MIB: Final = 1_048_576
+
+
+def bounded_lines(
+    raw: Lines, path: Path, *, size_max: int, line_max: int = LINE_MAX, of: str
+) -> Iterator[tuple[int, bytes]]:
+    """Yield each line with its number, of a file of at most `size_max` MiB, unpacked. Raises InvalidInput.
+
+    `of` is what the file should have, for the message. A packed file may unpack to a thousand times its size.
+    """
+    left = size_max * MIB
+    for number, line in enumerate(iter(lambda: raw.readline(line_max + 1), b""), start=1):
+        left -= len(line)
+        if len(line) > line_max:
+            message = f"{path}, line {number}: it is longer than {line_max:,} bytes: is this a file of {of}?"
+            raise InvalidInput(message)
+        if left < 0:
+            message = f"{path}, line {number}: the file is larger than {size_max:,} MiB: allow more with --size-max MIB"
+            raise InvalidInput(message)
+        yield number, line
 
 
 def check_writable(file: Path, option: str) -> None:

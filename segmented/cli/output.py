@@ -177,7 +177,7 @@ def table_of(heads: Row, rows: Iterable[Sequence[str]]) -> Table:
 def print_table(heads: Row, rows: Iterable[Sequence[str]]) -> None:
     """Print a table on a terminal, otherwise one line per row, separated by tabs."""
     if sys.stdout.isatty():
-        from rich.console import Console  # noqa: PLC0415  # only a terminal needs rich, which takes long to import
+        from segmented.cli.console import Console  # noqa: PLC0415  # rich, which takes long to import
 
         Console().print(table_of(heads, rows))
         return
