@@ -99,10 +99,10 @@ def check_apart(files: dict[str, Path | None]) -> None:
 
 
 @contextmanager
-def whole_file(file: Path) -> Iterator[TextIO]:
+def whole_file(file: Path, *, is_secret: bool = False) -> Iterator[TextIO]:
     """Open a file that replaces `file` when the block ends, and is removed if the block fails.
 
-    Raises InvalidInput if it cannot be written.
+    If `is_secret`, other accounts cannot read it. Raises InvalidInput if it cannot be written.
     """
     try:
         if file.exists() and not file.is_file():
@@ -116,7 +116,8 @@ def whole_file(file: Path) -> Iterator[TextIO]:
                 yield written
                 written.flush()
                 os.fsync(written.fileno())
-            beside.chmod(file.stat().st_mode if file.exists() else FILE_MODE & ~_umask())
+            if not is_secret:  # a temporary file is private
+                beside.chmod(file.stat().st_mode if file.exists() else FILE_MODE & ~_umask())
             beside.replace(file)
         except BaseException:
             beside.unlink()
@@ -126,9 +127,9 @@ def whole_file(file: Path) -> Iterator[TextIO]:
         raise InvalidInput(message) from error
 
 
-def write_whole(file: Path, text: str) -> None:
+def write_whole(file: Path, text: str, *, is_secret: bool = False) -> None:
     """Replace a file atomically. Raises InvalidInput if it cannot be written."""
-    with whole_file(file) as written:
+    with whole_file(file, is_secret=is_secret) as written:
         written.write(text)
 
 

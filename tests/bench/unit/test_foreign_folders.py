@@ -12,12 +12,13 @@ import zstandard
 from bench.granularity.environment import commit_of
 from bench.granularity.folder import ResultsFolder
 from bench.granularity.record import ResultFile, read_results
-from bench.report_page import redraw
+from bench.report_page import drawing, redraw
 from bench.report_page.facts import Facts
 from bench.report_page.figures.over_time import FIELDS, calls_of
 from bench.report_page.markdown import reproduce
 from segmented.errors import InvalidInput
 from tests.bench.records import end_line, run, session_line
+from tests.support.command_line import ran
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,6 +84,18 @@ def test_a_history_that_unpacks_to_more_than_allowed_is_refused_in_the_middle(tm
     calls = calls_of(tmp_path, kept, 8)
     assert calls is not None
     assert len(calls.asked) == 60_000
+
+
+def test_the_command_passes_its_size_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: dict[str, int] = {}
+
+    def redrawn(*_: object, **limits: int) -> drawing.Report:
+        passed.update(limits)
+        return drawing.Report(tmp_path, (), (), None)
+
+    monkeypatch.setattr(drawing, "redraw", redrawn)
+    assert ran("bench", "report", str(tmp_path), "--size-max", "7", url=None).returncode == 0
+    assert passed == {"history_max": 7}
 
 
 def test_a_line_of_a_history_without_an_end_is_refused(tmp_path: Path) -> None:
