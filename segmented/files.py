@@ -21,7 +21,14 @@ from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from typing import TextIO
+    from typing import Protocol, TextIO
+
+    class Lines(Protocol):
+        """A binary file, or what unpacks one."""
+
+        def readline(self, size: int, /) -> bytes:
+            """Return the next line, or its first `size` bytes."""
+
 
 FILE_MODE: Final = 0o666
 NAME_SHOWN: Final = 50
@@ -37,6 +44,28 @@ SUFFIX: Final = "_FILE"
 FROM_FILE: Final = "@"
 FROM_VARIABLE: Final = "env:"
 BYTES_MAX: Final = 65_536
+LINE_MAX: Final = 65_536
+"""Maximum bytes of a line."""
+MIB: Final = 1_048_576
+
+
+def bounded_lines(
+    raw: Lines, path: Path, *, size_max: int, line_max: int = LINE_MAX, of: str
+) -> Iterator[tuple[int, bytes]]:
+    """Yield each line with its number, of a file of at most `size_max` MiB, unpacked. Raises InvalidInput.
+
+    `of` is what the file should have, for the message. A packed file may unpack to a thousand times its size.
+    """
+    left = size_max * MIB
+    for number, line in enumerate(iter(lambda: raw.readline(line_max + 1), b""), start=1):
+        left -= len(line)
+        if len(line) > line_max:
+            message = f"{path}, line {number}: it is longer than {line_max:,} bytes: is this a file of {of}?"
+            raise InvalidInput(message)
+        if left < 0:
+            message = f"{path}, line {number}: the file is larger than {size_max:,} MiB: allow more with --size-max MIB"
+            raise InvalidInput(message)
+        yield number, line
 
 
 def check_writable(file: Path, option: str) -> None:
@@ -70,10 +99,10 @@ def check_apart(files: dict[str, Path | None]) -> None:
 
 
 @contextmanager
-def whole_file(file: Path) -> Iterator[TextIO]:
+def whole_file(file: Path, *, is_secret: bool = False) -> Iterator[TextIO]:
     """Open a file that replaces `file` when the block ends, and is removed if the block fails.
 
-    Raises InvalidInput if it cannot be written.
+    If `is_secret`, other accounts cannot read it. Raises InvalidInput if it cannot be written.
     """
     try:
         if file.exists() and not file.is_file():
@@ -87,7 +116,8 @@ def whole_file(file: Path) -> Iterator[TextIO]:
                 yield written
                 written.flush()
                 os.fsync(written.fileno())
-            beside.chmod(file.stat().st_mode if file.exists() else FILE_MODE & ~_umask())
+            if not is_secret:  # a temporary file is private
+                beside.chmod(file.stat().st_mode if file.exists() else FILE_MODE & ~_umask())
             beside.replace(file)
         except BaseException:
             beside.unlink()
@@ -97,9 +127,9 @@ def whole_file(file: Path) -> Iterator[TextIO]:
         raise InvalidInput(message) from error
 
 
-def write_whole(file: Path, text: str) -> None:
+def write_whole(file: Path, text: str, *, is_secret: bool = False) -> None:
     """Replace a file atomically. Raises InvalidInput if it cannot be written."""
-    with whole_file(file) as written:
+    with whole_file(file, is_secret=is_secret) as written:
         written.write(text)
 
 

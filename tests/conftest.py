@@ -42,6 +42,9 @@ if quick_folder() is not None:
     os.environ.setdefault("TMPDIR", str(quick_folder()))
     tempfile.tempdir = None  # pytest has asked already
 
+# A running `segmented server` of this account is announced there; tests announce their own below TMPDIR.
+os.environ.pop("XDG_RUNTIME_DIR", None)
+
 # No deadline, and no check of speed: a shared machine is slow at times. The examples are new in every run; one that
 # fails is printed with what replays it, and kept in .hypothesis, from where every later run here takes it first.
 settings.register_profile(

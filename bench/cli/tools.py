@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bench.display import display_on
-from bench.granularity.folder import RESULTS
+from bench.granularity.folder import HISTORY_MAX, RESULTS
 from bench.granularity.record import read_results
 from bench.results import Findings, check_writable, write
 from segmented.cli.console import Console
@@ -32,9 +32,14 @@ ResultsArgument = Annotated[Path, typer.Argument(help="Results file results.json
 
 def report(
     folder: Annotated[Path, typer.Argument(help="Results file results.jsonl, or its folder.", metavar="DIR")],
+    *,
+    size_max: Annotated[
+        int, typer.Option("--size-max", metavar="MIB", min=1, help="Refuse a larger history, measured unpacked.")
+    ] = HISTORY_MAX,
 ) -> None:
     """Redraw a session's report from its results: figures, page, table."""
-    draw(folder.parent if folder.name == RESULTS and folder.is_file() else folder, Console())
+    whole = folder.parent if folder.name == RESULTS and folder.is_file() else folder
+    draw(whole, Console(), history_max=size_max)
 
 
 def compare(
@@ -77,10 +82,10 @@ def finish(results: Findings, console: Console, json: Path | None) -> None:
     _exit(int(not results.is_kept))
 
 
-def draw(folder: Path, console: Console) -> None:
+def draw(folder: Path, console: Console, *, history_max: int = HISTORY_MAX) -> None:
     """Draw a session's report: figures, page, table if the lint allows one, and how to repeat it."""
     with display_on(console).strategy("report") as progress:
-        drawn = _part("bench.report_page", "redraw")(folder, progress)
+        drawn = _part("bench.report_page", "redraw")(folder, progress, history_max=history_max)
     for sentence in drawn.sentences():
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
 

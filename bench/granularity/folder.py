@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 RESULTS: Final = "results.jsonl"
 HISTORIES: Final = "histories"
+HISTORY_MAX: Final = 256
+"""Maximum MiB of a history, unpacked, unless the caller allows more."""
 CALIBRATIONS: Final = "calibrations.json"
 ENVIRONMENT: Final = "environment.json"
 PLAN: Final = "plan.toml"
@@ -38,6 +40,7 @@ class ResultsFolder:
         histories = path / HISTORIES
         files = [path / name for name in (RESULTS, PLAN, ENVIRONMENT)]
         try:
+            refuse_links(path, f"--report {path}")
             _refuse_others(path)
             self._made = [one for one in (*files, histories, *histories.parents) if not one.exists()]
             histories.mkdir(parents=True, exist_ok=True)
@@ -143,6 +146,14 @@ class ResultsFolder:
 
     def _unwritten(self, name: str, error: OSError) -> InvalidInput:
         return InvalidInput(f"{self.path / name} cannot be written: {error.strerror}")
+
+
+def refuse_links(path: Path, named: str) -> None:
+    """Refuse a folder with links, through which files elsewhere would be written. Raises OSError if unreadable."""
+    for one in (path, *path.rglob("*")):
+        if one.is_symlink():
+            message = f"{named} has a link, {one}: remove it, since results are not written through links"
+            raise InvalidInput(message)
 
 
 def _refuse_others(path: Path) -> None:

@@ -12,11 +12,17 @@ from pydantic import Field, ValidationError
 
 from bench.granularity.cell import Cell, Frozen
 from segmented.errors import InvalidInput
+from segmented.files import MIB, bounded_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from io import BufferedReader
     from pathlib import Path
 
 SCHEMA: Final = "segmented-bench/1"
+SIZE_MAX: Final = 256
+"""Maximum MiB of a results file, which has a few KB a run."""
+LINE_MAX: Final = 4 * MIB
 Schema = Literal["segmented-bench/1"]
 
 
@@ -281,7 +287,8 @@ def read_results(file: Path) -> ResultFile:
     A truncated last line, as a kill may leave it, is skipped.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        with file.open("rb") as raw:
+            text = b"".join(line for _, line in _bounded(raw, file)).decode("utf-8").replace("\r\n", "\n")
     except OSError as error:
         message = f"{file} cannot be read: {error.strerror}"
         raise InvalidInput(message) from error
@@ -297,6 +304,10 @@ def read_results(file: Path) -> ResultFile:
     last = found[-1]
     runs = _runs(file, [(number, one) for (number, _), one in zip(lines, found, strict=True)][1:])
     return ResultFile(session=found[0], runs=runs, end=last if isinstance(last, EndLine) and not cut else None)
+
+
+def _bounded(raw: BufferedReader, file: Path) -> Iterator[tuple[int, bytes]]:
+    return bounded_lines(raw, file, size_max=SIZE_MAX, line_max=LINE_MAX, of=SCHEMA)
 
 
 def _runs(file: Path, found: list[tuple[int, SessionLine | Run | EndLine]]) -> tuple[Run, ...]:

@@ -1,7 +1,7 @@
 """The proxy in its own process: `python -m bench.proxy`.
 
-Its first line of stdin is JSON: `upstream`, `rtt_ms`, `cores`. It answers with a line of JSON on stdout: `port`. When
-the parent ends for any reason, stdin ends, and the proxy exits too.
+Its first line of stdin is JSON: `upstream`, `rtt_ms`, `path`, `cores`. It answers with a line on stdout once it
+listens at the path. When the parent ends for any reason, stdin ends, and the proxy exits too.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ def main(line: str) -> int:
     if told["cores"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, told["cores"])
     with asyncio.Runner(loop_factory=fine_loop) as runner:
-        runner.run(_serve(Upstream(**told["upstream"]), told["rtt_ms"]))
+        runner.run(_serve(Upstream(**told["upstream"]), told["rtt_ms"], told["path"]))
     return 0
 
 
-async def _serve(upstream: Upstream, rtt_ms: float) -> None:
+async def _serve(upstream: Upstream, rtt_ms: float, path: str) -> None:
     gone = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -34,11 +34,11 @@ async def _serve(upstream: Upstream, rtt_ms: float) -> None:
         loop.call_soon_threadsafe(gone.set)
 
     threading.Thread(target=wait_for_the_end, daemon=True).start()
-    await serve(upstream, rtt_ms / 2_000, _announce, gone.wait())
+    await serve(upstream, rtt_ms / 2_000, path, _announce, gone.wait())
 
 
-def _announce(port: int) -> None:
-    sys.stdout.write(json.dumps({"port": port}) + "\n")
+def _announce() -> None:
+    sys.stdout.write("listening\n")
     sys.stdout.flush()
 
 

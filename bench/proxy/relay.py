@@ -1,4 +1,6 @@
-"""The proxy itself: accepts on loopback, connects to the server, and creates a line in each direction.
+"""The proxy itself: accepts on a socket in a private folder, connects to the server, and creates a line each way.
+
+Other accounts of the machine cannot enter the folder, so that nobody else reaches the server through the proxy.
 
 One direction of a connection: bytes go out in order, a fixed time after they came in.
 
@@ -98,11 +100,13 @@ class Connection:
                 line.source.close()
 
 
-async def serve(upstream: Upstream, delay: float, announce: Callable[[int], None], until: Awaitable[object]) -> None:
-    """Relay with `delay` seconds each way until `until` is done; `announce` gets the listening port."""
+async def serve(
+    upstream: Upstream, delay: float, path: str, announce: Callable[[], None], until: Awaitable[object]
+) -> None:
+    """Relay from the socket at `path` with `delay` seconds each way until `until` is done; announce that it listens."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(upstream, delay).client, "127.0.0.1", 0)
-    announce(server.sockets[0].getsockname()[1])
+    server = await loop.create_unix_server(lambda: Connection(upstream, delay).client, path)
+    announce()
     try:
         await until
     finally:

@@ -12,12 +12,13 @@ import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from bench.children import close_process
 from bench.granularity.cell import ROUND_TRIP_MAX
 from bench.proxy.relay import DEFAULT_PORT, Upstream
 from segmented.errors import InvalidInput, SegmentedError
+from segmented.servers.folders import SOCKET_NAME_LONGEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,7 +35,8 @@ def delayed(url: str, rtt_ms: float, *, cores: Sequence[int] = ()) -> Iterator[s
     if not 0 <= rtt_ms <= ROUND_TRIP_MAX:  # also refuses NaN
         message = f"a round trip of {rtt_ms:g} ms must be between 0 and {ROUND_TRIP_MAX:,g} ms"
         raise InvalidInput(message)
-    with tempfile.TemporaryFile("w+") as errors:
+    with tempfile.TemporaryDirectory(prefix="segmented-") as folder, tempfile.TemporaryFile("w+") as errors:
+        path = f"{folder}/{SOCKET_NAME_LONGEST}"  # the name that a client of PostgreSQL looks for
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", "bench.proxy"],
             stdin=subprocess.PIPE,
@@ -44,13 +46,13 @@ def delayed(url: str, rtt_ms: float, *, cores: Sequence[int] = ()) -> Iterator[s
             start_new_session=True,  # a terminal's Ctrl-C reaches only this process, which ends the child
         )
         try:
-            said = _told(child, json.dumps({"upstream": asdict(upstream), "rtt_ms": rtt_ms, "cores": list(cores)}))
-            if not said:
+            told = {"upstream": asdict(upstream), "rtt_ms": rtt_ms, "path": path, "cores": list(cores)}
+            if not _told(child, json.dumps(told)):
                 errors.seek(0)
                 last_words = [line.strip() for line in errors if line.strip()][-1:]
                 message = f"the network delay could not be started: {' '.join(last_words)}"
                 raise SegmentedError(message)
-            yield through(url, json.loads(said)["port"])
+            yield through(url, path)
         finally:
             close_process(child)
 
@@ -75,13 +77,12 @@ def upstream_of(url: str) -> Upstream:
     raise InvalidInput(message)
 
 
-def through(url: str, port: int) -> str:
-    """Return the URL of the same database, user and options through a proxy on a local `port`."""
+def through(url: str, path: str) -> str:
+    """Return the URL of the same database, user and options through a proxy at the socket `path`."""
     parts = urlsplit(url)
-    account = parts.netloc.rpartition("@")[0]
-    netloc = f"{account}@127.0.0.1:{port}" if account else f"127.0.0.1:{port}"
-    if parts.scheme != "unix":
-        return parts._replace(netloc=netloc).geturl()
-    query = dict(parse_qsl(parts.query))
-    path = f"/{query.pop('db')}" if "db" in query else ""
-    return SplitResult("redis", netloc, path, urlencode(query), "").geturl()
+    account, at, _ = parts.netloc.rpartition("@")
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    number = parts.path.strip("/") if parts.scheme != "unix" else ""
+    if number and "db" not in query:
+        query["db"] = number
+    return f"unix://{account}{at}{quote(path)}{'?' if query else ''}{urlencode(query)}"

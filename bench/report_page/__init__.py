@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bench.granularity.folder import HISTORY_MAX
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from bench.report_page.drawing import Progress, Report
 
 
-def redraw(folder: Path, progress: Progress) -> Report:
+def redraw(folder: Path, progress: Progress, *, history_max: int = HISTORY_MAX) -> Report:
     """Redraw the report of a results folder; see `bench.report_page.drawing.redraw`.
 
     The drawing code is imported only here, so that commands that draw nothing start fast.
     """
     from bench.report_page.drawing import redraw as draw  # noqa: PLC0415  # matplotlib and scipy take a second to import
 
-    return draw(folder, progress)
+    return draw(folder, progress, history_max=history_max)

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bench.granularity.folder import HISTORIES
+from bench.granularity.folder import HISTORIES, HISTORY_MAX, refuse_links
 from bench.granularity.record import read_results
 from bench.report_page.answer import answer
 from bench.report_page.comparisons import ratios
@@ -86,13 +86,14 @@ class Report:
         return said if self.answer is None else [*said, self.answer]
 
 
-def redraw(folder: Path, progress: Progress) -> Report:
+def redraw(folder: Path, progress: Progress, *, history_max: int = HISTORY_MAX) -> Report:
     """Draw every figure, the HTML report, both tables and REPRODUCE.md of a results folder.
 
     Figures and tables of an earlier drawing that no longer have their data are removed. Raises InvalidInput for
     results that cannot be read, for a folder that cannot be written, and for missing histories whose sums it has:
     their figures could not be redrawn.
     """
+    refuse_links(folder, str(folder))
     results = read_results(folder / RESULTS)
     if not results.runs:
         message = f"{folder / RESULTS} has no finished run, so there is nothing to draw"
@@ -100,7 +101,7 @@ def redraw(folder: Path, progress: Progress) -> Report:
     _refuse_without_histories(folder)
     findings = _lint(results, folder)
     why_no_table = _refusal(findings)
-    facts = Facts(results, folder)
+    facts = Facts(results, folder, history_max=history_max)
     try:
         outcomes, svgs = _figures(facts, folder / FIGURE_FOLDER, progress)
         progress("report", 0, 1)

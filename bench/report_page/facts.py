@@ -12,6 +12,7 @@ import numpy as np
 from hdrh.histogram import HdrHistogram
 
 from bench.analysis.measured import Measured, cells_of
+from bench.granularity.folder import HISTORY_MAX
 from bench.granularity.percentiles import DIGITS, HIGHEST_US, LOWEST_US, decoded, described
 from bench.report_page.drawn import interval_of
 from bench.report_page.style import looks
@@ -110,9 +111,13 @@ def _described(encoded: tuple[str, ...]) -> Percentiles:
 class Facts:
     """A session's cells, and the folder of its histories."""
 
-    def __init__(self, results: ResultFile, folder: Path | None = None) -> None:
-        """Group runs by cell; arm B, the same code again, is separate for the noise floor."""
+    def __init__(self, results: ResultFile, folder: Path | None = None, *, history_max: int = HISTORY_MAX) -> None:
+        """Group runs by cell; arm B, the same code again, is separate for the noise floor.
+
+        `history_max` is the maximum MiB of a history, unpacked.
+        """
         self.results = results
+        self.history_max = history_max
         self.measured = tuple(cells_of(results).values())
         self.folder = folder
         self.spots = tuple(Spot(one.cell, one.arm, one.runs) for one in self.measured)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from bench.analysis.hypotheses import judge
 from bench.analysis.intervals import number
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 EXPECTED_MAX = 40
 SHOWN = ("code.commit", "machine.cpu_model", "machine.cores", "machine.kernel", "servers.redis.version", "placement")
+HEXADECIMAL: Final = re.compile(r"[0-9a-f]{7,64}(-dirty)?")
 
 
 def table(facts: Facts) -> str:
@@ -59,8 +61,8 @@ def reproduce(facts: Facts) -> str:
     """Return REPRODUCE.md: one command, and what to expect of it."""
     session = facts.results.session
     quick = " --quick" if session.is_quick else ""
-    found = dict(settings(session.environment))
-    commit = found.get("code.commit", found.get("commit", "-"))
+    found = {_line(name): _line(str(value)) for name, value in settings(session.environment)}
+    commit = _number(found.get("code.commit", found.get("commit", "-")))
     family = main_family(facts)
     spots = [] if family is None else [spot for spots in family.by_strategy().values() for spot in spots]
     expected = [_expected(spot) for spot in spots if not spot.is_void][:EXPECTED_MAX]
@@ -68,7 +70,7 @@ def reproduce(facts: Facts) -> str:
         [
             "# Repeat this session",
             "",
-            f"Code: commit `{commit}`. Plan: SHA-256 `{session.plan_sha256}`, beside this file.",
+            f"Code: commit `{commit}`. Plan: SHA-256 `{_number(session.plan_sha256)}`, beside this file.",
             "",
             "```console",
             f"$ segmented bench granularity{quick} --plan plan.toml --report again",
@@ -113,7 +115,17 @@ def _expected(spot: Spot) -> str:
 
 
 def _row(cells: list[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
+    return "| " + " | ".join(_line(cell).replace("|", "/") for cell in cells) + " |"
+
+
+def _line(text: str) -> str:
+    """Return text of a results file as a part of one line: nothing in it begins a line, or a block to run."""
+    return "".join(one if one.isprintable() else " " for one in text).replace("`", "'")
+
+
+def _number(text: str) -> str:
+    """Return a commit or a sum, or a dash for anything else."""
+    return text if HEXADECIMAL.fullmatch(text) else "-"
 
 
 def _first_up(text: str) -> str:

@@ -17,6 +17,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -176,7 +177,8 @@ def delayed_context(progress: Callable[[str, int, int], None], sizes: LaneSizes)
     with ExitStack() as stack:
         url = make_url(stack.enter_context(PostgresServer.start(max_connections=CONNECTIONS)).url)
         proxy = stack.enter_context(delayed(f"unix://{url.query['host']}/{SOCKET_NAME}", DELAY_MS))
-        far = url.set(host="127.0.0.1", port=urlsplit(proxy).port, query={}).render_as_string(hide_password=False)
+        folder = str(Path(urlsplit(proxy).path).parent)
+        far = url.set(query={"host": folder}).render_as_string(hide_password=False)
         yield stack.enter_context(started_context(None, far, Sizes(rounds=sizes.rounds), progress, plain))
 
 

@@ -28,6 +28,7 @@ import typer.main
 import segmented.cli
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.imports import COMMANDS, EXTRAS, without_collecting
+from segmented.models.ids import visible
 from segmented.process import EXIT_INVALID_INPUT, interrupted, output_failed
 
 if TYPE_CHECKING:
@@ -173,5 +174,5 @@ def _sentence(error: typer.TyperException) -> str:
 
 
 def _fail(sentence: str, exit_code: int) -> int:
-    typer.echo(f"{NAME}: {sentence}", err=True)
+    typer.echo(f"{NAME}: {visible(sentence)}", err=True)
     return exit_code

@@ -14,6 +14,7 @@ import typer
 
 from segmented.errors import InvalidInput
 from segmented.files import check_writable, said_elsewhere, said_in_file, whole_file, write_whole
+from segmented.masking import masked
 from segmented.servers.announcement import announced
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _running_url(context: typer.Context, url: str) -> str:
     found = announced() if source is None or source.name == "DEFAULT" else None
     if found is None:
         return url
-    typer.echo(f"using the running `segmented server`: {found.url}", err=True)
+    typer.echo(f"using the running `segmented server`: {masked(found.url)}", err=True)
     return found.url
 
 
@@ -177,7 +178,7 @@ def table_of(heads: Row, rows: Iterable[Sequence[str]]) -> Table:
 def print_table(heads: Row, rows: Iterable[Sequence[str]]) -> None:
     """Print a table on a terminal, otherwise one line per row, separated by tabs."""
     if sys.stdout.isatty():
-        from rich.console import Console  # noqa: PLC0415  # only a terminal needs rich, which takes long to import
+        from segmented.cli.console import Console  # noqa: PLC0415  # rich, which takes long to import
 
         Console().print(table_of(heads, rows))
         return
@@ -185,9 +186,12 @@ def print_table(heads: Row, rows: Iterable[Sequence[str]]) -> None:
         typer.echo("\t".join(row))
 
 
-def write_json(file: Path, content: dict[str, Any]) -> None:
-    """Write an object atomically: a program that waits for the file never reads a part of it."""
-    write_text(file, json.dumps(content, indent=2) + "\n")
+def write_json(file: Path, content: dict[str, Any], *, is_secret: bool = False) -> None:
+    """Write an object atomically: a program that waits for the file never reads a part of it.
+
+    If `is_secret`, other accounts cannot read the file.
+    """
+    write_text(file, json.dumps(content, indent=2) + "\n", is_secret=is_secret)
 
 
 @contextmanager
@@ -203,9 +207,9 @@ def json_list(file: Path, name: str, rest: dict[str, Any]) -> Iterator[Callable[
         out.write(f"\n  ],\n  {json.dumps(rest, indent=2)[1:-1].strip()}\n}}\n")
 
 
-def write_text(file: Path, written: str) -> None:
+def write_text(file: Path, written: str, *, is_secret: bool = False) -> None:
     """Write a text, atomically if to a file."""
     if file == STDOUT:
         typer.echo(written, nl=False)
         return
-    write_whole(file, written)
+    write_whole(file, written, is_secret=is_secret)

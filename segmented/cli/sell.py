@@ -22,6 +22,7 @@ from segmented.cli.output import ELSEWHERE, address, data_folder, output_file
 from segmented.clock import SystemClock
 from segmented.errors import InvalidInput
 from segmented.masking import masked
+from segmented.models.ids import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -89,6 +90,7 @@ ResultsOption = Annotated[
         metavar="FILE", parser=output_file, help="Write one CSV line per order: outcome, segment, fencing token."
     ),
 ]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace the file that --results names.")]
 JsonOption = Annotated[
     Path | None,
     typer.Option("--json", metavar="FILE", parser=output_file, help="Write the counts as a JSON object."),
@@ -111,6 +113,7 @@ def sell(  # noqa: PLR0913  # an option each
     data: DataOption = None,
     republish_after: RepublishOption = 10.0,
     results: ResultsOption = None,
+    force: ForceOption = False,
     json_file: JsonOption = None,
 ) -> None:
     """Sell the orders of a file through Celery workers, which take the units under the lock of one segment.
@@ -131,6 +134,7 @@ def sell(  # noqa: PLR0913  # an option each
         broker=broker,
         data=data,
         results=results,
+        force=force,
         json=json_file,
         republish_after=republish_after,
     )
@@ -194,7 +198,7 @@ def _note_half_kept(choices: Choices) -> None:
 
 def _note_oddities(orders: OrdersFile) -> None:
     if orders.ignored_columns:
-        typer.echo(f"{orders.path}: columns not used: {', '.join(orders.ignored_columns)}", err=True)
+        typer.echo(f"{orders.path}: columns not used: {visible(', '.join(orders.ignored_columns))}", err=True)
     if orders.repeated:
         typer.echo(
             f"{orders.path}: {orders.repeated:,} lines repeat an order of an earlier line; each counts once", err=True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import secrets
 import shlex
 import signal
 import socket
@@ -12,7 +13,7 @@ from typing import Annotated, Final
 
 import typer
 
-from segmented.cli.output import data_folder, output_file, write_json
+from segmented.cli.output import URL_VARIABLE, data_folder, output_file, write_json
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.servers import PostgresServer, ValkeyServer
 from segmented.servers.announcement import announcing
@@ -20,6 +21,7 @@ from segmented.servers.announcement import announcing
 LOOK_SECONDS: Final = 0.5
 CONNECTIONS: Final = 128
 PORT: Final = 6_379
+PASSWORD_BYTES: Final = 24
 PORT_MAX: Final = 65_535
 PROBE_SECONDS: Final = 1.0
 NO_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.ENETUNREACH})
@@ -63,20 +65,20 @@ def server(
     """Run Valkey and PostgreSQL in the foreground until Ctrl-C.
 
     Prints their URLs. Commands and Celery workers of the same account use them when no address is given (`sell` starts
-    its own). Both are real servers and end with this command. Valkey listens on a loopback port, which every account of
-    this machine can reach (with --port 0, none can), and PostgreSQL on a socket in a private folder.
+    its own). Both are real servers and end with this command. Valkey listens on a loopback port, with a new random
+    password in its URL (with --port 0, on a socket), and PostgreSQL on a socket in a private folder.
     """
-    chosen = chosen_port(port)
+    chosen, password = chosen_port(port), secrets.token_urlsafe(PASSWORD_BYTES)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt_once)
     try:
         with (
-            ValkeyServer.start(data, config=directives(chosen)) as valkey,
+            ValkeyServer.start(data, config=directives(chosen, password)) as valkey,
             PostgresServer.start(data, max_connections=max_connections) as postgres,
-            announcing(url := f"redis://localhost:{chosen}/0" if chosen else valkey.url, postgres.url) as is_announced,
+            announcing(url := address_of(chosen, password) or valkey.url, postgres.url) as is_announced,
         ):
             if json_file is not None:
-                write_json(json_file, {"url": url, "database": postgres.url})
+                write_json(json_file, {"url": url, "database": postgres.url}, is_secret=True)
             if not is_announced:
                 typer.echo(NOT_ANNOUNCED, err=True)
             _show(url, postgres.url)
@@ -93,11 +95,13 @@ def _interrupt_once(_number: int, _frame: FrameType | None) -> None:
 
 
 def _show(url: str, database: str) -> None:
-    options = shlex.join(["--url", url, "--database", database])
+    is_secret = not url.startswith("unix:")  # other accounts can read the command line of a process
+    options = shlex.join(["--url", f"env:{URL_VARIABLE}" if is_secret else url, "--database", database])
+    before = f"{URL_VARIABLE}={url} " if is_secret else ""
     lines = (
         f"stock     {url}",
         f"database  {database}",
-        f"Use them: segmented sell ORDERS.csv --stock 1000 --segments 20 {options}",
+        f"Use them: {before}segmented sell ORDERS.csv --stock 1000 --segments 20 {options}",
         "Ctrl-C stops both.",
     )
     typer.echo("\n".join(lines))
@@ -129,9 +133,14 @@ def chosen_port(asked: int | None) -> int:
         return int(trial.getsockname()[1])
 
 
-def directives(port: int) -> dict[str, str]:
+def directives(port: int, password: str) -> dict[str, str]:
     """Return Valkey's directives for a port on the loopback addresses; none for 0."""
-    return {"port": str(port), "bind": "127.0.0.1 -::1"} if port else {}
+    return {"port": str(port), "bind": "127.0.0.1 -::1", "requirepass": password} if port else {}
+
+
+def address_of(port: int, password: str) -> str:
+    """Return the URL of the port; nothing for 0."""
+    return f"redis://:{password}@localhost:{port}/0" if port else ""
 
 
 def _is_free(port: int) -> bool:

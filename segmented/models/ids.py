@@ -19,10 +19,11 @@ SKU_BYTES_MAX: Final = 128
 SHOWN_MAX: Final = 60
 CART_DIGEST_LENGTH: Final = 12
 
-is_unseen: Final = re.compile(
+_UNSEEN: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-).search
+)
+is_unseen: Final = _UNSEEN.search
 """Finds a character that controls a terminal, has no width, or turns the direction of writing. It is a list, since
 processes with different versions of Python, and so of Unicode, must agree on the ids that they share."""
 is_plain_id: Final = re.compile(f"[ -~]{{1,{ORDER_ID_BYTES_MAX}}}").fullmatch
@@ -65,6 +66,14 @@ def shortened(value: object) -> str:
         return repr(value) if len(value) <= SHOWN_MAX else f"{value[:SHOWN_MAX]!r}..."
     shown = repr(value)
     return shown if len(shown) <= SHOWN_MAX else f"{shown[:SHOWN_MAX]}..."
+
+
+def visible(text: str) -> str:
+    """Return text for a terminal: a character that would control it, or is not seen, is shown as an escape.
+
+    Line ends and tabs stay.
+    """
+    return _UNSEEN.sub(lambda found: found[0] if found[0] in "\n\t" else ascii(found[0])[1:-1], text)
 
 
 def _bytes_of(value: str) -> int:

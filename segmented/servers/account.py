@@ -1,8 +1,7 @@
 """The account that PostgreSQL runs as: it refuses to run as root, so root runs it as an account without privileges.
 
-For a normal user, nothing of this applies. For root, the account `pgserver` is created if it is missing; data owned by
-another account is served as its owner. No read permission is ever added: a folder above the data that the account
-cannot traverse gets the permission to traverse it, and no other.
+For a normal user, nothing of this applies. For root, the account `pgserver` is created if it is missing. The modes of
+existing folders are never changed.
 """
 
 from __future__ import annotations
@@ -39,14 +38,9 @@ class Account:
     group: int
 
 
-def server_account(data: Path | None = None) -> Account | None:
+def server_account() -> Account | None:
     """Return the account that PostgreSQL runs as, or None for the current one."""
-    if os.geteuid() != 0:
-        return None
-    if data is not None and data.exists() and data.stat().st_uid != 0:
-        owner = data.stat()
-        return Account(str(owner.st_uid), owner.st_uid, owner.st_gid)
-    return _find() or _create()
+    return None if os.geteuid() != 0 else _find() or _create()
 
 
 def is_reachable(path: Path, account: Account | None) -> bool:
@@ -61,11 +55,14 @@ def blocking_ancestors(path: Path, account: Account) -> list[Path]:
     return [folder for folder in path.resolve().parents if not _allows(folder, account, stat.S_IXOTH)]
 
 
-def open_ancestors(path: Path, account: Account) -> None:
-    """Let others traverse (not read) the folders above `path` that block the account."""
+def check_passable(path: Path, account: Account) -> None:
+    """Raise InvalidInput for a folder above `path` that the account may not traverse."""
     for folder in blocking_ancestors(path, account):
-        folder.chmod(stat.S_IMODE(folder.stat().st_mode) | stat.S_IXOTH)
-        events.warning("server.folder_opened", extra={"folder": str(folder), "right": "o+x", "account": account.name})
+        message = (
+            f"PostgreSQL runs as the account {account.name}, which may not pass {folder} to the data in {path}: "
+            f"run `chmod o+x {folder}`, or choose another folder"
+        )
+        raise InvalidInput(message)
 
 
 def _allows(path: Path, account: Account, rights_of_others: int) -> bool:

@@ -1,9 +1,9 @@
 """How programs on this machine find a running `segmented server` without its address.
 
-The server writes its two URLs to a file in the temporary folder, with its account's number in the name, and keeps the
-file locked. The system releases the lock of a dead process, so an unlocked file announces nothing, whatever its
-content; a file of another account is ignored. If an account runs several servers, the first is announced for as long as
-it runs.
+The server writes its two URLs to a file in the account's runtime folder (XDG_RUNTIME_DIR), or in a private folder of
+its temporary folder, and keeps the file locked. The system releases the lock of a dead process, so an unlocked file
+announces nothing, whatever its content; a folder or file that another account can change is ignored. If an account runs
+several servers, the first is announced for as long as it runs.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ PATIENCE_SECONDS: Final = 1.0
 """Time for a reader's check of the lock, and for a writer between lock and text."""
 PAUSE_SECONDS: Final = 0.02
 BYTES_MAX: Final = 65_536
+FILE_NAME: Final = "segmented-server.json"
+OPENING: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""Does not follow a link, and does not wait for the other end of a pipe."""
+NOTHING: Final = -1
 
 
 class Announced(NamedTuple):
@@ -34,15 +38,19 @@ class Announced(NamedTuple):
 
 
 def announcement_file() -> Path:
-    """Return the path, which is the same for all programs of an account with the same TMPDIR."""
-    return Path(tempfile.gettempdir()) / f"segmented-server-{os.geteuid()}.json"
+    """Return the path: the same for all programs of an account with the same XDG_RUNTIME_DIR or, without it, TMPDIR."""
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or os.curdir)
+    folder = runtime if _is_private(runtime) else Path(tempfile.gettempdir()) / f"segmented-{os.geteuid()}"
+    return folder / FILE_NAME
 
 
 @contextmanager
 def announcing(url: str, database: str) -> Iterator[bool]:
     """Announce these servers during the block; false if others are announced, or the file cannot be written."""
+    file = announcement_file()
     try:
-        fd = os.open(announcement_file(), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        _make_private(file.parent)
+        fd = os.open(file, os.O_RDWR | os.O_CREAT | OPENING, 0o600)
     except OSError:
         yield False
         return
@@ -67,8 +75,11 @@ def announced() -> Announced | None:
     except ImportError:
         return None
     try:
-        fd = os.open(announcement_file(), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        file = announcement_file()
+        fd = os.open(file, os.O_RDONLY | OPENING) if _is_private(file.parent) else NOTHING
     except OSError:
+        fd = NOTHING
+    if fd == NOTHING:
         return None
     try:
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -80,6 +91,26 @@ def announced() -> Announced | None:
         return None
     finally:
         os.close(fd)
+
+
+def _is_private(folder: Path) -> bool:
+    """Return whether this is a folder, not a link, that belongs to us and that others cannot enter."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return is_ours and folder.is_absolute() and not found.st_mode & 0o077
+
+
+def _make_private(folder: Path) -> None:
+    """Create the folder if it is missing. Raises OSError if it is not private."""
+    try:
+        folder.mkdir(mode=0o700)
+        folder.chmod(0o700)  # the umask may have taken rights away
+    except FileExistsError:
+        if not _is_private(folder):
+            raise
 
 
 def _is_trusted(fd: int) -> bool:

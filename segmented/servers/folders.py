@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput
 from segmented.servers.account import blocking_ancestors
+from segmented.servers.ownership import check_content, open_own, prepare_folder
 
 if TYPE_CHECKING:
     from segmented.servers.account import Account
@@ -53,20 +54,27 @@ class Claim:
     fd: int
 
     @classmethod
-    def take(cls, folder: Path) -> Claim:
-        """Create the folder if needed and claim it; raises InvalidInput if a server is using it.
+    def take(cls, folder: Path, account: Account | None = None) -> Claim:
+        """Create the folder if needed and claim it; raises InvalidInput if it is in use, or not ours alone.
+
+        With an account, the folder and its content may belong to it.
 
         The claim is a file lock, which the system releases when its process dies. The server inherits it: while any of
         its processes lives, even after our death, no other server gets the folder.
         """
+        owners = frozenset({os.geteuid()} if account is None else {os.geteuid(), account.user})
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fd = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+            prepare_folder(folder, owners)
+            fd = open_own(folder / LOCK_NAME, owners)
         except OSError as error:
             message = f"data folder {folder} cannot be used: {error.strerror}"
             raise InvalidInput(message) from error
         try:
             _lock(fd)
+            check_content(folder, owners)
+        except InvalidInput:
+            os.close(fd)
+            raise
         except OSError as error:
             owner = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
             os.close(fd)

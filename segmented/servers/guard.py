@@ -22,16 +22,18 @@ The guard answers, one per line: `{"event": "ready"}`, `{"event": "started", "pi
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import select
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 LOG_NAME: Final = "server.log"
 LOOK_SECONDS: Final = 0.5
@@ -84,6 +86,7 @@ class Guard:
         """Serve requests until the end, then clean up."""
         self._folder.mkdir(mode=0o700)
         try:
+            self._folder.chmod(0o700)  # the umask may have taken rights away
             say({"event": "ready"})
             while not self._ended and os.getppid() == self._parent:
                 self._look(lines)
@@ -116,7 +119,7 @@ class Guard:
                 child.stdin.write(command["input"].encode())
 
     def _spawn(self, command: dict[str, Any]) -> subprocess.Popen[bytes]:
-        with (self._folder / LOG_NAME).open("ab") as log:
+        with open_log(self._folder / LOG_NAME) as log:
             return subprocess.Popen(  # noqa: S603  # the program that started us names the command
                 command["argv"],
                 cwd=self._folder,
@@ -143,6 +146,16 @@ class Guard:
                 self._child.wait(seconds)
         with contextlib.suppress(OSError):
             os.killpg(self._child.pid, signal.SIGKILL)  # remaining processes of a killed initdb
+
+
+def open_log(path: Path) -> IO[bytes]:
+    """Open the log to append, without following a link. Raises OSError unless it is a plain file of ours."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink != 1:
+        os.close(fd)
+        raise OSError(errno.EPERM, "the log is not a plain file of ours", str(path))
+    return os.fdopen(fd, "ab")
 
 
 def say(report: dict[str, Any]) -> None:

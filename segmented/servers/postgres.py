@@ -15,7 +15,7 @@ from typing import ClassVar, Final, Self
 from urllib.parse import quote
 
 from segmented.errors import InvalidInput
-from segmented.servers.account import Account, open_ancestors, server_account
+from segmented.servers.account import Account, check_passable, server_account
 from segmented.servers.binaries import postgres_tree, reachable_tree
 from segmented.servers.embedded import EmbeddedServer
 from segmented.servers.folders import SOCKET_NAME_LONGEST, Claim, private_folder
@@ -72,7 +72,7 @@ class PostgresServer(EmbeddedServer):
             raise InvalidInput(message)
         tree = postgres_tree()
         home = None if data is None else Path(data).absolute() / "postgres"
-        account = server_account(home)
+        account = server_account()
         folder = private_folder(account)
         with contextlib.ExitStack() as stack:
             kept_fds: tuple[int, ...] = ()
@@ -100,15 +100,14 @@ class PostgresServer(EmbeddedServer):
 
 
 def _claim(home: Path, account: Account | None) -> Claim:
-    claim = Claim.take(home)
-    if account is None:
-        if home.stat().st_uid != os.geteuid():
-            os.close(claim.fd)
-            message = f"data folder {home} belongs to another account: run as its owner, or choose another folder"
-            raise InvalidInput(message)
-        return claim
-    os.chown(home, account.user, account.group)
-    open_ancestors(home, account)
+    claim = Claim.take(home, account)
+    if account is not None:
+        try:
+            check_passable(home, account)
+        except InvalidInput:
+            claim.hand_over()
+            raise
+        os.chown(home, account.user, account.group, follow_symlinks=False)
     return claim
 
 

@@ -162,7 +162,9 @@ class Supervised:
     def log_tail(self, lines_max: int) -> list[str]:
         """Return the last non-empty lines of the server's log."""
         try:
-            written = (self.folder / guard.LOG_NAME).read_text(errors="replace")
+            fd = os.open(self.folder / guard.LOG_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with os.fdopen(fd, errors="replace") as log:
+                written = log.read()
         except OSError:
             return []
         return [line.strip() for line in written.splitlines() if line.strip()][-lines_max:]

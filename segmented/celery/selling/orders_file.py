@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput
+from segmented.files import bounded_lines
 from segmented.models import ORDER_ID_BYTES_MAX, QUANTITY_MAX, Order, check_own_id
 from segmented.models.ids import is_unseen
 
@@ -28,11 +29,8 @@ KNOWN: Final = (*REQUIRED, "customer_id", "sku")
 DEFAULT_SKU: Final = "default"
 GZIP_MAGIC: Final = b"\x1f\x8b"
 BYTE_ORDER_MARK: Final = "\ufeff"
-LINE_MAX: Final = 65_536
-"""Maximum bytes of a line."""
 SIZE_MAX: Final = 100
 """Maximum MiB of a file, unpacked, unless the caller allows more: a gzip file unpacks to a thousand times its size."""
-MIB: Final = 1_048_576
 SHOWN_MAX: Final = 60
 """Maximum characters of a wrong value that an error repeats."""
 
@@ -110,15 +108,7 @@ def _read(path: Path, raw: BinaryIO | gzip.GzipFile, sku: str | None, size_max: 
 
 
 def _lines(path: Path, raw: BinaryIO | gzip.GzipFile, size_max: int) -> Iterator[str]:
-    left = size_max * MIB
-    for number, line in enumerate(iter(lambda: raw.readline(LINE_MAX + 1), b""), start=1):
-        left -= len(line)
-        if len(line) > LINE_MAX:
-            message = f"{path}, line {number}: it is longer than {LINE_MAX:,} bytes: is this a file of orders?"
-            raise InvalidInput(message)
-        if left < 0:
-            message = f"{path}, line {number}: the file is larger than {size_max:,} MiB: allow more with --size-max MIB"
-            raise InvalidInput(message)
+    for number, line in bounded_lines(raw, path, size_max=size_max, of="orders"):
         try:
             decoded = line.decode("utf-8")
         except UnicodeDecodeError as error:

@@ -49,6 +49,8 @@ class Choices:
     broker: str | None
     data: Path | None
     results: Path | None
+    force: bool
+    """Replace the results file."""
     json: Path | None
     republish_after: float
 
@@ -83,6 +85,9 @@ class Choices:
             if path is not None:
                 check_writable(path, option)
         check_apart({"the orders": self.file, "--results": self.results, "--json": self.json})
+        if self.results is not None and self.results.is_file() and not self.force:
+            message = f"--results {self.results} exists: name another file, or give --force to replace it"
+            raise InvalidInput(message)
 
 
 def _check_range(option: str, value: int, most: int) -> None:

