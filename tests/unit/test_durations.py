@@ -143,6 +143,8 @@ OTHERWISE = {
     "connect": "a database that does not reply is given up",
     "forget": "it works until all is dropped",
     "relay": "it works until all is copied",
+    "RedisStore": "a server that does not reply at the first contact is given up",
+    "AsyncRedisStore": "as RedisStore",
 }
 """Other meanings of a time-out, each with the reason for its default."""
 OTHER_NAMES = {"wait", "lease", "expire", "negative_ttl", "error_ttl", "blocking_timeout", "lifetime"}

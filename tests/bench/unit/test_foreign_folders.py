@@ -91,7 +91,7 @@ def test_the_command_passes_its_size_on(tmp_path: Path, monkeypatch: pytest.Monk
 
     def redrawn(*_: object, **limits: int) -> drawing.Report:
         passed.update(limits)
-        return drawing.Report(tmp_path, (), (), None)
+        return drawing.Report(tmp_path, (), (), None, None)
 
     monkeypatch.setattr(drawing, "redraw", redrawn)
     assert ran("bench", "report", str(tmp_path), "--size-max", "7", url=None).returncode == 0
