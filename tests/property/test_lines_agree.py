@@ -56,7 +56,8 @@ class LineAgrees(KindsAgree):
         while (message := self.ears.get_message(timeout=5)) is None or text(message["channel"]) != self.end:
             if message is not None and text(message["channel"]) == self.freed:
                 found.append(without_time(text(message["data"])))
-        notices = [without_time(getattr(one, "said", "")) for one in self.model.take_freed()]
+        sent = [one for one in self.model.take_freed() if one == self.freed]
+        notices = [without_time(getattr(one, "said", "")) for one in sent]
         assert [said if ":" in said else "" for said in found] == notices
         return []
 
@@ -98,6 +99,17 @@ class PermitLineAgrees(LineAgrees):
     releasing = staticmethod(op.ReleasePermit)
 
 
+class WriteLineAgrees(LineAgrees):
+    acquiring = staticmethod(
+        lambda name, holder, party: (
+            op.AcquireWrite(name, holder, LONG_MS, LONG_MS if party else 0, party=party)
+            if holder != "h4"
+            else op.AcquireRead(name, holder, LONG_MS)
+        )
+    )
+    releasing = staticmethod(op.ReleaseReadWrite)
+
+
 class PoolLineAgrees(LineAgrees):
     acquiring = staticmethod(
         lambda name, holder, party: op.Grant(
@@ -119,7 +131,9 @@ class PoolLineAgrees(LineAgrees):
         return self.known[self.memory if who == "model" else self.redis].numbered(timeless(answer))
 
 
-@pytest.mark.parametrize("machine", [LockLineAgrees, ReentrantLineAgrees, PermitLineAgrees, PoolLineAgrees])
+@pytest.mark.parametrize(
+    "machine", [LockLineAgrees, ReentrantLineAgrees, PermitLineAgrees, WriteLineAgrees, PoolLineAgrees]
+)
 def test_a_line_on_redis_is_that_of_the_model(
     valkey_url: str, machine: type[LineAgrees], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,7 +52,7 @@ class AcquireLock(Operation[Acquired | Held | Unreplicated]):
 
 @dataclass(frozen=True, slots=True)
 class LeaveLine(Release[bool]):
-    """Take the process `party`, which waits no more, out of the line of a lock, a reentrant lock or a semaphore.
+    """Take the process `party`, which waits no more, out of the line of a lock of any kind that has one.
 
     If it was the first, the next process is notified: to try now or, while another holds the lock, that it is the
     first. Takes nothing, so an undoing need not come after it. Returns whether the process had a place.

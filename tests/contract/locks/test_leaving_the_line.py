@@ -29,6 +29,7 @@ from segmented import (
     StoreUnavailable,
 )
 from segmented.keys import lock_keys, shard_keys
+from segmented.locks import AsyncReadWriteLock, ReadWriteLock
 from segmented.locks.lock import LockClaim
 from segmented.protocol import LeaveLine, LeavePoolLine, Operation, ReleaseLock
 from tests.contract.parking import lines_of, parked, scripts_run, wait_until
@@ -46,12 +47,14 @@ PROCESSES = 20
 HANDLES: dict[str, Callable[[Any], Any]] = {
     "lock": lambda store: Lock(store, "given up", ttl=60).acquire,
     "reentrant": lambda store: ReentrantLock(store, "given up", owner=uuid4().hex, ttl=60).acquire,
+    "write": lambda store: ReadWriteLock(store, "given up", ttl=60).write.acquire,
     "semaphore": lambda store: Semaphore(store, "given up", permits=1, ttl=60).acquire,
     "grant": lambda store: partial(Pool(store, "given-up").grant, uuid4().hex),
 }
 ASYNC_HANDLES: dict[str, Callable[[Any], Any]] = {
     "lock": lambda store: AsyncLock(store, "given up", ttl=60).acquire,
     "reentrant": lambda store: AsyncReentrantLock(store, "given up", owner=uuid4().hex, ttl=60).acquire,
+    "write": lambda store: AsyncReadWriteLock(store, "given up", ttl=60).write.acquire,
     "semaphore": lambda store: AsyncSemaphore(store, "given up", permits=1, ttl=60).acquire,
     "grant": lambda store: partial(AsyncPool(store, "given-up").grant, uuid4().hex),
 }

@@ -20,6 +20,7 @@ from segmented.models import Acquired, Held, Released
 from segmented.plans.line import AHEAD_SECONDS, Line, Place
 from segmented.protocol import AcquireLock, LeaveLine, Operation, ReleaseLock
 from segmented.protocol.lock.operations import LEFT_MS, LINE_TTL_MS, NEWCOMER, NEWCOMERS_MAX, WAITERS_MAX
+from segmented.protocol.read_write.operations import AcquireWrite, ReleaseReadWrite
 from segmented.protocol.reentrant.operations import AcquireReentrant, ReleaseReentrant
 from segmented.protocol.semaphore.operations import AcquirePermit, ReleasePermit
 from tests.contract.parking import has_come_to_rest, wait_until
@@ -51,6 +52,10 @@ KINDS: dict[str, tuple[Callable[[str, str], Operation[Any]], Callable[[str], Ope
     "reentrant": (
         lambda holder, party: AcquireReentrant("door", f"owner {holder}", holder, 60_000, party=party),
         lambda holder: ReleaseReentrant("door", f"owner {holder}", holder),
+    ),
+    "write": (
+        lambda holder, party: AcquireWrite("door", holder, 60_000, 0, party),
+        lambda holder: ReleaseReadWrite("door", holder),
     ),
     "semaphore": (
         lambda holder, party: AcquirePermit("door", holder, 60_000, 1, party=party),
