@@ -25,6 +25,7 @@ from uuid import uuid4
 from bench.conditions import server_conditions
 from segmented import FairLock, Lock, Pool, RedisStore
 from segmented.errors import AcquireTimeout, NotGranted
+from segmented.locks import MultiLock, ReadWriteLock
 from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:
@@ -36,7 +37,21 @@ HOLD_SECONDS: Final = 0.002
 PATIENCE: Final = 120.0
 STOCK: Final = 1_000_000
 WAITS: Final = (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
-SUBJECTS: Final = {"lock": "`Lock`", "fair": "`FairLock`", "grant": "`grant`", "fair-grant": "`grant(fair=True)`"}
+SUBJECTS: Final = {
+    "lock": "`Lock`",
+    "write": "`ReadWriteLock.write`",
+    "multi": "`MultiLock` (2 names)",
+    "fair": "`FairLock`",
+    "grant": "`grant`",
+    "fair-grant": "`grant(fair=True)`",
+}
+LOCKS: Final[dict[str, Callable[[RedisStore], Any]]] = {
+    "lock": lambda store: Lock(store, "door"),
+    "write": lambda store: ReadWriteLock(store, "door").write,
+    "multi": lambda store: MultiLock(store, ["door", "door-2"]),
+    "fair": lambda store: FairLock(store, "door"),
+}
+"""Makes the lock of a subject that is no grant."""
 SCRIPTS: Final = ("cmdstat_evalsha", "cmdstat_eval")
 
 
@@ -98,9 +113,9 @@ class Turns:
 
 def turn_of(task: Task, store: RedisStore) -> Callable[[], AbstractContextManager[Any]]:
     """Return a function that waits for a turn and returns it, for `with`."""
-    if task.subject in {"lock", "fair"}:
-        lock = (Lock if task.subject == "lock" else FairLock)(store, "door")
-        return lambda: lock.acquire(timeout=task.timeout)
+    if task.subject in LOCKS:
+        lock = LOCKS[task.subject](store)
+        return lambda: cast("AbstractContextManager[Any]", lock.acquire(timeout=task.timeout))
     pool, is_fair = Pool(store, "ticket"), task.subject == "fair-grant"
     return lambda: cast("AbstractContextManager[Any]", pool.grant(uuid4().hex, fair=is_fair, timeout=task.timeout))
 

@@ -75,6 +75,8 @@ class Contender(ABC):
     """Its own sentences for features it does not offer."""
     is_async: bool = False
     servers: int = 1
+    names: int = 1
+    """How many names a handle locks at once."""
     key_lapses: bool = True
     """Whether the server expires the key when the lease ends."""
     shortest_ttl: float = 0.2

@@ -11,6 +11,8 @@ from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from segmented.protocol.lock.operations import LeaveLine
+
 if TYPE_CHECKING:
     from segmented.models import Acquired, Held, Lost, Released, Renewed, Unreplicated
     from segmented.protocol import Operation
@@ -71,6 +73,10 @@ class Claim(LeaseClaim):
     def acquiring_in_line(self, party: str) -> Operation[Acquired | Held | Unreplicated] | None:  # noqa: ARG002  # kinds with a line use it
         """Return an attempt with a place for the process `party` in the line of processes, or None without a line."""
         return None
+
+    def leaving_line(self, party: str) -> LeaveLine:
+        """Return the operation that takes the process `party` out of that line, if the kind has one."""
+        return LeaveLine(self.name, party)
 
     def acquiring_when_behind(self) -> Operation[Acquired | Held | Unreplicated] | None:
         """Return an attempt that may skip the process's own queue of waiters, or None if the kind has none."""

@@ -82,6 +82,7 @@ def acquire_plan(claim: Claim, timeout: float | None, *, is_patient: bool = True
                 handed="undone late" if claim.may_be_handed else None,
                 look_seconds=claim.look_seconds,
                 in_line=claim.acquiring_in_line,
+                out_of_line=claim.leaving_line,
             )
             answered_at = yield Now()
     except BaseException as error:

@@ -25,7 +25,7 @@ from segmented.locks.lease import AsyncLease, Lease
 from segmented.locks.lease_state import Renewal
 from segmented.plans import run_async, run_sync
 from segmented.plans.waiting import GONE_SECONDS
-from segmented.protocol import AcquireLock, AdoptLock, ReleaseLock, RenewLock, ShowLock
+from segmented.protocol import AcquireLock, AdoptLock, LeaveLine, ReleaseLock, RenewLock, ShowLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,6 +78,10 @@ class LockClaim(Claim):
         safety = self.safety
         ask = (safety.delay_ms, safety.replicas, safety.within_ms)
         return AcquireLock(self.name, self.holder_id, self.ttl_ms, *ask, is_key=self.is_key, party=party)
+
+    def leaving_line(self, party: str) -> LeaveLine:
+        """Return the operation that takes the process out of the line."""
+        return LeaveLine(self.name, party, self.is_key)
 
     def adopting(self) -> AdoptLock:
         """Return the operation that reads the fencing token and the time to live."""

@@ -46,6 +46,7 @@ from segmented.models import Acquired, Held, Lost, Renewed
 from segmented.plans import Batch, Now, Park, Plan, perform, run_async, run_sync, substituted
 from segmented.plans.store_kinds import checked_async, checked_sync
 from segmented.plans.waiting import ATTEMPT_SECONDS, UNDO_SECONDS
+from segmented.protocol.lock.operations import NEWCOMER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -188,7 +189,7 @@ def multi_plan(claims: Sequence[LockClaim], timeout: float | None) -> Plan[list[
 def _while_reachable(claims: Sequence[LockClaim], timeout: float | None) -> Plan[list[Found]]:
     deadline = inf if not timeout else (yield from perform(Now())) + timeout
     while True:
-        found = yield from _all_at_once(claims, deadline)
+        found = yield from _all_at_once(claims, deadline, will_wait=timeout != 0)
         if isinstance(found, list):
             return found
         if timeout == 0:
@@ -199,12 +200,19 @@ def _while_reachable(claims: Sequence[LockClaim], timeout: float | None) -> Plan
             continue
 
 
-def _all_at_once(claims: Sequence[LockClaim], deadline: float) -> Plan[list[Found] | AcquireTimeout]:
-    """Ask for all in one batch; if one is held, release the others and return an error that names the held one."""
+def _all_at_once(
+    claims: Sequence[LockClaim], deadline: float, *, will_wait: bool
+) -> Plan[list[Found] | AcquireTimeout]:
+    """Ask for all in one batch; if one is held, release the others and return an error that names the held one.
+
+    A caller that will wait has the turns of a newcomer, so that processes which wait for one of the names have theirs.
+    """
     asked_at = yield from perform(Now())
     try:
         within = max(deadline, asked_at + ATTEMPT_SECONDS)
-        answers = yield from perform(Batch(tuple(claim.acquiring() for claim in claims), within))
+        answers = yield from perform(
+            Batch(tuple(claim.acquiring_in_line(NEWCOMER if will_wait else "") for claim in claims), within)
+        )
     except GeneratorExit:  # the process is ending and cleans nothing up
         raise
     except BaseException:

@@ -19,7 +19,7 @@ excluded; use the fencing token for those.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -82,6 +82,10 @@ class WriteTry(_ReadWriteClaim):
     def acquiring(self) -> AcquireWrite:
         """Return the operation that takes the lease to write."""
         return AcquireWrite(self.name, self.holder_id, self.ttl_ms, self.presence_ms)
+
+    def acquiring_in_line(self, party: str) -> AcquireWrite:
+        """Return the attempt of a process that waits, or would."""
+        return replace(self.acquiring(), party=party)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ class Wakeups(Protocol):
     def park(self, place: Place, due: float, deadline: float, offer: Offer | None = None) -> bool:
         """Sleep until woken (True) or until the deadline (False)."""
 
-    def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
-        """Leave the queue."""
+    def leave(self, place: Place, due: float, *, in_time: bool = True) -> bool:
+        """Leave the queue; return whether the process does not wait any more."""
 
 
 class AsyncWakeups(Protocol):
@@ -56,8 +56,8 @@ class AsyncWakeups(Protocol):
     async def park(self, place: Place, due: float, deadline: float, offer: Offer | None = None) -> bool:
         """Sleep until woken (True) or until the deadline (False)."""
 
-    def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
-        """Leave the queue."""
+    def leave(self, place: Place, due: float, *, in_time: bool = True) -> bool:
+        """Leave the queue; return whether the process does not wait any more."""
 
 
 class Store(Protocol):

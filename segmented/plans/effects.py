@@ -123,10 +123,11 @@ class Park(Effect[bool]):
 
 
 @dataclass(frozen=True, slots=True)
-class Leave(Effect[None]):
+class Leave(Effect[bool]):
     """Leave the queue; an unused wake-up goes to the next waiter, which also gets the new `due`.
 
     If not `in_time`, the waiter was cancelled, so an attempt that another caller is making for it must be undone.
+    Returns whether the process does not wait any more: no waiter is left, and nobody makes an attempt for this one.
     """
 
     place: Place

@@ -20,7 +20,7 @@ round trip. For that the head leaves the queue, as if woken, and gets the answer
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,6 +52,8 @@ class Offer:
     """Undoes the attempt if the waiter was gone when the answer came."""
     is_undone_late: bool
     """Whether to undo it also for a waiter whose deadline passed, not only for a cancelled one."""
+    leaving: Operation[object] | None = None
+    """Takes the process out of the store's line, should the waiter be gone and no other one be left."""
 
 
 class Place:
@@ -100,11 +102,6 @@ class Place:
         self.released_at: float | None = None
         """When a release by another process woke it last, unless it has begun another attempt since."""
 
-    @property
-    def is_last(self) -> bool:
-        """Return whether no other waiter of the process is there, and nobody makes this one's attempt."""
-        return len(self.line) == 1 and not self.is_under_way
-
     def take_handed(self) -> tuple[Any, float] | None:
         """Return the answer that came with the wake-up, once."""
         handed, self.handed = self.handed, None
@@ -128,7 +125,11 @@ class Line:
     )
 
     def __init__(self, channel: str, party: str = "") -> None:
-        """Create an empty queue for `channel`; `party` names the process in the line of all processes."""
+        """Create an empty queue for `channel`; `party` names the process in the line of all processes.
+
+        The next queue for the channel has another name. So what takes this one out of the store's line, however late or
+        often it runs, cannot take out the process that waits again.
+        """
         self.channel = channel
         self.party = party
         self._places: deque[Place] = deque()
@@ -220,6 +221,14 @@ class Line:
         place.notify()
         return True
 
+    def undoing(self, place: Place) -> tuple[Operation[object], ...]:
+        """Return the operations that undo the attempt that was made for a place which has left."""
+        offer = place.offer
+        if offer is None:
+            return ()
+        found = (offer.undo, None if self._members else offer.leaving)
+        return tuple(operation for operation in found if operation is not None)
+
     def park(self, place: Place, due: float, offer: Offer | None = None) -> None:
         """Return to the queue after a failed attempt, in order of arrival, with the time of the next try.
 
@@ -262,15 +271,17 @@ class Line:
             return min(due, deadline)
         return deadline
 
-    def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
+    def leave(self, place: Place, due: float, *, in_time: bool = True) -> bool:
         """Leave the queue and pass the new `due` to the next waiter.
 
         If not `in_time`, the waiter was cancelled, so an attempt that another caller is making for it must be undone.
+
+        Returns whether no waiter of the process is left, and nobody makes this one's attempt.
         """
         self._members -= 1
         place.has_left = True
         if in_time and place.offer is not None and not place.offer.is_undone_late:
-            place.offer = None
+            place.offer = replace(place.offer, undo=None)
         had_turn = place not in self._places
         if not had_turn:
             self._places.remove(place)
@@ -280,6 +291,7 @@ class Line:
             place.woken = False
             self.signal()
         self._expect(due)
+        return not self._members and not place.is_under_way
 
     def _expect(self, due: float) -> None:
         # The earlier one wins, even if it passed unused while the next waiter was still subscribing: an extra attempt

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from segmented.errors import SegmentedError, StockError, StoreUnavailable
 from segmented.plans.effects import Join, Leave, Listen, Now, Park, Plan, Try, Within, perform
 from segmented.plans.line import Offer
-from segmented.protocol.lock.operations import LEAVING, NEWCOMER
+from segmented.protocol.lock.operations import NEWCOMER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,6 +83,7 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
     handed: Handed | None = None,
     look_seconds: float | None = None,
     in_line: Callable[[str], Operation[AttemptT] | None] | None = None,
+    out_of_line: Callable[[str], Operation[object]] | None = None,
 ) -> Plan[tuple[AttemptT | None, float]]:
     """Wait in this process's queue after the first attempt, or instead of it (not `is_tried`) if others were waiting.
 
@@ -94,14 +95,18 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
     head's attempt for it (`plans.line`); that attempt, too, is undone by `undo` if its waiter is gone. The head checks
     again after `look_seconds` in any case (None: LOOK_SECONDS).
 
-    The last waiter of a process that gives up tries once more with its deadline, and the process leaves the line.
+    When the last waiter of a process gives up, is cancelled or fails, the operation that `out_of_line` returns takes
+    the process out of the store's line, so that nothing is left to it. If the store cannot be reached, the process
+    loses its place when its turn has passed.
 
     Returns what `wait_for` does. If it raises, it has left the queue, and the caller must undo (`undo_after`).
     """
     operation, deadline = trying.operation, _deadline_of(trying)
     place = yield from perform(Join(trying.channel))
+    leaving: Operation[object] | None = None
     try:
         placed = None if in_line is None else in_line(place.line.party)
+        leaving = None if placed is None or out_of_line is None else out_of_line(place.line.party)
         operation = placed or operation
         first = None if is_tried else when_behind if place.is_behind else operation
         if in_line is not None and first is not None and first is placed and place.is_alone:
@@ -114,23 +119,21 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
             place=place,
             deadline=deadline,
             is_busy=is_busy,
-            offer=None if handed is None else Offer(operation, undo and undo(), handed == "undone late"),
+            offer=None if handed is None else Offer(operation, undo and undo(), handed == "undone late", leaving),
             look_seconds=LOOK_SECONDS if look_seconds is None else look_seconds,
         )
-        leaving = None if in_line is None else in_line(LEAVING + place.line.party)
-        if leaving is not None and answer is not None and is_busy(answer) and place.is_last:
-            try:
-                answer, asked_at, due = yield from _attempt(leaving, deadline, place, LOOK_SECONDS)
-            except StoreUnavailable:
-                yield from undone(undo, deadline)
     except GeneratorExit:  # the process is ending and cleans nothing up
         raise
     except BaseException as error:
         # Leave the queue first, since a second cancellation must not leave the place behind. Our wake-up may be unused;
         # the undoing wakes another waiter on its own.
-        yield from perform(Leave(place, AT_ONCE, in_time=isinstance(error, stands)))
+        is_over = yield from perform(Leave(place, AT_ONCE, in_time=isinstance(error, stands)))
+        if is_over and leaving is not None and not isinstance(error, StoreUnavailable):
+            yield from _undone(leaving, AT_ONCE)
         raise
-    yield from perform(Leave(place, due))
+    is_over = yield from perform(Leave(place, due))
+    if is_over and leaving is not None and (answer is None or is_busy(answer)):
+        yield from _undone(leaving, AT_ONCE)
     return answer, asked_at
 
 
@@ -228,8 +231,11 @@ def _deadline_of(trying: Try[Any]) -> float:
 
 def undone(undo: Callable[[], Operation[object]] | None, deadline: float) -> Plan[None]:
     """Perform an undoing, which may take a little longer than the deadline; its failure is not raised."""
-    if undo is None:
-        return
+    if undo is not None:
+        yield from _undone(undo(), deadline)
+
+
+def _undone(operation: Operation[object], deadline: float) -> Plan[None]:
     soon = (yield from perform(Now())) + UNDO_SECONDS
     with suppress(SegmentedError):  # it took nothing, or the lease expires; the first failure is the one to report
-        yield from perform(Within(undo(), max(deadline, soon)))
+        yield from perform(Within(operation, max(deadline, soon)))

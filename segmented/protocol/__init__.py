@@ -67,7 +67,14 @@ if TYPE_CHECKING:
     from segmented.protocol.forgetting.operations import ForgetOrders
     from segmented.protocol.freezing.operations import FreezePool, RecountPool, ScanHolds, ThawPool, VerifyPool
     from segmented.protocol.get_set.operations import DeleteValue, GetSet, GetValue, SetNx
-    from segmented.protocol.lock.operations import AcquireLock, AdoptLock, ReleaseLock, RenameHolder, RenewLock
+    from segmented.protocol.lock.operations import (
+        AcquireLock,
+        AdoptLock,
+        LeaveLine,
+        ReleaseLock,
+        RenameHolder,
+        RenewLock,
+    )
     from segmented.protocol.operator.operations import ListLocks, RevokeLock, ShowLock
     from segmented.protocol.outbox.operations import (
         DropMessage,
@@ -94,6 +101,7 @@ if TYPE_CHECKING:
         Expire,
         ExpireDue,
         Grant,
+        LeavePoolLine,
         ListDue,
         OpenPool,
         ReadLedger,
@@ -178,6 +186,8 @@ __all__ = [
     "InspectCarts",
     "InspectOrders",
     "KeepMessage",
+    "LeaveLine",
+    "LeavePoolLine",
     "ListCarts",
     "ListClaims",
     "ListDead",
@@ -283,7 +293,7 @@ LATE: Final = from_modules(
         "segmented.protocol.fair.operations": "AcquireFair FairTimes ReleaseFair RenewFair",
         "segmented.protocol.freezing.operations": "FreezePool RecountPool ScanHolds ThawPool VerifyPool",
         "segmented.protocol.get_set.operations": "DeleteValue GetSet GetValue SetNx",
-        "segmented.protocol.lock.operations": "AcquireLock AdoptLock ReleaseLock RenameHolder RenewLock",
+        "segmented.protocol.lock.operations": "AcquireLock AdoptLock LeaveLine ReleaseLock RenameHolder RenewLock",
         "segmented.protocol.operator.operations": "ListLocks RevokeLock ShowLock",
         "segmented.protocol.outbox.operations": (
             "DropMessage KeepMessage ListDead ListMessages ListOutboxes NoteOutbox PutOff QueueOrders ReadOutbox "
@@ -294,9 +304,9 @@ LATE: Final = from_modules(
             "TrimLedger"
         ),
         "segmented.protocol.pool.operations": (
-            "BATCH_MAX Cancel CheckProfile ClosePool Confirm Expire ExpireDue Grant ListDue OpenPool ReadLedger "
-            "ReadOrders ReadPool ReadSteps ReleaseGrant RenewGrant Reserve ReserveMany Resize Restock ScanOrders "
-            "SettleMany Withdraw"
+            "BATCH_MAX Cancel CheckProfile ClosePool Confirm Expire ExpireDue Grant LeavePoolLine ListDue OpenPool "
+            "ReadLedger ReadOrders ReadPool ReadSteps ReleaseGrant RenewGrant Reserve ReserveMany Resize Restock "
+            "ScanOrders SettleMany Withdraw"
         ),
         "segmented.protocol.forgetting.operations": "ForgetOrders",
         "segmented.protocol.vote.operations": "AcquireVote IdentifyServer ReleaseVote RenewVote",

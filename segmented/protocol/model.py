@@ -16,6 +16,7 @@ from segmented.protocol.dedup.model import DedupModel
 from segmented.protocol.forgetting.model import ForgettingModel
 from segmented.protocol.freezing.model import FreezingModel
 from segmented.protocol.kinds import lock_kinds
+from segmented.protocol.lock.line_model import LeavingModel
 from segmented.protocol.lock.model import KIND as LOCK
 from segmented.protocol.operator.model import OperatorModel
 from segmented.protocol.outbox.model import OutboxModel
@@ -50,6 +51,7 @@ class MemoryModel:
             *self._models.values(),
             CacheModel(clock, cast("LockModel", self._models[LOCK]), publish),
             operator,
+            LeavingModel(clock, self._models.values()),
             SequencerModel(operator.show),
             pools,
             carts,

@@ -111,6 +111,7 @@ def _waited(operation: op.Grant, trying: Try[Granted | Refusal]) -> Plan[tuple[G
                 handed="kept late",
                 look_seconds=GONE_SECONDS,
                 in_line=lambda party: replace(operation, party=party),
+                out_of_line=partial(op.LeavePoolLine, operation.sku),
             )
         )
     except BaseException as error:

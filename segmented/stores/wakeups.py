@@ -57,7 +57,6 @@ class ThreadWakeups(OwnReleases):
 
     def _start_anew(self) -> None:
         self._process_id = THIS.process_id
-        self._party = token_hex(8)
         self._guard = threading.RLock()
         self._lines: dict[str, Line] = {}
         self._confirmed: set[str] = set()  # channels whose messages are known to reach this process
@@ -75,7 +74,7 @@ class ThreadWakeups(OwnReleases):
         """Join the end of the channel's line."""
         self._begin_in_a_fork()
         with self._guard:
-            line = self._lines.setdefault(channel, Line(channel, self._party))
+            line = self._lines.get(channel) or self._lines.setdefault(channel, Line(channel, token_hex(8)))
             place = line.join(threading.Event().set)
             place.is_heard = channel in self._confirmed
             return place
@@ -129,19 +128,18 @@ class ThreadWakeups(OwnReleases):
             line = self._lines.get(channel)
             return line is not None and line.lets_others(self._clock.now())
 
-    def hand(self, place: Place, handed: tuple[object, float] | None) -> Operation[object] | None:
-        """Wake a place with the answer to its attempt; return the operation that undoes it if the waiter has left."""
+    def hand(self, place: Place, handed: tuple[object, float] | None) -> tuple[Operation[object], ...]:
+        """Wake a place with the answer to its attempt; return the operations that undo it if the waiter has left."""
         with self._guard:
-            if place.line.hand(place, handed) or place.offer is None:
-                return None
-            return place.offer.undo
+            return () if place.line.hand(place, handed) else place.line.undoing(place)
 
-    def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
-        """Leave the line; an empty line is deleted."""
+    def leave(self, place: Place, due: float, *, in_time: bool = True) -> bool:
+        """Leave the line; an empty line is deleted. Return whether the process does not wait any more."""
         with self._guard:
-            place.line.leave(place, due, in_time=in_time)
+            is_over = place.line.leave(place, due, in_time=in_time)
             if not len(place.line) and self._lines.get(place.line.channel) is place.line:
                 del self._lines[place.line.channel]
+        return is_over
 
 
 class AsyncioWakeups(OwnReleases):
@@ -151,7 +149,6 @@ class AsyncioWakeups(OwnReleases):
         """Measure time with `clock`."""
         super().__init__()
         self._clock = clock
-        self._party = token_hex(8)
         self._lines: dict[str, Line] = {}
         self._confirmed: set[str] = set()  # channels whose messages are known to reach this process
 
@@ -161,7 +158,7 @@ class AsyncioWakeups(OwnReleases):
 
     def join(self, channel: str) -> Place:
         """Join the end of the channel's line."""
-        line = self._lines.setdefault(channel, Line(channel, self._party))
+        line = self._lines.get(channel) or self._lines.setdefault(channel, Line(channel, token_hex(8)))
         place = line.join(asyncio.Event().set)
         place.is_heard = channel in self._confirmed
         return place
@@ -216,14 +213,13 @@ class AsyncioWakeups(OwnReleases):
         line = self._lines.get(channel)
         return line is not None and line.lets_others(self._clock.now())
 
-    def hand(self, place: Place, handed: tuple[object, float] | None) -> Operation[object] | None:
-        """Wake a place with the answer to its attempt; return the operation that undoes it if the waiter has left."""
-        if place.line.hand(place, handed) or place.offer is None:
-            return None
-        return place.offer.undo
+    def hand(self, place: Place, handed: tuple[object, float] | None) -> tuple[Operation[object], ...]:
+        """Wake a place with the answer to its attempt; return the operations that undo it if the waiter has left."""
+        return () if place.line.hand(place, handed) else place.line.undoing(place)
 
-    def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
-        """Leave the line; an empty line is deleted."""
-        place.line.leave(place, due, in_time=in_time)
+    def leave(self, place: Place, due: float, *, in_time: bool = True) -> bool:
+        """Leave the line; an empty line is deleted. Return whether the process does not wait any more."""
+        is_over = place.line.leave(place, due, in_time=in_time)
         if not len(place.line) and self._lines.get(place.line.channel) is place.line:
             del self._lines[place.line.channel]
+        return is_over

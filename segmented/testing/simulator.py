@@ -13,6 +13,7 @@ import random
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import count
 from math import inf, isinf
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,8 @@ from segmented.stores.memory import MemoryModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from segmented.plans import Place
 
 STEP_SECONDS: Final = 0.000_1
 """Duration of one effect."""
@@ -146,6 +149,7 @@ class Simulation:
     _schedule: Schedule = field(default_factory=current_schedule)
     _stepped: Actor | None = None
     """The actor of the last step."""
+    _line_numbers: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
         """Seed the random generator."""
@@ -274,12 +278,19 @@ class Simulation:
                 place.line.park(place, due, offer)
                 actor.parked = effect
             case Leave(place, due, in_time):
-                place.line.leave(place, due, in_time=in_time)
+                actor.reply = self._leave(actor.process, place, due, in_time=in_time)
             case _:
                 actor.failure = TypeError(f"no driver performs {effect!r}")
 
     def _line(self, process: str, channel: str) -> Line:
-        return self._lines.setdefault((process, channel), Line(channel, process))
+        return self._lines.setdefault((process, channel), Line(channel, f"{process}-{next(self._line_numbers)}"))
+
+    def _leave(self, process: str, place: Place, due: float, *, in_time: bool) -> bool:
+        line = place.line
+        is_over = line.leave(place, due, in_time=in_time)
+        if not len(line) and self._lines.get((process, line.channel)) is line:
+            del self._lines[process, line.channel]
+        return is_over
 
     def _hand_over(self, process: str, channel: str) -> bool:
         """Make the next local waiter's attempt in the same step, as a store does in the same round trip."""

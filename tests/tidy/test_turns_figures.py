@@ -9,6 +9,8 @@ from bench.locks.turns import SUBJECTS, table
 from tests.support.paths import ROOT
 
 PAGE: Final = ROOT / "docs" / "explanation" / "waiting.md"
+OTHERS: Final = {"write", "multi"}
+"""Subjects that the page has no row of."""
 RESULTS: Final[dict[str, Any]] = json.loads((ROOT / "bench" / "locks" / "turns.json").read_text(encoding="utf-8"))
 
 
@@ -22,5 +24,5 @@ def test_sixteen_processes_with_one_waiter_each_have_equal_shares_of_every_kind(
         "threads": 1,
         "segments": 1,
     }
-    assert set(RESULTS["figures"]) == set(SUBJECTS)
+    assert set(RESULTS["figures"]) == set(SUBJECTS) - OTHERS
     assert min(one["jain"] for one in RESULTS["figures"].values()) >= 0.9

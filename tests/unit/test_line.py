@@ -303,7 +303,8 @@ def test_an_attempt_for_somebody_whose_deadline_came_is_undone_if_that_was_said(
         waiters.line.leave(place, AT_ONCE)
         assert not waiters.line.hand(place, ("acquired", 1.0))
     assert a.offer is not None
-    assert b.offer is None
+    assert b.offer is not None
+    assert b.offer.undo is None
 
 
 def test_after_sixteen_hand_offs_others_get_their_chance() -> None:

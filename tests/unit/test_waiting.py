@@ -197,6 +197,43 @@ def test_a_wait_that_ends_by_an_error_leaves_the_line_first_and_then_undoes(erro
     driver.raises(type(error))
 
 
+def in_the_line_of_processes() -> PlanDriver:
+    """Bring a plan with a place in the line of processes to its second attempt."""
+    line = Line("freed", "us")
+    wait = wait_in_line(
+        trying(5.0),
+        is_tried=True,
+        is_busy=is_held,
+        undo=lambda: UNDO,
+        in_line=lambda party: op.AcquireLock("x", "h", 1_000, party=party),
+        out_of_line=lambda party: op.LeaveLine("x", party),
+    )
+    driver = PlanDriver(wait)
+    for reply in (line.join(lambda: None), None, 100.0):
+        driver.answer(reply)
+    return driver
+
+
+@pytest.mark.parametrize("error", [SystemExit(), asyncio.CancelledError(), StoreRefused("no")])
+def test_the_last_waiter_of_a_process_that_is_cancelled_takes_it_out_of_the_line(error: BaseException) -> None:
+    driver = in_the_line_of_processes()
+    assert isinstance(driver.fail(error), Leave)
+    assert driver.answer(True) == Now()  # noqa: FBT003  # the reply to Leave
+    assert driver.answer(101.0) == Within(op.LeaveLine("x", "us"), 101.25)
+    with pytest.raises(type(error)):
+        driver.answer(True)  # noqa: FBT003  # the reply of the store
+
+
+@pytest.mark.parametrize(("error", "is_over"), [(SystemExit(), False), (StoreUnavailable(), True)])
+def test_a_waiter_that_others_outlast_or_whose_server_is_away_does_not_ask_it_once_more(
+    error: BaseException, *, is_over: bool
+) -> None:
+    driver = in_the_line_of_processes()
+    assert isinstance(driver.fail(error), Leave)
+    with pytest.raises(type(error)):
+        driver.answer(is_over)
+
+
 @pytest.mark.parametrize("failure", [StoreUnavailable(), OrderUnknown("a")])
 def test_an_undo_that_fails_does_not_hide_the_error(failure: Exception) -> None:
     driver, _ = in_line()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self, runtime_checkable
 
 from segmented.protocol.lock.operations import (
     FIRST,
-    LEAVING,
     LEFT_MS,
     LINE_TTL_MS,
     NEWCOMER,
@@ -15,10 +14,17 @@ from segmented.protocol.lock.operations import (
     PASSED_MS,
     TURN,
     WAITERS_MAX,
+    LeaveLine,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from segmented.clock import Clock
+    from segmented.protocol.kinds import Bodies, KindModel
+
+UNTOLD: Final = "semaphore"
+"""The kind whose main key does not say for how long it is held: a permit may be free."""
 
 
 class Notice(str):
@@ -53,11 +59,7 @@ class LineModel:
     """The first process now, if the caller's had its turn and it was not told yet."""
 
     def keep_place(self, party: str, now: float) -> int:
-        """Give a process that waits its place, unless it has one or leaves; return how many are ahead."""
-        if party.startswith(LEAVING):
-            self.pass_turn(party, now)
-            self._remove(_named(party))
-            return 0
+        """Give a process that waits its place, unless it has one; return how many are ahead."""
         party = _named(party)
         if not party:
             return 0
@@ -85,7 +87,7 @@ class LineModel:
             return None
         if self.parties[0] == party:
             self._end_turn(now)
-            self.following = self.parties[0] if self.parties else ""
+            self._note_following()
             return None
         is_enough = 1 < free_count > self._count_ahead(party)
         if is_enough or (not self.left_until and self.turns < turns_max and now < self.since + PASSED_MS / 1000):
@@ -109,11 +111,22 @@ class LineModel:
             self.publish(Notice(self.freed, said))
             self.following = ""
 
-    def pass_turn(self, party: str, now: float) -> None:
-        """End the turn of a process that is refused for good."""
+    def pass_turn(self, party: str, now: float, free_in_ms: int) -> None:
+        """End the turn of a process that is refused for good, or waits no more."""
         if self.ends_at > now and self.parties[:1] == [_named(party)]:
-            self.left_to_first(party, now)
-            self.tell_following(0)
+            self._end_turn(now)
+            self._note_following()
+            self.tell_following(free_in_ms)
+
+    def leave(self, party: str, now: float, free_in_ms: int) -> bool:
+        """Take a process that waits no more out of the line; return whether it had a place."""
+        had_place = self.ends_at > now and party in self.parties
+        self.pass_turn(party, now, free_in_ms)
+        self._remove(party)
+        return had_place
+
+    def _note_following(self) -> None:
+        self.following = self.parties[0] if self.parties else ""
 
     def _remove(self, party: str) -> None:
         if party in self.parties:
@@ -131,5 +144,36 @@ class LineModel:
         return self.parties.index(party) if party in self.parties else len(self.parties)
 
 
+@runtime_checkable
+class HasLine(Protocol):
+    """The model of a kind of lock for which processes wait in a line."""
+
+    def line(self, name: str) -> LineModel:
+        """Return the line of the processes that wait for the name."""
+
+
+class LeavingModel:
+    """Leaving the lines of the kinds of locks. A name has one line on a server, and one of each kind here."""
+
+    def __init__(self, clock: Clock, kinds: Iterable[KindModel]) -> None:
+        """Create the model for those of `kinds` that have lines."""
+        self._clock = clock
+        self._kinds = tuple(kinds)
+
+    def bodies(self) -> Bodies:
+        """Return the method that performs each operation."""
+        return {LeaveLine: self.leave}
+
+    def leave(self, operation: LeaveLine) -> bool:
+        """Take the process out of the name's line, and notify the next one."""
+        name, now, had_place = operation.name, self._clock.now(), False
+        states = (kind.state(name, 1) for kind in self._kinds if kind.holds(name))
+        free_in_ms = max((state.free_in_ms or 0 for state in states if state and state.kind != UNTOLD), default=0)
+        for kind in self._kinds:
+            if isinstance(kind, HasLine):
+                had_place |= kind.line(name).leave(operation.party, now, free_in_ms)
+        return had_place
+
+
 def _named(party: str) -> str:
-    return party.removeprefix(NEWCOMER).removeprefix(LEAVING)
+    return party.removeprefix(NEWCOMER)

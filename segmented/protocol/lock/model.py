@@ -107,7 +107,7 @@ class LockModel:
         lease = self._leases.get(operation.name)
         if lease is not None and lease.ends_at + lease.delay <= now:
             lease = None
-        line = self._line(operation.name)
+        line = self.line(operation.name)
         if lease is not None and lease.holder_id != operation.holder_id:
             free_in_ms = round((lease.ends_at + lease.delay - now) * 1000)
             return Held(free_in_ms, is_delayed=lease.ends_at <= now, ahead=line.keep_place(operation.party, now))
@@ -121,7 +121,8 @@ class LockModel:
         self._leases[operation.name] = _Lease(operation.holder_id, ends_at, operation.delay_ms / 1000)
         return Acquired(self._tokens[operation.name], operation.ttl_ms, replay=lease is not None)
 
-    def _line(self, name: str) -> LineModel:
+    def line(self, name: str) -> LineModel:
+        """Return the line of the processes that wait for the name."""
         return self._waiting.setdefault(name, LineModel(lock_keys(name).freed, self._publish))
 
     def adopt(self, operation: AdoptLock) -> Acquired | Lost:

@@ -15,8 +15,6 @@ FIRST: Final = "first:"
 so many milliseconds; it should try at the next release."""
 NEWCOMER: Final = "*"
 """Begins the party of a caller that has not waited, and would; alone, the party of one that keeps no place yet."""
-LEAVING: Final = "-"
-"""Begins the party of a process that tries for the last time, and leaves the line."""
 NEWCOMERS_MAX: Final = 2
 """Turns of callers that have not waited, in a row, while another process waits."""
 WAITERS_MAX: Final = 15
@@ -50,6 +48,19 @@ class AcquireLock(Operation[Acquired | Held | Unreplicated]):
     within_ms: int = 0
     is_key: bool = False
     party: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveLine(Release[bool]):
+    """Take the process `party`, which waits no more, out of the line of a lock of any kind that has one.
+
+    If it was the first, the next process is notified: to try now or, while another holds the lock, that it is the
+    first. Takes nothing, so an undoing need not come after it. Returns whether the process had a place.
+    """
+
+    name: str
+    party: str
+    is_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)

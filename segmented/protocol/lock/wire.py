@@ -20,6 +20,7 @@ from segmented.protocol.lock.operations import (
     WAITERS_MAX,
     AcquireLock,
     AdoptLock,
+    LeaveLine,
     ReleaseLock,
     RenameHolder,
     RenewLock,
@@ -31,6 +32,7 @@ from segmented.protocol.wire import (
     load_script,
     optional_number,
     renewed_or_lost,
+    script_call,
     text,
     unsure_if_lost,
 )
@@ -60,7 +62,7 @@ def _listed(name: str, *, is_key: bool) -> tuple[str, ...]:
 
 @lru_cache(KEPT_MAX)
 def _with_line(name: str, *, is_key: bool) -> tuple[str, ...]:
-    """Return KEYS of the script that acquires."""
+    """Return KEYS of the scripts that acquire, and that leave the line."""
     return (*_listed(name, is_key=is_key), (named_lock_keys(name) if is_key else lock_keys(name)).line)
 
 
@@ -96,6 +98,20 @@ def _check_kind(name: str, said: str) -> None:
     if said == "wrong_kind":
         message = f"{name!r} is a fair lock, which an operation on a plain lock cannot use"
         raise WrongKind(message)
+
+
+def _encode_leave(operation: LeaveLine) -> Call:
+    return leaving_call(_with_line(operation.name, is_key=operation.is_key), operation.party)
+
+
+def leaving_call(keys: Sequence[str], party: str) -> Call:
+    """Return the call that takes a process out of a line, with KEYS lock, notes, freed and line."""
+    return script_call("leave_line", keys, asked_of(party))
+
+
+def has_left(_: object, reply: Reply) -> bool:
+    """Read its answer: whether the process had a place."""
+    return bool(int(reply))
 
 
 def _encode_adopt(operation: AdoptLock) -> Call:
@@ -189,6 +205,7 @@ def _await_replicas(operation: AcquireLock, answer: Acquired | Held) -> Exchange
 CODECS: Final = {
     AcquireLock: Codec(_encode_acquire, _decode_acquire, finish=_await_replicas, finishes=attrgetter("replicas")),
     AdoptLock: Codec(_encode_adopt, _decode_adopt),
+    LeaveLine: Codec(_encode_leave, has_left),
     RenameHolder: Codec(_encode_rename, _decode_rename),
     RenewLock: Codec(_encode_renew, renewed_or_lost, native=Native(_native_renew, _decode_native_renew)),
     ReleaseLock: Codec(

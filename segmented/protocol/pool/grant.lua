@@ -86,7 +86,7 @@ else
     redis.call('HSET', ORDERS, id, packed(record))
     leave_outbox({ id })
     write_pool(pool)
-    pass_turn(line, pool.line, now_us)
+    pass_turn(line, pool.line, now_us, 0)
     return { refusal_line(pool, refused) }
   end
   if refused then
@@ -94,7 +94,7 @@ else
       write_pool(pool)
     end
     if refused ~= 'busy' then
-      pass_turn(line, pool.line, now_us)
+      pass_turn(line, pool.line, now_us, 0)
     end
     return { refusal_line(pool, refused) }
   end

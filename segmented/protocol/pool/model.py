@@ -57,6 +57,7 @@ class PoolModel(PoolDeciding):
             op.ReserveMany: self.reserve_many,
             op.Grant: self.grant,
             op.RenewGrant: self.renew,
+            op.LeavePoolLine: self.leave_line,
             op.ReleaseGrant: self.release_grant,
             op.Confirm: self.confirm,
             op.Cancel: self.cancel,
@@ -178,7 +179,7 @@ class PoolModel(PoolDeciding):
             if isinstance(allowed, SoldOut) and operation.keep_refusal:
                 allowed = self._keep_refusal(pool, order, allowed)
             if not isinstance(allowed, (int, Busy)):
-                self._line(pool).pass_turn(operation.party, self._clock.now())
+                self._line(pool).pass_turn(operation.party, self._clock.now(), 0)
             if not isinstance(allowed, int):
                 return allowed
             quantity = allowed
@@ -332,6 +333,11 @@ class PoolModel(PoolDeciding):
         turn = (party, self._clock.now())
         left_ms = self._line(pool).left_to_first(*turn, count=pool.segment_count, free_count=len(free))
         return (free[0] if left_ms is None else None), left_ms
+
+    def leave_line(self, operation: op.LeavePoolLine) -> bool:
+        """Take a process that waits no more out of the pool's line."""
+        line = self._line(self.found(operation.sku)) if self.has(operation.sku) else None
+        return line is not None and line.leave(operation.party, self._clock.now(), 0)
 
     def _line(self, pool: ModelPool) -> LineModel:
         pool.line = pool.line or LineModel(shard_keys(pool.sku).freed, self._publish)

@@ -132,6 +132,14 @@ class RenewGrant(Operation[Renewed | Lost]):
 
 
 @dataclass(frozen=True, slots=True)
+class LeavePoolLine(Release[bool]):
+    """Take the process `party`, which waits no more, out of the pool's line; otherwise as `LeaveLine`."""
+
+    sku: str
+    party: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseGrant(Release[Released | Lost]):
     """Free the segment of a grant before its lease ends; the units stay reserved for the order."""
 

@@ -32,7 +32,7 @@ from segmented.models import (
 )
 from segmented.models.orders import decided_as
 from segmented.protocol.lock.operations import NEWCOMER
-from segmented.protocol.lock.wire import asked_of
+from segmented.protocol.lock.wire import asked_of, has_left, leaving_call
 from segmented.protocol.pool.wire import STATES, keys_of, kind_of
 from segmented.protocol.wire import Call, Codec, always, load_script, optional_number, text, unsure_if_lost
 
@@ -257,6 +257,11 @@ def _decode_renew(operation: op.RenewGrant, reply: Reply) -> Renewed | Lost:
     return Renewed(operation.ttl_ms) if renewed else Lost()
 
 
+def _encode_leave(operation: op.LeavePoolLine) -> Call:
+    keys = shard_keys(operation.sku)
+    return leaving_call((keys.lock, keys.meta, keys.freed, keys.line), operation.party)
+
+
 def _encode_release(operation: op.ReleaseGrant) -> Call:
     return Call(load_script("release_grant"), keys_of(operation.sku), (operation.order_id, operation.holder_id))
 
@@ -283,5 +288,6 @@ CODECS: Final = {
     ),
     op.Grant: Codec(_encode_grant, _decode_grant, acknowledges=always),
     op.RenewGrant: Codec(_encode_renew, _decode_renew),
+    op.LeavePoolLine: Codec(_encode_leave, has_left),
     op.ReleaseGrant: Codec(_encode_release, _decode_release, wakes=woken_by, doubt=unsure_if_lost),
 }

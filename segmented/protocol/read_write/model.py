@@ -10,6 +10,7 @@ from segmented.keys import read_write_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.models.locks import HOLDER_ID_SHOWN, LockHolder, LockState
 from segmented.protocol.kinds import Kind
+from segmented.protocol.lock.line_model import LineModel
 from segmented.protocol.read_write.operations import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class ReadWriteModel:
         self._clock = clock
         self._publish = publish
         self._entries: dict[str, _Entry] = {}
+        self._lines: dict[str, LineModel] = {}
 
     def bodies(self) -> Bodies:
         """Return the method that performs each operation."""
@@ -91,6 +93,10 @@ class ReadWriteModel:
         entry.forget(now)
         return entry, now
 
+    def line(self, name: str) -> LineModel:
+        """Return the line of the processes whose writers wait for the name."""
+        return self._lines.setdefault(name, LineModel(read_write_keys(name).freed, self._publish))
+
     def read(self, operation: AcquireRead) -> Acquired | Held:
         """Let a reader in, unless a writer holds the lock or waits."""
         entry, now = self._entry(operation.name)
@@ -109,15 +115,22 @@ class ReadWriteModel:
         entry, now = self._entry(operation.name)
         is_replay = entry.writer is not None and entry.writer[0] == operation.holder_id
         ends = list(entry.readers.values()) if entry.writer is None else [entry.writer[1]]
-        if ends and not is_replay:
-            left_ms, presence_ms = _ms(max(ends) - now), operation.presence_ms
+        line, party = self.line(operation.name), operation.party
+        left_to_ms = None if ends else line.left_to_first(party, now)
+        if left_to_ms is not None or (ends and not is_replay):
+            if left_to_ms is None:
+                left_ms, ahead = _ms(max(ends) - now), line.keep_place(party, now)
+            else:
+                left_ms, ahead = line.wait_behind(party, now, left_to_ms)
+            presence_ms = operation.presence_ms
             if presence_ms:
                 entry.waiting[operation.holder_id] = now + presence_ms / 1000
                 left_ms = min(left_ms, ceil(presence_ms / 3))
-            return Held(left_ms)
+            return Held(left_ms, ahead=ahead)
         if not is_replay:
             entry.token = max(entry.token + 1, int(now * 1_000_000))
             entry.waiting.pop(operation.holder_id, None)
+            line.tell_following(operation.ttl_ms)
         entry.writer = (operation.holder_id, now + operation.ttl_ms / 1000)
         return Acquired(entry.token, operation.ttl_ms, replay=is_replay)
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from segmented.errors import WrongKind
-from segmented.keys import read_write_keys
+from segmented.keys import lock_keys, read_write_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.protocol.base import Operation, Release
-from segmented.protocol.lock.wire import FENCE_IDLE_MS
+from segmented.protocol.lock.wire import FENCE_IDLE_MS, asked_of
 from segmented.protocol.wire import (
     Call,
     Codec,
@@ -38,13 +38,15 @@ class AcquireRead(Operation[Acquired | Held]):
 class AcquireWrite(Operation[Acquired | Held]):
     """Write for `ttl_ms`, if no other holder reads or writes.
 
-    Otherwise new readers are blocked for `presence_ms`, again with each repeat; 0 does not block them.
+    Otherwise new readers are blocked for `presence_ms`, again with each repeat; 0 does not block them. With a `party`,
+    the caller obeys the line of processes of writers and has a place in it, as with AcquireLock.
     """
 
     name: str
     holder_id: str
     ttl_ms: int
     presence_ms: int = 0
+    party: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +76,9 @@ def _encode_read(operation: AcquireRead) -> Call:
 
 
 def _encode_write(operation: AcquireWrite) -> Call:
-    keys = read_write_keys(operation.name).listed()
-    fence_ttl_ms, presence_ms = FENCE_IDLE_MS + operation.ttl_ms, operation.presence_ms
-    return script_call("acquire_write", keys, operation.holder_id, operation.ttl_ms, fence_ttl_ms, presence_ms)
+    keys = [*read_write_keys(operation.name).listed(), lock_keys(operation.name).line]
+    fence_ttl_ms, how = FENCE_IDLE_MS + operation.ttl_ms, (operation.presence_ms, asked_of(operation.party))
+    return script_call("acquire_write", keys, operation.holder_id, operation.ttl_ms, fence_ttl_ms, *how)
 
 
 def _decode_read(operation: AcquireRead, reply: Reply) -> Acquired | Held:
@@ -93,7 +95,7 @@ def _decoded(operation: AcquireRead | AcquireWrite, reply: Reply, *, next_in_ms:
             message = f"the name {operation.name!r} belongs to another kind of lock, not to a read-write lock"
             raise WrongKind(message)
         case "held":
-            return Held(optional_number(reply[1]))
+            return Held(optional_number(reply[1]), ahead=sum(map(int, reply[2:])))
     return Acquired(int(reply[1]), operation.ttl_ms, replay=text(reply[2]) == "1", next_in_ms=next_in_ms)
 
 

@@ -76,11 +76,15 @@ class ReentrantModel:
         is_in = hold is not None and hold.owner == operation.owner and operation.holder_id in hold.entries
         return hold if is_in else None
 
+    def line(self, name: str) -> LineModel:
+        """Return the line of the processes that wait for the name."""
+        return self._waiting.setdefault(name, LineModel(lock_keys(name).freed, self._publish))
+
     def acquire(self, operation: AcquireReentrant) -> Acquired | Held:
         """Enter, for the first time or again; an existing entry does not change the count."""
         now = self._clock.now()
         hold = self._living(operation.name)
-        line = self._waiting.setdefault(operation.name, LineModel(lock_keys(operation.name).freed, self._publish))
+        line = self.line(operation.name)
         if hold is not None and hold.owner != operation.owner:
             return Held(round((hold.ends_at - now) * 1000), ahead=line.keep_place(operation.party, now))
         if hold is None and operation.only_again:

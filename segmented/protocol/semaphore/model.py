@@ -78,13 +78,17 @@ class SemaphoreModel:
         entry.ends = {holder_id: end for holder_id, end in entry.ends.items() if end > now}
         return entry, now
 
+    def line(self, name: str) -> LineModel:
+        """Return the line of the processes that wait for the name."""
+        return self._waiting.setdefault(name, LineModel(lock_keys(name).freed, self._publish))
+
     def acquire(self, operation: AcquirePermit) -> Acquired | Held:
         """Take a permit if one is left, or renew the holder's own."""
         entry, now = self._entry(operation.name)
         if entry.ends and entry.permits != operation.permits:
             raise PermitsMismatch(operation.name, entry.permits, operation.permits)
         is_replay = operation.holder_id in entry.ends
-        line = self._waiting.setdefault(operation.name, LineModel(lock_keys(operation.name).freed, self._publish))
+        line = self.line(operation.name)
         free_count = operation.permits - len(entry.ends)
         if free_count < 1 and not is_replay:
             return Held(_ms_until_next(entry, now), ahead=line.keep_place(operation.party, now))

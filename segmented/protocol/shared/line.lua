@@ -5,31 +5,36 @@
 -- waiters_max: turns of others before it is left to the first of the line; passed_ms: as much time at most; left_ms: for
 -- how long; line_ttl_ms: after which a line is forgotten to which no process comes.
 -- `asked` is "<bounds> <party>" of a process that waits; with "*" before the party if it has not waited yet, and keeps a
--- place if it is not let through; with "-" before the party of one that tries for the last time, and leaves the line; "*"
--- alone of one that keeps none; and "" of a caller that will not wait: it takes what is free also if others wait.
+-- place if it is not let through; "*" alone of one that keeps none; and "" of a caller that will not wait: it takes what
+-- is free also if others wait.
 -- Messages on the channel `freed`: "turn:<process>", which should try now, and "first:<process> <ms>", which is the first
 -- now, and should try at the next release, or after that time.
 local open_line, keep_place, left_to_first, wait_behind, tell_following, pass_turn
 
 do -- for Lua allows 200 local variables at once
   function open_line(key, notes, freed, asked)
-    local bounds, mark, party = string.match(asked, '^(%d+ %d+ %d+ %d+ %d+) ([%*%-]?)(.+)$')
+    local bounds, mark, party = string.match(asked, '^(%d+ %d+ %d+ %d+ %d+) (%*?)(.+)$')
     return { key = key, notes = notes, freed = freed, bounds = bounds, party = party, will_wait = asked ~= '',
-      is_newcomer = mark == '*' or asked == '*', is_leaving = mark == '-' }
+      is_newcomer = mark == '*' or asked == '*' }
   end
 
   local function write_turns(line, turns, since_ms, until_ms)
     redis.call('HSET', line.notes, 'line', string.format('%.0f %.0f %.0f %s', turns, since_ms, until_ms, line.bounds))
   end
 
-  -- Keep the place of the caller's process, which waits; return how many are ahead, 0 if the key has another type, or if
-  -- the process leaves.
-  function keep_place(line, noted, at_us)
-    if line.is_leaving then
-      pass_turn(line, noted, at_us)
-      redis.pcall('ZREM', line.key, line.party)
-      return 0
+  -- End the turn of the caller's process, which is the first.
+  local function end_turn(line, following, now_ms)
+    redis.call('ZREM', line.key, line.party)
+    if following then
+      write_turns(line, 0, now_ms, 0)
+      line.following = following
+    else
+      redis.call('HDEL', line.notes, 'line')
     end
+  end
+
+  -- Keep the place of the caller's process, which waits; return how many are ahead, 0 if the key has another type.
+  function keep_place(line, noted, at_us)
     local added = redis.pcall('ZADD', line.key, 'NX', string.format('%.0f', at_us), line.party)
     if type(added) == 'table' then
       return 0
@@ -68,13 +73,7 @@ do -- for Lua allows 200 local variables at once
     end
     line.bounds = bounds
     if first == line.party then -- its turn
-      redis.call('ZREM', line.key, first)
-      if following then
-        write_turns(line, 0, now_ms, 0)
-        line.following = following
-      else
-        redis.call('HDEL', line.notes, 'line')
-      end
+      end_turn(line, following, now_ms)
       return nil
     end
     local newcomers_max, waiters_max, passed_ms, left_ms = string.match(bounds, '^(%d+) (%d+) (%d+) (%d+)')
@@ -115,11 +114,16 @@ do -- for Lua allows 200 local variables at once
     end
   end
 
-  -- For a caller that is refused for good: if it was the turn of its process, it is that of the next one now.
-  function pass_turn(line, noted, at_us)
-    if noted and line.party and redis.pcall('ZRANGE', line.key, 0, 0)[1] == line.party then
-      left_to_first(line, noted, at_us, 1, 1)
-      tell_following(line, 0)
+  -- For a caller that is refused for good, or waits no more: if its process is the first, the next one is that now.
+  function pass_turn(line, noted, at_us, free_in_ms)
+    if not line.party then
+      return
+    end
+    local found = redis.pcall('ZRANGE', line.key, 0, 1)
+    line.bounds = string.match(noted or '', '^%d+ %d+ %d+ (%d+ %d+ %d+ %d+ %d+)$')
+    if line.bounds and found[1] == line.party then
+      end_turn(line, found[2], math.floor(at_us / 1000))
+      tell_following(line, free_in_ms)
     end
   end
 end

@@ -63,9 +63,9 @@ class ThreadQuorumWakeups(ThreadWakeups):
                 if channel in self._listeners:
                     self._confirmed.add(channel)
 
-    def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
-        """Leave the line; nothing listens for an empty line."""
-        super().leave(place, due, in_time=in_time)
+    def leave(self, place: Place, due: float, *, in_time: bool = True) -> bool:
+        """Leave the line; nothing listens for an empty line. Return whether the process does not wait any more."""
+        is_over = super().leave(place, due, in_time=in_time)
         channel = place.line.channel
         with self._opening:
             with self._guard:
@@ -75,6 +75,7 @@ class ThreadQuorumWakeups(ThreadWakeups):
                 self._confirmed.discard(channel)
         for listener in listeners:
             listener.close()
+        return is_over
 
     def _are_listening(self, channel: str, heard: Heard, deadline: float) -> bool:
         count = _Count(self._majority, len(self._lanes))
@@ -153,15 +154,16 @@ class AsyncQuorumWakeups(AsyncioWakeups):
         if await self._are_listening(channel, heard, deadline) and channel in self._listeners:
             self._confirmed.add(channel)
 
-    def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
-        """Leave the line; nothing listens for an empty line."""
-        super().leave(place, due, in_time=in_time)
+    def leave(self, place: Place, due: float, *, in_time: bool = True) -> bool:
+        """Leave the line; nothing listens for an empty line. Return whether the process does not wait any more."""
+        is_over = super().leave(place, due, in_time=in_time)
         channel = place.line.channel
         if channel not in self._lines and channel in self._listeners:
             self._confirmed.discard(channel)
             _, listeners = self._listeners.pop(channel)
             for listener in listeners:
                 listener.close()
+        return is_over
 
     async def close(self) -> None:
         """Stop all subscriptions."""

@@ -164,8 +164,8 @@ class AsyncRedisStore:
                 with suppress(RedisError, OSError):
                     await self._link.publish(channel, holder_id, deadline=deadline)
         finally:
-            undo = self.wakeups.hand(place, handed)
-        if undo is not None:
+            undoing = self.wakeups.hand(place, handed)
+        for undo in undoing:
             with suppress(SegmentedError):  # otherwise the lease of the attempt expires
                 await self.execute(undo, deadline=self.clock.now() + UNDO_SECONDS)
         if isinstance(answer, SegmentedError):

@@ -195,8 +195,8 @@ class RedisStore:
                 with suppress(RedisError, OSError):
                     self._link.publish(channel, holder_id, deadline=deadline)
         finally:
-            undo = self.wakeups.hand(place, handed)
-        if undo is not None:
+            undoing = self.wakeups.hand(place, handed)
+        for undo in undoing:
             with suppress(SegmentedError):  # otherwise the lease of the attempt expires
                 self.execute(undo, deadline=self.clock.now() + UNDO_SECONDS)
         if isinstance(answer, SegmentedError):

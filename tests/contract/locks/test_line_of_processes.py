@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
-from uuid import uuid4
 
 import pytest
 
 from segmented import (
-    AcquireTimeout,
-    Lease,
     Lock,
     MemoryStore,
-    Pool,
     RedisStore,
-    ReentrantLock,
-    Semaphore,
-    StoreUnavailable,
 )
 from segmented.clock import ManualClock
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Released
 from segmented.plans.line import AHEAD_SECONDS, Line, Place
-from segmented.protocol import AcquireLock, Operation, ReleaseLock
-from segmented.protocol.lock.operations import LEAVING, LEFT_MS, LINE_TTL_MS, NEWCOMER, NEWCOMERS_MAX, WAITERS_MAX
+from segmented.protocol import AcquireLock, LeaveLine, Operation, ReleaseLock
+from segmented.protocol.lock.operations import LEFT_MS, LINE_TTL_MS, NEWCOMER, NEWCOMERS_MAX, WAITERS_MAX
+from segmented.protocol.read_write.operations import AcquireWrite, ReleaseReadWrite
 from segmented.protocol.reentrant.operations import AcquireReentrant, ReleaseReentrant
 from segmented.protocol.semaphore.operations import AcquirePermit, ReleasePermit
 from tests.contract.parking import has_come_to_rest, wait_until
@@ -61,6 +52,10 @@ KINDS: dict[str, tuple[Callable[[str, str], Operation[Any]], Callable[[str], Ope
     "reentrant": (
         lambda holder, party: AcquireReentrant("door", f"owner {holder}", holder, 60_000, party=party),
         lambda holder: ReleaseReentrant("door", f"owner {holder}", holder),
+    ),
+    "write": (
+        lambda holder, party: AcquireWrite("door", holder, 60_000, 0, party),
+        lambda holder: ReleaseReadWrite("door", holder),
     ),
     "semaphore": (
         lambda holder, party: AcquirePermit("door", holder, 60_000, 1, party=party),
@@ -307,77 +302,42 @@ def test_of_three_permits_two_are_left_to_the_two_that_wait_and_a_newcomer_takes
     assert [type(ask(f"late {party}", party)) for party in ("second", "first")] == [Acquired, Acquired]
 
 
+@pytest.mark.parametrize("leavers", ["a", "ac", "acac"])
+def test_a_process_that_leaves_however_often_loses_its_place_and_the_next_is_the_first(
+    door: Door, store: RedisStore | MemoryStore, leavers: str
+) -> None:
+    door.ask("holder")
+    for party in "abc":
+        door.ask(f"w{party}", party)
+    known = set("abc")
+    for party in leavers:
+        assert store.execute(LeaveLine("door", party)) is (party in known)
+        known.discard(party)
+    behind = door.ask("wd", "d")
+    assert isinstance(behind, Held)
+    assert behind.ahead == len(known)
+    time.sleep(0.06)
+    door.release("holder")
+    assert (door.takes(), door.takes("b")) == (False, True)
+
+
+def test_an_attempt_that_arrives_after_its_process_has_left_keeps_a_place_for_one_turn_only(
+    door: Door, store: RedisStore | MemoryStore
+) -> None:
+    door.ask("holder")
+    door.ask("wa", "a")
+    store.execute(LeaveLine("door", "a"))
+    door.ask("wa", "a")
+    door.ask("wb", "b")
+    time.sleep(0.06)
+    door.release("holder")
+    assert not door.takes("b")
+    time.sleep(PAST_LEFT)
+    assert (door.takes("b"), door.takes(), store.execute(LeaveLine("door", "a"))) == (True, True, False)
+
+
 def test_an_owner_enters_again_at_once_also_if_other_processes_wait(store: RedisStore | MemoryStore) -> None:
     store.execute(AcquireReentrant("door", "me", "1", 60_000))
     store.execute(AcquireReentrant("door", "other", "2", 60_000, party="first"))
     time.sleep(0.06)
     assert isinstance(store.execute(AcquireReentrant("door", "me", "3", 60_000, party=NEWCOMER)), Acquired)
-
-
-def test_a_process_that_leaves_loses_its_place_and_the_next_is_the_first(door: Door) -> None:
-    door.ask("holder")
-    for party in "abc":
-        door.ask(f"w{party}", party)
-    left = door.ask("wa", LEAVING + "a")
-    assert isinstance(left, Held)
-    behind = door.ask("wc", "c")
-    assert isinstance(behind, Held)
-    assert behind.ahead == 1
-    door.ask("wc", LEAVING + "c")
-    time.sleep(0.06)
-    door.release("holder")
-    assert (door.takes(), door.takes("b"), door.takes()) == (False, True, True)
-
-
-HANDLES: dict[str, Callable[[Any], Any]] = {
-    "lock": lambda store: Lock(store, "given up").acquire,
-    "reentrant": lambda store: ReentrantLock(store, "given up", owner=uuid4().hex).acquire,
-    "semaphore": lambda store: Semaphore(store, "given up", permits=1).acquire,
-    "grant": lambda store: partial(Pool(store, "given-up").grant, uuid4().hex),
-}
-
-
-@pytest.mark.parametrize("kind", HANDLES)
-def test_processes_whose_waiters_gave_up_delay_nobody(valkey: ValkeyServer, kind: str) -> None:
-    with ExitStack() as stack, ThreadPoolExecutor(20) as threads:
-        stores = [stack.enter_context(RedisStore.from_url(valkey.url)) for _ in range(20)]
-        Pool(stores[0], "given-up").open(stock=50, segments=1)
-        held = HANDLES[kind](stores[0])(timeout=0)
-
-        def give_up(store: RedisStore) -> bool:
-            try:
-                return bool(HANDLES[kind](store)(timeout=0.3))
-            except AcquireTimeout:
-                return False
-
-        assert not any(threads.map(give_up, stores[1:]))
-        (held.confirm if kind == "grant" else held.release)()
-        began = time.monotonic()
-        late = HANDLES[kind](stores[0])(timeout=5)
-        assert time.monotonic() - began < 0.5
-        (late.confirm if kind == "grant" else late.release)()
-
-
-class Falters(MemoryStore):
-    """A store whose answer to the last attempt of a process that leaves is lost; by then the lock is free."""
-
-    holder: Lease | None = None
-
-    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
-        is_last = isinstance(operation, AcquireLock) and operation.party.startswith(LEAVING)
-        if is_last and self.holder is not None:
-            self.holder.release()
-        answer = super().execute(operation, deadline=deadline)
-        if is_last:
-            message = "no answer"
-            raise StoreUnavailable(message)
-        return answer
-
-
-def test_a_last_attempt_without_an_answer_is_undone_and_the_wait_has_timed_out() -> None:
-    store = Falters()
-    lock = Lock(store, "door", ttl=60)
-    store.holder = lock.acquire()
-    with pytest.raises(AcquireTimeout):
-        lock.acquire(timeout=0.05)
-    assert not lock.is_locked()

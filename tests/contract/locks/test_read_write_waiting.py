@@ -97,11 +97,13 @@ def test_a_writer_that_waits_looks_in_every_third_of_its_presence(redis_side: Si
     name, server = redis_side.name("book"), redis_side.raw()
     for handle in (book(redis_side, name).read, book(redis_side, name).write):
         handle.acquire(timeout=0).release()  # the scripts are cached now
+    redis_side.execute(op.LeaveLine(name, "nobody"))
     reader = book(redis_side, name).read.acquire(timeout=0)
     before = scripts_run(server)
     with pytest.raises(AcquireTimeout):
         book(redis_side, name, ttl=0.3).write.acquire(timeout=0.95)
-    assert 5 <= scripts_run(server) - before <= 13  # two to begin with, one each 0.1 s at most, and one to give up
+    # two to begin with, one each 0.1 s at most, one to leave the line of processes, and one to give up
+    assert 5 <= scripts_run(server) - before <= 14
     assert server.zcard(read_write_keys(name).writers) == 0
     reader.release()
 

@@ -30,7 +30,15 @@ AnswerT = TypeVar("AnswerT")
 
 NATURE: Final = "nature"
 """The actor that makes things fail; it is no process, and does not die."""
-READS: Final = (op.ReadPool, op.ReadOrders, op.ReadLedger, op.ScanOrders, op.ScanHolds, op.FreezePool)
+READS: Final = (
+    op.ReadPool,
+    op.ReadOrders,
+    op.ReadLedger,
+    op.ScanOrders,
+    op.ScanHolds,
+    op.FreezePool,
+    op.LeavePoolLine,  # it asks nothing of the stock
+)
 """Operations that a frozen pool answers. ThawPool freezes a pool that is behind, and then thaws it."""
 
 

@@ -186,7 +186,7 @@ def _outcome(call: Call) -> str:
 
 @row(
     "D16",
-    "of eight processes with a waiter each, a release has one try: it costs at most 8 commands a turn and server",
+    "of eight processes with a waiter each, a release has one try: it costs at most 8 commands a turn, server and name",
     needs=("wire",),
 )
 def d16_no_herd(lab: Lab) -> None:
@@ -205,5 +205,5 @@ def d16_no_herd(lab: Lab) -> None:
                 calls[got] = callers[got].start_acquire(locks[got])
             else:
                 del calls[got], callers[got], locks[got]
-    each = len(requests) / TURNS / lab.contender.servers
+    each = len(requests) / TURNS / lab.contender.servers / lab.contender.names
     must(each <= EACH_MAX, f"a turn costs {each:.1f} commands")

@@ -55,7 +55,7 @@ class Ours(Contender):
         self.holds: list[Hold | None] = []
         """A row drops a lease for a holder that died, and a dropped lease would be released."""
         self.title = kind.title
-        self.servers, self.key_lapses = kind.servers, kind.key_lapses
+        self.servers, self.names, self.key_lapses = kind.servers, kind.names, kind.key_lapses
 
     def key(self, name: str) -> str:
         """Return the main key of every kind."""

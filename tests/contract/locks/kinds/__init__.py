@@ -67,7 +67,7 @@ def _token(hold: Any) -> int:  # noqa: ANN401  # as above
 
 
 HERD: Final = {"D16": "a release wakes a waiter of each process"}
-"""The hole of the kinds without a line of processes."""
+"""The hole of the kind without a line of processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,8 @@ class Handles:
     stores: tuple[str, ...] = ("redis",)
     """Those that share the plans of the plain lock are run on Redis only: the memory store differs in no row."""
     servers: int = 1
+    names: int = 1
+    """How many names a handle locks at once."""
     token: Callable[[Any], int] = _token
     """Its fencing token."""
     tells_rest: bool = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from segmented.locks import AsyncMultiLock, MultiLock
-from tests.contract.locks.kinds import EVERY_LEASE, HERD, LAPSE_MS, Handles
+from tests.contract.locks.kinds import EVERY_LEASE, LAPSE_MS, Handles
 
 HANDLES: Final = (
     Handles(
@@ -16,6 +16,6 @@ HANDLES: Final = (
         lapsing=lambda hold: [part.claim.renewing(LAPSE_MS) for part in hold._parts],  # noqa: SLF001  # no other way in
         ending=lambda hold: [part.claim.releasing() for part in hold._parts[:1]],  # noqa: SLF001  # one of them is enough
         token=lambda hold: min(hold.fencing_tokens.values()),
-        holes=HERD,
+        names=2,
     ),
 )

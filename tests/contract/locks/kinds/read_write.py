@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from segmented.locks import AsyncReadWriteLock, ReadWriteLock
 from segmented.protocol.read_write.operations import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
-from tests.contract.locks.kinds import EVERY_LEASE, HERD, LONG_MS, Handles, Use
+from tests.contract.locks.kinds import EVERY_LEASE, LONG_MS, Handles, Use
 
 
 def _reading(store: Any, name: str, **options: Any) -> Any:  # noqa: ANN401  # a constructor's
@@ -49,7 +49,6 @@ HANDLES: Final = (
         EVERY_LEASE | {"fencing"},
         rival_sync=_writing,
         rival_asyncio=_writing_async,
-        holes=HERD,
     ),
     Handles(
         "ReadWriteLock (write)",
