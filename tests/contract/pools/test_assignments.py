@@ -127,7 +127,7 @@ def test_a_change_of_names_is_no_change_of_the_stock(pool: Any, opened: Callable
     ("names", "sentence"),
     [
         ({"queue": ""}, "queue '' must have 1 to 200 bytes of UTF-8"),
-        ({"queue": "a\nb"}, r"queue 'a\\nb' has control characters"),
+        ({"queue": "a\nb"}, r"queue 'a\\nb' has characters that cannot be printed"),
         ({"queue": 5}, "queue 5 is not text"),
         ({"step": "charge"}, "step 'charge' should be module:function, as SEGMENTED_STEP names it"),
         ({"step": "s:" + "c" * 199}, r"step 's:c+'\.\.\. must have 1 to 200 bytes of UTF-8"),
