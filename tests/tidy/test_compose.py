@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 SERVERS = (*VALKEYS, "database")
 WORKERS = ("worker", "beat", "locust-master", "locust-worker")
 ONE_SHOTS = ("cluster-init",)
+NONE: Final = frozenset[str]()
+CAPABILITIES: Final = {
+    "database": frozenset({"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"}),
+    **dict.fromkeys(WORKERS, NONE),
+}
+"""What the images' entrypoints need, which begin as root: those of the Valkey servers are the rest."""
 STAYS = [name for name in SERVICES if name not in ONE_SHOTS]
 PAGE = (ROOT / "docs" / "how-to" / "run-with-docker-compose.md").read_text(encoding="utf-8")
 NO_NETWORK: Final = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
@@ -95,6 +101,23 @@ def test_a_service_says_whether_it_is_healthy_comes_back_and_has_time_to_end(ser
     assert {"interval", "timeout", "retries", "start_period"} <= set(check)
     assert about["restart"] == "unless-stopped"
     assert seconds(about["stop_grace_period"]) >= 20
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_gains_no_rights_and_has_a_bound_on_memory_and_processes(service: str) -> None:
+    about = SERVICES[service]
+    assert about["security_opt"] == ["no-new-privileges:true"]
+    assert about["cap_drop"] == ["ALL"]
+    assert set(about.get("cap_add", ())) == CAPABILITIES.get(service, {"CHOWN", "SETGID", "SETUID"})
+    assert re.fullmatch(r"1g|1536m", about["mem_limit"])
+    assert about["pids_limit"] <= 512
+
+
+@pytest.mark.parametrize("service", VALKEYS)
+def test_a_server_has_room_for_its_data_twice(service: str) -> None:
+    stored = re.search(r"--maxmemory (\d+)mb", " ".join(SERVICES[service]["command"]))
+    assert stored is not None
+    assert 2 * int(stored[1]) < 1_536
 
 
 def test_what_runs_once_is_not_started_again_and_has_no_health() -> None:

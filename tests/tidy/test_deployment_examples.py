@@ -28,7 +28,12 @@ UNITS: Final = ("segmented-worker@.service", "segmented-beat.service")
 INSTALLED: Final = "/opt/segmented"
 EXPOSURE_MAX: Final = "20"
 """Of 100: systemd calls up to 20 "OK", and what is not hardened at all 96."""
-VERSIONS: Final = {"Secret": "v1", "Deployment": "apps/v1", "PodDisruptionBudget": "policy/v1"}
+VERSIONS: Final = {
+    "Secret": "v1",
+    "Deployment": "apps/v1",
+    "PodDisruptionBudget": "policy/v1",
+    "NetworkPolicy": "networking.k8s.io/v1",
+}
 MANIFESTS: Final[list[dict[str, Any]]] = [
     manifest
     for path in sorted((EXAMPLES / "kubernetes").glob("*.yaml"))
@@ -118,6 +123,7 @@ def test_there_are_the_kinds_of_objects_that_are_promised() -> None:
     assert sorted((each["kind"], each["metadata"]["name"]) for each in MANIFESTS) == [
         ("Deployment", "segmented-beat"),
         ("Deployment", "segmented-worker"),
+        ("NetworkPolicy", "segmented"),
         ("PodDisruptionBudget", "segmented-worker"),
         ("Secret", "segmented"),
     ]
@@ -135,7 +141,10 @@ def test_a_deployment_selects_its_own_pods_and_nobody_elses(name: str) -> None:
 def test_a_pod_is_no_root_has_limits_and_reads_its_addresses_from_the_secret(name: str) -> None:
     pod = DEPLOYMENTS[name]["spec"]["template"]["spec"]
     [container] = pod["containers"]
+    user = re.search(r"useradd .*--uid (\d+)", (ROOT / "Dockerfile").read_text(encoding="utf-8"))
+    assert user is not None
     assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] == pod["securityContext"]["runAsGroup"] == int(user[1])
     assert container["securityContext"]["allowPrivilegeEscalation"] is False
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
@@ -184,3 +193,14 @@ def test_the_budget_is_for_the_workers() -> None:
     [budget] = (each for each in MANIFESTS if each["kind"] == "PodDisruptionBudget")
     assert budget["spec"]["selector"] == DEPLOYMENTS["segmented-worker"]["spec"]["selector"]
     assert budget["spec"]["maxUnavailable"] == 1
+
+
+def test_nobody_connects_to_a_pod_and_it_connects_to_its_servers_alone() -> None:
+    [policy] = (each["spec"] for each in MANIFESTS if each["kind"] == "NetworkPolicy")
+    own = policy["podSelector"]["matchLabels"].items()
+    assert all(own <= each["spec"]["template"]["metadata"]["labels"].items() for each in DEPLOYMENTS.values())
+    assert (policy["policyTypes"], policy["ingress"]) == (["Ingress", "Egress"], [])
+    assert [sorted(port["port"] for port in rule["ports"]) for rule in policy["egress"]] == [[53, 53], [6379], [5432]]
+    [secret] = (each for each in MANIFESTS if each["kind"] == "Secret")
+    ports = {int(port) for address in secret["stringData"].values() for port in re.findall(r":(\d+)(?:/|$|,)", address)}
+    assert ports <= {6379, 5432}
