@@ -20,7 +20,7 @@ URL: Final = "redis://localhost:6379/0"
 def test_the_examples_print_what_the_page_shows(valkey: ValkeyServer, capsys: pytest.CaptureFixture[str]) -> None:
     text = PAGE.read_text(encoding="utf-8")
     blocks = [(match["code"], match["shown"]) for match in BLOCK.finditer(text)]
-    assert len(blocks) == text.count("```python\n") == 6
+    assert len(blocks) == text.count("```python\n") == 7
     names: dict[str, Any] = {}
     for code, shown in blocks:
         exec(code.replace(URL, valkey.url), names)  # noqa: S102  # our own page

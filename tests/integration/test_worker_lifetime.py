@@ -156,7 +156,7 @@ def test_without_a_variable_a_worker_finds_a_local_server(tmp_path: Path) -> Non
         try:
             until(urls.exists)
             found = json.loads(urls.read_text())
-            until(lambda: list(tmp_path.glob("segmented-server-*.json")))
+            until(lambda: list(tmp_path.glob("segmented-*/segmented-server.json")))
             with working(tmp_path, {}), sold(found["url"], found["database"]):
                 pass
         finally:

@@ -171,7 +171,7 @@ def test_the_stock_follows_the_runs_so_far_and_the_loader_is_gone_in_the_end(tmp
 
 
 class ProcessRecorder(RecordingDisplay):
-    """Records the loader and the process of each run while it is checked."""
+    """Records the loader and the process of each run while it sells."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -180,10 +180,10 @@ class ProcessRecorder(RecordingDisplay):
 
     def progress(self, phase: str, done: int, _: int) -> None:
         super().progress(phase, done, _)
-        if phase == "verdict":
-            loader, fork = sorted(generators(), key=lambda one: one.create_time())
-            self.loaders.append(loader)
-            self.forks.append(fork)
+        found = sorted(generators(), key=lambda one: one.create_time()) if phase == "sale" else []
+        if len(found) == 2 and found[1] not in self.forks:  # one of them is gone if this is heard late
+            self.loaders.append(found[0])
+            self.forks.append(found[1])
 
 
 def test_each_run_has_a_process_of_its_own_and_each_round_another_loader(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def clean_environment(folder: Path, settings: Mapping[str, str]) -> dict[str, st
     """Return our environment with these settings and no others; temporary files are in the folder."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("SEGMENTED_")}
     quiet = {"PYTHONWARNINGS": "ignore:You"}  # 're running the worker with superuser privileges, as a container does
-    return {**ours, **quiet, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder), **settings}
+    return {**ours, **quiet, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder), "XDG_RUNTIME_DIR": "", **settings}
 
 
 @contextmanager
