@@ -114,7 +114,8 @@ def _class_of(own: OwnStrategy, module: ModuleType, spec: str) -> type[Strategy]
     if lacking:
         message = f"--strategy {spec}: {own.class_name} lacks {', '.join(lacking)}"
         raise InvalidInput(message)
-    if NAME.fullmatch(str(found.name)) is None:
+    name: object = found.name  # whatever its author wrote
+    if not isinstance(name, str) or NAME.fullmatch(name) is None:
         message = (
             f"--strategy {spec}: {own.class_name}.name must be 1 to 40 small letters, digits and hyphens, not"
             f" {found.name!r}"

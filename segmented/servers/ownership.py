@@ -38,7 +38,8 @@ def prepare_folder(folder: Path, owners: frozenset[int]) -> None:
         _make(parent, PASSABLE if os.geteuid() == ROOT else PRIVATE)
         _check(parent, folder, frozenset({ROOT, os.geteuid()}), may_be_sticky=True)
     _make(folder, PRIVATE)
-    _check(folder, folder, owners, may_be_sticky=False)
+    for path in (folder, folder.resolve()):  # the same, unless it is a link
+        _check(path, path, owners, may_be_sticky=False)
 
 
 def check_content(folder: Path, owners: frozenset[int]) -> None:
@@ -51,6 +52,11 @@ def check_content(folder: Path, owners: frozenset[int]) -> None:
             raise InvalidInput(message)
         if stat.S_ISLNK(found.st_mode):
             message = f"data folder {folder} holds a link, {entry.name!r}: put what it points to in its place"
+            raise InvalidInput(message)
+        if _others_may_write(found):
+            message = (
+                f"data folder {folder} holds {entry.name!r}, which other accounts can write: run `chmod go-w {entry}`"
+            )
             raise InvalidInput(message)
 
 

@@ -110,6 +110,26 @@ def test_a_link_in_a_data_folder_is_refused(public: Path) -> None:
 
 
 @needs_root
+def test_a_data_folder_that_is_a_link_to_a_strangers_is_refused(public: Path) -> None:
+    ours = public / "ours"
+    ours.mkdir(0o700)
+    (public / "theirs").mkdir(0o777)
+    give(public / "theirs")
+    (ours / "data").symlink_to(public / "theirs")
+    assert refusal(ours / "data") == f"data folder {public / 'theirs'} {OTHER}"
+
+
+def test_a_file_that_others_may_write_in_a_folder_of_ours_is_refused(public: Path) -> None:
+    (public / "data").mkdir(0o700)
+    (public / "data" / "kept.aof").touch()
+    (public / "data" / "kept.aof").chmod(0o666)
+    assert refusal(public / "data") == (
+        f"data folder {public / 'data'} holds 'kept.aof', which other accounts can write: "
+        f"run `chmod go-w {public / 'data' / 'kept.aof'}`"
+    )
+
+
+@needs_root
 def test_a_link_of_another_account_on_the_way_is_refused(public: Path) -> None:
     (public / "ours").mkdir()
     (public / "link").symlink_to(public / "ours")

@@ -77,6 +77,7 @@ MISTAKES: Final = [
         "Mine",
         "Mine.name must be 1 to 40 small letters, digits and hyphens, not 'My own'",
     ),
+    (GOOD.replace('"mine"', "5"), "Mine", "Mine.name must be 1 to 40 small letters, digits and hyphens, not 5"),
     (
         GOOD.replace('"mine"', '"one-script"'),
         "Mine",
