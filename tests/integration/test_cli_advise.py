@@ -133,7 +133,7 @@ def test_an_envelope_counts_as_one_hold_of_a_batch(setup: EnvelopeSetup, valkey:
     workload = json.loads(done.stdout)["workload"]
     assert (workload["batch"], workload["hold_spread"]) == (6, None)
     beside = Workload(hold=0, workers=1, stock=6, batch=6, round_trip=1e-6).locked
-    assert workload["hold"] == pytest.approx(held - beside)
+    assert workload["hold"] == pytest.approx(max(held - beside, 0.0))  # a quick machine holds for less than is beside
 
 
 def test_a_pool_without_grants_tells_no_hold(valkey: ValkeyServer) -> None:
