@@ -24,18 +24,18 @@ class Bar:
     low: float | None
     high: float | None
     bound: float | None
-    """What its lanes and the configured hold allow; None where nothing is held."""
+    """The most that its lanes can sell with the configured hold; None for a strategy that holds nothing."""
     is_ours: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the session found, for whoever reads no further."""
+    """The result of the session in one sentence, with its chart and its conditions."""
 
     sentence: str
     bars: tuple[Bar, ...]
     bound: str
-    """What the marks at the bars say; empty without any."""
+    """The meaning of the marks at the bars; empty if no bar has one."""
     conditions: str
 
 

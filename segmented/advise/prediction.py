@@ -125,7 +125,7 @@ def _prediction(
         waits = Waits(last / 2, (1 - LATE) * last, (1 - LATEST) * last)
     if played is not None:
         found = Waits(played.mean, played.quantile(1 - LATE), played.quantile(1 - LATEST))
-        # Of a long burst only the beginning is played, and its line may grow until the end.
+        # Only the beginning of a long burst is played, and its line may grow until the end.
         is_growing = workload.rush is not None and workload.rush >= most and workload.batches > BATCHES
         waits = max(found, waits, key=lambda one: one.mean) if is_growing else found
     return Prediction(

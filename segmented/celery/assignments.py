@@ -1,4 +1,4 @@
-"""What workers may take: the orders of pools that name their queue and their step, or none.
+"""A worker takes the submitted orders of pools that name its queue and its step, or name none.
 
 A pool of other workers is left alone: its orders stay in its outbox, for their own sweep.
 """

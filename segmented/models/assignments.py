@@ -43,7 +43,7 @@ class Assignment:
 
 
 UNASSIGNED: Final = Assignment()
-"""Of a pool that names neither, whose orders any worker takes; or of a worker that has neither."""
+"""A pool that names neither, so that any worker takes its orders; or a worker that has neither."""
 
 
 def is_step(name: str) -> bool:

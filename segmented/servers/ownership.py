@@ -1,4 +1,4 @@
-"""Who may change a data folder: it must be ours, and so must everything above it that could replace it.
+"""Checks that only we can change a data folder: it is ours, and so is every folder above it.
 
 Another account that can write in the folder, or in one above it, chooses the files that the servers load, and these can
 name code to run: an append-only file of Valkey may contain MODULE LOAD. So each folder from the root on belongs to us
@@ -21,7 +21,7 @@ from segmented.errors import InvalidInput
 ROOT: Final = 0
 PRIVATE: Final = 0o700
 PASSABLE: Final = 0o711
-"""Of a folder that root creates above the data: the account of the server passes it, and nobody lists it."""
+"""Mode of a folder that root creates above the data: the server's account can pass through it, and cannot list it."""
 CURE: Final = "run as that account, or choose another folder"
 OPENING: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 

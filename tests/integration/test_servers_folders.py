@@ -178,12 +178,12 @@ def test_new_folders_are_private_whatever_the_umask(public: Path, umask: int) ->
     assert mode(public / "shop") == (0o711 if os.geteuid() == 0 else 0o700)
 
 
-@pytest.mark.parametrize("kind", ["link", "dangling link", "hard link", "pipe", "stranger's"])
+@pytest.mark.parametrize(
+    "kind", ["link", "dangling link", "hard link", "pipe", pytest.param("stranger's", marks=needs_root)]
+)
 def test_a_lock_that_is_no_plain_file_of_ours_is_refused_and_nothing_is_written_through_it(
     public: Path, kind: str
 ) -> None:
-    if kind == "stranger's" and os.geteuid() != 0:
-        pytest.skip("only root can give a file to another account")
     folder, victim = public / "valkey", public / "victim"
     folder.mkdir()
     victim.write_text("precious")
@@ -256,7 +256,7 @@ def test_the_announcement_is_in_the_runtime_folder_of_the_account(runtime: Path)
     assert mode(announcement_file()) == 0o600
 
 
-@pytest.mark.parametrize("wrong", ["others may enter", "a stranger's", "missing"])
+@pytest.mark.parametrize("wrong", ["others may enter", pytest.param("a stranger's", marks=needs_root), "missing"])
 def test_without_a_private_runtime_folder_the_announcement_is_in_a_private_temporary_one(
     runtime: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
@@ -265,10 +265,8 @@ def test_without_a_private_runtime_folder_the_announcement_is_in_a_private_tempo
         runtime.chmod(0o755)
     elif wrong == "missing":
         runtime.rmdir()
-    elif os.geteuid() == 0:
-        give(runtime)
     else:
-        pytest.skip("only root can give a folder to another account")
+        give(runtime)
     with announcing("unix:///a", "sqlite:////a") as is_announced:
         assert is_announced
         assert announcement_file().parent == runtime.parent / f"segmented-{os.geteuid()}"

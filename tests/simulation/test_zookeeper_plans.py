@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from segmented.errors import AcquireTimeout, LeaseLost, StoreUnavailable
-from segmented.locks.zookeeper_plan import Claim, acquire_plan, release_plan
+from segmented.locks.zookeeper_plan import Claim, Turn, acquire_plan, release_plan
 from segmented.plans import Plan, perform
 from segmented.testing import Killed, Sleep
 from tests.support.sim.seeds import each_seed
@@ -28,11 +28,15 @@ class CriticalSection:
         """Holder -> token, of those who have not learned that they lost the lock."""
         self.tokens: list[int] = []
 
-    def enter(self, name: str, token: int) -> None:
-        """Let a holder in."""
+    def enter(self, name: str, turn: Turn) -> None:
+        """Let a holder in; its node is gone only if its session has ended."""
+        token = turn.entered.fencing_token
         self.inside[name] = token
         if any(node.zxid == token for node in self.world.nodes):
             self.tokens.append(token)
+            return
+        process = next(actor.process for actor in self.world.actors if actor.name == name)
+        assert self.world.session(process).era > turn.era
 
     def check(self) -> None:
         """Whoever is inside, and whose session lives, is first in line."""
@@ -52,7 +56,7 @@ def visitor(section: CriticalSection, name: str, *, work: float, timeout: float 
     except (StoreUnavailable, LeaseLost):
         section.world.clean(name)
         return "failed"
-    section.enter(name, turn.entered.fencing_token)
+    section.enter(name, turn)
     yield from perform(Sleep(work))
     del section.inside[name]
     try:

@@ -32,7 +32,7 @@ CAPABILITIES: Final = {
     "database": frozenset({"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"}),
     **dict.fromkeys(WORKERS, NONE),
 }
-"""What the images' entrypoints need, which begin as root: those of the Valkey servers are the rest."""
+"""Capabilities that the images' entrypoints need, which begin as root. A service that is not here is a Valkey one."""
 STAYS = [name for name in SERVICES if name not in ONE_SHOTS]
 PAGE = (ROOT / "docs" / "how-to" / "run-with-docker-compose.md").read_text(encoding="utf-8")
 NO_NETWORK: Final = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}

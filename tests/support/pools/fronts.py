@@ -1,4 +1,4 @@
-"""One body for tests of both colours: each call is answered before the next line runs."""
+"""Pools of both colours with blocking calls, so that one test body serves both."""
 
 from __future__ import annotations
 
