@@ -99,7 +99,14 @@ class _Trial:
         prepared = acks_at_fault * self._chance.uniform(*PREPARED_SHARES)
         self._wait(lambda journal: len(journal.acks) >= prepared, "what precedes the fault")
         self._deployment.prepare()
-        self._wait(lambda journal: len(journal.acks) >= acks_at_fault or _is_stalled(journal), "the fault")
+        prepared_at, in_flight = time.monotonic(), THREADS * len(self._buyers.running)
+
+        def is_due(journal: Journal) -> bool:
+            """Return whether orders were sold that had not even begun when what precedes the fault was done."""
+            since = sum(ack.at > prepared_at for ack in journal.acks)
+            return (len(journal.acks) >= acks_at_fault and since > in_flight) or _is_stalled(journal)
+
+        self._wait(is_due, "the fault")
         time.sleep(self._chance.uniform(0, TICK))
         fault_at, back_at = self._inject()
         kept = self._operator.kept()
