@@ -154,7 +154,9 @@ class SentinelDeployment(WatchedDeployment):
         return self._sentinels[1:]
 
     def _has_failed_over(self) -> bool:
-        return self._replica.port in self._named_ports() and is_master(self._replica)
+        """Return whether clients are sent to the replica. SENTINEL MASTER names it later, when the failover ends."""
+        sent = [sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE) for sentinel in self._sentinels]
+        return str(self._replica.port) in {address[1] for address in sent} and is_master(self._replica)
 
     def _has_master(self) -> bool:
         named = self._named_ports()
