@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     Progress = Callable[[str, int, int], None]
     """Called with the phase, how much of it is done, and the total."""
@@ -40,8 +40,11 @@ class MeasuringTask:
 class MeasuringProcess:
     """A process that imports everything needed once, which takes seconds, and forks for each assignment."""
 
-    def __init__(self, module: str) -> None:
-        """Start a process that runs `module`, which calls `fork_for_each_line` of `bench.run_strategy`."""
+    def __init__(self, module: str, environment: Mapping[str, str] | None = None) -> None:
+        """Start a process that runs `module`, which calls `fork_for_each_line` of `bench.run_strategy`.
+
+        It has this process's environment unless another one is given.
+        """
         with ExitStack() as stack:
             self._errors = stack.enter_context(tempfile.TemporaryFile())
             self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and modules
@@ -50,6 +53,7 @@ class MeasuringProcess:
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 text=True,
+                env=environment,
                 start_new_session=True,  # a terminal's Ctrl-C reaches only the parent, which ends the child
             )
             stack.pop_all()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from bench.dedup.context import Sizes as DedupSizes
 from bench.dedup.measure import NAME as DEDUP, measure_dedup
 from bench.demo import NAME as DEMO, DemoOptions, measure_demo
+from bench.load.measure import NAME as LOCUST, Sizes as LocustSizes, measure_locust
 from bench.locks.measure import NAME as LOCKS, measure_locks
 from bench.stock.context import Sizes as StockSizes
 from bench.stock.measure import NAME as STOCK, measure_stock
@@ -92,6 +93,11 @@ def _celery(addresses: Addresses, scale: Scale, display: Display) -> Reported:
     return measure_lanes(addresses.url, addresses.database, display, sizes)
 
 
+def _locust(addresses: Addresses, scale: Scale, display: Display) -> Reported:
+    sizes = LocustSizes.for_options(quick=scale.quick, rounds=scale.rounds)
+    return measure_locust(addresses.url, addresses.database, display, sizes)
+
+
 BENCHMARKS: Final[dict[str, Benchmark]] = {
     DEMO: Benchmark(
         "no lock, one lock, 20 segment locks and lock-free, a hold of 20 ms, 64 buyers",
@@ -123,6 +129,12 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
         "one lock against 4, 20 and 64 segments in two Celery workers of 32 threads, beside Celery's own ceiling",
         _celery,
         "2 rounds instead of 5, of 1 s instead of 3 s",
+        has_rounds=True,
+    ),
+    LOCUST: Benchmark(
+        "one lock against 4, 20 and 64 segments with the same 64 Locust users; 20 ms, and 20 ms and a commit",
+        _locust,
+        "sales with a commit, and 2 rounds instead of 6, of 1.5 s instead of 6 s",
         has_rounds=True,
     ),
 }

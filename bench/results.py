@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rich.table import Table
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from bench.record import RunRecord
 
+BAR: Final = 36
+"""Characters of the longest bar, which leaves room for its numbers in 80 columns."""
+NAMED: Final = 14
 LABELS = (
     "segments",
     "orders/s",
@@ -91,6 +94,8 @@ class Results:
         """Print the table (in a pipe its lines were printed before), the remarks and the conditions."""
         if console.is_terminal:
             console.print(self.table())
+        for bar in bars(self.runs):
+            console.print(bar, highlight=False, soft_wrap=True)
         for text in (*self.remarks, described_conditions(self.conditions)):
             console.print(text, highlight=False, soft_wrap=not console.is_terminal)
 
@@ -103,6 +108,20 @@ class Results:
         for label, *row in self.rows()[1:]:
             shown.add_row(label, *row, style="bold" if label == "orders/s" else None)
         return shown
+
+
+def bars(runs: Sequence[RunRecord]) -> list[str]:
+    """Return a bar for each rate, up to a mark at its bound; runs that broke a guarantee have none."""
+    shown = [
+        (run.strategy, run.orders_per_s, run.bound_per_s) for run in runs if run.orders_per_s and not run.is_control
+    ]
+    scale = BAR / max((max(rate, bound) for _, rate, bound in shown), default=1.0)
+    lines = []
+    for name, rate, bound in shown:
+        done, whole = max(1, round(rate * scale)), max(1, round(bound * scale))
+        bar = "█" * done + "·" * (whole - done)
+        lines.append(f"{name:<{NAMED}}{bar[:whole]}│{bar[whole:]} {rate:,.0f} of {bound:,.0f} orders/s")
+    return lines
 
 
 def check_writable(file: Path | None, *, option: str = "--json") -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
+from bench.cli.ab import ab
 from bench.cli.granularity import granularity, orders
 from bench.cli.tools import DatabaseOption, UrlOption, compare, counts, lint, report
 from bench.display import display_on
@@ -122,6 +123,9 @@ bench.command()(granularity)
 
 
 bench.command()(orders)
+
+
+bench.command()(ab)
 
 
 add_fixed(bench)

@@ -9,9 +9,11 @@ import os
 import uuid
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from bench.cpu import CpuMeter
 from bench.granularity.checker import broken_promises, check
+from bench.load.delay import too_late
 from bench.load.plan import ConnectedStrategy, Plan, connect_strategy
 from bench.load.tally import Tally, merged
 from segmented.errors import InvalidInput, StoreUnavailable
@@ -19,6 +21,9 @@ from segmented.servers import PostgresServer, ValkeyServer
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
+    import redis
+
+    from bench.cpu import CpuReading
     from bench.granularity.cell import Cell
     from bench.granularity.record import Checker
 
@@ -75,6 +80,15 @@ class Result:
     checker: Checker
     broken: tuple[str, ...]
     """Broken guarantees, one sentence each."""
+    void: tuple[str, ...]
+    """Why there are no figures although every guarantee held."""
+    cpu_s: dict[str, float | None]
+    """CPU seconds of the sale: of the generator, of Redis, and of the order database; None if it was not seen."""
+
+    @property
+    def orders_per_s(self) -> float | None:
+        """Return the rate of orders that hold stock; None if a guarantee was broken or the sale is void."""
+        return None if self.broken or self.void else self.tally.goodput
 
 
 @dataclass(slots=True)
@@ -85,6 +99,9 @@ class SaleCoordinator:
     connected: ConnectedStrategy
     opened: tuple[int, ...]
     """Initial units by segment."""
+    meter: CpuMeter
+    before: CpuReading
+    """CPU seconds when the sale was opened."""
     tallies: dict[str, Tally] = field(default_factory=dict)
     """The latest figures of each seller."""
     call_logs: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -101,22 +118,26 @@ class SaleCoordinator:
     def open(cls, cell: Cell, servers: Servers, *, options: Any, shares: tuple[str, ...]) -> SaleCoordinator:  # noqa: ANN401  # Locust's
         """Open the stock for these sellers. Raises SegmentedError."""
         from bench.strategies import STRATEGIES  # noqa: PLC0415  # names are checked before anything is started
+        from bench.strategies.own import OWN  # noqa: PLC0415  # as above
 
         needs_database = cell.critical_section().commits or STRATEGIES[cell.strategy].needs_database
         plan = Plan(
             cell=cell,
+            own=OWN.get(cell.strategy),
             sku=f"locust-{uuid.uuid4().hex[:12]}",
             stock=options.stock,
             seconds=options.seconds,
             warm_up=options.warm_up,
             seed=options.seed,
+            late_max=options.late_max,
             url=servers.url(),
             database=servers.database(cell.buyers) if needs_database else None,
             shares=shares,
         )
         connected = connect_strategy(plan, buyers=cell.buyers)
         connected.strategy.open(plan.sku, plan.stock)
-        return cls(plan, connected, connected.strategy.free_by_segment())
+        meter = CpuMeter(cast("redis.Redis", connected.store.client), connected.engine)
+        return cls(plan, connected, connected.strategy.free_by_segment(), meter, meter.read())
 
     def tally(self) -> Tally:
         """Return the figures of all sellers so far."""
@@ -131,6 +152,11 @@ class SaleCoordinator:
 
     def judge(self) -> Result:
         """Check the sale after all sellers have ended; remove its keys and rows."""
+        after, before = self.meter.read(), self.before
+        servers = {
+            "redis": after.redis - before.redis,
+            "database": None if after.database is None or before.database is None else after.database - before.database,
+        }
         strategy, quantity = self.connected.strategy, self.plan.cell.quantity
         recorder = merged(list(self.call_logs.values()))
         found = check(
@@ -148,7 +174,9 @@ class SaleCoordinator:
         missing = [share for share in self.plan.shares if share not in self.call_logs]
         if missing:
             broken += (f"processes that never reported their sales: {', '.join(missing)}",)
-        self.result = Result(self.plan, self.tally(), found, broken)
+        tally = self.tally()
+        void = too_late(tally, is_open=is_open, late_max=self.plan.late_max)
+        self.result = Result(self.plan, tally, found, broken, void, {"generator": tally.cpu_s, **servers})
         self.left_at_last = strategy.free_by_segment()
         strategy.clear()
         return self.result

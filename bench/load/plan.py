@@ -13,9 +13,11 @@ from pydantic import ValidationError
 
 from bench import sizing
 from bench.granularity.cell import SPARE_CONNECTIONS, Cell, Frozen
+from bench.load.delay import LATE_MAX
 from bench.sections import KINDS
 from bench.strategies import STRATEGIES
 from bench.strategies.base import StrategyContext, with_connections
+from bench.strategies.own import OwnStrategy, add_strategy
 from segmented.errors import InvalidInput
 from segmented.orders import Gate, connect
 from segmented.stores.redis import RedisStore
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 SECONDS_MAX: Final = 3_600.0
 """Maximum length of a sale: every call is kept until the sale is checked."""
 ORDERS_A_SHARE: Final = 10**12
+OWN_NAMES: Final[dict[str, str]] = {}
+"""Names of strategies in files, by `FILE:Class` as the command line has it."""
 SEEDS_A_SALE: Final = 10_000
 
 
@@ -36,12 +40,16 @@ class Plan(Frozen):
     """A sale and its participants."""
 
     cell: Cell
+    own: OwnStrategy | None = None
+    """The file of the strategy, if it is not one of the bench."""
     sku: str
     stock: int
     seconds: float
     """Measured seconds, after the warm-up."""
     warm_up: float
     seed: int
+    late_max: float = LATE_MAX
+    """Maximum lateness of the load generator, as a share; above it the sale has no figures."""
     url: str
     database: str | None
     shares: tuple[str, ...]
@@ -67,7 +75,7 @@ class Plan(Frozen):
 def add_options(parser: LocustArgumentParser, *, is_open: bool) -> None:
     """Add the options of a sale; Locust's page shows them as fields, but not the name of a file."""
     add = parser.add_argument
-    add("--strategy", default="segment-locks", help=f"one of: {', '.join(STRATEGIES)}")
+    add("--strategy", default="segment-locks", help=f"one of: {', '.join(STRATEGIES)}; or FILE:CLASS")
     add("--segments", type=int, default=16, help="segments of the stock, K; 1 for a strategy without any")
     add("--batch", type=int, default=1, help="orders a call")
     add("--section", default="sleep", help=f"the critical section: {', '.join(KINDS)}")
@@ -76,6 +84,7 @@ def add_options(parser: LocustArgumentParser, *, is_open: bool) -> None:
     add("--warm-up", type=float, default=1.0, help="seconds that do not count")
     add("--stock", type=int, default=1_000_000, help="units for sale")
     add("--seed", type=int, default=1, help="the same seed, the same arrivals" if is_open else "kept in the results")
+    add("--late-max", type=float, default=LATE_MAX, help="lateness of the generator, as a share, that voids a sale")
     add("--sale-json", default="", include_in_web_ui=False, help="file for the results, as JSON")
     if is_open:
         add("--rate", type=float, default=200.0, help="orders that arrive a second (of a spike: at its height)")
@@ -83,24 +92,38 @@ def add_options(parser: LocustArgumentParser, *, is_open: bool) -> None:
         add("--under-way", type=int, default=256, help="orders under way at most; more are shed and counted")
 
 
+def add_own(spec: str) -> None:
+    """Add the strategy that the command line names as `FILE:Class`; the page can name no other file.
+
+    Raises InvalidInput.
+    """
+    if ":" in spec:
+        OWN_NAMES[spec] = add_strategy(spec)
+
+
 def cell_of(options: Any, *, is_open: bool) -> Cell:  # noqa: ANN401  # a namespace that Locust fills
     """Return the cell that the options name. Raises InvalidInput."""
-    if options.strategy not in STRATEGIES:
-        message = f"--strategy {options.strategy}: unknown strategy; known are: {', '.join(STRATEGIES)}"
+    name = OWN_NAMES.get(options.strategy, options.strategy)
+    if name not in STRATEGIES:
+        message = f"--strategy {name}: unknown strategy; known are: {', '.join(STRATEGIES)}"
         raise InvalidInput(message)
+    strategy = STRATEGIES[name]
     if not (0 < options.seconds <= SECONDS_MAX and 0 <= options.warm_up <= SECONDS_MAX):
         message = (
             f"--seconds {options.seconds:g} and --warm-up {options.warm_up:g} must be above 0 and from 0, and at most "
             f"{SECONDS_MAX:g}"
         )
         raise InvalidInput(message)
+    if not options.late_max >= 0:
+        message = f"--late-max {options.late_max:g} must not be negative"
+        raise InvalidInput(message)
     if options.seed < 0:
         message = f"--seed {options.seed} must not be negative"
         raise InvalidInput(message)
     given: dict[str, object] = {
-        "strategy": options.strategy,
+        "strategy": name,
         # Locust passes the default of --segments even for a strategy without segments.
-        "segments": options.segments if STRATEGIES[options.strategy].has_segments else 1,
+        "segments": options.segments if strategy.has_segments else 1,
         "batch": options.batch,
         "section": options.section,
         "hold_ms": options.hold,
@@ -110,8 +133,8 @@ def cell_of(options: Any, *, is_open: bool) -> Cell:  # noqa: ANN401  # a namesp
     }
     if is_open:
         given |= {"offered_per_s": options.rate, "arrivals": options.arrivals}
-    if options.batch > 1 and not STRATEGIES[options.strategy].has_batches:
-        message = f"--batch {options.batch}: {options.strategy} sells one order after the other"
+    if options.batch > 1 and not strategy.has_batches:
+        message = f"--batch {options.batch}: {name} sells one order after the other"
         raise InvalidInput(message)
     try:
         return Cell.model_validate(given)
@@ -146,6 +169,8 @@ class ConnectedStrategy:
 
 def connect_strategy(plan: Plan, *, buyers: int) -> ConnectedStrategy:
     """Connect a strategy, with connections for that many buyers. It has not opened or joined a sale yet."""
+    if plan.own is not None:
+        plan.own.add()
     connections = buyers + SPARE_CONNECTIONS
     url = with_connections(plan.url, connections)
     store = RedisStore.from_url(url)

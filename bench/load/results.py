@@ -1,20 +1,22 @@
-"""The results of a sale under Locust: as text, as JSON, and as two tabs in Locust's own page while it runs.
+"""The results of a sale under Locust: as text, as JSON, and as three tabs in Locust's own page while it runs.
 
-The tabs show units by segment, and how long orders wait for a lock and hold it.
+The tabs show units by segment, how long orders wait for a lock and hold it, and the sales so far beside one lock.
 """
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from flask import Blueprint, Response, jsonify, request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from locust.web import WebUI
 
+    from bench.granularity.cell import Cell
     from bench.granularity.record import Percentiles
     from bench.load.coordinator import Result, SaleCoordinator
 
@@ -22,6 +24,8 @@ COUNTS: Final = ("planned", "sent", "sold", "sold_out", "failed", "shed", "late"
 COLUMNS: Final = ("p50", "p90", "p99", "p999", "max")
 SEGMENTS: Final = "segments"
 LOCK_WAITS: Final = "lock-waits"
+SALES: Final = "sales"
+ONE_LOCK: Final = "global-lock"
 _TABLES: Final[dict[str, list[tuple[str, str]]]] = {
     SEGMENTS: [
         ("segment", "Segment"),
@@ -39,14 +43,20 @@ _TABLES: Final[dict[str, list[tuple[str, str]]]] = {
         ("p999", "p99.9"),
         ("max", "Longest"),
     ],
+    SALES: [
+        ("sale", "Sale"),
+        ("rate", "Orders a second"),
+        ("ratio", "Times one lock"),
+        ("state", "State"),
+    ],
 }
-_TITLES: Final = {SEGMENTS: "Segments", LOCK_WAITS: "Lock waits"}
+_TITLES: Final = {SEGMENTS: "Segments", LOCK_WAITS: "Lock waits", SALES: "Beside one lock"}
 _TIMES: Final = {"wait": "Wait for the lock", "hold": "Lock held", "service": "Service", "response": "Response"}
 
 
 def as_json(result: Result) -> dict[str, Any]:
     """Return everything that was measured, without the server's address."""
-    tally = result.tally
+    tally, rate = result.tally, result.orders_per_s
     return {
         "cell": result.plan.cell.model_dump(mode="json"),
         "cell_id": result.plan.cell.cell_id,
@@ -54,18 +64,22 @@ def as_json(result: Result) -> dict[str, Any]:
         "seed": result.plan.seed,
         "seconds": result.plan.seconds,
         "warm_up": result.plan.warm_up,
-        "orders_per_s": None if result.broken else round(tally.goodput, 3),
+        "orders_per_s": None if rate is None else round(rate, 3),
         "counts": {name: getattr(tally, name) for name in COUNTS},
         "times_ms": {name: one.model_dump(mode="json") for name, one in tally.times().items() if one.n},
         "checker": result.checker.model_dump(mode="json"),
+        "cpu_s": result.cpu_s,
         "broken": list(result.broken),
+        "void": list(result.void),
     }
 
 
 def as_text(result: Result) -> str:
     """Return the results for a terminal: counts, percentiles with their number of samples, and the verdict."""
     tally, plan = result.tally, result.plan
-    rate = "none: the promise was broken" if result.broken else f"{tally.goodput:,.1f}/s"
+    rate = (
+        "none: the promise was broken" if result.broken else "none: void" if result.void else f"{tally.goodput:,.1f}/s"
+    )
     loop = "open loop" if plan.cell.loop == "open" else "closed loop"
     counts = "  ".join(f"{name.replace('_', ' ')} {getattr(tally, name):,}" for name in COUNTS)
     lines = [
@@ -75,6 +89,11 @@ def as_text(result: Result) -> str:
         f"{'ms':<10}{'n':>10}" + "".join(f"{_heading(name):>12}" for name in COLUMNS),
     ]
     lines += [_row(name, one) for name, one in tally.times().items() if one.n]
+    orders = tally.sold + tally.sold_out + tally.failed
+    used = {"generator": "generator", "redis": "Redis", "database": "order database"}
+    costs = [f"{used[name]} {spent / orders * 1e6:,.0f}" for name, spent in result.cpu_s.items() if spent and orders]
+    lines += [f"CPU us an order: {', '.join(costs)}"] if costs else []
+    lines += [f"void: {sentence}" for sentence in result.void]
     if result.broken:
         lines += [f"broken: {sentence}" for sentence in result.broken]
     else:
@@ -129,14 +148,44 @@ def wait_rows(coordinator: SaleCoordinator | None) -> list[dict[str, Any]]:
     ]
 
 
-def add_tabs(web_ui: WebUI, coordinator: Callable[[], SaleCoordinator | None]) -> None:
-    """Add both tables to the page: as tabs, below the page's statistics, and as JSON."""
+def sale_rows(finished: Sequence[Result], running: SaleCoordinator | None) -> list[dict[str, Any]]:
+    """Return a row per sale of this process; its rate is compared with the last sale with one lock, otherwise alike."""
+    rows = []
+    locked: dict[Cell, float] = {}
+    for result in finished:
+        cell, rate = _with_one_lock(result.plan.cell), result.orders_per_s
+        if rate and result.plan.cell.strategy == ONE_LOCK:
+            locked[cell] = rate
+        state = "broken" if result.broken else "void" if result.void else "kept"
+        rows.append(_sale_row(result.plan.cell, rate, locked.get(cell), state))
+    if running is not None and running.result is None:
+        rate = running.tally().goodput
+        rows.append(_sale_row(running.plan.cell, rate, locked.get(_with_one_lock(running.plan.cell)), "running"))
+    return rows
+
+
+def _sale_row(cell: Cell, rate: float | None, one_lock: float | None, state: str) -> dict[str, Any]:
+    is_comparable = rate and one_lock and cell.loop == "closed"  # an open loop has the rate that it was asked for
+    ratio = round(rate / one_lock, 2) if is_comparable and rate and one_lock else None
+    return {"sale": cell.cell_id, "rate": rate and round(rate, 1), "ratio": ratio, "state": state}
+
+
+def _with_one_lock(cell: Cell) -> Cell:
+    return cell.model_copy(update={"strategy": ONE_LOCK, "segments": 1})
+
+
+def add_tabs(web_ui: WebUI, coordinator: Callable[[], SaleCoordinator | None], finished: Sequence[Result]) -> None:
+    """Add the tables to the page: as tabs, below the page's statistics, and as JSON."""
     web_ui.template_args["extended_tabs"] = [{"title": _TITLES[key], "key": key} for key in _TABLES]
     web_ui.template_args["extended_tables"] = [
         {"key": key, "structure": [{"key": name, "title": title} for name, title in columns]}
         for key, columns in _TABLES.items()
     ]
-    rows = {SEGMENTS: segment_rows, LOCK_WAITS: wait_rows}
+    rows: dict[str, Callable[[SaleCoordinator | None], list[dict[str, Any]]]] = {
+        SEGMENTS: segment_rows,
+        LOCK_WAITS: wait_rows,
+        SALES: partial(sale_rows, finished),
+    }
     app = web_ui.app
     if app is None:
         return

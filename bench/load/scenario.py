@@ -24,7 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from bench.load.coordinator import SaleCoordinator, Servers
 from bench.load.page_guard import guard_page
-from bench.load.plan import Plan, add_options, cell_of
+from bench.load.plan import Plan, add_options, add_own, cell_of
 from bench.load.results import add_tabs, as_text, write
 from bench.load.seller import Seller
 from bench.load.tally import Tally
@@ -60,6 +60,7 @@ class Scenario:
         """Set in the coordinating process."""
         self.seller: Seller | None = None
         """Set in a process that sells."""
+        self._finished: list[Result] = []
         guard_page()
         for event, listener in (
             (events.init_command_line_parser, self._add_options),
@@ -80,6 +81,7 @@ class Scenario:
 
     def _init(self, environment: Environment, **_: object) -> None:
         self._environment = environment
+        self._named: str = getattr(environment.parsed_options, "strategy", "")
         gevent.signal_handler(signal.SIGINT, _interrupt)
         # Registered after the runner's listener, so called before it: call logs are sent before a worker disconnects.
         environment.events.quitting.add_listener(self._quitting)  # type: ignore[no-untyped-call]  # as above
@@ -91,7 +93,7 @@ class Scenario:
             runner.register_message(OVER, self._on_over)
             runner.register_message(NOTES, self._on_notes)
         if environment.web_ui is not None:
-            add_tabs(environment.web_ui, self._with_newest_figures)
+            add_tabs(environment.web_ui, self._with_newest_figures, self._finished)
         if options is not None and not options.processes:  # forked workers cannot exit before they have a master
             try:
                 self._check(environment, options)
@@ -100,6 +102,7 @@ class Scenario:
                 sys.exit(EXIT_BAD_INPUT)
 
     def _check(self, environment: Environment, options: Any) -> None:  # noqa: ANN401  # a namespace that Locust fills
+        add_own(self._named)
         cell_of(options, is_open=self._is_open)
         if options.sale_json:
             check_writable(Path(options.sale_json), option="--sale-json")
@@ -146,9 +149,10 @@ class Scenario:
                 coordinator.close()
 
     def _say(self, result: Result) -> None:
+        self._finished.append(result)
         sys.stdout.write(as_text(result) + "\n")
         sys.stdout.flush()
-        if result.broken:
+        if result.broken or result.void:
             self._environment.process_exit_code = EXIT_BROKEN
         options: Any = self._environment.parsed_options
         if options.sale_json:
@@ -171,6 +175,7 @@ class Scenario:
     # --- the coordinating process ---
 
     def _open(self, runner: Any, options: Any) -> None:  # noqa: ANN401  # Locust's
+        add_own(self._named)
         cell = cell_of(options, is_open=self._is_open)
         if isinstance(runner, MasterRunner):
             shares = tuple(worker.id for worker in runner.clients.ready)

@@ -10,6 +10,7 @@ import gevent
 from bench.granularity.arrivals import schedule_of
 from bench.granularity.open_loop import Dispatcher
 from bench.granularity.sale import Sale
+from bench.load.delay import DelayMeter
 from bench.load.plan import ORDERS_A_SHARE, connect_strategy
 from bench.load.tally import Counter, Tally, Window, call_log_of
 
@@ -48,6 +49,8 @@ class Seller:
         self.is_open = cell.loop == "open"
         self.window = Window()
         self._counter = Counter(self.sale.recorder, is_open=self.is_open)
+        self._cpu_before = time.process_time()
+        self._delay = None if self.is_open else DelayMeter()
         self._dispatcher: Dispatcher | None = None
         self._planned = self._shed_fired = 0
         if self.is_open:
@@ -88,6 +91,8 @@ class Seller:
 
     def leave(self) -> None:
         """Close the connections."""
+        if self._delay is not None:
+            self._delay.stop()
         if self._owned is not None:
             self._owned.close()
 
@@ -97,9 +102,13 @@ class Seller:
             self.window.end = min(self.window.end, self.sale.sold_out_at)
         shed = 0 if self._dispatcher is None else len(self._dispatcher.shed_at) * self.sale.cell.batch
         self._fire_shed(shed)
+        now = time.monotonic()
+        if self._delay is not None:
+            self._counter.look_at_delay(self.window, self._delay.taken(), now=now)
+        self._counter.tally.cpu_s = time.process_time() - self._cpu_before
         return self._counter.look(
             self.window,
-            now=time.monotonic(),
+            now=now,
             planned=self._planned if self.is_open else self.sale.order_count,
             sent=self.sale.order_count,
             shed=shed,

@@ -18,6 +18,8 @@ from bench.granularity.sale import Recorder, Refusal
 from bench.strategies.base import Refused
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from bench.granularity.record import Percentiles
 
 TIMES: Final = ("service", "response", "wait", "hold", "lateness")
@@ -44,13 +46,15 @@ class Tally:
     """Calls in the window that began a millisecond or more late."""
     goodput: float = 0.0
     """Orders per second that hold stock, answered in the window."""
+    cpu_s: float = 0.0
+    """CPU seconds of the processes that sell, since the sale began."""
     by_segment: list[int] = field(default_factory=list)
     """Orders sold by segment, if the strategy reports it."""
     histograms: dict[str, HdrHistogram] = field(default_factory=_empty)
 
     def add(self, other: Tally) -> None:
         """Add the figures of another process for the same time."""
-        for name in ("planned", "sent", "sold", "sold_out", "failed", "shed", "late", "goodput"):
+        for name in ("planned", "sent", "sold", "sold_out", "failed", "shed", "late", "goodput", "cpu_s"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         longer = max(len(self.by_segment), len(other.by_segment))
         both = (one + [0] * (longer - len(one)) for one in (self.by_segment, other.by_segment))
@@ -126,14 +130,19 @@ class Counter:
         tally.goodput = self._sold_inside / length if 0 < length < float("inf") else 0.0
         return tally
 
-    def _record(self, name: str, seconds: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> None:
+    def look_at_delay(self, window: Window, late: NDArray[np.float64], *, now: float) -> None:
+        """Count the generator's own delays in a closed loop, if the measured time has begun and is not over."""
+        if window.begin <= now <= window.end:
+            self._record("lateness", late)
+
+    def _record(self, name: str, seconds: NDArray[np.float64]) -> None:
         if len(seconds):
             self.tally.histograms[name].add(histogram_of(seconds))
 
     def _count_segments(
         self,
-        segments: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
-        sold: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+        segments: NDArray[np.int64],
+        sold: NDArray[np.int64],
     ) -> None:
         counted = self.tally.by_segment
         for segment, orders in zip(segments.tolist(), sold.tolist(), strict=True):

