@@ -6,7 +6,7 @@ ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PATH=/opt/segmented/bin:$PATH
 
 FROM base AS wheel
 WORKDIR /build
-COPY docker/build.txt ./
+COPY requirements/build.txt ./
 RUN python -m venv /opt/build && /opt/build/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r build.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY segmented segmented
@@ -14,14 +14,14 @@ RUN /opt/build/bin/hatchling build --target wheel --directory dist
 
 FROM base AS worker-packages
 RUN python -m venv --without-pip /opt/segmented && python -m venv /opt/pip
-COPY docker/worker.txt ./
+COPY requirements/worker.txt ./
 RUN /opt/pip/bin/pip --python /opt/segmented install --no-cache-dir --require-hashes --only-binary :all: -r worker.txt
 COPY --from=wheel /build/dist /wheel
 RUN /opt/pip/bin/pip --python /opt/segmented install --no-cache-dir --no-deps --no-index /wheel/*.whl
 
 FROM base AS locust-packages
 RUN python -m venv --without-pip /opt/segmented && python -m venv /opt/pip
-COPY docker/locust.txt ./
+COPY requirements/locust.txt ./
 RUN /opt/pip/bin/pip --python /opt/segmented install --no-cache-dir --require-hashes --only-binary :all: -r locust.txt
 COPY --from=wheel /build/dist /wheel
 RUN /opt/pip/bin/pip --python /opt/segmented install --no-cache-dir --no-deps --no-index /wheel/*.whl

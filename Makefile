@@ -92,15 +92,21 @@ docs: $(STAMP) ## write the generated pages and charts, then check every link
 	@$(BIN)/python -m bench.source_map docs/charts >/dev/null
 	@$(BIN)/python -m pytest --no-header --quiet tests/tidy/test_docs.py
 
-# What the images hold (docker/*.txt): the newest versions that pyproject.toml allows, with their hashes.
-LOCK := pip compile --quiet --upgrade --python-platform linux --python-version 3.13 --generate-hashes --no-annotate \
-	--no-emit-index-url --custom-compile-command 'make locked'
+# One resolution for every environment: requirements/dev.txt holds one version of each package, for each Python from 3.11 on
+# Linux and macOS, with the hashes of its files. The other files are parts of it, for pip takes the hashes of a file only
+# for packages that stand in it. Only test-install and test-pythons resolve the ranges of pyproject.toml anew, on purpose:
+# they show that a user's installation works, which has no lock.
+LOCK := pip compile --quiet --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links \
+	--custom-compile-command 'make locked'
+EVERYWHERE := --universal --python-version 3.11 --fork-strategy fewest
+IMAGE := --constraint requirements/dev.txt --python-platform linux --python-version 3.13
 WORKER := --extra cli --extra workers --extra postgres --extra fast
 
-locked: $(STAMP) ## write the images' lock files anew
-	@printf 'hatchling>=1.27,<2\n' | $(BIN)/uv $(LOCK) - --output-file docker/build.txt >/dev/null
-	@$(BIN)/uv $(LOCK) $(WORKER) pyproject.toml --output-file docker/worker.txt >/dev/null
-	@$(BIN)/uv $(LOCK) $(WORKER) --extra bench pyproject.toml --output-file docker/locust.txt >/dev/null
+locked: $(STAMP) ## write the lock files again, with the newest versions that pyproject.toml allows
+	@$(BIN)/uv $(LOCK) $(EVERYWHERE) --upgrade --extra dev pyproject.toml --output-file requirements/dev.txt >/dev/null
+	@echo hatchling | $(BIN)/uv $(LOCK) $(IMAGE) - --output-file requirements/build.txt >/dev/null
+	@$(BIN)/uv $(LOCK) $(IMAGE) $(WORKER) pyproject.toml --output-file requirements/worker.txt >/dev/null
+	@$(BIN)/uv $(LOCK) $(IMAGE) $(WORKER) --extra bench pyproject.toml --output-file requirements/locust.txt >/dev/null
 
 coverage: $(STAMP)
 	@$(BIN)/python -m coverage erase
@@ -115,7 +121,12 @@ clean:
 # The first of these that is 3.11 or newer makes the environment; one that is there is kept and updated.
 PYTHONS := python3 python3.13 python3.12 python3.11
 
-$(STAMP): pyproject.toml
+# The versions and hashes are those of the lock, so a new release of a dependency changes nothing here. The constraints hold
+# for what pip installs by itself to build a package that has no wheel; newer ones of pip read the second variable.
+LOCKED := PIP_CONSTRAINT=requirements/dev.txt PIP_BUILD_CONSTRAINT=requirements/dev.txt
+INSTALL := $(BIN)/pip install --quiet --quiet --disable-pip-version-check
+
+$(STAMP): pyproject.toml requirements/dev.txt
 	@test -x $(BIN)/pip || { \
 	  found=; \
 	  for python in $(PYTHONS); do \
@@ -126,5 +137,6 @@ $(STAMP): pyproject.toml
 	  $$found -m venv $(VENV); \
 	}
 	@echo "installing into $(VENV) (takes a minute the first time)"
-	@$(BIN)/pip install --quiet --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(LOCKED) $(INSTALL) --require-hashes --requirement requirements/dev.txt
+	@$(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import tempfile
 import time
 from contextlib import ExitStack
@@ -56,15 +57,15 @@ class BenchContext:
         self._stack = ExitStack()
         with ExitStack() as stack:
             self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="segmented-dedup-")))
-            broker, self._broker_port = _server(stack)
-            self.store, store_port = _server(stack)
-            self.broker: redis.Redis = stack.enter_context(redis.Redis.from_url(broker.url, decode_responses=True))
-            self._claims: redis.Redis = stack.enter_context(redis.Redis.from_url(self.store.url))
+            _, broker = _server(stack)
+            self.store, store = _server(stack)
+            self.broker: redis.Redis = stack.enter_context(redis.Redis.from_url(broker, decode_responses=True))
+            self._claims: redis.Redis = stack.enter_context(redis.Redis.from_url(store))
             self._stack = stack.pop_all()
         self.base = Settings(
-            broker=f"redis://127.0.0.1:{self._broker_port}/0",
-            results=f"redis://127.0.0.1:{self._broker_port}/1",
-            store=f"redis://127.0.0.1:{store_port}/0",
+            broker=f"{broker}/0",
+            results=f"{broker}/1",
+            store=f"{store}/0",
             journal=str(self.folder / "journal"),
             owner_pid=os.getpid(),
         )
@@ -184,11 +185,12 @@ class BenchContext:
         return self.folder / f"{name}-{self._children}.log"
 
 
-def _server(stack: ExitStack) -> tuple[ValkeyServer, int]:
-    port = free_port()
-    server = ValkeyServer.start(config={"port": str(port), "bind": "127.0.0.1"})
+def _server(stack: ExitStack) -> tuple[ValkeyServer, str]:
+    """Start a server on a port, and return it with its URL. Every account can reach the port, so it has a password."""
+    port, password = free_port(), secrets.token_hex(24)
+    server = ValkeyServer.start(config={"port": str(port), "bind": "127.0.0.1", "requirepass": password})
     stack.callback(server.stop)
-    return server, port
+    return server, f"redis://:{password}@127.0.0.1:{port}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from bench.durability.cells import (
     REPLICA_BEHIND_CLOCK,
     REPLICA_STALLED,
 )
-from bench.durability.server import LOOPBACK, StockServer
+from bench.durability.server import LOOPBACK, StockServer, socket_url
 from bench.preload.clock import ServerClock
 from bench.preload.power import SyncLog
 from segmented.errors import SegmentedError
@@ -72,7 +72,7 @@ class Deployment:
     @property
     def url(self) -> str:
         """The address of the stock."""
-        return f"unix://{self._address}?db=0"
+        return socket_url(self._address, self._primary.password)
 
     def settle(self) -> None:
         """Wait until disk and replica have what was written so far, so that a trial begins with a pool that is open."""

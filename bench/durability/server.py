@@ -1,9 +1,13 @@
-"""One stock server of a trial: a real Valkey on a socket and, for replication, on a loopback port."""
+"""One stock server of a trial: a real Valkey on a socket and, for replication, on a loopback port.
+
+Every account of the machine can reach a port, so a server with one asks for a random password.
+"""
 
 from __future__ import annotations
 
 import os
 import random
+import secrets
 import shutil
 import signal
 import socket
@@ -32,6 +36,8 @@ STARTS_MAX: Final = 5
 """Another program may take a port between our probe and the start of the server."""
 CLASH: Final = "Failed listening on port"
 TALK_SECONDS: Final = 10.0
+PASSWORD: Final = secrets.token_hex(24)
+"""Of this process's servers with ports, and of their replicas, Sentinels and clients."""
 
 
 class StockServer(EmbeddedServer):
@@ -42,7 +48,9 @@ class StockServer(EmbeddedServer):
     port: int
     """0 for a server without a port."""
     bus_port: int
-    """0 outside of a cluster."""
+    """0 outside of a cluster. The bus asks for no password."""
+    password: str | None
+    """None for a server without a port."""
 
     @classmethod
     def start(  # all but `data` by name
@@ -69,6 +77,7 @@ class StockServer(EmbeddedServer):
                 "appendonly": "no" if fsync is None else "yes",
                 "appendfsync": fsync or "everysec",
                 "auto-aof-rewrite-percentage": "0",  # a rewrite would sync everything at a moment of its own
+                **({"requirepass": PASSWORD, "masterauth": PASSWORD} if has_port else {}),
                 **(directives or {}),
             }
             if "cluster-enabled" in extra:
@@ -88,17 +97,19 @@ class StockServer(EmbeddedServer):
         if "cluster-enabled" in extra:  # beside the data, because a power failure of a trial takes changes of the stock
             extra = {**extra, "cluster-config-file": str(folder / "nodes.conf")}
         command = partial(Command) if environment is None else partial(Command, environment=environment)
+        password = extra.get("requirepass")
         with Supervised(folder, stops=STOPS) as supervised:
             (folder / "stock.conf").write_text(configuration(folder, kept=data, extra=extra))
             path = folder / SOCKET_NAME
             server = cls(
                 supervised,
                 command((str(valkey_program()), str(folder / "stock.conf"), *options)),
-                url=f"unix://{path}?db=0",
+                url=socket_url(path, password),
                 socket_path=path,
-                is_ready=partial(answers, path),
+                is_ready=partial(answers, path, password),
             )
         server.data = data
+        server.password = password
         server.port = int(extra["port"])
         server.bus_port = int(extra.get("cluster-port", "0"))
         return server
@@ -136,11 +147,17 @@ class StockServer(EmbeddedServer):
     def _client(self) -> redis.Redis:
         return redis.Redis(
             unix_socket_path=str(self._socket),
+            password=self.password,
             decode_responses=True,
             protocol=2,
             socket_timeout=TALK_SECONDS,
             retry=Retry(NoBackoff(), 0),
         )
+
+
+def socket_url(path: Path, password: str | None) -> str:
+    """Return the address of the server behind a socket."""
+    return f"unix://{'' if password is None else f':{password}@'}{path}?db=0"
 
 
 def free_port() -> int:

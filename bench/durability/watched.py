@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 from bench.durability.buyer import SKU
 from bench.durability.cells import BOTH_POWER_LOSS, NO_QUORUM
 from bench.durability.deployment import PAUSE_SECONDS, Deployment
-from bench.durability.server import LOOPBACK, StockServer
+from bench.durability.server import LOOPBACK, PASSWORD, StockServer
 from segmented.errors import SegmentedError
 from segmented.keys import shard_keys
 
@@ -44,9 +44,8 @@ FAILOVER_SECONDS: Final = 30.0
 NO_QUORUM_SECONDS: Final = 7.0
 """Longer than a store repeats an operation while a master is being replaced: calls fail, and are made again."""
 ACCOUNT: Final = {
-    "user": "replica on >link +psync +replconf +ping",
+    "user": f"replica on >{PASSWORD} +psync +replconf +ping",
     "masteruser": "replica",
-    "masterauth": "link",
 }
 """The account that replicas log in with."""
 CLUSTER: Final = {
@@ -124,7 +123,7 @@ class SentinelDeployment(WatchedDeployment):
     def url(self) -> str:
         """The address of the service, by way of all Sentinels."""
         hosts = ",".join(f"{LOOPBACK}:{sentinel.port}" for sentinel in self._sentinels)
-        return f"redis+sentinel://{hosts}/{SERVICE}/0"
+        return f"redis+sentinel://:{PASSWORD}@{hosts}/{SERVICE}/0?sentinel_password={PASSWORD}"
 
     def _form(self, stack: ExitStack) -> None:
         self._primary = stack.enter_context(self._started("primary", ACCOUNT))
@@ -136,6 +135,7 @@ class SentinelDeployment(WatchedDeployment):
             periods = [word for name, value in PERIODS_MS.items() for word in (name, value)]
             sentinel.ask("SENTINEL", "DEBUG", *periods)
             sentinel.ask("SENTINEL", "MONITOR", SERVICE, LOOPBACK, self._primary.port, QUORUM)
+            sentinel.ask("SENTINEL", "SET", SERVICE, "auth-pass", PASSWORD)
             sentinel.ask("SENTINEL", "SET", SERVICE, "down-after-milliseconds", DOWN_AFTER_MS)
             sentinel.ask("SENTINEL", "SET", SERVICE, "failover-timeout", FAILOVER_TIMEOUT_MS)
         for sentinel in self._sentinels:
@@ -174,7 +174,7 @@ class ClusterDeployment(WatchedDeployment):
     @property
     def url(self) -> str:
         """The address of the cluster, by way of all nodes."""
-        return f"redis+cluster://{','.join(f'{LOOPBACK}:{node.port}' for node in self._nodes)}"
+        return f"redis+cluster://:{PASSWORD}@{','.join(f'{LOOPBACK}:{node.port}' for node in self._nodes)}"
 
     def _form(self, stack: ExitStack) -> None:
         names = ["primary", "replica", *(f"{kind}-{number}" for number in (1, 2) for kind in ("master", "replica"))]

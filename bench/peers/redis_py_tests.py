@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import tarfile
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from segmented.errors import SegmentedError
 from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 FILES: Final = {"tests.test_lock": "threads", "tests.test_asyncio.test_lock": "asyncio"}
 """Kind of test by module, as pytest reports it."""
@@ -77,13 +78,14 @@ def run_tests(python: Path) -> list[TestRun]:
             archive.extractall(sources, filter="data")
         (unpacked,) = (found.parent for found in sources.glob("*/tests"))
         report = sources / "report.xml"
-        port = free_port()
-        with ValkeyServer.start(config={"port": str(port), "bind": "127.0.0.1"}):
+        port, password = free_port(), secrets.token_hex(24)
+        with ValkeyServer.start(config={"port": str(port), "bind": "127.0.0.1", "requirepass": password}):
             options = ("-p", "bench.peers.lock_class", "-p", "no:cacheprovider", "--quiet", f"--junitxml={report}")
             paths = [f"{module.replace('.', '/')}.py" for module in FILES]
-            url = f"--redis-url=redis://127.0.0.1:{port}/0"
-            # 1: some tests failed
-            _run((str(python), "-m", "pytest", *options, url, *paths), unpacked, TESTS_SECONDS, fine=(0, 1))
+            # a variable, because other accounts can read a command line
+            url = {"PYTEST_ADDOPTS": f"--redis-url=redis://:{password}@127.0.0.1:{port}/0"}
+            command = (str(python), "-m", "pytest", *options, *paths)
+            _run(command, unpacked, TESTS_SECONDS, fine=(0, 1), variables=url)  # 1: some tests failed
         return read_report(report.read_text(encoding="utf-8"))
 
 
@@ -116,8 +118,15 @@ def is_as_expected(runs: Sequence[TestRun]) -> bool:
     return is_whole and all(bool(run.failure) is bool(run.reason) for run in runs)
 
 
-def _run(command: Sequence[str], folder: Path, seconds: float, *, fine: Sequence[int] = (0,)) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+def _run(
+    command: Sequence[str],
+    folder: Path,
+    seconds: float,
+    *,
+    fine: Sequence[int] = (0,),
+    variables: Mapping[str, str] | None = None,
+) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **(variables or {})}
     try:
         ended = subprocess.run(  # noqa: S603  # our own
             command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds, check=False

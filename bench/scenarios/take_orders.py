@@ -2,9 +2,10 @@
 
     SEGMENTED_URL=redis://... locust -f bench/scenarios/take_orders.py --sku mug --stock 1000000 --segments 16
 
-The first process opens the pool, unless it exists; it must not be gated. When the test stops, that process audits the
-pool; if the audit finds errors it logs them, and its exit code is 1. Orders interrupted by the stop stay reserved until
-their hold expires. This is an uncontrolled closed loop: for figures use `segmented bench`.
+The address may be in a file instead, which SEGMENTED_URL_FILE names. The first process opens the pool unless it exists;
+it must not be gated. When the test stops, that process audits the pool; if the audit finds errors it logs them, and its
+exit code is 1. Orders interrupted by the stop stay reserved until their hold expires. This is an uncontrolled closed
+loop: for figures use `segmented bench`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from locust.runners import WorkerRunner
 
 from bench.load.page_guard import guard_page
 from segmented.errors import SegmentedError
+from segmented.files import said_in_file
 from segmented.models import Order, Reserved
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 REQUEST_TYPE: Final = "order"
 HOLD_SECONDS: Final = 60.0
+URL: Final = "SEGMENTED_URL"
 DEFAULT_URL: Final = "redis://localhost:6379/0"
 EXIT_DRIFTED: Final = 1
 
@@ -126,4 +129,4 @@ def _options(environment: Environment) -> Any:  # noqa: ANN401  # a namespace th
 
 
 def _url() -> str:
-    return os.environ.get("SEGMENTED_URL") or DEFAULT_URL
+    return said_in_file(URL) or os.environ.get(URL) or DEFAULT_URL

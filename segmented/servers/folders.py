@@ -62,6 +62,9 @@ class Claim:
         The claim is a file lock, which the system releases when its process dies. The server inherits it: while any of
         its processes lives, even after our death, no other server gets the folder.
         """
+        if "\0" in str(folder):
+            message = f"data folder {str(folder)!r} cannot be used: no path has a NUL in it"
+            raise InvalidInput(message)
         owners = frozenset({os.geteuid()} if account is None else {os.geteuid(), account.user})
         try:
             prepare_folder(folder, owners)

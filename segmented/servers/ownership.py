@@ -2,27 +2,43 @@
 
 Another account that can write in the folder, or in one above it, chooses the files that the servers load, and these can
 name code to run: an append-only file of Valkey may contain MODULE LOAD. So each folder from the root on belongs to us
-or to root, and nobody else may write in it; a sticky folder such as /tmp is allowed above the data, since others cannot
-rename or remove our folders there. What the folder has in it belongs to us as well. Files are opened without following
-links. Nothing here changes the mode of a folder that existed before.
+or to root, and nobody else may write in it, by its mode or by an access control list; a sticky folder such as /tmp is
+allowed above the data, since others cannot rename or remove our folders there. The path is followed as the system does:
+each link on the way is checked, also one to which another link leads. What the folder has in it belongs to us as well.
+Files are opened without following links. Nothing here changes the mode of a folder that existed before.
 """
 
 from __future__ import annotations
 
+import errno
 import grp
 import os
 import pwd
 import stat
+import struct
+import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT: Final = 0
 PRIVATE: Final = 0o700
 PASSABLE: Final = 0o711
 """Mode of a folder that root creates above the data: the server's account can pass through it, and cannot list it."""
 CURE: Final = "run as that account, or choose another folder"
+LINKS_MAX: Final = 40
+"""Maximum links on the way to a folder, as in Linux."""
+ACCESS_LIST: Final = "system.posix_acl_access"
+LIST_HEAD: Final = 4
+LIST_ENTRY: Final = struct.Struct("<HHI")
+"""Kind, rights, and the id of a user or group, in Linux."""
+NAMED: Final = frozenset({0x02, 0x08})
+"""Kinds of entries that name a user or a group."""
+MAY_WRITE: Final = 0o2
 OPENING: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -32,14 +48,39 @@ def prepare_folder(folder: Path, owners: frozenset[int]) -> None:
     The folder belongs to one of `owners`, and those above it to us or root. Raises InvalidInput, which names the first
     folder that is not so, and the cure.
     """
-    folder = Path(os.path.abspath(folder))  # noqa: PTH100  # resolves no links, which are checked too
-    above = [parent for path in (folder, folder.resolve()) for parent in reversed(path.parents)]
-    for parent in dict.fromkeys(above):
-        _make(parent, PASSABLE if os.geteuid() == ROOT else PRIVATE)
-        _check(parent, folder, frozenset({ROOT, os.geteuid()}), may_be_sticky=True)
-    _make(folder, PRIVATE)
-    for path in (folder, folder.resolve()):  # the same, unless it is a link
-        _check(path, path, owners, may_be_sticky=False)
+    for path, is_last in _on_the_way(folder.absolute()):
+        if is_last:  # the folder, or a link to it
+            _make(path, PRIVATE)
+            _check(path, path, owners, may_be_sticky=False)
+        else:
+            _make(path, PASSABLE if os.geteuid() == ROOT else PRIVATE)
+            _check(path, folder, frozenset({ROOT, os.geteuid()}), may_be_sticky=True)
+
+
+def _on_the_way(folder: Path) -> Iterator[tuple[Path, bool]]:
+    """Yield each folder and link that the system passes on its way to a folder, and whether it is the last of its path.
+
+    The caller creates what is missing before it goes on. Raises OSError if there are too many links.
+    """
+    here, left, links = Path(folder.anchor), list(folder.parts[1:]), 0
+    yield here, not left
+    while left:
+        name = left.pop(0)
+        if name == os.pardir:
+            here = here.parent  # not that of a link, which is replaced by its target below
+            continue
+        path = here / name
+        yield path, not left
+        if not path.is_symlink():
+            here = path
+            continue
+        links += 1
+        if links > LINKS_MAX:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        target = path.readlink()
+        if target.is_absolute():
+            here = Path(target.anchor)
+        left = [*target.parts[1 if target.is_absolute() else 0 :], *left]
 
 
 def check_content(folder: Path, owners: frozenset[int]) -> None:
@@ -53,7 +94,7 @@ def check_content(folder: Path, owners: frozenset[int]) -> None:
         if stat.S_ISLNK(found.st_mode):
             message = f"data folder {folder} holds a link, {entry.name!r}: put what it points to in its place"
             raise InvalidInput(message)
-        if _others_may_write(found):
+        if _others_may_write(entry, found):
             message = (
                 f"data folder {folder} holds {entry.name!r}, which other accounts can write: run `chmod go-w {entry}`"
             )
@@ -87,16 +128,31 @@ def _check(folder: Path, data: Path, owners: frozenset[int], *, may_be_sticky: b
         raise InvalidInput(message)
     if stat.S_ISLNK(found.st_mode):
         return  # its owner is trusted, and the folders that it leads to are checked
-    if _others_may_write(found) and not (may_be_sticky and found.st_mode & stat.S_ISVTX):
+    if _others_may_write(folder, found) and not (may_be_sticky and found.st_mode & stat.S_ISVTX):
         which = "can be written" if folder == data else f"is below {folder}, which can be written"
         message = f"data folder {data} {which} by other accounts: run `chmod go-w {folder}`, or choose another folder"
         raise InvalidInput(message)
 
 
-def _others_may_write(found: os.stat_result) -> bool:
+def _others_may_write(path: Path, found: os.stat_result) -> bool:
     if found.st_mode & stat.S_IWOTH:
         return True
-    return bool(found.st_mode & stat.S_IWGRP) and not _is_private_group(found)
+    if not found.st_mode & stat.S_IWGRP:  # with an access control list, this is the most that it gives to anybody named
+        return False
+    return not _is_private_group(found) or _list_lets_others_write(path)
+
+
+def _list_lets_others_write(path: Path) -> bool:
+    """Return whether an access control list names a user or group that may write. Only Linux has such lists here."""
+    if sys.platform != "linux":
+        return False
+    try:
+        entries = os.getxattr(path, ACCESS_LIST, follow_symlinks=False)[LIST_HEAD:]
+    except OSError as error:
+        if error.errno in {errno.ENODATA, errno.ENOTSUP}:
+            return False
+        raise
+    return any(kind in NAMED and rights & MAY_WRITE for kind, rights, _ in LIST_ENTRY.iter_unpack(entries))
 
 
 def _is_private_group(found: os.stat_result) -> bool:

@@ -17,9 +17,7 @@ from segmented.servers import PostgresServer, postgres
 from segmented.servers.binaries import postgres_tree
 from tests.support.rings import require_module
 from tests.support.servers.composing import (
-    PASSWORDS,
     STOCKS,
-    VALKEYS,
     ComposedServices,
     postgres_options,
     valkey_options,
@@ -77,7 +75,9 @@ def test_valkey_is_healthy_only_while_it_answers_with_its_password(services: Com
     services.start(service)
     port = str(services.servers[service].port)
     assert services.health(service, PORT=port) == 0
-    assert services.health(service, PORT=port, PASSWORD="another") != 0
+    wrong = services.folder / "wrong"
+    wrong.write_text("another", encoding="utf-8")
+    assert services.health(service, PORT=port, PASSWORD_FILE=str(wrong)) != 0
     os.kill(services.servers[service].supervised.pid, signal.SIGKILL)
     assert services.servers[service].supervised.wait_exit(10)
     assert services.health(service, PORT=port) != 0
@@ -143,7 +143,9 @@ def test_cluster_init_changes_nothing_while_a_node_does_not_answer(services: Com
 
 def test_cluster_init_says_so_when_the_password_is_wrong(services: ComposedServices) -> None:
     services.start(*STOCKS)
-    refused = services.run("cluster-init", REDISCLI_AUTH="another")
+    wrong = services.folder / "wrong"
+    wrong.write_text("another", encoding="utf-8")
+    refused = services.run("cluster-init", PASSWORD_FILE=str(wrong))
     assert refused.returncode == 1
     assert refused.stderr.splitlines()[-1].endswith("does not answer: nothing was changed")
 
@@ -169,6 +171,14 @@ def test_postgresql_runs_with_the_options_of_the_file_and_is_healthy_while_it_se
     assert services.health("database", PGPORT=str(port)) != 0
 
 
-def test_every_password_has_a_server_that_asks_for_it() -> None:
-    assert len(PASSWORDS) == 3
-    assert set(VALKEYS) == {*STOCKS, "broker"}
+@pytest.mark.parametrize("service", ["stock-1", "broker"])
+@pytest.mark.parametrize("content", ["", None])
+def test_valkey_does_not_start_without_its_password(
+    services: ComposedServices, service: str, content: str | None
+) -> None:
+    empty = services.folder / "empty"
+    if content is not None:
+        empty.write_text(content, encoding="utf-8")
+    [port] = free_ports(1)
+    place = {"PORT": str(port), "FOLDER": str(services.folder), "PASSWORD_FILE": str(empty)}
+    assert services.run(service, **place).returncode == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 import urllib.parse
 import urllib.request
 from contextlib import ExitStack
@@ -15,16 +16,14 @@ from celery import Celery
 from segmented.errors import SegmentedError
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
-from tests.support.paths import ROOT
 from tests.support.rings import require_module
-from tests.support.servers.composing import SERVICES, STOCKS, ComposedServices, filled
+from tests.support.servers.composing import COMPOSE, PAGE, SERVICES, STOCKS, ComposedServices, make_secrets
 from tests.support.servers.nodes import LOOPBACK, eventually, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PAGE = (ROOT / "docs" / "how-to" / "run-with-docker-compose.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\$ docker compose run --rm worker (.+)$", PAGE, re.MULTILINE)
 SKU = COMMANDS[-1].split()[3]
 ORDERS = 20
@@ -40,7 +39,7 @@ def services(tmp_path: Path, postgres_database: str) -> Iterator[ComposedService
         services.start(*STOCKS, "broker")
         formed = services.run("cluster-init")
         assert formed.returncode == 0, formed.stdout + formed.stderr
-        services.addresses[filled(SERVICES["worker"]["environment"]["SEGMENTED_DATABASE"])] = postgres_database
+        services.addresses[services.secret("worker", "database-url")] = postgres_database
         services.addresses["/beat/"] = f"{tmp_path}/"
         yield services
 
@@ -62,15 +61,14 @@ def sold(pool: Pool) -> int:
 
 
 def test_a_worker_and_beat_take_orders_and_end_when_they_are_told_to(services: ComposedServices) -> None:
-    settings = services.environment("worker")
     worker, beat = services.launch("worker"), services.launch("beat")
     assert len(COMMANDS) == 3
     for command in COMMANDS:
         done = services.run_instead("worker", command)
         assert done.returncode == 0, done.stdout + done.stderr
     with (
-        RedisStore.from_url(settings["SEGMENTED_URL"]) as store,
-        Celery(broker=settings["SEGMENTED_BROKER"]) as publisher,
+        RedisStore.from_url(services.secret("worker", "stock-url")) as store,
+        Celery(broker=services.secret("worker", "broker-url")) as publisher,
     ):
         pool = Pool(store, SKU)
         publisher.conf.task_default_queue = "segmented"
@@ -92,14 +90,20 @@ def test_a_worker_is_unhealthy_without_its_stock_or_its_database_and_beat_withou
     services: ComposedServices,
 ) -> None:
     nobody = f"{LOOPBACK}:{free_ports(1)[0]}"
+
+    def file(name: str, text: str) -> str:
+        (services.folder / name).write_text(text, encoding="utf-8")
+        return str(services.folder / name)
+
+    url = services.secret("worker", "stock-url")
+    wrong = url.replace(services.secret("stock-1", "stock-password"), "x")
+    elsewhere = f"postgresql+psycopg://segmented@{nobody}/segmented"
     assert is_up(services, "worker")
-    assert not is_up(services, "worker", SEGMENTED_URL=f"redis://{nobody}/0")
-    assert not is_up(
-        services, "worker", SEGMENTED_URL=services.environment("worker")["SEGMENTED_URL"].replace("stock1", "x")
-    )
-    assert not is_up(services, "worker", SEGMENTED_DATABASE=f"postgresql+psycopg://segmented@{nobody}/segmented")
+    assert not is_up(services, "worker", SEGMENTED_URL_FILE=file("nobody", f"redis://{nobody}/0"))
+    assert not is_up(services, "worker", SEGMENTED_URL_FILE=file("wrong", wrong))
+    assert not is_up(services, "worker", SEGMENTED_DATABASE_FILE=file("elsewhere", elsewhere))
     assert is_up(services, "beat")
-    assert not is_up(services, "beat", SEGMENTED_BROKER=f"redis://{nobody}/0")
+    assert not is_up(services, "beat", SEGMENTED_BROKER_FILE=file("nobody", f"redis://{nobody}/0"))
 
 
 def test_locust_sells_a_pool_on_the_cluster_to_the_last_unit(services: ComposedServices) -> None:
@@ -143,3 +147,13 @@ def asked(port: int, path: str, **fields: str) -> Any:  # noqa: ANN401  # what J
     sent = urllib.parse.urlencode(fields).encode() or None
     with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/{path}", sent, timeout=10) as answer:
         return json.load(answer)
+
+
+def test_the_page_s_commands_make_a_secret_file_for_each_secret(tmp_path: Path) -> None:
+    secrets = make_secrets(tmp_path)
+    assert {f"./secrets/{path.name}" for path in secrets.iterdir()} == {
+        secret["file"] for secret in COMPOSE["secrets"].values()
+    }
+    assert stat.S_IMODE(secrets.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in secrets.iterdir()} == {0o644}
+    assert {len(path.read_text(encoding="utf-8").split()) for path in secrets.iterdir()} == {1}

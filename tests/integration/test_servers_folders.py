@@ -6,6 +6,7 @@ import os
 import pwd
 import shutil
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another account")
 STRANGER: Final = pwd.getpwnam("nobody")
 OTHER: Final = "belongs to another account, nobody: run as that account, or choose another folder"
+ANYBODY: Final = 0xFFFFFFFF
+"""The id in an entry of an access control list that names nobody."""
 APPEND_ONLY: Final = "*4\r\n$6\r\nMODULE\r\n$4\r\nLOAD\r\n$6\r\n/x.so\r\n$1\r\na\r\n"
 PLANTING: Final = """
 import os, sys
@@ -137,6 +140,59 @@ def test_a_link_of_another_account_on_the_way_is_refused(public: Path) -> None:
     folder = public / "link" / "valkey"
     assert refusal(folder) == f"data folder {folder} is below {public / 'link'}, which {OTHER}"
     assert list((public / "ours").iterdir()) == []
+
+
+@needs_root
+@pytest.mark.parametrize("path", ["ours/first/valkey", "ours/first/inner/../valkey", "ours/deep/valkey"])
+def test_a_link_of_another_account_behind_a_link_of_ours_is_refused(public: Path, path: str) -> None:
+    """Each part of the path is checked that the system passes, be it in the target of a link, or before a "..\"."""
+    (public / "ours" / "target" / "inner").mkdir(parents=True)
+    (public / "link").symlink_to(public / "ours" / "target")
+    give(public / "link")
+    (public / "ours" / "first").symlink_to("../link")
+    (public / "ours" / "deep").symlink_to("first/inner")
+    folder = public / path
+    assert refusal(folder) == f"data folder {folder} is below {public / 'link'}, which {OTHER}"
+    assert [entry.name for entry in (public / "ours" / "target").iterdir()] == ["inner"]
+    assert list((public / "ours" / "target" / "inner").iterdir()) == []
+
+
+def test_a_way_through_links_of_ours_leads_to_the_folder_and_a_circle_of_them_is_refused(public: Path) -> None:
+    (public / "ours" / "target").mkdir(parents=True)
+    (public / "first").symlink_to("ours/second")
+    (public / "ours" / "second").symlink_to(public / "ours" / "target")
+    folder = public / "first" / ".." / "new" / "valkey"
+    Claim.take(folder).hand_over()
+    assert mode(public / "ours" / "new" / "valkey") == 0o700
+    (public / "circle").symlink_to("circle")
+    assert refusal(public / "circle" / "valkey") == (
+        f"data folder {public / 'circle' / 'valkey'} cannot be used: Too many levels of symbolic links"
+    )
+
+
+@pytest.mark.parametrize(("kind", "rights", "is_refused"), [(2, 7, True), (8, 2, True), (2, 5, False)])
+@pytest.mark.parametrize("place", ["valkey", "valkey/kept.aof"])
+def test_an_access_control_list_that_lets_others_write_is_refused(
+    public: Path, place: str, kind: int, rights: int, *, is_refused: bool
+) -> None:
+    folder = public / "valkey"
+    folder.mkdir(0o700)
+    (folder / "kept.aof").touch(0o600)
+    entries = [(1, 7, ANYBODY), (kind, rights, STRANGER.pw_uid), (4, 0, ANYBODY), (16, 7, ANYBODY), (32, 0, ANYBODY)]
+    entries.sort(key=lambda entry: entry[0])
+    access = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(public / place, "system.posix_acl_access", access)
+    except OSError as error:
+        pytest.skip(f"no access control lists: {error.strerror}")
+    if is_refused:
+        assert "other accounts" in refusal(folder)
+    else:
+        Claim.take(folder).hand_over()
+
+
+def test_a_folder_with_a_nul_in_its_name_is_refused_in_a_sentence() -> None:
+    assert refusal(Path("/tmp/a\0b")) == "data folder '/tmp/a\\x00b' cannot be used: no path has a NUL in it"  # noqa: S108  # nothing is made there
 
 
 @pytest.mark.parametrize(("above", "is_refused"), [(0o777, True), (0o1777, False), (0o757, True), (0o755, False)])

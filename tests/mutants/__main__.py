@@ -20,7 +20,10 @@ from tests.mutants.catalogue import ROOT, Mutant, mutants
 
 COPIES: Final = 2
 SECONDS_MAX: Final = 300.0
-COPIED: Final = ("segmented", "workers", "bench", "tests", "docs", "pyproject.toml", "README.md", "Makefile")
+COPIED: Final = (
+    *("segmented", "workers", "bench", "tests", "docs", "requirements", ".ci"),
+    *("pyproject.toml", "README.md", "Makefile", "Dockerfile", "docker-compose.yml"),
+)
 PYTEST: Final = ("-m", "pytest", "-q", "-x", "-n0", "--no-header", "-p", "no:cacheprovider", "-m", "not long")
 FAILED: Final = 1
 

