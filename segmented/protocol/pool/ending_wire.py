@@ -10,7 +10,7 @@ from segmented.errors import EpochEnded, OrderQueued, OrderUnknown, PoolDrifted,
 from segmented.models import OrderState, Settled, Superseded
 from segmented.protocol.pool.orders_wire import lines_of, settled_line, woken_by
 from segmented.protocol.pool.wire import keys_of, kind_of
-from segmented.protocol.wire import Call, Codec, load_script, text
+from segmented.protocol.wire import Call, Codec, json_text, load_script, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,6 @@ SETTLED: Final = frozenset({"settled", b"settled"})
 
 
 def _encode_settle(operation: op.SettleMany) -> Call:
-    holder_id = operation.holder_id
     flags = _flags(
         operation.epoch,
         decided=operation.decided,
@@ -31,11 +30,9 @@ def _encode_settle(operation: op.SettleMany) -> Call:
         sold_before=operation.sold_before,
     )
     worker = operation.assignment.texts if operation.idle else ()
-    head = (operation.state, flags, "1" if holder_id is None else "2", *worker)
-    if holder_id is None:
-        return Call(load_script("settle"), keys_of(operation.sku), (*head, *operation.order_ids))
-    orders = [part for order_id in operation.order_ids for part in (order_id, holder_id)]
-    return Call(load_script("settle"), keys_of(operation.sku), (*head, *orders))
+    holder = () if operation.holder_id is None else (operation.holder_id,)
+    arguments = (operation.state, flags, json_text(operation.order_ids), *worker, *holder)
+    return Call(load_script("settle"), keys_of(operation.sku), arguments)
 
 
 def _flags(
@@ -110,7 +107,7 @@ def _one(sku: str, state: OrderState, order_id: str, reply: Reply) -> Settled | 
 
 def _encode_confirm(operation: op.Confirm) -> Call:
     flags = _flags(operation.epoch, decided=operation.stored)
-    arguments = ("confirmed", flags, "2", operation.order_id, operation.holder_id or "")
+    arguments = ("confirmed", flags, f"[{json_text(operation.order_id)}]", operation.holder_id or "")
     return Call(load_script("settle"), keys_of(operation.sku), arguments)
 
 
@@ -119,8 +116,8 @@ def _decode_confirm(operation: op.Confirm, reply: Reply) -> Settled:
 
 
 def _encode_cancel(operation: op.Cancel) -> Call:
-    head = ("cancelled", _flags(decided=operation.voided, unheard=operation.unheard), "2")
-    arguments = (*head, operation.order_id, operation.holder_id or "")
+    flags = _flags(decided=operation.voided, unheard=operation.unheard)
+    arguments = ("cancelled", flags, f"[{json_text(operation.order_id)}]", operation.holder_id or "")
     return Call(load_script("settle"), keys_of(operation.sku), arguments)
 
 
@@ -129,7 +126,7 @@ def _decode_cancel(operation: op.Cancel, reply: Reply) -> Settled | Superseded:
 
 
 def _encode_expire(operation: op.Expire) -> Call:
-    arguments = ("expired", _flags(decided=operation.voided), "1", operation.order_id)
+    arguments = ("expired", _flags(decided=operation.voided), f"[{json_text(operation.order_id)}]")
     return Call(load_script("settle"), keys_of(operation.sku), arguments)
 
 
