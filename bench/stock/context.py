@@ -83,6 +83,12 @@ class Counter:
         return int(stats["calls"]), int(stats["usec"])
 
 
+def cpu_ms(client: redis.Redis) -> float:
+    """Return the milliseconds of CPU that the server's main thread has used."""
+    found: Any = client.info("cpu")
+    return 1_000 * (float(found["used_cpu_user_main_thread"]) + float(found["used_cpu_sys_main_thread"]))
+
+
 @contextmanager
 def server_of(context: BenchContext) -> Iterator[tuple[RedisStore, redis.Redis]]:
     """Connect a store and a plain client; the pools are removed at the end."""

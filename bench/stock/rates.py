@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.locks.figures import Figure
 from bench.stock.bare import measure_bare, program
-from bench.stock.context import BATCH, HOLD_MS, STOCK, Counter, batches_of, open_pool, server_of
+from bench.stock.context import BATCH, HOLD_MS, STOCK, Counter, batches_of, cpu_ms, open_pool, server_of
 from segmented import AsyncPool, AsyncRedisStore, Pool, RedisStore, protocol as op
 from segmented.keys import shard_keys
 from segmented.models import Order
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 AWAITED_MIN: Final = 1.5
 BATCH_MIN: Final = 0.8
+BATCH_CPU_MIN: Final = 1.2
 DEPTH: Final = 16
 IN_FLIGHT: Final = 2
 SEGMENTS_RATIO_MAX: Final = 1.2
@@ -42,14 +43,19 @@ def measure_rates(context: BenchContext) -> list[Figure]:
     awaited: list[float] = []
     reserved: list[float] = []
     confirmed: list[float] = []
+    by_cpu: list[list[float]] = [[], []]
     seen: dict[str, list[float]] = {}
     with server_of(context) as (_, client):
         for number in range(sizes.rounds):
             context.progress("orders a second", number, sizes.rounds)
             bare = measure_bare(context.url, client, sizes.bare_calls, depth=1, by_digest=False, driver=driver)
             calls = asyncio.run(_awaited(context, number))
+            before = cpu_ms(client)
             deep = measure_bare(context.url, client, sizes.bare_calls, depth=DEPTH, by_digest=True, driver=driver)
-            many, sold = asyncio.run(_batches(context, number))
+            deep_ms = (cpu_ms(client) - before) / sizes.bare_calls
+            (many, many_ms), (sold, sold_ms) = asyncio.run(_batches(context, number, client))
+            for found, order_ms in zip(by_cpu, (many_ms, sold_ms), strict=True):
+                found.append(deep_ms / order_ms)
             awaited.append(calls / bare.per_second)
             reserved.append(many / deep.per_second)
             confirmed.append(sold / deep.per_second)
@@ -62,6 +68,8 @@ def measure_rates(context: BenchContext) -> list[Figure]:
         _ratio("reserve awaited / bare EVAL", awaited, AWAITED_MIN, driver),
         _ratio(f"reserve_many / bare at depth {DEPTH}", reserved, BATCH_MIN, driver),
         _ratio(f"confirm_many / bare at depth {DEPTH}", confirmed, BATCH_MIN, driver),
+        _ratio(f"reserve_many / bare at depth {DEPTH}, by CPU of the server", by_cpu[0], BATCH_CPU_MIN, driver),
+        _ratio(f"confirm_many / bare at depth {DEPTH}, by CPU of the server", by_cpu[1], None, driver),
         *(Figure(name, statistics.median(found), "/s", min(found), max(found)) for name, found in seen.items()),
     ]
 
@@ -70,7 +78,7 @@ def _note(seen: dict[str, list[float]], name: str, value: float) -> None:
     seen.setdefault(name, []).append(value)
 
 
-def _ratio(name: str, found: list[float], at_least: float, driver: str) -> Figure:
+def _ratio(name: str, found: list[float], at_least: float | None, driver: str) -> Figure:
     detail = {"interval": "least and most of the rounds", "bare by": driver}
     return Figure(name, statistics.median(found), "", min(found), max(found), at_least=at_least, detail=detail)
 
@@ -93,8 +101,11 @@ async def _awaited(context: BenchContext, number: int) -> float:
         return sizes.callers * sizes.calls / (time.perf_counter() - began)
 
 
-async def _batches(context: BenchContext, number: int) -> tuple[float, float]:
-    """Send batches, two at a time: one on the server, one being encoded or read here."""
+async def _batches(context: BenchContext, number: int, client: redis.Redis) -> list[tuple[float, float]]:
+    """Send batches, two at a time: one on the server, one being encoded or read here.
+
+    Return for both operations orders a second, and milliseconds of the server's CPU an order.
+    """
     sku, count = context.sku(f"batches-{number}"), context.sizes.batch_orders
     async with await AsyncRedisStore.from_url(context.url) as store:
         await store.execute(op.OpenPool(sku, STOCK, SEGMENTS, gated=False))
@@ -109,10 +120,11 @@ async def _batches(context: BenchContext, number: int) -> tuple[float, float]:
                 for operation in waiting:  # type: ignore[attr-defined]  # shared: each worker takes the next
                     await store.execute(operation)
 
-            began = time.perf_counter()
+            before, began = cpu_ms(client), time.perf_counter()
             await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
-            found.append(count / (time.perf_counter() - began))
-        return found[0], found[1]
+            rate = count / (time.perf_counter() - began)
+            found.append((rate, (cpu_ms(client) - before) / count))
+        return found
 
 
 def measure_costs(context: BenchContext) -> list[Figure]:

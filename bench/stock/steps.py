@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.locks.figures import Figure
-from bench.stock.context import Counter, server_of
+from bench.stock.context import Counter, cpu_ms, server_of
 from bench.stock.largest_pools import LargestPools
 from bench.stock.other_scripts import OtherScripts
 
@@ -47,13 +47,8 @@ def measure_steps(context: BenchContext) -> list[Figure]:
 def _measured(store: RedisStore, client: redis.Redis, operation: Prepared) -> tuple[float, int, Any]:
     """Return the milliseconds of an operation's scripts, on average, their number, and the answer."""
     counter = Counter(client)
-    first, before = _cpu_ms(client), _cpu_ms(client)
+    first, before = cpu_ms(client), cpu_ms(client)
     answer = store.execute(operation)
-    used = _cpu_ms(client) - before - (before - first)  # without the question itself
+    used = cpu_ms(client) - before - (before - first)  # without the question itself
     calls, _ = counter.of()
     return max(0.0, used) / max(1, calls), calls, answer
-
-
-def _cpu_ms(client: redis.Redis) -> float:
-    found: Any = client.info("cpu")
-    return 1_000 * (float(found["used_cpu_user_main_thread"]) + float(found["used_cpu_sys_main_thread"]))

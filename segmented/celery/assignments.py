@@ -6,6 +6,7 @@ A pool of other workers is left alone: its orders stay in its outbox, for their 
 from __future__ import annotations
 
 import logging
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from segmented.celery.current import settings
@@ -21,12 +22,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 SAID_MAX: Final = 10_000
+APPS_MAX: Final = 16
 _said: Final[set[tuple[str, str, str]]] = set()
 
 
 def assignment_of(app: Celery) -> Assignment:
     """Return the queue that the app sends orders to, and the step of this worker."""
-    return Assignment(queue_of(app, TASK), settings().step)
+    return _assignment(app, settings().step)
+
+
+@lru_cache(APPS_MAX)
+def _assignment(app: Celery, step: str | None) -> Assignment:
+    """Return the same, remembered: each message asks, and the routes of a running app do not change."""
+    return Assignment(queue_of(app, TASK), step)
 
 
 def refuse(error: AssignedElsewhere) -> None:

@@ -11,6 +11,7 @@ import inspect
 import logging
 import math
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from celery.app.task import Context
@@ -122,10 +123,16 @@ def _check_own(task: Task[Any, Any], fields: dict[str, Any], parts: Any, named: 
         reason = f"its time is {shortened(eta)}: {task.name} waits up to {ETA_SECONDS_MAX:,g} s"
         raise Unreadable(reason)
     try:
-        inspect.signature(task.run).bind(*parts, **named)
+        _signature_of(task).bind(*parts, **named)
     except TypeError as error:
         reason = f"its arguments are not those of {task.name}: {error}"
         raise Unreadable(reason) from error
+
+
+@cache
+def _signature_of(task: Task[Any, Any]) -> inspect.Signature:
+    """Return what a task of ours takes; remembered, since every message is checked against it."""
+    return inspect.signature(task.run)
 
 
 # --- one field ---

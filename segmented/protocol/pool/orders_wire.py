@@ -34,7 +34,7 @@ from segmented.models.orders import decided_as
 from segmented.protocol.lock.operations import NEWCOMER
 from segmented.protocol.lock.wire import asked_of, has_left, leaving_call
 from segmented.protocol.pool.wire import STATES, keys_of, kind_of
-from segmented.protocol.wire import Call, Codec, always, load_script, optional_number, text, unsure_if_lost
+from segmented.protocol.wire import Call, Codec, always, json_text, load_script, optional_number, text, unsure_if_lost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,23 +134,20 @@ def _reserved_one(  # the fields, in their order
 
 def _encode_reserve(operation: op.Reserve) -> Call:
     order = operation.order
-    head = (operation.hold_ms, "1" if operation.partial else "0", "3", "")
-    arguments = (*head, order.order_id, order.quantity, order.customer_id or "")
+    customer = () if order.customer_id is None else (f"[{json_text(order.customer_id)}]",)
+    head = (operation.hold_ms, "1" if operation.partial else "0", "")
+    arguments = (*head, f"[{json_text(order.order_id)}]", f"[{order.quantity}]", *customer)
     return Call(load_script("reserve"), keys_of(operation.sku), arguments)
 
 
 def _encode_reserve_many(operation: op.ReserveMany) -> Call:
-    arguments: list[str | int] = [operation.hold_ms, "1" if operation.partial else "0"]
+    orders = operation.orders
     after = "" if operation.publish_after_ms is None else operation.publish_after_ms
-    if all(order.customer_id is None for order in operation.orders):
-        arguments += ("2", after)
-        for order in operation.orders:
-            arguments += (order.order_id, order.quantity)
-    else:
-        arguments += ("3", after)
-        for order in operation.orders:
-            arguments += (order.order_id, order.quantity, order.customer_id or "")
-    return Call(load_script("reserve"), keys_of(operation.sku), arguments)
+    lists: list[list[str] | list[int]] = [[order.order_id for order in orders], [order.quantity for order in orders]]
+    if any(order.customer_id is not None for order in orders):
+        lists.append([order.customer_id or "" for order in orders])
+    head = (operation.hold_ms, "1" if operation.partial else "0", after)
+    return Call(load_script("reserve"), keys_of(operation.sku), (*head, *map(json_text, lists)))
 
 
 def _reserved(sku: str, orders: Sequence[Order], reply: Reply) -> list[Taken | SegmentedError]:

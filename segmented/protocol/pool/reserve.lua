@@ -2,9 +2,10 @@
 -- uses shared/pool.lua
 -- Take units for a while, without a lock: for one order, or for many, each as if alone and in the order given. An id may
 -- come twice: the second is a repeat.
--- ARGV     1 hold_ms   2 partial ("1": take what is left)   3 width ("3", or "2": no order has a customer)
---          4 publish_after_ms (for submitted orders: when the outbox publishes unfinished ones; "" for others)
---          then for each order, at most 1,000: order_id, quantity, customer_id ("" for none; absent at width 2)
+-- ARGV     1 hold_ms   2 partial ("1": take what is left)
+--          3 publish_after_ms (for submitted orders: when the outbox publishes unfinished ones; "" for others)
+--          4 order ids   5 quantities   6 customer ids ("" for none; absent if no order has one): each a JSON list with
+--          one item an order, at most 1,000
 -- answers  {"missing"}    the pool is not open
 --          {"reserved", epoch, sequence, lines, hold_until_ms}   one line per order, separated by newlines, with tabs
 --            inside; the end of the hold of all orders taken in this call, by the server's clock. Fewer lines than
@@ -21,29 +22,20 @@
 --            drifted      the units of the segments do not add up to the total: written to from outside
 --            sold_out, available, reserved, sequence, epoch   the pool's numbers after the whole call
 --            segment, quantity, parts   taken, at the answer's sequence; `parts` may be missing
-local hold_until = ARGV[4] == '' and digits(now_ms + tonumber(ARGV[1])) or SUBMITTED_UNTIL
-local is_partial, width = ARGV[2] == '1', tonumber(ARGV[3])
+local hold_until = ARGV[3] == '' and digits(now_ms + tonumber(ARGV[1])) or SUBMITTED_UNTIL
+local is_partial = ARGV[2] == '1'
 local pool = read_pool()
 if not pool then
   return { 'missing' }
 end
-local ids = {}
-for index = 5, #ARGV, width do
-  ids[(index - 5) / width + 1] = ARGV[index]
-end
+local ids, asked_by, customer_of = cjson.decode(ARGV[4]), cjson.decode(ARGV[5]), cjson.decode(ARGV[6] or '[]')
 local raws = raws_of(ids)
-if pool.customer_limit > 0 and width == 3 then
-  local named = {}
-  for index = 7, #ARGV, width do
-    named[#named + 1] = ARGV[index]
-  end
-  read_bought(pool, named)
-end
+read_bought(pool, customer_of)
 
 -- 1. decide; writes nothing but the units of expired holds. Taken units are kept by columns.
 -- Round robin over the segments, from call to call; with a run of changes for each if orders are submitted: those that come
 -- one after the other are mostly from one segment, so that their envelope locks one row of the order database.
-local start = math.floor(pool.sequence / (ARGV[4] == '' and 1 or RUN)) % pool.segment_count
+local start = math.floor(pool.sequence / (ARGV[3] == '' and 1 or RUN)) % pool.segment_count
 local answers = {}
 local count, taken_ids, segments, quantities, parts, customers, asked = 0, {}, {}, {}, {}, {}, {}
 local taken_at = {} -- order id -> its place in the columns
@@ -136,12 +128,11 @@ local function repeated_here(at, quantity, customer)
   return table.concat({ digits(segments[at]), digits(quantities[at]), parts[at] or '', '+' }, '\t')
 end
 
-for index, id in ipairs(ids) do
+for index = 1, #ids do
   if work >= WORK_MAX then
     break
   end
-  local place = width * (index - 1) + 6
-  local quantity, customer = tonumber(ARGV[place]), width == 3 and ARGV[place + 1] or ''
+  local id, quantity, customer = ids[index], asked_by[index], customer_of[index] or ''
   local at = taken_at[id]
   local raw = not at and raws(index)
   if at then
@@ -153,7 +144,7 @@ for index, id in ipairs(ids) do
       note_work(record)
     end
     answers[index] = record and repeated(id, record, quantity, customer) or 'drifted'
-  elseif is_queued_otherwise(id, quantity, customer) then
+  elseif has_entries and is_queued_otherwise(id, quantity, customer) then
     answers[index] = 'mismatch'
   elseif is_plain and left >= quantity then
     left, plain_sum, count = left - quantity, plain_sum + quantity, count + 1
@@ -171,27 +162,34 @@ book()
 if count > 0 then
   local lines, fields, holds = {}, {}, {}
   local sequence = '\t' .. digits(pool.sequence + 1)
-  local heads, records, last_segment -- by quantity: the parts that lines and records of this segment share
+  -- Plain orders of one segment and quantity that follow each other share their record, and what their lines end with.
+  local first, last_quantity, last_segment, ending, plain_record = 1, nil, nil, nil, nil
+  local function end_lines(next_index)
+    if next_index > first then
+      lines[#lines + 1] = table.concat(taken_ids, ending .. '\n', first, next_index - 1) .. ending
+    end
+    first = next_index
+  end
   for index = 1, count do
     local id, found, customer, wanted = taken_ids[index], parts[index], customers[index], asked[index]
     local quantity, segment = quantities[index], segments[index]
-    if segment ~= last_segment then
-      heads, records, last_segment = {}, {}, segment
+    if quantity ~= last_quantity or segment ~= last_segment then
+      end_lines(index)
+      last_quantity, last_segment = quantity, segment
+      ending = '\t' .. quantity .. '\t' .. segment
+      plain_record = 'r' .. ending .. sequence
     end
-    local head = heads[quantity]
-    if not head then
-      head = '\t' .. quantity .. '\t' .. segment
-      heads[quantity], records[quantity] = head, 'r' .. head .. sequence
-    end
-    local line, record = id .. head, records[quantity]
+    local record = plain_record
     if customer ~= '' or found or wanted then
-      line = joined({ line, found or '', customer })
+      end_lines(index)
+      lines[#lines + 1] = joined({ id .. ending, found or '', customer })
       record = joined({ record, found or '', customer, wanted and digits(wanted) or '' })
+      first = index + 1
     end
-    lines[index] = line
     fields[2 * index - 1], fields[2 * index] = id, record
     holds[2 * index - 1], holds[2 * index] = hold_until, id
   end
+  end_lines(count + 1)
   append(pool, 'reserved', table.concat(lines, '\n'))
   redis.call('HSET', ORDERS, unpack(fields))
   redis.call('ZADD', HOLDS, unpack(holds))
@@ -202,8 +200,8 @@ end
 for index, why in pairs(refused_at) do
   answers[index] = refusal_line(pool, why)
 end
-if ARGV[4] ~= '' then
-  enter_outbox(taken_ids, ARGV[4])
-  enter_outbox(reserved_before, ARGV[4])
+if ARGV[3] ~= '' then
+  enter_outbox(taken_ids, ARGV[3])
+  enter_outbox(reserved_before, ARGV[3])
 end
 return { 'reserved', pool.epoch, digits(pool.sequence), table.concat(answers, '\n'), hold_until }

@@ -12,9 +12,9 @@
 --            orders, with the epoch in which it has stored them, if it is known ("d2"); i(dle): only submitted
 --            orders that no worker has in hand; u(nheard): cancelled for a caller that is gone, so that the id can be used again;
 --            s(old): cancelled because the order database sold them in an earlier epoch
---          3 width ("2", or "1": no holder ids)
+--          3 order ids, a JSON list of at most 1,000
 --          4 queue and 5 step of the worker ("" for none): with idle alone
---          then for each order, at most 1,000: order_id, holder_id ("" for any holder; absent at width 1)
+--          then the holder_id of all of them ("" or absent: any holder)
 -- answers  {"missing"}   the pool is not open
 --          {"elsewhere", queue, step}   idle: the pool names these for its orders, and the worker has another queue or step
 --          {"settled", sequence, lines, epoch}   one line per order, separated by newlines, with tabs inside. Fewer lines than
@@ -42,11 +42,7 @@ if not pool then
   return { 'missing' }
 end
 local is_late = state == 'confirmed' and tonumber(string.match(ARGV[2], 'd(%d+)') or pool.epoch) < tonumber(pool.epoch)
-local ids, holders, width, first = {}, {}, tonumber(ARGV[3]), is_idle and 6 or 4
-for index = first, #ARGV, width do
-  local place = (index - first) / width + 1
-  ids[place], holders[place] = ARGV[index], width == 2 and ARGV[index + 1] or ''
-end
+local ids, holder_id = cjson.decode(ARGV[3]), ARGV[is_idle and 6 or 4] or ''
 local raws = raws_of(ids)
 local due = state == 'expired' and redis.call('ZMSCORE', HOLDS, unpack(ids))
 
@@ -64,8 +60,8 @@ local function in_hand_until(entry)
   return tonumber(string.match(entry, '^%d+\t%d+\t%d*\t[^\t]*\t[^\t]*\t(%d+)') or '0')
 end
 
-local function ended_before(index, id, record, is_holders)
-  local is_own = holders[index] ~= '' and record.holder == holders[index]
+local function ended_before(id, record, is_holders)
+  local is_own = holder_id ~= '' and record.holder == holder_id
   if (is_own or state == 'confirmed' and is_holders) and not seen[id] and has_lease(record) then
     free_segment(pool, record)
   end
@@ -78,9 +74,9 @@ local function ended_before(index, id, record, is_holders)
 end
 
 local function decide(index, id, record)
-  local is_holders = holders[index] == '' or record.holder == holders[index]
+  local is_holders = holder_id == '' or record.holder == holder_id
   if record.state ~= 'r' or seen[id] then
-    return ended_before(index, id, record, is_holders)
+    return ended_before(id, record, is_holders)
   end
   if is_late then
     return 'late'
@@ -106,7 +102,7 @@ end
 
 -- Decide a plain record as `decide` would; nil if it is not plain.
 local function decide_plain(index, id, raw)
-  local record = ends_plain and holders[index] == '' and not seen[id] and of_many(raw)
+  local record = ends_plain and holder_id == '' and not seen[id] and of_many(raw)
   if not record or state ~= 'confirmed' and record.count == 0 and not can_give_back(pool, record)
     or state == 'expired' and tonumber(due[index] or '0') > now_ms then
     return nil

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -265,3 +266,40 @@ def test_ids_of_any_text_come_back_as_they_were(shop: Shop) -> None:
     shop.reserve_many([Order(order_id, 1, order_id) for order_id in ids])
     found = shop.side.execute(op.ReadOrders(shop.sku, ids))
     assert [record and (record.order_id, record.customer_id) for record in found] == [(one, one) for one in ids]
+
+
+ODD_IDS = ('"', "\\", '\\"', "\\n", "/", "[]", "null", "1", " ", "票", "🎫", "\\u0041")
+
+
+def test_ids_and_customers_of_any_printable_text_are_the_same_in_answers_records_and_ledger(shop: Shop) -> None:
+    shop.open(100, 3)
+    wanted = [Order(odd, 1, odd) for odd in ODD_IDS]
+    answers = shop.reserve_many(wanted)
+    assert [(answer.order_id, answer.replay) for answer in answers if isinstance(answer, Reserved)] == [
+        (odd, False) for odd in ODD_IDS
+    ]
+    assert [shop.reserve(odd, 1, customer_id=odd) for odd in ODD_IDS] == [
+        replace(answer, replay=True) for answer in answers if isinstance(answer, Reserved)
+    ]
+    assert [getattr(shop.record(odd), "customer_id", None) for odd in ODD_IDS] == list(ODD_IDS)
+    assert [(entry.order_id, entry.customer_id) for entry in shop.ledger(after=1)] == [(odd, odd) for odd in ODD_IDS]
+    assert [getattr(answer, "order_id", None) for answer in shop.confirm_many(*ODD_IDS)] == list(ODD_IDS)
+    assert shop.totals() == (88, 0, 12)
+
+
+def test_the_ledger_has_the_orders_of_a_batch_as_they_were_given_whatever_they_share(shop: Shop) -> None:
+    shop.open(20, 2)
+    quantities = (("a", 1), ("b", 1), ("c", 1, "ann"), ("d", 1), ("e", 2), ("f", 2), ("g", 5), ("h", 1), ("i", 1))
+    shop.reserve_many([Order(*order) for order in quantities])
+    assert [(one.order_id, one.quantity, one.segment, one.parts, one.customer_id) for one in shop.ledger(after=1)] == [
+        ("a", 1, 1, ((1, 1),), None),
+        ("b", 1, 1, ((1, 1),), None),
+        ("c", 1, 1, ((1, 1),), "ann"),
+        ("d", 1, 1, ((1, 1),), None),
+        ("e", 2, 1, ((1, 2),), None),
+        ("f", 2, 1, ((1, 2),), None),
+        ("g", 5, 1, ((1, 2), (0, 3)), None),
+        ("h", 1, 0, ((0, 1),), None),
+        ("i", 1, 0, ((0, 1),), None),
+    ]
+    assert shop.totals() == (5, 15, 0)
