@@ -46,7 +46,7 @@ from segmented.keys import fair_keys
 from segmented.locks.claim import Claim
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.handle import AsyncFencedHandle, FencedHandle, acquire_plan
-from segmented.plans import run_async, run_sync
+from segmented.plans import run_async
 from segmented.process import after_fork_in_child
 from segmented.protocol.fair.operations import AcquireFair, FairTimes, ReleaseFair, RenewFair
 
@@ -120,7 +120,7 @@ class FairLock(FencedHandle):
         """
         seconds = checked_timeout(timeout)
         claim = self._claim() if seconds != 0 else FairTry(self.name, uuid4().hex, self.ttl_ms)
-        return self._lease(claim, run_sync(acquire_plan(claim, seconds), self._store))
+        return self._taken(claim, seconds)
 
 
 class AsyncFairLock(AsyncFencedHandle):

@@ -17,6 +17,7 @@ from segmented.errors import (
     LeaseLost,
     LockUnreachable,
     ReplicasMissing,
+    SegmentedError,
     StoreBusy,
     StoreError,
     StoreUnavailable,
@@ -168,12 +169,20 @@ class SyncHandle(Entered[LeaseT], Handle, ABC, Generic[LeaseT]):
 
     def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> LeaseT:
         """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease. Raises AcquireTimeout."""
-        claim = self._claim()
-        seconds = DEFAULT_TIMEOUT if timeout is DEFAULT_TIMEOUT else checked_timeout(timeout)
-        lease = self._lease(claim, run_sync(acquire_plan(claim, seconds), self._store))
-        if self._on_lost is not None:
-            lease.on_lost(self._on_lost)
-        return lease
+        return self._taken(self._claim(), DEFAULT_TIMEOUT if timeout is DEFAULT_TIMEOUT else checked_timeout(timeout))
+
+    def _taken(self, claim: Claim, timeout: float | None) -> LeaseT:
+        """Acquire and return the lease; a claim that an exception leaves without a holder is released."""
+        try:
+            lease = self._lease(claim, run_sync(acquire_plan(claim, timeout), self._store))
+            if self._on_lost is not None:
+                lease.on_lost(self._on_lost)
+            return lease  # noqa: TRY300  # a signal handler may raise here as well
+        except SegmentedError:  # the plan has left nothing behind
+            raise
+        except BaseException:
+            run_sync(_given_back(claim), self._store)
+            raise
 
     def try_acquire(self) -> LeaseT | None:
         """Return the lease if the lock is free now, otherwise None."""

@@ -27,7 +27,7 @@ from segmented.keys import read_write_keys
 from segmented.locks.claim import Claim, new_holder_id
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle, acquire_plan
-from segmented.plans import run_async, run_sync
+from segmented.plans import run_async
 from segmented.protocol.read_write.operations import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class WriteLock(FencedHandle):
         """
         seconds = checked_timeout(timeout)
         claim = write_claim(self.name, self.ttl_ms, seconds)
-        return self._lease(claim, run_sync(acquire_plan(claim, seconds), self._store))
+        return self._taken(claim, seconds)
 
     def _claim(self) -> WriteTry:
         return write_claim(self.name, self.ttl_ms, None)

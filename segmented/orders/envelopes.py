@@ -6,7 +6,7 @@ takes over once a worker's time is over. A failing order does not affect the oth
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, Literal
 from uuid import uuid4
@@ -15,6 +15,7 @@ from weakref import WeakSet
 from segmented import protocol as op
 from segmented.clock import in_seconds
 from segmented.errors import (
+    AssignedElsewhere,
     DatabaseUnavailable,
     EpochEnded,
     OrderMismatch,
@@ -41,15 +42,7 @@ from segmented.orders.renewals import Renewal
 from segmented.orders.sale import REBUILDS_MAX, tell_pool
 from segmented.orders.standing import claim_of
 from segmented.orders.verifying import freeze_if_behind, when_verified
-from segmented.orders.work_terms import (
-    DEFAULT_TERMS,
-    LATER,
-    TryLater,
-    WorkTerms,
-    checked_ids,
-    checked_step,
-    told,
-)
+from segmented.orders.work_terms import DEFAULT_TERMS, LATER, TryLater, WorkTerms, checked_ids, checked_step, told
 from segmented.plans import run_sync
 from segmented.stock.plans import take_plan
 
@@ -62,7 +55,7 @@ if TYPE_CHECKING:
 RETRY_FIRST: Final = 1.0
 RETRY_MOST: Final = 60.0
 """Maximum seconds until a failed order is tried again; the delay doubles with each failure."""
-POOLS_TROUBLE: Final = (EpochEnded, PoolDiverged, PoolFrozen, PoolUnverified)
+POOLS_TROUBLE: Final = (AssignedElsewhere, EpochEnded, PoolDiverged, PoolFrozen, PoolUnverified)
 """Failures of the pool as a whole, such as a loss or a rebuild: an order in hand meanwhile has not failed."""
 GATED: Final = "the pool is gated, and this worker has no order database"
 TRUSTED: Final = 2 / 3
@@ -100,7 +93,7 @@ def take_envelope(
     except (StoreUnavailable, DatabaseUnavailable) as error:  # either may be back, and the orders did not fail
         envelope.give_up(ids, error)
     except POOLS_TROUBLE as error:
-        if not envelope.begun:
+        if not envelope.has_begun(ids):
             raise
         envelope.give_up(ids, error)
     envelope.put_off()
@@ -136,9 +129,10 @@ class _Envelope:
         return uuid4().hex
 
     def refuse_gate(self, ids: Sequence[str]) -> EnvelopeReport:
-        """Put off orders that this worker cannot decide."""
+        """Put off orders that this worker cannot decide; those that are others' to decide are left alone."""
         if self._gate is not None:
             raise PoolNotGated(self._pool.sku)
+        self._pool.store.execute(op.CheckAssignment(self._pool.sku, self._terms.assignment))
         self._put_off_reopened(ids)
         self.put_off()
         return self.report
@@ -158,7 +152,9 @@ class _Envelope:
         if ids:
             self.take(ids, asks=step is not None)
         if self.begun:
-            with self.renewed(is_long=step is not None or self._gate is not None):
+            every = min(self._terms.work_ms, self._terms.ttl_ms) / 3_000  # a step or the database may take long
+            is_long = step is not None or self._gate is not None
+            with Renewal(self._renew, self._pool.store, every=every) if is_long else nullcontext():
                 self.run(step)
                 self.finish()
 
@@ -169,6 +165,12 @@ class _Envelope:
             if order_id not in done:
                 self._failed.setdefault(order_id, (told(error), False, LATER))
         self.begun.clear()
+
+    def has_begun(self, ids: tuple[str, ...]) -> bool:
+        """Return whether work on any order was begun: a large envelope is taken in steps, and the last one may fail."""
+        with suppress(SegmentedError):
+            return bool(self.begun or self._renewed(ids))
+        return False
 
     def confirm_at_once(self, ids: Sequence[str]) -> tuple[str, ...]:
         """Confirm orders whose units were taken at acceptance, in one script. Returns those that need more work."""
@@ -278,12 +280,15 @@ class _Envelope:
 
     def _renew(self) -> None:
         """Extend the time for which the orders are this worker's."""
-        ids, asked_at, terms = tuple(self.begun), self._pool.store.clock.now(), self._terms
-        ids = tuple(dict.fromkeys((*ids, *self._left)))
+        asked_at, terms = self._pool.store.clock.now(), self._terms
+        ids = tuple(dict.fromkeys((*self.begun, *self._left)))
         if ids:
-            times = (terms.ttl_ms, terms.hold_ms, terms.work_ms)
-            renewed = self._pool.store.execute(op.RenewWork(self._pool.sku, ids, self._holder_id, *times))
-            self._lost, self._until = frozenset(ids) - frozenset(renewed), asked_at + terms.work_ms / 1000 * TRUSTED
+            self._lost = frozenset(ids) - frozenset(self._renewed(ids))
+            self._until = asked_at + terms.work_ms / 1000 * TRUSTED
+
+    def _renewed(self, ids: tuple[str, ...]) -> tuple[str, ...]:
+        times = (self._terms.ttl_ms, self._terms.hold_ms, self._terms.work_ms)
+        return self._pool.store.execute(op.RenewWork(self._pool.sku, ids, self._holder_id, *times))
 
     def finish(self) -> None:
         """Store the orders in one transaction, and confirm them in one script."""
@@ -392,9 +397,3 @@ class _Envelope:
         sku, worker = self._pool.sku, self._terms.assignment
         operation = op.SettleMany(sku, state, tuple(ids), decided, holder_id, idle, epoch=epoch, assignment=worker)
         return list(when_verified(self._pool, self._gate, lambda: self._pool.store.execute(operation)))
-
-    def renewed(self, *, is_long: bool) -> AbstractContextManager[object]:
-        """Renew the orders while a step or the database may take long."""
-        if not is_long:
-            return nullcontext()
-        return Renewal(self._renew, self._pool.store, every=min(self._terms.work_ms, self._terms.ttl_ms) / 3_000)

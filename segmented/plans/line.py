@@ -68,7 +68,9 @@ class Place:
         "is_behind",
         "is_first",
         "is_heard",
+        "is_settled",
         "is_under_way",
+        "leaving",
         "line",
         "notify",
         "offer",
@@ -95,12 +97,21 @@ class Place:
         self.handed: tuple[Any, float] | None = None
         """The answer to that attempt, and the local time just before it was sent."""
         self.has_left = False
+        self.is_settled = False
+        """Whether leaving was carried out to its end."""
+        self.leaving: Operation[object] | None = None
+        """Takes the process out of the store's line, which the waiter must still do if it was the last one."""
         self.ahead = 0
         """How many other processes were ahead of this one at its last attempt."""
         self.is_first = False
         """Whether this process became the first since the waiter began its last attempt."""
         self.released_at: float | None = None
         """When a release by another process woke it last, unless it has begun another attempt since."""
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether its waiter has left the queue and has nothing more to leave."""
+        return self.is_settled and self.leaving is None
 
     def take_handed(self) -> tuple[Any, float] | None:
         """Return the answer that came with the wake-up, once."""
@@ -134,7 +145,7 @@ class Line:
         self.party = party
         self._places: deque[Place] = deque()
         self._arrivals = 0
-        self._members = 0
+        self._members: dict[Place, None] = {}
         self._unheard = False
         self._due = inf
         self._passed_due = inf
@@ -144,13 +155,15 @@ class Line:
 
     def __len__(self) -> int:
         """Return the number of waiters that joined and have not left; a woken one may come back to park."""
-        return self._members
+        return len(self._members)
 
-    def join(self, notify: Callable[[], None]) -> Place:
-        """Join the queue at its end."""
+    def join(self, notify: Callable[[], None], noted: list[Place] | None = None) -> Place:
+        """Join the queue at its end; the place is in `noted` first, so that an exception leaves none unknown."""
         place = Place(self, self._arrivals, notify, is_behind=bool(self._places), is_alone=not self._members)
+        if noted is not None:
+            noted.append(place)
         self._arrivals += 1
-        self._members += 1
+        self._members[place] = None
         self._places.append(place)
         return place
 
@@ -177,16 +190,24 @@ class Line:
             self._places[0].ahead = 0
             self._places[0].is_first = True
         else:
-            self._unheard = self._members > 0
+            self._unheard = bool(self._members)
 
     def signal(self) -> None:
         """Wake the head; if all waiters are trying, the first to come back tries again, as its reply may be older."""
-        self._unheard = not self._places and self._members > 0
+        self._unheard = not self._places and bool(self._members)
         if self._places:
-            place = self._pop_head()
-            place.woken = True
+            place = self._places[0]
+            place.woken = True  # first: `mend` finds it
+            self._pop_head()
             place.notify()
             self._notify_head()
+
+    def mend(self) -> None:
+        """Repair what an exception in the middle of a change left: the head tries, and all others check their state."""
+        self._places = deque(place for place in self._places if not place.woken)
+        self.signal()
+        for place in list(self._members):
+            place.notify()
 
     def lets_others(self, now: float) -> bool:
         """Return whether to free the lock by a message alone, so that waiters of other processes get a chance."""
@@ -239,8 +260,8 @@ class Line:
         place.offer = offer
         place.ahead = 0 if place.is_first else place.ahead
         if place.woken and place.released_at is not None and place.ahead:
-            place.woken = False
             self._passed_due = min(self._passed_due, place.released_at + AHEAD_SECONDS * place.ahead)
+            place.woken = False
         if not place.woken and place not in self._places:
             index = 0
             while index < len(self._places) and self._places[index].arrival < place.arrival:
@@ -275,10 +296,11 @@ class Line:
         """Leave the queue and pass the new `due` to the next waiter.
 
         If not `in_time`, the waiter was cancelled, so an attempt that another caller is making for it must be undone.
+        An exception may interrupt it at any point; leaving again completes it.
 
         Returns whether no waiter of the process is left, and nobody makes this one's attempt.
         """
-        self._members -= 1
+        self._members.pop(place, None)
         place.has_left = True
         if in_time and place.offer is not None and not place.offer.is_undone_late:
             place.offer = replace(place.offer, undo=None)
@@ -288,8 +310,8 @@ class Line:
         if self._places:  # if this one had its turn, the process has no place in the store's line until it asks again
             self._places[0].ahead = 0
         if place.woken or (had_turn and self._passed_due < inf):  # a release that it did not use
-            place.woken = False
             self.signal()
+            place.woken = False
         self._expect(due)
         return not self._members and not place.is_under_way
 

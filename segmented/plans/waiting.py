@@ -103,10 +103,9 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
     """
     operation, deadline = trying.operation, _deadline_of(trying)
     place = yield from perform(Join(trying.channel))
-    leaving: Operation[object] | None = None
     try:
         placed = None if in_line is None else in_line(place.line.party)
-        leaving = None if placed is None or out_of_line is None else out_of_line(place.line.party)
+        place.leaving = None if placed is None or out_of_line is None else out_of_line(place.line.party)
         operation = placed or operation
         first = None if is_tried else when_behind if place.is_behind else operation
         if in_line is not None and first is not None and first is placed and place.is_alone:
@@ -119,7 +118,7 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
             place=place,
             deadline=deadline,
             is_busy=is_busy,
-            offer=None if handed is None else Offer(operation, undo and undo(), handed == "undone late", leaving),
+            offer=None if handed is None else Offer(operation, undo and undo(), handed == "undone late", place.leaving),
             look_seconds=LOOK_SECONDS if look_seconds is None else look_seconds,
         )
     except GeneratorExit:  # the process is ending and cleans nothing up
@@ -127,14 +126,26 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
     except BaseException as error:
         # Leave the queue first, since a second cancellation must not leave the place behind. Our wake-up may be unused;
         # the undoing wakes another waiter on its own.
-        is_over = yield from perform(Leave(place, AT_ONCE, in_time=isinstance(error, stands)))
-        if is_over and leaving is not None and not isinstance(error, StoreUnavailable):
-            yield from _undone(leaving, AT_ONCE)
+        is_last = yield from perform(Leave(place, AT_ONCE, in_time=isinstance(error, stands)))
+        yield from _leave_line(place, if_so=is_last and not isinstance(error, StoreUnavailable))
         raise
-    is_over = yield from perform(Leave(place, due))
-    if is_over and leaving is not None and (answer is None or is_busy(answer)):
-        yield from _undone(leaving, AT_ONCE)
+    is_last = yield from perform(Leave(place, due))
+    yield from _leave_line(place, if_so=is_last and (answer is None or is_busy(answer)))
     return answer, asked_at
+
+
+def _leave_line(place: Place, *, if_so: bool) -> Plan[None]:
+    """Take the process out of the store's line, if so; its waiter has nothing more to leave then."""
+    if if_so and place.leaving is not None:
+        yield from _undone(place.leaving, AT_ONCE)
+    place.leaving = None
+
+
+def leave_for(places: list[Place]) -> Plan[None]:
+    """Leave the queues for a plan that was ended by an exception before it could."""
+    for place in places:
+        is_last = yield from perform(Leave(place, AT_ONCE, in_time=False))
+        yield from _leave_line(place, if_so=is_last)
 
 
 def pause(channel: str, until: float) -> Plan[None]:

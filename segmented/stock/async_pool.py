@@ -29,7 +29,15 @@ from segmented.stock.coalescing import Coalescing
 from segmented.stock.grant import Granting, GrantState, KeepOn
 from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
-from segmented.stock.plans import due_plan, expire_plan, leave_plan, renew_plan, resolve_plan, settle_many_plan
+from segmented.stock.plans import (
+    due_plan,
+    expire_plan,
+    leave_plan,
+    renew_plan,
+    resolve_plan,
+    settle_many_plan,
+    unheard_plan,
+)
 from segmented.stock.pool import Pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, RESOLVED, as_order, checked_flag, checked_verdicts
 from segmented.stock.sold_out_mark import grant_marked, reserve_many_marked, reserved_marked, returning
@@ -275,10 +283,9 @@ class AsyncPool(AsyncPoolChanges):
         try:
             asked = order.quantity if operation.partial else None
             answer = await self.gate.grant_order(self, order, ask, asked=asked, timeout=timeout)
-        except BaseException:  # the order keeps its units, and a repeat continues; nobody has the segment
+        except BaseException as error:
             replays = [grant.handed_on().replay for grant in made]
-            if is_own or not all(replays):
-                await run_async(leave_plan(self.sku, order.order_id, operation.holder_id), self.store)
+            await run_async(unheard_plan(operation, error, replays, is_own=is_own, is_gated=True), self.store)
             raise
         return answer.decided_by(self.gate, order) if isinstance(answer, AsyncGrant) else answer
 

@@ -24,7 +24,7 @@ from segmented.models import Busy, Granted, Lost, Renewed, Settled
 from segmented.models.shards import SHARD_MARK
 from segmented.models.submitted import BegunOrder
 from segmented.plans import Now, Plan, Try, pause, perform, undo_after, wait_for, wait_in_line
-from segmented.plans.waiting import GONE_SECONDS, MILLISECOND, undone
+from segmented.plans.waiting import AT_ONCE, GONE_SECONDS, MILLISECOND, undone
 from segmented.protocol.lock.operations import NEWCOMER
 
 if TYPE_CHECKING:
@@ -117,6 +117,21 @@ def _waited(operation: op.Grant, trying: Try[Granted | Refusal]) -> Plan[tuple[G
     except BaseException as error:
         yield from undo_after(error, cancelling, trying, STANDS)
         raise
+
+
+def unheard_plan(
+    operation: op.Grant, error: BaseException, replays: list[bool], *, is_own: bool, is_gated: bool
+) -> Plan[None]:
+    """Give up a grant that its caller does not get because of `error`; `replays` says of each answer if it repeated.
+
+    With a gate the order keeps its units, a repeat continues, and nobody has the segment. Without one the units go
+    back, unless an earlier call has them; after a SegmentedError there is nothing to give up.
+    """
+    if is_gated:
+        if is_own or not all(replays):
+            yield from leave_plan(operation.sku, operation.order.order_id, operation.holder_id)
+    elif not isinstance(error, SegmentedError) and not any(replays):
+        yield from undone(_cancelling(operation), AT_ONCE)
 
 
 def _cancelling(operation: op.Grant) -> Callable[[], op.Cancel]:

@@ -34,6 +34,7 @@ from segmented.stock.plans import (
     renew_plan,
     resolve_plan,
     settle_many_plan,
+    unheard_plan,
 )
 from segmented.stock.pool_changes import PoolChanges
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, RESOLVED, as_order, checked_verdicts
@@ -143,15 +144,15 @@ class Pool(PoolChanges):
             made.append(Grant(self, answer, asked_at, self._settings.ttl_ms, keep_on))
             return made[-1]
 
-        if self.gate is None:
-            return ask()
         try:
+            if self.gate is None:
+                return ask()
             asked = order.quantity if operation.partial else None
             answer = self.gate.grant_order(self.plain, order, ask, asked=asked)
-        except BaseException:  # the order keeps its units, and a repeat continues; nobody has the segment
+        except BaseException as error:
             replays = [grant.handed_on().replay for grant in made]
-            if is_own or not all(replays):
-                run_sync(leave_plan(self.sku, order.order_id, operation.holder_id), self.store)
+            is_gated = self.gate is not None
+            run_sync(unheard_plan(operation, error, replays, is_own=is_own, is_gated=is_gated), self.store)
             raise
         return answer.decided_by(self.gate, order) if isinstance(answer, Grant) else answer
 
@@ -208,12 +209,11 @@ class Pool(PoolChanges):
         if self.outbox.publisher is not None:
             for segment, waiting in to_publish(answers).items():
                 self.outbox.publisher.put(self.sku, waiting, segment)
-        pairs = zip(operation.orders, answers, strict=True)
         return [
             answer
             if isinstance(answer, SegmentedError)
             else OrderHandle(self.store, self.sku, order.order_id, answer, decision=self._decision)
-            for order, answer in pairs
+            for order, answer in zip(operation.orders, answers, strict=True)
         ]
 
     def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from math import inf
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -23,6 +24,30 @@ if TYPE_CHECKING:
 OWN_RELEASES_MAX = 1_000
 SLEEP_MAX = 60.0
 """Longest sleep in seconds before a waiter checks the clock again."""
+
+
+class Wake:
+    """Wakes one thread. An exception of a signal handler cannot leave it locked, as it can a `threading.Event`."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        """Create one that has not been set."""
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """Wake the thread, now or when it next waits."""
+        with suppress(RuntimeError):  # it was set before
+            self._lock.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep until it is set or the time has passed; return whether it was set, once for each time."""
+        return self._lock.acquire(timeout=seconds)
+
+    def clear(self) -> None:
+        """Forget that it was set."""
+        self._lock.acquire(blocking=False)
 
 
 class OwnReleases:
@@ -70,14 +95,20 @@ class ThreadWakeups(OwnReleases):
         if THIS.process_id != self._process_id:
             self._start_anew()  # the waiters are in the parent, whose threads may have held the guard
 
-    def join(self, channel: str) -> Place:
-        """Join the end of the channel's line."""
+    def join(self, channel: str, noted: list[Place] | None = None) -> Place:
+        """Join the end of the channel's line; the place is in `noted` before it is in the line."""
         self._begin_in_a_fork()
         with self._guard:
-            line = self._lines.get(channel) or self._lines.setdefault(channel, Line(channel, token_hex(8)))
-            place = line.join(threading.Event().set)
+            line = self._lines.get(channel) or Line(channel, token_hex(8))
+            place = line.join(Wake().set, noted)
+            self._lines[channel] = line  # not before: only a place that leaves deletes it
             place.is_heard = channel in self._confirmed
             return place
+
+    def mend(self, place: Place) -> None:
+        """Repair the place's line, which an exception may have left half-changed."""
+        with self._guard:
+            place.line.mend()
 
     def listen(self, channel: str, deadline: float) -> None:
         """Do nothing: a release in this process calls `signal`."""
@@ -102,19 +133,19 @@ class ThreadWakeups(OwnReleases):
 
     def park(self, place: Place, due: float, deadline: float, offer: Offer | None = None) -> bool:
         """Sleep until woken or until the deadline; return whether it was woken."""
-        event: threading.Event = place.notify.__self__  # type: ignore[attr-defined]  # the bound `set` made in join
+        wake: Wake = place.notify.__self__  # type: ignore[attr-defined]  # the bound `set` made in join
         with self._guard:
             place.line.park(place, due, offer)
         stillness = Stillness(self._clock, deadline)
         while True:
-            event.clear()
+            wake.clear()
             with self._guard:
                 now = self._clock.now()
                 step = place.line.next_step(place, now, deadline)
             if isinstance(step, bool):
                 return step
             if not stillness.moved(step):
-                event.wait(min(max(step - now, 0.0), SLEEP_MAX))
+                wake.wait(min(max(step - now, 0.0), SLEEP_MAX))
 
     def take_offer(self, channel: str) -> Place | None:
         """Return the head of the line, to make its attempt for it; `hand` must follow. None: call `signal` instead."""
@@ -156,12 +187,17 @@ class AsyncioWakeups(OwnReleases):
         """Return whether the channel's line has a waiter, or with `or_heard` its messages reach this process."""
         return channel in self._lines or (or_heard and channel in self._confirmed)
 
-    def join(self, channel: str) -> Place:
-        """Join the end of the channel's line."""
-        line = self._lines.get(channel) or self._lines.setdefault(channel, Line(channel, token_hex(8)))
-        place = line.join(asyncio.Event().set)
+    def join(self, channel: str, noted: list[Place] | None = None) -> Place:
+        """Join the end of the channel's line; the place is in `noted` before it is in the line."""
+        line = self._lines.get(channel) or Line(channel, token_hex(8))
+        place = line.join(asyncio.Event().set, noted)
+        self._lines[channel] = line
         place.is_heard = channel in self._confirmed
         return place
+
+    def mend(self, place: Place) -> None:
+        """Repair the place's line, which an exception may have left half-changed."""
+        place.line.mend()
 
     async def listen(self, channel: str, deadline: float) -> None:
         """Do nothing: a release in this process calls `signal`."""

@@ -3,6 +3,8 @@ from __future__ import annotations
 import threading
 from math import inf
 
+import pytest
+
 from segmented.clock import ManualClock
 from segmented.plans.line import AHEAD_SECONDS, Line, Offer, Place
 from segmented.protocol import AcquireLock, ReleaseLock
@@ -327,3 +329,48 @@ def test_after_a_twentieth_of_a_second_of_hand_offs_others_get_their_chance() ->
     waiters.line.take_offer()
     assert not waiters.line.lets_others(1.049)
     assert waiters.line.lets_others(1.051)
+
+
+def test_a_mended_line_wakes_its_head_and_lets_all_others_check_their_state() -> None:
+    waiters = Waiters()
+    places = [waiters.parked(name) for name in "abc"]
+    waiters.notified.clear()
+    waiters.line.mend()
+    assert set(waiters.notified) == {"a", "b", "c"}
+    assert [waiters.line.next_step(place, 1.0, inf) for place in places] == [True, inf, inf]
+
+
+def test_a_waiter_whose_wake_up_an_exception_interrupted_is_woken_when_the_line_is_mended() -> None:
+    waiters = Waiters()
+    a, b = waiters.parked("a"), waiters.parked("b")
+    notify = a.notify
+
+    def struck() -> None:
+        raise KeyboardInterrupt
+
+    a.notify = struck
+    with pytest.raises(KeyboardInterrupt):
+        waiters.line.signal()
+    a.notify = notify
+    waiters.notified.clear()
+    waiters.line.mend()
+    assert waiters.notified.count("a") == 1
+    assert [waiters.line.next_step(place, 1.0, inf) for place in (a, b)] == [True, True]
+
+
+def test_leaving_again_after_an_exception_interrupted_it_passes_the_wake_up_on() -> None:
+    waiters = Waiters()
+    a, b = waiters.parked("a"), waiters.parked("b")
+    waiters.line.signal()
+    notify = b.notify
+
+    def struck() -> None:
+        raise KeyboardInterrupt
+
+    b.notify = struck
+    with pytest.raises(KeyboardInterrupt):
+        waiters.line.leave(a, inf)
+    b.notify = notify
+    waiters.line.mend()
+    assert not waiters.line.leave(a, inf)
+    assert (len(waiters.line), waiters.line.next_step(b, 1.0, inf)) == (1, True)

@@ -18,7 +18,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError, RedisError
 from segmented.errors import StoreUnavailable
 from segmented.keys import listener_channel
 from segmented.protocol.wire import readable, text
-from segmented.stores.wakeups import ThreadWakeups
+from segmented.stores.wakeups import ThreadWakeups, Wake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,7 @@ class RedisWakeups(ThreadWakeups):
         super()._start_anew()
         self._own_channel = listener_channel(uuid4().hex)
         self._state = threading.Lock()
-        self._wanted: dict[str, threading.Event] = {}
+        self._wanted: dict[str, list[Wake]] = {}
         self._asked: set[str] = set()
         self._missed: set[str] = set()  # channels on which a release may have been missed
         self._used_at: dict[str, float] = {}
@@ -67,8 +67,9 @@ class RedisWakeups(ThreadWakeups):
             self._used_at[channel] = self._clock.now()
             if channel in self._confirmed:
                 return
-            confirmed = self._wanted.setdefault(channel, threading.Event())
-            if self._thread is None:
+            confirmed = Wake()
+            self._wanted.setdefault(channel, []).append(confirmed)
+            if self._thread is None or not self._thread.is_alive():
                 self._start()
         self._call("look", deadline)
         if not confirmed.wait(min(LISTEN_TIMEOUT, max(0.0, deadline - self._clock.now()))):
@@ -157,8 +158,8 @@ class RedisWakeups(ThreadWakeups):
                 confirmed = self._wanted.pop(channel, None)
                 is_missed = confirmed is None or channel in self._missed  # None: the driver has reconnected
                 self._missed.discard(channel)
-            if confirmed is not None:
-                confirmed.set()
+            for each in confirmed or ():
+                each.set()
             if is_missed:  # a release may have been missed; otherwise the caller of `listen` tries now anyway
                 self.signal(channel)
 
@@ -168,7 +169,7 @@ class RedisWakeups(ThreadWakeups):
             self._asked.clear()
             self._confirmed.clear()
             for channel in self._lines:
-                self._wanted.setdefault(channel, threading.Event())
+                self._wanted.setdefault(channel, [])
             self._missed.update(self._lines)
 
     def _give_up_idle(self, subscription: PubSub) -> None:

@@ -1,0 +1,77 @@
+"""Envelopes of a pool that names its workers while, or before, another worker takes them."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmented import Order, Pool, RedisStore, protocol as op
+from segmented.errors import AssignedElsewhere
+from segmented.models import Assignment
+from segmented.orders.envelopes import take_envelope
+from segmented.orders.work_terms import WorkTerms
+from segmented.stock import Outbox
+from tests.support.proxy import RedisProxy
+
+if TYPE_CHECKING:
+    from segmented.orders import Gate
+    from segmented.orders.envelope_report import EnvelopeReport
+    from segmented.servers import ValkeyServer
+
+SKU = "mug"
+ORDERS = tuple(f"o{number:03}" for number in range(250))
+LONG = WorkTerms(ttl=600, work=600)
+CONCERTS = Assignment("concerts")
+
+
+def opened(store: RedisStore, *, gated: bool = False) -> Pool:
+    pool = Pool(store, SKU, outbox=Outbox(decides="in the worker", publish_after=600))
+    pool.open(stock=500, segments=1, gated=gated)
+    pool.submit_many(Order(order_id, 1) for order_id in ORDERS)
+    return pool
+
+
+def test_a_pool_that_names_others_between_two_steps_of_an_envelope_gets_its_orders_and_its_segment_back(
+    valkey: ValkeyServer,
+) -> None:
+    """A worker takes 250 orders: 200 and then, when the pool names another queue, the rest."""
+    with (
+        RedisStore.from_url(valkey.url) as ours,
+        RedisProxy(valkey.url) as proxy,
+        RedisStore.from_url(proxy.url) as theirs,
+    ):
+        pool = opened(ours)
+        found: list[EnvelopeReport] = []
+        proxy.hold_next(rb"\$3\r\n200\r\n")  # in the second step: how many orders the first one took
+        worker = threading.Thread(
+            target=lambda: found.append(take_envelope(Pool(theirs, SKU), ORDERS, step=lambda _: None, terms=LONG))
+        )
+        worker.start()
+        assert proxy.holding.wait(30)
+        assert sum(order.worker != "" for order in ours.execute(op.ReadSubmitted(SKU, ORDERS))) == 200
+        pool.assign(queue="concerts", step=None)
+        proxy.let_go()
+        worker.join(30)
+        (report,) = found
+        assert (len(report.put_off), report.counts()["put_off"], report.settled) == (250, 250, [])
+        assert not any(order.worker for order in ours.execute(op.ReadSubmitted(SKU, ORDERS)))
+        assert take_envelope(pool, ORDERS, step=lambda _: None, terms=WorkTerms(assignment=CONCERTS)).counts() == {
+            "settled": 250
+        }
+
+
+def test_a_worker_without_the_gate_writes_nothing_to_a_gated_pool_of_other_workers(
+    valkey: ValkeyServer, gate: Gate
+) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        gate.open(SKU, [500])
+        pool = opened(store, gated=True)
+        pool.assign(queue="concerts", step=None)
+        before = {key: store.client.dump(key) for key in store.client.scan_iter()}
+        with pytest.raises(AssignedElsewhere):
+            take_envelope(pool, ORDERS, terms=WorkTerms(assignment=Assignment("mugs")))
+        assert {key: store.client.dump(key) for key in store.client.scan_iter()} == before
+        report = take_envelope(pool, ORDERS, terms=WorkTerms(assignment=CONCERTS))
+        assert len(report.put_off) == 250
