@@ -9,6 +9,7 @@ from bench.dedup.context import Sizes as DedupSizes
 from bench.dedup.measure import NAME as DEDUP, measure_dedup
 from bench.demo import NAME as DEMO, DemoOptions, measure_demo
 from bench.locks.measure import NAME as LOCKS, measure_locks
+from bench.shards.measure import NAME as SHARDS, ShardSizes, measure_masters
 from bench.stock.context import Sizes as StockSizes
 from bench.stock.measure import NAME as STOCK, measure_stock
 from bench.workers.context import Sizes as WorkerSizes
@@ -92,6 +93,11 @@ def _celery(addresses: Addresses, scale: Scale, display: Display) -> Reported:
     return measure_lanes(addresses.url, addresses.database, display, sizes)
 
 
+def _shards(addresses: Addresses, scale: Scale, display: Display) -> Reported:
+    sizes = ShardSizes.for_options(quick=scale.quick, rounds=scale.rounds)
+    return measure_masters(addresses.url, display, sizes)
+
+
 BENCHMARKS: Final[dict[str, Benchmark]] = {
     DEMO: Benchmark(
         "no lock, one lock, 20 segment locks and lock-free, a hold of 20 ms, 64 buyers",
@@ -123,6 +129,12 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
         "one lock against 4, 20 and 64 segments in two Celery workers of 32 threads, beside Celery's own ceiling",
         _celery,
         "2 rounds instead of 5, of 1 s instead of 3 s",
+        has_rounds=True,
+    ),
+    SHARDS: Benchmark(
+        "a pool in shards on 1 to 8 masters: CPU and commands per order, transfers; throughput beside a queueing model",
+        _shards,
+        "1 round instead of 5 without intervals, 1, 2 and 4 masters only, and shorter sales and cells",
         has_rounds=True,
     ),
 }
