@@ -22,7 +22,7 @@ Times are in seconds, rates in orders per second.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import lgamma, log
+from math import lgamma, log, sqrt
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -49,7 +49,9 @@ class Costs:
     client: float
     """CPU time of the client, which is part of the two above."""
     server: float
-    """CPU time of all masters together, also part of them."""
+    """CPU time of the order's master, also part of them."""
+    beside: float = 0.0
+    """CPU time of the other masters, for which the order does not wait, but other orders do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +73,7 @@ def throughput(fleet: Fleet, costs: Costs) -> float:
     """Return the orders per second of workers that order again at once."""
     whole, work = costs.locked + costs.outside, costs.client + costs.server
     kept = costs.locked / whole if whole else 0.0
-    demands = ((costs.client, fleet.client_cores), (costs.server, fleet.server_cores))
-    spent = residences(fleet.workers, demands, thinking=fleet.hold + max(0.0, whole - work))
+    spent = residences(fleet, costs, thinking=fleet.hold + max(0.0, whole - work))
     least, most, rate = 1.0, float(fleet.workers), 0.0
     for _ in range(STEPS):  # until as many orders as were assumed do not wait for a segment
         active = (least + most) / 2
@@ -91,18 +92,24 @@ def throughput(fleet: Fleet, costs: Costs) -> float:
     return rate
 
 
-def residences(clients: int, demands: Sequence[tuple[float, int]], *, thinking: float) -> list[float]:
-    """Return the time that an order spends at all cores, waiting included, with 1, 2, ... `clients` orders.
+def residences(fleet: Fleet, costs: Costs, *, thinking: float) -> list[float]:
+    """Return the time that an order spends at its two cores, waiting included, with 1, 2, ... orders of all workers.
 
-    Each of `demands` is the work of an order, and the number of equal cores of which any order visits a random one.
+    The work beside takes its share of the masters' cores at the rate of the orders, so that these cores are slower for
+    what orders wait for (shadow servers: K. C. Sevcik, "Priority scheduling disciplines in queuing network models of
+    computer systems", IFIP Congress 1977). That makes the rate the smaller root of a quadratic equation.
     """
-    queued = [0.0 for _ in demands]
+    shadow = costs.beside / fleet.server_cores
+    at_client = at_server = 0.0
     found: list[float] = []
-    for number in range(1, clients + 1):
-        times = [work * (1 + queue / cores) for (work, cores), queue in zip(demands, queued, strict=True)]
-        rate = number / (thinking + sum(times)) if thinking + sum(times) else 0.0
-        queued = [rate * time for time in times]
-        found.append(sum(times))
+    for number in range(1, fleet.workers + 1):
+        client = costs.client * (1 + at_client / fleet.client_cores)
+        server = costs.server * (1 + at_server / fleet.server_cores)
+        apart, half = thinking + client, (thinking + client + server + number * shadow) / 2
+        rate = number / (half + sqrt(max(0.0, half**2 - apart * shadow * number)))
+        server = number / rate - apart
+        at_client, at_server = rate * client, rate * server
+        found.append(client + server)
     return found
 
 

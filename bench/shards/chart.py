@@ -34,6 +34,7 @@ COLUMNS: Final = {
     "CPU of the most loaded one an order": "of the most loaded master, us",
     "client CPU an order": "client CPU an order, us",
     "commands an order, until 90 % is sold": "commands an order",
+    "messages to other masters an order, until 90 % is sold": "messages to other masters",
     "transfers a sale, until 90 % is sold": "transfers a sale",
     "commands for other shards an order, of the last 10 %": "commands for other shards, of the last 10 %",
     "transfers a sale, of the last 10 %": "transfers a sale, of the last 10 %",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from dataclasses import dataclass, field, replace
-from statistics import fmean
+from statistics import fmean, linear_regression, median
 from typing import TYPE_CHECKING, Final
 
 import psutil
@@ -55,7 +55,7 @@ class ShardSizes:
     masters: tuple[int, ...] = (1, 2, 3, 4, 6, 8)
     stock_each: int = 3_000
     """Units of each shard."""
-    seconds: float = 2.5
+    seconds: float = 2.0
     """Seconds of a cell."""
 
     @classmethod
@@ -165,6 +165,8 @@ def sale_figures(sales: dict[int, list[Sale]], masters: int) -> Iterator[Figure]
         yield _median(f"{name}: commands an order, {of}", commands, "")
         crossing = [one.crossing / one.orders for one in part]
         yield _median(f"{name}: commands for other shards an order, {of}", crossing, "")
+    messages = [one.messages / one.orders for one in early]
+    yield _median(f"{name}: messages to other masters an order, until 90 % is sold", messages, "")
     transfers = [one.transfers / one.orders for one in early]
     yield replace(
         _median(f"{name}: transfers a sale, until 90 % is sold", transfers, ""), at_most=TRANSFERS_MAX, is_promise=True
@@ -193,8 +195,8 @@ def cell_figures(found: Measured) -> list[Figure]:
 
 
 def curve_figures(sales: dict[int, list[Sale]]) -> Iterator[Figure]:
-    """Predict throughput by masters with a core each, from the costs of an order and an assumed round trip."""
-    costs = modelled_costs(sales)
+    """Predict throughput by masters with a core each, from the work of an order and an assumed round trip."""
+    work = work_by_masters(sales)
     for workers in CROWDS:
         for masters in MODELLED:
             fleet = Fleet(
@@ -207,31 +209,50 @@ def curve_figures(sales: dict[int, list[Sale]]) -> Iterator[Figure]:
             )
             detail = {"curve": workers, "masters": masters}
             name = f"modelled: {workers:,} workers, {masters} {'master' if masters == 1 else 'masters'}"
-            yield Figure(name, throughput(fleet, costs), "orders/s", detail=detail)
+            yield Figure(name, throughput(fleet, work.costs(masters)), "orders/s", detail=detail)
 
 
-def modelled_costs(sales: dict[int, list[Sale]]) -> Costs:
-    """Return the costs of an order on machines of its own: the largest medians of all numbers of masters."""
-    early = [[sale.early for sale in found] for found in sales.values()]
-    client = max(median_of([one.client_us / one.orders for one in found]).value for found in early) / MICROSECONDS
-    server = max(median_of([one.server_us / one.orders for one in found]).value for found in early) / MICROSECONDS
-    each = (client + server) / CALLS + ROUND_TRIP
-    return Costs(locked=each, outside=each, client=client, server=server)
+@dataclass(frozen=True, slots=True)
+class WorkByMasters:
+    """CPU seconds of an order, as a straight line through the measured numbers of masters."""
+
+    client: float
+    one_master: float
+    each_further: float
+    """What a further master adds: every order's PUBLISH goes to all of them."""
+
+    def costs(self, masters: int) -> Costs:
+        """Return the costs of an order on machines of its own, with an assumed round trip."""
+        server = self.one_master + self.each_further * (masters - 1)
+        home = (self.client + self.one_master) / CALLS + ROUND_TRIP
+        """The messages to other masters are work of theirs, for which the order does not wait."""
+        away = server - self.one_master
+        return Costs(locked=home, outside=home, client=self.client, server=self.one_master, beside=away)
+
+
+def work_by_masters(sales: dict[int, list[Sale]]) -> WorkByMasters:
+    """Return the least squares through the medians of all numbers of masters."""
+    early = {masters: [sale.early for sale in found] for masters, found in sales.items()}
+    client = [median_of([one.client_us / one.orders for one in found]).value for found in early.values()]
+    server = [median_of([one.server_us / one.orders for one in found]).value for found in early.values()]
+    further = [masters - 1 for masters in early]
+    each, one_master = linear_regression(further, server) if len(further) > 1 else (0.0, server[0])
+    return WorkByMasters(median(client) / MICROSECONDS, one_master / MICROSECONDS, max(0.0, each) / MICROSECONDS)
 
 
 def remarks(found: Measured) -> tuple[str, ...]:
     """Return how the figures came about."""
-    costs, cores = modelled_costs(found.sales), core_count()
+    work, cores = work_by_masters(found.sales), core_count()
     order = " and ".join(AT_HOME).lower()
-    client, server = costs.client * MICROSECONDS, costs.server * MICROSECONDS
-    us_each = f"{client:,.0f} us of client CPU and {server:,.0f} us of server CPU"
+    client, one, each = (part * MICROSECONDS for part in (work.client, work.one_master, work.each_further))
+    us_each = (
+        f"{client:,.0f} us of client CPU and {one:,.0f} us of server CPU an order, {each:,.0f} us for each further"
+    )
     said = [
         f"An order: {order}, {CALLS} commands at its home shard. Server CPU is without what an idle master uses.",
         f"Modelled: a core for each master and for each {WORKERS_A_CORE} workers; hold {HOLD_MS} ms.",
-        (
-            f"Modelled with {SEGMENT_COUNT_MAX:,} segments over all shards, {us_each} an order as measured, and "
-            f"an assumed round trip of {ROUND_TRIP / MS:g} ms."
-        ),
+        f"Modelled with {us_each} master, by least squares, and an assumed round trip of {ROUND_TRIP / MS:g} ms.",
+        f"Modelled with {SEGMENT_COUNT_MAX:,} segments over all shards.",
     ]
     if found.others > BUSY * cores:
         said.append(f"A busy machine: other programs used {found.others:.2f} of {cores} cores.")

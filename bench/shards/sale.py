@@ -35,6 +35,7 @@ IDLE_SECONDS: Final = 1.0
 MICROSECONDS: Final = 1_000_000
 AT_HOME: Final = ("Grant", "Confirm")
 """Operations of every order, at its home shard. All others are for units of other shards."""
+PUBLISHED: Final = "cluster_stats_messages_publish_sent"
 NO_COMMANDS: Final = ("cluster", "config", "info", "ping", "hello", "client", "script", "command")
 """Commands of connections and of this measurement, not of orders."""
 
@@ -83,6 +84,8 @@ class Part:
     commands: Counter[str]
     """Commands that the masters counted, by name, those inside scripts included."""
     transfers: int
+    messages: int
+    """Messages from master to master: PUBLISH, which frees a segment's waiters, goes to every other master."""
 
     @property
     def server_us(self) -> float:
@@ -174,6 +177,7 @@ class _Meter:
         for client in self._clients:
             client.config_resetstat()
         self._store.counts.clear()
+        self._messages = self._sent()
         self._servers, self._at, self._client = self._seconds(), time.monotonic(), time.process_time()
 
     def part(self, orders: int, pool: ShardedPool, *, before: int = 0) -> Part:
@@ -181,7 +185,7 @@ class _Meter:
         client = time.process_time() - self._client
         seconds, used = time.monotonic() - self._at, self._seconds()
         idle = self.idle_us * seconds
-        operations = self._store.counts.copy()
+        operations = self._store.counts.copy()  # before the next readings add to them
         commands: Counter[str] = Counter()
         for one in self._clients:
             found: Any = one.info("commandstats")
@@ -197,7 +201,12 @@ class _Meter:
                 {name: count for name, count in commands.items() if name.partition("|")[0] not in NO_COMMANDS}
             ),
             transfers=transfers_of(pool) - before,
+            messages=self._sent() - self._messages,
         )
 
     def _seconds(self) -> list[float]:
         return [own_seconds(process) for process in self._processes]
+
+    def _sent(self) -> int:
+        infos: list[Any] = [client.execute_command("CLUSTER INFO") for client in self._clients]
+        return sum(int(info.get(PUBLISHED, 0)) for info in infos)

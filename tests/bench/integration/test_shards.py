@@ -36,6 +36,7 @@ def test_an_order_is_two_commands_at_home_until_shards_run_empty(two_masters: Ma
     assert (early.orders, early.transfers, early.crossing) == (87, 0, 0)
     assert early.operations == {"Grant": 87, "Confirm": 87}
     assert (early.commands["evalsha"], early.commands["eval"]) == (174, 0)
+    assert early.messages == 87  # a confirm publishes, and the one other master gets that
     assert 0 < late.transfers < late.orders
     moved = [late.operations[name] for name in ("SendUnits", "ReceiveUnits", "AcknowledgeUnits")]
     assert moved == [late.transfers] * 3
@@ -74,6 +75,7 @@ def test_the_whole_benchmark_has_costs_cells_and_curves_and_shows_them(monkeypat
         "2 masters: commands for other shards an order, until 90 % is sold",
         "2 masters: commands an order, of the last 10 %",
         "2 masters: commands for other shards an order, of the last 10 %",
+        "2 masters: messages to other masters an order, until 90 % is sold",
         "2 masters: transfers a sale, until 90 % is sold",
         "2 masters: transfers a sale, of the last 10 %",
     ]

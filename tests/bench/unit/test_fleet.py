@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -81,6 +82,9 @@ class Simulation:
 
     def end(self, shard: int) -> None:
         self.segments[shard].leave()
+        for number, other in enumerate(self.servers):
+            if number != shard % len(self.servers) and self.costs.beside:
+                self.work(other, self.costs.beside / (len(self.servers) - 1), lambda: None)
         self.done += 1
         if self.done == WARM:
             self.began = self.now
@@ -153,6 +157,23 @@ def test_holds_that_vary_agree_with_the_simulation_within_three_hundredths(
     assert throughput(fleet, COSTS) == pytest.approx(Simulation(fleet, COSTS, 23).rate(), rel=0.03)
 
 
+@pytest.mark.parametrize(
+    ("masters", "workers", "beside"), [(2, 200, 0.0001), (4, 250, 0.0006), (8, 60, 0.0007), (16, 400, 0.003)]
+)
+def test_work_for_which_no_order_waits_slows_all_as_in_the_simulation(
+    masters: int, workers: int, beside: float
+) -> None:
+    fleet, costs = fleet_of(masters, 256, workers, client_cores=40), replace(COSTS, beside=beside)
+    assert throughput(fleet, costs) == pytest.approx(Simulation(fleet, costs, 23).rate(), rel=0.05)
+
+
+def test_what_each_further_master_costs_all_others_bounds_a_fleet() -> None:
+    fleet = fleet_of(64, 64, 1_000, client_cores=100)
+    assert throughput(fleet, replace(COSTS, beside=63 * 0.00005)) == pytest.approx(
+        64 / (0.0003 + 63 * 0.00005), rel=0.02
+    )
+
+
 def test_a_lone_worker_never_waits() -> None:
     assert throughput(fleet_of(8, 4, 1), COSTS) == pytest.approx(1 / 0.022)
 
@@ -177,5 +198,8 @@ def test_one_shard_is_the_birth_and_death_process_and_many_of_one_lane_have_the_
 
 
 def test_orders_at_one_core_wait_for_all_others() -> None:
-    assert residences(4, [(0.5, 1)], thinking=0.0) == pytest.approx([0.5, 1.0, 1.5, 2.0])
-    assert residences(1, [(0.5, 4), (0.25, 1)], thinking=3.0) == pytest.approx([0.75])
+    fleet = fleet_of(1, 1, 4, client_cores=1)
+    alone = Costs(locked=0.5, outside=0.0, client=0.5, server=0.0)
+    assert residences(fleet, alone, thinking=0.0) == pytest.approx([0.5, 1.0, 1.5, 2.0])
+    both = replace(alone, server=0.25, beside=0.1)
+    assert residences(fleet_of(4, 1, 1), both, thinking=3.0) == pytest.approx([0.75], rel=0.01)
