@@ -62,7 +62,8 @@ class ShardSizes:
     def for_options(cls, *, quick: bool, rounds: int | None) -> ShardSizes:
         """Return the sizes for command-line options. Raises InvalidInput."""
         sizes = cls(rounds=1, masters=(1, 2, 4), stock_each=400, seconds=0.5) if quick else cls()
-        return replace(sizes, rounds=WorkerSizes.for_options(quick=quick, rounds=rounds or sizes.rounds).rounds)
+        asked = WorkerSizes.for_options(quick=quick, rounds=sizes.rounds if rounds is None else rounds)
+        return replace(sizes, rounds=asked.rounds)
 
 
 @dataclass(slots=True)
