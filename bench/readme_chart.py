@@ -81,9 +81,9 @@ def chart(facts: Facts, palette: Palette) -> str:
         colour = palette.best if key == TWENTY else palette.bar
         middle = y + BAR / 2 + 5
         lines += [
-            _text(LEFT - 12, middle, name, f'text-anchor="end" fill="{palette.text}"'),
+            text_at(LEFT - 12, middle, name, f'text-anchor="end" fill="{palette.text}"'),
             f'<rect x="{LEFT}" y="{y}" width="{length:.1f}" height="{BAR}" rx="3" fill="{colour}"/>',
-            _text(
+            text_at(
                 LEFT + length + 8, middle, said, f'fill="{palette.text}" font-weight="{600 if key == TWENTY else 400}"'
             ),
         ]
@@ -95,8 +95,8 @@ def chart(facts: Facts, palette: Palette) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{alt(facts)}">',
-            _text(0, 20, head, f'fill="{palette.text}" font-size="16" font-weight="600"'),
-            _text(0, 41, below, f'fill="{palette.faint}" font-size="13"'),
+            text_at(0, 20, head, f'fill="{palette.text}" font-size="16" font-weight="600"'),
+            text_at(0, 41, below, f'fill="{palette.faint}" font-size="13"'),
             *lines,
             "</svg>",
             "",
@@ -104,7 +104,8 @@ def chart(facts: Facts, palette: Palette) -> str:
     )
 
 
-def _text(x: float, y: float, words: str, look: str) -> str:
+def text_at(x: float, y: float, words: str, look: str) -> str:
+    """Return words at a place, with attributes of their look."""
     return f'<text x="{x:g}" y="{y:g}" {look}>{words}</text>'
 
 

@@ -10,6 +10,7 @@ from bench.dedup.measure import NAME as DEDUP, measure_dedup
 from bench.demo import NAME as DEMO, DemoOptions, measure_demo
 from bench.load.measure import NAME as LOCUST, Sizes as LocustSizes, measure_locust
 from bench.locks.measure import NAME as LOCKS, measure_locks
+from bench.shards.measure import NAME as SHARDS, ShardSizes, measure_masters
 from bench.stock.context import Sizes as StockSizes
 from bench.stock.measure import NAME as STOCK, measure_stock
 from bench.workers.context import Sizes as WorkerSizes
@@ -98,6 +99,11 @@ def _locust(addresses: Addresses, scale: Scale, display: Display) -> Reported:
     return measure_locust(addresses.url, addresses.database, display, sizes)
 
 
+def _shards(addresses: Addresses, scale: Scale, display: Display) -> Reported:
+    sizes = ShardSizes.for_options(quick=scale.quick, rounds=scale.rounds)
+    return measure_masters(addresses.url, display, sizes)
+
+
 BENCHMARKS: Final[dict[str, Benchmark]] = {
     DEMO: Benchmark(
         "no lock, one lock, 20 segment locks and lock-free, a hold of 20 ms, 64 buyers",
@@ -135,6 +141,12 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
         "one lock against 4, 20 and 64 segments with the same 64 Locust users; 20 ms, and 20 ms and a commit",
         _locust,
         "sales with a commit, and 2 rounds instead of 6, of 1.5 s instead of 6 s",
+        has_rounds=True,
+    ),
+    SHARDS: Benchmark(
+        "a pool in shards on 1 to 8 masters: CPU and commands per order, transfers; throughput beside a queueing model",
+        _shards,
+        "1 round instead of 5 without intervals, 1, 2 and 4 masters only, and shorter sales and cells",
         has_rounds=True,
     ),
 }

@@ -25,6 +25,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bench.analysis.calibration import Calibration, NoCalibration, calibrate
+from bench.analysis.fleet import lines
 from bench.analysis.measured import cells_of
 
 if TYPE_CHECKING:
@@ -182,14 +183,7 @@ def balanced_bound(clients: int, lanes: int, *, service: float, thinking: float)
 
 def random_lane(clients: int, lanes: int, *, service: float, thinking: float = 0.0) -> float:
     """Return the throughput if every call waits for a random lane, even if others are free."""
-    queued = 0.0
-    rate = 0.0
-    for number in range(1, clients + 1):
-        visit = service * (1 + queued / lanes)
-        """By the arrival theorem, a caller finds on its lane the mean queue of N - 1 clients."""
-        rate = number / (thinking + visit)
-        queued = rate * visit
-    return rate
+    return lines(clients, shards=lanes, lanes=1, service=service, thinking=thinking)
 
 
 def any_free_lane(clients: int, lanes: int, *, service: float, thinking: float = 0.0) -> float:

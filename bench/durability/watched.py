@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from redis.exceptions import RedisError
 
+from bench.clusters import cluster_url, deal_slots, equal_ranges, introduce, is_whole
 from bench.durability.buyer import SKU
 from bench.durability.cells import BOTH_POWER_LOSS, NO_QUORUM
 from bench.durability.deployment import PAUSE_SECONDS, Deployment
@@ -39,7 +39,6 @@ PERIODS_MS: Final = {"ping-period": 400, "ask-period": 100, "publish-period": 20
 """The defaults of up to ten seconds are made for networks. A replica is promoted only if its INFO is recent."""
 NODE_TIMEOUT_MS: Final = 1_500
 MASTERS: Final = 3
-SLOTS: Final = 16_384
 FAILOVER_SECONDS: Final = 30.0
 NO_QUORUM_SECONDS: Final = 7.0
 """Longer than a store repeats an operation while a master is being replaced: calls fail, and are made again."""
@@ -174,7 +173,7 @@ class ClusterDeployment(WatchedDeployment):
     @property
     def url(self) -> str:
         """The address of the cluster, by way of all nodes."""
-        return f"redis+cluster://:{PASSWORD}@{','.join(f'{LOOPBACK}:{node.port}' for node in self._nodes)}"
+        return cluster_url(self._nodes)
 
     def _form(self, stack: ExitStack) -> None:
         names = ["primary", "replica", *(f"{kind}-{number}" for number in (1, 2) for kind in ("master", "replica"))]
@@ -182,12 +181,8 @@ class ClusterDeployment(WatchedDeployment):
         self._ids = [node.ask("CLUSTER", "MYID") for node in self._nodes]
         self._primary, self._replica = self._nodes[:2]
         self._slot = int(self._primary.ask("CLUSTER", "KEYSLOT", shard_keys(SKU).meta))
-        for number, (first, last) in enumerate(self._ranges()):
-            self._nodes[2 * number].ask("CLUSTER", "ADDSLOTSRANGE", first, last)
-        for number, node in enumerate(self._nodes):
-            node.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
-            for other in self._nodes[:number]:
-                node.ask("CLUSTER", "MEET", LOOPBACK, other.port, other.bus_port)
+        deal_slots(self._nodes[::2], self._ranges())
+        introduce(self._nodes)
         for number in range(0, len(self._nodes), 2):
             master, replica = self._ids[number], self._nodes[number + 1]
             self._wait(partial(_knows, replica, master), "the nodes meet")
@@ -197,16 +192,12 @@ class ClusterDeployment(WatchedDeployment):
 
     def _ranges(self) -> list[tuple[int, int]]:
         """Return each master's slots; the pool's slot is among the first one's."""
-        bounds = [SLOTS * part // MASTERS for part in range(MASTERS + 1)]
-        ranges = [(first, after - 1) for first, after in pairwise(bounds)]
-        return sorted(ranges, key=lambda one: not one[0] <= self._slot <= one[1])
+        return sorted(equal_ranges(MASTERS), key=lambda one: not one[0] <= self._slot <= one[1])
 
     def _is_whole(self, node: StockServer) -> bool:
-        found = dict(line.split(":") for line in node.ask("CLUSTER", "INFO").split())
-        known = (found["cluster_state"], found["cluster_slots_ok"], found["cluster_known_nodes"])
         serving = {end[1] for row in node.ask("CLUSTER", "SLOTS") for end in row[2:]}
         link = node.ask("INFO", "replication").get("master_link_status", "up")
-        return (*known, len(serving), link) == ("ok", str(SLOTS), str(len(self._nodes)), len(self._nodes), "up")
+        return is_whole(node, nodes=len(self._nodes)) and (len(serving), link) == (len(self._nodes), "up")
 
     def _voters(self) -> Sequence[StockServer]:
         return self._nodes[2:3]

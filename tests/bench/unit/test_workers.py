@@ -111,8 +111,8 @@ def test_rounds_that_cannot_be_are_refused(rounds: int) -> None:
         Sizes.for_options(quick=False, rounds=rounds)
 
 
-def test_only_workers_and_celery_are_told_rounds_and_every_quick_form_says_what_it_leaves_out() -> None:
-    assert [name for name, benchmark in BENCHMARKS.items() if benchmark.has_rounds] == ["workers", "celery"]
+def test_only_workers_celery_and_shards_are_told_rounds_and_every_quick_form_says_what_it_leaves_out() -> None:
+    assert [name for name, benchmark in BENCHMARKS.items() if benchmark.has_rounds] == ["workers", "celery", "shards"]
     assert all(benchmark.leaves_out for benchmark in BENCHMARKS.values())
     refused = ran("bench", "locks", "--rounds", "3", url=None)
     assert (refused.returncode, refused.stderr) == (2, "segmented: No such option: --rounds\n")

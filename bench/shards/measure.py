@@ -1,0 +1,272 @@
+"""The whole benchmark `shards`: sales and cells on clusters of 1 to 8 masters, and the model's curves to 64."""
+
+from __future__ import annotations
+
+import gc
+import time
+from dataclasses import dataclass, field, replace
+from statistics import fmean, linear_regression, median
+from typing import TYPE_CHECKING, Final
+
+import psutil
+
+from bench.analysis.fleet import Costs, Fleet, throughput
+from bench.analysis.intervals import median_of
+from bench.clusters import running_masters
+from bench.conditions import server_conditions
+from bench.cpu import busy_seconds, core_count, own_seconds
+from bench.locks.figures import Figure, LockResults
+from bench.shards.cells import HELD_OUT, LANE, LONE, MS, Cell, CellRun, costs_of, predicted, run_cell
+from bench.shards.sale import AT_HOME, MICROSECONDS, Sale, sell
+from bench.stock.shards import TRANSFERS_MAX
+from bench.workers.context import Sizes as WorkerSizes
+from segmented.advise.workload import ROUND_TRIP
+from segmented.errors import InvalidInput
+from segmented.models import SEGMENT_COUNT_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+
+    from bench.clusters import Masters
+    from bench.display import Display
+
+NAME: Final = "shards"
+ERROR_MAX: Final = 0.1
+BUSY: Final = 0.1
+"""Share of all cores that other programs use, from which a machine is called busy."""
+MODELLED: Final = (1, 2, 3, 4, 6, 8, 16, 32, 64)
+CROWDS: Final = (100, 300, 1_000)
+"""Workers of the modelled curves."""
+HOLD_MS: Final = 20
+WORKERS_A_CORE: Final = 20
+"""Workers of the modelled curves that share one core of their machines."""
+CALLS: Final = 2
+"""Round trips of an order: its grant and its confirm."""
+SENT: Final = ("evalsha", "eval", "delifeq")
+"""Commands that a client sends; EVAL follows where a master does not have the script yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSizes:
+    """How much is measured."""
+
+    rounds: int = 5
+    masters: tuple[int, ...] = (1, 2, 3, 4, 6, 8)
+    stock_each: int = 3_000
+    """Units of each shard."""
+    seconds: float = 2.0
+    """Seconds of a cell."""
+
+    @classmethod
+    def for_options(cls, *, quick: bool, rounds: int | None) -> ShardSizes:
+        """Return the sizes for command-line options. Raises InvalidInput."""
+        sizes = cls(rounds=1, masters=(1, 2, 4), stock_each=400, seconds=0.5) if quick else cls()
+        asked = WorkerSizes.for_options(quick=quick, rounds=sizes.rounds if rounds is None else rounds)
+        return replace(sizes, rounds=asked.rounds)
+
+
+@dataclass(slots=True)
+class Measured:
+    """What was measured, by masters and by cells; one value a round."""
+
+    sales: dict[int, list[Sale]] = field(default_factory=dict)
+    rates: dict[Cell, list[float]] = field(default_factory=dict)
+    predictions: dict[Cell, list[float]] = field(default_factory=dict)
+    cores: dict[Cell, list[float]] = field(default_factory=dict)
+    costs: list[Costs] = field(default_factory=list)
+    others: float = 0.0
+    """Cores that other programs used."""
+
+
+def measure_masters(url: str | None, display: Display, sizes: ShardSizes | None = None) -> LockResults:
+    """Measure on embedded masters. Raises InvalidInput if a server is named: no other may take part."""
+    if url is not None:
+        message = "--url does not fit: bench shards starts clusters of 1 to 8 masters of its own; leave it out"
+        raise InvalidInput(message)
+    sizes = sizes or ShardSizes()
+    gc.collect()
+    gc.freeze()  # otherwise each full collection scans all imports during a measurement
+    try:
+        with display.strategy(NAME) as progress:
+            found, conditions = _measured(sizes, progress)
+    finally:
+        gc.unfreeze()
+    figures = (
+        *(figure for masters in sizes.masters for figure in sale_figures(found.sales, masters)),
+        *cell_figures(found),
+        *curve_figures(found.sales),
+        Figure("cores that others used meanwhile", found.others, ""),
+    )
+    return LockResults(figures, conditions, remarks(found), benchmark=NAME)
+
+
+def _measured(sizes: ShardSizes, progress: Callable[[str, int, int], None]) -> tuple[Measured, dict[str, Any]]:
+    """Run every number of masters once a round."""
+    found = Measured()
+    conditions: dict[str, Any] = {}
+    at, busy, used = time.monotonic(), busy_seconds(), time.process_time()
+    steps, masters_used = sizes.rounds * len(sizes.masters), 0.0
+    for number in range(steps):
+        turn, place = divmod(number, len(sizes.masters))
+        progress("sales and cells", number, steps)
+        with running_masters(sizes.masters[place]) as fleet:
+            conditions = conditions or {
+                **server_conditions(fleet.url),
+                "placement": "client and masters share the cores",
+            }
+            _measure_fleet(found, fleet, sizes, turn)
+            masters_used += sum(own_seconds(psutil.Process(server.pid)) for server in fleet.servers)
+    own = time.process_time() - used + masters_used
+    found.others = max(0.0, (busy_seconds() - busy - own) / (time.monotonic() - at))
+    return found, conditions
+
+
+def _measure_fleet(found: Measured, fleet: Masters, sizes: ShardSizes, turn: int) -> None:
+    """Measure a sale, the times of an order, and the cells of this number of masters."""
+    masters = len(fleet.servers)
+    sale = sell(fleet, stock_each=sizes.stock_each, seed=turn + 1)
+    found.sales.setdefault(masters, []).append(sale)
+    runs: dict[Cell, list[CellRun]] = {}
+    for cell in (LONE, LANE, *(cell for cell in HELD_OUT if cell.masters == masters), LONE, LANE):
+        runs.setdefault(cell, []).append(run_cell(fleet, cell, seconds=sizes.seconds))
+    client, server = (used / sale.early.orders / MICROSECONDS for used in (sale.early.client_us, sale.early.server_us))
+    lone, lane = (fmean(run.per_second for run in runs.pop(cell)) for cell in (LONE, LANE))
+    costs = costs_of(lone, lane, client=client, server=server)
+    found.costs.append(costs)
+    for cell, (run,) in runs.items():
+        found.rates.setdefault(cell, []).append(run.per_second)
+        found.predictions.setdefault(cell, []).append(predicted(cell, costs))
+        found.cores.setdefault(cell, []).append(run.cores)
+
+
+def sale_figures(sales: dict[int, list[Sale]], masters: int) -> Iterator[Figure]:
+    """Return the costs of an order with so many masters."""
+    found, name = sales[masters], "1 master" if masters == 1 else f"{masters} masters"
+    early, late = [sale.early for sale in found], [sale.late for sale in found]
+    detail = {
+        "operations an order, until 90 %": _each([one.operations for one in early], early),
+        "operations an order, of the last 10 %": _each([one.operations for one in late], late),
+        "commands an order, those inside scripts included": _each([one.commands for one in early], early),
+        "orders until 90 %": [one.orders for one in early],
+        "orders of the last 10 %": [one.orders for one in late],
+        "idle master, us a second": [sale.idle_us for sale in found],
+        "masters": masters,
+    }
+    yield _median(f"{name}: server CPU an order", [one.server_us / one.orders for one in early], "us", detail=detail)
+    most = [max(one.servers_us) / one.orders for one in early]
+    yield _median(f"{name}: CPU of the most loaded one an order", most, "us")
+    if masters != min(sales):
+        first = [sale.early.server_us / sale.early.orders for sale in sales[min(sales)]]
+        ratios = [one.server_us / one.orders / base for one, base in zip(early, first, strict=True)]
+        yield _median(f"{name}: server CPU an order / with {min(sales)}", ratios, "")
+    yield _median(f"{name}: client CPU an order", [one.client_us / one.orders for one in early], "us")
+    for part, of in ((early, "until 90 % is sold"), (late, "of the last 10 %")):
+        commands = [sum(one.commands[name] for name in SENT) / one.orders for one in part]
+        yield _median(f"{name}: commands an order, {of}", commands, "")
+        crossing = [one.crossing / one.orders for one in part]
+        yield _median(f"{name}: commands for other shards an order, {of}", crossing, "")
+    messages = [one.messages / one.orders for one in early]
+    yield _median(f"{name}: messages to other masters an order, until 90 % is sold", messages, "")
+    transfers = [one.transfers / one.orders for one in early]
+    yield replace(
+        _median(f"{name}: transfers a sale, until 90 % is sold", transfers, ""), at_most=TRANSFERS_MAX, is_promise=True
+    )
+    yield _median(f"{name}: transfers a sale, of the last 10 %", [one.transfers / one.orders for one in late], "")
+
+
+def cell_figures(found: Measured) -> list[Figure]:
+    """Compare each held-out cell with its prediction, round by round, and return the largest error."""
+    figures = []
+    for cell, rates in found.rates.items():
+        ratios = [ours / rate for ours, rate in zip(found.predictions[cell], rates, strict=True)]
+        detail = {
+            "measured, orders/s": median_of(rates).value,
+            "predicted, orders/s": median_of(found.predictions[cell]).value,
+            "cores used": median_of(found.cores[cell]).value,
+            "cell": [cell.masters, cell.segments, cell.workers, cell.hold_ms],
+        }
+        figures.append(_median(f"predicted / measured: {cell.name}", ratios, "", detail=detail))
+    largest = max(abs(figure.value - 1) for figure in figures)
+    parts = {
+        "beside the hold, ms": [(costs.locked + costs.outside) / MS for costs in found.costs],
+        "of it with the segment, ms": [costs.locked / MS for costs in found.costs],
+    }
+    return [*figures, Figure("largest error of a held-out cell", largest, "", at_most=ERROR_MAX, detail=parts)]
+
+
+def curve_figures(sales: dict[int, list[Sale]]) -> Iterator[Figure]:
+    """Predict throughput by masters with a core each, from the work of an order and an assumed round trip."""
+    work = work_by_masters(sales)
+    for workers in CROWDS:
+        for masters in MODELLED:
+            fleet = Fleet(
+                masters=masters,
+                segments=SEGMENT_COUNT_MAX // masters,
+                workers=workers,
+                hold=HOLD_MS * MS,
+                server_cores=masters,
+                client_cores=workers // WORKERS_A_CORE,
+            )
+            detail = {"curve": workers, "masters": masters}
+            name = f"modelled: {workers:,} workers, {masters} {'master' if masters == 1 else 'masters'}"
+            yield Figure(name, throughput(fleet, work.costs(masters)), "orders/s", detail=detail)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkByMasters:
+    """CPU seconds of an order, as a straight line through the measured numbers of masters."""
+
+    client: float
+    one_master: float
+    each_further: float
+    """What a further master adds: every order's PUBLISH goes to all of them."""
+
+    def costs(self, masters: int) -> Costs:
+        """Return the costs of an order on machines of its own, with an assumed round trip."""
+        server = self.one_master + self.each_further * (masters - 1)
+        home = (self.client + self.one_master) / CALLS + ROUND_TRIP
+        """The messages to other masters are work of theirs, for which the order does not wait."""
+        away = server - self.one_master
+        return Costs(locked=home, outside=home, client=self.client, server=self.one_master, beside=away)
+
+
+def work_by_masters(sales: dict[int, list[Sale]]) -> WorkByMasters:
+    """Return the least squares through the medians of all numbers of masters."""
+    early = {masters: [sale.early for sale in found] for masters, found in sales.items()}
+    client = [median_of([one.client_us / one.orders for one in found]).value for found in early.values()]
+    server = [median_of([one.server_us / one.orders for one in found]).value for found in early.values()]
+    further = [masters - 1 for masters in early]
+    each, one_master = linear_regression(further, server) if len(further) > 1 else (0.0, server[0])
+    return WorkByMasters(median(client) / MICROSECONDS, one_master / MICROSECONDS, max(0.0, each) / MICROSECONDS)
+
+
+def remarks(found: Measured) -> tuple[str, ...]:
+    """Return how the figures came about."""
+    work, cores = work_by_masters(found.sales), core_count()
+    order = " and ".join(AT_HOME).lower()
+    client, one, each = (part * MICROSECONDS for part in (work.client, work.one_master, work.each_further))
+    us_each = (
+        f"{client:,.0f} us of client CPU and {one:,.0f} us of server CPU an order, {each:,.0f} us for each further"
+    )
+    said = [
+        f"An order: {order}, {CALLS} commands at its home shard. Server CPU is without what an idle master uses.",
+        f"Modelled: a core for each master and for each {WORKERS_A_CORE} workers; hold {HOLD_MS} ms.",
+        f"Modelled with {us_each} master, by least squares, and an assumed round trip of {ROUND_TRIP / MS:g} ms.",
+        f"Modelled with {SEGMENT_COUNT_MAX:,} segments over all shards.",
+    ]
+    if found.others > BUSY * cores:
+        said.append(f"A busy machine: other programs used {found.others:.2f} of {cores} cores.")
+    return tuple(said)
+
+
+def _each(counts: Sequence[dict[str, int]], parts: Sequence[Any]) -> dict[str, float]:
+    """Return how many of each an order has, over all rounds."""
+    orders = sum(one.orders for one in parts)
+    names = sorted({name for one in counts for name in one})
+    return {name: sum(one.get(name, 0) for one in counts) / orders for name in names}
+
+
+def _median(name: str, values: list[float], unit: str, *, detail: dict[str, Any] | None = None) -> Figure:
+    found = median_of(values)
+    return Figure(name, found.value, unit, found.low, found.high, detail=detail or {})

