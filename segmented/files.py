@@ -10,6 +10,7 @@ processes do not inherit it.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
@@ -21,6 +22,7 @@ from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from io import BufferedReader
     from typing import Protocol, TextIO
 
     class Lines(Protocol):
@@ -66,6 +68,22 @@ def bounded_lines(
             message = f"{path}, line {number}: the file is larger than {size_max:,} MiB: allow more with --size-max MIB"
             raise InvalidInput(message)
         yield number, line
+
+
+def open_plain(file: Path) -> BufferedReader:
+    """Open a plain file to read it. Raises OSError for anything else: a pipe would have us wait for its writer."""
+    raw = os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
+        raw.close()
+        raise OSError(errno.EINVAL, "it is not a plain file")
+    return raw
+
+
+def write_instead(file: Path, content: bytes) -> None:
+    """Write a new file in the place of whatever has its name, never through a link or into a pipe. Raises OSError."""
+    file.unlink(missing_ok=True)
+    with file.open("xb") as new:
+        new.write(content)
 
 
 def check_writable(file: Path, option: str) -> None:
