@@ -122,9 +122,8 @@ clean:
 # The first of these that is 3.11 or newer makes the environment; one that is there is kept and updated.
 PYTHONS := python3 python3.13 python3.12 python3.11
 
-# The versions and hashes are those of the lock, so a new release of a dependency changes nothing here. The constraints hold
-# for what pip installs by itself to build a package that has no wheel; newer ones of pip read the second variable.
-LOCKED := PIP_CONSTRAINT=requirements/dev.txt PIP_BUILD_CONSTRAINT=requirements/dev.txt
+# The versions and hashes are those of the lock, so a new release of a dependency changes nothing here, but for one thing:
+# to build a package that has no wheel (celery-once), pip takes the newest setuptools, as it takes no hashes for that.
 INSTALL := $(BIN)/pip install --quiet --quiet --disable-pip-version-check
 
 $(STAMP): pyproject.toml requirements/dev.txt
@@ -138,6 +137,6 @@ $(STAMP): pyproject.toml requirements/dev.txt
 	  $$found -m venv $(VENV); \
 	}
 	@echo "installing into $(VENV) (takes a minute the first time)"
-	@$(LOCKED) $(INSTALL) --require-hashes --requirement requirements/dev.txt
+	@$(INSTALL) --require-hashes --requirement requirements/dev.txt
 	@$(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@

@@ -6,6 +6,7 @@ folder CHARTS, and the table to standard output.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,4 +138,8 @@ def main(session: Path, charts: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(prog="python -m bench.readme_chart", description="Draw the README's chart.")
+    parser.add_argument("session", metavar="SESSION", type=Path, help="folder with results.jsonl")
+    parser.add_argument("charts", metavar="CHARTS", type=Path, help="folder of locks-light.svg and locks-dark.svg")
+    given = parser.parse_args()
+    main(given.session, given.charts)

@@ -10,17 +10,23 @@ processes do not inherit it.
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import select
 import stat
 import tempfile
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput
+from segmented.masking import MASK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from io import BufferedReader
     from typing import Protocol, TextIO
 
     class Lines(Protocol):
@@ -43,6 +49,11 @@ RULES: Final = "in a password, / ? # and @ are percent-encoded; unknown options 
 SUFFIX: Final = "_FILE"
 FROM_FILE: Final = "@"
 FROM_VARIABLE: Final = "env:"
+VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+ADDRESS: Final = re.compile(r"://|[@:]")
+"""In the name of a file, a mark of an address: then it may have a password, and no message shows it."""
+PIPE_SECONDS: Final = 5.0
+"""How long the writer of a pipe, such as `@<(command)` gives, may take."""
 BYTES_MAX: Final = 65_536
 LINE_MAX: Final = 65_536
 """Maximum bytes of a line."""
@@ -66,6 +77,22 @@ def bounded_lines(
             message = f"{path}, line {number}: the file is larger than {size_max:,} MiB: allow more with --size-max MIB"
             raise InvalidInput(message)
         yield number, line
+
+
+def open_plain(file: Path) -> BufferedReader:
+    """Open a plain file to read it. Raises OSError for anything else: a pipe would have us wait for its writer."""
+    raw = os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
+        raw.close()
+        raise OSError(errno.EINVAL, "it is not a plain file")
+    return raw
+
+
+def write_instead(file: Path, content: bytes) -> None:
+    """Write a new file in the place of whatever has its name, never through a link or into a pipe. Raises OSError."""
+    file.unlink(missing_ok=True)
+    with file.open("xb") as new:
+        new.write(content)
 
 
 def check_writable(file: Path, option: str) -> None:
@@ -158,7 +185,8 @@ def _umask() -> int:
 def said_elsewhere(text: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return an address: the text itself, the line of the file in `@FILE`, or the variable in `env:NAME`.
 
-    Other accounts can read the command line of a process. Raises InvalidInput, without what a file or variable has.
+    Other accounts can read the command line of a process. Raises InvalidInput, without what a file or variable has, and
+    without what stands in the place of their name by mistake: an address.
     """
     if text.startswith(FROM_FILE):
         return _one_line(text.removeprefix(FROM_FILE), "the address", "the address")
@@ -166,27 +194,47 @@ def said_elsewhere(text: str, environment: Mapping[str, str] = os.environ) -> st
         return text
     name = text.removeprefix(FROM_VARIABLE)
     if not environment.get(name):
-        message = f"the variable {name!r} that {FROM_VARIABLE} names is not set, or is empty"
+        shown = repr(name) if not name or VARIABLE.fullmatch(name) else MASK
+        message = f"the variable {shown} that {FROM_VARIABLE} names is not set, or is empty"
         raise InvalidInput(message)
     return environment[name]
 
 
 def _one_line(file: str, who: str, what: str) -> str:
     """Return the one line of a file. Raises InvalidInput, which never shows its content."""
+    shown = MASK if ADDRESS.search(file) else file
     try:
-        with Path(file).open("rb") as opened:
-            written = opened.read(BYTES_MAX + 1)
+        written = _content(file)
         lines = written.decode().splitlines()
     except OSError as error:
-        message = f"{who}: {file} cannot be read: {error.strerror}"
+        message = f"{who}: {shown} cannot be read: {error.strerror}"
         raise InvalidInput(message) from None
-    except ValueError:  # the error would contain its text
-        message = f"{who}: {file} is not valid UTF-8"
+    except ValueError:  # the error would contain its text; or its name has a NUL
+        message = f"{who}: {shown} is not valid UTF-8"
         raise InvalidInput(message) from None
     if len(lines) != 1 or not lines[0].strip() or len(written) > BYTES_MAX:
-        message = f"{who}: {file} should hold one line, {what}"
+        message = f"{who}: {shown} should hold one line, {what}"
         raise InvalidInput(message)
     return lines[0].strip()
+
+
+def _content(file: str) -> bytes:
+    """Return a file's first BYTES_MAX + 1 bytes. Raises OSError, also for a pipe that does not end in PIPE_SECONDS."""
+    ends, found = time.monotonic() + PIPE_SECONDS, b""
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        readable = select.poll()
+        readable.register(descriptor, select.POLLIN)
+        while len(found) <= BYTES_MAX:
+            if not readable.poll(max(0.0, ends - time.monotonic()) * 1_000):
+                raise OSError(errno.ETIMEDOUT, f"its writer had not ended after {PIPE_SECONDS:g} s")
+            part = os.read(descriptor, BYTES_MAX + 1 - len(found))
+            if not part:
+                break
+            found += part
+    finally:
+        os.close(descriptor)
+    return found
 
 
 def said_in_file(

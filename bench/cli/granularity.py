@@ -15,7 +15,7 @@ from bench.granularity.record import read_results
 from bench.granularity.session import Ended, SessionOptions, run_session
 from bench.granularity.view import broken, show_results, view_on
 from bench.results import check_writable
-from bench.strategies.own import add_strategy
+from bench.strategies.own import read_strategy
 from segmented.cli.console import Console
 from segmented.cli.output import ELSEWHERE, address
 from segmented.errors import InvalidInput, SegmentedError
@@ -84,7 +84,7 @@ def granularity(
     Exit code 0 if every strategy kept its guarantees, 1 if one did not, 2 if the session had to stop: finished runs are
     kept, and the same command with the same --report continues.
     """
-    own = [add_strategy(one) for one in dict.fromkeys(strategy or ())]
+    own = [read_strategy(one) for one in dict.fromkeys(strategy or ())]
     loaded = own_plan(own) if own and plan is None else read_plan(plan or PLAN_FILE)
     names = [one.name for one in loaded.plan.sweeps]
     for name in sweep or ():

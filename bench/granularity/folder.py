@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from bench.granularity.record import SCHEMA, EndLine, Run, SessionLine, as_line, read_results
 from segmented.errors import InvalidInput
+from segmented.files import write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +46,7 @@ class ResultsFolder:
             self._made = [one for one in (*files, histories, *histories.parents) if not one.exists()]
             histories.mkdir(parents=True, exist_ok=True)
             self._file = (path / RESULTS).open("a+b")
+            links = os.fstat(self._file.fileno()).st_nlink
         except OSError as error:
             message = f"--report {path} cannot be used: {error.strerror}"
             raise InvalidInput(message) from error
@@ -54,6 +56,12 @@ class ResultsFolder:
             self._file.close()
             message = f"--report {path} is in use by another session"
             raise InvalidInput(message) from error
+        if links != 1:
+            self._file.close()
+            message = (
+                f"--report {path}: {RESULTS} has a second name elsewhere, a hard link: copy it, or name a new folder"
+            )
+            raise InvalidInput(message)
 
     def __enter__(self) -> Self:
         """Use it."""
@@ -83,8 +91,8 @@ class ResultsFolder:
 
     def begin(self, session: SessionLine, plan_text: str) -> None:
         """Write the session line and the plan. Like all writers here, raises InvalidInput if that fails."""
-        self._write(PLAN, plan_text)
-        self._write(ENVIRONMENT, json.dumps(session.environment, indent=2) + "\n")
+        write_whole(self.path / PLAN, plan_text)
+        write_whole(self.path / ENVIRONMENT, json.dumps(session.environment, indent=2) + "\n")
         self.append(session)
 
     def go_on(self, session: SessionLine) -> dict[int, Run]:
@@ -125,34 +133,30 @@ class ResultsFolder:
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise self._unwritten(RESULTS, error) from error
+            message = f"{self.results} cannot be written: {error.strerror}"
+            raise InvalidInput(message) from error
 
     def keep_rate(self, cell_id: str, rate: float) -> None:
         """Save a calibration."""
         self.rates[cell_id] = rate
-        new = f"{CALIBRATIONS}.new"
-        self._write(new, json.dumps(self.rates, indent=2) + "\n")
-        (self.path / new).replace(self.path / CALIBRATIONS)
+        write_whole(self.path / CALIBRATIONS, json.dumps(self.rates, indent=2) + "\n")
 
     def history(self, number: int) -> str:
         """Return the history file of a run."""
         return str((self.path / HISTORIES / f"{number:04}.jsonl.zst").absolute())
 
-    def _write(self, name: str, text: str) -> None:
-        try:
-            (self.path / name).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise self._unwritten(name, error) from error
-
-    def _unwritten(self, name: str, error: OSError) -> InvalidInput:
-        return InvalidInput(f"{self.path / name} cannot be written: {error.strerror}")
-
 
 def refuse_links(path: Path, named: str) -> None:
-    """Refuse a folder with links, through which files elsewhere would be written. Raises OSError if unreadable."""
+    """Refuse a folder with links, through which files elsewhere would be written, or with pipes and the like.
+
+    Raises OSError if it is unreadable.
+    """
     for one in (path, *path.rglob("*")):
         if one.is_symlink():
             message = f"{named} has a link, {one}: remove it, since results are not written through links"
+            raise InvalidInput(message)
+        if one.exists() and not (one.is_file() or one.is_dir()):
+            message = f"{named} has {one}, which is neither a plain file nor a folder: remove it"
             raise InvalidInput(message)
 
 

@@ -19,6 +19,7 @@ from bench.granularity.cases import refuse_case
 from bench.granularity.cell import Cell, Expectation, Frozen
 from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput
+from segmented.files import open_plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -157,7 +158,8 @@ class LoadedPlan(Frozen):
 def read_plan(file: Path) -> LoadedPlan:
     """Read a plan and validate all its cells. Raises InvalidInput: one sentence with file and key."""
     try:
-        text = file.read_bytes().decode()
+        with open_plain(file) as opened:
+            text = opened.read().decode()
     except OSError as error:
         message = f"{file} cannot be read: {error.strerror}"
         raise InvalidInput(message) from error

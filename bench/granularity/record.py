@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from bench.granularity.cell import Cell, Frozen
 from segmented.errors import InvalidInput
-from segmented.files import MIB, bounded_lines
+from segmented.files import MIB, bounded_lines, open_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -287,7 +287,7 @@ def read_results(file: Path) -> ResultFile:
     A truncated last line, as a kill may leave it, is skipped.
     """
     try:
-        with file.open("rb") as raw:
+        with open_plain(file) as raw:
             text = b"".join(line for _, line in _bounded(raw, file)).decode("utf-8").replace("\r\n", "\n")
     except OSError as error:
         message = f"{file} cannot be read: {error.strerror}"

@@ -30,6 +30,7 @@ from bench.run_strategy import fork_for_each_line, leave_with_the_parent, say
 from bench.strategies import STRATEGIES
 from bench.strategies.base import StrategyContext
 from segmented.errors import InvalidInput, SegmentedError
+from segmented.files import write_instead
 from segmented.orders import Gate, connect
 from segmented.stores.redis import RedisStore
 
@@ -148,7 +149,7 @@ def _keep(assignment: RunAssignment, sale: Sale, measurement: Measurement) -> tu
         return None, None
     file = Path(assignment.history)
     packed = zstandard.ZstdCompressor().compress("\n".join(sale.recorder.lines(measurement.began)).encode())
-    file.write_bytes(packed)
+    write_instead(file, packed)
     return f"{file.parent.name}/{file.name}", hashlib.sha256(packed).hexdigest()
 
 

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from bench.lint.subject import broken, condition, holds, labels, named
+from segmented.files import open_plain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,7 +86,7 @@ def planned_before(subject: Subject) -> Verdict:
     copy = subject.folder / PLAN
     if not copy.is_file():
         return broken(f"{PLAN} does not lie beside the results")
-    if hashlib.sha256(copy.read_bytes()).hexdigest() != session.plan_sha256:
+    if _digest(copy) != session.plan_sha256:
         return broken(f"{PLAN} is not the plan of this session: its sha256 differs")
     if end is None:
         return broken("the session has no end, so what is missing is unknown")
@@ -151,6 +152,7 @@ def reproducible(subject: Subject) -> Verdict:
 
 def _digest(file: Path) -> str | None:
     try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
+        with open_plain(file) as history:
+            return hashlib.file_digest(history, "sha256").hexdigest()
     except OSError:
         return None

@@ -25,6 +25,8 @@ from bench.report_page.page import page
 from bench.report_page.style import as_png, as_svg, house_style
 from bench.report_page.unfavourable import unfavourable_figure
 from segmented.errors import InvalidInput
+from segmented.files import write_instead
+from segmented.models.ids import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -157,7 +159,7 @@ def _figures(facts: Facts, folder: Path, progress: Progress) -> tuple[list[Outco
             if isinstance(outcome, Drawn):
                 svgs[outcome.name] = as_svg(outcome.figure, outcome.name)
                 _write(files[0], svgs[outcome.name])
-                files[1].write_bytes(as_png(outcome.figure))
+                write_instead(files[1], as_png(outcome.figure))
                 outcome.figure.clear()
             else:
                 for file in files:
@@ -183,7 +185,8 @@ def _refusal(findings: Sequence[RuleFinding]) -> str | None:
 
 
 def _write(file: Path, text: str) -> None:
-    file.write_text(text, encoding="utf-8", newline="\n")
+    """Write text with the characters of a results file that would control a terminal as escapes."""
+    write_instead(file, visible(text).encode())
 
 
 def _sums(folder: Path) -> str:

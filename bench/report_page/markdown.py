@@ -1,4 +1,7 @@
-"""The table of the README, the verdicts on the hypotheses, and how to repeat the session: Markdown."""
+"""The table of the README, the verdicts on the hypotheses, and how to repeat the session: Markdown.
+
+Markdown may contain HTML, so every "<" is escaped: it may be from a results file of somebody else.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def table(facts: Facts) -> str:
     found = dict(settings(session.environment))
     machine = "; ".join(f"{name.rpartition('.')[2]} {found[name]}" for name in SHOWN if name in found)
     kind = "quick profile, not to be published" if session.is_quick else "published profile"
-    return "\n".join(
+    return _joined(
         [
             *lines,
             "",
@@ -54,7 +57,7 @@ def verdicts(facts: Facts) -> str:
     """Return the plan's hypotheses, each with its verdict and figures, and the model's error."""
     rows = [_row([one.id, one.sentence, one.verdict, one.why]) for one in judge(facts.results)]
     heads = [_row(["", "hypothesis, written before", "verdict", "found [95 %]"]), _row(["---"] * 4)]
-    return "\n".join([*heads, *rows, "", *model_error(facts.results).sentences(), ""])
+    return _joined([*heads, *rows, "", *model_error(facts.results).sentences(), ""])
 
 
 def reproduce(facts: Facts) -> str:
@@ -66,7 +69,7 @@ def reproduce(facts: Facts) -> str:
     family = main_family(facts)
     spots = [] if family is None else [spot for spots in family.by_strategy().values() for spot in spots]
     expected = [_expected(spot) for spot in spots if not spot.is_void][:EXPECTED_MAX]
-    return "\n".join(
+    return _joined(
         [
             "# Repeat this session",
             "",
@@ -112,6 +115,10 @@ def reproduce(facts: Facts) -> str:
 def _expected(spot: Spot) -> str:
     ends = f"{number(min(spot.rates))} to {number(max(spot.rates))}"
     return _row([spot.cell.strategy, str(spot.cell.segments), with_interval(spot), ends, ", ".join(spot.saturated)])
+
+
+def _joined(lines: list[str]) -> str:
+    return "\n".join(lines).replace("<", "&lt;")
 
 
 def _row(cells: list[str]) -> str:

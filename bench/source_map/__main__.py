@@ -5,6 +5,7 @@ The calls that are drawn run on a Valkey server and an SQLite file of their own.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -111,4 +112,6 @@ def _order(plain: Pool, gated: Pool, gate: Gate, engine: Engine, name: str) -> l
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(prog="python -m bench.source_map", description="Draw two calls, and count them.")
+    parser.add_argument("charts", metavar="CHARTS", type=Path, help="folder of source-lock.svg and source-order.svg")
+    main(parser.parse_args().charts)

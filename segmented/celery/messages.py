@@ -77,10 +77,14 @@ def read_envelope(parts: Sequence[object], named: dict[str, object]) -> Envelope
     return Envelope(sku, tuple(readable), wrong)
 
 
-def keep(store: RedisStore, text: str, reason: str) -> None:
-    """Keep a message once. If that fails, log it, which is then the only trace."""
+def keep(store: RedisStore, text: str, reason: str, *, is_said: bool = False) -> None:
+    """Keep a message once. If that fails, log it, which is then the only trace.
+
+    If `is_said`, the caller has logged the reason, once for all messages like this.
+    """
     digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
-    log.error("a message cannot be read (%s); kept as %s", reason, digest)
+    if not is_said:
+        log.error("a message cannot be read (%s); kept as %s", reason, digest)
     try:
         if not store.execute(op.KeepMessage(settings().queue, digest, reason, text[:TEXT_MAX])):
             log.error("message %s is not kept, because very many are: %s", digest, text[:1_000])

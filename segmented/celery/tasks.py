@@ -52,11 +52,15 @@ PUT_OFF: Final = (OrderInHand, NoSegmentFree, PoolFrozen, PoolUnverified, StoreU
 """Errors that a retry may fix. After the last retry the order is undecided, and its units, if any, stay reserved."""
 UNREADABLE: Final = (InvalidInput, PoolMissing, ShardVanished)
 """Errors of a message that names nothing that is there."""
-KEPT: Final = (*UNREADABLE, AssignedElsewhere)
-"""Errors after which the message of an order that is in no outbox is kept."""
 
 
-@shared_task(bind=True, name="segmented.take_order", max_retries=RETRIES_MAX, **TASK_OPTIONS)
+@shared_task(
+    bind=True,
+    name="segmented.take_order",
+    max_retries=RETRIES_MAX,
+    throws=(AssignedElsewhere,),  # logged once a pool by `refuse`, without a traceback for each message
+    **TASK_OPTIONS,
+)
 def take_order(self: Task[Any, Any], sku: str, order_id: str, quantity: int, customer_id: str | None = None) -> str:
     """Grant a segment, store the order in the database under its lock, confirm. Returns the order's state.
 
@@ -70,7 +74,11 @@ def take_order(self: Task[Any, Any], sku: str, order_id: str, quantity: int, cus
         return _take(sku, Order(order_id, quantity, customer_id))
     except PUT_OFF as error:
         raise self.retry(exc=error, countdown=_pause(self, error)) from error
-    except KEPT as error:
+    except AssignedElsewhere as error:
+        refuse(error)
+        keep(connections().store, text_of((sku, order_id, quantity, customer_id), {}), str(error), is_said=True)
+        raise
+    except UNREADABLE as error:
         keep(connections().store, text_of((sku, order_id, quantity, customer_id), {}), str(error))
         raise
 

@@ -100,6 +100,9 @@ def test_an_address_may_stand_in_a_file_or_a_variable(
         ("@/nowhere/address", "the address: /nowhere/address cannot be read: No such file or directory"),
         ("@{folder}/two", "the address: {folder}/two should hold one line, the address"),
         ("env:NO_SUCH_NAME", "the variable 'NO_SUCH_NAME' that env: names is not set, or is empty"),
+        (f"@redis://:{SECRET}@127.0.0.1:1/0", "the address: *** cannot be read: No such file or directory"),
+        (f"@:{SECRET}@127.0.0.1:1", "the address: *** cannot be read: No such file or directory"),
+        (f"env:redis://:{SECRET}@127.0.0.1:1/0", "the variable *** that env: names is not set, or is empty"),
         ("env:", "the variable '' that env: names is not set, or is empty"),
     ],
 )
@@ -110,3 +113,4 @@ def test_a_file_or_variable_without_an_address_gets_a_sentence(given: str, sente
     done = ran(*words, url=None)
     assert done.returncode == 2
     assert done.stderr.endswith(f"{sentence.format(folder=tmp_path)}\n")
+    assert not leaks(done.stderr)

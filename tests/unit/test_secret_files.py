@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
+from segmented import files as files_module
 from segmented.celery.settings import LOCAL_URL, WorkerSettings
 from segmented.errors import InvalidInput
-from segmented.files import BYTES_MAX, RULES, said_in_file
+from segmented.files import BYTES_MAX, RULES, said_elsewhere, said_in_file
 from tests.support.command_line import ran
 
 if TYPE_CHECKING:
@@ -44,6 +47,49 @@ def test_the_three_addresses_may_stand_in_files() -> None:
 @pytest.mark.usefixtures("files")
 def test_no_value_of_a_file_is_shown() -> None:
     assert "secret" not in repr(WorkerSettings()) + str(WorkerSettings())
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+    """As `--url @<(command)` gives one, and a named one whose writer comes later."""
+    reading, writing = os.pipe()
+    os.write(writing, f"{STOCK}\n".encode())
+    os.close(writing)
+    assert said_elsewhere(f"@/dev/fd/{reading}") == STOCK
+    os.close(reading)
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=(f"{STOCK}\n",))
+    writer.start()
+    assert said_elsewhere(f"@{tmp_path / 'pipe'}") == STOCK
+    writer.join()
+
+
+@pytest.mark.parametrize("has_writer", [False, True])
+def test_a_pipe_that_nobody_ends_is_waited_for_only_some_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_writer: bool
+) -> None:
+    monkeypatch.setattr(files_module, "PIPE_SECONDS", 0.25)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writing = os.open(pipe, os.O_RDWR)
+    if has_writer:
+        os.write(writing, b"redis://:hunter2@")
+    else:
+        os.close(writing)
+    with pytest.raises(InvalidInput) as refused:
+        said_elsewhere(f"@{pipe}")
+    assert str(refused.value) == f"the address: {pipe} cannot be read: its writer had not ended after 0.25 s"
+    if has_writer:
+        os.close(writing)
+
+
+@pytest.mark.parametrize(
+    "given", ["@redis://:hunter2@h/0", "@:hunter2@h:1", "env:redis://:hunter2@h/0", "env::hunter2"]
+)
+def test_an_address_in_the_place_of_a_name_is_not_shown(given: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        said_elsewhere(given, {})
+    assert "***" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
 
 
 URL_FORM = "a Redis URL, as redis://:PASSWORD@HOST:6379/0 is"

