@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DEFAULT: Final = "granularity"
+ROUNDS_MAX: Final = 1_000
 JsonOption = Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")]
 ReportOption = Annotated[
     Path | None,
@@ -62,7 +63,9 @@ def _sized(name: str) -> Callable[..., None]:
     def run(
         *,
         quick: QuickOption = False,
-        rounds: Annotated[int | None, typer.Option(help="Rounds per ratio.", metavar="N")] = None,
+        rounds: Annotated[
+            int | None, typer.Option(help="Rounds per ratio.", metavar="N", min=1, max=ROUNDS_MAX)
+        ] = None,
         report: ReportOption = None,
         json: JsonOption = None,
         url: UrlOption = None,

@@ -19,7 +19,6 @@ from bench.locks.figures import Figure, LockResults
 from bench.shards.cells import HELD_OUT, LANE, LONE, MS, Cell, CellRun, costs_of, predicted, run_cell
 from bench.shards.sale import AT_HOME, MICROSECONDS, Sale, sell
 from bench.stock.shards import TRANSFERS_MAX
-from bench.workers.context import Sizes as WorkerSizes
 from segmented.advise.workload import ROUND_TRIP
 from segmented.errors import InvalidInput
 from segmented.models import SEGMENT_COUNT_MAX
@@ -60,10 +59,9 @@ class ShardSizes:
 
     @classmethod
     def for_options(cls, *, quick: bool, rounds: int | None) -> ShardSizes:
-        """Return the sizes for command-line options. Raises InvalidInput."""
+        """Return the sizes for command-line options."""
         sizes = cls(rounds=1, masters=(1, 2, 4), stock_each=400, seconds=0.5) if quick else cls()
-        asked = WorkerSizes.for_options(quick=quick, rounds=sizes.rounds if rounds is None else rounds)
-        return replace(sizes, rounds=asked.rounds)
+        return replace(sizes, rounds=rounds or sizes.rounds)
 
 
 @dataclass(slots=True)

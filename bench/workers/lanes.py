@@ -77,9 +77,9 @@ class LaneSizes:
 
     @classmethod
     def for_options(cls, *, quick: bool, rounds: int | None) -> LaneSizes:
-        """Return the sizes for command-line options. Raises InvalidInput."""
+        """Return the sizes for command-line options."""
         sizes = cls(rounds=2, seconds=1.0, empty=1_000, singles=1_000) if quick else cls()
-        return replace(sizes, rounds=Sizes.for_options(quick=quick, rounds=rounds or sizes.rounds).rounds)
+        return replace(sizes, rounds=rounds or sizes.rounds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from bench.shards.cells import HELD_OUT, LANE, LONE, Cell, costs_of, predicted
-from bench.shards.measure import Measured, ShardSizes, cell_figures, sale_figures, work_by_masters
+from bench.shards.measure import Measured, cell_figures, sale_figures, work_by_masters
 from bench.shards.sale import Part, Sale
-from segmented.errors import InvalidInput, SegmentedError
+from segmented.errors import SegmentedError
 
 
 def sale(masters: int, *, each_us: float, transfers: int = 0) -> Sale:
@@ -77,9 +77,3 @@ def test_the_largest_error_is_of_the_medians_and_no_held_out_cell_has_the_number
     )
     assert [round(figure.value, 3) for figure in cell_figures(found)] == [1.03, 0.88, 0.12]
     assert {cell.hold_ms for cell in HELD_OUT}.isdisjoint({LONE.hold_ms, LANE.hold_ms})
-
-
-def test_rounds_that_cannot_be_are_refused() -> None:
-    assert ShardSizes.for_options(quick=False, rounds=7).rounds == 7
-    with pytest.raises(InvalidInput, match=r"^--rounds 0 must be between 1 and 1,000$"):
-        ShardSizes.for_options(quick=True, rounds=0)

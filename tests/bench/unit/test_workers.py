@@ -17,7 +17,6 @@ from bench.workers.context import Sizes
 from bench.workers.measure import broken_figure, burst_figures, latency_figures, recovery_figures
 from bench.workers.processes import environment
 from segmented.celery.settings import QUEUE
-from segmented.errors import InvalidInput
 from tests.support.command_line import ran
 
 if TYPE_CHECKING:
@@ -105,14 +104,22 @@ def test_quick_does_less_and_rounds_are_as_told() -> None:
     assert quick.kills == 1
 
 
+@pytest.mark.parametrize("name", ["workers", "celery", "locust", "shards"])
 @pytest.mark.parametrize("rounds", [0, -1, 1_001])
-def test_rounds_that_cannot_be_are_refused(rounds: int) -> None:
-    with pytest.raises(InvalidInput, match=rf"^--rounds {rounds:,} must be between 1 and 1,000$".replace(",", ",?")):
-        Sizes.for_options(quick=False, rounds=rounds)
+def test_rounds_that_cannot_be_are_refused(name: str, rounds: int) -> None:
+    refused = ran("bench", name, "--rounds", str(rounds), url=None)
+    bound = "greater than or equal to 1" if rounds < 1 else "less than or equal to 1000"
+    sentence = f"segmented: Invalid value for '--rounds': Input should be {bound}\n"
+    assert (refused.returncode, refused.stderr) == (2, sentence)
 
 
-def test_only_workers_celery_and_shards_are_told_rounds_and_every_quick_form_says_what_it_leaves_out() -> None:
-    assert [name for name, benchmark in BENCHMARKS.items() if benchmark.has_rounds] == ["workers", "celery", "shards"]
+def test_four_benchmarks_have_rounds_as_an_option_and_every_quick_form_says_what_it_leaves_out() -> None:
+    assert [name for name, benchmark in BENCHMARKS.items() if benchmark.has_rounds] == [
+        "workers",
+        "celery",
+        "locust",
+        "shards",
+    ]
     assert all(benchmark.leaves_out for benchmark in BENCHMARKS.values())
     refused = ran("bench", "locks", "--rounds", "3", url=None)
     assert (refused.returncode, refused.stderr) == (2, "segmented: No such option: --rounds\n")
