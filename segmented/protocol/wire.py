@@ -192,6 +192,7 @@ class Script:
     writes: bool = True
 
 
+_WORD: Final = re.compile(r"\w+")
 TAKES_SEEN: Final = "local seen_epoch"
 TAKES_CALL: Final = "local this_call"
 """How a script takes what was seen, and the name of the call: it removes them from the end of its arguments."""
@@ -204,7 +205,7 @@ def load_script(name: str) -> Script:
     places = (folder / f"{name}.lua" for folder in top.iterdir())
     found = next((place for place in places if place.is_file()), top / f"{name}.lua")
     shebang, *rest = found.read_text(encoding="utf-8").splitlines()
-    text = "\n".join([shebang, *_with_shared(top, rest)]) + "\n"
+    text = "\n".join([shebang, *_needed(_with_shared(top, rest))]) + "\n"
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     return Script(name, text, sha, TAKES_SEEN in text, TAKES_CALL in text, "no-writes" not in shebang)
 
@@ -215,6 +216,24 @@ def _with_shared(top: Traversable, lines: list[str]) -> list[str]:
         for part in _parts(top, lines.pop(0).removeprefix("-- uses ")):
             shared += _with_shared(top, part.read_text(encoding="utf-8").splitlines())
     return shared + lines
+
+
+def _needed(lines: list[str]) -> list[str]:
+    """Leave out each function that no later line names: every call of a script pays for all that it defines."""
+    blocks: list[list[str]] = []
+    for line in lines:
+        is_inside = bool(blocks) and blocks[-1][0].startswith("local function ") and blocks[-1][-1] != "end"
+        if is_inside:
+            blocks[-1].append(line)
+        else:
+            blocks.append([line])
+    kept: list[list[str]] = []
+    named: set[str] = set()
+    for block in reversed(blocks):
+        if len(block) == 1 or _WORD.findall(block[0])[2] in named:
+            kept.append(block)
+            named.update(word for line in block for word in _WORD.findall(line.partition("--")[0]))
+    return [line for block in reversed(kept) for line in block]
 
 
 def _parts(top: Traversable, name: str) -> list[Traversable]:
