@@ -50,7 +50,7 @@ SHORT: Final = 0.4
 """Seconds of a lease that ends within the test, if nobody renews it."""
 SOON: Final = 10.0
 STORM: Final = 2_000
-STORM_TTL: Final = 3.0
+STORM_TTL: Final = 8.0
 DROPPED: Final = r"^lease on '{}' was dropped without a release: release it, or use it in a with statement$"
 
 SYNC: Final[dict[str, Callable[[Any, bool], Any]]] = {
