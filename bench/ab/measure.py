@@ -128,13 +128,13 @@ class AbResults:
         say(f"A: {self.a}. B: {self.b}.")
         rows = [(record.cell.cell_id, *_row(record)) for record in self.cells]
         if console.is_terminal:
-            table = Table("cell", "A, orders/s", "B, orders/s", "B / A [95 %]", "noise floor", "verdict")
+            table = Table("cell", "A, orders/s", "B, orders/s", "B / A, adjusted [95 %]", "noise floor", "verdict")
             for row in rows:
                 table.add_row(*row)
             console.print(table)
         else:
             for name, a, b, ratio, floor, verdict in rows:
-                say(f"{name}: A {a}, B {b}, B / A {ratio}, noise floor {floor}: {verdict}")
+                say(f"{name}: A {a}, B {b}, B / A, adjusted {ratio}, noise floor {floor}: {verdict}")
         for record in self.cells:
             for sentence in (*record.broken, *record.void):
                 say(f"{record.cell.cell_id}: {sentence}.")
@@ -170,7 +170,7 @@ def measure_ab(a: Build, b: Build, cells: tuple[Cell, ...], sizes: AbSizes, disp
                 measured = _Cell(one, sizes, servers, loaders, progress, random.Random(f"ab {number}"))
                 records.append(measured.record(cells=len(cells)))
         conditions = {
-            "versions": {**package_versions(), "redis": str(described["redis"].get("version", ""))},
+            "versions": {**package_versions(), described["redis"]["name"]: described["redis"]["version"]},
             "cores": core_count(),
             "commit": commit(),
             "cpu_model": cpu_model(),

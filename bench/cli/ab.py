@@ -11,6 +11,7 @@ import typer
 from bench.ab.builds import build_here, build_of
 from bench.ab.measure import CELLS, ROUNDS, SECONDS, AbSizes, measure_ab
 from bench.ab.statistics import ROUNDS_MIN
+from bench.cli.tools import exits_by_signal
 from bench.display import display_on
 from bench.granularity.cell import Cell
 from bench.results import check_writable, write
@@ -46,7 +47,7 @@ def ab(
     """
     check_writable(json)
     cells = CELLS if strategy is None else (cell_of(strategy, segments, hold),)
-    with tempfile.TemporaryDirectory(prefix="segmented-ab-") as name:
+    with exits_by_signal(), tempfile.TemporaryDirectory(prefix="segmented-ab-") as name:
         folders = [Path(name) / which for which in ("a", "b")]
         for folder in folders:
             folder.mkdir()

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from bench.cli.ab import ab
 from bench.cli.granularity import granularity, orders
-from bench.cli.tools import DatabaseOption, UrlOption, compare, counts, lint, report
+from bench.cli.tools import DatabaseOption, UrlOption, compare, counts, exits_by_signal, lint, report
 from bench.display import display_on
 from bench.fixed_report import PAGE, check_folder, write_report
 from bench.granularity.plan import nearest
@@ -85,7 +85,8 @@ def _measure(name: str, addresses: Addresses, scale: Scale, report: Path | None,
     left_out = benchmark.leaves_out if scale.quick else ""
     if left_out:
         console.print(f"Left out: {left_out}.", highlight=False, soft_wrap=True, markup=False)
-    results = benchmark.measure(addresses, scale, display_on(console))
+    with exits_by_signal():
+        results = benchmark.measure(addresses, scale, display_on(console))
     results.show(console)
     write(results, json)
     write_report(results, report, summary=benchmark.summary, left_out=left_out)

@@ -9,10 +9,10 @@ from typing import Annotated, Final
 
 import typer
 
-from bench.cli.tools import draw
+from bench.cli.tools import draw, exits_by_signal
 from bench.granularity.plan import PLAN_FILE, LoadedPlan, nearest, own_plan, read_plan
 from bench.granularity.record import read_results
-from bench.granularity.session import Ended, SessionOptions, run_session
+from bench.granularity.session import SessionOptions, run_session
 from bench.granularity.view import broken, show_results, view_on
 from bench.results import check_writable
 from bench.strategies.own import read_strategy
@@ -20,7 +20,6 @@ from segmented.cli.console import Console
 from segmented.cli.output import ELSEWHERE, address
 from segmented.errors import InvalidInput, SegmentedError
 
-EXIT_BY_SIGNAL: Final = 128
 FOLDER: Final = Path("bench-results")
 
 QuickOption = Annotated[bool, typer.Option("--quick", help="Finish within two minutes, and list what is skipped.")]
@@ -127,11 +126,8 @@ def _measure(
     options = SessionOptions(
         loaded=loaded, folder=folder, is_quick=quick, only=only, url=addresses[0], database=addresses[1]
     )
-    try:
+    with exits_by_signal():
         file = run_session(options, view)
-    except Ended as end:
-        typer.echo("segmented: interrupted", err=True)
-        raise typer.Exit(EXIT_BY_SIGNAL + end.number) from None
     found = read_results(file)
     show_results(found, console)
     if json is not None:

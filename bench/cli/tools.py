@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from bench.display import display_on
 from bench.granularity.folder import HISTORY_MAX, RESULTS
 from bench.granularity.record import read_results
+from bench.granularity.session import Ended, ends_as_exceptions
 from bench.results import Findings, check_writable, write
 from segmented.cli.console import Console
 from segmented.cli.output import ELSEWHERE, address
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+EXIT_BY_SIGNAL: Final = 128
 UrlOption = Annotated[
     str | None,
     typer.Option(metavar="URL", parser=address, help=f"Redis or Valkey to use instead of an embedded one; {ELSEWHERE}"),
@@ -28,6 +31,17 @@ DatabaseOption = Annotated[
     typer.Option(metavar="URL", parser=address, help=f"Order database to use instead of an embedded one; {ELSEWHERE}"),
 ]
 ResultsArgument = Annotated[Path, typer.Argument(help="Results file results.jsonl, or its folder.")]
+
+
+@contextmanager
+def exits_by_signal() -> Iterator[None]:
+    """Leave the block as by an exception when a signal asks for the end, so that all is removed; exit with its code."""
+    try:
+        with ends_as_exceptions():
+            yield
+    except Ended as end:
+        typer.echo("segmented: interrupted", err=True)
+        raise typer.Exit(EXIT_BY_SIGNAL + end.number) from None
 
 
 def report(

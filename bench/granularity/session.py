@@ -94,7 +94,7 @@ def run_session(options: SessionOptions, display: SessionDisplay) -> Path:
     grid = grid_of(options.loaded, is_quick=options.is_quick, only=options.only)
     turns = turns_of(grid)
     with (
-        _ends_as_exceptions(),
+        ends_as_exceptions(),
         ResultsFolder(options.folder) as folder,
         SessionServers(options.url, options.database) as servers,
     ):
@@ -120,7 +120,7 @@ def run_session(options: SessionOptions, display: SessionDisplay) -> Path:
 
 
 @contextmanager
-def _ends_as_exceptions() -> Iterator[None]:
+def ends_as_exceptions() -> Iterator[None]:
     """Turn terminating signals into exceptions, so that no server and no partial run is left behind."""
     if threading.current_thread() is not threading.main_thread():
         yield

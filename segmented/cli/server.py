@@ -48,6 +48,13 @@ def server(
             help=f"Valkey's port on the loopback addresses; 0 for a socket only. [default: {PORT}, or a free one]",
         ),
     ] = None,
+    no_password: Annotated[
+        bool,
+        typer.Option(
+            "--no-password",
+            help="Let every account of this machine use the port: redis://localhost:PORT/0, without a password.",
+        ),
+    ] = False,
     max_connections: Annotated[
         int,
         typer.Option(metavar="N", help="Maximum number of PostgreSQL connections, over all programs."),
@@ -66,9 +73,10 @@ def server(
 
     Prints their URLs. Commands and Celery workers of the same account use them when no address is given (`sell` starts
     its own). Both are real servers and end with this command. Valkey listens on a loopback port, with a new random
-    password in its URL (with --port 0, on a socket), and PostgreSQL on a socket in a private folder.
+    password in its URL (--no-password: without one; --port 0: on a socket). PostgreSQL listens on a socket in a private
+    folder.
     """
-    chosen, password = chosen_port(port), secrets.token_urlsafe(PASSWORD_BYTES)
+    chosen, password = chosen_port(port), "" if no_password else secrets.token_urlsafe(PASSWORD_BYTES)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt_once)
     try:
@@ -95,7 +103,7 @@ def _interrupt_once(_number: int, _frame: FrameType | None) -> None:
 
 
 def _show(url: str, database: str) -> None:
-    is_secret = not url.startswith("unix:")  # other accounts can read the command line of a process
+    is_secret = "@" in url  # other accounts can read the command line of a process
     options = shlex.join(["--url", f"env:{URL_VARIABLE}" if is_secret else url, "--database", database])
     before = f"{URL_VARIABLE}={url} " if is_secret else ""
     lines = (
@@ -135,12 +143,15 @@ def chosen_port(asked: int | None) -> int:
 
 def directives(port: int, password: str) -> dict[str, str]:
     """Return Valkey's directives for a port on the loopback addresses; none for 0."""
-    return {"port": str(port), "bind": "127.0.0.1 -::1", "requirepass": password} if port else {}
+    if not port:
+        return {}
+    return {"port": str(port), "bind": "127.0.0.1 -::1", **({"requirepass": password} if password else {})}
 
 
 def address_of(port: int, password: str) -> str:
     """Return the URL of the port; nothing for 0."""
-    return f"redis://:{password}@localhost:{port}/0" if port else ""
+    account = f":{password}@" if password else ""
+    return f"redis://{account}localhost:{port}/0" if port else ""
 
 
 def _is_free(port: int) -> bool:

@@ -2,7 +2,7 @@
 
 | a page says | and gets |
 | --- | --- |
-| `localhost:6379`, `localhost:6380`, `localhost:6381` | a Valkey each |
+| `localhost:6379`, `localhost:6380`, `localhost:6381` | a Valkey each; the first is the page's own, if it starts one |
 | `localhost:26379` | a Sentinel; the service is `stock` |
 | `localhost:7001`, `localhost:7002`, `localhost:7003` | the masters of a cluster |
 | `localhost:2181` | a ZooKeeper |
@@ -32,6 +32,8 @@ ZOOKEEPER: Final = "2181"
 FREE: Final = ("8000", "8001", "8002")
 DATABASE: Final = re.compile(r"postgresql(?:\+psycopg)?://postgres@localhost/shop")
 DEFAULT: Final = "6379"
+OWN_SERVER: Final = "segmented server --no-password"
+"""A page that starts a server like this uses that one, and no other is started in its place."""
 
 
 class Addresses:
@@ -40,7 +42,10 @@ class Addresses:
     def __init__(self, text: str, stack: ExitStack, database: Callable[[], str]) -> None:
         named = {match["port"] for match in PORT.finditer(text)} | {DEFAULT}
         self._ports = dict(zip(FREE, free_ports(len(FREE)), strict=True))
-        for port in named.intersection(SINGLE):
+        self.serves = OWN_SERVER in text
+        if self.serves:
+            (self._ports[DEFAULT],) = free_ports(1)
+        for port in named.intersection(SINGLE) - self._ports.keys():
             self._ports[port] = stack.enter_context(Node.start(valkey_program())).port
         if SENTINEL in named:
             self._ports[SENTINEL] = start_sentinels(stack).sentinels[0].port
@@ -58,6 +63,8 @@ class Addresses:
 
     def rewritten(self, code: str) -> str:
         """Return the code with this test's addresses."""
+        if self.serves:
+            code = code.replace(OWN_SERVER, f"{OWN_SERVER} --port {DEFAULT}")
         for name, port in self._ports.items():
             before = r"(?:(?<=localhost:)|(?<=localhost\", )|(?<=127\.0\.0\.1:)|(?<=--port ))"
             code = re.sub(rf"{before}{name}\b", str(port), code)

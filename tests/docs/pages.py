@@ -136,7 +136,8 @@ class Run:
         for number, command in enumerate(commands, start=1):
             line, is_last = self._addresses.rewritten(command.line), number == len(commands)
             if block.mark == "background" and is_last:
-                self._shell.start(line, ready=command.printed)
+                printed = command.printed
+                self._shell.start(line, ready=self._addresses.rewritten(printed) if self._addresses.serves else printed)
             else:
                 self._command(line, command.printed, block.exit_code if is_last else 0)
 

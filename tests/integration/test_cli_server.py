@@ -62,7 +62,7 @@ def serving(*options: str, beside: str = "") -> Iterator[tuple[subprocess.Popen[
         try:
             lines = [process.stdout.readline() for _ in range(4)]
             url, database = lines[0].split()[-1], lines[1].split()[-1]
-            is_secret = url.startswith("redis:")
+            is_secret = "@" in url
             given = "env:SEGMENTED_URL" if is_secret else url
             usage = shlex.join(["--stock", "1000", "--segments", "20", "--url", given, "--database", database])
             variable = f"SEGMENTED_URL={url} " if is_secret else ""
@@ -156,6 +156,15 @@ def test_it_serves_redis_at_the_port_of_localhost_that_was_asked_for() -> None:
             with redis.Redis(host=host, port=port) as client, pytest.raises(redis.AuthenticationError):
                 client.ping()
         with redis.Redis.from_url(url) as client:
+            assert client.config_get("bind") == {"bind": "127.0.0.1 -::1"}
+
+
+def test_without_a_password_every_program_of_the_machine_can_use_the_port() -> None:
+    port = free_port()
+    with serving("--no-password", "--port", str(port)) as (_, url, _):
+        assert url == f"redis://localhost:{port}/0"
+        with redis.Redis(host="localhost", port=port) as client:
+            assert client.ping() is True
             assert client.config_get("bind") == {"bind": "127.0.0.1 -::1"}
 
 

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sysconfig
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import psutil
 import pytest
 from rich.console import Console
 
@@ -13,13 +19,13 @@ from bench.ab.measure import CELLS, AbSizes, measure_ab
 from bench.display import display_on
 from segmented.cli.main import run
 from segmented.errors import InvalidInput
+from tests.support.processes import outlasting
 from tests.support.rings import require_module
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from bench.ab.builds import Build
 
+COMMAND: Final = Path(sysconfig.get_path("scripts")) / "segmented"
 SALE: Final = CELLS[0]
 SLOWER: Final = """
 
@@ -112,3 +118,25 @@ def test_a_build_that_cannot_be_imported_is_one_sentence(content: str, sentence:
     with pytest.raises(InvalidInput) as refused:
         build_of(str(tmp_path / "broken"), tmp_path / "a")
     assert str(refused.value).startswith(f"the folder {tmp_path / 'broken'} {sentence}")
+
+
+@pytest.mark.parametrize(
+    "words", [["ab", "--strategy", "lock-free", "--hold", "0"], ["locust", "--quick"], ["shards", "--quick"]]
+)
+def test_a_benchmark_that_is_told_to_end_leaves_no_folder_and_no_process(words: list[str], tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [str(COMMAND), "bench", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"},
+    ) as process:
+        assert process.stdout is not None
+        for _ in range(2 if "--quick" in words else 1):
+            next(process.stdout)
+        family = psutil.Process(process.pid).children(recursive=True)
+        process.terminate()
+        _, told = process.communicate(timeout=60)
+    assert (process.returncode, told) == (128 + signal.SIGTERM, "segmented: interrupted\n")
+    assert outlasting(family, 30) == []
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("segmented-")] == []
