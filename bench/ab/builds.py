@@ -46,16 +46,14 @@ class Build:
 
 def build_here(folder: Path) -> Build:
     """Copy the library that runs here, so that edits during the measurement do not reach it."""
-    shutil.copytree(Path(segmented.__file__).parent, folder / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
-    return _checked(Build(HERE, folder))
+    return _checked(Build(HERE, _copied(Path(segmented.__file__).parent, folder, HERE)))
 
 
 def build_of(spec: str, folder: Path) -> Build:
     """Return the library of a commit, or of a folder that has `segmented`. Raises InvalidInput if it cannot be used."""
-    given = Path(spec)
-    if (given / PACKAGE / "__init__.py").is_file():
-        shutil.copytree(given / PACKAGE, folder / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
-        return _checked(Build(f"the folder {spec}", folder))
+    if _is_folder(spec):
+        said = f"the folder {spec}"
+        return _checked(Build(said, _copied(Path(spec) / PACKAGE, folder, said)))
     if not (CHECKOUT / ".git").exists():
         message = f"--against {spec}: neither a folder with {PACKAGE!r} in it nor, outside of a checkout, a commit"
         raise InvalidInput(message)
@@ -72,6 +70,27 @@ def build_of(spec: str, folder: Path) -> Build:
     return _checked(Build(f"commit {commit[:12]}", folder))
 
 
+def _is_folder(spec: str) -> bool:
+    try:
+        return (Path(spec) / PACKAGE / "__init__.py").is_file()
+    except (OSError, ValueError):  # too long for a name, or with a NUL
+        return False
+
+
+def _copied(package: Path, folder: Path, said: str) -> Path:
+    """Copy the package's files into the folder, and return that. Raises InvalidInput for what is no file or folder."""
+    for path in package.rglob("*"):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            message = f"{said} cannot be measured: {path} is no plain file"
+            raise InvalidInput(message)
+    try:
+        shutil.copytree(package, folder / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
+    except (OSError, shutil.Error) as error:
+        message = f"{said} cannot be measured: its files cannot be copied: {error}"
+        raise InvalidInput(message) from error
+    return folder
+
+
 def _git(*words: str) -> bytes:
     """Run git in the checkout; return nothing if it fails."""
     try:
@@ -81,7 +100,7 @@ def _git(*words: str) -> bytes:
             timeout=GIT_SECONDS,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, ValueError, subprocess.TimeoutExpired):
         return b""
     return done.stdout if done.returncode == 0 else b""
 

@@ -64,8 +64,14 @@ def publisher(app: Celery | None = None) -> EnvelopePublisher:
 
 
 def queue_of(app: Celery, task: str) -> str:
-    """Return the name of the queue that the app sends a task's messages to."""
-    return str(app.amqp.router.route({}, task)["queue"].name)
+    """Return the name of the queue that the app sends a task's messages to.
+
+    If a route is a function that fails without a message to read, the app's default queue.
+    """
+    try:
+        return str(app.amqp.router.route({}, task)["queue"].name)
+    except Exception:  # noqa: BLE001  # of a function of the app
+        return str(app.conf.task_default_queue)
 
 
 def waiting(app: Celery, task: str) -> int:

@@ -136,3 +136,13 @@ def test_each_app_has_the_queue_of_its_own_routes_and_the_step_that_is_in_use(
         ]
         current.use(WorkerSettings(step="shop:step"))
         assert assignment_of(one) == Assignment("first", "shop:step")
+
+
+def test_an_app_whose_route_reads_the_message_has_its_default_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_sku(_name: str, args: tuple[str, ...], *_: object, **__: object) -> dict[str, str]:
+        return {"queue": f"shop-{args[0]}"}
+
+    monkeypatch.setattr(current, "_in_use", [WorkerSettings()])
+    with Celery("routed", set_as_current=False) as app:
+        app.conf.update(task_default_queue="usual", task_routes=(by_sku,))
+        assert assignment_of(app) == Assignment("usual")

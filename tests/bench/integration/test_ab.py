@@ -120,6 +120,21 @@ def test_a_build_that_cannot_be_imported_is_one_sentence(content: str, sentence:
     assert str(refused.value).startswith(f"the folder {tmp_path / 'broken'} {sentence}")
 
 
+def test_a_folder_with_a_link_a_pipe_or_a_name_that_is_no_path_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    for name in ("link", "pipe", "a"):
+        (tmp_path / name / "segmented").mkdir(parents=True)
+        (tmp_path / name / "segmented" / "__init__.py").touch()
+    (tmp_path / "link" / "segmented" / "gone.py").symlink_to("/nowhere")
+    os.mkfifo(tmp_path / "pipe" / "segmented" / "pipe.py")
+    for name, file in (("link", "gone.py"), ("pipe", "pipe.py")):
+        folder = tmp_path / name
+        with pytest.raises(InvalidInput, match=rf"^the folder {folder} cannot be measured: .*{file} is no plain file$"):
+            build_of(str(folder), tmp_path / "a")
+    for spec in ("x" * 5_000, "a\0b"):
+        with pytest.raises(InvalidInput, match=r"^--against "):
+            build_of(spec, tmp_path / "a")
+
+
 @pytest.mark.parametrize(
     "words", [["ab", "--strategy", "lock-free", "--hold", "0"], ["locust", "--quick"], ["shards", "--quick"]]
 )
