@@ -81,7 +81,7 @@ def _copied(package: Path, folder: Path, said: str) -> Path:
     """Copy the package's files into the folder, and return that. Raises InvalidInput for what is no file or folder."""
     for path in package.rglob("*"):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            message = f"{said} cannot be measured: {path} is no plain file"
+            message = f"{said} cannot be measured: {path} is not a plain file"
             raise InvalidInput(message)
     try:
         shutil.copytree(package, folder / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
