@@ -128,7 +128,8 @@ def test_a_folder_with_a_link_a_pipe_or_a_name_that_is_no_path_is_refused_in_a_s
     os.mkfifo(tmp_path / "pipe" / "segmented" / "pipe.py")
     for name, file in (("link", "gone.py"), ("pipe", "pipe.py")):
         folder = tmp_path / name
-        with pytest.raises(InvalidInput, match=rf"^the folder {folder} cannot be measured: .*{file} is not a plain file$"):
+        sentence = rf"^the folder {folder} cannot be measured: .*{file} is not a plain file$"
+        with pytest.raises(InvalidInput, match=sentence):
             build_of(str(folder), tmp_path / "a")
     for spec in ("x" * 5_000, "a\0b"):
         with pytest.raises(InvalidInput, match=r"^--against "):
