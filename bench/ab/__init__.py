@@ -1,1 +1,1 @@
-"""Two builds of the library side by side: both alternate within seconds, so that a change can be told from noise."""
+"""Compares two builds of the library, which run in turns a few seconds apart."""

@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -33,7 +33,7 @@ class Build:
     """A copy of the library."""
 
     said: str
-    """What it is, in messages and results."""
+    """Description, for messages and results."""
     folder: Path
     """The folder that has the package."""
 
@@ -61,12 +61,12 @@ def build_of(spec: str, folder: Path) -> Build:
     if not commit:
         message = f"--against {spec}: neither a commit of this checkout nor a folder with {PACKAGE!r} in it"
         raise InvalidInput(message)
-    packed = _git("archive", "--format=tar", commit, "--", PACKAGE)
+    packed = _git("archive", "--format=zip", commit, "--", PACKAGE)
     if not packed:
         message = f"--against {spec}: the commit {commit[:12]} has no folder {PACKAGE!r}"
         raise InvalidInput(message)
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(folder, filter="data")
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        archive.extractall(folder)
     return _checked(Build(f"commit {commit[:12]}", folder))
 
 

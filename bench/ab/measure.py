@@ -106,7 +106,7 @@ class AbResults:
 
     @property
     def is_kept(self) -> bool:
-        """Did every promise hold?"""
+        """Return whether every run kept its guarantees."""
         return not any(record.broken for record in self.cells)
 
     def as_json(self) -> dict[str, Any]:

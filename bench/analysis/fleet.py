@@ -128,7 +128,7 @@ def lines(clients: int, *, shards: int, lanes: int, service: float, thinking: fl
     most = shards * lanes / service
     busy = _all_busy(clients, shards, lanes, service, thinking) if lanes > 1 else None
     rest = service * ((1 - cv**2) / (lanes + 1) + cv**2 / lanes)
-    """Of the hold that ends first, as an arrival finds it: the first of `lanes` equal holds, or of exponential ones."""
+    """Mean rest of the hold that ends first, when a call arrives: of `lanes` equal holds, or of exponential ones."""
     waiting = rate = blocked = 0.0
     for number in range(1, clients + 1):
         blocked = rate * service / shards if busy is None else busy[number - 1]

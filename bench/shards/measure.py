@@ -66,7 +66,7 @@ class ShardSizes:
 
 @dataclass(slots=True)
 class Measured:
-    """What was measured, by masters and by cells; one value a round."""
+    """Measured values by masters and by cells; one value a round."""
 
     sales: dict[int, list[Sale]] = field(default_factory=dict)
     rates: dict[Cell, list[float]] = field(default_factory=dict)
@@ -218,7 +218,7 @@ class WorkByMasters:
     client: float
     one_master: float
     each_further: float
-    """What a further master adds: every order's PUBLISH goes to all of them."""
+    """Seconds that each further master adds: every order's PUBLISH goes to all of them."""
 
     def costs(self, masters: int) -> Costs:
         """Return the costs of an order on machines of its own, with an assumed round trip."""

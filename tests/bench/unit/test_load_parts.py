@@ -49,6 +49,20 @@ OPTIONS = {
 }
 
 
+def plan_of(cell: Cell, *shares: str) -> Plan:
+    return Plan(
+        cell=cell,
+        sku="mug",
+        stock=100,
+        seconds=2.0,
+        warm_up=0.5,
+        seed=3,
+        url="redis://shop",
+        database=None,
+        shares=shares,
+    )
+
+
 def recorder_of(*answers: Answer, first: int = 1, begin: float = 1.0) -> Recorder:
     """A call a second from `begin` on: 10 ms late, and answered 30 ms later."""
     found = Recorder()
@@ -120,17 +134,7 @@ def test_a_bad_option_is_one_sentence_that_names_it(changed: dict[str, object], 
 
 
 def test_processes_share_the_rate_and_those_under_way_and_have_seeds_of_their_own() -> None:
-    plan = Plan(
-        cell=cell_of(SimpleNamespace(**OPTIONS), is_open=True),
-        sku="mug",
-        stock=100,
-        seconds=2.0,
-        warm_up=0.5,
-        seed=3,
-        url="redis://shop",
-        database=None,
-        shares=("one", "two", "three"),
-    )
+    plan = plan_of(cell_of(SimpleNamespace(**OPTIONS), is_open=True), "one", "two", "three")
     assert (plan.share.offered_per_s, plan.share.buyers) == (50.0 / 3, 4)
     assert len({plan.seed_of(share) for share in range(3)}) == 3
 
@@ -231,17 +235,7 @@ def test_a_late_generator_voids_an_open_sale_by_its_p99_and_a_closed_one_by_its_
 
 def result_of(strategy: str, segments: int, rate: float, *, broken: tuple[str, ...] = (), void: str = "") -> Result:
     options = OPTIONS | {"strategy": strategy, "segments": segments, "num_users": 8}
-    plan = Plan(
-        cell=cell_of(SimpleNamespace(**options), is_open=False),
-        sku="mug",
-        stock=100,
-        seconds=2.0,
-        warm_up=0.5,
-        seed=3,
-        url="redis://shop",
-        database=None,
-        shares=("one",),
-    )
+    plan = plan_of(cell_of(SimpleNamespace(**options), is_open=False), "one")
     tally = Tally(sent=100, sold=100, goodput=rate)
     cpu_s: dict[str, float | None] = {"generator": 0.08, "redis": 0.03, "database": None}
     checker = cast("Checker", SimpleNamespace(sold=100, model_dump=lambda **_: {}))

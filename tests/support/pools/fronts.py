@@ -1,4 +1,4 @@
-"""Pools of both colours with blocking calls, so that one test body serves both."""
+"""Sync and async pools with blocking calls, so that one test body serves both."""
 
 from __future__ import annotations
 
