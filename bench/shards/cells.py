@@ -17,6 +17,7 @@ import psutil
 
 from bench.analysis.fleet import Costs, Fleet, throughput
 from bench.cpu import core_count, own_seconds
+from bench.results import counted
 from bench.stock.context import STOCK
 from segmented import AsyncGrant, AsyncRedisStore
 from segmented.errors import SegmentedError
@@ -42,8 +43,8 @@ class Cell:
     @property
     def name(self) -> str:
         """Name in the figures."""
-        masters, workers = _counted(self.masters, "master"), _counted(self.workers, "worker")
-        return f"{masters} x {_counted(self.segments, 'segment')}, {workers}, hold {self.hold_ms} ms"
+        masters, workers = counted(self.masters, "master"), counted(self.workers, "worker")
+        return f"{masters} x {counted(self.segments, 'segment')}, {workers}, hold {self.hold_ms} ms"
 
 
 LONE: Final = Cell(1, 1, 1, 30)
@@ -139,7 +140,3 @@ def predicted(cell: Cell, costs: Costs) -> float:
         client_cores=1,
     )
     return throughput(fleet, costs)
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
