@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 SOON: Final = 10.0
 SESSION: Final = 2.0
 """Seconds that the sessions of these tests last."""
+LONG_SESSION: Final = 5.0
+"""So long that a busy machine starts a server, and answers its client, before the session ends."""
 SLACK: Final = 1.0
 """For a machine that is busy with other things."""
 
@@ -364,18 +366,22 @@ def test_a_server_that_is_killed_ends_a_wait_without_a_deadline_with_the_session
 def test_a_lease_that_was_given_up_is_deleted_when_the_server_still_believes_in_its_session(
     private_zookeeper: ZooKeeperNode, start_kazoo: Callable[..., KazooClient], zookeeper_side: ZooKeeperSide
 ) -> None:
-    often = {"max_tries": -1, "delay": 0.05, "backoff": 1}  # to be back before the server ends the session
-    client = start_kazoo(private_zookeeper, timeout=SESSION, connection_retry=often)
-    lock = zookeeper_side.lock(client, "job")
-    lease = lock.acquire(timeout=5)
-    session_id, _ = client.client_id
-    private_zookeeper.kill()
-    assert lease.lost.wait(SOON)
-    private_zookeeper.restart()  # it kept the session, and counts its time anew
-    wait_until(lambda: bool(client.connected))
-    assert client.client_id[0] == session_id
-    successor = lock.acquire(timeout=SOON)
-    assert client.get(successor.path)[1].ephemeralOwner == session_id
-    assert lease.is_lost
-    assert successor.is_trusted
-    assert line(client, "job") == [successor.path.rpartition("/")[2]]
+    # A server that has only begun to listen leaves a client without an answer: the proxy lets it in afterwards.
+    with Proxy((LOOPBACK, private_zookeeper.port)) as proxy:
+        often = {"max_tries": -1, "delay": 0.05, "backoff": 1}  # to be back before the server ends the session
+        client = start_kazoo(proxy.port, timeout=LONG_SESSION, connection_retry=often)
+        lock = zookeeper_side.lock(client, "job")
+        lease = lock.acquire(timeout=5)
+        session_id, _ = client.client_id
+        proxy.vanish()
+        private_zookeeper.kill()
+        assert lease.lost.wait(SOON)
+        private_zookeeper.restart()  # it kept the session, and counts its time from here again
+        proxy.come_back()
+        wait_until(lambda: bool(client.connected))
+        assert client.client_id[0] == session_id
+        successor = lock.acquire(timeout=SOON)
+        assert client.get(successor.path)[1].ephemeralOwner == session_id
+        assert lease.is_lost
+        assert successor.is_trusted
+        assert line(client, "job") == [successor.path.rpartition("/")[2]]
