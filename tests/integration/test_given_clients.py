@@ -156,7 +156,7 @@ def test_who_gets_no_connection_in_time_is_not_told_that_the_server_is_away(
     client = redis.Redis.from_url(private_valkey.url, max_connections=1)
     with client, RedisStore(client) as store, ThreadPoolExecutor(1) as threads:
         link: Any = store._link  # noqa: SLF001  # looks behind the store
-        busy = threads.submit(link.run, sleeping(1.0))
+        busy = threads.submit(link.run, sleeping(3.0))
         while link._free:  # noqa: SLF001  # until the connection is taken
             pass
         began = time.monotonic()
@@ -168,7 +168,7 @@ def test_who_gets_no_connection_in_time_is_not_told_that_the_server_is_away(
             Lock(store, "x", ttl=5).acquire(timeout=0.3),
         ):
             raise AssertionError
-        assert 0.25 < time.monotonic() - began < 0.9
+        assert 0.25 < time.monotonic() - began < 2.7
         assert not isinstance(caught.value, LockUnreachable)
         busy.result(5)
         Lock(store, "x", ttl=5).acquire(timeout=1).release()
@@ -180,7 +180,7 @@ def test_the_task_that_gets_no_connection_in_time_is_told_the_same(private_valke
         client = redis_asyncio.Redis.from_url(private_valkey.url, max_connections=1)
         async with client, AsyncRedisStore(client) as store:
             link: Any = store._link  # noqa: SLF001  # looks behind the store
-            busy = asyncio.create_task(link.run(sleeping(1.0)))
+            busy = asyncio.create_task(link.run(sleeping(3.0)))
             await asyncio.sleep(0.05)
             with pytest.raises(StoreBusy, match="was free in time"):
                 await AsyncLock(store, "x", ttl=5).acquire(timeout=0.3)

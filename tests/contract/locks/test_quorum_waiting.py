@@ -105,7 +105,7 @@ def test_f4_a_wait_ends_on_time_also_when_it_is_longer_than_the_lease(three: Quo
     began = time.monotonic()
     with pytest.raises(AcquireTimeout):
         three.lock(name, ttl=0.1).acquire(timeout=0.4)
-    assert 0.4 <= time.monotonic() - began < 1.4
+    assert 0.4 <= time.monotonic() - began < SOON
     assert three.holders(name) == [held.holder_id] * 3
     held.release()
 
@@ -115,7 +115,7 @@ def test_d5_a_timeout_of_zero_does_not_wait(three: Quorum) -> None:
     lock.acquire(timeout=0)
     began = time.monotonic()
     assert lock.try_acquire() is None
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < SOON
 
 
 def test_a_split_vote_is_tried_again_soon_and_not_when_the_leases_end(three: Quorum) -> None:
