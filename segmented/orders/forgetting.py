@@ -5,7 +5,8 @@
 2. The ledger in the database says up to which change the grace time is over. Only what is relayed, and before the start
    of the pool's own ledger, may go.
 3. The pool's records are read in pages, and looked up in the database. A record goes only if the database has decided
-   the order in the same way.
+   the order in the same way. The records of refused orders, and of those whose id can be used again, go if the database
+   has not sold the order: a repeat of one is a new attempt.
 4. The database notes of the page's sold orders that the pool does not answer for them any more: their epoch is 0. So
    they are treated like orders that an earlier epoch of the pool sold. Units that a repeat takes go back.
 5. One script drops the page's records, each only if it is still the one that was read, and counts their units.
@@ -47,6 +48,10 @@ NOTICE_MS: Final = 10_000
 READ_AGAIN: Final = 3.0
 """Seconds after which a process that sells reads again whether a pool forgets: less than the notice."""
 PAGE: Final = op.BATCH_MAX
+SOLD: Final = "cs"
+NOT_SOLD: Final = "xe"
+AS_NEW: Final = "vf"
+"""States of orders whose repeat is a new attempt, so the database need not know them."""
 
 _FORGETFUL: Final[WeakKeyDictionary[Pool, tuple[bool, float]]] = WeakKeyDictionary()
 """Whether a pool forgets, and when that was read. It never ends once it has begun."""
@@ -87,9 +92,9 @@ def forget(
 
     The database answers repeats of these orders from then on, and no unit is sold for one. `grace` 0 drops all that is
     relayed and trimmed. The first call for a pool drops nothing, and says in `wait_seconds` when the next one will.
-    Ends after `timeout` seconds, with one page at least. `on_page` gets how many were dropped so far. Raises
-    InvalidInput for a pool without an order database, with a limit per customer, or whose ledger was not relayed and
-    trimmed in this epoch.
+    Ends after `timeout` seconds, with one page at least. `on_page` gets how many were dropped so far. A limit per
+    customer goes on counting them. Raises InvalidInput for a pool without an order database, or whose ledger was not
+    relayed and trimmed in this epoch.
     """
     if not 0 <= grace <= GRACE_MAX:
         message = f"the grace time of {pool.sku!r} must be 0 to {GRACE_MAX:,.0f} s, not {grace:g} s"
@@ -178,31 +183,30 @@ def _pages(pool: Pool) -> Iterator[tuple[Inspected, ...]]:
             yield pool.store.execute(op.InspectOrders(pool.sku, ids[first : first + PAGE]))
 
 
-def _finished(page: tuple[Inspected, ...]) -> dict[str, tuple[int, bool]]:
-    """Return the finished orders of a page: their last change, and whether they were sold."""
-    found: dict[str, tuple[int, bool]] = {}
+def _finished(page: tuple[Inspected, ...]) -> dict[str, tuple[int, str]]:
+    """Return the finished orders of a page: last change, and letter of their state (protocol/shared/pool.lua)."""
+    found: dict[str, tuple[int, str]] = {}
     for one in page:
         record = None if one.raw is None else parse_record(one.order_id, one.raw)
-        if record is not None and one.raw is not None and one.raw[:1] in "cxse":
-            found[one.order_id] = record.sequence, one.raw[:1] in "cs"
+        if record is not None and one.raw is not None and one.raw[:1] in SOLD + NOT_SOLD + AS_NEW:
+            found[one.order_id] = record.sequence, one.raw[:1]
     return found
 
 
-def _decided(gate: OrderDatabase, sku: str, found: Mapping[str, tuple[int, bool]]) -> tuple[tuple[str, int], ...]:
-    """Return those of these orders that the database has decided in the same way, once it has noted them."""
+def _decided(gate: OrderDatabase, sku: str, found: Mapping[str, tuple[int, str]]) -> tuple[tuple[str, int], ...]:
+    """Return those of these orders that may go by what the database says, once it has noted the sold ones."""
     if not found:
         return ()
     rows = gate.orders(sku, found)
-    agreed = {
-        order_id: is_sold for order_id, (_, is_sold) in found.items() if _is_decided(rows, order_id, is_sold=is_sold)
-    }
-    gate.note_forgotten(sku, [order_id for order_id, is_sold in agreed.items() if is_sold])
+    agreed = [order_id for order_id, (_, letter) in found.items() if _may_go(rows.get(order_id), letter)]
+    gate.note_forgotten(sku, [order_id for order_id in agreed if found[order_id][1] in SOLD])
     return tuple((order_id, found[order_id][0]) for order_id in agreed)
 
 
-def _is_decided(rows: Mapping[str, OrderRow], order_id: str, *, is_sold: bool) -> bool:
-    row = rows.get(order_id)
-    return row is not None and (row.state == CONFIRMED) == is_sold
+def _may_go(row: OrderRow | None, letter: str) -> bool:
+    if row is None:
+        return letter in AS_NEW
+    return (row.state == CONFIRMED) == (letter in SOLD)
 
 
 def _drop(pool: Pool, gate: OrderDatabase, up_to: int, named: tuple[tuple[str, int], ...]) -> Forgot:

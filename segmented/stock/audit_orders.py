@@ -286,8 +286,13 @@ def _change(note: str) -> tuple[str, int, int]:
 
 
 def customers_drift(state: PoolState, fold: AuditFold) -> Plan[list[Drift]]:
-    """Compare each customer's units; the fold continues to the sequence number at which each page was read."""
+    """Compare each customer's units; the fold continues to the sequence number at which each page was read.
+
+    In a pool that forgets, customers keep the units of forgotten orders: together at most the `lost` ones.
+    """
     drift: list[Drift] = []
+    forgotten = state.lost if state.forgotten else 0
+    further = 0
     known = list(fold.bought)
     strays = yield from _scan(state.sku, "customers", known)
     for page in _pages([*known, *strays]):
@@ -295,10 +300,15 @@ def customers_drift(state: PoolState, fold: AuditFold) -> Plan[list[Drift]]:
         yield from extend_plan(state.sku, fold, sequence)
         for customer_id, found in zip(page, units, strict=True):
             expected = fold.bought.get(customer_id, 0)
-            if found != expected:
+            if forgotten and found is not None and found > expected:
+                further += found - expected
+            elif found != expected:
                 has = NO_NUMBER_OF_UNITS if found is None else f"{found} units"
                 detail = f"customer {customer_id} has {has}, the ledger says {expected}"
                 drift.append(Drift("foreign write", None, detail, "customer", customer_id))
+    if further > forgotten:
+        detail = f"customers have {further} units beyond their orders, but only {forgotten} of forgotten orders"
+        drift.append(Drift("foreign write", None, detail, "ledger", "customers"))
     return drift
 
 

@@ -146,7 +146,6 @@ def test_a_record_that_changed_after_it_was_read_stays(pool: Pool, gate: Gate) -
     ("options", "why"),
     [
         ({"gated": False}, "it has no order database, and nothing else could answer a repeat of an order"),
-        ({"gated": True, "limit_per_customer": 2}, "it has a limit per customer"),
         ({"gated": True}, "its ledger was not relayed and trimmed"),
     ],
 )
@@ -156,11 +155,20 @@ def test_another_pool_keeps_its_records_and_says_why(
     pool = Pool(store, "cup")
     pool.open(stock=3, segments=1, **options)
     gate.open("cup", [3])
-    if "limit_per_customer" in options:
-        pool.reserve(Order("a", 1, "ann"))
-        trimmed(pool, gate)
     with pytest.raises(InvalidInput, match=why):
         forget(pool, gate, grace=0)
+
+
+def test_a_refused_order_goes_and_its_repeat_is_a_new_attempt(pool: Pool, gate: Gate) -> None:
+    queue = Pool(pool.store, SKU, outbox=Outbox.under_lock())
+    queue.submit("large", quantity=14)
+    take_envelope(queue, ["large"], gate=gate)
+    assert records(pool, "large") == ["refused"]
+    assert forgotten(pool, gate) == (5, 6)
+    assert records(pool, "large") == [None]
+    queue.submit("large", quantity=13)
+    take_envelope(queue, ["large"], gate=gate)
+    check(pool, gate, confirmed=19, available=0, reserved=1)
 
 
 # --- repeats of forgotten orders ---

@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
--- Drop records of finished orders from a gated pool, whose order database answers for them from then on. Only those whose
--- last change is relayed, and before the ledger's start: no entry of the ledger speaks of them any more. Their confirmed
--- units count in meta as lost (sold units that the pool has no orders for), and their number in forgotten.
+-- Drop records of finished orders from a gated pool, whose order database answers for them from then on; a repeat of a
+-- refused order, or of one whose id can be used again, is a new attempt. Only those whose last change is relayed, and before
+-- the ledger's start: no entry of the ledger speaks of them any more. Their confirmed units count in meta as lost (sold units
+-- that the pool has no orders for), and their number in forgotten. Their customers keep them: a limit per customer holds.
 -- Processes that sell must ask the database about orders that the pool does not know. So the first call drops nothing: it
 -- notes when (meta: forgets_from, in ms), and records go `notice_ms` later, when each process has read that. Safe to run
 -- twice: a record goes only if its last change is still the named one.
@@ -10,20 +11,16 @@
 --          then for each order, at most 1,000: order_id, sequence
 -- answers  {"missing"}
 --          {"not_gated"}     it has no order database
---          {"limited"}       it limits its customers, whose units are counted from the records
 --          {"not_trimmed"}   its ledger was not relayed in this epoch and trimmed behind up_to
 --          {"waiting", ms}   records may go then
 --          {"forgot", orders, units, judged}   fewer judged than named: the others need another call
-local FINISHED = { c = true, x = true, s = true, e = true }
+local FINISHED = { c = true, x = true, s = true, e = true, v = true, f = true }
 local pool = read_pool()
 if not pool then
   return { 'missing' }
 end
 if not pool.is_gated then
   return { 'not_gated' }
-end
-if pool.customer_limit > 0 then
-  return { 'limited' }
 end
 local up_to = tonumber(ARGV[1])
 local found = redis.call('HMGET', META, 'relayed', 'ledger_start', 'lost', 'forgotten', 'forgets_from')

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from segmented.clock import Clock
     from segmented.protocol.pool.model_records import ModelPool
 
-FINISHED: Final = ("confirmed", "cancelled", "expired")
+FINISHED: Final = ("confirmed", "cancelled", "expired", "refused")
 
 
 class ForgettingModel:
@@ -34,8 +34,6 @@ class ForgettingModel:
         pool, now_ms = self._pool(operation.sku), int(self._clock.now() * 1_000)
         if not pool.gated:
             raise cannot_forget(pool.sku, "not_gated")
-        if pool.limit_per_customer is not None:
-            raise cannot_forget(pool.sku, "limited")
         relayed = pool.relayed or (0, 0)
         if relayed[0] != pool.epoch or operation.up_to > relayed[1] or operation.up_to >= pool.ledger_start:
             raise cannot_forget(pool.sku, "not_trimmed")
@@ -53,11 +51,10 @@ class ForgettingModel:
         pool.lost += units
         pool.forgotten = (pool.forgotten or 0) + len(gone)
         pool.sold_before -= {record.order_id for record in gone}
+        pool.undone -= {record.order_id for record in gone}
         return Forgot(len(gone), units, len(operation.orders), 0)
 
 
 def _may_go(pool: ModelPool, order_id: str, sequence: int) -> bool:
     record = pool.orders.get(order_id)
-    if record is None or order_id in pool.undone:
-        return False
-    return record.state in FINISHED and record.sequence == sequence
+    return record is not None and record.state in FINISHED and record.sequence == sequence

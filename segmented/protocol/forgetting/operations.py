@@ -26,8 +26,9 @@ class ForgetOrders(Operation[Forgot]):
     """Drop the records of up to 1,000 finished orders, each only if its last change is still the named one.
 
     Confirmed units of dropped records count as `lost` units: sold ones that the pool has no orders for. The first call
-    drops nothing, and notes that the pool will forget: `notice_ms` later it may. Raises InvalidInput for a pool without
-    an order database, with a limit per customer, or whose ledger was not relayed and trimmed behind `up_to`.
+    drops nothing, and notes that the pool will forget: `notice_ms` later it may. A limit per customer goes on counting
+    them. Raises InvalidInput for a pool without an order database, or whose ledger was not relayed and trimmed behind
+    `up_to`.
     """
 
     sku: str

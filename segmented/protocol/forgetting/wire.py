@@ -13,14 +13,13 @@ from segmented.protocol.wire import Call, Codec, script_call
 if TYPE_CHECKING:
     from segmented.protocol.wire import Reply
 
-Refused = Literal["not_gated", "limited", "not_trimmed"]
+Refused = Literal["not_gated", "not_trimmed"]
 
 
 def cannot_forget(sku: str, reason: Refused) -> InvalidInput:
     """Return the error for a pool whose records cannot go."""
     why = {
         "not_gated": "keeps its records: it has no order database, and nothing else could answer a repeat of an order",
-        "limited": "keeps its records: it has a limit per customer, and their units are audited from the records",
         "not_trimmed": (
             "keeps its records: its ledger was not relayed and trimmed behind them; "
             "use 'segmented pool relay' with --trim-keep"
@@ -39,8 +38,7 @@ def _decode(operation: op.ForgetOrders, reply: Reply) -> Forgot:
     if kind == "waiting":
         return Forgot(0, 0, 0, int(reply[1]))
     if kind != "forgot":
-        reason: Refused = "not_gated" if kind == "not_gated" else "limited" if kind == "limited" else "not_trimmed"
-        raise cannot_forget(operation.sku, reason)
+        raise cannot_forget(operation.sku, "not_gated" if kind == "not_gated" else "not_trimmed")
     return Forgot(int(reply[1]), int(reply[2]), int(reply[3]), 0)
 
 

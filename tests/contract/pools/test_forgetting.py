@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import protocol as op
+from segmented import LimitReached, Reserved, protocol as op
 from segmented.errors import InvalidInput, PoolFrozen, PoolMissing
 from segmented.protocol.forgetting.operations import Forgot
 from segmented.stock.ledger import trim_plan
@@ -59,12 +59,28 @@ def test_a_record_whose_last_change_is_another_stays(shop: ForgetfulShop) -> Non
     assert shop.state().order_count == 2
 
 
-def test_an_id_that_can_be_used_again_stays(shop: ForgetfulShop) -> None:
+def test_an_id_that_can_be_used_again_goes_and_can_be_used_again(shop: ForgetfulShop) -> None:
     shop.reserve("gone", 1)
     shop.side.execute(op.Cancel(shop.sku, "gone", voided=True, unheard=True))
     up_to = shop.trimmed()
     shop.forget(up_to)
-    assert shop.forget(up_to, ("gone", 8)) == Forgot(0, 0, 1, 0)
+    assert shop.forget(up_to, ("gone", 8)) == Forgot(1, 0, 1, 0)
+    shop.reserve("gone", 2)
+    assert (shop.state().reserved, shop.state().available) == (3, 5)
+    shop.side.execute(op.Confirm(shop.sku, "gone", None, stored=True))
+    assert shop.state().confirmed == 4
+
+
+def test_customers_keep_the_units_of_forgotten_orders(side: Side) -> None:
+    shop = ForgetfulShop(side, side.name())
+    shop.open(10, 4, gated=True, limit_per_customer=2)
+    shop.reserve("a", 2, customer_id="ann")
+    side.execute(op.Confirm(shop.sku, "a", None, stored=True))
+    up_to = shop.trimmed()
+    shop.forget(up_to)
+    assert shop.forget(up_to, ("a", 3)) == Forgot(1, 2, 1, 0)
+    assert isinstance(shop.reserve("b", 1, customer_id="ann"), LimitReached)
+    assert isinstance(shop.reserve("c", 1, customer_id="bob"), Reserved)
 
 
 def test_nothing_goes_before_the_notice_is_over(shop: ForgetfulShop) -> None:
@@ -84,13 +100,10 @@ def test_changes_that_are_not_relayed_and_trimmed_are_refused(shop: ForgetfulSho
 
 
 def test_another_pool_is_refused(side: Side) -> None:
-    ungated, limited, missing = (ForgetfulShop(side, side.name()) for _ in range(3))
+    ungated, missing = (ForgetfulShop(side, side.name()) for _ in range(2))
     ungated.open(10, 4)
-    limited.open(10, 4, gated=True, limit_per_customer=1)
     with pytest.raises(InvalidInput, match="it has no order database"):
         ungated.forget(1)
-    with pytest.raises(InvalidInput, match="it has a limit per customer"):
-        limited.forget(1)
     with pytest.raises(PoolMissing):
         missing.forget(1)
 
