@@ -8,11 +8,12 @@ sleep is used, and the record has its lateness.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
+import random
 import sys
 import time
 from dataclasses import dataclass
-from math import ceil
 from typing import Final, Literal, Self, get_args
 
 import gevent
@@ -24,10 +25,20 @@ NANOSECONDS: Final = 1_000_000_000
 _CLOCK_MONOTONIC: Final = 1
 _ABSOLUTE: Final = 1
 _READ: Final = 1
-Kind = Literal["none", "sleep", "cpu", "commit"]
+Kind = Literal["none", "sleep", "lognormal", "bimodal", "cpu", "commit"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+SPREAD: Final[tuple[Kind, ...]] = ("lognormal", "bimodal")
+"""Sleeps of different lengths, whose mean is the hold."""
 MILLISECONDS_MAX: Final = 2_000.0
 """Well below the ten seconds of a lease."""
+SPREAD_MEAN_MAX: Final = 200.0
+LONGEST_MS: Final = MILLISECONDS_MAX
+LOGNORMAL_SIGMA: Final = math.sqrt(math.log(2))
+"""The standard deviation is the mean then."""
+LONG_SHARE: Final = 0.05
+LONG: Final = 10.5
+SHORT: Final = 0.5
+"""Of a bimodal hold: one in twenty takes 10.5 times the mean, the others half of it, so that the mean stays."""
 
 
 class _Timespec(ctypes.Structure):
@@ -88,7 +99,7 @@ class Alarm:
                 self._wait_for(self._libc, self._fd, at)
 
     def _wait_for(self, libc: ctypes.CDLL, fd: int, at: float) -> None:
-        whole, part = divmod(ceil(at * NANOSECONDS), NANOSECONDS)
+        whole, part = divmod(math.ceil(at * NANOSECONDS), NANOSECONDS)
         setting = _Setting(_Timespec(0, 0), _Timespec(whole, part))
         libc.timerfd_settime(fd, _ABSOLUTE, ctypes.byref(setting), None)
         self._hub.wait(self._watcher)
@@ -102,6 +113,9 @@ _FREE: Final[list[Alarm]] = []
 @dataclass(frozen=True, slots=True)
 class Section:
     """A slow step: nothing, a sleep, CPU work, or a commit in PostgreSQL after a sleep of `ms`.
+
+    A sleep takes `ms` each time, or that on average: lognormal with the mean as standard deviation, or bimodal, where
+    one in twenty takes 10.5 times the mean and the others half of it. The run's seed repeats the lengths.
 
     One call of `run` serves a whole batch: that is the purpose of batches. The strategy does the commit itself, since
     its guarantees depend on what it writes.
@@ -121,7 +135,10 @@ class Section:
         if self.kind == "none" and self.ms:
             message = f"a critical section of kind none has no hold, so {self.ms:g} ms says two things"
             raise InvalidInput(message)
-        if self.kind in {"sleep", "cpu"} and not self.ms:
+        if self.kind in SPREAD and self.ms > SPREAD_MEAN_MAX:
+            message = f"a {self.kind} hold has a mean of up to {SPREAD_MEAN_MAX:g} ms, not {self.ms:g} ms"
+            raise InvalidInput(message)
+        if self.kind in {"sleep", "cpu", *SPREAD} and not self.ms:
             message = f"a critical section of kind {self.kind} needs a hold above 0 ms; with 0 it is: none"
             raise InvalidInput(message)
 
@@ -137,14 +154,22 @@ class Section:
             while time.thread_time() < until:
                 pass
         elif self.ms:
-            sleep(self.ms / 1_000)
+            sleep(self.drawn_ms() / 1_000)
+
+    def drawn_ms(self) -> float:
+        """Return the length of the next hold, in milliseconds."""
+        if self.kind == "lognormal":
+            return min(random.lognormvariate(math.log(self.ms) - LOGNORMAL_SIGMA**2 / 2, LOGNORMAL_SIGMA), LONGEST_MS)
+        if self.kind == "bimodal":
+            return self.ms * (LONG if random.random() < LONG_SHARE else SHORT)
+        return self.ms
 
     def __str__(self) -> str:
-        """Return a short name: `none`, `20ms`, `cpu-1ms`, `commit`, `commit+20ms`."""
+        """Return a short name: `none`, `20ms`, `lognormal-20ms`, `cpu-1ms`, `commit`, `commit+20ms`."""
         if self.kind == "none":
             return "none"
         if self.kind == "sleep":
             return f"{self.ms:g}ms"
-        if self.kind == "cpu":
-            return f"cpu-{self.ms:g}ms"
+        if self.kind in {"cpu", *SPREAD}:
+            return f"{self.kind}-{self.ms:g}ms"
         return f"commit+{self.ms:g}ms" if self.ms else "commit"

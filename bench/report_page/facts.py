@@ -224,6 +224,8 @@ def section(cell: Cell) -> str:
     return {
         "none": "no slow step",
         "sleep": f"hold {cell.hold_ms:g} ms",
+        "lognormal": f"lognormal holds, {cell.hold_ms:g} ms on average",
+        "bimodal": f"bimodal holds, {cell.hold_ms:g} ms on average",
         "cpu": f"{cell.hold_ms:g} ms of CPU",
         "commit": f"a commit + {cell.hold_ms:g} ms" if cell.hold_ms else "a commit",
     }[cell.section]

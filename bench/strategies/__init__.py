@@ -13,7 +13,7 @@ from bench.strategies.library_lock import (
     StripedRedisPy,
 )
 from bench.strategies.one_script import OneScript
-from bench.strategies.pg_rows import PgHotRow, PgRows, PgSkipLocked
+from bench.strategies.pg_rows import PgAdvisory, PgHotRow, PgRows, PgSkipLocked
 from bench.strategies.pooled import LockFree
 from bench.strategies.segment_counters import SegmentsRandom, SegmentsTryNext
 from bench.strategies.segment_locks import GlobalLock, SegmentBatches, SegmentLocks
@@ -40,6 +40,7 @@ ALL: Final[tuple[type[Strategy], ...]] = (
     DecrCompensate,
     PgHotRow,
     PgRows,
+    PgAdvisory,
     PgSkipLocked,
     CeleryOne,
     CeleryBatched,

@@ -1,5 +1,9 @@
 """PostgreSQL: K rows, one row, or one row per unit, with the slow step in the row's transaction.
 
+K rows with advisory locks: the lock of a row is taken before the row is touched, by `pg_try_advisory_xact_lock`, so a
+buyer takes the first row that nobody works on, in a random order, and waits only if all are taken. It ends with the
+transaction.
+
 K rows: a random row first; if it is exhausted, the next one that is not. Units only decrease, and only committed
 changes are visible, so a row read as exhausted stays so. Its fault: an order for several units is refused if no single
 row has enough, although together they have.
@@ -40,6 +44,12 @@ TAKE_FROM_ROW: Final = (
     .values(available=sql_rows.c.available - bindparam("wanted"))
 )
 """The statement waits for the row's lock and then checks again, so refusals are exact."""
+TRY_ROWS: Final = text(
+    "SELECT row FROM unnest(CAST(:given_rows AS integer[])) AS row"
+    " WHERE pg_try_advisory_xact_lock(hashtext(:given_sku), row) LIMIT 1"
+)
+"""Tries row after row until one is free."""
+WAIT_FOR_ROW: Final = text("SELECT pg_advisory_xact_lock(hashtext(:given_sku), :given_row)")
 PAUSE: Final = 0.005
 """Maximum seconds before a retry for units that others have locked."""
 CALIBRATED_WITH: Final = 60_000
@@ -104,6 +114,32 @@ class PgRows(PgHotRow):
             if row < 0:
                 return None
         return row
+
+
+class PgAdvisory(PgHotRow):
+    """As many rows as configured, each with an advisory lock."""
+
+    name: ClassVar[str] = "pg-advisory"
+    summary: ClassVar[str] = (
+        "PostgreSQL: K rows under advisory locks, the first free one, the slow step in its transaction"
+    )
+    has_segments: ClassVar[bool] = True
+    guarantees: ClassVar[Guarantees] = PgRows.guarantees
+
+    def _take(self, connection: Connection, order: Order) -> int | None:
+        rows = list(range(self.segments))
+        while rows:
+            random.shuffle(rows)  # not a secret; the run's seed repeats it
+            row = connection.execute(TRY_ROWS, {"given_sku": self._sku, "given_rows": rows}).scalar()
+            if row is None:  # all are taken: wait for one
+                row = rows[0]
+                connection.execute(WAIT_FOR_ROW, {"given_sku": self._sku, "given_row": row})
+            if self._take_from(connection, row, order):
+                return int(row)
+            connection.rollback()  # the row is exhausted; its lock ends
+            connection.exec_driver_sql("BEGIN")
+            rows = [row for row, units in enumerate(self._left(connection)) if units >= order.quantity]
+        return None
 
 
 class PgSkipLocked(SqlStrategy):

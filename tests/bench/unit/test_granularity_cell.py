@@ -45,6 +45,6 @@ def test_what_cannot_be_measured_is_refused(more: dict[str, object], said: str) 
 
 
 def test_there_is_no_other_critical_section() -> None:
-    said = "unknown critical section 'nap'; known are: none, sleep, cpu, commit"
+    said = "unknown critical section 'nap'; known are: none, sleep, lognormal, bimodal, cpu, commit"
     with pytest.raises(InvalidInput, match=re.escape(said)):
         Section("nap")  # type: ignore[arg-type]  # what a plan may say
