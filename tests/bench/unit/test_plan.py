@@ -66,8 +66,10 @@ def refusal(file: Path) -> str:
         (
             '{ section = "none" }',
             '{ section = "nap" }',
-            "sweeps.hold.section: Input should be 'none', 'sleep', 'lognormal', 'bimodal', 'cpu' or "
-            "'commit', not 'nap'",
+            (
+                "sweeps.hold.section: Input should be 'none', 'sleep', 'lognormal', 'bimodal', 'cpu' or 'commit', not "
+                "'nap'"
+            ),
         ),
         ('sweep = "k"', 'sweep = "kk"', "hypotheses.H1.sweep: the plan has no sweep 'kk'; did you mean 'k'?"),
         (
