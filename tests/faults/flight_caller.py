@@ -18,7 +18,7 @@ import redis
 from segmented import AsyncRedisStore, RedisStore
 from segmented.locks.flights import single_flight
 
-LEASE = 1.5
+LEASE = 4.5
 
 
 def note_call(url: str, log: str) -> int:

@@ -158,8 +158,7 @@ def test_f2_a_lease_ended_before_a_slow_server_answered_leaves_nothing_there(
         began = time.monotonic()
         quorum.lock(name, ttl=LONG).acquire(timeout=1).release()
         assert time.monotonic() - began < 0.3 + NOT_WAITED
-        wait_until(lambda: scripts_run(quorum.raws[2]) == before + 2)
-        assert quorum.holders(name) == [None] * 3
+        wait_until(lambda: scripts_run(quorum.raws[2]) >= before + 2 and quorum.holders(name) == [None] * 3)
 
 
 @pytest.mark.parametrize("colour", COLOURS)

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RINGS: Final = {
-    "tidy": 60,
-    "unit": 30,
-    "contract": 60,
-    "property": 120,
-    "simulation": 120,
-    "faults": 120,
+    "tidy": 120,
+    "unit": 60,
+    "contract": 180,
+    "property": 240,
+    "simulation": 240,
+    "faults": 300,
     "integration": 300,
     "docs": 400,
     "install": 300,

@@ -109,18 +109,18 @@ def test_an_end_that_never_arrived_is_not_followed_by_a_failure_that_would_be_ke
 
 def test_a_run_whose_effect_was_refused_late_is_renewed_again(far_side: Side, proxy: Proxy) -> None:
     """The keeper has looked meanwhile, and found nothing to renew."""
-    calls = Calls(far_side, ttl=1.5)
+    calls = Calls(far_side, ttl=4.5)
     with calls.run("k") as run:
         name = f"points:{run.hash_tag}"
         proxy.hold_next(name.encode())
         effect = StoreEffect("return redis.call('INCRBY', KEYS[1], 'x')", keys=[name])
         refused = far_side.start(lambda: run.finish_with(effect))
         assert proxy.holding.wait(SOON)
-        far_side.pass_time(0.8)
+        far_side.pass_time(2.4)
         proxy.let_go()
         with pytest.raises(StoreRefused):
             refused.result(SOON)
-        far_side.pass_time(1.2)
+        far_side.pass_time(3.6)
         assert not run.is_lost
         run.finish("another way")
 
