@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench.dedup.context import Sizes as DedupSizes
 from bench.dedup.measure import NAME as DEDUP, measure_dedup
-from bench.demo import NAME as DEMO, DemoOptions, measure_demo
+from bench.demo.measure import NAME as DEMO, DemoOptions, measure_demo
 from bench.load.measure import NAME as LOCUST, Sizes as LocustSizes, measure_locust
 from bench.locks.measure import NAME as LOCKS, measure_locks
 from bench.shards.measure import NAME as SHARDS, ShardSizes, measure_masters
@@ -21,9 +21,9 @@ from segmented.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bench.demo.results import Results
     from bench.display import Display
     from bench.fixed_report import Reported
-    from bench.results import Results
 
 SALE_SECONDS: Final = 15.0
 QUICK_SALE_SECONDS: Final = 4.0

@@ -5,9 +5,11 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from bench.conditions import server_conditions
+from bench.granularity.percentiles import at_ms, histogram_of
 from bench.locks.figures import Figure, LockResults
-from bench.record import waits
 from bench.workers.bursts import EMPTY_TASK, ENVELOPE, KINDS, Burst, Kind, measure_bursts
 from bench.workers.context import DECIDING, Sizes, started_context
 from bench.workers.processes import POOL, PROCESSES
@@ -97,10 +99,10 @@ def latency_figures(found: Mapping[Deciding, Sequence[float]], broken: Broken) -
         name = latency_part(decides)
         if name in broken or not seconds:
             continue
-        wait = waits(seconds)
-        detail = {"orders": len(seconds), "max ms": wait.max}
-        figures.append(Figure(f"{name}: p50", wait.p50, "ms", detail=detail))
-        figures.append(Figure(f"{name}: p99", wait.p99, "ms", at_most=P99_MS_MAX, detail=detail))
+        wait = histogram_of(np.asarray(seconds))
+        detail = {"orders": len(seconds), "max ms": at_ms(wait, 100)}
+        figures.append(Figure(f"{name}: p50", at_ms(wait, 50), "ms", detail=detail))
+        figures.append(Figure(f"{name}: p99", at_ms(wait, 99), "ms", at_most=P99_MS_MAX, detail=detail))
     return figures
 
 

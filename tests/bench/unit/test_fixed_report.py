@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from bench.demo.results import Results
 from bench.fixed_report import check_folder, markdown, write_report
 from bench.locks.figures import Figure, LockResults
-from bench.results import Results
 from segmented.errors import InvalidInput
-from tests.bench.records import record
+from tests.bench.records import demo_run
 from tests.support.command_line import ran
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def test_the_folder_has_the_results_a_page_and_a_table(tmp_path: Path) -> None:
 
 
 def test_a_demo_has_a_column_a_strategy(tmp_path: Path) -> None:
-    found = Results("demo", (record(), record(strategy="global-lock")), CONDITIONS)
+    found = Results("demo", (demo_run(), demo_run("global-lock")), CONDITIONS)
     write_report(found, tmp_path, summary="the demo")
     table = (tmp_path / "table.md").read_text(encoding="utf-8").splitlines()
     assert table[0] == "|  | segment-locks | global-lock |"

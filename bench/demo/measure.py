@@ -1,4 +1,7 @@
-"""The benchmark `demo`: segment locks, one lock, no lock and lock-free, one sale each.
+"""Measures segment locks, one lock, no lock and lock-free: a cell of the engine each, one run, the same servers.
+
+Before each sale a lone buyer orders from a pool of its own for a while. Its mean hold gives the bound and the stock, so
+neither depends on the run that they judge.
 
 The options are validated once. Each error names the option and its value.
 """
@@ -8,21 +11,30 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-from uuid import uuid4
 
-from bench.assignment import Assignment
+from bench import sizing
 from bench.children import MeasuringProcess, MeasuringTask
 from bench.conditions import conditions, running
-from bench.findings import ORDER, findings, remarks
-from bench.record import RunRecord
-from bench.results import Results
-from segmented.errors import InvalidInput
+from bench.demo.findings import LOCK_FREE, ORDER, findings, remarks
+from bench.demo.results import Results, line, rate
+from bench.demo.runs import MILLISECONDS, DemoRun
+from bench.granularity.cell import CALIBRATION_STOCK, Cell, RunAssignment
+from bench.granularity.record import Run
+from bench.granularity.servers import require_single
+from bench.strategies import STRATEGIES
+from segmented.errors import InvalidInput, SegmentedError
 from segmented.models import SEGMENT_COUNT_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.conditions import Servers
     from bench.display import Display
 
+    Progress = Callable[[str, int, int], None]
+
 NAME: Final = "demo"
+MODULE: Final = "bench.granularity.run_cell"
 HOLD_MS_MAX: Final = 2_000.0
 """Well below the ten seconds of a segment's lease."""
 BUYERS_MAX: Final = 1_000
@@ -36,31 +48,65 @@ ORDERS_MIN: Final = 20
 
 def measure_demo(options: DemoOptions, display: Display) -> Results:
     """Measure the four strategies, each in a fresh process, on embedded servers unless others are named."""
-    runs: list[RunRecord] = []
+    runs: list[DemoRun] = []
+    if options.url is not None:
+        require_single(options.url)
     with (
         running(options.url, options.database, buyers=options.buyers) as servers,
-        closing(MeasuringProcess("bench.run_strategy")) as measuring,
+        closing(MeasuringProcess(MODULE)) as measuring,
     ):
         found = conditions(servers) | {"options": _shown(options)}
-        sale = f"{NAME}-{uuid4().hex[:8]}"
         for name in ORDER:
-            assignment = Assignment(
-                strategy=name,
-                sku=f"{sale}-{name}",
-                url=servers.url,
-                database=servers.database,
-                segments=options.segments,
-                buyers=options.buyers,
-                extra_hold=options.hold_ms / 1_000,
-                seconds=options.seconds,
-            )
             with display.strategy(name) as progress:
-                asked = MeasuringTask(assignment.as_json(), name, assignment.seconds_at_most)
-                record = RunRecord.from_json(measuring.run(asked, progress))
-            display.finished(record)
-            runs.append(record)
+                run = _sold_out(options, name, servers, measuring, progress)
+            short = f"{name}: {rate(run)} orders/s, sold {run.run.checker.sold:,} of {run.run.checker.stock:,}"
+            display.finished(short, line(run))
+            runs.append(run)
     cores = found["cores"]
-    return Results(NAME, tuple(runs), found, findings(runs, cores), remarks(runs, cores))
+    return Results(NAME, tuple(runs), found, findings(runs), remarks(runs, cores))
+
+
+def cell_of(options: DemoOptions, name: str) -> Cell:
+    """Return the cell of a strategy: the extra hold, then a real commit."""
+    segments = options.segments if STRATEGIES[name].has_segments else 1
+    return Cell(strategy=name, segments=segments, section="commit", hold_ms=options.hold_ms, buyers=options.buyers)
+
+
+def _sold_out(
+    options: DemoOptions, name: str, servers: Servers, measuring: MeasuringProcess, progress: Progress
+) -> DemoRun:
+    """Let a lone buyer order, then sell a stock that lasts for the planned seconds at the bound."""
+    cell = cell_of(options, name)
+    hold = options.hold_ms / MILLISECONDS
+
+    def run(assignment: RunAssignment, told: Progress) -> dict[str, Any]:
+        return measuring.run(MeasuringTask(assignment.model_dump_json(), name, assignment.seconds_at_most), told)
+
+    alone = RunAssignment(
+        cell=cell.model_copy(update={"buyers": 1}),
+        is_calibration=True,
+        url=servers.url,
+        meter_url=servers.url,
+        database=servers.database,
+        stock=CALIBRATION_STOCK,
+        seconds=sizing.calibration(hold),
+        warm_up=0.0,
+    )
+    lone_hold_ms = run(alone, lambda *_: progress("calibration", 0, 1))["hold_ms"]
+    if lone_hold_ms is None:
+        message = f"{name}: a lone buyer got no order in {alone.seconds:g} s, so there is no bound to measure against"
+        raise SegmentedError(message)
+    lanes = min(cell.segments, cell.buyers) if name != LOCK_FREE else cell.buyers
+    whole = alone.model_copy(
+        update={
+            "cell": cell,
+            "is_calibration": False,
+            "stock": sizing.stock_for(sizing.bound_per_s(lanes, lone_hold_ms / MILLISECONDS), options.seconds),
+            "seconds": options.seconds,
+            "warm_up": sizing.warm_up(options.seconds),
+        }
+    )
+    return DemoRun(Run.model_validate(run(whole, progress)), lone_hold_ms)
 
 
 def _shown(options: DemoOptions) -> dict[str, Any]:
