@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.conditions import server_conditions
 from bench.dedup.context import FEW, MANY, MEMORY, NAMESPACE, BenchContext, Sizes, emptied, server_of
 from bench.dedup.trivial import measure_trivial
-from bench.locks.figures import Figure, LockResults
+from bench.figures import Figure, FigureResults
 from bench.stock.context import Counter, pinned
 from segmented.models.dedup import RecordName, RunBegun
 from segmented.once_keys import once_keys
@@ -47,7 +47,7 @@ LESS: Final = 5
 """Divisor of the number of records with the larger result: making them takes time, and only the size matters."""
 
 
-def measure_dedup(url: str | None, display: Display, sizes: Sizes | None = None) -> LockResults:
+def measure_dedup(url: str | None, display: Display, sizes: Sizes | None = None) -> FigureResults:
     """Measure on an embedded server, unless another is named: it must be empty, and is emptied at the end."""
     with ExitStack() as stack:
         pid = None
@@ -62,7 +62,7 @@ def measure_dedup(url: str | None, display: Display, sizes: Sizes | None = None)
             context = BenchContext(url, sizes or Sizes(), progress)
             figures = (*measure_trivial(context), *measure_memory(context), *measure_claims(context))
     remark = f"Broker and records are databases of one server; {placement}; one worker process (solo), results ignored."
-    return LockResults(figures, found, (remark,), benchmark=NAME)
+    return FigureResults(NAME, figures, found, (remark,))
 
 
 def claiming(name: str, index: int) -> ClaimKey:

@@ -16,7 +16,7 @@ import redis
 from bench.cpu import busy_seconds, own_seconds
 from bench.dedup.tasks import EXACTLY_ONCE, ONCE, PLAIN, PLAIN_EFFECT
 from bench.dedup.worker_driver import running_worker
-from bench.locks.figures import Figure
+from bench.figures import Figure, of_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,6 @@ WARM_UP: Final = 30
 TRIP_MAX: Final = 0.15
 """Maximum cost of a round trip that `Once` adds, as a share of the plain task's time."""
 TRIPS_MAX: Final = 2.0
-INTERVAL: Final = {"interval": "least and most of the rounds"}
 
 
 def measure_trivial(context: BenchContext) -> list[Figure]:
@@ -60,8 +59,10 @@ def figures_of(found: Bursts) -> list[Figure]:
     figures = [figure for kind in BESIDE for figure in _of_worker(found, kind)]
     figures += [figure for kind in BESIDE for figure in _of_publisher(found, kind)]
     bare = [effect.worked / plain.worked - 1 for effect, plain in zip(found[PLAIN_EFFECT], found[PLAIN], strict=True)]
-    figures.append(_median("for comparison: added by one bare round trip of redis-py, an INCRBY by script", bare))
-    return figures + [_time(f"{kind}: a task in the worker", [burst.worked for burst in found[kind]]) for kind in KINDS]
+    figures.append(of_rounds("for comparison: added by one bare round trip of redis-py, an INCRBY by script", bare, ""))
+    return figures + [
+        of_rounds(f"{kind}: a task in the worker", [burst.worked for burst in found[kind]], "us") for kind in KINDS
+    ]
 
 
 class OtherLoad:
@@ -93,11 +94,11 @@ def _of_worker(found: Bursts, kind: str) -> list[Figure]:
     cpu = _ratios(found, kind, lambda burst: burst.worked_cpu)
     each = [(ratio - 1) / added for ratio in times]
     return [
-        _median(f"{kind} / {plain}: time of a task in the worker", times),
-        _median(f"{kind} / {plain}: CPU of the worker", cpu),
+        of_rounds(f"{kind} / {plain}: time of a task in the worker", times, ""),
+        of_rounds(f"{kind} / {plain}: CPU of the worker", cpu, ""),
         Figure(f"{kind}: round trips of the worker", trips, "", at_most=TRIPS_MAX, is_promise=True),
-        _median(f"{kind}: added by each of {added:g} more round trips", each, at_most=TRIP_MAX),
-        _time(f"{kind}: server time of its scripts", [burst.server for burst in found[kind]]),
+        of_rounds(f"{kind}: added by each of {added:g} more round trips", each, "", at_most=TRIP_MAX),
+        of_rounds(f"{kind}: server time of its scripts", [burst.server for burst in found[kind]], "us"),
     ]
 
 
@@ -105,22 +106,14 @@ def _of_publisher(found: Bursts, kind: str) -> list[Figure]:
     trips = statistics.median(burst.published_trips for burst in found[kind])
     times = _ratios(found, kind, lambda burst: burst.published)
     figures = [
-        _median(f"{kind} / {BESIDE[kind]}: time of apply_async", times),
+        of_rounds(f"{kind} / {BESIDE[kind]}: time of apply_async", times, ""),
         Figure(f"{kind}: round trips of apply_async", trips, "", at_most=TRIPS_MAX, is_promise=True),
     ]
     if trips:
         each = [(ratio - 1) / trips for ratio in times]
-        figures.append(_median(f"{kind}: added to apply_async by each round trip", each, at_most=TRIP_MAX))
+        figures.append(of_rounds(f"{kind}: added to apply_async by each round trip", each, "", at_most=TRIP_MAX))
     return figures
 
 
 def _ratios(found: Bursts, kind: str, part: Callable[[Burst], float]) -> list[float]:
     return [part(ours) / part(plain) for ours, plain in zip(found[kind], found[BESIDE[kind]], strict=True)]
-
-
-def _median(name: str, found: list[float], *, at_most: float | None = None) -> Figure:
-    return Figure(name, statistics.median(found), "", min(found), max(found), at_most=at_most, detail=INTERVAL)
-
-
-def _time(name: str, found: list[float]) -> Figure:
-    return Figure(name, statistics.median(found), "us", min(found), max(found), detail=INTERVAL)

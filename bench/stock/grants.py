@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bench.locks.figures import Figure
+from bench.figures import Figure
 from bench.stock.context import STOCK, server_of
 from segmented import AsyncGrant, AsyncPool, AsyncRedisStore, protocol as op
 

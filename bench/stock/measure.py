@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 from bench.conditions import server_conditions
-from bench.locks.figures import LockResults
+from bench.figures import FigureResults
 from bench.stock.bare import OWN, program
 from bench.stock.context import BenchContext, Sizes, pinned
 from bench.stock.grants import measure_grants
@@ -25,7 +25,7 @@ MEASURED: Final = (measure_rates, measure_costs, measure_steps, measure_shards, 
 
 def measure_stock(
     url: str | None, display: Display, sizes: Sizes | None = None, *, only_steps: bool = False
-) -> LockResults:
+) -> FigureResults:
     """Measure on an embedded server, unless another is named, which no other program may use."""
     with ExitStack() as stack:
         pid = None
@@ -48,4 +48,4 @@ def measure_stock(
     ]
     if program() == OWN:
         remarks.append("Ratios to it are too good: that client is written in Python. Install redis-benchmark.")
-    return LockResults(figures, found, tuple(remarks), benchmark=NAME)
+    return FigureResults(NAME, figures, found, tuple(remarks))

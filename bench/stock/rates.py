@@ -11,7 +11,7 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.locks.figures import Figure
+from bench.figures import Figure, of_rounds
 from bench.stock.bare import measure_bare, program
 from bench.stock.context import BATCH, HOLD_MS, STOCK, Counter, batches_of, cpu_ms, open_pool, server_of
 from segmented import AsyncPool, AsyncRedisStore, Pool, RedisStore, protocol as op
@@ -70,7 +70,7 @@ def measure_rates(context: BenchContext) -> list[Figure]:
         _ratio(f"confirm_many / bare at depth {DEPTH}", confirmed, BATCH_MIN, driver),
         _ratio(f"reserve_many / bare at depth {DEPTH}, by CPU of the server", by_cpu[0], BATCH_CPU_MIN, driver),
         _ratio(f"confirm_many / bare at depth {DEPTH}, by CPU of the server", by_cpu[1], None, driver),
-        *(Figure(name, statistics.median(found), "/s", min(found), max(found)) for name, found in seen.items()),
+        *(of_rounds(name, found, "/s") for name, found in seen.items()),
     ]
 
 
@@ -79,8 +79,7 @@ def _note(seen: dict[str, list[float]], name: str, value: float) -> None:
 
 
 def _ratio(name: str, found: list[float], at_least: float | None, driver: str) -> Figure:
-    detail = {"interval": "least and most of the rounds", "bare by": driver}
-    return Figure(name, statistics.median(found), "", min(found), max(found), at_least=at_least, detail=detail)
+    return of_rounds(name, found, "", at_least=at_least, detail={"bare by": driver})
 
 
 async def _awaited(context: BenchContext, number: int) -> float:

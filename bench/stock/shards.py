@@ -9,7 +9,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bench.locks.figures import Figure
+from bench.figures import Figure
 from bench.stock.context import Counter, server_of
 from segmented import protocol as op
 from segmented.keys import directory_keys, shard_keys

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.locks.figures import Figure
+from bench.figures import Figure
 from bench.stock.context import Counter, cpu_ms, server_of
 from bench.stock.largest_pools import LargestPools
 from bench.stock.other_scripts import OtherScripts

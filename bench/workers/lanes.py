@@ -12,7 +12,6 @@ envelopes lock the rows of their segments in the order database, and no other lo
 from __future__ import annotations
 
 import random
-import statistics
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from sqlalchemy import make_url
 
 from bench.conditions import server_conditions
 from bench.cpu import busy_seconds
-from bench.locks.figures import Figure, LockResults
+from bench.figures import Figure, FigureResults, of_rounds
 from bench.proxy.running import delayed
 from bench.workers.bursts import Burst, empty_burst, load, own_and_children_seconds, work_off
 from bench.workers.context import CONNECTIONS, Sizes, faults, started_context
@@ -53,7 +52,6 @@ ENVELOPE: Final = 50
 RATIO_MIN: Final = 15.0
 SHARE_MIN: Final = 0.9
 WARM_UP: Final = 64
-INTERVAL: Final = {"interval": "least and most of the rounds"}
 WORKERS: Final = {
     "SEGMENTED_POOL": "threads",
     "SEGMENTED_CONCURRENCY": str(THREADS),
@@ -123,7 +121,7 @@ LANES: Final = tuple(
 
 def measure_lanes(
     url: str | None, database: str | None, display: Display, sizes: LaneSizes | None = None
-) -> LockResults:
+) -> FigureResults:
     """Measure on embedded servers, unless others are named: a stock server must be empty, and is emptied at the end."""
     sizes = sizes or LaneSizes()
     with (
@@ -144,7 +142,7 @@ def measure_lanes(
         Figure("cores that others used meanwhile", max(0.0, others), ""),
     )
     remarks = tuple(f"No figures for {part}: {fault}." for part, fault in broken.items())
-    return LockResults(figures, found, remarks, benchmark=NAME)
+    return FigureResults(NAME, figures, found, remarks)
 
 
 def measure_rounds(context: BenchContext, sizes: LaneSizes) -> tuple[dict[Lane, list[Burst]], list[Burst], float]:
@@ -252,7 +250,7 @@ def lane_figures(found: dict[Lane, list[Burst]], empty: list[Burst], broken: dic
         if lane is not one and lane.segments > 1 and one in kept:
             ratios = [many.rate / single.rate for many, single in zip(found[lane], found[one], strict=True)]
             is_asked = (lane.segments, lane.hold_ms, lane.is_stored) == (ASKED_OF, 50, False)
-            figures.append(_median(f"{lane.name} / one lock", ratios, "", RATIO_MIN if is_asked else None))
+            figures.append(of_rounds(f"{lane.name} / one lock", ratios, "", at_least=RATIO_MIN if is_asked else None))
     for lane in kept:
         if not lane.is_stored:
             shares = [
@@ -260,9 +258,9 @@ def lane_figures(found: dict[Lane, list[Burst]], empty: list[Burst], broken: dic
             ]
             is_asked = (lane.segments, lane.hold_ms) == (ASKED_OF, 20)
             name = f"{lane.name} / the lower of {lane.bound:g}/s and the ceiling"
-            figures.append(_median(name, shares, "", SHARE_MIN if is_asked else None))
-    figures.append(_median("Celery's ceiling: empty tasks", [burst.rate for burst in empty], "/s"))
-    figures += [_median(lane.name, [burst.rate for burst in found[lane]], "/s") for lane in kept]
+            figures.append(of_rounds(name, shares, "", at_least=SHARE_MIN if is_asked else None))
+    figures.append(of_rounds("Celery's ceiling: empty tasks", [burst.rate for burst in empty], "/s"))
+    figures += [of_rounds(lane.name, [burst.rate for burst in found[lane]], "/s") for lane in kept]
     return figures
 
 
@@ -270,13 +268,9 @@ def single_figures(found: dict[Single, list[Burst]], broken: dict[str, str]) -> 
     """Compare each number of segments with one segment, round by round."""
     one, *others = SINGLES
     kept = [single for single in SINGLES if single.name not in broken]
-    figures = [_median(single.name, [burst.rate for burst in found[single]], "/s") for single in kept]
+    figures = [of_rounds(single.name, [burst.rate for burst in found[single]], "/s") for single in kept]
     for single in others:
         if {one, single} <= set(kept):
             ratios = [many.rate / first.rate for many, first in zip(found[single], found[one], strict=True)]
-            figures.append(_median(f"{single.name} / 1 segment", ratios, ""))
+            figures.append(of_rounds(f"{single.name} / 1 segment", ratios, ""))
     return figures
-
-
-def _median(name: str, found: list[float], unit: str, at_least: float | None = None) -> Figure:
-    return Figure(name, statistics.median(found), unit, min(found), max(found), at_least=at_least, detail=INTERVAL)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from bench.conditions import server_conditions
+from bench.figures import Figure, FigureResults, of_rounds
 from bench.granularity.percentiles import at_ms, histogram_of
-from bench.locks.figures import Figure, LockResults
 from bench.workers.bursts import EMPTY_TASK, ENVELOPE, KINDS, Burst, Kind, measure_bursts
 from bench.workers.context import DECIDING, Sizes, started_context
 from bench.workers.processes import POOL, PROCESSES
@@ -30,12 +29,13 @@ ENVELOPE_MIN: Final = 20.0
 STORED_ENVELOPE_MIN: Final = 10.0
 P99_MS_MAX: Final = 10.0
 RECOVERY_SECONDS_MAX: Final = 10.0
-INTERVAL: Final = {"interval": "least and most of the rounds"}
 ASKED_OF: Final = DECIDING[0]
 """The bounds on throughput apply if stock is decided at acceptance."""
 
 
-def measure_workers(url: str | None, database: str | None, display: Display, sizes: Sizes | None = None) -> LockResults:
+def measure_workers(
+    url: str | None, database: str | None, display: Display, sizes: Sizes | None = None
+) -> FigureResults:
     """Measure on embedded servers, unless others are named: a stock server must be empty, and is emptied at the end."""
     with display.strategy(NAME) as progress, started_context(url, database, sizes or Sizes(), progress) as context:
         placement = f"{PROCESSES} workers ({POOL}), shop and servers share the cores"
@@ -55,16 +55,16 @@ def measure_workers(url: str | None, database: str | None, display: Display, siz
         *(f"No figures for {part}: {fault}." for part, fault in broken.items()),
         f"{PROCESSES} worker processes ({POOL} pool), the same ones for everything; broker and stock on servers apart.",
     )
-    return LockResults(figures, found, remarks, benchmark=NAME)
+    return FigureResults(NAME, figures, found, remarks)
 
 
 def burst_figures(found: Bursts, broken: Broken) -> list[Figure]:
     """Compare bursts of each round; parts that failed the check have no ratios."""
     ratios = [figure for decides in DECIDING for figure in _ratios_of(found, broken, decides)]
     kept = [kind for kind in KINDS if kind.name not in broken]
-    rates = [_median(kind.name, [burst.rate for burst in found[kind]], "/s") for kind in kept]
+    rates = [of_rounds(kind.name, [burst.rate for burst in found[kind]], "/s") for kind in kept]
     costs = [
-        _median(f"{kind.name}: CPU of the workers", [burst.cpu_each for burst in found[kind]], "us each")
+        of_rounds(f"{kind.name}: CPU of the workers", [burst.cpu_each for burst in found[kind]], "us each")
         for kind in kept
     ]
     return [*ratios, *rates, *costs]
@@ -88,7 +88,7 @@ def _ratios_of(found: Bursts, broken: Broken, decides: Deciding) -> list[Figure]
         for what, part in (("", _rate), (", by CPU of the workers", _per_cpu)):
             ratios = [part(ours) / part(theirs) for ours, theirs in zip(found[above], found[below], strict=True)]
             bound = least if is_asked and not what else None
-            figures.append(_median(f"{above.name} / {below.name}{what}", ratios, "", at_least=bound))
+            figures.append(of_rounds(f"{above.name} / {below.name}{what}", ratios, "", at_least=bound))
     return figures
 
 
@@ -134,7 +134,3 @@ def _rate(burst: Burst) -> float:
 
 def _per_cpu(burst: Burst) -> float:
     return burst.items / burst.cpu
-
-
-def _median(name: str, found: list[float], unit: str, *, at_least: float | None = None) -> Figure:
-    return Figure(name, statistics.median(found), unit, min(found), max(found), at_least=at_least, detail=INTERVAL)

@@ -11,7 +11,7 @@ import redis
 from rich.console import Console
 
 from bench.display import display_on
-from bench.locks.figures import Figure
+from bench.figures import Figure
 from bench.stock import measure
 from bench.stock.bare import OWN, PROGRAMS, measure_bare
 from bench.stock.context import BenchContext, Sizes, pinned

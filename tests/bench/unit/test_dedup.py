@@ -17,7 +17,7 @@ from segmented.dedup.celery import Once
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from bench.locks.figures import Figure
+    from bench.figures import Figure
 
 
 def burst(worked: float, *, trips: float = 0.0, published: float = 100.0, published_trips: float = 0.0) -> Burst:

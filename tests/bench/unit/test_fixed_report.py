@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from bench.demo.results import Results
+from bench.figures import Figure, FigureResults
 from bench.fixed_report import check_folder, markdown, write_report
-from bench.locks.figures import Figure, LockResults
 from segmented.errors import InvalidInput
 from tests.bench.records import demo_run
 from tests.support.command_line import ran
@@ -22,7 +22,7 @@ FIGURES: Final = (
     Figure("round trips a cycle", 3, "", at_most=2, is_promise=True),
 )
 CONDITIONS: Final = {"versions": {"python": "3.11.7"}, "cores": 2, "cpu_model": "a processor", "commit": None}
-FOUND: Final = LockResults(FIGURES, CONDITIONS, ("Everything ran.",))
+FOUND: Final = FigureResults("locks", FIGURES, CONDITIONS, ("Everything ran.",))
 
 
 def test_the_folder_has_the_results_a_page_and_a_table(tmp_path: Path) -> None:

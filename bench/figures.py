@@ -1,8 +1,9 @@
-"""The figures of a benchmark: value, bound, and details."""
+"""The figures of a benchmark, value, bound and details, and its results: the figures with the conditions."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
@@ -10,7 +11,11 @@ from rich.table import Table
 from bench.results import described_conditions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
+
+    from bench.analysis.intervals import Estimate
 
 HEAD: Final = ("figure", "value", "95 % interval", "bound", "kept")
 
@@ -59,14 +64,33 @@ class Figure:
         return [self.name, f"{self.value:,.3g} {self.unit}".strip(), interval, bound, kept]
 
 
-@dataclass(frozen=True, slots=True)
-class LockResults:
-    """The results of the benchmark."""
+def of_rounds(
+    name: str,
+    values: Sequence[float],
+    unit: str,
+    *,
+    at_most: float | None = None,
+    at_least: float | None = None,
+    detail: dict[str, Any] | None = None,
+) -> Figure:
+    """Return the median of the rounds, with the least and the most of them as its interval."""
+    shown = {"interval": "least and most of the rounds", **(detail or {})}
+    return Figure(name, median(values), unit, min(values), max(values), at_most, at_least, detail=shown)
 
+
+def of_estimate(name: str, found: Estimate, unit: str, *, detail: dict[str, Any] | None = None) -> Figure:
+    """Return an estimate with its confidence interval."""
+    return Figure(name, found.value, unit, found.low, found.high, detail=detail or {})
+
+
+@dataclass(frozen=True, slots=True)
+class FigureResults:
+    """The results of a benchmark that consists of figures."""
+
+    benchmark: str
     figures: tuple[Figure, ...]
     conditions: dict[str, Any]
     remarks: tuple[str, ...] = ()
-    benchmark: str = "locks"
 
     @property
     def is_kept(self) -> bool:

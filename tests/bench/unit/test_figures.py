@@ -7,7 +7,7 @@ import io
 import numpy as np
 from rich.console import Console
 
-from bench.locks.figures import Figure, LockResults
+from bench.figures import Figure, FigureResults
 from bench.locks.uncontended import interval
 
 CONDITIONS = {"versions": {"python": "3"}, "cores": 2, "cpu_model": "a processor", "commit": None}
@@ -17,8 +17,8 @@ def test_a_count_beyond_its_bound_fails_the_run_and_a_time_does_not() -> None:
     slow = Figure("cycle", 9.0, "us", at_most=1.0)
     lost = Figure("lost", 1.0, "", at_most=0, is_promise=True)
     assert not slow.is_within
-    assert LockResults((slow,), CONDITIONS).is_kept
-    assert not LockResults((slow, lost), CONDITIONS).is_kept
+    assert FigureResults("locks", (slow,), CONDITIONS).is_kept
+    assert not FigureResults("locks", (slow, lost), CONDITIONS).is_kept
 
 
 def test_a_figure_without_a_bound_is_within_it() -> None:
@@ -38,7 +38,7 @@ def test_a_bound_is_kept_if_the_whole_interval_is_within_it_and_unclear_if_only_
 def test_results_are_lines_in_a_pipe() -> None:
     said = io.StringIO()
     ratio = Figure("ours / theirs", 0.75, "", 0.7, 0.8, at_most=0.85)
-    LockResults((ratio, Figure("cycle", 104.2, "us")), CONDITIONS, ("A remark.",)).show(Console(file=said))
+    FigureResults("locks", (ratio, Figure("cycle", 104.2, "us")), CONDITIONS, ("A remark.",)).show(Console(file=said))
     assert said.getvalue().splitlines() == [
         "ours / theirs: 0.75 (0.7 to 0.8; <= 0.85; kept: yes)",
         "cycle: 104 us",
@@ -48,7 +48,7 @@ def test_results_are_lines_in_a_pipe() -> None:
 
 
 def test_the_file_says_which_figures_are_within_their_bounds() -> None:
-    written = LockResults((Figure("cycle", 2.0, "us", at_most=1.0),), CONDITIONS).as_json()
+    written = FigureResults("locks", (Figure("cycle", 2.0, "us", at_most=1.0),), CONDITIONS).as_json()
     assert written["benchmark"] == "locks"
     assert [figure["is_within"] for figure in written["figures"]] == [False]
 
