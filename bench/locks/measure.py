@@ -17,7 +17,8 @@ from bench.figures import Figure, FigureResults
 from bench.locks.contended import measure_contended
 from bench.locks.cycles import PEERS
 from bench.locks.uncontended import measure_uncontended
-from bench.peers.registry import PEERS as LIBRARIES, ROOT, interpreter_of, is_made
+from bench.proof.peers.environments import ROOT, interpreter_of, is_made
+from bench.proof.peers.locks.registry import PEERS as LIBRARIES
 from segmented import Lease, RedisStore
 from segmented.errors import SegmentedError
 from segmented.locks.lease_state import Renewal

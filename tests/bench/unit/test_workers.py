@@ -10,12 +10,12 @@ import pytest
 from rich.console import Console
 
 from bench.figures import FigureResults
+from bench.micro.workers import processes
+from bench.micro.workers.bursts import EMPTY_TASK, KINDS, Burst, Kind
+from bench.micro.workers.context import Sizes
+from bench.micro.workers.measure import broken_figure, burst_figures, latency_figures, recovery_figures
+from bench.micro.workers.processes import environment
 from bench.registry import BENCHMARKS
-from bench.workers import processes
-from bench.workers.bursts import EMPTY_TASK, KINDS, Burst, Kind
-from bench.workers.context import Sizes
-from bench.workers.measure import broken_figure, burst_figures, latency_figures, recovery_figures
-from bench.workers.processes import environment
 from segmented.celery.settings import QUEUE
 from tests.support.command_line import ran
 
