@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bench.durability.server import LOOPBACK, PASSWORD, StockServer
+from bench.proof.durability.server import LOOPBACK, PASSWORD, StockServer
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:

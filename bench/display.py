@@ -14,15 +14,11 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from bench.results import line, rate
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from rich.console import Console
-
-    from bench.record import RunRecord
 
     Progress = Callable[[str, int, int], None]
     """Called with the phase, how much of it is done, and the total."""
@@ -34,8 +30,8 @@ class Display(Protocol):
     def strategy(self, name: str) -> AbstractContextManager[Progress]:
         """Follow one strategy."""
 
-    def finished(self, record: RunRecord) -> None:
-        """Show the record of a finished strategy."""
+    def finished(self, short: str, whole: str) -> None:
+        """Show a finished strategy: in short where a table follows at the end, else as a whole."""
 
 
 class BarDisplay:
@@ -63,10 +59,9 @@ class BarDisplay:
 
             yield progress
 
-    def finished(self, record: RunRecord) -> None:
-        """Show the main figures; the table comes at the end."""
-        said = f"{record.strategy}: {rate(record)} orders/s, sold {record.sold:,} of {record.stock:,}"
-        self._console.print(said, highlight=False)
+    def finished(self, short: str, whole: str) -> None:  # noqa: ARG002  # the table comes at the end
+        """Print the main figures."""
+        self._console.print(short, highlight=False)
 
 
 class LineDisplay:
@@ -89,9 +84,9 @@ class LineDisplay:
 
         yield progress
 
-    def finished(self, record: RunRecord) -> None:
+    def finished(self, short: str, whole: str) -> None:  # noqa: ARG002  # lines are all that a pipe gets
         """Print its line."""
-        self._console.print(line(record), highlight=False, soft_wrap=True)
+        self._console.print(whole, highlight=False, soft_wrap=True)
 
 
 def display_on(console: Console) -> Display:

@@ -5,25 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bench.dedup.context import Sizes as DedupSizes
-from bench.dedup.measure import NAME as DEDUP, measure_dedup
-from bench.demo import NAME as DEMO, DemoOptions, measure_demo
+from bench.demo.measure import NAME as DEMO, DemoOptions, measure_demo
 from bench.load.measure import NAME as LOCUST, Sizes as LocustSizes, measure_locust
 from bench.locks.measure import NAME as LOCKS, measure_locks
+from bench.micro.dedup.context import Sizes as DedupSizes
+from bench.micro.dedup.measure import NAME as DEDUP, measure_dedup
+from bench.micro.stock.context import Sizes as StockSizes
+from bench.micro.stock.measure import NAME as STOCK, measure_stock
+from bench.micro.workers.context import Sizes as WorkerSizes
+from bench.micro.workers.lanes import NAME as CELERY, LaneSizes, measure_lanes
+from bench.micro.workers.measure import NAME as WORKERS, measure_workers
 from bench.shards.measure import NAME as SHARDS, ShardSizes, measure_masters
-from bench.stock.context import Sizes as StockSizes
-from bench.stock.measure import NAME as STOCK, measure_stock
-from bench.workers.context import Sizes as WorkerSizes
-from bench.workers.lanes import NAME as CELERY, LaneSizes, measure_lanes
-from bench.workers.measure import NAME as WORKERS, measure_workers
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bench.demo.results import Results
     from bench.display import Display
     from bench.fixed_report import Reported
-    from bench.results import Results
 
 SALE_SECONDS: Final = 15.0
 QUICK_SALE_SECONDS: Final = 4.0

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bench.cli.tools import DatabaseOption, UrlOption, finish
-from bench.demo import DemoOptions, measure_demo
+from bench.demo.measure import DemoOptions, measure_demo
 from bench.display import display_on
 from bench.results import check_writable
 from segmented.cli.console import Console

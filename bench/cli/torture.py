@@ -9,16 +9,16 @@ import typer
 
 from bench.cli.tools import finish
 from bench.display import display_on
-from bench.durability.cells import QUICK_TRIALS, DurabilityOptions
-from bench.durability.page import render
-from bench.durability.run import torture_durability
-from bench.orders_torture.options import OrdersOptions
-from bench.orders_torture.run import torture_orders
-from bench.rebuilds.options import RebuildOptions
-from bench.rebuilds.run import torture_rebuild
+from bench.proof.durability.cells import QUICK_TRIALS, DurabilityOptions
+from bench.proof.durability.page import render
+from bench.proof.durability.run import torture_durability
+from bench.proof.orders_torture.options import OrdersOptions
+from bench.proof.orders_torture.run import torture_orders
+from bench.proof.rebuilds.options import RebuildOptions
+from bench.proof.rebuilds.run import torture_rebuild
+from bench.proof.torture.options import DEFAULT_FAULTS, KINDS, TortureOptions
+from bench.proof.torture.run import torture_locks
 from bench.results import check_writable
-from bench.torture.options import DEFAULT_FAULTS, KINDS, TortureOptions
-from bench.torture.run import torture_locks
 from segmented import files
 from segmented.cli.console import Console
 

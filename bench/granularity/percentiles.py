@@ -59,6 +59,11 @@ def p99_ms(seconds: NDArray[np.float64]) -> float:
     return float(np.sort(seconds)[rank - 1]) * 1_000
 
 
+def at_ms(found: HdrHistogram, percent: float) -> float:
+    """Return a percentile in milliseconds, however few samples there are; 0 without any."""
+    return float(found.get_value_at_percentile(percent)) / 1_000 if found.get_total_count() else 0.0
+
+
 def merged(encoded: Iterable[str]) -> Percentiles:
     """Merge encoded histograms: percentiles of all their samples together."""
     found = HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS)
@@ -86,7 +91,7 @@ def described(found: HdrHistogram) -> Percentiles:
     def at(percent: float) -> float | None:
         beyond = count * (100 - percent) / 100
         is_known = count > 0 and (percent <= 50 or beyond >= BEYOND_MIN - 1e-6)  # noqa: PLR2004  # the median always
-        return found.get_value_at_percentile(percent) / 1_000 if is_known else None
+        return at_ms(found, percent) if is_known else None
 
     mean, deviation = moments(found) if count else (None, 0.0)
     return Percentiles(

@@ -1,6 +1,6 @@
 """Runs a cell in its own process: `python -m bench.granularity.run_cell`, started by `bench.children`.
 
-Each line of stdin is an assignment, and a fork of this process runs it. As in `bench.run_strategy`, the process exits
+Each line of stdin is an assignment, and a fork of this process runs it. As in `bench.forks`, the process exits
 when stdin ends.
 """
 
@@ -11,8 +11,10 @@ import hashlib
 import logging
 import os
 import random
+import uuid
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, cast
 
 import gevent
@@ -20,13 +22,13 @@ import locust  # noqa: F401  # before redis and psycopg: it patches sockets, sle
 import redis
 import zstandard
 
+from bench.forks import fork_for_each_line, leave_with_the_parent, say
 from bench.granularity.cases import case_of, refuse_case
 from bench.granularity.cell import RunAssignment
 from bench.granularity.measurement import run_closed
 from bench.granularity.open_loop import run_open
 from bench.granularity.sale import Sale
 from bench.granularity.summary import noted, summarise, too_short, voided
-from bench.run_strategy import fork_for_each_line, leave_with_the_parent, say
 from bench.strategies import STRATEGIES
 from bench.strategies.base import StrategyContext
 from segmented.errors import InvalidInput, SegmentedError
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from bench.granularity.measurement import Measurement
     from bench.strategies.base import Strategy
 
+PREFIX = "bench"
+"""Beginning of the names of all pools."""
 SETTINGS = ("appendonly", "appendfsync", "maxmemory-policy", "save", "io-threads")
 
 
@@ -93,7 +97,7 @@ def _run(assignment: RunAssignment, store: RedisStore, engine: Engine | None, me
     try:
         stock = _stock(assignment, strategy)
         case = case_of(cell, strategy, stock, assignment.seed, is_calibration=assignment.is_calibration)
-        strategy.open("bench", case.opened)
+        strategy.open(f"{PREFIX}-{uuid.uuid4().hex[:8]}", case.opened)  # an interrupted run may have left its pool
         sale = Sale(cell, strategy, case=None if assignment.is_calibration else case)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         gc.collect()
@@ -102,7 +106,7 @@ def _run(assignment: RunAssignment, store: RedisStore, engine: Engine | None, me
         measurement = run(assignment, sale, meter, lambda phase, done, total: say(phase, _told(done, total)))
         if assignment.is_calibration:
             strategy.clear()
-            return {"orders_per_s": _rate(sale, measurement)}
+            return {"orders_per_s": _rate(sale, measurement), "hold_ms": _mean_hold_ms(sale)}
         say("verdict", _told(0, 1))
         verdict = strategy.judge(sale.recorder.judged)
         record = summarise(
@@ -141,6 +145,13 @@ def _rate(sale: Sale, measurement: Measurement) -> float:
         sum(sold for done, sold in pairs if measurement.window_begin <= done <= measurement.window_end)
         / measurement.window_s
     )
+
+
+def _mean_hold_ms(sale: Sale) -> float | None:
+    """Return the mean hold of all calls that sold; None if none did."""
+    pairs = zip(sale.recorder.granted, sale.recorder.freed, strict=True)
+    holds = [freed - granted for granted, freed in pairs if granted and freed]
+    return round(fmean(holds) * 1_000, 3) if holds else None
 
 
 def _keep(assignment: RunAssignment, sale: Sale, measurement: Measurement) -> tuple[str | None, str | None]:

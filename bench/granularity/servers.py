@@ -98,10 +98,7 @@ class SessionServers:
         """
         found: dict[str, Any] = {}
         with self._redis() as url:
-            address = parse_address(url)
-            if address.deployment is not Deployment.SINGLE:
-                message = f"--url {address.shown}: only a single server can be used"
-                raise InvalidInput(message)
+            require_single(url)
             with RedisStore.from_url(url):
                 pass  # it refuses a server that may lose locks and stock, before each run finds that out
             found["redis"] = redis_of(url, is_embedded=self._url is None)
@@ -146,6 +143,14 @@ class SessionServers:
         for process in (whole, *whole.children(recursive=True)):
             for thread in process.threads():
                 os.sched_setaffinity(thread.id, {self.cores[-1]})
+
+
+def require_single(url: str) -> None:
+    """Raise InvalidInput for the URL of anything but a single server."""
+    address = parse_address(url)
+    if address.deployment is not Deployment.SINGLE:
+        message = f"--url {address.shown}: only a single server can be used"
+        raise InvalidInput(message)
 
 
 def _ask_database(url: str) -> dict[str, Any]:

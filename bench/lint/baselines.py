@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.counts.tally import BASELINE, read_baseline
 from bench.lint.subject import ONE_LOCK, ONE_SCRIPT, SEGMENTED, broken, holds, labels, named, setting
+from bench.micro.counts.tally import BASELINE, read_baseline
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:

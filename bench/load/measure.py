@@ -26,9 +26,9 @@ from bench import sizing
 from bench.analysis.intervals import mean_of, paired_ratio
 from bench.children import kill_group
 from bench.conditions import conditions, running
+from bench.figures import Figure, FigureResults, of_estimate
 from bench.load.coordinator import DATABASE, URL
 from bench.load.results import ONE_LOCK
-from bench.locks.figures import Figure, LockResults
 from bench.sections import Kind  # noqa: TC001  # as below
 from segmented.errors import SegmentedError
 
@@ -88,7 +88,9 @@ class Step:
         return [*words, *(() if self.segments == 1 else ("--segments", str(self.segments)))]
 
 
-def measure_locust(url: str | None, database: str | None, display: Display, sizes: Sizes | None = None) -> LockResults:
+def measure_locust(
+    url: str | None, database: str | None, display: Display, sizes: Sizes | None = None
+) -> FigureResults:
     """Measure on embedded servers, unless others are named. Raises SegmentedError if a sale could not be run."""
     sizes = sizes or Sizes()
     steps = [Step(segments, section) for section in sizes.sections for segments in SEGMENT_COUNTS]
@@ -112,7 +114,7 @@ def measure_locust(url: str | None, database: str | None, display: Display, size
                 sale = run_sale(step, servers, folder, buyers=BUYERS, seconds=sizes.seconds, warm_up=sizes.warm_up)
                 sales[step].append(sale)
     holds = {section: sale["times_ms"]["hold"]["mean"] / 1_000 for section, sale in lone.items()}
-    return LockResults(figures_of(sales, holds), found, remarks_of(sales), benchmark=NAME)
+    return FigureResults(NAME, figures_of(sales, holds), found, remarks_of(sales))
 
 
 def run_sale(
@@ -206,4 +208,4 @@ def _cost(sale: dict[str, Any], name: str) -> float:
 
 
 def _figure(name: str, found: Estimate, unit: str) -> Figure:
-    return Figure(name, found.value, unit, found.low, found.high, detail={"sales": found.n})
+    return of_estimate(name, found, unit, detail={"sales": found.n})

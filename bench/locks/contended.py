@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import redis
 
+from bench.figures import Figure
 from bench.locks.bare_socket import BareSocket
-from bench.locks.figures import Figure
 from segmented import Lock, RedisStore
 
 if TYPE_CHECKING:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 from redis.utils import HIREDIS_AVAILABLE
 
 from bench.conditions import server_conditions
+from bench.figures import Figure, FigureResults
 from bench.locks.contended import measure_contended
 from bench.locks.cycles import PEERS
-from bench.locks.figures import Figure, LockResults
 from bench.locks.uncontended import measure_uncontended
-from bench.peers.registry import PEERS as LIBRARIES, ROOT, interpreter_of, is_made
+from bench.proof.peers.environments import ROOT, interpreter_of, is_made
+from bench.proof.peers.locks.registry import PEERS as LIBRARIES
 from segmented import Lease, RedisStore
 from segmented.errors import SegmentedError
 from segmented.locks.lease_state import Renewal
@@ -39,7 +40,7 @@ WATCHED_SECONDS: Final = 30.0
 CORE_MAX: Final = 0.05
 
 
-def measure_locks(url: str | None, display: Display, *, is_quick: bool = False) -> LockResults:
+def measure_locks(url: str | None, display: Display, *, is_quick: bool = False) -> FigureResults:
     """Measure on an embedded server, unless another is named, which no other program may use.
 
     `is_quick` leaves out libraries whose environments do not exist yet, and the renewal of 10,000 leases.
@@ -59,7 +60,7 @@ def measure_locks(url: str | None, display: Display, *, is_quick: bool = False) 
     parser = "hiredis" if HIREDIS_AVAILABLE else "redis-py's own parsers"
     missing = [peer for peer in PEERS.values() if peer not in pythons]
     remarks = [f"Not measured, because their environments {why}: {', '.join(missing)}."] if missing else []
-    return LockResults(figures, found, (f"segmented and redis-py read replies by {parser}.", *remarks))
+    return FigureResults(NAME, figures, found, (f"segmented and redis-py read replies by {parser}.", *remarks))
 
 
 def _pythons(progress: Progress, *, only_there: bool) -> dict[str, Path]:

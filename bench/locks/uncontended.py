@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import redis
 
+from bench.figures import Figure
 from bench.locks.cycles import CYCLES, OURS, OURS_ASYNC, PEERS, RAW, REDIS_PY, REDIS_PY_ASYNC
-from bench.locks.figures import Figure
-from bench.peers.registry import ROOT
+from bench.proof.peers.environments import ROOT
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import psutil
 
 from bench.analysis.fleet import Costs, Fleet, throughput
 from bench.cpu import core_count, own_seconds
+from bench.micro.stock.context import STOCK
 from bench.results import counted
-from bench.stock.context import STOCK
 from segmented import AsyncGrant, AsyncRedisStore
 from segmented.errors import SegmentedError
 from segmented.stock import AsyncShardedPool

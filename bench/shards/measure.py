@@ -15,10 +15,10 @@ from bench.analysis.intervals import median_of
 from bench.clusters import running_masters
 from bench.conditions import server_conditions
 from bench.cpu import busy_seconds, core_count, own_seconds
-from bench.locks.figures import Figure, LockResults
+from bench.figures import Figure, FigureResults, of_estimate
+from bench.micro.stock.shards import TRANSFERS_MAX
 from bench.shards.cells import HELD_OUT, LANE, LONE, MS, Cell, CellRun, costs_of, predicted, run_cell
 from bench.shards.sale import AT_HOME, MICROSECONDS, Sale, sell
-from bench.stock.shards import TRANSFERS_MAX
 from segmented.advise.workload import ROUND_TRIP
 from segmented.errors import InvalidInput
 from segmented.models import SEGMENT_COUNT_MAX
@@ -77,7 +77,7 @@ class Measured:
     """Cores that other programs used."""
 
 
-def measure_masters(url: str | None, display: Display, sizes: ShardSizes | None = None) -> LockResults:
+def measure_masters(url: str | None, display: Display, sizes: ShardSizes | None = None) -> FigureResults:
     """Measure on embedded masters. Raises InvalidInput if a server is named: no other may take part."""
     if url is not None:
         message = "--url does not fit: bench shards starts clusters of 1 to 8 masters of its own; leave it out"
@@ -96,7 +96,7 @@ def measure_masters(url: str | None, display: Display, sizes: ShardSizes | None 
         *curve_figures(found.sales),
         Figure("cores that others used meanwhile", found.others, ""),
     )
-    return LockResults(figures, conditions, remarks(found), benchmark=NAME)
+    return FigureResults(NAME, figures, conditions, remarks(found))
 
 
 def _measured(sizes: ShardSizes, progress: Callable[[str, int, int], None]) -> tuple[Measured, dict[str, Any]]:
@@ -151,26 +151,28 @@ def sale_figures(sales: dict[int, list[Sale]], masters: int) -> Iterator[Figure]
         "idle master, us a second": [sale.idle_us for sale in found],
         "masters": masters,
     }
-    yield _median(f"{name}: server CPU an order", [one.server_us / one.orders for one in early], "us", detail=detail)
+    yield _estimated(f"{name}: server CPU an order", [one.server_us / one.orders for one in early], "us", detail=detail)
     most = [max(one.servers_us) / one.orders for one in early]
-    yield _median(f"{name}: CPU of the most loaded one an order", most, "us")
+    yield _estimated(f"{name}: CPU of the most loaded one an order", most, "us")
     if masters != min(sales):
         first = [sale.early.server_us / sale.early.orders for sale in sales[min(sales)]]
         ratios = [one.server_us / one.orders / base for one, base in zip(early, first, strict=True)]
-        yield _median(f"{name}: server CPU an order / with {min(sales)}", ratios, "")
-    yield _median(f"{name}: client CPU an order", [one.client_us / one.orders for one in early], "us")
+        yield _estimated(f"{name}: server CPU an order / with {min(sales)}", ratios, "")
+    yield _estimated(f"{name}: client CPU an order", [one.client_us / one.orders for one in early], "us")
     for part, of in ((early, "until 90 % is sold"), (late, "of the last 10 %")):
         commands = [sum(one.commands[name] for name in SENT) / one.orders for one in part]
-        yield _median(f"{name}: commands an order, {of}", commands, "")
+        yield _estimated(f"{name}: commands an order, {of}", commands, "")
         crossing = [one.crossing / one.orders for one in part]
-        yield _median(f"{name}: commands for other shards an order, {of}", crossing, "")
+        yield _estimated(f"{name}: commands for other shards an order, {of}", crossing, "")
     messages = [one.messages / one.orders for one in early]
-    yield _median(f"{name}: messages to other masters an order, until 90 % is sold", messages, "")
+    yield _estimated(f"{name}: messages to other masters an order, until 90 % is sold", messages, "")
     transfers = [one.transfers / one.orders for one in early]
     yield replace(
-        _median(f"{name}: transfers a sale, until 90 % is sold", transfers, ""), at_most=TRANSFERS_MAX, is_promise=True
+        _estimated(f"{name}: transfers a sale, until 90 % is sold", transfers, ""),
+        at_most=TRANSFERS_MAX,
+        is_promise=True,
     )
-    yield _median(f"{name}: transfers a sale, of the last 10 %", [one.transfers / one.orders for one in late], "")
+    yield _estimated(f"{name}: transfers a sale, of the last 10 %", [one.transfers / one.orders for one in late], "")
 
 
 def cell_figures(found: Measured) -> list[Figure]:
@@ -184,7 +186,7 @@ def cell_figures(found: Measured) -> list[Figure]:
             "cores used": median_of(found.cores[cell]).value,
             "cell": [cell.masters, cell.segments, cell.workers, cell.hold_ms],
         }
-        figures.append(_median(f"predicted / measured: {cell.name}", ratios, "", detail=detail))
+        figures.append(_estimated(f"predicted / measured: {cell.name}", ratios, "", detail=detail))
     largest = max(abs(figure.value - 1) for figure in figures)
     parts = {
         "beside the hold, ms": [(costs.locked + costs.outside) / MS for costs in found.costs],
@@ -265,6 +267,5 @@ def _each(counts: Sequence[dict[str, int]], parts: Sequence[Any]) -> dict[str, f
     return {name: sum(one.get(name, 0) for one in counts) / orders for name in names}
 
 
-def _median(name: str, values: list[float], unit: str, *, detail: dict[str, Any] | None = None) -> Figure:
-    found = median_of(values)
-    return Figure(name, found.value, unit, found.low, found.high, detail=detail or {})
+def _estimated(name: str, values: list[float], unit: str, *, detail: dict[str, Any] | None = None) -> Figure:
+    return of_estimate(name, median_of(values), unit, detail=detail)

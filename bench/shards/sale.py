@@ -13,8 +13,8 @@ import psutil
 import redis
 
 from bench.cpu import own_seconds
-from bench.durability.server import PASSWORD
-from bench.stock.shards import EARLY, transfers_of
+from bench.micro.stock.shards import EARLY, transfers_of
+from bench.proof.durability.server import PASSWORD
 from segmented import RedisStore
 from segmented.errors import SegmentedError
 from segmented.stock import Grant, ShardedPool

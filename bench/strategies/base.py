@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 from urllib.parse import parse_qs, urlsplit
 
-from segmented.errors import InvalidInput, SegmentedError
+from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from sqlalchemy import Engine
 
@@ -123,15 +122,6 @@ def with_connections(url: str, count: int) -> str:
     return f"{url}{'&' if query else '?'}max_connections={count}"
 
 
-def mean_of(values: Iterable[float]) -> float:
-    """Return the mean. Raises SegmentedError if there are no values."""
-    found = list(values)
-    if not found:
-        message = "no order was settled after the warm-up, so its hold cannot be measured"
-        raise SegmentedError(message)
-    return fmean(found)
-
-
 class Strategy(ABC):
     """Sells units. Many buyers call `buy` concurrently, from greenlets or threads."""
 
@@ -155,8 +145,6 @@ class Strategy(ABC):
             message = f"{self.name} sells one order after the other, so it has no batches of {context.batch}"
             raise InvalidInput(message)
         self.context = context
-        self._holds: list[tuple[float, float]] = []
-        """When each slow step could begin, and its seconds, by the local clock."""
 
     @property
     def segments(self) -> int:
@@ -187,11 +175,6 @@ class Strategy(ABC):
     def buy_batch(self, orders: Sequence[Order]) -> list[Answer]:
         """Process several orders in one call, with one critical section; one answer each."""
         return [self.buy(order) for order in orders]
-
-    def mean_hold(self, warm_up: float) -> float:
-        """Return mean seconds of the slow step, including its lock if any, after `warm_up` seconds."""
-        first = min((granted_at for granted_at, _ in self._holds), default=0.0)
-        return mean_of(hold for granted_at, hold in self._holds if granted_at >= first + warm_up)
 
     @abstractmethod
     def judge(self, refusals: Sequence[Refused]) -> Verdict:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from celery import Celery
 
+from bench.micro.workers.processes import PROCESSES, environment, running_processes
 from bench.sections import Section
 from bench.strategies.base import WAIT_SECONDS, GaveUp, Refused, Sold
 from bench.strategies.pooled import PooledStrategy
-from bench.workers.processes import PROCESSES, environment, running_processes
 from segmented.celery.messages import TASK, Envelope
 from segmented.celery.settings_rules import kombu_url
 from segmented.models import Decided, Settled, SoldOut

@@ -104,7 +104,6 @@ class CountedStrategy(Strategy):
         """Set the counters."""
         self._sku, self._stock = sku, stock
         self._taken = 0
-        self._holds = []
         self.counters = [f"bench:{sku}:available:{segment}" for segment in range(self.segments)]
         self.client.mset(dict(zip(self.counters, split(stock, self.segments), strict=True)))
 
@@ -151,9 +150,7 @@ class CountedStrategy(Strategy):
 
     def sold_at(self, granted_at: float, segment: int | None = None, *, attempts: int = 1) -> Sold:
         """Return the answer of an order whose lock, if any, has been released; its hold counts from the read."""
-        freed_at = time.monotonic()
-        self._holds.append((granted_at, freed_at - granted_at))
-        return Sold(granted_at, freed_at, segment, attempts)
+        return Sold(granted_at, time.monotonic(), segment, attempts)
 
     def judge(self, refusals: Sequence[Refused]) -> Verdict:
         """Count the recorded orders. The counters themselves show nothing unusual."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from sqlalchemy import delete
 
 from bench.sizing import oversold
-from bench.strategies.base import LEASE_SECONDS, Guarantees, Refused, RefusedByGate, Sold, Strategy, Verdict, mean_of
+from bench.strategies.base import LEASE_SECONDS, Guarantees, Refused, RefusedByGate, Sold, Strategy, Verdict
 from bench.strategies.counted import CountingStore
 from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 PAGE: Final = 1_000
 RETURNED: Final = "returned-"
 """Prefix of the restock id of a cancelled order."""
-MICROSECONDS: Final = 1_000_000
 
 
 class PooledStrategy(Strategy):
@@ -106,10 +105,6 @@ class PooledStrategy(Strategy):
             message = f"{units} units were not taken in: {answer}"
             raise SegmentedError(message)
 
-    def mean_hold(self, warm_up: float) -> float:
-        """Measure from `reserved` to `confirmed` in the ledger: the time of a taken segment, by the server's clock."""
-        return mean_of(holds(self._ledger(), warm_up)) / MICROSECONDS
-
     def judge(self, refusals: Sequence[Refused]) -> Verdict:
         """Fold the ledger, query the database, and audit."""
         fold = LedgerFold()
@@ -166,21 +161,6 @@ def _noting_sold(entries: Iterator[LedgerEntry], units: dict[str, int]) -> Itera
         if entry.kind == "confirmed" or (entry.kind == "restocked" and order_id.startswith(RETURNED)):
             units[order_id] = entry.quantity
         yield entry
-
-
-def holds(entries: Iterator[LedgerEntry], warm_up: float) -> Iterator[int]:
-    """Yield microseconds from `reserved` to `confirmed`; not for orders of the first `warm_up` seconds."""
-    reserved_at: dict[str, int] = {}
-    first: int | None = None
-    for entry in entries:
-        if entry.order_id is None or entry.kind in {"restocked", "withdrawn"}:
-            continue
-        if entry.kind == "reserved":
-            first = entry.at_us if first is None else first
-            if entry.at_us >= first + warm_up * MICROSECONDS:
-                reserved_at[entry.order_id] = entry.at_us
-        elif entry.kind == "confirmed" and entry.order_id in reserved_at:
-            yield entry.at_us - reserved_at[entry.order_id]
 
 
 def count_wrong(refusals: Iterable[Refused], fold: LedgerFold) -> int:

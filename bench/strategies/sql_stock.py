@@ -78,7 +78,7 @@ class SqlStrategy(Strategy):
     def open(self, sku: str, stock: int) -> None:
         """Create the tables, and insert the units."""
         metadata.create_all(self.engine)
-        self._sku, self._stock, self._taken, self._holds = sku, stock, 0, []
+        self._sku, self._stock, self._taken = sku, stock, 0
         with self.engine.connect() as connection:
             self._put(connection)
 
@@ -130,9 +130,7 @@ class SqlStrategy(Strategy):
         else:  # it was sold before
             connection.rollback()
             self._taken -= order.quantity
-        freed_at = time.monotonic()
-        self._holds.append((granted_at, freed_at - granted_at))
-        return Sold(granted_at, freed_at, taken if self.segments > 1 else None)
+        return Sold(granted_at, time.monotonic(), taken if self.segments > 1 else None)
 
     def judge(self, refusals: Sequence[Refused]) -> Verdict:
         """Count the stored orders, and the free units."""

@@ -1,18 +1,18 @@
 """Records of runs for tests: plausible ones, to be changed by name.
 
-`record` makes one of the demo; `run`, `session_line` and `end_line` make lines of `results.jsonl`. A whole file of them
-is made by `tests.bench.session`.
+`demo_run` makes one of the demo; `run`, `session_line` and `end_line` make lines of `results.jsonl`. A whole file of
+them is made by `tests.bench.session`.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from scipy import stats
 
+from bench.demo.runs import DemoRun
 from bench.granularity.cell import Cell
 from bench.granularity.percentiles import percentiles_of
 from bench.granularity.record import (
@@ -29,46 +29,11 @@ from bench.granularity.record import (
     Times,
     Work,
 )
-from bench.record import RunRecord, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
-
-PLAUSIBLE: Final = RunRecord(
-    strategy="segment-locks",
-    is_control=False,
-    segments=20,
-    buyers=64,
-    hold_ms=22.5,
-    lone_hold_ms=22.5,
-    extra_hold_ms=20.0,
-    orders_per_s=840.0,
-    bound_per_s=888.89,
-    stock=13_334,
-    sold=13_334,
-    sold_in_sql=13_334,
-    oversold=0,
-    oversold_in_redis=0,
-    oversold_in_sql=0,
-    refused=5_000,
-    refused_wrongly=0,
-    refused_by_gate=0,
-    failed=0,
-    is_sold_out=True,
-    wait_ms=Wait(50.0, 60.0, 61.0),
-    orders_measured=12_000,
-    warm_up_s=1.0,
-    window_s=14.2,
-    generator_cpu=0.55,
-    redis_cpu=0.15,
-    database_cpu=0.16,
-    machine_cpu=0.9,
-    others_cpu=0.04,
-    audit="clean",
-    violations=(),
-)
 
 CELL: Final = Cell(strategy="segment-locks", segments=20, buyers=64, section="sleep", hold_ms=20)
 STARTED_AT: Final = "2026-01-01T00:00:00.000+00:00"
@@ -82,11 +47,6 @@ DRAIN_S: Final = 0.1
 REFUSALS: Final = 100
 BIN_S: Final = 0.1
 QUANTILES: Final = 400
-
-
-def record(**changes: Any) -> RunRecord:  # noqa: ANN401  # any field of a record
-    """Return the plausible record with these fields changed."""
-    return replace(PLAUSIBLE, **changes)
 
 
 @cache
@@ -180,6 +140,28 @@ def run(
         "server": {"name": "valkey", "version": "9.1.0", "appendonly": "no", "save": ""},
     }
     return Run.model_validate(fields | changes)
+
+
+def demo_run(
+    strategy: str = "segment-locks",
+    *,
+    lone_hold_ms: float = 22.5,
+    orders_per_s: float = 840.0,
+    segments: int = 20,
+    **changes: Any,  # noqa: ANN401  # any field of a run
+) -> DemoRun:
+    """Return a run of the demo that sold all of 13,334 units."""
+    kept = segments if strategy in {"segment-locks", "lock-free"} else 1
+    cell = Cell(strategy=strategy, segments=kept, buyers=64, section="commit", hold_ms=20)
+    fields: dict[str, Any] = {
+        "checker": checker(stock=13_334, sold=13_334, sold_in_sql=13_334),
+        "counts": Counts(planned=18_334, sent=18_334, sold=13_334, sold_out=5_000, failed=0, shed=0),
+        "cpu": Cpu(generator=0.55, redis=0.15, database=0.16, machine=0.9, others=0.04, steal=0.0),
+        "window_s": 10.0,
+    }
+    return DemoRun(
+        run(cell, orders_per_s=orders_per_s, hold_ms=24.5, wait_ms=50.0, wait_cv=0.0, **fields | changes), lone_hold_ms
+    )
 
 
 def checker(**changes: Any) -> Checker:  # noqa: ANN401  # any field of a verdict

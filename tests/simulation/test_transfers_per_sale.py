@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.stock.shards import TransferCount, count_transfers
+from bench.micro.stock.shards import TransferCount, count_transfers
 from segmented.clock import ManualClock
 from segmented.stores.memory import MemoryStore
 from tests.support.sim.seeds import each_seed

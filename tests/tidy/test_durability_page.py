@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from bench.durability.cells import CELLS
-from bench.durability.page import render
+from bench.proof.durability.cells import CELLS
+from bench.proof.durability.page import render
 from tests.support.paths import ROOT
 
 PAGE: Final = ROOT / "docs" / "explanation" / "durability.md"
-RESULTS: Final[dict[str, Any]] = json.loads((ROOT / "bench" / "durability" / "results.json").read_text("utf-8"))
+RESULTS: Final[dict[str, Any]] = json.loads(
+    (ROOT / "bench" / "proof" / "durability" / "results.json").read_text("utf-8")
+)
 TRIALS_MIN: Final = 5
 
 

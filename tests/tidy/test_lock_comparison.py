@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from bench.peers.page import render
-from bench.peers.registry import PEERS
+from bench.proof.peers.locks.page import render
+from bench.proof.peers.locks.registry import PEERS
 from tests.contract.locks.rows import all_rows
 from tests.support.paths import ROOT
 
 PAGE: Final = ROOT / "docs" / "explanation" / "lock-comparison.md"
-RESULTS: Final[dict[str, Any]] = json.loads((ROOT / "bench" / "peers" / "results.json").read_text(encoding="utf-8"))
+RESULTS: Final[dict[str, Any]] = json.loads(
+    (ROOT / "bench" / "proof" / "peers" / "locks" / "results.json").read_text(encoding="utf-8")
+)
 
 
 def test_the_page_is_what_the_kept_results_render_to() -> None:

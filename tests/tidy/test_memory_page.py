@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from bench.memory.kinds import KINDS
-from bench.memory.page import render
+from bench.micro.memory.kinds import KINDS
+from bench.micro.memory.page import render
 from tests.support.paths import ROOT
 
 PAGE: Final = ROOT / "docs" / "explanation" / "memory.md"
-RESULTS: Final[dict[str, Any]] = json.loads((ROOT / "bench" / "memory" / "results.json").read_text("utf-8"))
+RESULTS: Final[dict[str, Any]] = json.loads((ROOT / "bench" / "micro" / "memory" / "results.json").read_text("utf-8"))
 
 
 def test_the_page_is_what_the_kept_results_render_to() -> None:

@@ -10,7 +10,8 @@ CLOCK = ROOT / "segmented" / "clock.py"
 LIKE_REDIS_PY = [ROOT / "segmented" / "compat" / name for name in ("lock.py", "async_lock.py", "terms.py")]
 """Their signatures are redis-py's own."""
 PUBLISHED = [
-    ROOT / "bench" / name for name in ("peers/contender.py", "dedup_peers/registry.py", "report_page/comparisons.py")
+    ROOT / "bench" / name
+    for name in ("proof/peers/locks/contender.py", "proof/peers/dedup/registry.py", "report_page/comparisons.py")
 ]
 """Their sentences are those of published results."""
 

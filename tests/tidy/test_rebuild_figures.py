@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from bench.rebuilds.page import paragraph
-from bench.rebuilds.results import P99_RATIO_MAX, REBUILD_SECONDS_MAX
+from bench.proof.rebuilds.page import paragraph
+from bench.proof.rebuilds.results import P99_RATIO_MAX, REBUILD_SECONDS_MAX
 from tests.support.paths import ROOT
 
 PAGE: Final = ROOT / "docs" / "how-to" / "recover-a-pool.md"
-RESULTS: Final[dict[str, Any]] = json.loads((ROOT / "bench" / "rebuilds" / "results.json").read_text(encoding="utf-8"))
+RESULTS: Final[dict[str, Any]] = json.loads(
+    (ROOT / "bench" / "proof" / "rebuilds" / "results.json").read_text(encoding="utf-8")
+)
 
 
 def test_the_page_has_the_figures_of_the_kept_results() -> None:

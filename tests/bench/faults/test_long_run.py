@@ -15,10 +15,10 @@ import psutil
 import pytest
 from rich.console import Console
 
-from bench.orders_torture import results as orders_results
-from bench.orders_torture.messages import Recovery
-from bench.orders_torture.options import OrdersOptions
-from bench.orders_torture.order_checker import Verdict
+from bench.proof.orders_torture import results as orders_results
+from bench.proof.orders_torture.messages import Recovery
+from bench.proof.orders_torture.options import OrdersOptions
+from bench.proof.orders_torture.order_checker import Verdict
 from segmented.cli.main import run
 from tests.support.processes import outlasting
 from tests.support.rings import require_module

@@ -22,9 +22,9 @@ import redis
 from rich.console import Console
 
 from bench.display import LineDisplay
-from bench.torture.events import Entered, read_events
-from bench.torture.options import KINDS, TortureOptions
-from bench.torture.run import torture_locks
+from bench.proof.torture.events import Entered, read_events
+from bench.proof.torture.options import KINDS, TortureOptions
+from bench.proof.torture.run import torture_locks
 from segmented.cli.main import run
 from tests.contract.parking import wait_until
 from tests.support.processes import outlasting
@@ -33,7 +33,7 @@ from tests.support.rings import require_module
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bench.torture.results import TortureResults
+    from bench.proof.torture.results import TortureResults
 
 COMMAND: Final = Path(sysconfig.get_path("scripts")) / "segmented"
 SMALL: Final = ["torture", "locks", "--processes", "2", "--threads", "2", "--seconds", "1"]
@@ -106,7 +106,7 @@ def workers(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 def is_worker(process: psutil.Process) -> bool:
     try:
-        return process.cmdline()[-1:] == ["bench.torture.worker"]
+        return process.cmdline()[-1:] == ["bench.proof.torture.worker"]
     except psutil.Error:  # it has ended
         return False
 
@@ -147,9 +147,9 @@ def test_cancelled_tasks_and_a_server_that_is_killed_and_restarted_change_nothin
 
 
 def test_a_server_that_forgets_its_locks_when_it_is_restarted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.torture.run.DURABLE", {"appendonly": "no"})
-    monkeypatch.setattr("bench.torture.restarts.GAP", 0.5)
-    monkeypatch.setattr("bench.torture.restarts.AWAY", 0.0)
+    monkeypatch.setattr("bench.proof.torture.run.DURABLE", {"appendonly": "no"})
+    monkeypatch.setattr("bench.proof.torture.restarts.GAP", 0.5)
+    monkeypatch.setattr("bench.proof.torture.restarts.AWAY", 0.0)
     options = TortureOptions(seconds=4.0, processes=2, threads=3, faults="restart")
     results = torture_locks(options, LineDisplay(Console(file=io.StringIO())))
     assert results.counts["leases_overlapping"] > 0

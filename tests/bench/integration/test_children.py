@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 SECONDS: Final = 30.0
 MODULE: Final = """
 import os, signal, sys
-from bench.run_strategy import fork_for_each_line
-from bench.run_strategy import say
+from bench.forks import fork_for_each_line
+from bench.forks import say
 
 def main(line):
     if "complain" in line:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench.counts.command import measure
-from bench.counts.tally import BASELINE, differences, read_baseline
+from bench.micro.counts.command import measure
+from bench.micro.counts.tally import BASELINE, differences, read_baseline
 from tests.support.rings import require_module
 
 

@@ -9,11 +9,11 @@ import pytest
 import redis
 from rich.console import Console
 
-from bench.dedup.context import RECORDS, BenchContext, Sizes, at_database
-from bench.dedup.measure import measure_claims, measure_dedup, measure_memory
-from bench.dedup.trivial import KINDS
-from bench.dedup.worker_driver import WorkerDriver, running_worker
 from bench.display import display_on
+from bench.micro.dedup.context import RECORDS, BenchContext, Sizes, at_database
+from bench.micro.dedup.measure import measure_claims, measure_dedup, measure_memory
+from bench.micro.dedup.trivial import KINDS
+from bench.micro.dedup.worker_driver import WorkerDriver, running_worker
 from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:

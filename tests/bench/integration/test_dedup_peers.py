@@ -14,14 +14,14 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from bench.dedup_peers.comparison import compare, merged, run_case
-from bench.dedup_peers.context import BenchContext
-from bench.dedup_peers.page import render
-from bench.dedup_peers.registry import CONTENDERS, ROWS, Contender
+from bench.proof.peers.dedup.comparison import compare, merged, run_case
+from bench.proof.peers.dedup.context import BenchContext
+from bench.proof.peers.dedup.page import render
+from bench.proof.peers.dedup.registry import CONTENDERS, ROWS, Contender
 from tests.support.rings import require_module
 
 if TYPE_CHECKING:
-    from bench.dedup_peers.registry import Row
+    from bench.proof.peers.dedup.registry import Row
 
 OURS: Final = Path(sys.executable)
 (CELERY,) = [contender for contender in CONTENDERS if contender.name == "celery"]
@@ -60,7 +60,7 @@ def test_a_case_that_does_not_end_is_stopped_and_has_failed() -> None:
 
 
 def test_a_worker_that_cannot_start_is_no_result() -> None:
-    nowhere = "bench.dedup_peers.adapters.none"
+    nowhere = "bench.proof.peers.dedup.adapters.none"
     missing = Contender(name="missing", title="missing", adapter=nowhere, environment=None, offers=frozenset())
     result = run_case(row("F8"), missing, OURS)
     assert result["held"] is None

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sysconfig
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import pytest
 import redis
 import sqlalchemy
 
-from bench.record import check_record
+from bench.granularity.record import Run
 from tests.support.processes import outlasting
 from tests.support.rings import require_module
 
@@ -58,7 +59,7 @@ def everything_below(process: subprocess.Popen[str]) -> list[psutil.Process]:
     names = " ".join(child.name() for child in found)
     assert "valkey" in names
     assert "postgres" in names
-    assert "bench.run_strategy" in {child.cmdline()[-1] for child in found if child.cmdline()}
+    assert "bench.granularity.run_cell" in {child.cmdline()[-1] for child in found if child.cmdline()}
     return found
 
 
@@ -71,22 +72,36 @@ def test_a_short_demo_keeps_every_promise_and_shows_the_control_failing(tmp_path
     ran = run(*SHORT, "--json", str(file))
     assert (ran.returncode, ran.stderr) == (0, "")
     written: dict[str, Any] = json.loads(file.read_text())
-    runs = {found["strategy"]: found for found in written["runs"]}
+    runs = {one.cell.strategy: one for one in map(Run.model_validate, written["runs"])}
     assert list(runs) == ["no-lock", "global-lock", "segment-locks", "lock-free"]
-    assert [check_record(found) for found in written["runs"]] == [[], [], [], []]
+    assert [one.cell.segments for one in runs.values()] == [1, 1, 4, 4]
+    assert {(one.cell.buyers, str(one.cell.critical_section())) for one in runs.values()} == {(16, "commit+5ms")}
 
     control = runs.pop("no-lock")
-    assert control["oversold"] == control["sold"] - control["stock"] > 0
-    for found in runs.values():
-        assert (found["oversold_in_redis"], found["oversold_in_sql"], found["refused_wrongly"]) == (0, 0, 0)
-        assert found["sold"] == found["sold_in_sql"]
-        assert found["sold"] == found["stock"] or not found["is_sold_out"]  # a busy machine reaches the time limit
-        assert (found["audit"], found["failed"], found["refused_by_gate"]) == ("clean", 0, 0)
-        assert (found["refused"] > 0) == found["is_sold_out"]
-        assert found["hold_ms"] >= 5
-        assert found["database_cpu"] > 0
-    assert [found["segments"] for found in runs.values()] == [1, 4, 4]
-    assert runs["segment-locks"]["orders_per_s"] > runs["global-lock"]["orders_per_s"]
+    assert control.checker.oversold == control.checker.sold - control.checker.stock > 0
+    for one in runs.values():
+        checker, is_sold_out = one.checker, one.counts.sold_out > 0
+        assert (one.void, checker.oversold, checker.refused_wrongly, checker.stranded) == ((), 0, 0, 0)
+        assert checker.sold == checker.sold_in_sql == one.counts.sold
+        assert checker.sold == checker.stock or not is_sold_out  # a busy machine reaches the time limit
+        assert (checker.audit, one.counts.failed) == ("clean", 0)
+        assert one.times.hold.mean is not None
+        assert one.times.hold.mean >= 5
+        assert (one.cpu.database or 0) > 0
+    found = written["findings"]
+    rates = {name: one.orders_per_s or 0 for name, one in runs.items()}
+    assert found["segment_locks_per_global_lock"] == round(rates["segment-locks"] / rates["global-lock"], 2) > 1
+    lanes = {"no-lock": 1, "global-lock": 1, "segment-locks": 4, "lock-free": 16}
+    holds = found["lone_hold_ms"]
+    assert found["bound_per_s"] == {name: round(lanes[name] * 1_000 / holds[name], 2) for name in lanes}
+    assert min(holds.values()) >= 5
+    bounds = found["bound_per_s"]
+    assert {name: one.checker.stock for name, one in runs.items()} == {
+        name: max(20, ceil(lanes[name] / (holds[name] / 1_000) * 2)) for name in runs
+    }
+    bar = ran.stdout.splitlines()[-3 - len(written["remarks"])]
+    assert bar.startswith("segment-locks █")
+    assert bounds["segment-locks"] > bounds["global-lock"]
 
     assert {"versions", "cores", "commit"} - set(written["conditions"]) == set()
     assert ran.stdout.splitlines()[-1].startswith("Conditions: ")
@@ -111,7 +126,7 @@ def test_named_servers_are_used_and_left_as_they_were(valkey_url: str, sqlite_ur
     written: dict[str, Any] = json.loads(file.read_text())
     assert {"valkey", "sqlite"} - set(written["conditions"]["versions"]) == set()
     # SQLite works inside of the generator, so its time cannot be told apart
-    assert [found["database_cpu"] for found in written["runs"]] == [None] * 4
+    assert [found["cpu"]["database"] for found in written["runs"]] == [None] * 4
 
 
 def test_a_database_with_too_few_connections_is_one_sentence(postgres_url: str) -> None:
@@ -144,7 +159,7 @@ def test_a_demo_that_is_killed_leaves_nothing_running(demo: subprocess.Popen[str
 
 
 def test_a_measuring_process_that_dies_is_one_sentence(demo: subprocess.Popen[str]) -> None:
-    measuring = [found for found in everything_below(demo) if found.cmdline()[-1:] == ["bench.run_strategy"]]
+    measuring = [found for found in everything_below(demo) if found.cmdline()[-1:] == ["bench.granularity.run_cell"]]
     max(measuring, key=psutil.Process.create_time).kill()  # the fork that measures, not what it was forked from
     _, stderr = demo.communicate(timeout=GONE_SECONDS)
     assert demo.returncode == 1

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bench.peers.comparison import compare, inventory, run_row
-from bench.peers.page import render
-from bench.peers.registry import PEERS
+from bench.proof.peers.locks.comparison import compare, inventory, run_row
+from bench.proof.peers.locks.page import render
+from bench.proof.peers.locks.registry import PEERS
 from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:
-    from bench.peers.registry import Peer
+    from bench.proof.peers.locks.registry import Peer
 
 OURS: Final = Path(sys.executable)
-ADAPTER: Final = "bench.peers.adapters.redis_py:RedisPyLock"
+ADAPTER: Final = "bench.proof.peers.locks.adapters.redis_py:RedisPyLock"
 MASKED: Final = "the body's error is masked by another: LockNotOwnedError: Cannot release a lock that's no longer owned"
 
 
@@ -52,7 +52,7 @@ def test_a_lock_that_hangs_is_stopped_and_has_failed(valkey_url: str) -> None:
 
 def test_what_cannot_be_run_is_an_error_and_no_result(valkey_url: str) -> None:
     with pytest.raises(SegmentedError, match=r"A8 could not be run: ModuleNotFoundError: No module named 'sherlock'$"):
-        run_row(OURS, "bench.peers.adapters.sherlock_redis:SherlockRedisLock", "A8", [valkey_url])
+        run_row(OURS, "bench.proof.peers.locks.adapters.sherlock_redis:SherlockRedisLock", "A8", [valkey_url])
 
 
 @pytest.mark.parametrize(("peers", "rows", "what"), [(["nobody"], [], "peer 'nobody'"), ([], ["Z9"], "row 'Z9'")])

@@ -18,6 +18,9 @@ from bench.granularity.record import Run, read_results
 from bench.granularity.session import MODULE, SessionOptions, run_session
 from bench.sizing import STOCK_MIN
 from segmented.errors import InvalidInput
+from segmented.models import Opened
+from segmented.stock import Pool
+from segmented.stores.redis import RedisStore
 from tests.bench.plans import ONE_CELL, TWO_SECONDS, small_plan, written
 from tests.support.command_line import ran, started
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
     from bench.granularity.grid import Grid
     from bench.granularity.schedule import Turn
+    from segmented.servers import ValkeyServer
 
     Progress = Callable[[str, int, int], None]
 
@@ -216,6 +220,15 @@ def twenty_units(cell: Cell, url: str) -> Run:
     with closing(MeasuringProcess(MODULE)) as child:
         found = child.run(MeasuringTask(assignment.model_dump_json(), cell.cell_id, SECONDS), lambda *_: None)
     return Run.model_validate(found)
+
+
+def test_a_pool_that_an_interrupted_run_left_is_in_nobodys_way(valkey: ValkeyServer) -> None:
+    cell = Cell(strategy="segment-locks", section="none", segments=2, buyers=2, stock=20)
+    with RedisStore.from_url(valkey.url) as store:
+        assert isinstance(Pool(store, "bench").open(stock=5, segments=1), Opened)
+        left = store.client.dbsize()
+        assert twenty_units(cell, valkey.url).checker.sold == 20
+        assert store.client.dbsize() == left
 
 
 def test_a_run_that_is_sold_out_too_soon_is_void(valkey_url: str) -> None:

@@ -11,14 +11,14 @@ import redis
 from rich.console import Console
 
 from bench.display import display_on
-from bench.locks.figures import Figure
-from bench.stock import measure
-from bench.stock.bare import OWN, PROGRAMS, measure_bare
-from bench.stock.context import BenchContext, Sizes, pinned
-from bench.stock.grants import measure_grants
-from bench.stock.rates import measure_costs, measure_rates
-from bench.stock.shards import measure_shards
-from bench.stock.steps import measure_steps
+from bench.figures import Figure
+from bench.micro.stock import measure
+from bench.micro.stock.bare import OWN, PROGRAMS, measure_bare
+from bench.micro.stock.context import BenchContext, Sizes, pinned
+from bench.micro.stock.grants import measure_grants
+from bench.micro.stock.rates import measure_costs, measure_rates
+from bench.micro.stock.shards import measure_shards
+from bench.micro.stock.steps import measure_steps
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def test_the_bare_decrement_is_driven_by_what_is_there(private_valkey: ValkeySer
 def test_a_benchmark_program_that_fails_is_quoted(
     private_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bench.stock.bare.shutil.which", lambda _: "/bin/false")
+    monkeypatch.setattr("bench.micro.stock.bare.shutil.which", lambda _: "/bin/false")
     with (
         redis.Redis.from_url(private_valkey.url) as client,
         pytest.raises(SegmentedError, match=r"^redis-benchmark did not measure anything: "),

@@ -10,11 +10,11 @@ import redis
 from rich.console import Console
 
 from bench.display import display_on
-from bench.workers.bursts import EMPTY_TASK, KINDS
-from bench.workers.context import Sizes, faults, started_context
-from bench.workers.lanes import LANES, SINGLES, LaneSizes, measure_lanes
-from bench.workers.measure import measure_workers
-from bench.workers.waits import measure_recovery
+from bench.micro.workers.bursts import EMPTY_TASK, KINDS
+from bench.micro.workers.context import Sizes, faults, started_context
+from bench.micro.workers.lanes import LANES, SINGLES, LaneSizes, measure_lanes
+from bench.micro.workers.measure import measure_workers
+from bench.micro.workers.waits import measure_recovery
 from segmented import Outbox, Pool, RedisStore
 from segmented.errors import InvalidInput, SegmentedError
 

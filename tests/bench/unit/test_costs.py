@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench import costs
+from bench.micro import costs
 from segmented.errors import InvalidInput
 
 

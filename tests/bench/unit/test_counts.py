@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from rich.console import Console
 
-from bench.counts.command import count
-from bench.counts.tally import BASELINE, REWRITE, Tally, differences, read_baseline, write_baseline
+from bench.micro.counts.command import count
+from bench.micro.counts.tally import BASELINE, REWRITE, Tally, differences, read_baseline, write_baseline
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def test_the_baseline_has_the_librarys_main_operations() -> None:
 def test_the_command_names_what_went_up_and_writes_a_baseline_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bench.counts.command.measure", lambda: {"reserve": replace(TALLY, server_us=5_000)})
+    monkeypatch.setattr("bench.micro.counts.command.measure", lambda: {"reserve": replace(TALLY, server_us=5_000)})
     file, said = tmp_path / "baseline.json", StringIO()
     console = Console(file=said)
     assert count(console, writes=True, file=file) == 0

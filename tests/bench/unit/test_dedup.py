@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.dedup.context import at_database, emptied
-from bench.dedup.measure import batches, beginning, claiming
-from bench.dedup.tasks import make_app
-from bench.dedup.trivial import figures_of
-from bench.dedup.worker_driver import Burst
+from bench.micro.dedup.context import at_database, emptied
+from bench.micro.dedup.measure import batches, beginning, claiming
+from bench.micro.dedup.tasks import make_app
+from bench.micro.dedup.trivial import figures_of
+from bench.micro.dedup.worker_driver import Burst
 from bench.registry import find_benchmark
 from segmented.dedup.canonical import DIGEST_LENGTH
 from segmented.dedup.celery import Once
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from bench.locks.figures import Figure
+    from bench.figures import Figure
 
 
 def burst(worked: float, *, trips: float = 0.0, published: float = 100.0, published_trips: float = 0.0) -> Burst:

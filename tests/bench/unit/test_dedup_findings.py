@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bench.dedup_peers.comparison import compare, judged
-from bench.dedup_peers.context import Finding, at_once
-from bench.dedup_peers.registry import CONTENDERS, ONE_STEP, ROWS, WHY_NOT, Row
-from bench.dedup_peers.settings import VARIABLE, Entry, Settings, entries, note
+from bench.proof.peers.dedup.comparison import compare, judged
+from bench.proof.peers.dedup.context import Finding, at_once
+from bench.proof.peers.dedup.registry import CONTENDERS, ONE_STEP, ROWS, WHY_NOT, Row
+from bench.proof.peers.dedup.settings import VARIABLE, Entry, Settings, entries, note
 from bench.results import counted
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.dedup_peers.context import BenchContext
-    from bench.peers.registry import Environment
+    from bench.proof.peers.dedup.context import BenchContext
+    from bench.proof.peers.environments import Environment
 
 
 def nothing(_: BenchContext) -> Finding:

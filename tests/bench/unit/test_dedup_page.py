@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.dedup_peers.comparison import merged
-from bench.dedup_peers.page import render
-from bench.dedup_peers.registry import CONTENDERS, ROWS
+from bench.proof.peers.dedup.comparison import merged
+from bench.proof.peers.dedup.page import render
+from bench.proof.peers.dedup.registry import CONTENDERS, ROWS
 
 CONDITIONS = {
     "date": "2026-11-21",

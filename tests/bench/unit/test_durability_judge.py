@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from bench.durability.journal import Ack, Journal
-from bench.durability.judge import Evidence, judge
+from bench.proof.durability.journal import Ack, Journal
+from bench.proof.durability.judge import Evidence, judge
 
 BEFORE: Final = (Ack(1.0, "a", 1), Ack(1.1, "b", 1))
 """Acknowledged before the fault, which came at 2.0; the server was back at 3.0."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from bench.envelope_costs import SEGMENTS, SIZES, WAYS, measure, table
+from bench.micro.envelope_costs import SEGMENTS, SIZES, WAYS, measure, table
 from tests.support.paths import ROOT
 from tests.support.rings import require_module
 

@@ -5,45 +5,33 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from bench.findings import findings, remarks, share_of_bound, used_up
-from bench.record import Wait
-from bench.results import LABELS, Results, bars, cells, line
-from tests.bench.records import record
+from bench.demo.findings import findings, remarks
+from bench.demo.results import LABELS, Results, bars, cells, line, rate
+from bench.granularity.record import Counts
+from tests.bench.records import checker, demo_run
 
 if TYPE_CHECKING:
-    from bench.record import RunRecord
+    from bench.demo.runs import DemoRun
 
 CORES = 2
-NO_LOCK = record(
-    strategy="no-lock",
-    is_control=True,
-    segments=1,
+NO_LOCK = demo_run(
+    "no-lock",
+    lone_hold_ms=25.0,
     orders_per_s=1_800.0,
-    bound_per_s=40.0,
-    stock=600,
-    sold=20_000,
-    sold_in_sql=20_000,
-    oversold=19_400,
-    oversold_in_sql=19_400,
-    audit="none",
+    checker=checker(stock=600, sold=20_000, sold_in_sql=20_000, oversold=19_400, audit="none"),
+    void=("oversold by 19400 units",),
 )
-ONE = record(
-    strategy="global-lock",
-    segments=1,
-    hold_ms=24.5,
-    lone_hold_ms=21.5,
-    orders_per_s=45.0,
-    bound_per_s=46.51,
-    wait_ms=Wait(1_380.0, 1_408.0, 1_409.0),
-)
-MANY = record(hold_ms=24.5)
-FREE = record(strategy="lock-free", orders_per_s=2_100.0, bound_per_s=2_300.0)
+ONE = demo_run("global-lock", lone_hold_ms=21.6, orders_per_s=45.0)
+MANY = demo_run()
+FREE = demo_run("lock-free", lone_hold_ms=27.83, orders_per_s=2_100.0)
+OTHERS = "with the system and other programs, so the figure is the limit of this machine."
 RUNS = (NO_LOCK, ONE, MANY, FREE)
+FAST = demo_run("global-lock", lone_hold_ms=1_000 / 575, orders_per_s=1_150.0)
 
 
-def results(*runs: RunRecord) -> Results:
+def results(*runs: DemoRun) -> Results:
     conditions = {"versions": {"python": "3.11.7"}, "cores": CORES, "commit": "c0ffee", "cpu_model": "a processor"}
-    return Results("demo", runs, conditions, findings(runs, CORES), remarks(runs, CORES))
+    return Results("demo", runs, conditions, findings(runs), remarks(runs, CORES))
 
 
 def printed(shown: Results, *, is_terminal: bool) -> str:
@@ -54,22 +42,26 @@ def printed(shown: Results, *, is_terminal: bool) -> str:
 
 
 def test_each_rate_is_a_bar_up_to_a_mark_at_its_bound_and_a_broken_run_has_none() -> None:
-    broken = record(strategy="segment-locks", orders_per_s=None)
-    above = record(strategy="global-lock", orders_per_s=600.0, bound_per_s=575.0)
+    broken = demo_run(void=("oversold by 3 units",))
+    above = demo_run("global-lock", lone_hold_ms=1_000 / 575, orders_per_s=600.0)
     assert bars((NO_LOCK, broken, above, FREE)) == [
         "global-lock   █████████│ 600 of 575 orders/s",
         "lock-free     █████████████████████████████████···│ 2,100 of 2,300 orders/s",
     ]
     assert bars((NO_LOCK, broken)) == []
-    fast = record(strategy="global-lock", orders_per_s=1_150.0, bound_per_s=575.0)
-    assert bars((fast, FREE))[0] == "global-lock   █████████│█████████ 1,150 of 575 orders/s"
+    assert bars((FAST, FREE))[0] == "global-lock   █████████│█████████ 1,150 of 575 orders/s"
     for is_terminal in (True, False):
         assert max(map(len, printed(results(*RUNS), is_terminal=is_terminal).splitlines())) <= 80 or not is_terminal
         assert "███···│ 2,100 of 2,300 orders/s" in printed(results(*RUNS), is_terminal=is_terminal)
 
 
 def test_the_ratio_stands_beside_the_absolute_figures() -> None:
-    assert findings(RUNS, CORES)["segment_locks_per_global_lock"] == 18.67
+    found = findings(RUNS)
+    assert found["segment_locks_per_global_lock"] == 18.67
+    assert found["bound_per_s"] == {
+        "no-lock": 40.0, "global-lock": 46.3, "segment-locks": 888.89, "lock-free": 2_299.68,
+    }  # fmt: skip
+    assert found["lone_hold_ms"]["segment-locks"] == 22.5
     assert "20 segment locks sold 840.0 orders/s, one lock 45.0: 18.7 times as many." in remarks(RUNS, CORES)
 
 
@@ -77,13 +69,20 @@ def test_the_share_of_the_bound_is_said_for_both_kinds_of_locks() -> None:
     said = remarks(RUNS, CORES)
     beside = "In the sale it took 24.5 ms: the difference is the delay of generator and servers."
     bound = "its bound: each lock serves one order after another, and a lone buyer's order took"
-    assert f"global-lock reached 96.8% of 46.5 orders/s, {bound} 21.5 ms. {beside}" in said
+    assert f"global-lock reached 97.2% of 46.3 orders/s, {bound} 21.6 ms. {beside}" in said
     assert f"segment-locks reached 94.5% of 888.9 orders/s, {bound} 22.5 ms. {beside}" in said
 
 
 def test_the_control_is_shown_failing_and_has_no_share_of_the_bound() -> None:
     assert remarks(RUNS, CORES)[0] == "Without a lock 20,000 units of 600 were sold: 19,400 too many."
-    assert share_of_bound(NO_LOCK) is None
+    assert (rate(NO_LOCK), NO_LOCK.share_of_bound) == ("1,800.0", None)
+
+
+def test_the_control_must_answer_every_order() -> None:
+    counts = Counts(planned=9, sent=9, sold=7, sold_out=0, failed=2, shed=0, first_failure="OSError: no")
+    lost = demo_run("no-lock", counts=counts, void=("oversold by 1 units",))
+    assert (lost.rate, lost.violations) == (None, ("orders without an answer: 2, the first: OSError: no",))
+    assert not results(lost, ONE, MANY, FREE).is_kept
 
 
 def test_the_lock_free_line_says_when_it_is_the_better_choice() -> None:
@@ -93,35 +92,29 @@ def test_the_lock_free_line_says_when_it_is_the_better_choice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "parts"),
+    ("saturated", "sentence"),
     [
-        ({}, []),
-        ({"generator_cpu": 0.94}, []),
-        ({"generator_cpu": 0.96}, ["the generator"]),
-        ({"redis_cpu": 1.2, "database_cpu": 1.0}, ["Redis", "the database"]),
-        ({"database_cpu": None}, []),
-        ({"machine_cpu": 1.85}, ["machine"]),
+        (("generator",), "the generator was saturated, so the figure is that limit."),
+        (("generator", "redis"), "the generator and Redis were saturated, so the figure is that limit."),
+        (("servers",), "the servers were saturated, so the figure is that limit."),
+        (("machine",), f"all 2 cores were busy, 0.0 of them {OTHERS}"),
     ],
 )
-def test_whatever_used_a_whole_core_is_named(changes: dict[str, float | None], parts: list[str]) -> None:
-    assert used_up(record(**changes), CORES) == parts
-
-
-def test_a_limit_that_was_reached_is_said_and_so_is_that_none_was() -> None:
-    free = "Under both kinds of locks, neither the generator nor a server used a whole core."
+def test_a_limit_that_was_reached_is_said_and_so_is_that_none_was(saturated: tuple[str, ...], sentence: str) -> None:
+    free = "Under both kinds of locks, neither the generator nor a server was saturated."
     assert free in remarks(RUNS, CORES)
-    limited = remarks((NO_LOCK, ONE, record(generator_cpu=0.99), FREE), CORES)
+    limited = remarks((NO_LOCK, ONE, demo_run(saturated=saturated), FREE), CORES)
     assert free not in limited
-    assert "segment-locks: the generator used a whole core, so the figure is the limit of that core." in limited
+    assert f"segment-locks: {sentence}" in limited
 
 
 def test_a_run_that_broke_a_promise_has_no_ratio_and_no_throughput() -> None:
-    broken = record(orders_per_s=None, violations=("oversold by 3 units in SQL",), oversold=3, oversold_in_sql=3)
+    broken = demo_run(void=("oversold by 3 units",))
     shown = results(NO_LOCK, ONE, broken, FREE)
     assert not shown.is_kept
     assert shown.findings["segment_locks_per_global_lock"] is None
-    assert "segment-locks broke its promise: oversold by 3 units in SQL." in shown.remarks
-    assert line(broken).startswith("segment-locks: - orders/s (- of 888.9, 20 segments, hold 22.5 ms); ")
+    assert "segment-locks broke its promise: oversold by 3 units." in shown.remarks
+    assert line(broken).startswith("segment-locks: - orders/s (- of 888.9, 20 segments, hold 24.5 ms); ")
 
 
 def test_runs_that_kept_their_promises_are_kept_though_the_control_oversold() -> None:
@@ -129,7 +122,8 @@ def test_runs_that_kept_their_promises_are_kept_though_the_control_oversold() ->
 
 
 def test_a_sale_that_ran_out_of_time_says_so() -> None:
-    late = remarks((record(strategy="no-lock", is_control=True, is_sold_out=False), ONE, MANY, FREE), CORES)
+    counts = Counts(planned=9, sent=9, sold=9, sold_out=0, failed=0, shed=0)
+    late = remarks((demo_run("no-lock", counts=counts), ONE, MANY, FREE), CORES)
     assert "no-lock: the time limit came before the last unit was sold." in late
 
 
@@ -149,7 +143,8 @@ def test_a_pipe_gets_no_table_and_whole_lines() -> None:
 def test_a_run_is_one_line() -> None:
     assert line(MANY) == (
         "segment-locks: 840.0 orders/s (94.5% of 888.9, 20 segments, hold 24.5 ms); sold 13,334 of 13,334, oversold 0; "
-        "refused 5,000, wrongly 0; wait p50 50.0 ms, p99 60.0 ms; "
+        "refused 5,000, wrongly 0; wait p50 50.0 ms, p99 50.0 ms; "
         "cores: generator 0.55, Redis 0.15, database 0.16"
     )
-    assert "refused 5,000, wrongly 0, by the gate 2; 1 ended in errors; " in line(record(refused_by_gate=2, failed=1))
+    counts = Counts(planned=9, sent=9, sold=7, sold_out=1, failed=1, shed=0, first_failure="OSError: no")
+    assert "refused 1, wrongly 0; 1 ended in errors; " in line(demo_run(counts=counts))

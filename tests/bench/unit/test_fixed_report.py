@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from bench.demo.results import Results
+from bench.figures import Figure, FigureResults
 from bench.fixed_report import check_folder, markdown, write_report
-from bench.locks.figures import Figure, LockResults
-from bench.results import Results
 from segmented.errors import InvalidInput
-from tests.bench.records import record
+from tests.bench.records import demo_run
 from tests.support.command_line import ran
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ FIGURES: Final = (
     Figure("round trips a cycle", 3, "", at_most=2, is_promise=True),
 )
 CONDITIONS: Final = {"versions": {"python": "3.11.7"}, "cores": 2, "cpu_model": "a processor", "commit": None}
-FOUND: Final = LockResults(FIGURES, CONDITIONS, ("Everything ran.",))
+FOUND: Final = FigureResults("locks", FIGURES, CONDITIONS, ("Everything ran.",))
 
 
 def test_the_folder_has_the_results_a_page_and_a_table(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_the_folder_has_the_results_a_page_and_a_table(tmp_path: Path) -> None:
 
 
 def test_a_demo_has_a_column_a_strategy(tmp_path: Path) -> None:
-    found = Results("demo", (record(), record(strategy="global-lock")), CONDITIONS)
+    found = Results("demo", (demo_run(), demo_run("global-lock")), CONDITIONS)
     write_report(found, tmp_path, summary="the demo")
     table = (tmp_path / "table.md").read_text(encoding="utf-8").splitlines()
     assert table[0] == "|  | segment-locks | global-lock |"

@@ -5,28 +5,30 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bench.assignment import Assignment
 from bench.cli.bench import whole
 from bench.cli.demo import demo
 from bench.conditions import Servers, conditions
-from bench.demo import DemoOptions
-from bench.results import Results, check_writable, write
+from bench.demo.measure import DemoOptions, cell_of, measure_demo
+from bench.demo.results import Results
+from bench.display import display_on
+from bench.granularity.cell import Cell, RunAssignment
+from bench.results import check_writable, write
 from bench.strategies import STRATEGIES
+from segmented.cli.console import Console
 from segmented.errors import InvalidInput, SegmentedError
-from tests.bench.records import record
+from tests.bench.records import demo_run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-ASSIGNMENT = Assignment(
-    strategy="lock-free",
-    sku="tea",
+ASSIGNMENT = RunAssignment(
+    cell=Cell(strategy="lock-free", segments=4, buyers=16, section="commit", hold_ms=5),
     url="redis://localhost",
+    meter_url="redis://localhost",
     database="sqlite:///orders",
-    segments=4,
-    buyers=16,
-    extra_hold=0.005,
+    stock=20,
     seconds=2.0,
+    warm_up=0.2,
 )
 
 
@@ -73,20 +75,32 @@ def test_without_a_name_the_benchmark_is_granularity() -> None:
     assert whole(["--help"], known) == ["--help"]
 
 
+def test_the_demo_refuses_a_cluster_before_anything_starts() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        measure_demo(DemoOptions(url="redis+cluster://localhost:1"), display_on(Console()))
+    assert str(caught.value) == "--url redis+cluster://localhost:1: only a single server can be used"
+
+
+def test_the_demos_cells_have_the_options_and_a_commit() -> None:
+    options = DemoOptions(hold_ms=5, buyers=16, segments=4)
+    assert cell_of(options, "lock-free") == ASSIGNMENT.cell
+    assert cell_of(options, "global-lock").cell_id == "global-lock K=1 N=16 B=1 commit+5ms"
+
+
 def test_an_assignment_comes_back_as_it_was() -> None:
-    assert Assignment.from_json(ASSIGNMENT.as_json()) == ASSIGNMENT
+    assert RunAssignment.model_validate_json(ASSIGNMENT.model_dump_json()) == ASSIGNMENT
 
 
 @pytest.mark.parametrize(
     ("url", "pooled"),
     [
-        ("redis://localhost:1/2", "redis://localhost:1/2?max_connections=24"),
-        ("unix:///run/valkey.sock?db=0", "unix:///run/valkey.sock?db=0&max_connections=24"),
+        ("redis://localhost:1/2", "redis://localhost:1/2?max_connections=28"),
+        ("unix:///run/valkey.sock?db=0", "unix:///run/valkey.sock?db=0&max_connections=28"),
         ("redis://localhost?max_connections=9", "redis://localhost?max_connections=9"),
     ],
 )
 def test_every_buyer_has_a_connection_unless_the_url_says_otherwise(url: str, pooled: str) -> None:
-    assert Assignment(**json.loads(ASSIGNMENT.as_json()) | {"url": url}).pooled_url == pooled
+    assert ASSIGNMENT.model_copy(update={"url": url}).pooled_url == pooled
 
 
 def test_the_demos_strategies_are_there_and_one_of_all_is_the_control() -> None:
@@ -104,11 +118,11 @@ def test_conditions_name_versions_cores_and_commit() -> None:
 
 def test_results_are_written_as_they_are(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
-    results = Results("demo", (record(),), {"cores": 2}, {"ratio": 18.7}, ["a remark"])
+    results = Results("demo", (demo_run(),), {"cores": 2}, {"ratio": 18.7}, ["a remark"])
     write(results, file)
     assert json.loads(file.read_text()) == {
         "benchmark": "demo",
-        "runs": [record().as_json()],
+        "runs": [demo_run().run.model_dump(mode="json", by_alias=True)],
         "conditions": {"cores": 2},
         "findings": {"ratio": 18.7},
         "remarks": ["a remark"],

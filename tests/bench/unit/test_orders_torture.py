@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bench.orders_torture.event_log import LogTail, LogWriter, number_of, order_id
-from bench.orders_torture.messages import MessageTracker, WorkerState
-from bench.orders_torture.options import KillSchedule, OrdersOptions, quantity_of
-from bench.orders_torture.order_checker import OrderChecker, Verdict
-from bench.orders_torture.results import left
+from bench.proof.orders_torture.event_log import LogTail, LogWriter, number_of, order_id
+from bench.proof.orders_torture.messages import MessageTracker, WorkerState
+from bench.proof.orders_torture.options import KillSchedule, OrdersOptions, quantity_of
+from bench.proof.orders_torture.order_checker import OrderChecker, Verdict
+from bench.proof.orders_torture.results import left
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.models import LedgerEntry
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from bench.profile_costs import ROWS, measure, table
+from bench.micro.profile_costs import ROWS, measure, table
 from tests.support.paths import ROOT
 from tests.support.rings import require_module
 

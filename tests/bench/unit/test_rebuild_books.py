@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.rebuilds.books import wrong_after_rebuild, wrong_at_end
-from bench.rebuilds.options import RebuildOptions, Sale
-from bench.rebuilds.results import RebuildResults, Round, p99
+from bench.proof.rebuilds.books import wrong_after_rebuild, wrong_at_end
+from bench.proof.rebuilds.options import RebuildOptions, Sale
+from bench.proof.rebuilds.results import RebuildResults, Round, p99
 
 SALE: Final = Sale(confirmed=1_000, reserved=20, lost=5)
 POOL: Final = {"confirmed": 1_015, "reserved": 5, "available": 5, "lost": 5, "epoch": 2}

@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from bench.peers.redis_py_tests import EXPECTED, NO_EXPIRY, POLLING, is_as_expected, read_report, requirement, summary
+from bench.proof.peers.locks.redis_py_tests import (
+    EXPECTED,
+    NO_EXPIRY,
+    POLLING,
+    is_as_expected,
+    read_report,
+    requirement,
+    summary,
+)
 from tests.support.paths import ROOT
 
 ASYNC = '<testcase classname="tests.test_asyncio.test_lock.TestLock" name="test_locked[single]"/>'

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.strategies.base import Refused, mean_of
-from bench.strategies.pooled import count_wrong, holds
-from segmented.errors import SegmentedError
+from bench.strategies.base import Refused
+from bench.strategies.pooled import count_wrong
 from segmented.models import EntryKind, LedgerEntry
 from segmented.stock import LedgerFold
 from tests.support.pools.ledgers import opened
@@ -40,24 +39,3 @@ def test_a_refusal_is_wrong_where_the_units_free_covered_it(sequence: int, quant
 
 def test_every_wrong_refusal_counts() -> None:
     assert count_wrong([Refused(1, 1), Refused(3, 1), Refused(4, 1)], SALE) == 2
-
-
-def test_a_hold_is_from_reserved_to_confirmed_of_the_same_order() -> None:
-    entries = [
-        entry(1, "opened", None, 3, at_us=0),
-        entry(2, "reserved", "a", 1, at_us=1_000_000),
-        entry(3, "reserved", "b", 1, at_us=1_500_000),
-        entry(4, "reserved", "c", 1, at_us=1_600_000),
-        entry(5, "confirmed", "b", 1, at_us=1_520_000),
-        entry(6, "confirmed", "a", 1, at_us=1_700_000),
-        entry(7, "cancelled", "c", 1, at_us=1_800_000),
-    ]
-    assert list(holds(iter(entries), 0.0)) == [20_000, 700_000]
-    assert list(holds(iter(entries), 0.5)) == [20_000]
-    assert list(holds(iter(entries), 0.6)) == []
-
-
-def test_a_mean_of_nothing_is_an_error_and_not_a_number() -> None:
-    assert mean_of([1.0, 2.0]) == 1.5
-    with pytest.raises(SegmentedError, match="no order was settled"):
-        mean_of([])

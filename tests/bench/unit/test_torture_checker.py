@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bench.torture.admin import Leftovers
-from bench.torture.checker import MUST_BE_ZERO, Verdict, check
-from bench.torture.events import (
+from bench.proof.torture.admin import Leftovers
+from bench.proof.torture.checker import MUST_BE_ZERO, Verdict, check
+from bench.proof.torture.events import (
     EXCLUSIVE,
     PERMIT,
     SHARED,
@@ -29,8 +29,8 @@ from bench.torture.events import (
     line_of,
     read_events,
 )
-from bench.torture.options import KINDS
-from bench.torture.results import TortureResults
+from bench.proof.torture.options import KINDS
+from bench.proof.torture.results import TortureResults
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

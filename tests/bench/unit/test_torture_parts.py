@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bench.torture.admin import called, plain
-from bench.torture.checker import check
-from bench.torture.contenders import CONTENDERS, LockRequest
-from bench.torture.options import FAULTS, KILL, KINDS, PAUSE, TortureOptions
-from bench.torture.processes import Assignment, ContenderProcesses
-from bench.torture.resource import AccessRequest, Resource
-from bench.torture.supervisor import Fault, FaultInjector
-from bench.torture.task_kinds import task_lock, tokens_of
-from bench.torture.tasks import to_the_end
+from bench.proof.torture.admin import called, plain
+from bench.proof.torture.checker import check
+from bench.proof.torture.contenders import CONTENDERS, LockRequest
+from bench.proof.torture.options import FAULTS, KILL, KINDS, PAUSE, TortureOptions
+from bench.proof.torture.processes import Assignment, ContenderProcesses
+from bench.proof.torture.resource import AccessRequest, Resource
+from bench.proof.torture.supervisor import Fault, FaultInjector
+from bench.proof.torture.task_kinds import task_lock, tokens_of
+from bench.proof.torture.tasks import to_the_end
 from segmented.errors import InvalidInput
 from segmented.stores.memory import AsyncMemoryStore
 from segmented.stores.quorum import AsyncQuorumStore
 
 if TYPE_CHECKING:
-    from bench.torture.events import Event
+    from bench.proof.torture.events import Event
 
 TTL: Final = 0.5
 
@@ -46,7 +46,7 @@ class Leaving:
 def test_a_process_that_was_asked_to_stop_is_looked_at_once_a_turn(
     monkeypatch: pytest.MonkeyPatch, code: int, crashes: list[str]
 ) -> None:
-    monkeypatch.setattr("bench.torture.processes.subprocess.Popen", lambda *_, **__: Leaving(code))
+    monkeypatch.setattr("bench.proof.torture.processes.subprocess.Popen", lambda *_, **__: Leaving(code))
     processes = ContenderProcesses(lambda _: pytest.fail("nobody listens"))
     processes.start()
     assert (processes.reap(), processes.crashes) == (False, [])

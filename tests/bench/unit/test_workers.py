@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from rich.console import Console
 
-from bench.locks.figures import LockResults
+from bench.figures import FigureResults
+from bench.micro.workers import processes
+from bench.micro.workers.bursts import EMPTY_TASK, KINDS, Burst, Kind
+from bench.micro.workers.context import Sizes
+from bench.micro.workers.measure import broken_figure, burst_figures, latency_figures, recovery_figures
+from bench.micro.workers.processes import environment
 from bench.registry import BENCHMARKS
-from bench.workers import processes
-from bench.workers.bursts import EMPTY_TASK, KINDS, Burst, Kind
-from bench.workers.context import Sizes
-from bench.workers.measure import broken_figure, burst_figures, latency_figures, recovery_figures
-from bench.workers.processes import environment
 from segmented.celery.settings import QUEUE
 from tests.support.command_line import ran
 
 if TYPE_CHECKING:
-    from bench.locks.figures import Figure
+    from bench.figures import Figure
 
 ONE: Final = Kind("at acceptance")
 MANY: Final = Kind("at acceptance", orders=100)
@@ -77,7 +77,7 @@ def test_a_part_that_the_checker_found_fault_with_has_no_figures_and_breaks_the_
     promise = broken_figure(broken)
     assert (promise.value, promise.is_promise, promise.is_within) == (1, True, False)
     assert broken_figure({}).is_within
-    assert not LockResults((promise,), {}).is_kept
+    assert not FigureResults("workers", (promise,), {}).is_kept
 
 
 def test_latencies_are_percentiles_of_all_orders_in_milliseconds() -> None:
@@ -146,7 +146,7 @@ def test_the_queue_is_the_one_that_workers_serve_by_default() -> None:
 def test_what_was_asked_stands_beside_what_was_measured_on_the_console_and_in_the_file() -> None:
     figures = tuple(burst_figures(bursts(empty=[100] * 3, one=[60] * 3), {}))
     conditions = {"cores": 2, "cpu_model": "any", "versions": {"python": "3"}, "commit": None}
-    results = LockResults(figures, conditions, benchmark="workers")
+    results = FigureResults("workers", figures, conditions)
     console = Console(width=200, record=True)
     results.show(console)
     name = "one order a task, decided at acceptance / empty task"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import redis
 
-from bench.peers.contender import NotOffered
+from bench.proof.peers.locks.contender import NotOffered
 from tests.contract.locks.parties import CALL_SECONDS, Call, CallRunner, Loop, TaskRunner, ThreadRunner
 from tests.contract.locks.proxies import Proxies
 from tests.contract.locks.rows import must
@@ -24,7 +24,7 @@ from tests.contract.locks.rows import must
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from bench.peers.contender import Client, Contender, Handle, Hold, Maybe
+    from bench.proof.peers.locks.contender import Client, Contender, Handle, Hold, Maybe
 
 SOON: Final = 5.0
 """Seconds: a bound for what takes milliseconds, generous on a busy machine."""

@@ -18,14 +18,14 @@ import traceback
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.peers.contender import NotOffered
+from bench.proof.peers.locks.contender import NotOffered
 from tests.contract.locks.lab import Lab, told
 from tests.contract.locks.rows import RowFailed, all_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.peers.contender import Contender
+    from bench.proof.peers.locks.contender import Contender
     from tests.contract.locks.rows import Row
 
 OURS: Final = "tests.contract.locks.contenders.ours"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from bench.peers.contender import WHY_NOT, NotOffered
+from bench.proof.peers.locks.contender import WHY_NOT, NotOffered
 from tests.contract.locks.contenders import elsewhere, ours
 from tests.contract.locks.lab import Lab
 from tests.contract.locks.rows import all_rows

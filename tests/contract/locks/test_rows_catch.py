@@ -14,7 +14,7 @@ from tests.contract.locks.rows import RowFailed, all_rows
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bench.peers.contender import Contender
+    from bench.proof.peers.locks.contender import Contender
 
 ROWS: Final = {row.row_id: row for row in all_rows()}
 ELSEWHERE: Final = {"E2", "F2", "J1"}

@@ -8,7 +8,7 @@ from tests.contract.locks.lab import told
 from tests.contract.locks.rows import must, row
 
 if TYPE_CHECKING:
-    from bench.peers.contender import Hold, Maybe
+    from bench.proof.peers.locks.contender import Hold, Maybe
     from tests.contract.locks.lab import Lab
 
 

@@ -10,7 +10,7 @@ from tests.contract.locks.parties import CALL_SECONDS
 from tests.contract.locks.rows import must, row
 
 if TYPE_CHECKING:
-    from bench.peers.contender import Handle
+    from bench.proof.peers.locks.contender import Handle
     from tests.contract.locks.lab import Lab
 
 SLACK: Final = 0.75

@@ -11,7 +11,7 @@ from tests.contract.locks.parties import CALL_SECONDS, Call
 from tests.contract.locks.rows import RowFailed, must, row
 
 if TYPE_CHECKING:
-    from bench.peers.contender import Hold
+    from bench.proof.peers.locks.contender import Hold
     from tests.contract.locks.lab import Lab
 
 SLACK: Final = 1.0

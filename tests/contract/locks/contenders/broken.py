@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import redis
 import sqlalchemy
 
-from bench.peers.adapters.redis_py import RedisPyLock
-from bench.peers.adapters.redis_py_asyncio import RedisPyAsyncLock
+from bench.proof.peers.locks.adapters.redis_py import RedisPyLock
+from bench.proof.peers.locks.adapters.redis_py_asyncio import RedisPyAsyncLock
 from segmented.locks.locked_decorator import locked
 from segmented.locks.reentrant import AsyncReentrantLock, thread_owner
 from tests.contract.locks.contenders.elsewhere import SqlRows, Transaction
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from redis.lock import Lock as RedisPyHandle
 
-    from bench.peers.contender import Client, Contender, Handle, Hold, Maybe
+    from bench.proof.peers.locks.contender import Client, Contender, Handle, Hold, Maybe
 
 KIND: Final = {kind.title: kind for kind in handles()}
 LIFE: Final = 60

@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from bench.peers.contender import WHY_NOT, Contender
+from bench.proof.peers.locks.contender import WHY_NOT, Contender
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost
 from segmented.locks.sql_row import AsyncSqlRowLock, HeldRow, SqlRowLock
 from segmented.locks.sql_table import async_create_lock_table, create_lock_table
@@ -21,7 +21,7 @@ from segmented.locks.zookeeper import AsyncZooKeeperLock, ZooKeeperLock
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from bench.peers.contender import Body, Handle, Hold
+    from bench.proof.peers.locks.contender import Body, Handle, Hold
 
 WAIT_INSIDE: Final = 5.0
 SESSION_SECONDS: Final = 4.0

@@ -10,7 +10,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from bench.peers.contender import Contender
+from bench.proof.peers.locks.contender import Contender
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost
 from segmented.keys import lock_keys
 from segmented.locks.flights import single_flight
@@ -24,7 +24,7 @@ from tests.contract.parking import has_come_to_rest
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bench.peers.contender import Body, Client, Handle, Hold, Maybe
+    from bench.proof.peers.locks.contender import Body, Client, Handle, Hold, Maybe
     from tests.contract.locks.kinds import Handles
 
 WAIT_INSIDE: Final = 5.0

@@ -1,0 +1,127 @@
+"""The figures of a benchmark, value, bound and details, and its results: the figures with the conditions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.table import Table
+
+from bench.results import described_conditions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from bench.analysis.intervals import Estimate
+
+HEAD: Final = ("figure", "value", "95 % interval", "bound", "kept")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured number."""
+
+    name: str
+    value: float
+    unit: str
+    low: float | None = None
+    high: float | None = None
+    """A 95 % bootstrap interval over the rounds, if there are several."""
+    at_most: float | None = None
+    """Upper bound, or None."""
+    at_least: float | None = None
+    """Lower bound, or None."""
+    is_promise: bool = False
+    """Whether the bound is a guarantee: a count, which does not depend on the machine's load."""
+    detail: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_within(self) -> bool:
+        """Return whether the whole interval, or the value if it has none, is within the bounds."""
+        return self._fits(self.value if self.low is None else self.low) and self._fits(
+            self.value if self.high is None else self.high
+        )
+
+    @property
+    def kept(self) -> str:
+        """Return "yes", "no", or "unclear" if the value is within its bounds but a part of the interval is not."""
+        return "yes" if self.is_within else "unclear" if self._fits(self.value) else "no"
+
+    def _fits(self, value: float) -> bool:
+        is_low_enough = self.at_most is None or value <= self.at_most
+        return is_low_enough and (self.at_least is None or value >= self.at_least)
+
+    def cells(self) -> list[str]:
+        """Return the figure's row."""
+        interval = "" if self.low is None or self.high is None else f"{self.low:,.3g} to {self.high:,.3g}"
+        bound = "" if self.at_most is None else f"<= {self.at_most:g}"
+        if self.at_least is not None:
+            bound = f">= {self.at_least:g}"
+        kept = self.kept if bound else ""
+        return [self.name, f"{self.value:,.3g} {self.unit}".strip(), interval, bound, kept]
+
+
+def of_rounds(
+    name: str,
+    values: Sequence[float],
+    unit: str,
+    *,
+    at_most: float | None = None,
+    at_least: float | None = None,
+    detail: dict[str, Any] | None = None,
+) -> Figure:
+    """Return the median of the rounds, with the least and the most of them as its interval."""
+    shown = {"interval": "least and most of the rounds", **(detail or {})}
+    return Figure(name, median(values), unit, min(values), max(values), at_most, at_least, detail=shown)
+
+
+def of_estimate(name: str, found: Estimate, unit: str, *, detail: dict[str, Any] | None = None) -> Figure:
+    """Return an estimate with its confidence interval."""
+    return Figure(name, found.value, unit, found.low, found.high, detail=detail or {})
+
+
+@dataclass(frozen=True, slots=True)
+class FigureResults:
+    """The results of a benchmark that consists of figures."""
+
+    benchmark: str
+    figures: tuple[Figure, ...]
+    conditions: dict[str, Any]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def is_kept(self) -> bool:
+        """Return whether every count is within its bound. Times depend on the machine's load and are only shown."""
+        return all(figure.is_within for figure in self.figures if figure.is_promise)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of the results file."""
+        return {
+            "benchmark": self.benchmark,
+            "figures": [asdict(figure) | {"is_within": figure.is_within} for figure in self.figures],
+            "conditions": self.conditions,
+            "remarks": list(self.remarks),
+        }
+
+    def rows(self) -> list[list[str]]:
+        """Return the table; the first row is the header."""
+        return [list(HEAD), *(figure.cells() for figure in self.figures)]
+
+    def show(self, console: Console) -> None:
+        """Print a table on a terminal, or lines into a pipe."""
+        if console.is_terminal:
+            head, *rows = self.rows()
+            table = Table(*head)
+            for row in rows:
+                table.add_row(*row)
+            console.print(table)
+        else:
+            for figure in self.figures:
+                name, value, interval, bound, kept = figure.cells()
+                rest = "; ".join(part for part in (interval, bound, kept and f"kept: {kept}") if part)
+                console.print(f"{name}: {value}{f' ({rest})' if rest else ''}", highlight=False, soft_wrap=True)
+        for remark in (*self.remarks, described_conditions(self.conditions)):
+            console.print(remark, highlight=False, soft_wrap=not console.is_terminal)

@@ -1,0 +1,94 @@
+"""`segmented bench counts` and `python -m bench.micro.counts`.
+
+Counts all sequences on a fresh embedded server.
+"""
+
+from __future__ import annotations
+
+import random
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+import redis
+from rich.table import Table
+
+from bench.micro.counts.sequences import MANY, Steps, operations, strategies
+from bench.micro.counts.tally import BASELINE, GATED, Counter, Tally, differences, read_baseline, write_baseline
+from segmented.models import Order
+from segmented.servers import ValkeyServer
+from segmented.stores.redis import RedisStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from rich.console import Console
+
+SEED: Final = 1
+ROUNDS: Final = (1_000, 2_000)
+"""Number of the first order of each round: the first round connects and loads scripts, the second is counted."""
+
+
+def count(console: Console, *, writes: bool = False, file: Path = BASELINE) -> int:
+    """Count everything, and compare with the baseline or write it; return the exit code.
+
+    0: everything equals the baseline, or it was written. 1: there are differences, which are printed. Raises
+    InvalidInput for an invalid baseline file.
+    """
+    before = {} if writes else read_baseline(file)
+    counts = measure()
+    show(counts, console)
+    if writes:
+        write_baseline(file, counts)
+        console.print(f"{len(counts)} operations written to {file}", highlight=False, soft_wrap=True)
+        return 0
+    found = differences(counts, before)
+    for sentence in found:
+        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+    if not found:
+        console.print(f"all counts of {len(counts)} operations are as in the baseline", highlight=False)
+    return 1 if found else 0
+
+
+def show(counts: Mapping[str, Tally], console: Console) -> None:
+    """Print the cost of an order; the server's microseconds are shown but not compared."""
+    fields = (*GATED, "server_us")
+    if console.is_terminal:
+        table = Table("an order of", *(field.replace("_", " ") for field in fields))
+        for name, tally in counts.items():
+            table.add_row(name, *(tally.each(field) for field in fields))
+        console.print(table)
+        return
+    for name, tally in counts.items():
+        said = ", ".join(f"{field.replace('_', ' ')} {tally.each(field)}" for field in fields)
+        console.print(f"{name}: {said}", highlight=False, soft_wrap=True)
+
+
+def measure() -> dict[str, Tally]:
+    """Start a server, count everything, and stop it. Raises InvalidInput if no server can be started."""
+    with (
+        ValkeyServer.start() as server,
+        RedisStore.from_url(server.url) as store,
+        redis.Redis.from_url(server.url) as client,
+    ):
+        return dict(_counted(store, client, server.url))
+
+
+def _counted(store: RedisStore, client: redis.Redis, url: str) -> Iterator[tuple[str, Tally]]:
+    counter = Counter(client)
+    for name, steps in chain(strategies(url), operations(store)):
+        yield name, _tally(counter, steps)
+
+
+def _tally(counter: Counter, steps: Steps) -> Tally:
+    random.seed(SEED)
+    attempts = 0
+    try:
+        for first in ROUNDS:
+            orders = [Order(f"{first + number}", 1) for number in range(MANY)]
+            steps.prepare(orders)
+            counter.begin()
+            attempts = steps.perform(orders)
+        return counter.tally(MANY, attempts)
+    finally:
+        steps.close()

@@ -1,0 +1,195 @@
+"""The whole benchmark `dedup`, on one server, and its measurements of records.
+
+Records by number: keys and ids are as long as those of real tasks. The server's time for a claim among few and among
+many live keys, in alternating batches on one server. Memory per record in each of its states: the server's used memory
+before and after, with index and overhead.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+from bench.conditions import server_conditions
+from bench.figures import Figure, FigureResults
+from bench.micro.dedup.context import FEW, MANY, MEMORY, NAMESPACE, BenchContext, Sizes, emptied, server_of
+from bench.micro.dedup.trivial import measure_trivial
+from bench.micro.stock.context import Counter, pinned
+from segmented.models.dedup import RecordName, RunBegun
+from segmented.once_keys import once_keys
+from segmented.protocol import BeginRun, ClaimKey, FinishRun
+from segmented.servers import ValkeyServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import redis
+
+    from bench.display import Display
+    from segmented import RedisStore
+    from segmented.protocol import Operation
+
+NAME: Final = "dedup"
+BATCH: Final = 1_000
+HOUR_MS: Final = 3_600_000
+TASK: Final = "shop.tasks.charge"
+HOLDER: Final = "0123456789abcdef" * 2
+PRINT: Final = "fedcba9876543210" * 2
+RATIO_MAX: Final = 1.1
+PROBE: Final = 500
+"""Claims per batch; they are removed after it."""
+SMALL: Final = '{"charged": true}'
+LARGER: Final = "7" * 200
+LESS: Final = 5
+"""Divisor of the number of records with the larger result: making them takes time, and only the size matters."""
+
+
+def measure_dedup(url: str | None, display: Display, sizes: Sizes | None = None) -> FigureResults:
+    """Measure on an embedded server, unless another is named: it must be empty, and is emptied at the end."""
+    with ExitStack() as stack:
+        pid = None
+        if url is None:
+            server = stack.enter_context(ValkeyServer.start())
+            url, pid = server.url, server.pid
+        stack.enter_context(emptied(url))
+        whole = server_conditions(url, "celery")  # before this process is pinned to some of the cores
+        placement = stack.enter_context(pinned(pid))
+        found = {**whole, "placement": placement}
+        with display.strategy(NAME) as progress:
+            context = BenchContext(url, sizes or Sizes(), progress)
+            figures = (*measure_trivial(context), *measure_memory(context), *measure_claims(context))
+    remark = f"Broker and records are databases of one server; {placement}; one worker process (solo), results ignored."
+    return FigureResults(NAME, figures, found, (remark,))
+
+
+def claiming(name: str, index: int) -> ClaimKey:
+    """Return the operation that claims one key; `name`, up to 15 characters, distinguishes sets of records."""
+    return ClaimKey(_record(name, index), _message(name, index), PRINT, TASK, HOUR_MS, HOUR_MS)
+
+
+def beginning(name: str, index: int) -> BeginRun:
+    """Return the operation that begins the run of that key's message."""
+    return BeginRun(_record(name, index), _message(name, index), HOLDER, PRINT, TASK, HOUR_MS, HOUR_MS)
+
+
+def batches(count: int, size: int = BATCH) -> Iterator[range]:
+    """Divide `count` numbers into batches."""
+    for first in range(0, count, size):
+        yield range(first, min(first + size, count))
+
+
+def performed(
+    context: BenchContext, store: RedisStore, phase: str, count: int, make: Callable[[int], Operation[Any]]
+) -> Iterator[Any]:
+    """Perform one operation per number, in batches, two at a time: one on the server, one being made here."""
+
+    def perform(batch: range) -> list[Any]:
+        return store.execute_many([make(index) for index in batch])
+
+    with ThreadPoolExecutor(2) as threads:
+        for done, answers in enumerate(threads.map(perform, batches(count))):
+            context.progress(phase, done * BATCH, count)
+            yield from answers
+
+
+def _record(name: str, index: int) -> RecordName:
+    return RecordName(NAMESPACE, f"{name:->16}{index:016x}")  # as long as a digest
+
+
+def _message(name: str, index: int) -> str:
+    return f"{name:->20}{index:016x}"  # as long as a task id
+
+
+def measure_claims(context: BenchContext) -> list[Figure]:
+    """Fill two databases of the server, then claim more keys in each of them alternately."""
+    few, many = context.sizes.live_keys
+    with server_of(context, FEW) as small, server_of(context, MANY) as large:
+        for (store, _), count in ((small, few), (large, many)):
+            made = performed(context, store, f"claiming {count:,} keys", count, lambda index: claiming("live", index))
+            deque(made, maxlen=0)
+        found: dict[int, list[float]] = {few: [], many: []}
+        probes = list(batches(context.sizes.claims, PROBE))
+        for number, batch in enumerate(probes):
+            context.progress("claims among live keys", number, len(probes))
+            sides = [(few, small), (many, large)]
+            for count, side in sides if number % 2 else reversed(sides):
+                found[count].append(_claimed(*side, batch))
+    ratio = _quiet(found[many]) / _quiet(found[few])
+    return [
+        Figure(f"a claim: server time, {many:,} live keys / {few:,}", ratio, "", at_most=RATIO_MAX),
+        *(
+            Figure(
+                f"a claim: server time, at {count:,} live keys",
+                _quiet(times),
+                "us",
+                min(times),
+                max(times),
+                detail={"interval": "least and most of the batches"},
+            )
+            for count, times in found.items()
+        ),
+    ]
+
+
+def _claimed(store: RedisStore, client: redis.Redis, batch: range) -> float:
+    """Return the server's microseconds per claim of a batch, and remove its keys."""
+    claims = [claiming("probe", index) for index in batch]
+    counter = Counter(client)
+    store.execute_many(claims)
+    calls, used = counter.of()
+    pipe = client.pipeline(transaction=False)
+    for claim in claims:
+        keys = once_keys(claim.record.namespace, claim.record.key)
+        pipe.delete(keys.record)
+        pipe.zrem(keys.claims, claim.record.key)
+    pipe.execute()
+    return used / max(1, calls)
+
+
+def _quiet(found: list[float]) -> float:
+    """Return the lower quartile: the server's clock includes time when another process had its core."""
+    return statistics.quantiles(found, n=4)[0] if len(found) > 1 else found[0]
+
+
+def measure_memory(context: BenchContext) -> list[Figure]:
+    """Move all records from state to state, and fewer records to a larger result."""
+    count = context.sizes.records
+    with server_of(context, MEMORY) as (store, client):
+        waiting, running, done = _states(context, store, client, count, SMALL)
+        *_, larger = _states(context, store, client, max(1, count // LESS), LARGER)
+    return [
+        _figure("waiting", waiting, count),
+        _figure("running", running, count),
+        _figure(f"done, with a result of {len(SMALL)} bytes", done, count),
+        _figure(f"done, with a result of {len(LARGER)} bytes", larger, max(1, count // LESS)),
+    ]
+
+
+def _states(context: BenchContext, store: RedisStore, client: redis.Redis, count: int, result: str) -> list[float]:
+    """Return the bytes of a record when it waits, runs, and is done."""
+    tokens: dict[int, int] = {}
+    empty = _used(client)
+
+    def finishing(index: int) -> FinishRun:
+        begun = beginning("memory", index)
+        return FinishRun(begun.record, begun.message, HOLDER, tokens[index], "value", result, HOUR_MS, HOUR_MS)
+
+    sizes = []
+    for make in (lambda index: claiming("memory", index), lambda index: beginning("memory", index), finishing):
+        for index, answer in enumerate(performed(context, store, "memory of records", count, make)):
+            if isinstance(answer, RunBegun):
+                tokens[index] = answer.fencing_token
+        sizes.append((_used(client) - empty) / count)
+    client.execute_command("FLUSHDB", "SYNC")  # synchronously: the memory must be free now
+    return sizes
+
+
+def _figure(state: str, size: float, count: int) -> Figure:
+    return Figure(f"memory of a record, {state}", size, "bytes", detail={"records": count})
+
+
+def _used(client: redis.Redis) -> int:
+    return int(client.info("memory")["used_memory"])

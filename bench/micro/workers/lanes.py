@@ -1,0 +1,276 @@
+"""`segmented bench celery`: one lock against K segments, with the slow step in Celery workers.
+
+Each message has one order. A worker takes its units under the lock of a segment, and holds the lock while the step
+sleeps; with PostgreSQL the order's transaction commits under the lock too. So at most min(K, threads) orders are in the
+slow step, and the bound is that number divided by the configured hold. Celery's own ceiling, empty tasks of the same
+workers, is measured in every round.
+
+Orders decided at acceptance and submitted one by one are measured too, with a PostgreSQL that is 10 ms away: their
+envelopes lock the rows of their segments in the order database, and no other lock.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from sqlalchemy import make_url
+
+from bench.conditions import server_conditions
+from bench.cpu import busy_seconds
+from bench.figures import Figure, FigureResults, of_rounds
+from bench.micro.workers.bursts import Burst, empty_burst, load, own_and_children_seconds, work_off
+from bench.micro.workers.context import CONNECTIONS, Sizes, faults, started_context
+from bench.micro.workers.processes import LOADING, PROCESSES
+from bench.proxy.running import delayed
+from segmented import Outbox, Pool
+from segmented.servers import PostgresServer
+from segmented.servers.postgres import SOCKET_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from bench.display import Display
+    from bench.micro.workers.context import BenchContext
+
+NAME: Final = "celery"
+THREADS: Final = 32
+SLOTS: Final = PROCESSES * THREADS
+SEGMENT_COUNTS: Final = (1, 4, 20, 64)
+ASKED_OF: Final = 20
+"""The segment count that has bounds."""
+HOLDS_MS: Final = (20, 50)
+DELAY_MS: Final = 10.0
+ENVELOPE: Final = 50
+"""Maximum orders of an envelope of orders that were submitted one by one."""
+RATIO_MIN: Final = 15.0
+SHARE_MIN: Final = 0.9
+WARM_UP: Final = 64
+WORKERS: Final = {
+    "SEGMENTED_POOL": "threads",
+    "SEGMENTED_CONCURRENCY": str(THREADS),
+    "SEGMENTED_STEP": "bench.micro.workers.app:hold",
+    "SEGMENTED_SEGMENT_TIMEOUT": "15",
+}
+"""An order waits for its segment in its worker; without a sweep, one that was put off would not come again."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSizes:
+    """How much is measured."""
+
+    rounds: int = 5
+    seconds: float = 3.0
+    """Seconds that a burst would take at its bound."""
+    empty: int = 4_000
+    """Empty tasks of a round."""
+    singles: int = 6_000
+    """Orders of a burst that are submitted one by one."""
+
+    @classmethod
+    def for_options(cls, *, quick: bool, rounds: int | None) -> LaneSizes:
+        """Return the sizes for command-line options."""
+        sizes = cls(rounds=2, seconds=1.0, empty=1_000, singles=1_000) if quick else cls()
+        return replace(sizes, rounds=rounds or sizes.rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A number of segments, a hold, and whether the transaction is under the lock too."""
+
+    segments: int
+    hold_ms: int
+    is_stored: bool
+
+    @property
+    def name(self) -> str:
+        """Name in the figures."""
+        locks = "one lock" if self.segments == 1 else f"{self.segments} segments"
+        return f"{locks}, hold {self.hold_ms} ms{', PostgreSQL' if self.is_stored else ''}"
+
+    @property
+    def bound(self) -> float:
+        """The most orders a second that the configured hold allows."""
+        return min(self.segments, SLOTS) / (self.hold_ms / 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """Orders submitted one by one, decided at acceptance, stored in a PostgreSQL behind a network delay."""
+
+    segments: int
+
+    @property
+    def name(self) -> str:
+        """Name in the figures."""
+        counted = "1 segment" if self.segments == 1 else f"{self.segments} segments"
+        return f"submitted one by one, {counted}, PostgreSQL {DELAY_MS:g} ms away"
+
+
+SINGLES: Final = tuple(Single(segments) for segments in (1, 4, 16))
+LANES: Final = tuple(
+    Lane(segments, hold, stored) for hold in HOLDS_MS for stored in (False, True) for segments in SEGMENT_COUNTS
+)
+
+
+def measure_lanes(
+    url: str | None, database: str | None, display: Display, sizes: LaneSizes | None = None
+) -> FigureResults:
+    """Measure on embedded servers, unless others are named: a stock server must be empty, and is emptied at the end."""
+    sizes = sizes or LaneSizes()
+    with (
+        display.strategy(NAME) as progress,
+        started_context(url, database, Sizes(rounds=sizes.rounds), progress, WORKERS) as context,
+    ):
+        placement = f"{PROCESSES} workers of {THREADS} threads, shop and servers share the cores"
+        found = {**server_conditions(context.url, "celery", "kombu"), "placement": placement}
+        bursts, empty, others = measure_rounds(context, sizes)
+        broken = dict(context.broken)
+    with display.strategy(f"{NAME}, one by one") as progress, delayed_context(progress, sizes) as context:
+        singles = measure_singles(context, sizes)
+        broken |= context.broken
+    figures = (
+        Figure("parts whose orders were not accounted for", len(broken), "", at_most=0, is_promise=True),
+        *lane_figures(bursts, empty, broken),
+        *single_figures(singles, broken),
+        Figure("cores that others used meanwhile", max(0.0, others), ""),
+    )
+    remarks = tuple(f"No figures for {part}: {fault}." for part, fault in broken.items())
+    return FigureResults(NAME, figures, found, remarks)
+
+
+def measure_rounds(context: BenchContext, sizes: LaneSizes) -> tuple[dict[Lane, list[Burst]], list[Burst], float]:
+    """Run every lane and the empty task once a round, in random order. Return the bursts, and the cores of others."""
+    shuffle = random.Random(1).shuffle
+    context.progress("first messages", 0, 1)
+    empty_burst(context, WARM_UP)
+    _burst(context, LANES[-1], WARM_UP)
+    found: dict[Lane, list[Burst]] = {lane: [] for lane in LANES}
+    empty: list[Burst] = []
+    others: list[float] = []
+    for number in range(sizes.rounds):
+        context.progress("rounds", number, sizes.rounds)
+        order: list[Lane | None] = [*LANES, None]
+        shuffle(order)
+        for lane in order:
+            busy, own, at = busy_seconds(), own_and_children_seconds(), time.monotonic()
+            if lane is None:
+                empty.append(empty_burst(context, sizes.empty))
+            else:
+                found[lane].append(_burst(context, lane, max(WARM_UP, round(lane.bound * sizes.seconds))))
+            others.append((busy_seconds() - busy - (own_and_children_seconds() - own)) / (time.monotonic() - at))
+    return found, empty, sum(others) / len(others)
+
+
+@contextmanager
+def delayed_context(progress: Callable[[str, int, int], None], sizes: LaneSizes) -> Iterator[BenchContext]:
+    """Start servers and workers of which every round trip to PostgreSQL takes 10 ms more."""
+    plain = {name: value for name, value in WORKERS.items() if name != "SEGMENTED_STEP"}
+    with ExitStack() as stack:
+        url = make_url(stack.enter_context(PostgresServer.start(max_connections=CONNECTIONS)).url)
+        proxy = stack.enter_context(delayed(f"unix://{url.query['host']}/{SOCKET_NAME}", DELAY_MS))
+        folder = str(Path(urlsplit(proxy).path).parent)
+        far = url.set(query={"host": folder}).render_as_string(hide_password=False)
+        yield stack.enter_context(started_context(None, far, Sizes(rounds=sizes.rounds), progress, plain))
+
+
+def measure_singles(context: BenchContext, sizes: LaneSizes) -> dict[Single, list[Burst]]:
+    """Run every number of segments once a round, in random order."""
+    shuffle = random.Random(2).shuffle
+    found: dict[Single, list[Burst]] = {single: [] for single in SINGLES}
+    _single_burst(context, SINGLES[-1], WARM_UP)
+    for number in range(sizes.rounds):
+        context.progress("rounds", number, sizes.rounds)
+        order = list(SINGLES)
+        shuffle(order)
+        for single in order:
+            found[single].append(_single_burst(context, single, sizes.singles))
+    return found
+
+
+class Loaded:
+    """A publisher with as many orders as it can take: each envelope is full, with orders of one segment."""
+
+    def __init__(self) -> None:
+        """Create a publisher without orders."""
+        self._waiting: dict[int | None, list[str]] = {}
+
+    def put(self, sku: str, order_ids: Sequence[str], segment: int | None = None) -> None:  # noqa: ARG002  # of the protocol
+        """Keep the orders."""
+        self._waiting.setdefault(segment, []).extend(order_ids)
+
+    def send(self, sku: str, order_ids: Sequence[str]) -> None:
+        """Keep the orders."""
+        self.put(sku, order_ids)
+
+    def room(self) -> None:
+        """Return None: there is no limit."""
+
+    def envelopes(self) -> list[list[str]]:
+        """Return the envelopes, those of different segments in turns, as they would be under load."""
+        cut = [[ids[at : at + ENVELOPE] for at in range(0, len(ids), ENVELOPE)] for ids in self._waiting.values()]
+        return [envelope for turn in zip_longest(*cut) for envelope in turn if envelope]
+
+
+def _single_burst(context: BenchContext, single: Single, count: int) -> Burst:
+    loaded = Loaded()
+    with context.pool("at acceptance", gated=True, segments=single.segments) as pool:
+        shop = Pool(context.store, pool.sku, gate=context.gate, outbox=Outbox(loaded))
+        for index in range(count):
+            shop.submit(f"o-{index}")
+        envelopes = loaded.envelopes()
+        context.processes.ask({"do": "orders", "queue": LOADING, "sku": pool.sku, "envelopes": envelopes})
+        burst = work_off(context, len(envelopes), count)
+        if fault := faults(pool, count, context.gate):
+            context.broken.setdefault(single.name, fault)
+    return burst
+
+
+def _burst(context: BenchContext, lane: Lane, count: int) -> Burst:
+    with context.pool("in the worker", gated=lane.is_stored, segments=lane.segments) as pool:
+        sent = load(context, pool, [f"{lane.hold_ms}-{index}" for index in range(count)], 1)
+        burst = work_off(context, count, sent)
+        if fault := faults(pool, sent, context.gate if lane.is_stored else None):
+            context.broken.setdefault(lane.name, fault)
+    return burst
+
+
+def lane_figures(found: dict[Lane, list[Burst]], empty: list[Burst], broken: dict[str, str]) -> list[Figure]:
+    """Compare each number of segments with one lock, and with its bound, round by round."""
+    figures = []
+    kept = [lane for lane in LANES if lane.name not in broken]
+    for lane in kept:
+        one = replace(lane, segments=1)
+        if lane is not one and lane.segments > 1 and one in kept:
+            ratios = [many.rate / single.rate for many, single in zip(found[lane], found[one], strict=True)]
+            is_asked = (lane.segments, lane.hold_ms, lane.is_stored) == (ASKED_OF, 50, False)
+            figures.append(of_rounds(f"{lane.name} / one lock", ratios, "", at_least=RATIO_MIN if is_asked else None))
+    for lane in kept:
+        if not lane.is_stored:
+            shares = [
+                burst.rate / min(lane.bound, ceiling.rate) for burst, ceiling in zip(found[lane], empty, strict=True)
+            ]
+            is_asked = (lane.segments, lane.hold_ms) == (ASKED_OF, 20)
+            name = f"{lane.name} / the lower of {lane.bound:g}/s and the ceiling"
+            figures.append(of_rounds(name, shares, "", at_least=SHARE_MIN if is_asked else None))
+    figures.append(of_rounds("Celery's ceiling: empty tasks", [burst.rate for burst in empty], "/s"))
+    figures += [of_rounds(lane.name, [burst.rate for burst in found[lane]], "/s") for lane in kept]
+    return figures
+
+
+def single_figures(found: dict[Single, list[Burst]], broken: dict[str, str]) -> list[Figure]:
+    """Compare each number of segments with one segment, round by round."""
+    one, *others = SINGLES
+    kept = [single for single in SINGLES if single.name not in broken]
+    figures = [of_rounds(single.name, [burst.rate for burst in found[single]], "/s") for single in kept]
+    for single in others:
+        if {one, single} <= set(kept):
+            ratios = [many.rate / first.rate for many, first in zip(found[single], found[one], strict=True)]
+            figures.append(of_rounds(f"{single.name} / 1 segment", ratios, ""))
+    return figures

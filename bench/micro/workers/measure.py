@@ -1,0 +1,136 @@
+"""The whole benchmark `workers`, and its figures: measured values beside their bounds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bench.conditions import server_conditions
+from bench.figures import Figure, FigureResults, of_rounds
+from bench.granularity.percentiles import at_ms, histogram_of
+from bench.micro.workers.bursts import EMPTY_TASK, ENVELOPE, KINDS, Burst, Kind, measure_bursts
+from bench.micro.workers.context import DECIDING, Sizes, started_context
+from bench.micro.workers.processes import POOL, PROCESSES
+from bench.micro.workers.waits import latency_part, measure_latency, measure_recovery, recovery_part
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bench.display import Display
+    from segmented.models.submitted import Deciding
+
+    Bursts = Mapping[Kind, Sequence[Burst]]
+    Broken = Mapping[str, str]
+
+NAME: Final = "workers"
+SINGLE_MIN: Final = 0.7
+ENVELOPE_MIN: Final = 20.0
+STORED_ENVELOPE_MIN: Final = 10.0
+P99_MS_MAX: Final = 10.0
+RECOVERY_SECONDS_MAX: Final = 10.0
+ASKED_OF: Final = DECIDING[0]
+"""The bounds on throughput apply if stock is decided at acceptance."""
+
+
+def measure_workers(
+    url: str | None, database: str | None, display: Display, sizes: Sizes | None = None
+) -> FigureResults:
+    """Measure on embedded servers, unless others are named: a stock server must be empty, and is emptied at the end."""
+    with display.strategy(NAME) as progress, started_context(url, database, sizes or Sizes(), progress) as context:
+        placement = f"{PROCESSES} workers ({POOL}), shop and servers share the cores"
+        found = {**server_conditions(context.url, "celery", "kombu"), "placement": placement}
+        bursts, others = measure_bursts(context)
+        waited = measure_latency(context)
+        recovered = measure_recovery(context)
+        broken = dict(context.broken)
+    figures = (
+        broken_figure(broken),
+        *burst_figures(bursts, broken),
+        *latency_figures(waited, broken),
+        *recovery_figures(recovered, broken),
+        Figure("cores that others used meanwhile", max(0.0, others), ""),
+    )
+    remarks = (
+        *(f"No figures for {part}: {fault}." for part, fault in broken.items()),
+        f"{PROCESSES} worker processes ({POOL} pool), the same ones for everything; broker and stock on servers apart.",
+    )
+    return FigureResults(NAME, figures, found, remarks)
+
+
+def burst_figures(found: Bursts, broken: Broken) -> list[Figure]:
+    """Compare bursts of each round; parts that failed the check have no ratios."""
+    ratios = [figure for decides in DECIDING for figure in _ratios_of(found, broken, decides)]
+    kept = [kind for kind in KINDS if kind.name not in broken]
+    rates = [of_rounds(kind.name, [burst.rate for burst in found[kind]], "/s") for kind in kept]
+    costs = [
+        of_rounds(f"{kind.name}: CPU of the workers", [burst.cpu_each for burst in found[kind]], "us each")
+        for kind in kept
+    ]
+    return [*ratios, *rates, *costs]
+
+
+def _ratios_of(found: Bursts, broken: Broken, decides: Deciding) -> list[Figure]:
+    one, stored = Kind(decides), Kind(decides, is_stored=True)
+    many, stored_many = Kind(decides, orders=ENVELOPE), Kind(decides, is_stored=True, orders=ENVELOPE)
+    is_asked = decides == ASKED_OF
+    asked: tuple[tuple[Kind, Kind, float | None], ...] = (
+        (one, EMPTY_TASK, SINGLE_MIN),
+        (many, one, ENVELOPE_MIN),
+        (stored_many, stored, STORED_ENVELOPE_MIN),
+        (stored_many, one, None),
+        (stored, EMPTY_TASK, None),
+    )
+    figures = []
+    for above, below, least in asked:
+        if broken.keys() & {above.name, below.name}:
+            continue
+        for what, part in (("", _rate), (", by CPU of the workers", _per_cpu)):
+            ratios = [part(ours) / part(theirs) for ours, theirs in zip(found[above], found[below], strict=True)]
+            bound = least if is_asked and not what else None
+            figures.append(of_rounds(f"{above.name} / {below.name}{what}", ratios, "", at_least=bound))
+    return figures
+
+
+def latency_figures(found: Mapping[Deciding, Sequence[float]], broken: Broken) -> list[Figure]:
+    """Return latency percentiles of single orders on an idle system."""
+    figures = []
+    for decides, seconds in found.items():
+        name = latency_part(decides)
+        if name in broken or not seconds:
+            continue
+        wait = histogram_of(np.asarray(seconds))
+        detail = {"orders": len(seconds), "max ms": at_ms(wait, 100)}
+        figures.append(Figure(f"{name}: p50", at_ms(wait, 50), "ms", detail=detail))
+        figures.append(Figure(f"{name}: p99", at_ms(wait, 99), "ms", at_most=P99_MS_MAX, detail=detail))
+    return figures
+
+
+def recovery_figures(found: Mapping[Deciding, Sequence[float]], broken: Broken) -> list[Figure]:
+    """Return the longest recovery time after a kill."""
+    return [
+        Figure(
+            f"{recovery_part(decides)}: longest",
+            max(seconds),
+            "s",
+            min(seconds),
+            max(seconds),
+            at_most=RECOVERY_SECONDS_MAX,
+            detail={"interval": "least and most of the kills", "kills": len(seconds)},
+        )
+        for decides, seconds in found.items()
+        if seconds and recovery_part(decides) not in broken
+    ]
+
+
+def broken_figure(broken: Broken) -> Figure:
+    """Count the parts without figures; the only guarantee here, since the other bounds depend on the machine."""
+    return Figure("parts whose orders were not accounted for", len(broken), "", at_most=0, is_promise=True)
+
+
+def _rate(burst: Burst) -> float:
+    return burst.rate
+
+
+def _per_cpu(burst: Burst) -> float:
+    return burst.items / burst.cpu

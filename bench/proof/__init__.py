@@ -1,0 +1,1 @@
+"""Programs that try to break the promises: torture, durability, rebuilt stocks, and other libraries beside ours."""

@@ -1,0 +1,159 @@
+"""A buying process: a few threads that buy one unit after the other and note each answer in the journal.
+
+The process keeps one store for its whole life, as a shop does, so it remembers what it has seen.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bench.proof.durability.journal import JournalWriter
+from bench.proof.orders_torture.event_log import LogWriter
+from segmented.errors import AlreadySettled, PoolFrozen, PoolMissing, PoolVanished, SegmentedError, StoreUnavailable
+from segmented.models import Decided, Order, Settled, SoldOut
+from segmented.models.submitted import Dead
+from segmented.orders import Gate, connect, take_order
+from segmented.stock import Grant, Pool
+from segmented.stock.outbox import Outbox
+from segmented.stores.redis import RedisStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from segmented.models import Refusal
+
+SKU: Final = "durable"
+SEGMENTS: Final = 8
+THREADS: Final = 2
+TTL: Final = 1.0
+HOLD: Final = 2.0
+PACE_SECONDS: Final = 0.004
+"""Pause after each order, so that a sale lasts until its fault."""
+AGAIN_SECONDS: Final = 0.02
+TAKE_SECONDS: Final = 1.0
+CONNECT_SECONDS: Final = 20.0
+"""Maximum time for a replica to be promoted, seen by a process that connects just then."""
+KNOWN_SECONDS: Final = 6.0
+"""Time for the outcome of an order to become known. A killed call's lease may outlast it, if a clock is behind."""
+OUTBOX: Final = Outbox(publish_after=0.001)
+"""The workers of a trial ask for orders all the time, so there is no broker."""
+LOST: Final = (PoolFrozen, PoolVanished, PoolMissing)
+"""The errors by which a process learns that changes are lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The pool that one process buys from, and its gate."""
+
+    process: int
+    url: str
+    database: str | None
+    """The order database of a gated pool."""
+    journal: str
+    is_submitting: bool = False
+    """Whether orders are submitted, and workers finish them."""
+
+
+def shop_pool(store: RedisStore) -> Pool:
+    """Return the pool as all processes of a trial use it."""
+    return Pool(store, SKU, ttl=TTL, hold=HOLD, outbox=OUTBOX)
+
+
+def connected(url: str) -> RedisStore:
+    """Connect, waiting for a server in the middle of a failover. Raises StoreUnavailable if none answers in time."""
+    until = time.monotonic() + CONNECT_SECONDS
+    while True:
+        try:
+            return RedisStore.from_url(url)
+        except StoreUnavailable:
+            if time.monotonic() > until:
+                raise
+        time.sleep(AGAIN_SECONDS)
+
+
+def take(pool: Pool, gate: Gate | None, order_id: str) -> Settled | Refusal:
+    """Buy one unit, with the order database if there is one. Safe to repeat under the same id."""
+    if gate is not None:
+        return take_order(pool, gate, Order(order_id), timeout=TAKE_SECONDS)
+    grant = pool.grant(order_id, timeout=TAKE_SECONDS, holder_id=f"holder of {order_id}")
+    return grant.confirm() if isinstance(grant, Grant) else grant
+
+
+def submit(pool: Pool, order_id: str) -> Settled | Refusal | None:
+    """Submit an order of one unit, and return its outcome; None if no worker has finished it yet. Safe to repeat."""
+    outcome = pool.submit(order_id).wait(TAKE_SECONDS)
+    return None if isinstance(outcome, Dead) else outcome
+
+
+def be_buyer(assignment: Assignment) -> None:
+    """Buy until everything is sold. Runs in a process of its own."""
+    os.setsid()  # a terminal's Ctrl-C reaches only the command, which ends its processes
+    threading.Thread(target=end_with_starter, daemon=True).start()
+    logging.getLogger("segmented").addHandler(logging.NullHandler())  # the journal says what was noticed
+    with ExitStack() as stack:
+        store = stack.enter_context(connected(assignment.url))
+        gate = None if assignment.database is None else stack.enter_context(Gate(connect(assignment.database)))
+        log = LogWriter(Path(assignment.journal))
+        pool = shop_pool(store)
+        names = [f"{assignment.process}.{thread}" for thread in range(THREADS)]
+        buy = partial(submit, pool) if assignment.is_submitting else partial(take, pool, gate)
+        threads = [threading.Thread(target=_buy, args=(buy, JournalWriter(log, name), name)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+def _buy(buy: Callable[[str], Settled | Refusal | None], journal: JournalWriter, name: str) -> None:
+    for number in count():
+        order_id = f"{name}-{number}"
+        if not _settle(buy, journal, order_id):
+            journal.over()
+            return
+        time.sleep(PACE_SECONDS)
+
+
+def _settle(buy: Callable[[str], Settled | Refusal | None], journal: JournalWriter, order_id: str) -> bool:
+    """Try an order until its outcome is known; return False if everything is sold."""
+    until: float | None = None
+    while True:
+        began = time.monotonic()
+        try:
+            answer = buy(order_id)
+        except AlreadySettled:  # its hold ended first
+            return True
+        except LOST as error:
+            journal.noticed(error)
+        except SegmentedError as error:
+            journal.failed(error, time.monotonic() - began)
+        else:
+            if isinstance(answer, SoldOut):
+                return False
+            if isinstance(answer, Settled | Decided):
+                if answer.state == "confirmed":
+                    journal.ack(order_id, answer.quantity)
+                return True
+            until = until or time.monotonic() + KNOWN_SECONDS  # its segment is still locked by a call that was lost
+            if time.monotonic() > until:
+                journal.left(order_id)
+                return True
+        time.sleep(AGAIN_SECONDS)
+
+
+def end_with_starter() -> None:
+    """End the process with the one that started it."""
+    starter = multiprocessing.parent_process()
+    if starter is not None:
+        wait([starter.sentinel])
+    os._exit(1)

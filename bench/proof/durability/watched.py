@@ -1,0 +1,234 @@
+"""Deployments whose replica is promoted by itself: behind three Sentinels, or in a cluster of three masters.
+
+The time until a dead server is noticed is short, so that a trial takes some seconds. The link between server and
+replica is cut by disabling the account that the replica logs in with, because a Sentinel corrects a replica that
+follows somebody else.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from redis.exceptions import RedisError
+
+from bench.clusters import cluster_url, deal_slots, equal_ranges, introduce, is_whole
+from bench.proof.durability.buyer import SKU
+from bench.proof.durability.cells import BOTH_POWER_LOSS, NO_QUORUM
+from bench.proof.durability.deployment import PAUSE_SECONDS, Deployment
+from bench.proof.durability.server import LOOPBACK, PASSWORD, StockServer
+from segmented.errors import SegmentedError
+from segmented.keys import shard_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from bench.preload.libraries import Library
+    from bench.proof.durability.cells import Cell
+
+SERVICE: Final = "stock"
+"""The name under which the Sentinels watch the server."""
+SENTINELS: Final = 3
+QUORUM: Final = 2
+DOWN_AFTER_MS: Final = 1_000
+FAILOVER_TIMEOUT_MS: Final = 3_000
+PERIODS_MS: Final = {"ping-period": 400, "ask-period": 100, "publish-period": 200, "info-period": 500}
+"""The defaults of up to ten seconds are made for networks. A replica is promoted only if its INFO is recent."""
+NODE_TIMEOUT_MS: Final = 1_500
+MASTERS: Final = 3
+FAILOVER_SECONDS: Final = 30.0
+NO_QUORUM_SECONDS: Final = 7.0
+"""Longer than a store repeats an operation while a master is being replaced: calls fail, and are made again."""
+ACCOUNT: Final = {
+    "user": f"replica on >{PASSWORD} +psync +replconf +ping",
+    "masteruser": "replica",
+}
+"""The account that replicas log in with."""
+CLUSTER: Final = {
+    "cluster-enabled": "yes",
+    "cluster-node-timeout": str(NODE_TIMEOUT_MS),
+    "cluster-require-full-coverage": "no",
+    "cluster-replica-validity-factor": "0",  # by default, a replica that was long without its master is not promoted
+    "cluster-allow-replica-migration": "no",
+}
+
+
+class WatchedDeployment(Deployment):
+    """The parts that both kinds share: the link that is cut, and the end of a failover."""
+
+    _primary: StockServer
+    _replica: StockServer
+
+    def _cut_off(self, replica: StockServer) -> None:
+        del replica  # it keeps what it has; the server refuses it from now on
+        self._primary.ask("ACL", "SETUSER", "replica", "off")
+        self._primary.ask("CLIENT", "KILL", "TYPE", "replica")
+
+    def kill(self) -> None:
+        """Kill the server, and also its replica, or most of those who elect another one, if the fault says so."""
+        super().kill()
+        if self._cell.fault is NO_QUORUM:
+            for voter in self._voters():
+                voter.kill()
+
+    def bring_back(self) -> None:
+        """Wait until a server sells in the place of the dead one, or restart what lost power."""
+        if self._cell.fault is NO_QUORUM:
+            time.sleep(NO_QUORUM_SECONDS)
+            for voter in self._voters():
+                voter.restart()
+        if self._cell.fault is BOTH_POWER_LOSS:
+            for name, server in (("primary", self._primary), ("replica", self._replica)):
+                self.bytes_cut += self._sync_logs[name].cut(server.data)
+                server.restart()
+            self._wait_answered(self._has_master, "a server is the master again")
+        else:
+            self._wait_answered(self._has_failed_over, "the replica is promoted")
+
+    def _voters(self) -> Sequence[StockServer]:
+        """Return those whose death leaves no majority, beside the server."""
+        raise NotImplementedError
+
+    def _has_failed_over(self) -> bool:
+        """Return whether the replica has taken the server's place, so that clients may find it."""
+        raise NotImplementedError
+
+    def _has_master(self) -> bool:
+        """Return whether the server or its replica is in office."""
+        raise NotImplementedError
+
+    def _wait_answered(self, is_so: Callable[[], bool], what: str) -> None:
+        """Wait until something is so, although servers may not answer yet."""
+        until = time.monotonic() + FAILOVER_SECONDS
+        while True:
+            try:
+                if is_so():
+                    return
+            except (RedisError, OSError):
+                pass
+            if time.monotonic() > until:
+                message = f"{self._cell.name}: not within {FAILOVER_SECONDS:g} s: {what}"
+                raise SegmentedError(message)
+            time.sleep(PAUSE_SECONDS)
+
+
+class SentinelDeployment(WatchedDeployment):
+    """A server and a replica, watched by three Sentinels."""
+
+    @property
+    def url(self) -> str:
+        """The address of the service, by way of all Sentinels."""
+        hosts = ",".join(f"{LOOPBACK}:{sentinel.port}" for sentinel in self._sentinels)
+        return f"redis+sentinel://:{PASSWORD}@{hosts}/{SERVICE}/0?sentinel_password={PASSWORD}"
+
+    def _form(self, stack: ExitStack) -> None:
+        self._primary = stack.enter_context(self._started("primary", ACCOUNT))
+        self._replica = stack.enter_context(self._started("replica", ACCOUNT))
+        self._replica.ask("REPLICAOF", LOOPBACK, self._primary.port)
+        self._wait_in_step()
+        self._sentinels = [stack.enter_context(self._sentinel(number)) for number in range(SENTINELS)]
+        for sentinel in self._sentinels:
+            periods = [word for name, value in PERIODS_MS.items() for word in (name, value)]
+            sentinel.ask("SENTINEL", "DEBUG", *periods)
+            sentinel.ask("SENTINEL", "MONITOR", SERVICE, LOOPBACK, self._primary.port, QUORUM)
+            sentinel.ask("SENTINEL", "SET", SERVICE, "auth-pass", PASSWORD)
+            sentinel.ask("SENTINEL", "SET", SERVICE, "down-after-milliseconds", DOWN_AFTER_MS)
+            sentinel.ask("SENTINEL", "SET", SERVICE, "failover-timeout", FAILOVER_TIMEOUT_MS)
+        for sentinel in self._sentinels:
+            self._wait(partial(self._knows_all, sentinel), "the Sentinels know each other")
+
+    def _sentinel(self, number: int) -> StockServer:
+        return StockServer.start(
+            self._folder / f"sentinel-{number}", fsync=None, has_port=True, options=("--sentinel",)
+        )
+
+    def _knows_all(self, sentinel: StockServer) -> bool:
+        found = pairs(sentinel.ask("SENTINEL", "MASTER", SERVICE))
+        return (found["num-other-sentinels"], found["num-slaves"]) == (str(SENTINELS - 1), "1")
+
+    def _voters(self) -> Sequence[StockServer]:
+        return self._sentinels[1:]
+
+    def _has_failed_over(self) -> bool:
+        """Return whether clients are sent to the replica. SENTINEL MASTER names it later, when the failover ends."""
+        sent = [sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE) for sentinel in self._sentinels]
+        return str(self._replica.port) in {address[1] for address in sent} and is_master(self._replica)
+
+    def _has_master(self) -> bool:
+        named = self._named_ports()
+        return any(named == {server.port} and is_master(server) for server in (self._primary, self._replica))
+
+    def _named_ports(self) -> set[int]:
+        """Return the ports of the servers that the Sentinels name as a master that is up."""
+        states = [pairs(sentinel.ask("SENTINEL", "MASTER", SERVICE)) for sentinel in self._sentinels]
+        return {int(state["port"]) for state in states if state["flags"] == "master"}
+
+
+class ClusterDeployment(WatchedDeployment):
+    """A cluster of three masters with a replica each; the pool's slot is the first one's."""
+
+    @property
+    def url(self) -> str:
+        """The address of the cluster, by way of all nodes."""
+        return cluster_url(self._nodes)
+
+    def _form(self, stack: ExitStack) -> None:
+        names = ["primary", "replica", *(f"{kind}-{number}" for number in (1, 2) for kind in ("master", "replica"))]
+        self._nodes = [stack.enter_context(self._started(name, ACCOUNT | CLUSTER)) for name in names]
+        self._ids = [node.ask("CLUSTER", "MYID") for node in self._nodes]
+        self._primary, self._replica = self._nodes[:2]
+        self._slot = int(self._primary.ask("CLUSTER", "KEYSLOT", shard_keys(SKU).meta))
+        deal_slots(self._nodes[::2], self._ranges())
+        introduce(self._nodes)
+        for number in range(0, len(self._nodes), 2):
+            master, replica = self._ids[number], self._nodes[number + 1]
+            self._wait(partial(_knows, replica, master), "the nodes meet")
+            replica.ask("CLUSTER", "REPLICATE", master)
+        for node in self._nodes:
+            self._wait(partial(self._is_whole, node), "all nodes say that the cluster is whole")
+
+    def _ranges(self) -> list[tuple[int, int]]:
+        """Return each master's slots; the pool's slot is among the first one's."""
+        return sorted(equal_ranges(MASTERS), key=lambda one: not one[0] <= self._slot <= one[1])
+
+    def _is_whole(self, node: StockServer) -> bool:
+        serving = {end[1] for row in node.ask("CLUSTER", "SLOTS") for end in row[2:]}
+        link = node.ask("INFO", "replication").get("master_link_status", "up")
+        return is_whole(node, nodes=len(self._nodes)) and (len(serving), link) == (len(self._nodes), "up")
+
+    def _voters(self) -> Sequence[StockServer]:
+        return self._nodes[2:3]
+
+    def _has_failed_over(self) -> bool:
+        return is_master(self._replica) and self._owner(self._replica) == self._replica.port
+
+    def _has_master(self) -> bool:
+        return any(is_master(node) and self._owner(node) == node.port for node in (self._primary, self._replica))
+
+    def _owner(self, node: StockServer) -> int:
+        """Return the port of the node that serves the pool's slot, as this node sees it; 0 if none does."""
+        rows = [row for row in node.ask("CLUSTER", "SLOTS") if row[0] <= self._slot <= row[1]]
+        return int(rows[0][2][1]) if rows else 0
+
+
+def deployed(cell: Cell, folder: Path, libraries: Mapping[Library, Path]) -> Deployment:
+    """Return the deployment of a cell; it is started as a context manager."""
+    kinds: dict[str | None, type[Deployment]] = {"sentinel": SentinelDeployment, "cluster": ClusterDeployment}
+    return kinds.get(cell.profile.watched_by, Deployment)(cell, folder, libraries)
+
+
+def is_master(server: StockServer) -> bool:
+    """Return whether a server says that it is a master."""
+    return bool(server.ask("INFO", "replication")["role"] == "master")
+
+
+def pairs(flat: Sequence[str]) -> dict[str, str]:
+    """Return a reply of names and values as a dictionary."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _knows(node: StockServer, identity: str) -> bool:
+    return identity in node.ask("CLUSTER", "NODES")

@@ -1,0 +1,141 @@
+"""The processes of a case: workers and publishers, each in its own session, ended by its id."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from bench.proof.peers.common import last_line
+from bench.proof.peers.environments import ROOT
+from segmented.errors import SegmentedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from bench.proof.peers.dedup.settings import Settings
+
+END_SECONDS: Final = 10.0
+START_SECONDS: Final = 30.0
+
+
+class Child:
+    """A process that logs errors to a file, and is ended completely."""
+
+    def __init__(self, command: Sequence[str], settings: Settings, log: Path) -> None:
+        """Start it."""
+        self.log = log
+        with log.open("ab") as complaints:
+            self.process = subprocess.Popen(  # noqa: S603  # our own modules and Celery
+                command,
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT), **settings.to_environment()},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                text=True,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Kill it."""
+        self.kill()
+
+    def kill(self) -> None:
+        """Send SIGKILL to it and its children, and wait for its end."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(END_SECONDS)
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
+
+    def last_words(self) -> str:
+        """Return the last line of its log."""
+        return last_line(self.log.read_text(encoding="utf-8", errors="replace"), "no output")
+
+
+class Worker(Child):
+    """A `celery worker` process of a contender."""
+
+    def __init__(self, python: Path, adapter: str, settings: Settings, log: Path, *, pool: str) -> None:
+        """Start the worker; it writes `ready` into the journal when it takes messages."""
+        quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "INFO"]
+        command = [str(python), "-m", "celery", "-A", adapter, "worker", "--pool", pool, "--concurrency", "1", *quiet]
+        super().__init__([*command, "--hostname", log.stem], settings, log)
+        threading.Thread(target=self._drain, daemon=True).start()
+
+    def _drain(self) -> None:
+        with suppress(ValueError, OSError):  # closed by the end of the case
+            for _ in self.process.stdout or ():
+                pass
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A contender's answer to a caller: a value, or an error in one line."""
+
+    ok: Any = None
+    error: str = ""
+
+
+class Publisher(Child):
+    """A process that submits tasks like a web application."""
+
+    def __init__(self, python: Path, adapter: str, settings: Settings, log: Path) -> None:
+        """Start the publisher, and wait until it has imported the tasks. Raises SegmentedError if it fails."""
+        super().__init__([str(python), "-m", "bench.proof.peers.dedup.publisher", adapter], settings, log)
+        self._lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+        answer = self._answer(START_SECONDS)
+        if answer.error:
+            self.kill()
+            message = f"a publisher did not start: {self.last_words()}"
+            raise SegmentedError(message)
+
+    def ask(self, do: str, request: Mapping[str, Any] | None = None, *, seconds: float = 15.0) -> Answer:
+        """Send a request, and return the answer; no answer is an error too."""
+        if self.process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self.process.stdin.write(json.dumps({"do": do, **(request or {})}) + "\n")
+                self.process.stdin.flush()
+        return self._answer(seconds)
+
+    def submit(self, task: str, *arguments: object, named: Mapping[str, Any] | None = None) -> Answer:
+        """Call `delay` of a task."""
+        return self.ask("submit", {"task": task, "args": arguments, "kwargs": dict(named or {})})
+
+    def result(self, submitted: Answer, *, seconds: float = 15.0) -> Answer:
+        """Wait for the result of a handle from `submit`."""
+        if submitted.error:
+            return submitted
+        request = {"handle": submitted.ok["handle"], "seconds": seconds}
+        return self.ask("result", request, seconds=seconds + END_SECONDS)
+
+    def _answer(self, seconds: float) -> Answer:
+        try:
+            line = self._lines.get(timeout=seconds)
+        except queue.Empty:
+            return Answer(error=f"no answer within {seconds:g} s")
+        return Answer(**json.loads(line)) if line else Answer(error="the process ended")
+
+    def _read(self) -> None:
+        with suppress(ValueError, OSError):  # closed by the end of the case
+            for line in self.process.stdout or ():
+                self._lines.put(line)
+        self._lines.put("")

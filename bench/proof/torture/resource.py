@@ -1,0 +1,226 @@
+"""The resource that the locks protect, and its server: it checks fencing tokens and logs every access.
+
+Its fence is a `FenceGuard`, which refuses a token lower than the highest it has accepted for the name. So a holder
+whose lease has ended can enter and write until a successor comes, and is refused from then on. The resource never
+refuses a holder without a token (`QuorumLock`), nor one whose tokens have no order (`Semaphore`): the log shows the
+consequences. The resource is pure: the time is passed in.
+
+The server listens at a Unix socket: one JSON object a line each way, one contender a connection. A contender identifies
+itself (`hello`), then sends `enter`, `write`, `leave`, `miss`, `cancelled` and `finished`; the server answers each with
+one object. When a connection ends, its open accesses end too: a killed holder has left.
+"""
+
+from __future__ import annotations
+
+import json
+import selectors
+import socket
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from bench.proof.torture.events import Cancelled, Died, Entered, Finished, Left, Missed, Wrote
+from segmented.errors import StaleToken
+from segmented.locks.checks import FenceGuard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from bench.proof.torture.events import Event
+    from segmented.clock import Clock
+
+CHUNK: Final = 65_536
+BACKLOG: Final = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRequest:
+    """A holder's request for access."""
+
+    name: str
+    token: int | None
+    holder: str
+    mode: str
+    held_since: float
+    trusted_until: float
+    waited: float
+
+
+class Resource:
+    """A resource that one holder per name may change at a time."""
+
+    def __init__(self, note: Callable[[Event], None], *, is_fenced: bool) -> None:
+        """Pass every event to `note`; refuse old tokens if `is_fenced`."""
+        self._note = note
+        self._is_fenced = is_fenced
+        self._fence = FenceGuard()
+        self._inside: dict[int, tuple[AccessRequest, int]] = {}
+        self._ids = count(1)
+
+    def enter(self, asked: AccessRequest, *, process: int, now: float) -> int | None:
+        """Return the number of the access, or None when it is refused."""
+        is_accepted = self._is_let_through(asked)
+        access = next(self._ids)
+        if is_accepted:
+            self._inside[access] = asked, process
+        self._note(
+            Entered(
+                now,
+                access,
+                asked.name,
+                asked.token,
+                asked.holder,
+                asked.mode,
+                process,
+                asked.held_since,
+                asked.trusted_until,
+                asked.waited,
+                is_accepted,
+            )
+        )
+        return access if is_accepted else None
+
+    def write(self, access: int, *, trusted_until: float, now: float) -> bool:
+        """Log a write, and return whether it is accepted."""
+        is_accepted = self._is_let_through(self._inside[access][0])
+        self._note(Wrote(now, access, trusted_until, is_accepted))
+        return is_accepted
+
+    def leave(self, access: int, *, trusted_until: float, now: float) -> bool:
+        """End the access, and return whether it was still the newest."""
+        is_accepted = self._is_let_through(self._inside.pop(access)[0])
+        self._note(Left(now, access, trusted_until, is_accepted))
+        return is_accepted
+
+    def die(self, access: int, *, now: float) -> None:
+        """End the access of a holder whose connection ended."""
+        del self._inside[access]
+        self._note(Died(now, access))
+
+    def note(self, event: Event) -> None:
+        """Log an event that changes no access."""
+        self._note(event)
+
+    def processes_inside(self) -> set[int]:
+        """Return the processes whose holders are inside now."""
+        return {process for _, process in self._inside.values()}
+
+    def _is_let_through(self, asked: AccessRequest) -> bool:
+        if not self._is_fenced or asked.token is None:
+            return True
+        try:
+            self._fence.check(asked.name, token=asked.token)
+        except StaleToken:
+            return False
+        return True
+
+
+class ResourceServer:
+    """Serves the resource in one thread, so that the log is totally ordered."""
+
+    def __init__(self, path: Path, resource: Resource, clock: Clock) -> None:
+        """Listen at `path`."""
+        self._resource = resource
+        self._clock = clock
+        self._selector = selectors.DefaultSelector()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(str(path))
+        self._listener.listen(BACKLOG)
+        self._listener.settimeout(0.0)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+
+    def __enter__(self) -> Self:
+        """Return the server."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close all connections."""
+        for key in list(self._selector.get_map().values()):
+            self._selector.unregister(key.fileobj)
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()
+        self._selector.close()
+
+    def serve(self, seconds: float) -> None:
+        """Wait up to `seconds` for requests, and answer those that are ready."""
+        for key, _ in self._selector.select(max(0.0, seconds)):
+            if key.data is None:
+                self._accept()
+            else:
+                self._serve(key.data)
+
+    def client_counts(self) -> dict[int, int]:
+        """Return how many contenders of each process are connected and have identified themselves."""
+        found: dict[int, int] = {}
+        for key in self._selector.get_map().values():
+            if key.data is not None and key.data.process:
+                found[key.data.process] = found.get(key.data.process, 0) + 1
+        return found
+
+    def _accept(self) -> None:
+        connection, _ = self._listener.accept()
+        connection.settimeout(1.0)  # an answer is a few bytes: it always fits
+        self._selector.register(
+            connection, selectors.EVENT_READ, ClientConnection(connection, self._resource, self._clock)
+        )
+
+    def _serve(self, connection: ClientConnection) -> None:
+        if not connection.serve():
+            self._selector.unregister(connection.connection)
+            connection.end()
+
+
+class ClientConnection:
+    """One contender's connection, and its open accesses."""
+
+    def __init__(self, connection: socket.socket, resource: Resource, clock: Clock) -> None:
+        """Serve `connection`."""
+        self.connection = connection
+        self.process = 0
+        self._resource = resource
+        self._clock = clock
+        self._rest = b""
+        self._open: set[int] = set()
+
+    def serve(self) -> bool:
+        """Answer the requests received, and return whether the connection is still open."""
+        try:
+            chunk = self.connection.recv(CHUNK)
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            for line in lines:
+                self.connection.sendall(json.dumps(self._answer(json.loads(line))).encode() + b"\n")
+        except OSError:  # killed between request and answer
+            return False
+        return bool(chunk)
+
+    def end(self) -> None:
+        """Close the connection, and end its open accesses."""
+        self.connection.close()
+        now = self._clock.now()
+        for access in sorted(self._open):
+            self._resource.die(access, now=now)
+
+    def _answer(self, said: dict[str, Any]) -> dict[str, Any]:
+        now = self._clock.now()
+        match said.pop("do"):
+            case "hello":
+                self.process = said["process"]
+                return {}
+            case "enter":
+                access = self._resource.enter(AccessRequest(**said), process=self.process, now=now)
+                if access is not None:
+                    self._open.add(access)
+                return {"access": access}
+            case "write":
+                return {"is_accepted": self._resource.write(**said, now=now)}
+            case "leave":
+                self._open.discard(said["access"])
+                return {"is_accepted": self._resource.leave(**said, now=now)}
+            case "miss":
+                self._resource.note(Missed(now, **said))
+            case "cancelled":
+                self._resource.note(Cancelled(now, process=self.process, **said))
+            case "finished":
+                self._resource.note(Finished(now, self.process, **said))
+        return {}

@@ -1,0 +1,234 @@
+"""One process of contenders: `python -m bench.proof.torture.worker`, started by `bench.proof.torture.processes`.
+
+The assignment is the first line of stdin. When stdin ends, the process stops taking locks and exits. If the parent dies
+while this process is paused by a signal, the system kills it where it can.
+
+Each thread takes locks in a loop: for moments, for longer than the lease with renewals, and sometimes for longer than
+the lease without renewal. A holder never checks its lease before it writes: the fence of the resource does that. With
+cancellations among the faults, one more thread runs an event loop of tasks (`bench.proof.torture.tasks`).
+
+At the end the process closes its stores, and reports what is left of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from random import Random
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import redis
+
+from bench.proof.torture.admin import connections_of, plain
+from bench.proof.torture.contenders import CONTENDERS
+from bench.proof.torture.processes import Assignment
+from bench.proof.torture.resource import AccessRequest
+from bench.proof.torture.rounds import NOT_ACQUIRED, NOT_RELEASED, draw_round, reason_of
+from bench.proof.torture.tasks import contend
+from segmented.clock import SystemClock
+from segmented.errors import StoreUnavailable
+from segmented.servers.guard import parent_death_signal
+from segmented.stores.quorum import QuorumStore
+from segmented.stores.redis import RedisStore
+
+if TYPE_CHECKING:
+    from bench.proof.torture.contenders import HeldLease
+    from segmented.plans.drivers import Store
+
+EXIT_CRASHED: Final = 4
+CLOSED_SECONDS: Final = 5.0
+"""Seconds for a server to notice that connections were closed."""
+AWAY_SECONDS: Final = 30.0
+"""Seconds to connect for the first time, if a server is being restarted."""
+LOOK_SECONDS: Final = 0.05
+ANSWER_TIMEOUT: Final = 0.2
+"""Seconds that a quorum lock waits for a server: several processes share few cores."""
+
+_clock = SystemClock()
+
+
+class ResourceServerClosed(Exception):
+    """The resource server has closed the connection."""
+
+
+class ResourceClient:
+    """A contender's connection to the resource."""
+
+    def __init__(self, path: str, process: int) -> None:
+        """Connect, and identify the process."""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.connect(path)
+        self._answers = self._socket.makefile("rb")
+        self.ask("hello", {"process": process})
+
+    def ask(self, do: str, said: dict[str, Any]) -> Any:  # noqa: ANN401  # whatever the server answers
+        """Send a request, and return the answer. Raises ResourceServerClosed."""
+        try:
+            self._socket.sendall(json.dumps({"do": do, **said}).encode() + b"\n")
+            line = self._answers.readline()
+        except OSError as error:
+            raise ResourceServerClosed from error
+        if not line:
+            raise ResourceServerClosed
+        return json.loads(line)
+
+
+class Contender(threading.Thread):
+    """A thread that takes locks until it is asked to stop."""
+
+    def __init__(self, assignment: Assignment, index: int, store: Store, stop: threading.Event) -> None:
+        """Create thread number `index` of the process."""
+        super().__init__(daemon=True)
+        self._assignment = assignment
+        self._random = Random(f"{assignment.seed}/{assignment.process}/{index}")
+        self._store = store
+        self._stop_asked = stop
+        self._client = ResourceClient(assignment.socket_path, assignment.process)
+
+    def run(self) -> None:
+        """Take locks. An error that no injected fault explains ends the process, so that the supervisor notices."""
+        try:
+            while not self._stop_asked.is_set():
+                self._round()
+        except ResourceServerClosed:
+            self._stop_asked.set()
+        except Exception:  # noqa: BLE001  # the supervisor must notice any error
+            _crash()
+
+    def _round(self) -> None:
+        drawn = draw_round(self._random, self._assignment)
+        request = drawn.request
+        asked_at = _clock.now()
+        try:
+            held = CONTENDERS[self._assignment.kind](self._store, request, self._random)
+        except NOT_ACQUIRED as error:
+            reason = reason_of(error)
+            waited = _clock.now() - asked_at
+            self._client.ask("miss", {"name": request.name, "reason": reason, "waited": waited})
+            if reason == "unavailable":
+                self._stop_asked.wait(self._random.uniform(0.0, request.ttl))
+            return
+        self._use(held, drawn.hold_s, asked_at)
+
+    def _use(self, held: HeldLease, hold_s: float, asked_at: float) -> None:
+        held_since = _clock.now()
+        open_ones = []
+        for name, token in held.tokens.items():
+            waited = held_since - asked_at
+            asked = AccessRequest(name, token, held.holder, held.mode, held_since, held.lease.trusted_until, waited)
+            access = self._client.ask("enter", asdict(asked))["access"]
+            if access is not None:
+                open_ones.append(access)
+        for step in range(2):
+            self._stop_asked.wait(hold_s / 2)
+            for access in open_ones:
+                self._tell("write", access, held)
+            if step == 0 and held.again is not None:
+                self._enter_again(held, asked_at)
+        for access in open_ones:
+            self._tell("leave", access, held)
+        with suppress(*NOT_RELEASED):
+            held.lease.release()
+
+    def _enter_again(self, held: HeldLease, asked_at: float) -> None:
+        if held.again is None:
+            return
+        with suppress(*NOT_ACQUIRED):
+            self._use(held.again(), 0.0, asked_at)
+
+    def _tell(self, do: str, access: int, held: HeldLease) -> None:
+        self._client.ask(do, {"access": access, "trusted_until": held.lease.trusted_until})
+
+
+class TaskThread(threading.Thread):
+    """A thread with an event loop, in which tasks take locks until they are asked to stop."""
+
+    def __init__(self, assignment: Assignment, stop: threading.Event) -> None:
+        """Create the thread of the process's tasks."""
+        super().__init__(daemon=True)
+        self._assignment = assignment
+        self._stop_asked = stop
+        self.tasks_left = 0
+
+    def run(self) -> None:
+        """Let tasks take locks, and count those that are left at the end."""
+        try:
+            self.tasks_left = asyncio.run(contend(self._assignment, self._stop_asked, ANSWER_TIMEOUT))
+        except BaseException:  # noqa: BLE001  # the supervisor must notice any error
+            _crash()
+
+
+def _crash() -> NoReturn:
+    sys.excepthook(*sys.exc_info())
+    sys.stderr.flush()
+    os._exit(EXIT_CRASHED)
+
+
+def main(line: str) -> int:
+    """Run the assignment, and return the exit code."""
+    die_with_parent = parent_death_signal(signal.SIGKILL)
+    if die_with_parent is not None:
+        die_with_parent()
+    assignment = Assignment.from_json(line)
+    stop = threading.Event()
+    of_tasks = TaskThread(assignment, stop)
+    with ExitStack() as stack:
+        store = _store(assignment, stack)
+        threads: list[threading.Thread] = [
+            Contender(assignment, index, store, stop) for index in range(assignment.threads)
+        ]
+        if assignment.tasks:
+            threads.append(of_tasks)
+        for thread in threads:
+            thread.start()
+        sys.stdin.read()
+        stop.set()
+        for thread in threads:
+            thread.join()
+    client = ResourceClient(assignment.socket_path, assignment.process)
+    with suppress(ResourceServerClosed):
+        client.ask("finished", {"tasks": of_tasks.tasks_left, "connections": _connections_left(assignment)})
+    return 0
+
+
+def _connections_left(assignment: Assignment) -> int:
+    """Count this process's connections that the servers still list; they notice closed ones a little later."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(redis.Redis.from_url(plain(url))) for url in assignment.urls]
+        until = _clock.now() + CLOSED_SECONDS
+        while True:
+            found = sum(len(connections_of(client, assignment.client_name)) for client in clients)
+            if not found or _clock.now() >= until:
+                return found
+            time.sleep(LOOK_SECONDS)
+
+
+def _store(assignment: Assignment, stack: ExitStack) -> Store:
+    stores = [stack.enter_context(_connected(url)) for url in assignment.urls]
+    if len(stores) == 1:
+        return stores[0]
+    return stack.enter_context(QuorumStore(stores, answer_timeout=ANSWER_TIMEOUT))
+
+
+def _connected(url: str) -> RedisStore:
+    """Connect to a server, which may be away now. Raises StoreUnavailable if it stays away."""
+    until = _clock.now() + AWAY_SECONDS
+    while True:
+        try:
+            return RedisStore.from_url(url)
+        except StoreUnavailable:
+            if _clock.now() >= until:
+                raise
+        time.sleep(LOOK_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.stdin.readline()))

@@ -1,0 +1,63 @@
+"""Figures of the lock benchmark: what is within its bound, and what fails a run."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from rich.console import Console
+
+from bench.figures import Figure, FigureResults
+from bench.locks.uncontended import interval
+
+CONDITIONS = {"versions": {"python": "3"}, "cores": 2, "cpu_model": "a processor", "commit": None}
+
+
+def test_a_count_beyond_its_bound_fails_the_run_and_a_time_does_not() -> None:
+    slow = Figure("cycle", 9.0, "us", at_most=1.0)
+    lost = Figure("lost", 1.0, "", at_most=0, is_promise=True)
+    assert not slow.is_within
+    assert FigureResults("locks", (slow,), CONDITIONS).is_kept
+    assert not FigureResults("locks", (slow, lost), CONDITIONS).is_kept
+
+
+def test_a_figure_without_a_bound_is_within_it() -> None:
+    assert Figure("cycle", 9.0, "us").is_within
+
+
+def test_a_bound_is_kept_if_the_whole_interval_is_within_it_and_unclear_if_only_the_value_is() -> None:
+    figures = [Figure("ratio", value, "", value - 0.1, value + 0.1, at_most=1.0) for value in (0.85, 0.95, 1.05, 1.15)]
+    assert [(figure.kept, figure.is_within) for figure in figures] == [
+        ("yes", True),
+        ("unclear", False),
+        ("no", False),
+        ("no", False),
+    ]
+
+
+def test_results_are_lines_in_a_pipe() -> None:
+    said = io.StringIO()
+    ratio = Figure("ours / theirs", 0.75, "", 0.7, 0.8, at_most=0.85)
+    FigureResults("locks", (ratio, Figure("cycle", 104.2, "us")), CONDITIONS, ("A remark.",)).show(Console(file=said))
+    assert said.getvalue().splitlines() == [
+        "ours / theirs: 0.75 (0.7 to 0.8; <= 0.85; kept: yes)",
+        "cycle: 104 us",
+        "A remark.",
+        "Conditions: 2 cores for everything (a processor); python 3; commit unknown.",
+    ]
+
+
+def test_the_file_says_which_figures_are_within_their_bounds() -> None:
+    written = FigureResults("locks", (Figure("cycle", 2.0, "us", at_most=1.0),), CONDITIONS).as_json()
+    assert written["benchmark"] == "locks"
+    assert [figure["is_within"] for figure in written["figures"]] == [False]
+
+
+def test_the_interval_of_a_constant_is_that_constant() -> None:
+    assert interval(np.full(10, 0.75)) == (0.75, 0.75)
+
+
+def test_the_interval_holds_the_median_of_what_it_was_drawn_from() -> None:
+    values = np.linspace(0.0, 1.0, 101)
+    low, high = interval(values)
+    assert 0.3 < low < 0.5 < high < 0.7
