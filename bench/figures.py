@@ -78,9 +78,12 @@ def of_rounds(
     return Figure(name, median(values), unit, min(values), max(values), at_most, at_least, detail=shown)
 
 
-def of_estimate(name: str, found: Estimate, unit: str, *, detail: dict[str, Any] | None = None) -> Figure:
-    """Return an estimate with its confidence interval."""
-    return Figure(name, found.value, unit, found.low, found.high, detail=detail or {})
+def of_estimate(
+    name: str, found: Estimate, unit: str, *, at_least: float | None = None, detail: dict[str, Any] | None = None
+) -> Figure:
+    """Return an estimate with its confidence interval and its number of rounds."""
+    shown = {"rounds": found.n, **(detail or {})}
+    return Figure(name, found.value, unit, found.low, found.high, at_least=at_least, detail=shown)
 
 
 @dataclass(frozen=True, slots=True)

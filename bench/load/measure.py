@@ -3,9 +3,6 @@
 Each sale is a Locust process of its own: `bench/scenarios/capacity.py`, as it can also be run by hand. All sales use
 the same servers. A round has each number of segments once, in random order, so that a slow moment of the machine meets
 all of them alike.
-
-The bound of K segments is min(K, buyers) divided by the hold of a lone buyer with one lock, which is measured before
-the rounds and therefore without any contention: the configured hold and the steps around it.
 """
 
 from __future__ import annotations
@@ -23,19 +20,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import bench.scenarios
 from bench import sizing
-from bench.analysis.intervals import mean_of, paired_ratio
+from bench.arms import SEGMENT_COUNTS, Arm, arm_figures, cost_figures
 from bench.children import kill_group
 from bench.conditions import conditions, running
-from bench.figures import Figure, FigureResults, of_estimate
+from bench.figures import Figure, FigureResults
 from bench.load.coordinator import DATABASE, URL
 from bench.load.results import ONE_LOCK
-from bench.sections import Kind  # noqa: TC001  # as below
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from bench.analysis.intervals import Estimate
     from bench.conditions import Servers
     from bench.display import Display
 
@@ -43,8 +38,6 @@ NAME: Final = "locust"
 SCENARIO: Final = Path(bench.scenarios.__file__).with_name("capacity.py")
 BUYERS: Final = 64
 HOLD_MS: Final = 20.0
-SECTIONS: Final[tuple[Kind, ...]] = ("sleep", "commit")
-SEGMENT_COUNTS: Final = (1, 4, 20, 64)
 STARTING_SECONDS: Final = 30.0
 MICROSECONDS: Final = 1_000_000
 
@@ -58,34 +51,14 @@ class Sizes:
     """Measured seconds of a sale."""
     warm_up: float = 1.0
     lone_seconds: float = 3.0
-    sections: tuple[Kind, ...] = SECTIONS
+    commits: tuple[bool, ...] = (False, True)
+    """Whether orders commit under their locks: without, and with."""
 
     @classmethod
     def for_options(cls, *, quick: bool, rounds: int | None) -> Sizes:
         """Return the sizes for command-line options."""
-        sizes = cls(rounds=2, seconds=1.5, warm_up=0.5, lone_seconds=2.0, sections=("sleep",)) if quick else cls()
+        sizes = cls(rounds=2, seconds=1.5, warm_up=0.5, lone_seconds=2.0, commits=(False,)) if quick else cls()
         return replace(sizes, rounds=rounds or sizes.rounds)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A number of segments, and the work under their locks."""
-
-    segments: int
-    section: Kind
-
-    @property
-    def name(self) -> str:
-        """Name in the figures."""
-        locks = "one lock" if self.segments == 1 else f"{self.segments} segments"
-        return f"{locks}, hold {HOLD_MS:g} ms{' and a commit' if self.section == 'commit' else ''}"
-
-    @property
-    def options(self) -> list[str]:
-        """The options of the locustfile."""
-        strategy = ONE_LOCK if self.segments == 1 else "segment-locks"
-        words = ["--strategy", strategy, "--section", self.section, "--hold", f"{HOLD_MS:g}"]
-        return [*words, *(() if self.segments == 1 else ("--segments", str(self.segments)))]
 
 
 def measure_locust(
@@ -93,7 +66,7 @@ def measure_locust(
 ) -> FigureResults:
     """Measure on embedded servers, unless others are named. Raises SegmentedError if a sale could not be run."""
     sizes = sizes or Sizes()
-    steps = [Step(segments, section) for section in sizes.sections for segments in SEGMENT_COUNTS]
+    arms = [Arm(segments, HOLD_MS, commits) for commits in sizes.commits for segments in SEGMENT_COUNTS]
     shuffle = random.Random(1).shuffle
     with ExitStack() as stack:
         servers = stack.enter_context(running(url, database, buyers=2 * BUYERS))
@@ -102,28 +75,36 @@ def measure_locust(
         found = conditions(servers)
         progress("a lone buyer", 0, 1)
         lone = {
-            section: run_sale(Step(1, section), servers, folder, buyers=1, seconds=sizes.lone_seconds, warm_up=0.0)
-            for section in sizes.sections
+            arm: run_sale(arm, servers, folder, buyers=1, seconds=sizes.lone_seconds, warm_up=0.0)["times_ms"]["hold"]
+            for arm in dict.fromkeys(arm.one_lock for arm in arms)
         }
-        sales: dict[Step, list[dict[str, Any]]] = {step: [] for step in steps}
+        sales: dict[Arm, list[dict[str, Any]]] = {arm: [] for arm in arms}
         for number in range(sizes.rounds):
-            order = list(steps)
+            order = list(arms)
             shuffle(order)
-            for index, step in enumerate(order):
-                progress("sales", number * len(steps) + index, sizes.rounds * len(steps))
-                sale = run_sale(step, servers, folder, buyers=BUYERS, seconds=sizes.seconds, warm_up=sizes.warm_up)
-                sales[step].append(sale)
-    holds = {section: sale["times_ms"]["hold"]["mean"] / 1_000 for section, sale in lone.items()}
+            for index, arm in enumerate(order):
+                progress("sales", number * len(arms) + index, sizes.rounds * len(arms))
+                sale = run_sale(arm, servers, folder, buyers=BUYERS, seconds=sizes.seconds, warm_up=sizes.warm_up)
+                sales[arm].append(sale)
+    holds = {arm: times["mean"] / 1_000 for arm, times in lone.items()}
     return FigureResults(NAME, figures_of(sales, holds), found, remarks_of(sales))
 
 
+def options_of(arm: Arm) -> list[str]:
+    """Return the options of the locustfile."""
+    strategy = ONE_LOCK if arm.segments == 1 else "segment-locks"
+    section = "commit" if arm.commits else "sleep"
+    words = ["--strategy", strategy, "--section", section, "--hold", f"{arm.hold_ms:g}"]
+    return [*words, *(() if arm.segments == 1 else ("--segments", str(arm.segments)))]
+
+
 def run_sale(
-    step: Step, servers: Servers, folder: Path, *, buyers: int, seconds: float, warm_up: float
+    arm: Arm, servers: Servers, folder: Path, *, buyers: int, seconds: float, warm_up: float
 ) -> dict[str, Any]:
     """Run one sale under Locust, and return its results. Raises SegmentedError if there are none."""
     file = folder / "sale.json"
     file.unlink(missing_ok=True)
-    words = ["--headless", "--only-summary", "-u", str(buyers), "-r", str(buyers), *step.options]
+    words = ["--headless", "--only-summary", "-u", str(buyers), "-r", str(buyers), *options_of(arm)]
     words += ["--seconds", f"{seconds:g}", "--warm-up", f"{warm_up:g}", "--sale-json", str(file)]
     limit = warm_up + seconds + sizing.drain(buyers, HOLD_MS / 1_000) + STARTING_SECONDS
     given = {**os.environ, URL: servers.url, DATABASE: servers.database}
@@ -139,7 +120,7 @@ def run_sale(
         try:
             process.wait(limit)
         except subprocess.TimeoutExpired as error:
-            message = f"Locust did not end its sale with {step.name} within {limit:g} s"
+            message = f"Locust did not end its sale with {arm.name} within {limit:g} s"
             raise SegmentedError(message) from error
         finally:
             if process.poll() is None:
@@ -150,43 +131,37 @@ def run_sale(
     try:
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        message = f"Locust ended its sale with {step.name} with code {process.returncode}: {last}"
+        message = f"Locust ended its sale with {arm.name} with code {process.returncode}: {last}"
         raise SegmentedError(message) from error
     return found
 
 
-def figures_of(sales: Mapping[Step, list[dict[str, Any]]], holds: Mapping[Kind, float]) -> tuple[Figure, ...]:
-    """Compare each number of segments with one lock, round by round, and with its bound. Void sales do not count."""
-    rates = {step: _kept(found, "orders_per_s") for step, found in sales.items()}
+def figures_of(sales: Mapping[Arm, list[dict[str, Any]]], lone: Mapping[Arm, float]) -> tuple[Figure, ...]:
+    """Compare the arms; `lone` has the hold of a lone buyer, by arm with one lock. Void sales do not count."""
     broken = sum(bool(sale["broken"]) for found in sales.values() for sale in found)
-    figures = [Figure("sales whose books did not add up", broken, "", at_most=0, is_promise=True)]
-    for step, kept in rates.items():
-        ratio = paired_ratio(kept, rates[replace(step, segments=1)])
-        if step.segments > 1 and ratio is not None:
-            figures.append(_figure(f"{step.name} / one lock", ratio, ""))
-    for step, kept in rates.items():
-        if kept:
-            bound = sizing.bound_per_s(min(step.segments, BUYERS), holds[step.section])
-            shares = mean_of([rate / bound for rate in kept.values()])
-            figures.append(_figure(f"{step.name} / its bound of {bound:,.0f}/s", shares, ""))
-    figures += [_figure(step.name, mean_of(list(kept.values())), "/s") for step, kept in rates.items() if kept]
-    for step, found in sales.items():
-        for name, whose in (("generator", "the generator"), ("redis", "Redis"), ("database", "PostgreSQL")):
-            costs = [_cost(sale, name) for sale in found if sale["cpu_s"][name]]
-            if costs and (name != "database" or step.section == "commit"):
-                figures.append(_figure(f"{step.name}: CPU of {whose}", mean_of(costs), "us an order"))
-    figures += [
-        Figure(f"a lone buyer's hold, {HOLD_MS:g} ms{' and a commit' if section == 'commit' else ''}", hold * 1e3, "ms")
-        for section, hold in holds.items()
+    rates = {
+        arm: {number: sale["orders_per_s"] for number, sale in enumerate(found) if sale["orders_per_s"]}
+        for arm, found in sales.items()
+    }
+    figures = [
+        Figure("sales whose books did not add up", broken, "", at_most=0, is_promise=True),
+        *arm_figures(rates, lone, at_once=BUYERS),
     ]
+    for name, whose in (("generator", "the generator"), ("redis", "Redis"), ("database", "PostgreSQL")):
+        costs = {
+            arm: [_cost(sale, name) for sale in found if sale["cpu_s"][name]]
+            for arm, found in sales.items()
+            if name != "database" or arm.commits
+        }
+        figures += cost_figures(costs, whose)
     return tuple(figures)
 
 
-def remarks_of(sales: Mapping[Step, list[dict[str, Any]]]) -> tuple[str, ...]:
+def remarks_of(sales: Mapping[Arm, list[dict[str, Any]]]) -> tuple[str, ...]:
     """Name broken and void sales, each with its reason."""
     return tuple(
-        f"{word}: {step.name}, round {number}: {reason}."
-        for step, found in sales.items()
+        f"{word}: {arm.name}, round {number}: {reason}."
+        for arm, found in sales.items()
         for number, sale in enumerate(found, start=1)
         for word, reason in _reasons(sale)
     )
@@ -197,15 +172,7 @@ def _reasons(sale: dict[str, Any]) -> Iterable[tuple[str, str]]:
     yield from (("Void", reason) for reason in sale["void"])
 
 
-def _kept(found: list[dict[str, Any]], name: str) -> dict[int, float]:
-    return {number: sale[name] for number, sale in enumerate(found) if sale[name]}
-
-
 def _cost(sale: dict[str, Any], name: str) -> float:
     counts = sale["counts"]
     orders = counts["sold"] + counts["sold_out"] + counts["failed"]
     return float(sale["cpu_s"][name] / max(1, orders) * MICROSECONDS)
-
-
-def _figure(name: str, found: Estimate, unit: str) -> Figure:
-    return of_estimate(name, found, unit, detail={"sales": found.n})

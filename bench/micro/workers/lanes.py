@@ -1,9 +1,9 @@
 """`segmented bench celery`: one lock against K segments, with the slow step in Celery workers.
 
 Each message has one order. A worker takes its units under the lock of a segment, and holds the lock while the step
-sleeps; with PostgreSQL the order's transaction commits under the lock too. So at most min(K, threads) orders are in the
-slow step, and the bound is that number divided by the configured hold. Celery's own ceiling, empty tasks of the same
-workers, is measured in every round.
+sleeps; with a commit the order's transaction is under the lock too. So at most min(K, threads) orders are in the slow
+step. The figures and the bounds are those of `segmented bench locust`: a lone order's hold comes from the ledger, from
+`reserved` to `confirmed`. Celery's own ceiling, empty tasks of the same workers, is measured in every round.
 
 Orders decided at acceptance and submitted one by one are measured too, with a PostgreSQL that is 10 ms away: their
 envelopes lock the rows of their segments in the order database, and no other lock.
@@ -17,11 +17,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from sqlalchemy import make_url
 
+from bench.arms import SEGMENT_COUNTS, Arm, arm_figures, cost_figures
 from bench.conditions import server_conditions
 from bench.cpu import busy_seconds
 from bench.figures import Figure, FigureResults, of_rounds
@@ -29,28 +31,29 @@ from bench.micro.workers.bursts import Burst, empty_burst, load, own_and_childre
 from bench.micro.workers.context import CONNECTIONS, Sizes, faults, started_context
 from bench.micro.workers.processes import LOADING, PROCESSES
 from bench.proxy.running import delayed
-from segmented import Outbox, Pool
+from segmented import Outbox, Pool, protocol as op
+from segmented.errors import SegmentedError
 from segmented.servers import PostgresServer
 from segmented.servers.postgres import SOCKET_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from bench.display import Display
     from bench.micro.workers.context import BenchContext
+    from segmented.models import LedgerEntry
 
 NAME: Final = "celery"
 THREADS: Final = 32
 SLOTS: Final = PROCESSES * THREADS
-SEGMENT_COUNTS: Final = (1, 4, 20, 64)
-ASKED_OF: Final = 20
-"""The segment count that has bounds."""
 HOLDS_MS: Final = (20, 50)
 DELAY_MS: Final = 10.0
 ENVELOPE: Final = 50
 """Maximum orders of an envelope of orders that were submitted one by one."""
 RATIO_MIN: Final = 15.0
 SHARE_MIN: Final = 0.9
+PAGE: Final = 1_000
+MICROSECONDS: Final = 1_000_000
 WARM_UP: Final = 64
 WORKERS: Final = {
     "SEGMENTED_POOL": "threads",
@@ -70,34 +73,16 @@ class LaneSizes:
     """Seconds that a burst would take at its bound."""
     empty: int = 4_000
     """Empty tasks of a round."""
+    lone: int = 20
+    """Orders that are worked off one after another, for a hold without contention."""
     singles: int = 6_000
     """Orders of a burst that are submitted one by one."""
 
     @classmethod
     def for_options(cls, *, quick: bool, rounds: int | None) -> LaneSizes:
         """Return the sizes for command-line options."""
-        sizes = cls(rounds=2, seconds=1.0, empty=1_000, singles=1_000) if quick else cls()
+        sizes = cls(rounds=2, seconds=1.0, empty=1_000, lone=10, singles=1_000) if quick else cls()
         return replace(sizes, rounds=rounds or sizes.rounds)
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """A number of segments, a hold, and whether the transaction is under the lock too."""
-
-    segments: int
-    hold_ms: int
-    is_stored: bool
-
-    @property
-    def name(self) -> str:
-        """Name in the figures."""
-        locks = "one lock" if self.segments == 1 else f"{self.segments} segments"
-        return f"{locks}, hold {self.hold_ms} ms{', PostgreSQL' if self.is_stored else ''}"
-
-    @property
-    def bound(self) -> float:
-        """The most orders a second that the configured hold allows."""
-        return min(self.segments, SLOTS) / (self.hold_ms / 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +100,13 @@ class Single:
 
 SINGLES: Final = tuple(Single(segments) for segments in (1, 4, 16))
 LANES: Final = tuple(
-    Lane(segments, hold, stored) for hold in HOLDS_MS for stored in (False, True) for segments in SEGMENT_COUNTS
+    Arm(segments, hold, commits) for hold in HOLDS_MS for commits in (False, True) for segments in SEGMENT_COUNTS
 )
+ASKED: Final = {
+    f"{Arm(20, 50).name} / one lock": RATIO_MIN,
+    Arm(20, 20).name: SHARE_MIN,
+}
+"""Bounds that were asked, by name: a ratio, and a share of the bound."""
 
 
 def measure_lanes(
@@ -130,14 +120,15 @@ def measure_lanes(
     ):
         placement = f"{PROCESSES} workers of {THREADS} threads, shop and servers share the cores"
         found = {**server_conditions(context.url, "celery", "kombu"), "placement": placement}
-        bursts, empty, others = measure_rounds(context, sizes)
+        lone = {arm: measure_lone(context, arm, sizes.lone) for arm in dict.fromkeys(arm.one_lock for arm in LANES)}
+        bursts, empty, others = measure_rounds(context, sizes, lone)
         broken = dict(context.broken)
     with display.strategy(f"{NAME}, one by one") as progress, delayed_context(progress, sizes) as context:
         singles = measure_singles(context, sizes)
         broken |= context.broken
     figures = (
         Figure("parts whose orders were not accounted for", len(broken), "", at_most=0, is_promise=True),
-        *lane_figures(bursts, empty, broken),
+        *lane_figures(bursts, lone, empty, broken),
         *single_figures(singles, broken),
         Figure("cores that others used meanwhile", max(0.0, others), ""),
     )
@@ -145,25 +136,65 @@ def measure_lanes(
     return FigureResults(NAME, figures, found, remarks)
 
 
-def measure_rounds(context: BenchContext, sizes: LaneSizes) -> tuple[dict[Lane, list[Burst]], list[Burst], float]:
+def measure_lone(context: BenchContext, arm: Arm, count: int) -> float:
+    """Let one order after another be worked off with one lock. Return the mean hold, in seconds by the server's clock.
+
+    Raises SegmentedError if an order was not confirmed.
+    """
+    context.progress("a lone order", 0, 1)
+    with context.pool("in the worker", gated=arm.commits, segments=1) as pool:
+        ids = [f"{arm.hold_ms:g}-{index}" for index in range(count + 1)]
+        context.processes.ask({"do": "latency", "sku": pool.sku, "decides": "in the worker", "order_ids": ids})
+        found = holds(ledger_of(pool))
+    if len(found) != len(ids):
+        message = f"a lone order, {arm.work}: {len(found)} of {len(ids)} orders were confirmed"
+        raise SegmentedError(message)
+    return fmean(found[1:])  # the first one loads what the worker needs
+
+
+def ledger_of(pool: Pool) -> Iterator[LedgerEntry]:
+    """Yield the ledger."""
+    after = 0
+    while page := pool.store.execute(op.ReadLedger(pool.sku, after, PAGE)):
+        yield from page
+        after = page[-1].sequence
+
+
+def holds(entries: Iterable[LedgerEntry]) -> list[float]:
+    """Return the seconds from `reserved` to `confirmed` of each order, by the server's clock."""
+    reserved: dict[str | None, int] = {}
+    found = []
+    for entry in entries:
+        if entry.kind == "reserved":
+            reserved[entry.order_id] = entry.at_us
+        elif entry.kind == "confirmed" and entry.order_id in reserved:
+            found.append((entry.at_us - reserved[entry.order_id]) / MICROSECONDS)
+    return found
+
+
+def measure_rounds(
+    context: BenchContext, sizes: LaneSizes, lone: Mapping[Arm, float]
+) -> tuple[dict[Arm, list[Burst]], list[Burst], float]:
     """Run every lane and the empty task once a round, in random order. Return the bursts, and the cores of others."""
     shuffle = random.Random(1).shuffle
     context.progress("first messages", 0, 1)
     empty_burst(context, WARM_UP)
     _burst(context, LANES[-1], WARM_UP)
-    found: dict[Lane, list[Burst]] = {lane: [] for lane in LANES}
+    found: dict[Arm, list[Burst]] = {lane: [] for lane in LANES}
     empty: list[Burst] = []
     others: list[float] = []
     for number in range(sizes.rounds):
         context.progress("rounds", number, sizes.rounds)
-        order: list[Lane | None] = [*LANES, None]
+        order: list[Arm | None] = [*LANES, None]
         shuffle(order)
         for lane in order:
             busy, own, at = busy_seconds(), own_and_children_seconds(), time.monotonic()
             if lane is None:
                 empty.append(empty_burst(context, sizes.empty))
             else:
-                found[lane].append(_burst(context, lane, max(WARM_UP, round(lane.bound * sizes.seconds))))
+                found[lane].append(
+                    _burst(context, lane, max(WARM_UP, round(lane.bound_per_s(lone, SLOTS) * sizes.seconds)))
+                )
             others.append((busy_seconds() - busy - (own_and_children_seconds() - own)) / (time.monotonic() - at))
     return found, empty, sum(others) / len(others)
 
@@ -232,36 +263,27 @@ def _single_burst(context: BenchContext, single: Single, count: int) -> Burst:
     return burst
 
 
-def _burst(context: BenchContext, lane: Lane, count: int) -> Burst:
-    with context.pool("in the worker", gated=lane.is_stored, segments=lane.segments) as pool:
-        sent = load(context, pool, [f"{lane.hold_ms}-{index}" for index in range(count)], 1)
+def _burst(context: BenchContext, lane: Arm, count: int) -> Burst:
+    with context.pool("in the worker", gated=lane.commits, segments=lane.segments) as pool:
+        sent = load(context, pool, [f"{lane.hold_ms:g}-{index}" for index in range(count)], 1)
         burst = work_off(context, count, sent)
-        if fault := faults(pool, sent, context.gate if lane.is_stored else None):
+        if fault := faults(pool, sent, context.gate if lane.commits else None):
             context.broken.setdefault(lane.name, fault)
     return burst
 
 
-def lane_figures(found: dict[Lane, list[Burst]], empty: list[Burst], broken: dict[str, str]) -> list[Figure]:
+def lane_figures(
+    found: Mapping[Arm, Sequence[Burst]], lone: Mapping[Arm, float], empty: Sequence[Burst], broken: Mapping[str, str]
+) -> list[Figure]:
     """Compare each number of segments with one lock, and with its bound, round by round."""
-    figures = []
-    kept = [lane for lane in LANES if lane.name not in broken]
-    for lane in kept:
-        one = replace(lane, segments=1)
-        if lane is not one and lane.segments > 1 and one in kept:
-            ratios = [many.rate / single.rate for many, single in zip(found[lane], found[one], strict=True)]
-            is_asked = (lane.segments, lane.hold_ms, lane.is_stored) == (ASKED_OF, 50, False)
-            figures.append(of_rounds(f"{lane.name} / one lock", ratios, "", at_least=RATIO_MIN if is_asked else None))
-    for lane in kept:
-        if not lane.is_stored:
-            shares = [
-                burst.rate / min(lane.bound, ceiling.rate) for burst, ceiling in zip(found[lane], empty, strict=True)
-            ]
-            is_asked = (lane.segments, lane.hold_ms) == (ASKED_OF, 20)
-            name = f"{lane.name} / the lower of {lane.bound:g}/s and the ceiling"
-            figures.append(of_rounds(name, shares, "", at_least=SHARE_MIN if is_asked else None))
-    figures.append(of_rounds("Celery's ceiling: empty tasks", [burst.rate for burst in empty], "/s"))
-    figures += [of_rounds(lane.name, [burst.rate for burst in found[lane]], "/s") for lane in kept]
-    return figures
+    kept = {lane: bursts for lane, bursts in found.items() if lane.name not in broken}
+    rates = {lane: {number: burst.rate for number, burst in enumerate(bursts)} for lane, bursts in kept.items()}
+    ceiling = {number: burst.rate for number, burst in enumerate(empty)}
+    return [
+        *arm_figures(rates, lone, at_once=SLOTS, ceiling=ceiling, asked=ASKED),
+        *cost_figures({lane: [burst.cpu_each for burst in bursts] for lane, bursts in kept.items()}, "the workers"),
+        of_rounds("Celery's ceiling: empty tasks", [burst.rate for burst in empty], "/s"),
+    ]
 
 
 def single_figures(found: dict[Single, list[Burst]], broken: dict[str, str]) -> list[Figure]:

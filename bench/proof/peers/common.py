@@ -31,7 +31,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def conditions(**more: Any) -> dict[str, Any]:  # noqa: ANN401  # any condition of one comparison
+def conditions(more: Mapping[str, Any]) -> dict[str, Any]:
     """Return when, where and with which commit a comparison runs, and `more`."""
     machine = {"cores": core_count(), "cpu_model": cpu_model(), "system": platform.platform()}
     return {"date": datetime.now(UTC).date().isoformat(), "commit": commit(), **more, **machine}

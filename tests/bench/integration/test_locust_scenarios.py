@@ -19,10 +19,11 @@ import psutil
 import pytest
 from rich.console import Console
 
+from bench.arms import Arm
 from bench.conditions import Servers
 from bench.display import display_on
 from bench.granularity.percentiles import merged
-from bench.load.measure import Sizes, Step, measure_locust, run_sale
+from bench.load.measure import Sizes, measure_locust, run_sale
 from segmented.errors import SegmentedError
 from tests.support.paths import ROOT
 from tests.support.processes import outlasting
@@ -259,12 +260,12 @@ def test_a_strategy_of_ones_own_sells_under_locust_and_its_books_are_checked(val
 
 
 def test_one_lock_is_compared_with_segments_through_the_same_locust_users(valkey_url: str, sqlite_url: str) -> None:
-    sizes = Sizes(rounds=1, seconds=0.5, warm_up=0.1, lone_seconds=0.5, sections=("sleep",))
+    sizes = Sizes(rounds=1, seconds=0.5, warm_up=0.1, lone_seconds=0.5, commits=(False,))
     results = measure_locust(valkey_url, sqlite_url, display_on(Console(quiet=True)), sizes)
     written = results.as_json()
     values = {figure["name"]: figure["value"] for figure in written["figures"]}
     assert (written["benchmark"], results.is_kept, values["sales whose books did not add up"]) == ("locust", True, 0)
-    assert values["a lone buyer's hold, 20 ms"] >= 20
+    assert values["a lone order, hold 20 ms: its hold"] >= 20
     assert values["one lock, hold 20 ms: CPU of the generator"] > 0
     assert values.get("one lock, hold 20 ms", 0) <= 50
     voided = {remark.split(",")[0].removeprefix("Void: ") for remark in written["remarks"]}
@@ -276,7 +277,7 @@ def test_a_locust_that_has_no_results_is_one_sentence(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     servers = Servers(f"redis://127.0.0.1:{port}/0", "sqlite://", {}, {})
     with pytest.raises(SegmentedError) as told:
-        run_sale(Step(4, "sleep"), servers, tmp_path, buyers=1, seconds=1.0, warm_up=0.0)
+        run_sale(Arm(4, 20), servers, tmp_path, buyers=1, seconds=1.0, warm_up=0.0)
     ended = "Locust ended its sale with 4 segments, hold 20 ms with code 2: "
     assert str(told.value).startswith(f"{ended}SEGMENTED_URL: no server answers at {servers.url}")
 

@@ -51,13 +51,17 @@ def test_the_whole_benchmark_shows_a_figure_of_every_part_and_leaves_nothing(pri
 
 
 def test_one_lock_is_compared_with_segments_through_celery_and_leaves_nothing(private_valkey: ValkeyServer) -> None:
-    sizes = LaneSizes(rounds=1, seconds=0.05, empty=20, singles=120)
+    sizes = LaneSizes(rounds=1, seconds=0.05, empty=20, lone=3, singles=120)
     results = measure_lanes(private_valkey.url, None, display_on(Console(quiet=True)), sizes)
     written = results.as_json()
     values = {figure["name"]: figure["value"] for figure in written["figures"]}
     assert all(values[name] > 0 for name in [*(lane.name for lane in LANES), *(single.name for single in SINGLES)])
     assert values["20 segments, hold 50 ms / one lock"] > 2  # 64 orders: 3.2 s under one lock, at most 0.2 s under 20
     assert values["one lock, hold 50 ms"] <= 20
+    lone = values["a lone order, hold 50 ms and a commit: its hold"]
+    assert lone > values["a lone order, hold 50 ms: its hold"] >= 50
+    assert f"4 segments, hold 50 ms and a commit / its bound of {4_000 / lone:,.0f}/s or the ceiling" in values
+    assert values["one lock, hold 20 ms: CPU of the workers"] > 0
     assert (written["benchmark"], results.is_kept) == ("celery", True)
     with redis.Redis.from_url(private_valkey.url) as client:
         assert not client.info("keyspace")

@@ -8,7 +8,7 @@ from bench.micro.envelope_costs import SEGMENTS, SIZES, WAYS, measure, table
 from tests.support.paths import ROOT
 from tests.support.rings import require_module
 
-RESULTS = ROOT / "bench" / "envelope_costs.json"
+RESULTS = ROOT / "bench" / "micro" / "envelope_costs.json"
 PAGE = ROOT / "docs" / "explanation" / "durable-gate.md"
 
 

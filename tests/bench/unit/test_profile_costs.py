@@ -8,7 +8,7 @@ from bench.micro.profile_costs import ROWS, measure, table
 from tests.support.paths import ROOT
 from tests.support.rings import require_module
 
-RESULTS = ROOT / "bench" / "profile_costs.json"
+RESULTS = ROOT / "bench" / "micro" / "profile_costs.json"
 PAGE = ROOT / "docs" / "how-to" / "choose-a-profile.md"
 
 

