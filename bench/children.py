@@ -1,4 +1,4 @@
-"""Controls a measuring process: starts it, sends it assignments, reads its records, and ends it."""
+"""Starts and ends child processes, and controls a measuring one: sends it assignments, and reads its records."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import tempfile
 import threading
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     Progress = Callable[[str, int, int], None]
     """Called with the phase, how much of it is done, and the total."""
@@ -47,15 +48,7 @@ class MeasuringProcess:
         """
         with ExitStack() as stack:
             self._errors = stack.enter_context(tempfile.TemporaryFile())
-            self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and modules
-                [sys.executable, "-P", "-m", module],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                text=True,
-                env=environment,
-                start_new_session=True,  # a terminal's Ctrl-C reaches only the parent, which ends the child
-            )
+            self._process = start_child(("-m", module), errors=self._errors, environment=environment)
             stack.pop_all()
         self._complained = 0  # bytes of stderr from earlier assignments
 
@@ -67,10 +60,7 @@ class MeasuringProcess:
         overdue = threading.Timer(task.seconds, kill_group, [self._process])
         overdue.start()
         try:
-            with suppress(BrokenPipeError):  # it has ended, and its error output says why
-                if self._process.stdin is not None:
-                    self._process.stdin.write(task.line + "\n")
-                    self._process.stdin.flush()
+            tell_child(self._process, task.line)
             record, code = _read_record(self._process, progress)
         finally:
             overdue.cancel()
@@ -119,13 +109,46 @@ def _ended(code: int) -> str:
     return f"ended with code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
 
 
-def close_process(child: subprocess.Popen[Any]) -> None:
-    """Close the child's stdin, on which it exits; kill it if it does not."""
+def start_child(
+    arguments: Sequence[str],
+    *,
+    errors: IO[Any] | int,
+    output: IO[Any] | int = subprocess.PIPE,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> subprocess.Popen[str]:
+    """Start a Python process that exits when its stdin ends, so that it does not outlive this one.
+
+    It has this process's environment and folder unless others are given, and a session of its own: a terminal's Ctrl-C
+    reaches only this process, which ends it.
+    """
+    return subprocess.Popen(  # noqa: S603  # our own interpreter and modules
+        [sys.executable, "-P", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=errors,
+        text=True,
+        env=environment,
+        cwd=folder,
+        start_new_session=True,
+    )
+
+
+def tell_child(child: subprocess.Popen[str], line: str) -> None:
+    """Write a line to its stdin. If it has ended, its error output says why."""
+    if child.stdin is not None:
+        with suppress(BrokenPipeError):
+            child.stdin.write(line + "\n")
+            child.stdin.flush()
+
+
+def close_process(child: subprocess.Popen[Any], *, seconds: float = LEAVE_SECONDS) -> None:
+    """Close the child's stdin, on which it exits; kill it if it does not within `seconds`."""
     if child.stdin is not None:
         with suppress(BrokenPipeError):  # it has ended
             child.stdin.close()
     try:
-        child.wait(LEAVE_SECONDS)
+        child.wait(seconds)
     except subprocess.TimeoutExpired:
         kill_group(child)
         child.wait()

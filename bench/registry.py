@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from bench.demo.measure import NAME as DEMO, DemoOptions, measure_demo
 from bench.load.measure import NAME as LOCUST, Sizes as LocustSizes, measure_locust
-from bench.locks.measure import NAME as LOCKS, measure_locks
 from bench.micro.dedup.context import Sizes as DedupSizes
 from bench.micro.dedup.measure import NAME as DEDUP, measure_dedup
+from bench.micro.locks.measure import NAME as LOCKS, measure_locks
+from bench.micro.shards.measure import NAME as SHARDS, ShardSizes, measure_masters
 from bench.micro.stock.context import Sizes as StockSizes
 from bench.micro.stock.measure import NAME as STOCK, measure_stock
 from bench.micro.workers.context import Sizes as WorkerSizes
 from bench.micro.workers.lanes import NAME as CELERY, LaneSizes, measure_lanes
 from bench.micro.workers.measure import NAME as WORKERS, measure_workers
-from bench.shards.measure import NAME as SHARDS, ShardSizes, measure_masters
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:

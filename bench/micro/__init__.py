@@ -1,1 +1,1 @@
-"""Benchmarks of single parts: what a script, a task, an order in memory, a worker costs."""
+"""Benchmarks of single parts: locks, stock, deduplication, workers, shards, memory, and what a call costs."""

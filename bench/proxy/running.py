@@ -6,15 +6,13 @@ The upstream of a proxy, and the URL of the same database through it.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from bench.children import close_process
+from bench.children import close_process, start_child, tell_child
 from bench.granularity.cell import ROUND_TRIP_MAX
 from bench.proxy.relay import DEFAULT_PORT, Upstream
 from segmented.errors import InvalidInput, SegmentedError
@@ -37,17 +35,11 @@ def delayed(url: str, rtt_ms: float, *, cores: Sequence[int] = ()) -> Iterator[s
         raise InvalidInput(message)
     with tempfile.TemporaryDirectory(prefix="segmented-") as folder, tempfile.TemporaryFile("w+") as errors:
         path = f"{folder}/{SOCKET_NAME_LONGEST}"  # the name that a client of PostgreSQL looks for
-        child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "bench.proxy"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,  # a terminal's Ctrl-C reaches only this process, which ends the child
-        )
+        child = start_child(("-m", "bench.proxy"), errors=errors)
         try:
             told = {"upstream": asdict(upstream), "rtt_ms": rtt_ms, "path": path, "cores": list(cores)}
-            if not _told(child, json.dumps(told)):
+            tell_child(child, json.dumps(told))
+            if child.stdout is None or not child.stdout.readline():
                 errors.seek(0)
                 last_words = [line.strip() for line in errors if line.strip()][-1:]
                 message = f"the network delay could not be started: {' '.join(last_words)}"
@@ -55,15 +47,6 @@ def delayed(url: str, rtt_ms: float, *, cores: Sequence[int] = ()) -> Iterator[s
             yield through(url, path)
         finally:
             close_process(child)
-
-
-def _told(child: subprocess.Popen[str], line: str) -> str:
-    if child.stdin is None or child.stdout is None:
-        return ""
-    with suppress(BrokenPipeError):  # it has ended, and its stderr says why
-        child.stdin.write(line + "\n")
-        child.stdin.flush()
-    return child.stdout.readline()
 
 
 def upstream_of(url: str) -> Upstream:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bench.preload.clock import ServerClock
+from bench.proof.preload.clock import ServerClock
 from segmented.errors import AcquireTimeout, AlreadySettled, LeaseLost, StaleToken
 from segmented.locks import Lock, fenced_set
 from segmented.locks.operator import revoke

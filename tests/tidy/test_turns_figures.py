@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from bench.locks.turns import SUBJECTS, table
+from bench.micro.locks.turns import SUBJECTS, table
 from tests.support.paths import ROOT
 
 PAGE: Final = ROOT / "docs" / "explanation" / "waiting.md"
 OTHERS: Final = {"write", "multi"}
 """Subjects that the page has no row of."""
-RESULTS: Final[dict[str, Any]] = json.loads((ROOT / "bench" / "locks" / "turns.json").read_text(encoding="utf-8"))
+RESULTS: Final[dict[str, Any]] = json.loads(
+    (ROOT / "bench" / "micro" / "locks" / "turns.json").read_text(encoding="utf-8")
+)
 
 
 def test_the_page_has_the_figures_of_the_kept_results() -> None:

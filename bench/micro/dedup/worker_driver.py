@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from contextlib import contextmanager
@@ -13,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import redis
 
+from bench.children import close_process, start_child
 from bench.micro.dedup.context import BROKER, at_database
 from bench.micro.dedup.tasks import GO, SAID, WAIT_SECONDS, make_app
 from bench.micro.stock.context import Counter
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
 
     from celery import Celery
@@ -46,7 +46,7 @@ class Burst:
 class WorkerDriver:
     """Sends tasks to a running worker."""
 
-    def __init__(self, url: str, app: Celery, worker: subprocess.Popen[bytes]) -> None:
+    def __init__(self, url: str, app: Celery, worker: subprocess.Popen[str]) -> None:
         """Drive `worker`, and publish with `app`."""
         self._app = app
         self._worker = worker
@@ -98,13 +98,7 @@ def running_worker(url: str) -> Iterator[WorkerDriver]:
     """Start a worker, yield its driver, and end the worker."""
     app = make_app(url)
     with tempfile.TemporaryFile() as errors:
-        worker = subprocess.Popen(  # noqa: S603  # our own module
-            [sys.executable, "-P", "-m", "bench.micro.dedup.tasks", url],
-            stdin=subprocess.PIPE,
-            stdout=errors,
-            stderr=errors,
-            start_new_session=True,  # a terminal's Ctrl-C reaches only this process, which ends the worker
-        )
+        worker = start_child(("-m", "bench.micro.dedup.tasks", url), errors=errors, output=errors)
         driver = WorkerDriver(url, app, worker)
         try:
             yield driver
@@ -114,15 +108,5 @@ def running_worker(url: str) -> Iterator[WorkerDriver]:
             raise
         finally:
             driver.close()
-            _end(worker)
+            close_process(worker, seconds=LEAVE_SECONDS)
             app.close()
-
-
-def _end(worker: subprocess.Popen[bytes]) -> None:
-    if worker.stdin is not None:
-        worker.stdin.close()
-    try:
-        worker.wait(LEAVE_SECONDS)
-    except subprocess.TimeoutExpired:
-        worker.kill()
-        worker.wait()

@@ -13,6 +13,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from bench.children import start_child, tell_child
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
@@ -88,14 +89,8 @@ class BenchProcesses:
         if self._publisher is None:
             self._publisher = self._start(("-m", "bench.micro.workers.app"), {}, stdout=subprocess.PIPE)
         publisher = self._publisher
-        assert publisher.stdin is not None  # noqa: S101  # for the type checker
-        assert publisher.stdout is not None  # noqa: S101  # for the type checker
-        try:
-            publisher.stdin.write(json.dumps(said) + "\n")
-            publisher.stdin.flush()
-        except BrokenPipeError:
-            pass
-        line = publisher.stdout.readline()
+        tell_child(publisher, json.dumps(said))
+        line = "" if publisher.stdout is None else publisher.stdout.readline()
         if not line:
             message = "the publisher of the benchmark ended"
             raise self._trouble(message)
@@ -105,16 +100,9 @@ class BenchProcesses:
         self, words: Sequence[str], more: Mapping[str, str], *, stdout: int | None = None
     ) -> subprocess.Popen[str]:
         with (self.folder / f"words-{len(self._processes)}").open("wb") as log:
-            process = subprocess.Popen(  # noqa: S603  # our own modules
-                [sys.executable, "-P", *words],
-                env={**self.given, **more},
-                cwd=self.folder,
-                stdin=subprocess.PIPE,
-                stdout=log if stdout is None else stdout,
-                stderr=log,
-                text=True,
-                start_new_session=True,  # a terminal's Ctrl-C reaches only this process, which ends them
-            )
+            output = log if stdout is None else stdout
+            given = {**self.given, **more}
+            process = start_child(words, errors=log, output=output, environment=given, folder=self.folder)
         self._processes.append(process)
         return process
 

@@ -12,8 +12,6 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
-from bench.preload.clock import ServerClock
-from bench.preload.power import SyncLog
 from bench.proof.durability.buyer import SKU
 from bench.proof.durability.cells import (
     BOTH_POWER_LOSS,
@@ -24,6 +22,8 @@ from bench.proof.durability.cells import (
     REPLICA_STALLED,
 )
 from bench.proof.durability.server import LOOPBACK, StockServer, socket_url
+from bench.proof.preload.clock import ServerClock
+from bench.proof.preload.power import SyncLog
 from segmented.errors import SegmentedError
 from segmented.keys import shard_keys
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from bench.preload.libraries import Library
     from bench.proof.durability.cells import Cell
+    from bench.proof.preload.libraries import Library
 
 BEHIND_SECONDS: Final = 30.0
 SYNC_SECONDS: Final = 20.0

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.conditions import server_conditions
-from bench.preload.libraries import COMPILER, compiled, compiler
 from bench.proof.durability.results import CellRecord, DurabilityResults
 from bench.proof.durability.trial import run_trial
+from bench.proof.preload.libraries import COMPILER, compiled, compiler
 from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench.display import Display, Progress
-    from bench.preload.libraries import Library
     from bench.proof.durability.cells import Cell, DurabilityOptions
+    from bench.proof.preload.libraries import Library
 
 NO_COMPILER: Final = f"no C compiler ({COMPILER}) to build the preloaded library with"
 

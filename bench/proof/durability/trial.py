@@ -23,11 +23,11 @@ from segmented.errors import AcknowledgementUnknown, SegmentedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from bench.preload.libraries import Library
     from bench.proof.durability.cells import Cell
     from bench.proof.durability.deployment import Deployment
     from bench.proof.durability.journal import Journal
     from bench.proof.durability.judge import Verdict
+    from bench.proof.preload.libraries import Library
 
 STOCK: Final = 600
 FAULT_SHARES: Final = (0.15, 0.6)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
-    from bench.preload.libraries import Library
     from bench.proof.durability.cells import Cell
+    from bench.proof.preload.libraries import Library
 
 SERVICE: Final = "stock"
 """The name under which the Sentinels watch the server."""

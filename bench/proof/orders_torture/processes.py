@@ -20,6 +20,7 @@ from itertools import count
 from multiprocessing.connection import wait
 from typing import IO, TYPE_CHECKING, Final, Self
 
+from bench.children import start_child, tell_child
 from bench.proof.orders_torture.event_log import LOG, LogTail
 from segmented.errors import SegmentedError
 
@@ -168,24 +169,13 @@ class RunProcesses:
         name = module.rpartition(".")[2]
         output = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed when the process has ended
         log = self._folder / f"{name}.log"
-        process = subprocess.Popen(  # noqa: S603  # our own modules, run by our own interpreter
-            [sys.executable, "-P", "-m", module],
-            cwd=self._folder,
-            env={**self._environment, LOG: str(log)},
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=output,
-            text=True,
-            start_new_session=True,  # a terminal's Ctrl-C reaches only this process, which ends the others
-        )
+        given = {**self._environment, LOG: str(log)}
+        process = start_child(("-m", module), errors=output, output=output, environment=given, folder=self._folder)
         return _Helper(name, process, output, LogTail(log))
 
     def _tell(self, line: str) -> None:
-        if self._submitter is None or self._submitter.process.stdin is None:
-            return
-        with suppress(BrokenPipeError):  # it has ended, and `look` says why
-            self._submitter.process.stdin.write(f"{line}\n")
-            self._submitter.process.stdin.flush()
+        if self._submitter is not None:
+            tell_child(self._submitter.process, line)
 
 
 def _end(process: ForkServerProcess) -> None:

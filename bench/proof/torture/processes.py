@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import tempfile
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Self
+
+from bench.children import start_child, tell_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,20 +75,10 @@ class ContenderProcesses:
         """Start one more process, and return its number."""
         number = next(self._numbers)
         words = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed when the process has ended
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "bench.proof.torture.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=words,
-            text=True,
-            start_new_session=True,  # a terminal's Ctrl-C reaches only this process, which ends the others
-        )
+        process = start_child(("-m", "bench.proof.torture.worker"), errors=words, output=subprocess.DEVNULL)
         self._running[number], self._words[number] = process, words
         self.started += 1
-        if process.stdin is not None:
-            with suppress(BrokenPipeError):  # it has ended, and `look` says so
-                process.stdin.write(self._assigned(number).as_json() + "\n")
-                process.stdin.flush()
+        tell_child(process, self._assigned(number).as_json())
         return number
 
     @property

@@ -16,14 +16,14 @@ from redis.retry import Retry
 from rich.console import Console
 
 from bench.display import LineDisplay
-from bench.preload.libraries import compiled, compiler
-from bench.preload.power import SyncLog
 from bench.proof.durability import run as durability_run
 from bench.proof.durability.cells import QUICK_TRIALS, DurabilityOptions
 from bench.proof.durability.page import render
 from bench.proof.durability.run import torture_durability
 from bench.proof.durability.server import LOOPBACK, StockServer
 from bench.proof.durability.watched import NO_QUORUM_SECONDS, deployed
+from bench.proof.preload.libraries import compiled, compiler
+from bench.proof.preload.power import SyncLog
 from segmented.cli.main import run
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.locks import contended, measure
-from bench.locks.contended import measure_contended
-from bench.locks.cycles import OURS, PEERS, RAW, REDIS_PY
-from bench.locks.measure import measure_renewal
-from bench.locks.turns import Task, measure as measure_turns
-from bench.locks.uncontended import Subject, measure_uncontended
+from bench.micro.locks import contended, measure
+from bench.micro.locks.contended import measure_contended
+from bench.micro.locks.cycles import OURS, PEERS, RAW, REDIS_PY
+from bench.micro.locks.measure import measure_renewal
+from bench.micro.locks.turns import Task, measure as measure_turns
+from bench.micro.locks.uncontended import Subject, measure_uncontended
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:

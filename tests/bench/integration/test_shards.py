@@ -9,9 +9,9 @@ from rich.console import Console
 
 from bench.clusters import running_masters
 from bench.display import display_on
-from bench.shards import measure
-from bench.shards.cells import Cell, run_cell
-from bench.shards.sale import sell
+from bench.micro.shards import measure
+from bench.micro.shards.cells import Cell, run_cell
+from bench.micro.shards.sale import sell
 from segmented.errors import InvalidInput
 from tests.support.rings import require_module
 

@@ -8,7 +8,7 @@ import numpy as np
 from rich.console import Console
 
 from bench.figures import Figure, FigureResults
-from bench.locks.uncontended import interval
+from bench.micro.locks.uncontended import interval
 
 CONDITIONS = {"versions": {"python": "3"}, "cores": 2, "cpu_model": "a processor", "commit": None}
 

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from bench.shards.cells import HELD_OUT, LANE, LONE, Cell, costs_of, predicted
-from bench.shards.measure import Measured, cell_figures, sale_figures, work_by_masters
-from bench.shards.sale import Part, Sale
+from bench.micro.shards.cells import HELD_OUT, LANE, LONE, Cell, costs_of, predicted
+from bench.micro.shards.measure import Measured, cell_figures, sale_figures, work_by_masters
+from bench.micro.shards.sale import Part, Sale
 from segmented.errors import SegmentedError
 
 

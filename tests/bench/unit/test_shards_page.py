@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from bench.micro.shards.chart import alt, cells_table, chart, costs_table, curves_of, read_figures
+from bench.micro.shards.measure import CROWDS, ERROR_MAX, MODELLED
 from bench.readme_chart import PALETTES
-from bench.shards.chart import alt, cells_table, chart, costs_table, curves_of, read_figures
-from bench.shards.measure import CROWDS, ERROR_MAX, MODELLED
 from segmented.errors import InvalidInput
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-RESULTS: Final = ROOT / "bench" / "shards" / "results.json"
+RESULTS: Final = ROOT / "bench" / "micro" / "shards" / "results.json"
 PAGE: Final = ROOT / "docs" / "explanation" / "units-between-shards.md"
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bench.proof.torture.events import Event
 
 TTL: Final = 0.5
+ASSIGNMENT: Final = Assignment(3, "lock", ["unix:///a?db=0"], "desk", ["a", "b"], 8, TTL, 1, "torture-3", 4)
 
 
 class Leaving:
@@ -46,8 +47,8 @@ class Leaving:
 def test_a_process_that_was_asked_to_stop_is_looked_at_once_a_turn(
     monkeypatch: pytest.MonkeyPatch, code: int, crashes: list[str]
 ) -> None:
-    monkeypatch.setattr("bench.proof.torture.processes.subprocess.Popen", lambda *_, **__: Leaving(code))
-    processes = ContenderProcesses(lambda _: pytest.fail("nobody listens"))
+    monkeypatch.setattr("bench.proof.torture.processes.start_child", lambda *_, **__: Leaving(code))
+    processes = ContenderProcesses(lambda _: ASSIGNMENT)
     processes.start()
     assert (processes.reap(), processes.crashes) == (False, [])
     assert (processes.reap(), processes.crashes) == (True, crashes)
@@ -183,8 +184,7 @@ def test_a_request_to_the_resource_is_not_cut_in_two(moment: str) -> None:
 
 
 def test_an_assignment_survives_its_line() -> None:
-    assignment = Assignment(3, "lock", ["unix:///a?db=0"], "desk", ["a", "b"], 8, TTL, 1, "torture-3", 4)
-    assert Assignment.from_json(assignment.as_json()) == assignment
+    assert Assignment.from_json(ASSIGNMENT.as_json()) == ASSIGNMENT
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
-"""The library of `bench.preload` that sets a server's clock, for tests; without a C compiler they are skipped."""
+"""The library of `bench.proof.preload` that sets a server's clock, for tests; without a C compiler they are skipped."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.preload.libraries import compiled, compiler
+from bench.proof.preload.libraries import compiled, compiler
 from tests.support.rings import require
 
 if TYPE_CHECKING:

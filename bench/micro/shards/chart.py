@@ -1,7 +1,7 @@
 """Draws the chart of throughput by masters, light and dark, and prints the tables of its page from a results file.
 
-`python -m bench.shards.chart RESULTS CHARTS`: RESULTS is a file that `segmented bench shards --json` wrote. The charts
-are written to the folder CHARTS, and the tables to standard output.
+`python -m bench.micro.shards.chart RESULTS CHARTS`: RESULTS is a file that `segmented bench shards --json` wrote. The
+charts are written to the folder CHARTS, and the tables to standard output.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from math import log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from bench.micro.shards.measure import MODELLED
 from bench.readme_chart import FONT, PALETTES, WIDTH, text_at
-from bench.shards.measure import MODELLED
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -1,11 +1,11 @@
 """Measures turns between processes: N processes take one lock in turn, or the segments of a pool.
 
-    python -m bench.locks.turns --processes 16 --seconds 8 lock fair grant fair-grant
+    python -m bench.micro.locks.turns --processes 16 --seconds 8 lock fair grant fair-grant
 
 Each process acquires, holds for 2 ms, releases, and begins again. A line per subject: acquisitions of each process,
 Jain's index of them, the wait in milliseconds (p50, p99, longest), the scripts an acquisition on the server, and how
 many waits ended without one. Scripts include the one that confirms an order; a release of a lock is none. `--json FILE`
-also writes them to a file; that of the table in docs/explanation/waiting.md is bench/locks/turns.json.
+also writes them to a file; that of the table in docs/explanation/waiting.md is bench/micro/locks/turns.json.
 """
 
 from __future__ import annotations

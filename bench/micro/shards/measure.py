@@ -16,9 +16,9 @@ from bench.clusters import running_masters
 from bench.conditions import server_conditions
 from bench.cpu import busy_seconds, core_count, own_seconds
 from bench.figures import Figure, FigureResults, of_estimate
+from bench.micro.shards.cells import HELD_OUT, LANE, LONE, MS, Cell, CellRun, costs_of, predicted, run_cell
+from bench.micro.shards.sale import AT_HOME, MICROSECONDS, Sale, sell
 from bench.micro.stock.shards import TRANSFERS_MAX
-from bench.shards.cells import HELD_OUT, LANE, LONE, MS, Cell, CellRun, costs_of, predicted, run_cell
-from bench.shards.sale import AT_HOME, MICROSECONDS, Sale, sell
 from segmented.advise.workload import ROUND_TRIP
 from segmented.errors import InvalidInput
 from segmented.models import SEGMENT_COUNT_MAX

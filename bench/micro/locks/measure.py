@@ -14,9 +14,9 @@ from redis.utils import HIREDIS_AVAILABLE
 
 from bench.conditions import server_conditions
 from bench.figures import Figure, FigureResults
-from bench.locks.contended import measure_contended
-from bench.locks.cycles import PEERS
-from bench.locks.uncontended import measure_uncontended
+from bench.micro.locks.contended import measure_contended
+from bench.micro.locks.cycles import PEERS
+from bench.micro.locks.uncontended import measure_uncontended
 from bench.proof.peers.environments import ROOT, interpreter_of, is_made
 from bench.proof.peers.locks.registry import PEERS as LIBRARIES
 from segmented import Lease, RedisStore

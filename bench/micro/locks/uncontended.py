@@ -17,7 +17,7 @@ import numpy as np
 import redis
 
 from bench.figures import Figure
-from bench.locks.cycles import CYCLES, OURS, OURS_ASYNC, PEERS, RAW, REDIS_PY, REDIS_PY_ASYNC
+from bench.micro.locks.cycles import CYCLES, OURS, OURS_ASYNC, PEERS, RAW, REDIS_PY, REDIS_PY_ASYNC
 from bench.proof.peers.environments import ROOT
 from segmented.errors import SegmentedError
 
@@ -41,7 +41,7 @@ class Subject:
         """Start the process, and wait until it is warm."""
         self.name = name
         self._process = subprocess.Popen(  # noqa: S603  # our own module
-            [python, "-m", "bench.locks.cycles", name, url],
+            [python, "-m", "bench.micro.locks.cycles", name, url],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from bench.preload.libraries import preloading
+from bench.proof.preload.libraries import preloading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

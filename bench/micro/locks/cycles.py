@@ -1,7 +1,7 @@
 """Uncontended cycles: acquire and release a free lock repeatedly. One factory per subject; imports stay inside.
 
-`python -m bench.locks.cycles SUBJECT URL` runs one subject in its own process, with the interpreter of its environment:
-it reads the number of cycles, and prints the seconds they took.
+`python -m bench.micro.locks.cycles SUBJECT URL` runs one subject in its own process, with the interpreter of its
+environment: it reads the number of cycles, and prints the seconds they took.
 
 A factory connects to the server at a URL, warms up, and returns a function that runs a number of cycles and returns the
 seconds they took. Other libraries are used through their documented calls, at their defaults, with a lease of 30 s if
@@ -122,7 +122,7 @@ def redis_py_async_lock(url: str) -> Cycles:
 
 def raw_socket(url: str) -> Cycles:
     """Run the same two steps on a bare socket: SET NX PX, and a script that compares and deletes."""
-    from bench.locks.bare_socket import BareSocket
+    from bench.micro.locks.bare_socket import BareSocket
 
     script = "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) else return 0 end"
     ask = BareSocket(url).ask

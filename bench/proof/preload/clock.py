@@ -9,7 +9,7 @@ import mmap
 import struct
 from typing import TYPE_CHECKING, Final
 
-from bench.preload.libraries import preloading
+from bench.proof.preload.libraries import preloading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
