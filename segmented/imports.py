@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 EXTRAS: Final = {
     "alembic": "orders",
+    "amqp": "workers",
     "asyncmy": "mysql",
     "billiard": "workers",
     "celery": "workers",
