@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from bench.analysis.intervals import Estimate
 
+THOUSAND: Final = 999.5
+"""From here on, three digits would be a power of ten."""
 HEAD: Final = ("figure", "value", "95 % interval", "bound", "kept")
 
 
@@ -35,7 +37,8 @@ class Figure:
     at_least: float | None = None
     """Lower bound, or None."""
     is_promise: bool = False
-    """Whether the bound is a guarantee: a count, which does not depend on the machine's load."""
+    """Whether the bound is a guarantee: a count, which does not depend on the machine's load. Otherwise it is a goal,
+    which is shown as one and fails no run."""
     detail: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -56,12 +59,19 @@ class Figure:
 
     def cells(self) -> list[str]:
         """Return the figure's row."""
-        interval = "" if self.low is None or self.high is None else f"{self.low:,.3g} to {self.high:,.3g}"
+        interval = "" if self.low is None or self.high is None else f"{written(self.low)} to {written(self.high)}"
         bound = "" if self.at_most is None else f"<= {self.at_most:g}"
         if self.at_least is not None:
             bound = f">= {self.at_least:g}"
         kept = self.kept if bound else ""
-        return [self.name, f"{self.value:,.3g} {self.unit}".strip(), interval, bound, kept]
+        if bound and not self.is_promise:
+            bound = f"goal {bound}"
+        return [self.name, f"{written(self.value)} {self.unit}".strip(), interval, bound, kept]
+
+
+def written(value: float) -> str:
+    """Return the number with three digits, or all digits before its point, and with separators."""
+    return f"{value:,.0f}" if abs(value) >= THOUSAND else f"{value:,.3g}"
 
 
 def of_rounds(

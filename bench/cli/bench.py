@@ -22,7 +22,7 @@ from bench.fixed_report import PAGE, check_folder, write_report
 from bench.granularity.plan import nearest
 from bench.registry import BENCHMARKS, Addresses, Scale
 from bench.results import check_writable, write
-from segmented.cli.console import Console
+from segmented.cli.console import console_beside
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 DEFAULT: Final = "granularity"
 ROUNDS_MAX: Final = 1_000
-JsonOption = Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")]
+JsonOption = Annotated[
+    Path | None, typer.Option(help="Write the results to this file; - is standard output.", metavar="FILE")
+]
 ReportOption = Annotated[
     Path | None,
     typer.Option(help="New folder for the results, their page, and a Markdown table.", metavar="DIR"),
@@ -81,7 +83,7 @@ def _measure(name: str, addresses: Addresses, scale: Scale, report: Path | None,
     benchmark = BENCHMARKS[name]
     check_writable(json)
     check_folder(report)
-    console = Console()
+    console = console_beside(json)
     left_out = benchmark.leaves_out if scale.quick else ""
     if left_out:
         console.print(f"Left out: {left_out}.", highlight=False, soft_wrap=True, markup=False)

@@ -11,12 +11,14 @@ from bench.cli.tools import DatabaseOption, UrlOption, finish
 from bench.demo.measure import DemoOptions, measure_demo
 from bench.display import display_on
 from bench.results import check_writable
-from segmented.cli.console import Console
+from segmented.cli.console import console_beside
 
 
 def demo(
     *,
-    json: Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="Write the results to this file; - is standard output.", metavar="FILE")
+    ] = None,
     hold: Annotated[
         float, typer.Option(help="Extra time inside the critical section, milliseconds.", metavar="MS")
     ] = 20.0,
@@ -29,6 +31,6 @@ def demo(
     """Compare segment locks with no lock, one lock, and a lock-free script."""
     options = DemoOptions(hold_ms=hold, buyers=buyers, segments=segments, seconds=seconds, url=url, database=database)
     check_writable(json)
-    console = Console()
+    console = console_beside(json)
     results = measure_demo(options, display_on(console))
     finish(results, console, json)

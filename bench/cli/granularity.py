@@ -16,9 +16,10 @@ from bench.granularity.session import SessionOptions, run_session
 from bench.granularity.view import broken, show_results, view_on
 from bench.results import check_writable
 from bench.strategies.own import read_strategy
-from segmented.cli.console import Console
+from segmented.cli.console import console_beside
 from segmented.cli.output import ELSEWHERE, address
-from segmented.errors import InvalidInput, SegmentedError
+from segmented.errors import InvalidInput
+from segmented.files import write_whole
 
 FOLDER: Final = Path("bench-results")
 
@@ -46,7 +47,10 @@ ReportOption = Annotated[
         metavar="DIR",
     ),
 ]
-JsonOption = Annotated[Path | None, typer.Option("--json", help="Also write all results to this file.", metavar="FILE")]
+JsonOption = Annotated[
+    Path | None,
+    typer.Option("--json", help="Also write all results to this file; - is standard output.", metavar="FILE"),
+]
 UrlOption = Annotated[
     str | None,
     typer.Option(
@@ -121,7 +125,7 @@ def _measure(
 ) -> None:
     check_writable(json)
     folder = report or FOLDER / f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}"
-    console = Console()
+    console = console_beside(json)
     view = view_on(console)
     options = SessionOptions(
         loaded=loaded, folder=folder, is_quick=quick, only=only, url=addresses[0], database=addresses[1]
@@ -136,11 +140,7 @@ def _measure(
             "runs": [run.model_dump(mode="json", by_alias=True) for run in found.runs],
             "end": found.end and found.end.model_dump(mode="json", by_alias=True),
         }
-        try:
-            json.write_text(json_module.dumps(whole, indent=2) + "\n", encoding="utf-8")
-        except OSError as error:
-            message = f"{json} could not be written: {error}"
-            raise SegmentedError(message) from error
+        write_whole(json, json_module.dumps(whole, indent=2) + "\n")
     if found.runs:
         draw(folder, console)
     kept = [(run, names) for run in found.runs if (names := broken(run))]

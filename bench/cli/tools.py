@@ -14,7 +14,7 @@ from bench.granularity.folder import HISTORY_MAX, RESULTS
 from bench.granularity.record import read_results
 from bench.granularity.session import Ended, ends_as_exceptions
 from bench.results import Findings, check_writable, write
-from segmented.cli.console import Console
+from segmented.cli.console import Console, console_beside
 from segmented.cli.output import ELSEWHERE, address
 from segmented.errors import InvalidInput
 
@@ -61,13 +61,14 @@ def compare(
     second: ResultsArgument,
     *,
     json: Annotated[
-        Path | None, typer.Option("--json", help="Write the findings to this file.", metavar="FILE")
+        Path | None,
+        typer.Option("--json", help="Write the findings to this file; - is standard output.", metavar="FILE"),
     ] = None,
 ) -> None:
     """Compare two sessions cell by cell. Exit code 1 if a cell of the second is slower, or breaks a promise."""
     check_writable(json)
     found = _part("bench.analysis.compare", "compare")(*(read_results(_file(one)) for one in (first, second)))
-    found.show(Console())
+    found.show(console_beside(json))
     write(found, json)
     _exit(int(found.is_worse))
 

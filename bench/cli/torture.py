@@ -20,7 +20,7 @@ from bench.proof.torture.options import DEFAULT_FAULTS, KINDS, TortureOptions
 from bench.proof.torture.run import torture_locks
 from bench.results import check_writable
 from segmented import files
-from segmented.cli.console import Console
+from segmented.cli.console import console_beside
 
 torture = typer.Typer(no_args_is_help=True, help="Inject faults, and check that the guarantees hold.")
 
@@ -50,7 +50,9 @@ def locks(  # noqa: PLR0913  # an option each
     log: Annotated[
         Path | None, typer.Option(help="Keep the log of every access to the resource.", metavar="FILE")
     ] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="Write the results to this file; - is standard output.", metavar="FILE")
+    ] = None,
 ) -> None:
     """Contend for a few names, with holders that are killed, paused past their lease, or hold longer than it.
 
@@ -69,7 +71,8 @@ def locks(  # noqa: PLR0913  # an option each
         log=log,
     )
     check_writable(json)
-    console = Console()
+    files.check_kept(log, "--log")
+    console = console_beside(json)
     results = torture_locks(options, display_on(console))
     finish(results, console, json)
 
@@ -88,7 +91,9 @@ def orders(  # an option each
     workers: Annotated[int, typer.Option(help="Number of worker processes.", metavar="N")] = 2,
     seed: Annotated[int, typer.Option(help="Random seed of the orders and the kills.", metavar="N")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="Run a tenth of the orders and kills.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="Write the results to this file; - is standard output.", metavar="FILE")
+    ] = None,
 ) -> None:
     """Submit orders to Celery workers, kill busy workers with SIGKILL, and check what happened to every order.
 
@@ -106,7 +111,7 @@ def orders(  # an option each
         is_quick=quick,
     )
     check_writable(json)
-    console = Console()
+    console = console_beside(json)
     results = torture_orders(options, console)
     finish(results, console, json)
 
@@ -123,8 +128,12 @@ def durability(
     ] = "*",
     seed: Annotated[int, typer.Option(help="Random seed of the moments of the faults.", metavar="N")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help=f"Run at most {QUICK_TRIALS} trials per cell.")] = False,
-    page: Annotated[Path | None, typer.Option(help="Write the table as a page to this file.", metavar="FILE")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="Write the table as a page to this file; - is standard output.", metavar="FILE")
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="Write the results to this file; - is standard output.", metavar="FILE")
+    ] = None,
 ) -> None:
     """Sell under crashes, power failures, failovers and old backups, and count the acknowledged orders that are lost.
 
@@ -136,7 +145,7 @@ def durability(
     if page is not None:
         files.check_writable(page, "--page")
         files.check_apart({"--json": json, "--page": page})
-    console = Console()
+    console = console_beside(json, page)
     results = torture_durability(options, display_on(console))
     if page is not None:
         files.write_whole(page, render(results.as_json()))
@@ -149,7 +158,9 @@ def rebuild(
     orders: Annotated[int, typer.Option(help="Confirmed orders of the pool.", metavar="N")] = 1_000_000,
     rounds: Annotated[int, typer.Option(help="Number of losses, each followed by a rebuild.", metavar="N")] = 5,
     quick: Annotated[bool, typer.Option("--quick", help="Run one round with a 500th of the orders.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="Write the results to this file; - is standard output.", metavar="FILE")
+    ] = None,
 ) -> None:
     """Rebuild a pool with many orders from its order database, after its server was started with an old copy.
 
@@ -158,6 +169,6 @@ def rebuild(
     """
     options = RebuildOptions(orders=orders, rounds=rounds, is_quick=quick)
     check_writable(json)
-    console = Console()
+    console = console_beside(json)
     results = torture_rebuild(options, display_on(console))
     finish(results, console, json)

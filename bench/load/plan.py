@@ -85,7 +85,7 @@ def add_options(parser: LocustArgumentParser, *, is_open: bool) -> None:
     add("--stock", type=int, default=1_000_000, help="units for sale")
     add("--seed", type=int, default=1, help="the same seed, the same arrivals" if is_open else "kept in the results")
     add("--late-max", type=float, default=LATE_MAX, help="lateness of the generator, as a share, that voids a sale")
-    add("--sale-json", default="", include_in_web_ui=False, help="file for the results, as JSON")
+    add("--sale-json", default="", include_in_web_ui=False, help="file for the results, as JSON; - is standard output")
     if is_open:
         add("--rate", type=float, default=200.0, help="orders that arrive a second (of a spike: at its height)")
         add("--arrivals", default="poisson", help="poisson, or spike: a flash sale")

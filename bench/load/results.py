@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flask import Blueprint, Response, jsonify, request
 
+from segmented.files import write_whole
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from locust.web import WebUI
 
@@ -101,11 +104,9 @@ def as_text(result: Result) -> str:
     return "\n".join(lines)
 
 
-def write(result: Result, file: str) -> None:
-    """Write the JSON. Raises OSError."""
-    with open(file, "w", encoding="utf-8") as out:  # noqa: PTH123  # a name from the command line
-        json.dump(as_json(result), out, indent=2)
-        out.write("\n")
+def write(result: Result, file: Path) -> None:
+    """Write the JSON. Raises InvalidInput."""
+    write_whole(file, json.dumps(as_json(result), indent=2) + "\n")
 
 
 def _heading(name: str) -> str:

@@ -150,16 +150,17 @@ class Scenario:
 
     def _say(self, result: Result) -> None:
         self._finished.append(result)
-        sys.stdout.write(as_text(result) + "\n")
-        sys.stdout.flush()
+        options: Any = self._environment.parsed_options
+        shown = sys.stderr if options.sale_json == "-" else sys.stdout
+        shown.write(as_text(result) + "\n")
+        shown.flush()
         if result.broken or result.void:
             self._environment.process_exit_code = EXIT_BROKEN
-        options: Any = self._environment.parsed_options
         if options.sale_json:
             try:
-                write(result, options.sale_json)
-            except OSError as error:
-                self._give_up(f"--sale-json {options.sale_json} cannot be written: {error.strerror}")
+                write(result, Path(options.sale_json))
+            except InvalidInput as error:
+                self._give_up(f"--sale-json: {error}")
 
     def _quitting(self, environment: Environment, **_: object) -> None:
         runner = environment.runner

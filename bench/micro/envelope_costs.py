@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.conditions import server_conditions
 from bench.results import check_writable
 from segmented import Outbox
-from segmented.cli.console import Console
+from segmented.cli.console import console_beside
 from segmented.errors import SegmentedError
+from segmented.files import write_whole
 from segmented.models import Order
 from segmented.orders import Claim, Gate, connect, open_gated, take_envelope
 from segmented.orders.answers import Confirmed
@@ -196,10 +197,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--orders", type=int, default=ORDERS, help="orders of each cell and round, whole envelopes")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds after the first, which warms up")
-    parser.add_argument("--json", type=Path, help="write the results to this file")
+    parser.add_argument("--json", type=Path, help="write the results to this file; - is standard output")
     options = parser.parse_args()
     check_writable(options.json)
     results = measure(options.orders, options.rounds)
-    Console().print("\n".join(table(results)), markup=False, soft_wrap=True)
+    console_beside(options.json).print("\n".join(table(results)), markup=False, soft_wrap=True)
     if options.json is not None:
-        options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        write_whole(options.json, json.dumps(results, indent=1) + "\n")

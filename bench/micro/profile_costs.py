@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.conditions import server_conditions
 from bench.proof.durability.server import LOOPBACK, StockServer
 from bench.results import check_writable
-from segmented.cli.console import Console
+from segmented.cli.console import console_beside
 from segmented.errors import SegmentedError
+from segmented.files import write_whole
 from segmented.models import Order, Settled
 from segmented.orders import Gate, connect, open_gated, take_order
 from segmented.stock import Grant, Pool
@@ -167,10 +168,10 @@ def table(results: Mapping[str, Any]) -> list[str]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--orders", type=int, default=ORDERS, help="orders of each row and round")
-    parser.add_argument("--json", type=Path, help="write the results to this file")
+    parser.add_argument("--json", type=Path, help="write the results to this file; - is standard output")
     options = parser.parse_args()
     check_writable(options.json)
     found = measure(options.orders)
-    Console().print("\n".join(table(found)), markup=False)
+    console_beside(options.json).print("\n".join(table(found)), markup=False)
     if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write_whole(options.json, json.dumps(found, indent=1) + "\n")

@@ -117,7 +117,10 @@ class Workload:
         if self.peak is not None and self.peak_seconds is not None:
             check_within("length of the peak", self.peak_seconds, 1e-3, PEAK_SECONDS_MAX, "s")
             if self.arrivals is None or self.arrivals > self.peak:
-                message = f"peak {self.peak:g} needs the arrivals of the rest of the sale, which must not be higher"
+                message = (
+                    f"peak {self.peak:g} needs the arrivals of the rest of the sale (--arrivals), which must not be "
+                    "higher"
+                )
                 raise InvalidInput(message)
 
     @property

@@ -6,14 +6,12 @@ A first contact that fails because a server is away is retried; one that the ser
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from celery.signals import worker_process_shutdown, worker_shutdown
-from sqlalchemy.exc import DBAPIError
 
 from segmented.celery.current import settings
 from segmented.errors import DatabaseUnavailable, InvalidInput, StoreUnavailable
@@ -35,14 +33,6 @@ WAIT_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 2.0
 log = logging.getLogger(__name__)
-ANSWERED: Final = "FATAL"
-"""How a PostgreSQL server's refusal begins; errors of the driver itself lack this word."""
-MISSAID: Final = re.compile(r"invalid (connection option|\w+ value|port number)")
-"""Errors of the driver about an address, before it contacts a server."""
-PASSING: Final = (
-    *("starting up", "shutting down", "not yet accepting", "in recovery"),
-    *("too many", "connection slots", "database is locked"),
-)
 
 
 class Connections:
@@ -60,10 +50,8 @@ class Connections:
         try:
             self.engine = connect(said.database.get_secret_value(), pool_size=pool_size)
             self.gate = Gate(self.engine)
-        except BaseException as error:
+        except BaseException:
             self.store.close()
-            if isinstance(error, InvalidInput) and is_database_away(error):
-                raise DatabaseUnavailable(str(error)) from error
             raise
         self._pools: OrderedDict[str, Pool] = OrderedDict()
         self._pools_guard = threading.Lock()
@@ -150,17 +138,6 @@ def disconnect() -> None:
             made = _made.pop()
             if made.process_id == THIS.process_id:
                 made.close()
-
-
-def is_database_away(error: InvalidInput) -> bool:
-    """Return whether no server answered, or one that accepts no connections at the moment."""
-    cause = error.__cause__
-    if not isinstance(cause, DBAPIError) or cause.orig is None:
-        return False
-    said = str(cause.orig)
-    is_passing = any(word in said for word in PASSING)
-    is_unanswered = type(cause.orig).__module__.startswith("psycopg") and ANSWERED not in said
-    return is_passing or (is_unanswered and not MISSAID.search(said))
 
 
 @worker_process_shutdown.connect

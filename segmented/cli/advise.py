@@ -24,8 +24,9 @@ from segmented.advise import (
 from segmented.advise.advice import duration
 from segmented.advise.measured import SECONDS, check_seconds
 from segmented.advise.workload import ROUND_TRIP, SERVER_TIME, SPREAD_MAX
-from segmented.cli.output import DEFAULT_URL, STDOUT, JsonOption, UrlOption, is_terminal, print_table, write_json
+from segmented.cli.output import DEFAULT_URL, JsonOption, UrlOption, is_terminal, print_table, write_json
 from segmented.errors import InvalidInput
+from segmented.files import STDOUT
 from segmented.stores.redis import RedisStore
 
 UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}

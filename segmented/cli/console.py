@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from rich import console
 from rich.segment import Segment
 
+from segmented.files import STDOUT
 from segmented.models.ids import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 
 class Console(console.Console):
@@ -28,3 +30,8 @@ class Console(console.Console):
     def on_broken_pipe(self) -> None:
         """Raise BrokenPipeError, which ends the command with 141 after it has cleaned up."""
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+def console_beside(*written: Path | None) -> Console:
+    """Create a console on standard output, or on standard error if one of the files to write is standard output."""
+    return Console(stderr=STDOUT in written)

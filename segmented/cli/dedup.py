@@ -14,7 +14,6 @@ import typer
 
 from segmented.cli.output import (
     DEFAULT_URL,
-    STDOUT,
     JsonOption,
     UrlOption,
     YesOption,
@@ -28,6 +27,7 @@ from segmented.dedup.operator import HOLDER_SHOWN, HeldKey
 from segmented.dedup.reaper import LIMIT as REAP_MAX, ReapCount, reap as reap_namespace
 from segmented.dedup.terms import DAY
 from segmented.errors import InvalidInput
+from segmented.files import STDOUT
 from segmented.models.dedup import LivingRun, OutcomeKept, RecordName, RecordState, Seat
 from segmented.plans import run_sync
 from segmented.process import tell

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TextIO
 
 import typer
 
-from segmented.cli.output import STDOUT, output_file
-from segmented.files import whole_file
+from segmented.cli.output import output_file
 from segmented.ledger_lines import parts_text
 
 ToOption = Annotated[
@@ -36,13 +33,3 @@ def write_rows(file: TextIO, form: str, rows: Iterable[dict[str, Any]], columns:
     for count, row in enumerate(rows, start=1):  # noqa: B007  # the last number is the count
         file.write(json.dumps(row) + "\n")
     return count
-
-
-@contextmanager
-def opened_output(to: Path) -> Iterator[TextIO]:
-    """Open a temporary file next to the target, and move it there once complete."""
-    if to == STDOUT:
-        yield sys.stdout
-        return
-    with whole_file(to) as file:
-        yield file

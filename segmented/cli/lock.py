@@ -11,7 +11,6 @@ import typer
 
 from segmented.cli.output import (
     DEFAULT_URL,
-    STDOUT,
     JsonOption,
     UrlOption,
     YesOption,
@@ -22,6 +21,7 @@ from segmented.cli.output import (
     write_json,
 )
 from segmented.errors import SegmentedError, WrongKind
+from segmented.files import STDOUT
 from segmented.locks import operator
 from segmented.locks.durations import checked_name
 from segmented.models.locks import LockHolder, LockState

@@ -20,7 +20,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 import typer.main
@@ -28,7 +28,7 @@ import typer.main
 import segmented.cli
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.imports import COMMANDS, EXTRAS, without_collecting
-from segmented.models.ids import visible
+from segmented.models.ids import shortened, visible
 from segmented.process import EXIT_INVALID_INPUT, interrupted, output_failed
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ HELP: Final = ("--help", "-h")
 COMPLETION: Final = "_SEGMENTED_COMPLETE"
 """The variable in which a shell asks for completions."""
 EXIT_FAILED: Final = 1
+NOT_PARSED: Final = ": Input should be "
+PARSING: Final = ", unable to parse "
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -167,6 +169,11 @@ def _lacks(command: str, error: ModuleNotFoundError) -> str:
 
 def _sentence(error: typer.TyperException) -> str:
     message = " ".join(error.format_message().split()).replace(": Value error, ", ": ")
+    wrong: list[dict[str, Any]] = getattr(
+        error.__cause__, "errors", list
+    )()  # of pydantic, whose message leaves the value out
+    if wrong:
+        message = message.replace(NOT_PARSED, f": {shortened(wrong[0]['input'])} should be ").partition(PARSING)[0]
     context = getattr(error, "ctx", None)
     if context is None or not message.startswith("No such command") or "Did you mean" in message:
         return message

@@ -29,7 +29,6 @@ from segmented.cli.orders_view import (
 )
 from segmented.cli.output import (
     DEFAULT_URL,
-    STDOUT,
     DatabaseOption,
     JsonOption,
     UrlOption,
@@ -40,6 +39,7 @@ from segmented.cli.output import (
     write_json,
 )
 from segmented.errors import InvalidInput, OrderUnknown
+from segmented.files import STDOUT
 from segmented.models import check_id
 from segmented.models.submitted import KeptMessage
 from segmented.plans import run_sync

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 DEFAULT_URL: Final = "redis://localhost:6379/0"
 URL_VARIABLE: Final = "SEGMENTED_URL"
 DATABASE_VARIABLE: Final = "SEGMENTED_DATABASE"
-STDOUT: Final = Path("-")
 ELSEWHERE: Final = "@FILE or env:NAME reads it from a file or a variable."
 """A part of the help of options with an address."""
 MINUTE: Final = 60
@@ -37,11 +36,10 @@ def output_file(text: str | Path) -> Path:
     if not str(text).strip():
         message = "it names no file"
         raise typer.BadParameter(message)
-    if file != STDOUT:
-        try:
-            check_writable(file, "the file")
-        except InvalidInput as error:
-            raise typer.BadParameter(str(error)) from None
+    try:
+        check_writable(file, "the file")
+    except InvalidInput as error:
+        raise typer.BadParameter(str(error)) from None
     return file
 
 
@@ -191,7 +189,7 @@ def write_json(file: Path, content: dict[str, Any], *, is_secret: bool = False) 
 
     If `is_secret`, other accounts cannot read the file.
     """
-    write_text(file, json.dumps(content, indent=2) + "\n", is_secret=is_secret)
+    write_whole(file, json.dumps(content, indent=2) + "\n", is_secret=is_secret)
 
 
 @contextmanager
@@ -200,16 +198,8 @@ def json_list(file: Path, name: str, rest: dict[str, Any]) -> Iterator[Callable[
 
     A file is replaced atomically when the block ends, and unchanged if it fails.
     """
-    with nullcontext(sys.stdout) if file == STDOUT else whole_file(file) as out:
+    with whole_file(file) as out:
         marks = chain([""], repeat(","))
         out.write(f'{{\n  "{name}": [')
         yield lambda item: print(next(marks), json.dumps(item), sep="\n    ", end="", file=out)  # to a file
         out.write(f"\n  ],\n  {json.dumps(rest, indent=2)[1:-1].strip()}\n}}\n")
-
-
-def write_text(file: Path, written: str, *, is_secret: bool = False) -> None:
-    """Write a text, atomically if to a file."""
-    if file == STDOUT:
-        typer.echo(written, nl=False)
-        return
-    write_whole(file, written, is_secret=is_secret)

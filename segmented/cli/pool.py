@@ -17,7 +17,6 @@ import typer
 from segmented.cli import pool_archive, pool_books, pool_changes, pool_forget, pool_orders, pool_recovery, pool_relay
 from segmented.cli.output import (
     DEFAULT_URL,
-    STDOUT,
     DatabaseOption,
     JsonOption,
     UrlOption,
@@ -34,6 +33,7 @@ from segmented.cli.pool_shards import required_in_one_piece, required_no_databas
 from segmented.cli.pool_view import as_json, looks, show_once, total_rows, watch
 from segmented.clock import SystemClock
 from segmented.errors import ChangeGated, InvalidInput, PoolDiffers
+from segmented.files import STDOUT
 from segmented.models import AlreadyOpen, CartSweep, Opened, PoolState, UnfinishedCart
 from segmented.process import tell
 from segmented.stock import Pool, ShardedPool, find_pool

@@ -12,7 +12,6 @@ import typer
 
 from segmented.cli.output import (
     DEFAULT_URL,
-    STDOUT,
     JsonOption,
     UrlOption,
     YesOption,
@@ -21,6 +20,7 @@ from segmented.cli.output import (
     write_json,
 )
 from segmented.errors import InvalidInput
+from segmented.files import STDOUT, check_kept
 from segmented.stock import find_pool
 from segmented.stock.archiving import FileArchive, archive as archive_pool
 from segmented.stock.archiving.checking import check_archive
@@ -61,6 +61,7 @@ def archive(
     The pool must have nothing left to decide. The keys are removed in small steps, while other pools sell on. Run the
     same command again to finish an interrupted run. The rows of an order database stay.
     """
+    check_kept(to, "--to")
     is_asked = require_somebody("archive", yes=yes)
     with _target(to, database, may_be_new=True) as target, RedisStore.from_url(url) as store:
         pool = find_pool(store, sku)

@@ -9,10 +9,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from segmented.cli.export_files import FormatOption, ToOption, opened_output, write_rows
+from segmented.cli.export_files import FormatOption, ToOption, write_rows
 from segmented.cli.output import (
     DEFAULT_URL,
-    STDOUT,
     DatabaseOption,
     JsonOption,
     UrlOption,
@@ -26,6 +25,7 @@ from segmented.cli.output import (
 from segmented.cli.pool_both import both_json, order_database, print_both
 from segmented.cli.pool_shards import away_line, drift_lines, ledgers, place, placed
 from segmented.cli.pool_view import as_json
+from segmented.files import STDOUT, whole_file
 from segmented.models import LedgerEntry, PoolState
 from segmented.stock import AuditReport, Repair, ShardedAuditReport, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
@@ -117,7 +117,7 @@ def export(
 
     A sharded pool is exported shard by shard, with a field for the shard.
     """
-    with RedisStore.from_url(url) as store, opened_output(to) as file:
+    with RedisStore.from_url(url) as store, whole_file(to) as file:
         is_sharded, entries = ledgers(find_pool(store, sku), shard, after)
         more = ("shard",) if is_sharded else ()
         rows = (dict.fromkeys(more, place) | asdict(entry) for place, entry in entries)

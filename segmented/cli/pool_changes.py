@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from segmented.cli.output import DEFAULT_URL, STDOUT, DatabaseOption, JsonOption, UrlOption, is_said, shown, write_json
+from segmented.cli.output import DEFAULT_URL, DatabaseOption, JsonOption, UrlOption, is_said, shown, write_json
 from segmented.cli.pool_shards import in_all, required_no_database
 from segmented.cli.pool_view import as_json
 from segmented.errors import InvalidInput
+from segmented.files import STDOUT
 from segmented.models import Closed, Restocked, TooFew
 from segmented.process import tell
 from segmented.stock import Pool, ShardedPool, find_pool

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from segmented.cli.output import DEFAULT_URL, STDOUT, DatabaseOption, JsonOption, UrlOption, shown, write_json
+from segmented.cli.output import DEFAULT_URL, DatabaseOption, JsonOption, UrlOption, shown, write_json
 from segmented.errors import InvalidInput
+from segmented.files import STDOUT
 from segmented.process import tell
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from segmented.cli.export_files import FormatOption, ToOption, opened_output, write_rows
-from segmented.cli.output import DEFAULT_URL, STDOUT, UrlOption
+from segmented.cli.export_files import FormatOption, ToOption, write_rows
+from segmented.cli.output import DEFAULT_URL, UrlOption
+from segmented.files import STDOUT, whole_file
 from segmented.models import OrderRecord, OrderState
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
@@ -36,7 +37,7 @@ def orders(
     In no particular order. The file is complete or not written. Orders whose records were forgotten are only in the
     order database.
     """
-    with RedisStore.from_url(url) as store, opened_output(to) as file:
+    with RedisStore.from_url(url) as store, whole_file(to) as file:
         pool = find_pool(store, sku)
         more = ("shard",) if isinstance(pool, ShardedPool) else ()
         count = write_rows(file, form, _rows(pool, state), (*more, *COLUMNS))

@@ -10,7 +10,6 @@ import typer
 
 from segmented.cli.output import (
     DEFAULT_URL,
-    STDOUT,
     DatabaseOption,
     JsonOption,
     UrlOption,
@@ -23,6 +22,7 @@ from segmented.cli.output import (
 from segmented.cli.pool_changes import QueueOption, StepOption
 from segmented.cli.pool_view import as_json, total_rows
 from segmented.errors import InvalidInput, PoolArchived, PoolMissing, PoolNotFrozen, PoolNotGated, ThawGated
+from segmented.files import STDOUT
 from segmented.models import Opened, PoolState, Thawed
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore

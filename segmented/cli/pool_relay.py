@@ -17,7 +17,6 @@ import typer
 
 from segmented.cli.output import (
     DEFAULT_URL,
-    STDOUT,
     DatabaseOption,
     JsonOption,
     UrlOption,
@@ -25,6 +24,7 @@ from segmented.cli.output import (
     write_json,
 )
 from segmented.errors import DatabaseUnavailable, InvalidInput, StoreUnavailable
+from segmented.files import STDOUT
 from segmented.models import Trimmed
 from segmented.process import tell
 from segmented.stock import Pool, ShardedPool, find_pool

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from segmented.cli.output import STDOUT, Row, print_table, shown, span, table_of, write_json
+from segmented.cli.output import Row, print_table, shown, span, table_of, write_json
 from segmented.cli.pool_shards import SHARD_HEADS, shard_rows, shards_json
 from segmented.clock import Clock
 from segmented.errors import StoreUnavailable
+from segmented.files import STDOUT
 from segmented.models import PoolState, ShardedState
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from segmented.celery.selling.orders_file import DEFAULT_SKU, SIZE_MAX, OrdersFi
 from segmented.celery.selling.report import SaleReport, write_json, write_results
 from segmented.celery.selling.sale import Sale
 from segmented.celery.selling.servers import Choices, servers
-from segmented.cli.console import Console
+from segmented.cli.console import console_beside
 from segmented.cli.output import ELSEWHERE, address, data_folder, output_file
 from segmented.clock import SystemClock
 from segmented.errors import InvalidInput
@@ -87,13 +87,17 @@ RepublishOption = Annotated[
 ResultsOption = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", parser=output_file, help="Write one CSV line per order: outcome, segment, fencing token."
+        metavar="FILE",
+        parser=output_file,
+        help="Write one CSV line per order: outcome, segment, fencing token; - is standard output.",
     ),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace the file that --results names.")]
 JsonOption = Annotated[
     Path | None,
-    typer.Option("--json", metavar="FILE", parser=output_file, help="Write the counts as a JSON object."),
+    typer.Option(
+        "--json", metavar="FILE", parser=output_file, help="Write the counts as a JSON object; - is standard output."
+    ),
 ]
 NUMBERS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 EXIT_BY_SIGNAL: Final = 128
@@ -140,7 +144,7 @@ def sell(  # noqa: PLR0913  # an option each
     )
     choices.check()
     report, is_written = _sell(choices)
-    console = Console()
+    console = console_beside(choices.results, choices.json)
     console.print(report.as_table())
     for line in report.notes():
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -157,7 +161,7 @@ def _sell(choices: Choices) -> tuple[SaleReport, bool]:
     sale: Sale | None = None
     try:
         with stoppable(), servers(choices) as running:
-            sale = Sale(choices, orders, running, Console(), clock)
+            sale = Sale(choices, orders, running, console_beside(choices.results, choices.json), clock)
             report = sale.run(since=since, before_opening=partial(_note_half_kept, choices))
             # Before the servers stop: the sales are written to the file whatever happens next.
             unwritten = _unwritten(choices, sale, report)
@@ -190,8 +194,8 @@ def _note_half_kept(choices: Choices) -> None:
         return
     missing, kept = ("--database", "--url") if choices.database is None else ("--url", "--database")
     typer.echo(
-        f"{missing} is not given, so that half of the sale is temporary: a second run on this {kept} will be refused; "
-        "give both, or --data DIR instead of both, to keep the sale",
+        f"{missing} is not given, so that half of the sale ends with this command: no later run can go on with what it "
+        f"leaves on this {kept}; give both, or --data DIR instead of both, to keep the sale",
         err=True,
     )
 

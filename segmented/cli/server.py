@@ -15,6 +15,7 @@ import typer
 
 from segmented.cli.output import URL_VARIABLE, data_folder, output_file, write_json
 from segmented.errors import InvalidInput, SegmentedError
+from segmented.files import STDOUT
 from segmented.servers import PostgresServer, ValkeyServer
 from segmented.servers.announcement import announcing
 
@@ -65,7 +66,7 @@ def server(
             "--json",
             metavar="FILE",
             parser=output_file,
-            help="Write both URLs to this file once the servers answer.",
+            help="Write both URLs to this file once the servers answer; - is standard output.",
         ),
     ] = None,
 ) -> None:
@@ -89,7 +90,7 @@ def server(
                 write_json(json_file, {"url": url, "database": postgres.url}, is_secret=True)
             if not is_announced:
                 typer.echo(NOT_ANNOUNCED, err=True)
-            _show(url, postgres.url)
+            _show(url, postgres.url, is_beside=json_file == STDOUT)
             _watch(valkey, postgres)
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)
@@ -102,7 +103,7 @@ def _interrupt_once(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _show(url: str, database: str) -> None:
+def _show(url: str, database: str, *, is_beside: bool) -> None:
     is_secret = "@" in url  # other accounts can read the command line of a process
     options = shlex.join(["--url", f"env:{URL_VARIABLE}" if is_secret else url, "--database", database])
     before = f"{URL_VARIABLE}={url} " if is_secret else ""
@@ -112,7 +113,7 @@ def _show(url: str, database: str) -> None:
         f"Use them: {before}segmented sell ORDERS.csv --stock 1000 --segments 20 {options}",
         "Ctrl-C stops both.",
     )
-    typer.echo("\n".join(lines))
+    typer.echo("\n".join(lines), err=is_beside)
 
 
 def _watch(*servers: ValkeyServer | PostgresServer) -> None:

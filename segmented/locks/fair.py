@@ -45,8 +45,7 @@ from uuid import uuid4
 from segmented.keys import fair_keys
 from segmented.locks.claim import Claim
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
-from segmented.locks.handle import AsyncFencedHandle, FencedHandle, acquire_plan
-from segmented.plans import run_async
+from segmented.locks.handle import AsyncFencedHandle, FencedHandle
 from segmented.process import after_fork_in_child
 from segmented.protocol.fair.operations import AcquireFair, FairTimes, ReleaseFair, RenewFair
 
@@ -133,4 +132,4 @@ class AsyncFairLock(AsyncFencedHandle):
 
     async def _acquired(self, timeout: float | None) -> AsyncLease:
         claim = self._claim() if timeout != 0 else FairTry(self.name, uuid4().hex, self.ttl_ms)
-        return self._lease(claim, await run_async(acquire_plan(claim, timeout), self._store))
+        return await self._taken(claim, timeout)

@@ -175,6 +175,7 @@ class SyncHandle(Entered[LeaseT], Handle, ABC, Generic[LeaseT]):
         """Acquire and return the lease; a claim that an exception leaves without a holder is released."""
         try:
             lease = self._lease(claim, run_sync(acquire_plan(claim, timeout), self._store))
+            lease.blocks = self._blocks
             if self._on_lost is not None:
                 lease.on_lost(self._on_lost)
             return lease  # noqa: TRY300  # a signal handler may raise here as well
@@ -237,8 +238,12 @@ class AsyncHandle(AsyncEntered[AsyncLeaseT], Handle, ABC, Generic[AsyncLeaseT]):
             return None
 
     async def _acquired(self, timeout: float | None) -> AsyncLeaseT:
-        claim = self._claim()
+        return await self._taken(self._claim(), timeout)
+
+    async def _taken(self, claim: Claim, timeout: float | None) -> AsyncLeaseT:
+        """Acquire and return the lease."""
         lease = self._lease(claim, await run_async(acquire_plan(claim, timeout), self._store))
+        lease.blocks = self._blocks
         if self._on_lost is not None:
             lease.on_lost(self._on_lost)
         return lease
@@ -294,6 +299,7 @@ class Acquiring(Coroutine[Any, Any, EnteredT]):
     async def __aenter__(self) -> EnteredT:
         """Acquire."""
         self._lease = await self
+        await self._lease.__aenter__()
         return self._lease
 
     async def __aexit__(

@@ -7,7 +7,8 @@ any other one through.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol, Self
+import threading
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Self
 
 from segmented.errors import InvalidInput, LeaseLost, SegmentedError
 from segmented.locks.entered import refusing
@@ -16,6 +17,8 @@ from segmented.process import THIS
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+
+    from segmented.locks.entered import Blocks
 
 
 class StaysInItsProcess:
@@ -60,6 +63,9 @@ class ListsWhatHoldersNeed:
 class EndsWithItsBlock:
     """Is released at the end of a `with` statement."""
 
+    blocks: Blocks[Any] | None = None
+    """Open blocks of the lock that acquired it, where a second one of the same thread would wait for the first."""
+
     def release(self) -> None:
         """End the lease."""
         raise NotImplementedError
@@ -69,10 +75,14 @@ class EndsWithItsBlock:
 
     def __enter__(self) -> Self:
         """Return the lease."""
+        if self.blocks is not None:
+            self.blocks.entered(threading.get_ident(), self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """Release; a failed release never hides the body's own error."""
+        if self.blocks is not None:
+            self.blocks.left(self)
         try:
             self.release()
         except SegmentedError as failure:
@@ -84,18 +94,25 @@ class EndsWithItsBlock:
 class EndsWithItsAsyncBlock:
     """Is released at the end of an `async with` statement."""
 
+    blocks: Blocks[Any] | None = None
+    """As for `EndsWithItsBlock`, by task."""
+
     async def release(self) -> None:
         """End the lease."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:
         """Return the lease."""
+        if self.blocks is not None:
+            self.blocks.entered(asyncio.current_task(), self)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         """Release; a failed release never hides the body's own error."""
+        if self.blocks is not None:
+            self.blocks.left(self)
         try:
             await self.release()
         except SegmentedError as failure:

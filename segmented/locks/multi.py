@@ -111,7 +111,9 @@ class MultiLock(Entered[MultiLease], _Names):
         """
         claims = self._claims()
         found = run_sync(multi_plan(claims, checked_timeout(timeout)), self._store)
-        return MultiLease(self._store, claims, found, self._renewal)
+        lease = MultiLease(self._store, claims, found, self._renewal)
+        lease.blocks = self._blocks
+        return lease
 
     def try_acquire(self) -> MultiLease | None:
         """Return the lease if all names are free now, otherwise None."""
@@ -160,9 +162,10 @@ class AsyncMultiLock(AsyncEntered[AsyncMultiLease], _Names):
 
     async def _acquired(self, timeout: float | None) -> AsyncMultiLease:
         claims = self._claims()
-        return AsyncMultiLease(
-            self._store, claims, await run_async(multi_plan(claims, timeout), self._store), self._renewal
-        )
+        found = await run_async(multi_plan(claims, timeout), self._store)
+        lease = AsyncMultiLease(self._store, claims, found, self._renewal)
+        lease.blocks = self._blocks
+        return lease
 
 
 class _Slipped(Exception):

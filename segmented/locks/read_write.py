@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from segmented.keys import read_write_keys
 from segmented.locks.claim import Claim, new_holder_id
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
-from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle, acquire_plan
-from segmented.plans import run_async
+from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle
 from segmented.protocol.read_write.operations import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
 
 if TYPE_CHECKING:
@@ -142,8 +141,7 @@ class AsyncWriteLock(AsyncFencedHandle):
     _is_exclusive = True
 
     async def _acquired(self, timeout: float | None) -> AsyncLease:
-        claim = write_claim(self.name, self.ttl_ms, timeout)
-        return self._lease(claim, await run_async(acquire_plan(claim, timeout), self._store))
+        return await self._taken(write_claim(self.name, self.ttl_ms, timeout), timeout)
 
     def _claim(self) -> WriteTry:
         return write_claim(self.name, self.ttl_ms, None)

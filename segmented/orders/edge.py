@@ -25,6 +25,14 @@ DEADLOCK_OR_SERIALIZATION: Final = frozenset({"40001", "40P01"})
 READ_ONLY: Final = "25006"
 """Error code of a standby: another server, or this one later, can do it."""
 LACKS_TABLE: Final = re.compile(r"no such table|relation .* does not exist|Table .* doesn't exist")
+ANSWERED: Final = "FATAL"
+"""How a PostgreSQL server's refusal begins; errors of the driver itself lack this word."""
+MISSAID: Final = re.compile(r"invalid (connection option|\w+ value|port number)")
+"""Errors of the driver about an address, before it contacts a server."""
+PASSING: Final = (
+    *("starting up", "shutting down", "not yet accepting", "in recovery"),
+    *("too many", "connection slots", "database is locked"),
+)
 SQLITE_STATEMENT_WRONG: Final = frozenset({"SQLITE_ERROR", "SQLITE_MISUSE", "SQLITE_RANGE"})
 
 
@@ -33,6 +41,16 @@ def reason(error: BaseException) -> str:
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     said = str(original).partition("Is the server running")[0]  # this part is a question and does not fit our sentence
     return " ".join(said.split()).rstrip(".")
+
+
+def is_away(error: Exception) -> bool:
+    """Return whether a connection failed since no server answered, or one that accepts none at the moment."""
+    if not isinstance(error, DBAPIError) or error.orig is None:
+        return False
+    said = str(error.orig)
+    is_passing = any(word in said for word in PASSING)
+    is_unanswered = type(error.orig).__module__.startswith("psycopg") and ANSWERED not in said
+    return is_passing or (is_unanswered and not MISSAID.search(said))
 
 
 def is_worth_repeating(error: DBAPIError) -> bool:

@@ -15,11 +15,11 @@ from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from segmented.clock import in_seconds
-from segmented.errors import InvalidInput
+from segmented.errors import DatabaseUnavailable, InvalidInput
 from segmented.imports import needs
 from segmented.masking import is_harmless, is_readable, masked, unknown
 from segmented.orders import postgresql, sqlite
-from segmented.orders.edge import reason
+from segmented.orders.edge import is_away, reason
 
 if TYPE_CHECKING:
     import sqlite3
@@ -65,7 +65,8 @@ def connect(url: str, *, pool_size: int = 10, timeout: Duration = 10.0) -> Engin
 
     The URL is `postgresql://user:password@host/database` (psycopg 3) or `sqlite:///path`. `timeout` is the maximum time
     of one statement, in seconds. `pool_size` limits the connections; a thread waits for one as long as for a statement.
-    An engine must not be used across a fork. Raises InvalidInput; its text never contains a password.
+    An engine must not be used across a fork. Raises DatabaseUnavailable if no server answers, InvalidInput for a URL or
+    a server that cannot be used; their texts never contain a password.
     """
     timeout = in_seconds(timeout)
     if pool_size < 1 or not timeout > 0:
@@ -100,7 +101,7 @@ def connect(url: str, *, pool_size: int = 10, timeout: Duration = 10.0) -> Engin
     except (SQLAlchemyError, ValueError, TypeError) as error:
         engine.dispose()
         message = f"the order database {shown(parsed)} cannot be used: {reason(error)}"
-        raise InvalidInput(message) from error
+        raise (DatabaseUnavailable if is_away(error) else InvalidInput)(message) from error
     except BaseException:
         engine.dispose()
         raise

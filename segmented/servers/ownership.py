@@ -6,6 +6,9 @@ or to root, and nobody else may write in it, by its mode or by an access control
 allowed above the data, since others cannot rename or remove our folders there. The path is followed as the system does:
 each link on the way is checked, also one to which another link leads. What the folder has in it belongs to us as well.
 Files are opened without following links. Nothing here changes the mode of a folder that existed before.
+
+A default access control list of a folder gives rights to all that is made in it, whatever the umask. So a folder that
+is created here does not keep the one of its parent, and a data folder that has one for other accounts is refused.
 """
 
 from __future__ import annotations
@@ -33,9 +36,11 @@ CURE: Final = "run as that account, or choose another folder"
 LINKS_MAX: Final = 40
 """Maximum links on the way to a folder, as in Linux."""
 ACCESS_LIST: Final = "system.posix_acl_access"
+DEFAULT_LIST: Final = "system.posix_acl_default"
 LIST_HEAD: Final = 4
 LIST_ENTRY: Final = struct.Struct("<HHI")
 """Kind, rights, and the id of a user or group, in Linux."""
+WITHOUT_LIST: Final = frozenset({errno.ENODATA, errno.ENOTSUP})
 NAMED: Final = frozenset({0x02, 0x08})
 """Kinds of entries that name a user or a group."""
 MAY_WRITE: Final = 0o2
@@ -52,6 +57,7 @@ def prepare_folder(folder: Path, owners: frozenset[int]) -> None:
         if is_last:  # the folder, or a link to it
             _make(path, PRIVATE)
             _check(path, path, owners, may_be_sticky=False)
+            _check_default(path)
         else:
             _make(path, PASSABLE if os.geteuid() == ROOT else PRIVATE)
             _check(path, folder, frozenset({ROOT, os.geteuid()}), may_be_sticky=True)
@@ -117,7 +123,18 @@ def _make(folder: Path, mode: int) -> None:
         folder.mkdir(mode=mode)
     except FileExistsError:
         return
+    for name in (ACCESS_LIST, DEFAULT_LIST):
+        _remove_list(folder, name)
     folder.chmod(mode)  # the umask may have taken rights away
+
+
+def _check_default(folder: Path) -> None:
+    if folder.is_dir() and not folder.is_symlink() and _list_lets_others_write(folder, DEFAULT_LIST):
+        message = (
+            f"data folder {folder} lets other accounts write in each new file, by a default access control list: run "
+            f"`setfacl -k {folder}`, or choose another folder"
+        )
+        raise InvalidInput(message)
 
 
 def _check(folder: Path, data: Path, owners: frozenset[int], *, may_be_sticky: bool) -> None:
@@ -139,17 +156,27 @@ def _others_may_write(path: Path, found: os.stat_result) -> bool:
         return True
     if not found.st_mode & stat.S_IWGRP:  # with an access control list, this is the most that it gives to anybody named
         return False
-    return not _is_private_group(found) or _list_lets_others_write(path)
+    return not _is_private_group(found) or _list_lets_others_write(path, ACCESS_LIST)
 
 
-def _list_lets_others_write(path: Path) -> bool:
+def _remove_list(folder: Path, name: str) -> None:
+    if sys.platform != "linux":
+        return
+    try:
+        os.removexattr(folder, name, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in WITHOUT_LIST:
+            raise
+
+
+def _list_lets_others_write(path: Path, name: str) -> bool:
     """Return whether an access control list names a user or group that may write. Only Linux has such lists here."""
     if sys.platform != "linux":
         return False
     try:
-        entries = os.getxattr(path, ACCESS_LIST, follow_symlinks=False)[LIST_HEAD:]
+        entries = os.getxattr(path, name, follow_symlinks=False)[LIST_HEAD:]
     except OSError as error:
-        if error.errno in {errno.ENODATA, errno.ENOTSUP}:
+        if error.errno in WITHOUT_LIST:
             return False
         raise
     return any(kind in NAMED and rights & MAY_WRITE for kind, rights, _ in LIST_ENTRY.iter_unpack(entries))

@@ -126,7 +126,7 @@ def test_a_sale_on_a_redis_of_ones_own_says_before_and_after_that_half_of_it_is_
         until(lambda: reached(client, MIDDLE))
         process.send_signal(signal.SIGINT)
         stopped = ended(process, tmp_path)
-    assert words.startswith("--database is not given, so that half of the sale is temporary: ")
+    assert words.startswith("--database is not given, so that half of the sale ends with this command: no later run ")
     assert stopped.exit_code == 130
     assert stopped.errors.endswith("was temporary, so a second run on this --url will be refused\n")
     assert int(client.hget(shard_keys("default").meta, "confirmed") or 0) > 0

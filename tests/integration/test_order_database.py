@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from sqlalchemy import make_url, text
 
-from segmented.errors import InvalidInput
+from segmented.errors import DatabaseUnavailable, InvalidInput, SegmentedError
 from segmented.orders import connect
 from segmented.servers import postgres
 from tests.fixtures.servers import require_postgres
@@ -28,9 +28,9 @@ SECRET: Final = "s3cr3t"
 NOBODY: Final = 65_534
 
 
-def refusal(url: str) -> str:
+def refusal(url: str, *, kind: type[SegmentedError] = InvalidInput) -> str:
     """Return why `connect` refuses; fails if the password stands anywhere in what a user could see."""
-    with pytest.raises(InvalidInput) as caught:
+    with pytest.raises(kind) as caught:
         connect(url, timeout=1.0)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
     assert "\n" not in str(caught.value)
@@ -77,7 +77,7 @@ def test_an_option_the_driver_does_not_know(tmp_path: Path) -> None:
 
 
 def test_nobody_at_the_address() -> None:
-    sentence = refusal(f"postgresql://buyer:{SECRET}@127.0.0.1:1/orders?sslpassword={SECRET}")
+    sentence = refusal(f"postgresql://buyer:{SECRET}@127.0.0.1:1/orders?sslpassword={SECRET}", kind=DatabaseUnavailable)
     assert sentence.startswith(
         "the order database postgresql://buyer:***@127.0.0.1:1/orders?sslpassword=*** cannot be used: "
     )
@@ -85,7 +85,8 @@ def test_nobody_at_the_address() -> None:
 
 
 def test_an_unknown_host() -> None:
-    assert "no-such-host.invalid" in refusal(f"postgresql://buyer:{SECRET}@no-such-host.invalid/orders")
+    url = f"postgresql://buyer:{SECRET}@no-such-host.invalid/orders"
+    assert "no-such-host.invalid" in refusal(url, kind=DatabaseUnavailable)
 
 
 def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +266,7 @@ def test_a_file_that_somebody_else_is_writing_for_too_long_is_refused(tmp_path: 
     engine = connect(url)
     with engine.connect() as connection:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
-        assert refusal(url).endswith("cannot be used: database is locked")
+        assert refusal(url, kind=DatabaseUnavailable).endswith("cannot be used: database is locked")
     connect(url).dispose()
     engine.dispose()
 

@@ -70,6 +70,22 @@ def test_an_order_database_in_sqlite_is_accepted(tmp_path: Path, sqlite_url: str
     assert tuple(stored) == (400, sold.counts["confirmed_orders"])
 
 
+def test_the_counts_on_standard_output_are_alone_there(tmp_path: Path, sqlite_url: str, valkey: ValkeyServer) -> None:
+    words = [*COMMAND, str(first_orders(tmp_path, 30)), "--stock", "40", "--segments", "2", "--json", "-"]
+    done = subprocess.run(
+        [*words, "--url", valkey.url, "--database", sqlite_url],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SALE_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["confirmed_units"] == 40
+    assert "refused wrongly" in done.stderr
+    assert [one.name for one in tmp_path.iterdir() if one.name == "-"] == []
+
+
 def test_with_a_sku_column_each_sku_has_a_stock_of_its_own(tmp_path: Path, own_servers: tuple[str, ...]) -> None:
     file = tmp_path / "orders.csv"
     lines = [f"{sku}-{number},{sku},1\n" for number in range(60) for sku in ("mug", "cup", "jug")]

@@ -77,7 +77,10 @@ def test_a_pool_and_a_database_that_do_not_belong_together_are_refused(
     file = one_order(tmp_path)
     _, url, _, database = own_servers
     assert sell(tmp_path, file, *TEN_IN_TWO, *own_servers).exit_code == 0
-    lacks = "pool 'default' is open, but the order database has no rows for it: name the database it was opened with"
+    lacks = (
+        "pool 'default' is open, but the order database has no rows for it: name the database it was opened with; if "
+        "that was the temporary one of an earlier sale, close the pool and sell under another sku"
+    )
     assert refuse(file, *TEN_IN_TWO, "--url", url, "--database", sqlite_url) == lacks
     known = (
         "the order database knows pool 'default' as open, with 1 units sold, but the stock's server has no such pool"
@@ -117,7 +120,7 @@ def test_servers_that_do_not_answer_are_refused(
             "--broker cannot be used: redis://127.0.0.1:1/0?pasword=*** is not a broker that Celery can use: ",
         ),
     ):
-        code = 1 if options[0] == "--url" and len(options) == 2 else 2
+        code = 2 if "foo://host" in options or "pasword" in options[-1] else 1  # none answers: it may be back
         assert refuse(file, *TEN_IN_TWO, *options, code=code).startswith(begin)
     with redis.Redis.from_url(valkey.url) as client:
         assert client.dbsize() == 0

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ACCESS: Final = "system.posix_acl_access"
+DEFAULT: Final = "system.posix_acl_default"
 
 
 def has_access_control_lists() -> bool:
@@ -203,6 +204,35 @@ def test_an_access_control_list_that_lets_others_write_is_refused(
         assert "other accounts" in refusal(folder)
     else:
         Claim.take(folder).hand_over()
+
+
+def default_list(folder: Path) -> None:
+    """Give another account the right to write in all that is made in the folder from now on."""
+    entries = ((1, 7, ANYBODY), (2, 7, STRANGER.pw_uid), (4, 0, ANYBODY), (16, 7, ANYBODY), (32, 0, ANYBODY))
+    os.setxattr(folder, DEFAULT, struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries))
+
+
+@needs_access_control_lists
+def test_a_data_folder_below_a_default_access_control_list_does_not_keep_it_and_starts_again(public: Path) -> None:
+    default_list(public)
+    for _ in range(2):
+        with ValkeyServer.start(public / "shop", config={"appendonly": "yes"}):
+            assert DEFAULT not in os.listxattr(public / "shop")
+    assert DEFAULT in os.listxattr(public)
+
+
+@needs_access_control_lists
+def test_a_data_folder_whose_default_access_control_list_names_others_is_refused_at_once(public: Path) -> None:
+    folder = public / "shop"
+    folder.mkdir(mode=0o700)
+    default_list(folder)
+    assert refusal(folder) == (
+        f"data folder {folder} lets other accounts write in each new file, by a default access control list: run "
+        f"`setfacl -k {folder}`, or choose another folder"
+    )
+    assert list(folder.iterdir()) == []
+    os.removexattr(folder, DEFAULT)
+    Claim.take(folder).hand_over()
 
 
 def test_a_folder_with_a_nul_in_its_name_is_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -322,7 +322,7 @@ def test_a_shard_has_its_own_line() -> None:
         ),
         (
             {"peak": 100.0, "peak_seconds": 5, "arrivals": 200.0},
-            "peak 100 needs the arrivals of the rest of the sale, which must not be higher",
+            "peak 100 needs the arrivals of the rest of the sale (--arrivals), which must not be higher",
         ),
         ({"database_rate": False}, "database rate False must be between 0.001 and 1,000,000,000 a second"),
     ],

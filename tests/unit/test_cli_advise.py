@@ -109,3 +109,19 @@ def test_work_that_may_overlap_is_answered_with_no_lock(capsys: pytest.CaptureFi
 def test_without_a_hold_somebody_must_be_there_to_be_asked(capsys: pytest.CaptureFixture[str]) -> None:
     said = "segmented: advise needs --hold, such as 20ms, without a terminal\n"
     assert written(capsys, "advise", "--workers", "4", "--stock", "100") == (2, "", said)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--stock", "ten"), "Invalid value for '--stock': 'ten' should be a valid integer"),
+        (
+            ("--peak", "100/1s"),
+            "peak 100 needs the arrivals of the rest of the sale (--arrivals), which must not be higher",
+        ),
+    ],
+)
+def test_a_wrong_value_is_quoted_and_a_missing_option_is_named(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], sentence: str
+) -> None:
+    assert written(capsys, *ARTICLE, *words) == (2, "", f"segmented: {sentence}\n")

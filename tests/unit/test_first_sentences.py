@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -57,6 +58,58 @@ def test_a_lock_that_its_own_task_holds_says_so_at_once() -> None:
                 await asyncio.create_task(lock.acquire(0.01))
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", [Lock, FairLock, locks.MultiLock])
+def test_a_lease_in_a_block_of_its_own_counts_as_a_block_of_its_lock(kind: Any) -> None:  # noqa: ANN401  # three classes
+    lock = kind(MemoryStore(), ["report"] if kind is locks.MultiLock else "report")
+    with (
+        lock.acquire() as lease,
+        pytest.raises(InvalidInput, match=r" would wait for itself: use ReentrantLock$"),
+        lock,
+    ):
+        pass
+    assert lease.has_ended
+    with lock.acquire() as first:
+        first.release()
+        with lock as second:
+            assert second.is_trusted
+    with lock as third:
+        assert third.is_trusted, "a block that has ended is forgotten"
+
+
+@pytest.mark.parametrize("kind", [AsyncLock, locks.AsyncFairLock, locks.AsyncMultiLock])
+def test_a_lease_in_an_async_block_of_its_own_counts_as_a_block_of_its_lock(kind: Any) -> None:  # noqa: ANN401  # three classes
+    async def run() -> None:
+        lock = kind(AsyncMemoryStore(), ["report"] if kind is locks.AsyncMultiLock else "report")
+        async with lock.acquire():
+            with pytest.raises(InvalidInput, match=r" would wait for itself: use AsyncReentrantLock$"):
+                await lock.__aenter__()
+        async with await lock.acquire() as lease:
+            with pytest.raises(InvalidInput, match=r" would wait for itself: use AsyncReentrantLock$"):
+                await lock.__aenter__()
+        assert lease.has_ended
+        async with lock as third:
+            assert third.is_trusted, "a block that has ended is forgotten"
+
+    asyncio.run(run())
+
+
+def test_a_lease_in_the_hands_of_another_thread_is_waited_for() -> None:
+    lock = Lock(MemoryStore(), "report")
+    handed = lock.acquire()
+    worker = threading.Timer(0.05, handed.release)
+    worker.start()
+    with lock as lease:  # without a block of its own, a lease may end anywhere
+        assert lease.is_trusted
+    worker.join()
+
+
+@pytest.mark.usefixtures("watched_drops")
+def test_a_lease_that_is_dropped_in_its_block_warns() -> None:
+    lock = Lock(MemoryStore(), "report")
+    with pytest.warns(ResourceWarning, match="'report' was dropped without a release"):
+        lock.acquire().__enter__()  # no block keeps the lease
 
 
 def test_a_lock_in_the_other_kind_of_with_statement_names_the_right_one() -> None:

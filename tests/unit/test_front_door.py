@@ -73,3 +73,12 @@ def test_a_gate_names_the_extra_that_it_needs() -> None:
     program = "import segmented\ntry:\n    segmented.Gate\nexcept ModuleNotFoundError as error:\n    print(error)"
     needed = "needs the package sqlalchemy: pip install 'segmented-locks[orders]'"
     assert printed(program) == f"segmented.Gate {needed}\n"
+
+
+@pytest.mark.parametrize("name", ["Once", "OnceResult", "OnceRule"])
+def test_a_task_that_runs_once_names_the_extra_that_it_needs(name: str) -> None:
+    program = (
+        f"try:\n    from segmented.dedup.celery import {name}\nexcept ModuleNotFoundError as error:\n    print(error)"
+    )
+    assert printed(program).endswith(": pip install 'segmented-locks[workers]'\n")
+    assert printed(program).startswith(f"segmented.dedup.celery.{name} needs the package ")

@@ -173,10 +173,35 @@ def test_a_bound_task_is_checked_without_its_self(app: Celery) -> None:
 
 
 def test_a_task_of_the_base_without_a_rule_is_an_ordinary_task(app: Celery) -> None:
-    task = app.task(base=Once, name="ordinary", lazy=False, shared=False)(work)
+    task = app.task(base=Once, once=None, name="ordinary", lazy=False, shared=False)(work)
     assert task("a") is None
     with pytest.raises(TypeError, match="task 'ordinary' has no once"):
         task.once_key("a")
+
+
+def test_a_task_of_the_base_that_names_no_rule_is_refused_with_its_name_and_the_option(app: Celery) -> None:
+    class Ours(Once):
+        abstract = True
+
+    refused = pytest.raises(
+        InvalidInput, match=r"^task 'silent.?' has base=Once and no once=\.\.\., so it would run for "
+    )
+    for base, name in ((Once, "silent"), (Ours, "silent2")):
+        with refused:
+            app.task(base=base, name=name, lazy=False, shared=False)(work)
+    with refused:  # Celery has registered it, though its decoration failed
+        app.tasks["silent"].delay("a")
+    Ours.once = OnceRule("{order_id}")
+    task = app.task(base=Ours, name="kept", lazy=False, shared=False)(work)
+    assert task.once_key("a") != task.once_key("b")
+
+
+def test_an_app_whose_every_task_has_the_base_runs_those_without_a_rule() -> None:
+    app = Celery("every", task_cls=Once, set_as_current=False)
+    task = app.task(name="ordinary", lazy=False, shared=False)(work)
+    app.finalize()
+    assert task("a") is None
+    assert isinstance(app.tasks["celery.chord"], Once), "Celery's own tasks have no rule"
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from uuid import uuid4
 from bench.conditions import server_conditions
 from segmented import FairLock, Lock, Pool, RedisStore
 from segmented.errors import AcquireTimeout, NotGranted
+from segmented.files import STDOUT, write_whole
 from segmented.locks import MultiLock, ReadWriteLock
 from segmented.servers import ValkeyServer
 
@@ -184,7 +185,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8.0, help="seconds per subject  [default: 8]")
     parser.add_argument("--segments", type=int, default=1, help="segments of the pool  [default: 1]")
     parser.add_argument("--timeout", type=float, default=PATIENCE, help=f"seconds to wait  [default: {PATIENCE:g}]")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the figures to this file; - is standard output"
+    )
     chosen = parser.parse_args()
     figures: dict[str, dict[str, float]] = {}
     with ValkeyServer.start() as server:
@@ -193,12 +196,13 @@ def main() -> None:
             limits = (chosen.seconds, chosen.threads, chosen.segments, chosen.timeout)
             turns = measure(Task(subject, server.url, *limits), chosen.processes)
             figures[subject] = turns.as_json()
-            sys.stdout.write(f"{subject}: {turns.described()}\n")
-            sys.stdout.flush()
+            shown = sys.stderr if chosen.json == STDOUT else sys.stdout
+            shown.write(f"{subject}: {turns.described()}\n")
+            shown.flush()
     if chosen.json is not None:
         options = {name: getattr(chosen, name) for name in ("processes", "threads", "seconds", "segments")}
         results = {"options": options, "figures": figures, "conditions": found}
-        chosen.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        write_whole(chosen.json, json.dumps(results, indent=1) + "\n")
 
 
 def table(results: dict[str, Any]) -> str:

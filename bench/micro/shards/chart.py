@@ -35,9 +35,9 @@ COLUMNS: Final = {
     "client CPU an order": "client CPU an order, us",
     "commands an order, until 90 % is sold": "commands an order",
     "messages to other masters an order, until 90 % is sold": "messages to other masters",
-    "transfers a sale, until 90 % is sold": "transfers a sale",
+    "transfers an order, until 90 % is sold": "transfers an order",
     "commands for other shards an order, of the last 10 %": "commands for other shards, of the last 10 %",
-    "transfers a sale, of the last 10 %": "transfers a sale, of the last 10 %",
+    "transfers an order, of the last 10 %": "transfers an order, of the last 10 %",
 }
 """Figures of the table of costs, and the heads of their columns."""
 Figures = dict[str, dict[str, Any]]

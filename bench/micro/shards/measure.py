@@ -168,11 +168,11 @@ def sale_figures(sales: dict[int, list[Sale]], masters: int) -> Iterator[Figure]
     yield _estimated(f"{name}: messages to other masters an order, until 90 % is sold", messages, "")
     transfers = [one.transfers / one.orders for one in early]
     yield replace(
-        _estimated(f"{name}: transfers a sale, until 90 % is sold", transfers, ""),
+        _estimated(f"{name}: transfers an order, until 90 % is sold", transfers, ""),
         at_most=TRANSFERS_MAX,
         is_promise=True,
     )
-    yield _estimated(f"{name}: transfers a sale, of the last 10 %", [one.transfers / one.orders for one in late], "")
+    yield _estimated(f"{name}: transfers an order, of the last 10 %", [one.transfers / one.orders for one in late], "")
 
 
 def cell_figures(found: Measured) -> list[Figure]:

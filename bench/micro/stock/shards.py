@@ -53,8 +53,8 @@ def measure_shards(context: BenchContext) -> list[Figure]:
         "transfers": count.transfers,
     }
     return [
-        Figure("transfers a sale, until 90 % is sold", count.early_share, "", at_most=TRANSFERS_MAX, is_promise=True),
-        Figure("transfers a sale, of the last 10 %", late, "", detail=detail),
+        Figure("transfers an order, until 90 % is sold", count.early_share, "", at_most=TRANSFERS_MAX, is_promise=True),
+        Figure("transfers an order, of the last 10 %", late, "", detail=detail),
         Figure("commands a refused order, in shards", refused, "", at_most=COMMANDS_MAX, is_promise=True),
     ]
 

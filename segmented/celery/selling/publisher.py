@@ -5,8 +5,10 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Self
 
+from amqp.exceptions import AccessRefused
 from celery import Celery
 from kombu.exceptions import KombuError
+from redis.exceptions import AuthenticationError
 
 from segmented.celery.celery_settings import celery_settings
 from segmented.celery.messages import TASK, Envelope
@@ -28,7 +30,7 @@ class Publisher:
     """One connection to the broker."""
 
     def __init__(self, settings: WorkerSettings) -> None:
-        """Connect. Raises InvalidInput if no broker answers."""
+        """Connect. Raises StoreUnavailable if no broker answers, InvalidInput for one that refuses the account."""
         self._where = masked(settings.broker_url)
         self._queue = settings.queue
         self._app = Celery("segmented-sell", set_as_current=False)
@@ -42,7 +44,8 @@ class Publisher:
             raise InvalidInput(message) from error
         except Exception as error:  # each transport has its own errors
             message = f"no broker answers at {self._where}: {error}"
-            raise InvalidInput(message) from error
+            is_refused = isinstance(error.__cause__, (AuthenticationError, AccessRefused))
+            raise (InvalidInput if is_refused else StoreUnavailable)(message) from error
         self._errors: tuple[type[BaseException], ...] = (
             *(KombuError, OSError),
             *self._connection.connection_errors,

@@ -209,8 +209,10 @@ def _check_rows(sku: str, state: PoolState | None, gate: Gate, stock: int, segme
     totals = gate.totals(sku)
     if not totals.segments:
         if state is not None:
-            lacks = "the order database has no rows for it: name the database it was opened with"
-            message = f"pool {sku!r} is open, but {lacks}"
+            message = (
+                f"pool {sku!r} is open, but the order database has no rows for it: name the database it was opened "
+                "with; if that was the temporary one of an earlier sale, close the pool and sell under another sku"
+            )
             raise InvalidInput(message)
         return
     if state is None and (totals.sold or gate.stocking.opened_epoch(sku) is not None):

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import InvalidInput, SegmentedError
-from segmented.files import check_apart, check_writable
+from segmented.files import STDOUT, check_apart, check_writable
 from segmented.masking import masked
 from segmented.models import SEGMENT_COUNT_MAX, STOCK_MAX
 from segmented.orders import connect
@@ -85,7 +85,8 @@ class Choices:
             if path is not None:
                 check_writable(path, option)
         check_apart({"the orders": self.file, "--results": self.results, "--json": self.json})
-        if self.results is not None and self.results.is_file() and not self.force:
+        is_replacing = self.results is not None and self.results != STDOUT and self.results.is_file()
+        if is_replacing and not self.force:
             message = f"--results {self.results} exists: name another file, or give --force to replace it"
             raise InvalidInput(message)
 

@@ -52,13 +52,17 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
 
     abstract = True
     once: ClassVar[OnceRule | str | None] = None
-    """The rule; a text is short for `OnceRule(text)`. None: an ordinary task."""
+    """The rule; a text is short for `OnceRule(text)`. A task says `once=None` if it is to run for every message."""
     _made_plan: ClassVar[OncePlan | None] = None
     Request = "segmented.dedup.celery.signals:OnceRequest"
 
     @classmethod
     def bind(cls, app: Celery) -> Celery:
-        """Check the rule against the task's arguments when Celery finalizes the app, or at once with `lazy=False`."""
+        """Check the rule against the task's arguments when Celery finalizes the app, or at once with `lazy=False`.
+
+        Raises InvalidInput for a task that has this base and no rule. Tasks of an app whose `task_cls` it is, Celery's
+        own among them, need none.
+        """
         bound: Celery = super().bind(app)
         cls._planned(app)
         return bound
@@ -70,6 +74,7 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         Celery registers a task shortly before it binds it, so another thread may publish it in between.
         """
         if cls.once is None:
+            cls._refuse_silence(app)
             return None
         with _guard:
             plan: OncePlan | None = vars(cls).get("_made_plan")  # not a parent's, which has another name and body
@@ -77,6 +82,16 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
                 name = str(cls.name)
                 plan = cls._made_plan = OncePlan(app, name, body_of(cls), checked_rule(name, cls.once))
             return plan
+
+    @classmethod
+    def _refuse_silence(cls, app: Celery) -> None:
+        own = cls.__mro__[: cls.__mro__.index(Once)]
+        if app.Task not in own and not any("once" in vars(part) for part in own):
+            message = (
+                f"task {cls.name!r} has base=Once and no once=..., so it would run for every message: give it a rule, "
+                'such as once=OnceRule("{order_id}"), or once=None'
+            )
+            raise InvalidInput(message)
 
     @property
     def once_run(self) -> Run:

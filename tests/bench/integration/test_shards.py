@@ -76,10 +76,10 @@ def test_the_whole_benchmark_has_costs_cells_and_curves_and_shows_them(monkeypat
         "2 masters: commands an order, of the last 10 %",
         "2 masters: commands for other shards an order, of the last 10 %",
         "2 masters: messages to other masters an order, until 90 % is sold",
-        "2 masters: transfers a sale, until 90 % is sold",
-        "2 masters: transfers a sale, of the last 10 %",
+        "2 masters: transfers an order, until 90 % is sold",
+        "2 masters: transfers an order, of the last 10 %",
     ]
-    assert figures["2 masters: transfers a sale, until 90 % is sold"]["at_most"] == 0.05
+    assert figures["2 masters: transfers an order, until 90 % is sold"]["at_most"] == 0.05
     assert figures["1 master: commands an order, until 90 % is sold"]["value"] == 2
     cells = [name for name in figures if name.startswith("predicted / measured: ")]
     assert len(cells) == 5

@@ -38,13 +38,30 @@ def test_a_bound_is_kept_if_the_whole_interval_is_within_it_and_unclear_if_only_
 def test_results_are_lines_in_a_pipe() -> None:
     said = io.StringIO()
     ratio = Figure("ours / theirs", 0.75, "", 0.7, 0.8, at_most=0.85)
-    FigureResults("locks", (ratio, Figure("cycle", 104.2, "us")), CONDITIONS, ("A remark.",)).show(Console(file=said))
+    lost = Figure("lost", 0, "", at_most=0, is_promise=True)
+    figures = (ratio, Figure("cycle", 104.2, "us"), lost)
+    FigureResults("locks", figures, CONDITIONS, ("A remark.",)).show(Console(file=said))
     assert said.getvalue().splitlines() == [
-        "ours / theirs: 0.75 (0.7 to 0.8; <= 0.85; kept: yes)",
+        "ours / theirs: 0.75 (0.7 to 0.8; goal <= 0.85; kept: yes)",
         "cycle: 104 us",
+        "lost: 0 (<= 0; kept: yes)",
         "A remark.",
         "Conditions: 2 cores for everything (a processor); python 3; commit unknown.",
     ]
+
+
+def test_a_large_number_is_written_out_with_separators() -> None:
+    values = (0.012345, 99.95, 999.4, 999.6, 2_134.4, -12_345.6, 1_234_567)
+    assert [Figure("cycle", value, "us").cells()[1] for value in values] == [
+        "0.0123 us",
+        "100 us",
+        "999 us",
+        "1,000 us",
+        "2,134 us",
+        "-12,346 us",
+        "1,234,567 us",
+    ]
+    assert Figure("cycle", 2_134.4, "us", 1_900, 2_500).cells()[2] == "1,900 to 2,500"
 
 
 def test_the_file_says_which_figures_are_within_their_bounds() -> None:

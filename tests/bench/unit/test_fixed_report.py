@@ -34,7 +34,7 @@ def test_the_folder_has_the_results_a_page_and_a_table(tmp_path: Path) -> None:
     assert (folder / "table.md").read_text(encoding="utf-8") == (
         "| figure | value | 95 % interval | bound | kept |\n"
         "| --- | --: | --: | --: | --: |\n"
-        "| a cycle <b> \\| ours / theirs | 0.75 | 0.7 to 0.8 | <= 0.85 | yes |\n"
+        "| a cycle <b> \\| ours / theirs | 0.75 | 0.7 to 0.8 | goal <= 0.85 | yes |\n"
         "| round trips a cycle | 3 |  | <= 2 | no |\n"
     )
     page = (folder / "report.html").read_text(encoding="utf-8")

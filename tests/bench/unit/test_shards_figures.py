@@ -42,10 +42,10 @@ def test_counts_and_times_are_divided_by_the_orders_of_their_part() -> None:
         "commands an order, of the last 10 %": 4,
         "commands for other shards an order, of the last 10 %": 0,
         "messages to other masters an order, until 90 % is sold": 3,
-        "transfers a sale, until 90 % is sold": 0.06,
-        "transfers a sale, of the last 10 %": 0.2,
+        "transfers an order, until 90 % is sold": 0.06,
+        "transfers an order, of the last 10 %": 0.2,
     }
-    broken = found["4 masters: transfers a sale, until 90 % is sold"]
+    broken = found["4 masters: transfers an order, until 90 % is sold"]
     assert (broken.is_promise, broken.is_within) == (True, False)
 
 

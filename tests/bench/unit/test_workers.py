@@ -109,7 +109,7 @@ def test_quick_does_less_and_rounds_are_as_told() -> None:
 def test_rounds_that_cannot_be_are_refused(name: str, rounds: int) -> None:
     refused = ran("bench", name, "--rounds", str(rounds), url=None)
     bound = "greater than or equal to 1" if rounds < 1 else "less than or equal to 1000"
-    sentence = f"segmented: Invalid value for '--rounds': Input should be {bound}\n"
+    sentence = f"segmented: Invalid value for '--rounds': '{rounds}' should be {bound}\n"
     assert (refused.returncode, refused.stderr) == (2, sentence)
 
 
@@ -150,7 +150,7 @@ def test_what_was_asked_stands_beside_what_was_measured_on_the_console_and_in_th
     console = Console(width=200, record=True)
     results.show(console)
     name = "one order a task, decided at acceptance / empty task"
-    assert f"{name}: 0.6 (0.6 to 0.6; >= 0.7; kept: no)" in console.export_text()
+    assert f"{name}: 0.6 (0.6 to 0.6; goal >= 0.7; kept: no)" in console.export_text()
     written = json.loads(json.dumps(results.as_json()))
     (figure,) = [figure for figure in written["figures"] if figure["name"] == name]
     assert (figure["at_least"], figure["is_within"]) == (0.7, False)
