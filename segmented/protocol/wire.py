@@ -15,6 +15,9 @@ connection.
 
 A compare-and-set always carries PX: without it the key would never expire. The client checks for the commands, not for
 the version, so that it also uses them on forks and managed services.
+
+A cluster sends every PUBLISH to all its nodes, and an SPUBLISH only to those of the channel's slot. So in a cluster the
+scripts and commands publish with SPUBLISH, and processes subscribe with SSUBSCRIBE where the slot is.
 """
 
 from __future__ import annotations
@@ -190,6 +193,17 @@ class Script:
     takes_call: bool = False
     """Whether its last argument is the name of the call, which another attempt after a lost reply repeats."""
     writes: bool = True
+    in_cluster: Script | None = None
+    """The form for a node of a cluster; None of that form itself."""
+
+
+PUBLISH: Final = "PUBLISH"
+SHARDED: Final = "SPUBLISH"
+
+
+def sharded(commands: Sequence[Command]) -> Sequence[Command]:
+    """Return the form of commands for a node of a cluster."""
+    return [(SHARDED, *command[1:]) if command[0] == PUBLISH else command for command in commands]
 
 
 _WORD: Final = re.compile(r"\w+")
@@ -206,8 +220,13 @@ def load_script(name: str) -> Script:
     found = next((place for place in places if place.is_file()), top / f"{name}.lua")
     shebang, *rest = found.read_text(encoding="utf-8").splitlines()
     text = "\n".join([shebang, *_needed(_with_shared(top, rest))]) + "\n"
+    in_cluster = _script(name, text.replace(f"'{PUBLISH}'", f"'{SHARDED}'"))
+    return replace(_script(name, text), in_cluster=in_cluster)
+
+
+def _script(name: str, text: str) -> Script:
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-    return Script(name, text, sha, TAKES_SEEN in text, TAKES_CALL in text, "no-writes" not in shebang)
+    return Script(name, text, sha, TAKES_SEEN in text, TAKES_CALL in text, "no-writes" not in text.split("\n", 1)[0])
 
 
 def _with_shared(top: Traversable, lines: list[str]) -> list[str]:
@@ -274,9 +293,11 @@ class Peer:
     dialect: Dialect
     server: str = "?"
     """Its identity, which is another after a restart and on a promoted replica; "?" if it does not tell."""
+    is_cluster: bool = False
+    """Whether it is a node of a cluster."""
 
 
-IDENTITY: Final[Command] = ("INFO", "server")
+IDENTITY: Final[Command] = ("INFO", "server", "cluster")
 IDENTITY_LENGTH: Final = 16
 """Characters of the run id that are compared, because each call carries them: 64 random bits."""
 
@@ -285,6 +306,11 @@ def identity_of(reply: Reply) -> str:
     """Read the reply to IDENTITY. Any error, and a server without a run id, means "?"."""
     found = None if isinstance(reply, Exception) else re.search(r"^run_id:(\w+)", text(reply), re.MULTILINE)
     return found[1][:IDENTITY_LENGTH] if found else "?"
+
+
+def is_of_cluster(reply: Reply) -> bool:
+    """Read from the reply to IDENTITY whether the server is a node of a cluster."""
+    return not isinstance(reply, Exception) and "cluster_enabled:1" in text(reply)
 
 
 _ASKED: Final = (Dialect.VALKEY, Dialect.REDIS, Dialect.TAIR)

@@ -15,12 +15,13 @@ from segmented.locks import Lock
 from segmented.models import Order, Reserved, Settled
 from segmented.stock import Grant, Pool
 from segmented.stores.redis import AsyncRedisStore, RedisStore
-from segmented.stores.redis.rights import OTHERS, SAMPLES
+from segmented.stores.redis.rights import IN_CLUSTER, OTHERS, SAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from segmented.servers import ValkeyServer
+    from tests.support.servers.deployments import Cluster
 
 COMMANDS: Final = sorted({*SAMPLES, *(line.split()[0] for line in OTHERS)})
 ALL: Final = ("~seg:*", "&seg:*", "+@all")
@@ -100,6 +101,19 @@ def test_an_account_with_the_rights_to_its_own_names_is_used(
 ) -> None:
     account.may(*rules)
     contact(account.url)
+
+
+@pytest.mark.parametrize("denied", [line.split()[0] for line in IN_CLUSTER])
+def test_an_account_of_a_cluster_may_send_and_get_the_messages_of_its_slots(cluster: Cluster, denied: str) -> None:
+    for node in cluster.nodes:
+        node.ask("ACL", "SETUSER", "app", "reset", "on", ">pw", *ALL, f"-{denied.lower()}")
+    url = cluster.url.replace("://", "://app:pw@")
+    with pytest.raises(InvalidInput, match=rf"may not {denied} to the channels of its keys") as caught:
+        by_url(url)
+    assert str(caught.value).endswith(f"ACL SETUSER <account> +{denied.lower()} &seg:*")
+    for node in cluster.nodes:
+        node.ask("ACL", "SETUSER", "app", f"+{denied.lower()}")
+    by_url(url)
 
 
 def test_the_first_contact_sends_as_many_commands_as_before(account: Account) -> None:

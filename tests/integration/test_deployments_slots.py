@@ -11,12 +11,15 @@ import pytest
 from segmented.keys import lock_keys, shard_keys
 from segmented.models import Acquired, Released
 from segmented.protocol import AcquireLock, ReleaseLock
-from tests.contract.parking import wait_until
+from tests.contract.parking import has_come_to_rest, wait_until
 from tests.fixtures.stores_deployed import COLOURS, batch, deployed_side
 from tests.support.servers.moving import WAYS, SlotMover
 from tests.support.servers.nodes import eventually
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from segmented.locks import Lease
     from tests.fixtures.stores import Side
     from tests.support.servers.deployments import Cluster
 
@@ -57,7 +60,95 @@ def test_locks_are_on_all_three_masters_and_a_batch_reaches_each(cluster: Cluste
     side.close()
 
 
+# --- messages ---
+
+
+def sent(cluster: Cluster) -> tuple[int, int]:
+    """Return how many messages of PUBLISH, and of SPUBLISH, all nodes have sent to each other."""
+    infos = [dict(line.split(":") for line in node.ask("CLUSTER", "INFO").split()) for node in cluster.nodes]
+    kinds = ("publish", "publishshard")
+    found = [sum(int(info.get(f"cluster_stats_messages_{kind}_sent", 0)) for info in infos) for kind in kinds]
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_an_order_and_a_released_lock_send_one_message_to_their_replica_and_none_to_other_masters(
+    cluster: Cluster, colour: str
+) -> None:
+    side = deployed_side(cluster.url, colour)
+    pool = side.pool(side.name())
+    pool.open(stock=100, segments=4)
+    before = sent(cluster)
+    for number in range(20):
+        with pool.grant(f"order{number}"):
+            pass
+        side.lock(side.name(), ttl=LONG).acquire(timeout=0).release()
+    after = sent(cluster)
+    side.close()
+    assert (after[0] - before[0], after[1] - before[1]) == (0, 40)
+
+
 # --- a slot moves ---
+
+
+def parked(side: Side, name: str) -> Future[Lease]:
+    """Begin to wait for a lock, and return once the waiter is parked."""
+    lock = side.lock(name, ttl=LONG)
+    waiter: Future[Lease] = side.start(lambda: lock.acquire(timeout=LONG))
+    wait_until(partial(has_come_to_rest, side.store, 1))
+    return waiter
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_waiter_follows_its_slot_to_the_other_node(
+    cluster: Cluster, shared_sides: tuple[Side, Side], way: str
+) -> None:
+    ours, theirs = shared_sides
+    name = ours.name("parked")
+    channel = lock_keys(name).freed
+    held = theirs.lock(name, ttl=2 * LONG).acquire(timeout=0)
+    waiter = parked(ours, name)
+    mover = SlotMover(cluster, channel)
+    mover.move(way)
+    eventually(lambda: mover.target.ask("PUBSUB", "SHARDNUMSUB", channel)[1] == 1, "the waiter listens at the new node")
+    assert not waiter.done()
+    held.release()
+    waiter.result(SOON).release()
+
+
+def test_a_lock_that_is_released_while_its_slot_moves_wakes_the_waiter_when_it_has_arrived(
+    cluster: Cluster, shared_sides: tuple[Side, Side]
+) -> None:
+    ours, theirs = shared_sides
+    name = ours.name("parked")
+    held = theirs.lock(name, ttl=2 * LONG).acquire(timeout=0)
+    waiter = parked(ours, name)
+    mover = SlotMover(cluster, lock_keys(name).lock)
+    mover.begin()
+    mover.move_keys()
+    held.release()  # its message goes to those who listen at the new node, and nobody does yet
+    assert not waiter.done()
+    mover.end()
+    waiter.result(SOON).release()
+
+
+def test_the_listener_of_a_node_ends_when_its_last_slot_has_moved(cluster: Cluster) -> None:
+    sides = [deployed_side(cluster.url, "sync") for _ in range(2)]
+    name, before = sides[0].name("parked"), set(threading.enumerate())
+    held = sides[1].lock(name, ttl=2 * LONG).acquire(timeout=0)
+    waiter = parked(sides[0], name)
+
+    def listeners() -> list[threading.Thread]:
+        return [each for each in threading.enumerate() if each.name == "segmented-listener" and each not in before]
+
+    (first,) = listeners()
+    SlotMover(cluster, lock_keys(name).lock).move(WAYS[0])
+    eventually(lambda: first not in listeners(), "the listener of the old node ends")
+    assert len(listeners()) == 1
+    held.release()
+    waiter.result(SOON).release()
+    for side in sides:
+        side.close()
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -31,7 +31,15 @@ if TYPE_CHECKING:
 
 FILES: Final = ROOT / "docs" / "how-to" / "examples" / "accounts"
 PASSWORD: Final = "pw"
-ON_A_CLUSTER: Final = ("+asking", "+cluster|slots", "+command", "-command|info")
+ON_A_CLUSTER: Final = (
+    "+asking",
+    "+cluster|slots",
+    "+command",
+    "-command|info",
+    "+spublish",
+    "+ssubscribe",
+    "+sunsubscribe",
+)
 ASKED_IN_VAIN: Final = {"command|info", "client|setinfo"}
 """A store that may not ask whether the server has newer commands uses scripts; redis-py names itself if it may."""
 LONG: Final = 60.0

@@ -17,7 +17,10 @@ from segmented.stores.redis.async_listener import AsyncRedisWakeups
 from segmented.stores.redis.listener import RedisWakeups
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from segmented.plans.line import Place
+    from segmented.stores.redis.addresses import Host
 
 FREED = "freed"
 SHORT = 0.05
@@ -36,7 +39,10 @@ class Wire:
         self.subscribed = False
         self._confirms = confirms
 
-    def publish(self, channel: str, word: str, *, deadline: float) -> None:  # noqa: ARG002  # as a link has it
+    def homes(self, channels: Iterable[str], *, apart_from: Host | None = None) -> dict[str, Host | None]:  # noqa: ARG002  # as a link has it
+        return dict.fromkeys(channels)
+
+    def publish(self, channel: str, word: str, *, deadline: float, at: Host | None = None) -> None:  # noqa: ARG002  # as a link has it
         self.said.put({"type": "message", "channel": channel, "data": word})
 
     def subscribe(self, *channels: str) -> None:
@@ -68,7 +74,10 @@ class AsyncWire:
         self.subscribed = False
         self._confirms = confirms
 
-    async def publish(self, channel: str, word: str, *, deadline: float) -> None:  # noqa: ARG002  # as a link has it
+    async def homes(self, channels: Iterable[str], *, apart_from: Host | None = None) -> dict[str, Host | None]:  # noqa: ARG002  # as a link has it
+        return dict.fromkeys(channels)
+
+    async def publish(self, channel: str, word: str, *, deadline: float, at: Host | None = None) -> None:  # noqa: ARG002  # as a link has it
         self.said.put_nowait({"type": "message", "channel": channel, "data": word})
 
     async def subscribe(self, *channels: str) -> None:
@@ -94,7 +103,7 @@ class AsyncWire:
 
 def made(wire: Any) -> tuple[RedisWakeups, Place, threading.Event]:  # noqa: ANN401  # in place of a link
     """Make the lines of a process, with one place, and the event that tells of its being woken."""
-    wakeups, woken = RedisWakeups(lambda: wire, SystemClock(), wire), threading.Event()
+    wakeups, woken = RedisWakeups(lambda _: wire, SystemClock(), wire), threading.Event()
     place = wakeups.join(FREED)
     place.notify = woken.set
     return wakeups, place, woken
@@ -102,7 +111,7 @@ def made(wire: Any) -> tuple[RedisWakeups, Place, threading.Event]:  # noqa: ANN
 
 def async_made(wire: Any) -> tuple[AsyncRedisWakeups, Place, asyncio.Event]:  # noqa: ANN401  # in place of a link
     """Make the same for asyncio."""
-    wakeups, woken = AsyncRedisWakeups(lambda: wire, SystemClock(), wire), asyncio.Event()
+    wakeups, woken = AsyncRedisWakeups(lambda _: wire, SystemClock(), wire), asyncio.Event()
     place = wakeups.join(FREED)
     place.notify = woken.set
     return wakeups, place, woken

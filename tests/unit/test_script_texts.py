@@ -6,7 +6,9 @@ import re
 
 import pytest
 
-from segmented.protocol.wire import load_script
+from segmented.protocol import ReleaseLock
+from segmented.protocol.codecs import CODECS
+from segmented.protocol.wire import Dialect, load_script, sharded
 from tests.support.paths import ROOT
 
 LUA = [path for path in (ROOT / "segmented" / "protocol").rglob("*.lua") if path.name != "kind.lua"]
@@ -39,3 +41,22 @@ def test_every_shared_function_that_a_script_calls_is_in_it(name: str) -> None:
 def test_a_script_that_reads_a_pool_is_less_than_half_of_what_is_shared() -> None:
     shared = (ROOT / "segmented" / "protocol" / "shared" / "pool.lua").read_text()
     assert len(DEFINED.findall(load_script("read_pool").text)) < len(DEFINED.findall(shared)) / 2
+
+
+def test_in_a_cluster_each_message_of_a_script_goes_to_the_nodes_of_its_slot_only() -> None:
+    for name in SCRIPTS:
+        script = load_script(name)
+        assert script.in_cluster is not None
+        assert script.in_cluster.text.replace("'SPUBLISH'", "'PUBLISH'") == script.text
+        assert "'PUBLISH'" not in script.in_cluster.text
+        assert (script.in_cluster.sha == script.sha) is ("'PUBLISH'" not in script.text)
+
+
+def test_in_a_cluster_the_message_of_a_plain_release_goes_to_the_nodes_of_its_slot_only() -> None:
+    native = CODECS[ReleaseLock].native
+    assert native is not None
+    one = native.encode(ReleaseLock("a", "me"), Dialect.VALKEY)
+    node = sharded(one)
+    assert [command[0] for command in one] == ["DELIFEQ", "PUBLISH"]
+    assert [command[0] for command in node] == ["DELIFEQ", "SPUBLISH"]
+    assert [command[1:] for command in one] == [command[1:] for command in node]

@@ -220,13 +220,13 @@ class WorkByMasters:
     client: float
     one_master: float
     each_further: float
-    """Seconds that each further master adds: every order's PUBLISH goes to all of them."""
+    """Seconds that each further master adds, where all share the measuring machine's cores."""
 
     def costs(self, masters: int) -> Costs:
         """Return the costs of an order on machines of its own, with an assumed round trip."""
         server = self.one_master + self.each_further * (masters - 1)
         home = (self.client + self.one_master) / CALLS + ROUND_TRIP
-        """The messages to other masters are work of theirs, for which the order does not wait."""
+        """What further masters add is work beside the order, for which it does not wait."""
         away = server - self.one_master
         return Costs(locked=home, outside=home, client=self.client, server=self.one_master, beside=away)
 

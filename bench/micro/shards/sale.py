@@ -36,7 +36,7 @@ IDLE_SECONDS: Final = 1.0
 MICROSECONDS: Final = 1_000_000
 AT_HOME: Final = ("Grant", "Confirm")
 """Operations of every order, at its home shard. All others are for units of other shards."""
-PUBLISHED: Final = "cluster_stats_messages_publish_sent"
+PUBLISHED: Final = ("cluster_stats_messages_publish_sent", "cluster_stats_messages_publishshard_sent")
 NO_COMMANDS: Final = ("cluster", "config", "info", "ping", "hello", "client", "script", "command")
 """Commands of connections and of this measurement, not of orders."""
 
@@ -86,7 +86,7 @@ class Part:
     """Commands that the masters counted, by name, those inside scripts included."""
     transfers: int
     messages: int
-    """Messages from master to master: PUBLISH, which frees a segment's waiters, goes to every other master."""
+    """Messages from master to master: PUBLISH goes to every other one, SPUBLISH to none."""
 
     @property
     def server_us(self) -> float:
@@ -212,4 +212,4 @@ class _Meter:
 
     def _sent(self) -> int:
         infos: list[Any] = [client.execute_command("CLUSTER INFO") for client in self._clients]
-        return sum(int(info.get(PUBLISHED, 0)) for info in infos)
+        return sum(int(info.get(name, 0)) for info in infos for name in PUBLISHED)

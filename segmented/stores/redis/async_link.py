@@ -16,15 +16,14 @@ from segmented.errors import StoreBusy
 from segmented.plans.tasks import Alarm, begun, to_the_end
 from segmented.protocol.acknowledging import bounded
 from segmented.protocol.base import Release
+from segmented.protocol.wire import PUBLISH
 from segmented.stores.redis.batches import perform_all
-from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, publishing
+from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, greeted, greeting, publishing
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
 from segmented.stores.redis.exchange import (
     CALLS,
     TOO_LATE,
     Seen,
-    greeted,
-    greeting,
     packed,
     perform_one,
 )
@@ -32,12 +31,13 @@ from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS, TRANSPORT_ER
 from segmented.stores.redis.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from segmented.clock import Clock
     from segmented.errors import SegmentedError
     from segmented.protocol import Operation
     from segmented.protocol.wire import Command, Dialect, Exchange, MakeExchange, Peer, Reply, Send
+    from segmented.stores.redis.addresses import Host
     from segmented.stores.redis.connections import Connections, ServerCheck
 
 AnswerT = TypeVar("AnswerT")
@@ -178,9 +178,15 @@ class AsyncLink:
         exchange = partial(perform_all, (operation, behind), where, self.seen, (next(CALLS), next(CALLS)))
         return await self.run(exchange, deadline=deadline, is_release=True)
 
-    async def publish(self, channel: str, word: str, *, deadline: float) -> None:
+    async def homes(self, channels: Iterable[str], *, apart_from: Host | None = None) -> dict[str, Host | None]:  # noqa: ARG002  # as `AsyncClusterLink` has it
+        """Return where to subscribe to each channel: None is the one server."""
+        return dict.fromkeys(channels)
+
+    async def publish(self, channel: str, word: str, *, deadline: float, at: Host | None = None) -> None:  # noqa: ARG002  # as above
         """Send a message within a short time or not at all."""
-        await self.run(partial(publishing, channel, word), deadline=min(deadline, self._clock.now() + PUBLISH_SECONDS))
+        await self.run(
+            partial(publishing, PUBLISH, channel, word), deadline=min(deadline, self._clock.now() + PUBLISH_SECONDS)
+        )
 
     async def run(
         self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf, is_release: bool = False

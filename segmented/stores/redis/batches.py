@@ -9,7 +9,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from segmented.errors import SegmentedError
 from segmented.protocol.acknowledging import profile_wait, shortfall, unknown
 from segmented.protocol.codecs import CODECS
-from segmented.protocol.wire import Dialect, Send
+from segmented.protocol.wire import Dialect, Send, sharded
 from segmented.stores.redis.edge import our_error
 from segmented.stores.redis.exchange import by_digest, finished, named, whole
 from segmented.stores.redis.pool_errors import raise_misread
@@ -98,9 +98,11 @@ class _Request:
             commands = native.encode(self.operation, self._peer.dialect)
             if commands:
                 self._is_native = True
-                return commands
+                return sharded(commands) if self._peer.is_cluster else commands
         self._is_native = False
         self._call = self._codec.encode(self.operation)
+        if self._peer.is_cluster and self._call.script is not None:
+            self._call.script = self._call.script.in_cluster
         self._seen.added_to(self._call, self._peer.server, self.call_name)
         self.profile = self._seen.profile_for(self._call, self._codec, self.operation)
         return (whole(self._call) if self.is_whole else by_digest(self._call),)

@@ -6,9 +6,9 @@ the slots (`cluster_map`) itself instead of using the client's, so that deadline
 
 from __future__ import annotations
 
-import random
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -17,6 +17,7 @@ from redis.cluster import ClusterNode
 from redis.exceptions import RedisError, ResponseError
 
 from segmented.errors import SegmentedError, StoreBusy
+from segmented.protocol.wire import PUBLISH, SHARDED
 from segmented.stores.redis.addresses import Deployment, Host
 from segmented.stores.redis.batches import perform_all
 from segmented.stores.redis.cluster_exchange import (
@@ -31,14 +32,14 @@ from segmented.stores.redis.cluster_exchange import (
     shares,
     slot_for,
 )
-from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, way
+from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, slot_of, way
 from segmented.stores.redis.connections import Connections, ServerCheck, connections_of, pinging, publishing
 from segmented.stores.redis.edge import Translated, our_error
 from segmented.stores.redis.exchange import CALLS, Seen, perform_one
 from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS, Link
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import redis
     from redis.client import PubSub
@@ -78,7 +79,6 @@ class ClusterLink:
         self._links: dict[Host, Link] = {}
         self._nodes: dict[Host, Any] = {}
         self._looking = threading.Lock()
-        self._heard_at: Host | None = None
         self.map = ClusterMap(seeds_of(client), remap=partial(remapped, client))
 
     @property
@@ -133,17 +133,28 @@ class ClusterLink:
         except SegmentedError as error:
             return error
 
-    def publish(self, channel: str, word: str, *, deadline: float) -> None:
-        """Send a message within a short time or not at all; the node forwards it to all others."""
-        host = self._heard_at or self.map.hosts()[0]
-        until = min(deadline, self._clock.now() + PUBLISH_SECONDS)
-        self._link(host).run(partial(publishing, channel, word), deadline=until)
+    def homes(self, channels: Iterable[str], *, apart_from: Host | None = None) -> dict[str, Host | None]:
+        """Return the node that serves the slot of each channel, where its messages are published.
 
-    def subscription(self) -> PubSub:
-        """Return a subscription at a random node other than the last one; every node gets all messages."""
-        hosts = self.map.hosts(last=self._heard_at)
-        self._heard_at = random.choice(hosts[:-1] or hosts)  # noqa: S311  # spreads load, no security
-        return self._connections(self._heard_at).subscription(retries=0)  # the next one is elsewhere
+        The map is read again if the node `apart_from` has just failed or has lost a slot.
+        """
+        if apart_from is not None:
+            with suppress(SegmentedError):  # the map stays; the node that it names redirects, or fails again
+                self._look(Look(self.map.version, apart_from), self._clock.now() + self._patience)
+        known = self.map
+        return {channel: known.owner(slot_of(channel)) or known.hosts()[0] for channel in channels}
+
+    def publish(self, channel: str, word: str, *, deadline: float, at: Host | None = None) -> None:
+        """Send a message within a short time or not at all: to the node of the channel's slot, or by way of `at`."""
+        until = min(deadline, self._clock.now() + PUBLISH_SECONDS)
+        if at is None:
+            self._run(partial(publishing, SHARDED, channel, word), slot_of(channel), until)
+        else:
+            self._link(at).run(partial(publishing, PUBLISH, channel, word), deadline=until)
+
+    def subscription(self, home: Host | None) -> PubSub:
+        """Return a subscription at a node. It does not reconnect, because the next one may be at another node."""
+        return self._connections(home or self.map.hosts()[0]).subscription(retries=0)
 
     def check(self, deadline: float) -> None:
         """Check every master that the client knows."""

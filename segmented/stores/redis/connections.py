@@ -34,7 +34,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 from redis.retry import Retry
 
 from segmented.errors import InvalidInput
-from segmented.protocol.wire import Send, text
+from segmented.protocol.wire import IDENTITY, QUESTION, Peer, Send, dialect_of, identity_of, is_of_cluster, text
 from segmented.stores.redis.addresses import Deployment
 from segmented.stores.redis.edge import CONNECTIONS_MAX, TRIES, check_server
 from segmented.stores.redis.rights import check_rights, probing_scripts
@@ -42,7 +42,7 @@ from segmented.stores.redis.rights import check_rights, probing_scripts
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from segmented.protocol.wire import Command, Exchange, Reply
+    from segmented.protocol.wire import Command, Dialect, Exchange, Reply
 
 IDLE_SECONDS: Final = 30.0
 TURN_SECONDS: Final = 20.0
@@ -124,11 +124,25 @@ class ServerCheck:
         check_rights(self._where, probed[0])
 
 
+def greeting(check: ServerCheck | None, wanted: Dialect | None) -> Sequence[Command]:
+    """Return the commands sent on a new connection before its first operation, in one round trip."""
+    return (IDENTITY, *(() if wanted else (QUESTION,)), *(check.commands if check else ()))
+
+
+def greeted(replies: Sequence[Reply], check: ServerCheck | None, wanted: Dialect | None) -> Peer:
+    """Read the replies to `greeting`. Raises InvalidInput for an unusable server."""
+    if check is not None:
+        check.read(replies[-len(check.commands) :])
+    return Peer(wanted or dialect_of(replies[1]), identity_of(replies[0]), is_of_cluster(replies[0]))
+
+
 def pinging(*_: object) -> Exchange[None]:
     """Ask only whether the server answers."""
     yield Send((("PING",),))
 
 
-def publishing(channel: str, word: str, *_: object) -> Exchange[None]:
-    """Send one message."""
-    yield Send((("PUBLISH", channel, word),))
+def publishing(command: str, channel: str, word: str, *_: object) -> Exchange[None]:
+    """Send one message; raise the server's refusal."""
+    (reply,) = yield Send(((command, channel, word),))
+    if isinstance(reply, ResponseError):
+        raise reply

@@ -24,8 +24,6 @@ from segmented.process import after_fork_in_child
 from segmented.protocol.acknowledging import bounded, profile_wait, shortfall, unknown
 from segmented.protocol.codecs import CODECS
 from segmented.protocol.wire import (
-    IDENTITY,
-    QUESTION,
     Call,
     Command,
     Dialect,
@@ -34,9 +32,9 @@ from segmented.protocol.wire import (
     Reply,
     Send,
     Sight,
-    dialect_of,
-    identity_of,
+    sharded,
 )
+from segmented.stores.redis.connections import greeted, greeting
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT
 from segmented.stores.redis.pool_errors import pool_error, raise_misread
 
@@ -228,7 +226,7 @@ def perform_one(operation: Operation[AnswerT], seen: Seen, number: int, peer: Pe
     if codec.native is not None and peer.dialect is not Dialect.SCRIPT:
         commands = codec.native.encode(operation, peer.dialect)
         if commands:
-            replies = yield Send(commands)
+            replies = yield Send(sharded(commands) if peer.is_cluster else commands)
             if not isinstance(replies[0], ResponseError):  # otherwise the script reports the error, or works
                 answer = codec.native.decode(operation, replies)
     call_name = named(number, attempt)
@@ -244,6 +242,8 @@ def perform_one(operation: Operation[AnswerT], seen: Seen, number: int, peer: Pe
 def _by_script(codec: Codec, operation: Operation[Any], seen: Seen, peer: Peer, call_name: str) -> Exchange[Any]:
     """Run the operation's script, and behind it the command that waits for the pool's profile, if it has such a one."""
     call = codec.encode(operation)
+    if peer.is_cluster and call.script is not None:
+        call.script = call.script.in_cluster
     seen.added_to(call, peer.server, call_name)
     profile = seen.profile_for(call, codec, operation)
     waits, patience = () if profile is None else (profile_wait(profile),), 0.0 if profile is None else profile.seconds
@@ -386,15 +386,3 @@ class Wire:
     def close(self) -> None:
         """Disconnect; the next `open` connects again."""
         self.connection.disconnect()
-
-
-def greeting(check: ServerCheck | None, wanted: Dialect | None) -> Sequence[Command]:
-    """Return the commands sent on a new connection before its first operation, in one round trip."""
-    return (IDENTITY, *(() if wanted else (QUESTION,)), *(check.commands if check else ()))
-
-
-def greeted(replies: Sequence[Reply], check: ServerCheck | None, wanted: Dialect | None) -> Peer:
-    """Read the replies to `greeting`. Raises InvalidInput for an unusable server."""
-    if check is not None:
-        check.read(replies[-len(check.commands) :])
-    return Peer(wanted or dialect_of(replies[1]), identity_of(replies[0]))

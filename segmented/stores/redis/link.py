@@ -18,18 +18,20 @@ from redis.exceptions import ConnectionError as RedisConnectionError, TimeoutErr
 
 from segmented.errors import StoreBusy
 from segmented.process import THIS
+from segmented.protocol.wire import PUBLISH
 from segmented.stores.redis.batches import perform_all
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, pinging, publishing
 from segmented.stores.redis.edge import TRIES, our_error
 from segmented.stores.redis.exchange import CALLS, Seen, Wire, perform_one
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from segmented.clock import Clock
     from segmented.errors import SegmentedError
     from segmented.protocol import Operation
     from segmented.protocol.wire import Dialect, MakeExchange
+    from segmented.stores.redis.addresses import Host
     from segmented.stores.redis.connections import Connections, ServerCheck
 
 AnswerT = TypeVar("AnswerT")
@@ -104,9 +106,15 @@ class Link:
         numbers = (next(CALLS), next(CALLS))
         return self.run(partial(perform_all, (operation, behind), where, self.seen, numbers), deadline=deadline)
 
-    def publish(self, channel: str, word: str, *, deadline: float) -> None:
+    def homes(self, channels: Iterable[str], *, apart_from: Host | None = None) -> dict[str, Host | None]:  # noqa: ARG002  # as `ClusterLink` has it
+        """Return where to subscribe to each channel: None is the one server."""
+        return dict.fromkeys(channels)
+
+    def publish(self, channel: str, word: str, *, deadline: float, at: Host | None = None) -> None:  # noqa: ARG002  # as above
         """Send a message within a short time or not at all."""
-        self.run(partial(publishing, channel, word), deadline=min(deadline, self._clock.now() + PUBLISH_SECONDS))
+        self.run(
+            partial(publishing, PUBLISH, channel, word), deadline=min(deadline, self._clock.now() + PUBLISH_SECONDS)
+        )
 
     def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Run an exchange; each attempt creates a new one. Raises one of TRANSPORT_ERRORS, or the server's refusal."""

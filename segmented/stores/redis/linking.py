@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from segmented.clock import Clock, Duration
     from segmented.protocol.wire import Dialect, MakeExchange
+    from segmented.stores.redis.addresses import Host
     from segmented.stores.redis.connections import Connections
 
 PATIENCE: Final = 5.0
@@ -50,7 +51,7 @@ class Linked:
     """The parts that a store for threads gets from a client."""
 
     link: Link | ClusterLink
-    subscribe: Callable[[], PubSub]
+    subscribe: Callable[[Host | None], PubSub]
     where: str
 
 
@@ -59,7 +60,7 @@ class AsyncLinked:
     """The parts that a store for asyncio gets from a client."""
 
     link: AsyncLink | AsyncClusterLink
-    subscribe: Callable[[], AsyncPubSub]
+    subscribe: Callable[[Host | None], AsyncPubSub]
     where: str
 
 
@@ -86,7 +87,7 @@ def linked(
         link: Link = SentinelLink(connections, clock, dialect=dialect, patience=patience, check=check)
     else:
         link = Link(connections, clock, dialect=dialect, check=None if is_checked else ServerCheck(where))
-    return Linked(link, connections.subscription, where)
+    return Linked(link, lambda _: connections.subscription(), where)
 
 
 def async_linked(
@@ -109,7 +110,7 @@ def async_linked(
         link: AsyncLink = AsyncSentinelLink(connections, clock, dialect=dialect, patience=patience, check=check)
     else:
         link = AsyncLink(connections, clock, dialect=dialect, check=None if is_checked else ServerCheck(where))
-    return AsyncLinked(link, connections.async_subscription, where)
+    return AsyncLinked(link, lambda _: connections.async_subscription(), where)
 
 
 def where_of(pool: Any) -> str:  # noqa: ANN401  # a pool, sync or async

@@ -1,16 +1,22 @@
-"""Wake-ups from Redis for threads: one subscription connection per process, opened by the first wait.
+"""Wake-ups from Redis for threads: one subscription connection per process and server, opened by the first wait.
 
 Only the listener's thread uses the subscription, because a redis-py PubSub must not be shared. A waiter that needs a
 channel puts it on a list and wakes the listener with a message on the listener's private channel. The listener
 unsubscribes from channels that nobody has waited on for a while, so that a thousand locks do not leave a thousand
 subscriptions.
+
+A node of a cluster sends the messages of a slot only to its own subscribers (SSUBSCRIBE), so each node has a listener
+of its own. When a node fails, or says that a slot has moved (by MOVED, or because it ends a subscription), its listener
+reads the map again. It gives each of its channels to the listener of the node that now serves it, which may be itself.
+A listener without channels then ends.
 """
 
 from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from uuid import uuid4
 
 from redis.exceptions import ConnectionError as RedisConnectionError, RedisError
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
     from redis.client import PubSub
 
     from segmented.clock import Clock
+    from segmented.stores.redis.addresses import Host
     from segmented.stores.redis.cluster_link import ClusterLink
     from segmented.stores.redis.link import Link
 
@@ -37,12 +44,27 @@ RECONNECT_SECONDS: Final = 0.2
 PING_SECONDS: Final = 3.0
 """Seconds without a message after which a waiting process checks that its connection is still alive."""
 SILENT: Final = "the subscription's server no longer answers"
+MOVED: Final = "another node serves the subscription's slot"
+RunnerT = TypeVar("RunnerT")
+
+
+@dataclass(slots=True, eq=False)
+class Listener(Generic[RunnerT]):
+    """One subscription: at which server it is, and the thread or task that reads it."""
+
+    home: Host | None
+    """A node of a cluster; None is the one server."""
+    next_sweep: float
+    own_channel: str = field(default_factory=lambda: listener_channel(uuid4().hex))
+    heard_at: float = 0.0
+    pinged_at: float = 0.0
+    runner: RunnerT | None = None
 
 
 class RedisWakeups(ThreadWakeups):
     """The waiting lines of this process, woken by messages on their channels."""
 
-    def __init__(self, subscribe: Callable[[], PubSub], clock: Clock, link: Link | ClusterLink) -> None:
+    def __init__(self, subscribe: Callable[[Host | None], PubSub], clock: Clock, link: Link | ClusterLink) -> None:
         """Do not connect yet; `subscribe` creates subscriptions, and messages to the listener go through `link`."""
         self._link = link
         self._subscribe = subscribe
@@ -50,28 +72,26 @@ class RedisWakeups(ThreadWakeups):
 
     def _start_anew(self) -> None:
         super()._start_anew()
-        self._own_channel = listener_channel(uuid4().hex)
         self._state = threading.Lock()
+        self._listeners: dict[Host | None, Listener[threading.Thread]] = {}
+        self._listener_of: dict[str, Listener[threading.Thread]] = {}
         self._wanted: dict[str, list[Wake]] = {}
         self._asked: set[str] = set()
         self._missed: set[str] = set()  # channels on which a release may have been missed
         self._used_at: dict[str, float] = {}
-        self._next_sweep = self._clock.now() + LINGER_SECONDS
-        self._heard_at = self._pinged_at = 0.0
-        self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
 
     def listen(self, channel: str, deadline: float) -> None:
         """Return once the server has confirmed the subscription."""
+        homes = {} if channel in self._confirmed else self._link.homes([channel])
         with self._state:
             self._used_at[channel] = self._clock.now()
             if channel in self._confirmed:
                 return
             confirmed = Wake()
             self._wanted.setdefault(channel, []).append(confirmed)
-            if self._thread is None or not self._thread.is_alive():
-                self._start()
-        self._call("look", deadline)
+            listener = self._assign(channel, homes.get(channel))
+        self._call(listener, "look", deadline)
         if not confirmed.wait(min(LISTEN_TIMEOUT, max(0.0, deadline - self._clock.now()))):
             with self._state:
                 if channel in self._wanted:
@@ -82,76 +102,117 @@ class RedisWakeups(ThreadWakeups):
             raise StoreUnavailable(message)
 
     def close(self) -> None:
-        """End the listener and its connection."""
+        """End the listeners and their connections."""
         self._stopping.set()
-        thread = self._thread
-        if thread is not None:
-            self._call("stop", self._clock.now() + POLL_SECONDS)
-            thread.join(POLL_SECONDS * 3)
+        with self._state:
+            listeners = list(self._listeners.values())
+        for listener in listeners:
+            thread = listener.runner
+            if thread is not None:
+                self._call(listener, "stop", self._clock.now() + POLL_SECONDS)
+                thread.join(POLL_SECONDS * 3)
 
-    def _call(self, word: str, deadline: float) -> None:
+    def _call(self, listener: Listener[Any], word: str, deadline: float) -> None:
         with suppress(RedisError, OSError):  # the listener checks its list a little later anyway
-            self._link.publish(self._own_channel, word, deadline=deadline)
+            self._link.publish(listener.own_channel, word, deadline=deadline, at=listener.home)
+
+    def _assign(self, channel: str, home: Host | None) -> Listener[threading.Thread]:
+        """Return the running listener of a channel: its own, or that of its server."""
+        listener = self._listener_of.get(channel) or self._listeners.get(home)
+        if listener is None:
+            listener = Listener(home, self._clock.now() + LINGER_SECONDS)
+            self._listeners[home] = listener
+        self._listener_of[channel] = listener
+        if listener.runner is None or not listener.runner.is_alive():
+            self._start(listener)
+        return listener
 
     # --- the listener's thread ---
 
-    def _start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="segmented-listener", daemon=True)
-        self._thread.start()
+    def _start(self, listener: Listener[threading.Thread]) -> None:
+        listener.runner = threading.Thread(target=self._run, args=(listener,), name="segmented-listener", daemon=True)
+        listener.runner.start()
 
-    def _run(self) -> None:
+    def _run(self, listener: Listener[threading.Thread]) -> None:
         subscription: PubSub | None = None
         try:
-            while not self._stopping.is_set():
+            while not self._stopping.is_set() and (subscription or not self._is_over(listener)):
                 try:
-                    subscription = subscription or self._subscribe()
-                    self._listen_once(subscription)
+                    subscription = subscription or self._subscribe(listener.home)
+                    self._listen_once(listener, subscription)
                 except Exception:  # noqa: BLE001  # even an unreadable message: all waiters depend on this thread
                     self._stopping.wait(RECONNECT_SECONDS)
                     _close(subscription)
                     subscription = None
-                    self._ask_again()
+                    self._ask_again(listener)
         finally:
             _close(subscription)
-            if not self._stopping.is_set():  # something ended the thread: start again
-                self._ask_again()
+            if not self._stopping.is_set() and self._listeners.get(listener.home) is listener:
+                self._lose(listener)  # something ended the thread: start again
                 with self._state:
-                    self._thread = None
+                    listener.runner = None
                     if self._lines:
-                        self._start()
+                        self._start(listener)
 
-    def _listen_once(self, subscription: PubSub) -> None:
+    def _is_over(self, listener: Listener[Any]) -> bool:
+        """Return whether a node's listener has no channels; nothing finds it any more."""
         with self._state:
-            channels = [channel for channel in self._wanted if channel not in self._asked]
-            self._asked.update(channels)
-        if not subscription.subscribed or channels:
-            subscription.subscribe(self._own_channel, *channels)
-        message = subscription.get_message(timeout=POLL_SECONDS)
-        self._check_life(subscription, is_heard=message is not None)
-        if message is not None:
-            self._on_message(message)
-        if self._clock.now() >= self._next_sweep:
-            self._next_sweep = self._clock.now() + LINGER_SECONDS
-            self._give_up_idle(subscription)
+            if listener.home is None or listener in self._listener_of.values():
+                return False
+            del self._listeners[listener.home]
+        return True
 
-    def _check_life(self, subscription: Any, *, is_heard: bool) -> None:  # noqa: ANN401  # its `ping` is untyped
+    def _listen_once(self, listener: Listener[Any], subscription: PubSub) -> None:
+        with self._state:
+            channels = [
+                channel
+                for channel in self._wanted
+                if channel not in self._asked and self._listener_of.get(channel) is listener
+            ]
+            self._asked.update(channels)
+        if listener.home is None:
+            if not subscription.subscribed or channels:
+                subscription.subscribe(listener.own_channel, *channels)
+        else:
+            if not subscription.subscribed:
+                subscription.subscribe(listener.own_channel)
+            for channel in channels:  # one by one: a command may name channels of one slot only
+                subscription.ssubscribe(channel)
+        message = subscription.get_message(timeout=POLL_SECONDS)
+        self._check_life(listener, subscription, is_heard=message is not None)
+        if message is not None:
+            self._on_message(listener, message)
+        if self._clock.now() >= listener.next_sweep:
+            listener.next_sweep = self._clock.now() + LINGER_SECONDS
+            self._give_up_idle(listener, subscription)
+
+    def _check_life(
+        self,
+        listener: Listener[Any],
+        subscription: Any,  # noqa: ANN401  # its `ping` is untyped
+        *,
+        is_heard: bool,
+    ) -> None:
         """Raise if nothing has arrived since a PING: a server that is cut off does not close its connections."""
         now = self._clock.now()
         if is_heard or not self._lines:
-            self._heard_at = now
-        elif self._pinged_at > self._heard_at:
+            listener.heard_at = now
+        elif listener.pinged_at > listener.heard_at:
             raise RedisConnectionError(SILENT)
-        elif now >= self._heard_at + PING_SECONDS:
+        elif now >= listener.heard_at + PING_SECONDS:
             subscription.ping()
-            self._pinged_at = now
+            listener.pinged_at = now
 
-    def _on_message(self, message: dict[str, Any]) -> None:
+    def _on_message(self, listener: Listener[Any], message: dict[str, Any]) -> None:
         channel = text(message["channel"])
-        if message["type"] == "message":
+        if message["type"] in {"message", "smessage"}:
             said = readable(message["data"])
             if not self._is_own_release(said):
                 self.hear(channel, said)
-        elif message["type"] == "subscribe":
+        elif message["type"] == "sunsubscribe":
+            if channel in self._confirmed:  # otherwise this process has asked for it
+                raise RedisConnectionError(MOVED)
+        elif message["type"] in {"subscribe", "ssubscribe"} and channel != listener.own_channel:
             with self._state:
                 self._confirmed.add(channel)
                 self._asked.discard(channel)
@@ -163,30 +224,52 @@ class RedisWakeups(ThreadWakeups):
             if is_missed:  # a release may have been missed; otherwise the caller of `listen` tries now anyway
                 self.signal(channel)
 
-    def _ask_again(self) -> None:
-        self._heard_at = self._clock.now()
+    def _lose(self, listener: Listener[threading.Thread]) -> list[str]:
+        """Note that its subscriptions are gone; return the channels to which it must subscribe again."""
+        listener.heard_at = self._clock.now()
         with self._guard, self._state:
-            self._asked.clear()
-            self._confirmed.clear()
-            for channel in self._lines:
+            channels = {channel for channel, its in self._listener_of.items() if its is listener}
+            self._asked -= channels
+            self._confirmed -= channels
+            waited_for = channels & self._lines.keys()
+            for channel in waited_for:
                 self._wanted.setdefault(channel, [])
-            self._missed.update(self._lines)
+            self._missed |= waited_for
+            for channel in channels - self._wanted.keys():
+                del self._listener_of[channel]
+            return [channel for channel in channels if channel in self._wanted]
 
-    def _give_up_idle(self, subscription: PubSub) -> None:
+    def _ask_again(self, listener: Listener[threading.Thread]) -> None:
+        """Give each lost channel to the listener of the server that now has it."""
+        others = set()
+        if lost := self._lose(listener):
+            homes = self._link.homes(lost, apart_from=listener.home)
+            with self._state:
+                for channel, home in homes.items():
+                    if self._listener_of.get(channel) is listener:
+                        del self._listener_of[channel]
+                        others.add(self._assign(channel, home))
+        for other in others - {listener}:
+            self._call(other, "look", self._clock.now() + POLL_SECONDS)
+
+    def _give_up_idle(self, listener: Listener[threading.Thread], subscription: PubSub) -> None:
         oldest = self._clock.now() - LINGER_SECONDS
         with self._guard, self._state:
             idle = [
                 channel
                 for channel in self._confirmed
                 if channel not in self._lines
-                and channel != self._own_channel
+                and self._listener_of.get(channel) is listener
                 and self._used_at.get(channel, 0.0) < oldest
             ]
             self._confirmed.difference_update(idle)
             for channel in idle:
                 self._used_at.pop(channel, None)
-        if idle:
+                del self._listener_of[channel]
+        if listener.home is None and idle:
             subscription.unsubscribe(*idle)
+        for channel in idle if listener.home is not None else ():
+            subscription.sunsubscribe(channel)
 
 
 def _close(subscription: PubSub | None) -> None:

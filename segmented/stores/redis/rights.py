@@ -67,23 +67,30 @@ SAMPLES: Final = {
     "ZSCORE": "m",
 }
 """Commands of the scripts, with arguments behind the key: the server's check needs a well-formed command."""
-OTHERS: Final = ("TIME", "RENAME {key} {key}", "XINFO STREAM {key}", "PUBLISH {key} 1")
+OTHERS: Final = ("TIME", "RENAME {key} {key}", "XINFO STREAM {key}", "PUBLISH {channel} 1")
 """Those whose key, if any, is not their first argument alone. A channel is named as a key is."""
+IN_CLUSTER: Final = ("SPUBLISH {channel} 1", "SSUBSCRIBE {channel}", "SUNSUBSCRIBE {channel}")
+"""What a node of a cluster is asked for besides: there scripts send, and processes get, messages by these commands."""
+CHANNELS: Final = frozenset(line.split()[0] for line in (*OTHERS, *IN_CLUSTER) if "{channel}" in line)
 FAMILIES: Final = ("seg:{segmented}:rights", "seg:lock:{segmented}:rights", "seg:once:{segmented:0}:rights")
 PROBE: Final = """#!lua flags=no-writes,allow-stale
 local may_call = redis.acl_check_cmd or function() return true end
+local lines, mode = ARGV[2], redis.pcall('INFO', 'cluster')
+if type(mode) == 'string' and string.find(mode, 'cluster_enabled:1', 1, true) then
+  lines = lines .. '\\n' .. ARGV[3]
+end
 local least = nil
 for key in string.gmatch(ARGV[1], '%S+') do
   local missing, is_covered = {}, false
-  for line in string.gmatch(ARGV[2], '[^\\n]+') do
+  for line in string.gmatch(lines, '[^\\n]+') do
     local words = {}
     for word in string.gmatch(line, '%S+') do
-      words[#words + 1] = word == '{key}' and key or word
+      words[#words + 1] = (word == '{key}' or word == '{channel}') and key or word
     end
     local is_known, may = pcall(may_call, unpack(words))
     if not (is_known and may) then
       missing[#missing + 1] = words[1]
-    elseif words[1] ~= 'TIME' and words[1] ~= 'PUBLISH' then
+    elseif string.find(line, '{key}', 1, true) then
       is_covered = true
     end
   end
@@ -98,9 +105,10 @@ return least or {}
 None if it may use no such key. The script also runs when memory is full.
 """
 LINES: Final = "\n".join([*(f"{name} {{key}} {rest}".rstrip() for name, rest in SAMPLES.items()), *OTHERS])
+_ARGUMENTS: Final[Command] = (0, " ".join(FAMILIES), LINES, "\n".join(IN_CLUSTER))
 PROBES: Final[Sequence[Command]] = (
-    ("EVAL", PROBE, 0, " ".join(FAMILIES), LINES),
-    ("EVALSHA", sha1(PROBE.encode(), usedforsecurity=False).hexdigest(), 0, " ".join(FAMILIES), LINES),
+    ("EVAL", PROBE, *_ARGUMENTS),
+    ("EVALSHA", sha1(PROBE.encode(), usedforsecurity=False).hexdigest(), *_ARGUMENTS),
 )
 
 
@@ -122,8 +130,9 @@ def check_rights(where: str, reply: Reply) -> None:
     missing = [text(name) for name in reply]
     if not missing:
         return
-    rules = " ".join("+publish &seg:*" if name == "PUBLISH" else f"+{name.lower()}" for name in missing)
-    named = ["PUBLISH to the channels of its keys" if name == "PUBLISH" else name for name in missing]
+    channels = " &seg:*" if CHANNELS.intersection(missing) else ""
+    rules = " ".join(f"+{name.lower()}" for name in missing) + channels
+    named = [f"{name} to the channels of its keys" if name in CHANNELS else name for name in missing]
     message = (
         f"the account of {where} may not {', '.join(named)}, which scripts of locks and stock need: "
         f"add the rule with ACL SETUSER <account> {rules}"

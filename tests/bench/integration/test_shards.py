@@ -36,7 +36,8 @@ def test_an_order_is_two_commands_at_home_until_shards_run_empty(two_masters: Ma
     assert (early.orders, early.transfers, early.crossing) == (87, 0, 0)
     assert early.operations == {"Grant": 87, "Confirm": 87}
     assert (early.commands["evalsha"], early.commands["eval"]) == (174, 0)
-    assert early.messages == 87  # a confirm publishes, and the one other master gets that
+    assert (early.commands["spublish"], early.commands["publish"]) == (87, 0)
+    assert early.messages == 0  # a confirm publishes for its own slot, and no other master gets that
     assert 0 < late.transfers < late.orders
     moved = [late.operations[name] for name in ("SendUnits", "ReceiveUnits", "AcknowledgeUnits")]
     assert moved == [late.transfers] * 3
