@@ -53,7 +53,7 @@ def one_loop_each(subject: Subject) -> Verdict:
 
 
 def from_the_intended_time(subject: Subject) -> Verdict:
-    """R2: open runs have both histograms of the same orders, and response times are no shorter than service times."""
+    """R2: open runs have both histograms, the response times also of shed orders, and no shorter than service times."""
     if not subject.open_runs:
         return not_applicable("no run has an open loop, so latency is not reported")
     lacking = [run for run in subject.open_runs if run.times.response is None]
@@ -67,7 +67,7 @@ def from_the_intended_time(subject: Subject) -> Verdict:
 
 def _is_later(run: Run, response: Percentiles) -> bool:
     service = run.times.service
-    return response.n == service.n and (response.max or 0.0) >= (service.max or 0.0)
+    return response.n == service.n + run.times.shed and (response.max or 0.0) >= (service.max or 0.0)
 
 
 def what_the_generator_missed(subject: Subject) -> Verdict:
@@ -97,13 +97,17 @@ def what_the_generator_missed(subject: Subject) -> Verdict:
 
 def _is_late(run: Run) -> bool:
     late, response = run.times.lateness, run.times.response
-    return late is not None and response is not None and _p99(late) > LATENESS_MAX * _p99(response)
+    return late is not None and response is not None and _p99(late) > LATENESS_MAX * _p99(response, run.times.shed)
 
 
-def _p99(found: Percentiles) -> float:
-    """Return the p99 for any number of samples, for comparison only. R4 reports unreadable histograms."""
+def _p99(found: Percentiles, shed: int = 0) -> float:
+    """Return the p99 for any number of samples, without the shed orders at the end, for comparison only.
+
+    R4 reports unreadable histograms.
+    """
     try:
-        return float(decoded(found.encoded).get_value_at_percentile(99)) if found.n else 0.0
+        answered = max(0, found.n - shed)
+        return float(decoded(found.encoded).get_value_at_percentile(99 * answered / found.n)) if answered else 0.0
     except InvalidInput:
         return 0.0
 

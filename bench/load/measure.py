@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import bench.scenarios
 from bench import sizing
-from bench.analysis.intervals import mean_of, paired_ratio
+from bench.analysis.intervals import paired_ratio, rate_of
 from bench.children import kill_group
 from bench.conditions import conditions, running
 from bench.load.coordinator import DATABASE, URL
@@ -165,14 +165,14 @@ def figures_of(sales: Mapping[Step, list[dict[str, Any]]], holds: Mapping[Kind, 
     for step, kept in rates.items():
         if kept:
             bound = sizing.bound_per_s(min(step.segments, BUYERS), holds[step.section])
-            shares = mean_of([rate / bound for rate in kept.values()])
+            shares = rate_of([rate / bound for rate in kept.values()])
             figures.append(_figure(f"{step.name} / its bound of {bound:,.0f}/s", shares, ""))
-    figures += [_figure(step.name, mean_of(list(kept.values())), "/s") for step, kept in rates.items() if kept]
+    figures += [_figure(step.name, rate_of(list(kept.values())), "/s") for step, kept in rates.items() if kept]
     for step, found in sales.items():
         for name, whose in (("generator", "the generator"), ("redis", "Redis"), ("database", "PostgreSQL")):
             costs = [_cost(sale, name) for sale in found if sale["cpu_s"][name]]
             if costs and (name != "database" or step.section == "commit"):
-                figures.append(_figure(f"{step.name}: CPU of {whose}", mean_of(costs), "us an order"))
+                figures.append(_figure(f"{step.name}: CPU of {whose}", rate_of(costs), "us an order"))
     figures += [
         Figure(f"a lone buyer's hold, {HOLD_MS:g} ms{' and a commit' if section == 'commit' else ''}", hold * 1e3, "ms")
         for section, hold in holds.items()

@@ -102,7 +102,7 @@ def mean_latency(spot: Spot, per_s: Numbers) -> Numbers:
     hold = spot.percentiles("hold")
     if hold is None or hold.mean is None:
         return np.full(len(per_s), np.nan)
-    lanes, middle, variation = spot.runs[0].lanes, hold.mean, hold.cv or 0.0
+    lanes, middle, variation = spot.lanes, hold.mean, hold.cv or 0.0
     wait = wait_own_lane if MODELS.get(spot.cell.strategy) == "random lane" else wait_any_lane
     waits = [wait(rate / spot.cell.batch / 1_000, middle, cv=variation, lanes=lanes) for rate in per_s]
     return np.asarray([np.nan if one is None else one + middle for one in waits], dtype=np.float64)

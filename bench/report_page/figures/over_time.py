@@ -197,7 +197,7 @@ def _beside_each_other(facts: Facts) -> list[Run]:
     """Return runs in the setting that most strategies share: ours first, then other segment ones, faults first."""
     found: dict[str, dict[str, Run]] = {}
     for spot in sorted(facts.usual, key=lambda one: (one.cell.loop != "closed", *_interest(one))):
-        run = spot.runs[0]
+        run = spot.first
         if len(run.series.left) > 1 and run.cell.segments > 1:
             found.setdefault(shared(spot.cell, ()), {}).setdefault(spot.cell.strategy, run)
     group = max(found.values(), key=lambda runs: (OURS in runs, len(runs)), default={})
