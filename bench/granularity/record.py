@@ -155,6 +155,8 @@ class Series(Frozen):
     """Times of the readings of units by segment, in seconds."""
     left: list[list[int]]
     """Free units, by reading and segment."""
+    sold_at_refusal: int | None = None
+    """Orders sold until the first refusal; null if nobody was refused."""
     shed: list[int] = Field(default_factory=list)
     """Shed orders, by intended time; empty in a closed loop."""
 

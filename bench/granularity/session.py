@@ -8,13 +8,10 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from math import ceil
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from bench import sizing
 from bench.children import MeasuringProcess, MeasuringTask
-from bench.granularity.arrivals import units_asked
 from bench.granularity.cell import CALIBRATION_STOCK, RunAssignment
 from bench.granularity.environment import commit_of, environment_of
 from bench.granularity.folder import ResultsFolder
@@ -22,6 +19,7 @@ from bench.granularity.grid import grid_of
 from bench.granularity.record import EndLine, Run, SessionLine
 from bench.granularity.schedule import Estimate, lost_run, turns_of, wanted
 from bench.granularity.servers import SessionServers
+from bench.granularity.stocks import stock_of
 from bench.results import counted
 from bench.strategies.own import OWN
 from segmented.errors import InvalidInput, SegmentedError
@@ -45,8 +43,6 @@ OVERTIME: Final = 10.0
 """Seconds beyond the budget after which a session's last run is cut off."""
 CAPACITY_SALES: Final = 5
 """Calibrations of a capacity, of which the median counts: all loads of an open loop are shares of it."""
-SPIKE_STOCK_SHARE: Final = 0.6
-"""Share of a spike's demand that is in stock, so that the sale sells out."""
 
 
 class Ended(Exception):
@@ -269,7 +265,7 @@ class _Session:
                 url=run_servers.url,
                 meter_url=run_servers.meter_url,
                 database=run_servers.database,
-                stock=self._stock(turn, cell),
+                stock=stock_of(planned, cell, turn.seed, calibrated=self.folder.rates, paces=self._paces(cell)),
                 seconds=planned.seconds,
                 warm_up=planned.warm_up,
                 cores=self.servers.generator_cores,
@@ -279,17 +275,8 @@ class _Session:
             found = self._read_record(assignment, progress, run_servers.is_alive)
         return Run.model_validate(found).model_copy(update={"offered_percent": planned.percent})
 
-    def _stock(self, turn: Turn, cell: Cell) -> int:
-        """Return the stock: the cell's, or what lasts for the planned seconds at the rate of its runs so far."""
-        planned = turn.planned
-        if cell.stock is not None:
-            return cell.stock
-        if cell.loop == "closed":
-            own = [run.pace for run in self.done.values() if run.cell_id == cell.cell_id and run.pace]
-            rate = sizing.rate_to_expect(self.folder.rates[cell.cell_id], own)
-            return max(sizing.STOCK_MIN, ceil(rate * planned.seconds)) * cell.quantity
-        asked = units_asked(cell, warm_up=planned.warm_up, seconds=planned.seconds, seed=turn.seed)
-        return max(sizing.STOCK_MIN, ceil(asked * (SPIKE_STOCK_SHARE if cell.arrivals == "spike" else 1)))
+    def _paces(self, cell: Cell) -> list[float]:
+        return [run.pace for run in self.done.values() if run.cell_id == cell.cell_id and run.pace]
 
     def _read_record(
         self, assignment: RunAssignment, progress: Progress, is_alive: Callable[[], bool]

@@ -216,7 +216,14 @@ def series_of(columns: Columns, measured: Measurement, *, segments: int, batch: 
         segment_sold=[int(one) for one in by_segment] if is_sold.any() and segments > 1 else [],
         left_at=[round(at - began, 3) for at in measured.left_at],
         left=[list(one) for one in measured.left],
+        sold_at_refusal=sold_at_refusal(columns),
     )
+
+
+def sold_at_refusal(columns: Columns) -> int | None:
+    """Return how many orders were answered as sold until the first refusal; None without any."""
+    refused = columns.done[columns.sold_out > 0]
+    return int(columns.sold[columns.done <= refused.min()].sum()) if len(refused) else None
 
 
 def fairness_of(columns: Columns, inside: NDArray[np.bool_], *, buyers: int) -> Fairness:
@@ -239,10 +246,15 @@ def unsold(sold: int) -> tuple[str, ...]:
 
 def too_short(assignment: RunAssignment, measurement: Measurement) -> tuple[str, ...]:
     """Return why a closed run is void: it was calibrated while the machine was slow, and sold out too soon."""
-    least = LEAST_SHARE * assignment.seconds
-    if assignment.cell.stock is not None or measurement.window_s >= least:
+    return too_short_of(assignment.cell, measurement.window_s, assignment.seconds)
+
+
+def too_short_of(cell: Cell, window_s: float, seconds: float) -> tuple[str, ...]:
+    """Return the same from the figures."""
+    least = LEAST_SHARE * seconds
+    if cell.stock is not None or window_s >= least:
         return ()
-    return (f"sold out too soon: {measurement.window_s:.3f} s were measured, and it takes {least:.3f} s",)
+    return (f"sold out too soon: {window_s:.3f} s were measured, and it takes {least:.3f} s",)
 
 
 def voided(sale: Sale, measurement: Measurement) -> tuple[str, ...]:
@@ -268,11 +280,15 @@ def voided(sale: Sale, measurement: Measurement) -> tuple[str, ...]:
 
 def noted(sale: Sale, measurement: Measurement) -> tuple[str, ...]:
     """Return notes on an open run that is not void: whether the load was beyond saturation."""
-    if measurement.shed <= SHED_SHARE * measurement.planned:
+    return noted_of(measurement.shed, measurement.planned, sale.cell.buyers)
+
+
+def noted_of(shed: int, planned: int, buyers: int) -> tuple[str, ...]:
+    """Return the same from the figures."""
+    if shed <= SHED_SHARE * planned:
         return ()
-    share = measurement.shed / measurement.planned
     note = (
-        f"beyond saturation: {measurement.shed} of {measurement.planned} orders ({share:.1%}) found all "
-        f"{sale.cell.buyers} buyers busy, were never sent, and count as failures"
+        f"beyond saturation: {shed} of {planned} orders ({shed / planned:.1%}) found all "
+        f"{buyers} buyers busy, were never sent, and count as failures"
     )
     return (note,)

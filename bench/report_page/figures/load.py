@@ -14,13 +14,12 @@ from bench.granularity.percentiles import CAP_MS
 from bench.report_page.drawn import Drawn, NotDrawn
 from bench.report_page.facts import OURS, Family, counted, families, said, shared
 from bench.report_page.figures.points import LEGEND, crosses, model_line, plot
-from bench.report_page.models import by_buyers, mean_latency, said_of, scalability
+from bench.report_page.models import by_buyers, said_of, scalability
 from bench.report_page.style import BLACK, BLUE, GREEN, LIGHT, RED, from_zero, log_axis, new_figure, ramp
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from bench.granularity.record import Percentiles
     from bench.report_page.drawn import Outcome
     from bench.report_page.facts import Facts, Spot
     from bench.report_page.style import Dashes
@@ -109,7 +108,7 @@ def _buyers(spot: Spot) -> float:
 
 
 def latency_by_load(facts: Facts) -> Outcome:
-    """F4: p50, p99 and p99.9 from the intended time, the mean and its model, and where arrivals are shed."""
+    """F4: p50, p99, p99.9 and the mean from the intended time, and where arrivals are shed."""
     poisson = [spot for spot in facts.select(loop="open") if spot.cell.arrivals == "poisson"]
     found = families(poisson, "offered_per_s")
     lines = [(name, spots) for family in found for name, spots in family.by_strategy().items() if len(spots) > 1]
@@ -136,9 +135,8 @@ def latency_by_load(facts: Facts) -> Outcome:
         f"Open loop, Poisson arrivals, {said(lines[0][1][0].cell, without=('segments', 'offered_per_s'))}. "
         f"{counted([spot for _, spots in lines for spot in spots])}. {base} Grey: more than {100 * SHED:g} % of the "
         "arrivals were turned away (shed): they count as failures, and in the percentiles as never answered; a mark at "
-        "the upper edge is a percentile that lies among them. Void runs count too. Dotted: the mean by M/G/1, or M/G/K "
-        "for K lanes (Lee and Longton), from the measured hold and its variation; beyond its end there is no steady "
-        f"state. p99.9 is shown from 10,000 samples on. {LEGEND}"
+        "the upper edge is a percentile that lies among them. Void runs count too. "
+        f"p99.9 is shown from 10,000 samples on. {LEGEND}"
     )
     return Drawn("F4", LOAD_NAME, LOAD_TITLE, caption, figure)
 
@@ -155,7 +153,6 @@ def _panel(axes: Axes, spots: list[Spot], capacity: float | None) -> None:
     axes.plot(
         [at for at, _ in means], [mean for _, mean in means], color=BLACK, marker="+", linestyle="none", label="mean"
     )
-    _model(axes, told, x(told[-1][0]) if told else 0.0)
     crosses(axes, [spot for spot in spots if spot.is_void], x=x, colour=BLACK)
     shed = [x(spot) for spot in spots if _shed(spot) > SHED]
     if shed:
@@ -192,16 +189,6 @@ def _line(
         if is_hollow:
             (mark,) = axes.plot([at], [value], color=colour, marker=marker, markerfacecolor="white", linestyle="none")
             mark.set_gid(f"hollow:{label}")
-
-
-def _model(axes: Axes, told: list[tuple[Spot, Percentiles]], last: float) -> None:
-    if not told or not last:
-        return
-    per_s = (told[-1][0].cell.offered_per_s or 0.0) / last
-    where = np.linspace(0.02 * last, last, 200)
-    means = mean_latency(told[0][0], where * per_s)
-    is_known = np.isfinite(means)
-    axes.plot(where[is_known], means[is_known], color=BLACK, linestyle=":", linewidth=1.0, label="mean, M/G/K model")
 
 
 def capacity_of(facts: Facts, spot: Spot) -> float | None:
