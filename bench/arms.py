@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from bench import sizing
-from bench.analysis.intervals import mean_of, paired_ratio
+from bench.analysis.intervals import paired_ratio, rate_of
 from bench.figures import Figure, of_estimate
 
 if TYPE_CHECKING:
@@ -75,13 +75,13 @@ def arm_figures(
             bound = arm.bound_per_s(lone, at_once)
             shares = [rate / min(bound, (ceiling or {}).get(number, bound)) for number, rate in kept.items()]
             name = f"{arm.name} / its bound of {bound:,.0f}/s{' or the ceiling' if ceiling else ''}"
-            found.append(of_estimate(name, mean_of(shares), "", at_least=least.get(arm.name)))
-    found += [of_estimate(arm.name, mean_of(list(kept.values())), "/s") for arm, kept in rates.items() if kept]
+            found.append(of_estimate(name, rate_of(shares), "", at_least=least.get(arm.name)))
+    found += [of_estimate(arm.name, rate_of(list(kept.values())), "/s") for arm, kept in rates.items() if kept]
     return found + [Figure(f"a lone order, {arm.work}: its hold", hold * 1e3, "ms") for arm, hold in lone.items()]
 
 
 def cost_figures(costs: Mapping[Arm, Sequence[float]], whose: str) -> list[Figure]:
     """Return the CPU microseconds of an order."""
     return [
-        of_estimate(f"{arm.name}: CPU of {whose}", mean_of(each), "us an order") for arm, each in costs.items() if each
+        of_estimate(f"{arm.name}: CPU of {whose}", rate_of(each), "us an order") for arm, each in costs.items() if each
     ]

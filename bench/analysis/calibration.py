@@ -101,6 +101,7 @@ def _same_section(one: Cell, other: Cell) -> bool:
         lambda cell: cell.section,
         lambda cell: cell.hold_ms,
         lambda cell: cell.rtt_ms,
+        lambda cell: cell.proxied,
         lambda cell: cell.batch,
         lambda cell: cell.quantity,
         lambda cell: cell.case,

@@ -3,7 +3,8 @@
 The rate of an open loop is its load, so it is not compared.
 
 The sessions ran at different times, so nothing is paired, and the intervals do not include changes between them other
-than the code; known differences are listed first. A difference counts if the interval of the ratio excludes 1 and the
+than the code; known differences are listed first. The intervals of all compared cells are 95 % together. A difference
+counts if the interval of the ratio excludes 1 and the
 ratio is beyond the noise floor of its cell, the larger one of both files. If neither file has an A/A row, a difference
 below `UNKNOWN_NOISE` is not judged, since it may be noise.
 """
@@ -39,7 +40,7 @@ SHOWN: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A cell in both files: mean orders per second over runs."""
+    """A cell in both files: geometric means of orders per second over runs."""
 
     cell_id: str
     before: float | None
@@ -132,7 +133,7 @@ class Comparison:
     def _table(self) -> Table:
         table = Table()
         table.add_column("cell", overflow="fold")
-        for name in ("A, orders/s", "B, orders/s", "B / A [95 %]"):
+        for name in ("A, orders/s", "B, orders/s", "B / A [95 % together]"):
             table.add_column(name, justify="right")
         table.add_column("verdict")
         for row in self.rows:
@@ -148,11 +149,12 @@ def compare(before: ResultFile, after: ResultFile) -> Comparison:
     for step, floor in (item for noise in noises for item in noise.by_step.items()):
         floors[step] = max(floor, floors.get(step, 0.0))
     first, second = _closed(before), _closed(after)
+    both = [one for one in first if one in second]
     return Comparison(
         floors=floors,
         not_whole={name: why for name, one in (("A", before), ("B", after)) if (why := one.why_not_whole)},
         differences=tuple(differences(before.session, after.session)),
-        rows=tuple(_row(first[one], second[one], _floor(noises, first[one].cell)) for one in first if one in second),
+        rows=tuple(_row(first[one], second[one], _floor(noises, first[one].cell), len(both)) for one in both),
         only_in_a=tuple(one for one in first if one not in second),
         only_in_b=tuple(one for one in second if one not in first),
         broken_in_a=_broken(before),
@@ -168,8 +170,8 @@ def _closed(results: ResultFile) -> dict[str, Measured]:
     return {cell_id: one for cell_id, one in cells_of(results).items() if one.cell.loop == "closed"}
 
 
-def _row(before: Measured, after: Measured, floor: float | None) -> Row:
-    ratio = unpaired_ratio(after.rates, before.rates)
+def _row(before: Measured, after: Measured, floor: float | None, family: int) -> Row:
+    ratio = unpaired_ratio(after.rates, before.rates, family=family)
     verdict, why = _verdict(before, after, ratio, floor)
     is_saturated = bool(before.saturated or after.saturated)
     return Row(before.cell_id, before.mean_rate, after.mean_rate, ratio, verdict, why, is_saturated)

@@ -5,10 +5,10 @@ COST?", HotOS 2015), here: the configuration that outperforms one lock-free scri
 its best: the cell that sold most, of all its cells with the same buyers, orders and section.
 
 A value wins if the interval of the ratio, paired by round, is above 1 and the ratio is above the noise floor, if the
-file has one; with too few rounds for an interval, if the ratio itself is above 1, which is noted. A cell with a void
-run never wins, and the rival's cells with void runs are not used. Between the last value that did not win and the first
-that did, the point where the ratio would be 1 is interpolated on logarithmic axes (linear if a value is 0): it is
-drawn, not measured.
+file has one; the intervals of all values of a curve are 95 % together. With too few rounds for an interval, it wins if
+the ratio itself is above 1, which is noted. A cell in which a run broke a promise never wins, and the rival's cells
+with such runs are not used. Between the last value that did not win and the first that did, the point where the ratio
+would be 1 is interpolated on logarithmic axes (linear if a value is 0): it is drawn, not measured.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def crossover(
     """Compare cells that differ only in the axis with the best cells of a rival."""
     others = tuple(others)
     group = sorted(ours, key=lambda one: float(getattr(one.cell, axis)))
-    points = tuple(_point(one, best_rival(one.cell, others), axis, floor) for one in group)
+    points = tuple(_point(one, best_rival(one.cell, others), axis, floor, len(group)) for one in group)
     known = [one for one in points if one.ratio is not None or one.is_void]
     wins = [one.wins for one in known]
     first = next((one.value for one in known if one.wins), None)
@@ -168,10 +168,13 @@ def setting_of(cell: Cell, axis: Axis) -> str:
         "hold_ms": str(cell.critical_section()),
         "rtt_ms": f"rtt={cell.rtt_ms:g}ms",
     }
+    is_direct = not (cell.rtt_ms or cell.proxied)
     if axis == "hold_ms":
         parts["hold_ms"] = "sleep" if cell.section == "none" else cell.section
     else:
         del parts[axis]
+    if axis == "rtt_ms" and is_direct:
+        parts["rtt_ms"] = "without the proxy"
     more = [f"q={cell.quantity}"] if cell.quantity != 1 else []
     more += [f"stock={cell.stock}"] if cell.stock is not None else []
     more += [cell.case] if cell.case is not None else []
@@ -183,6 +186,7 @@ def _demand(cell: Cell) -> tuple[object, ...]:
         lambda one: one.section,
         lambda one: one.hold_ms,
         lambda one: one.rtt_ms,
+        lambda one: one.proxied,
         lambda one: one.buyers,
         lambda one: one.quantity,
         lambda one: one.stock,
@@ -191,12 +195,12 @@ def _demand(cell: Cell) -> tuple[object, ...]:
     return tuple(name(cell) for name in names)
 
 
-def _point(ours: Measured, rival: Measured | None, axis: Axis, floor: float) -> Point:
+def _point(ours: Measured, rival: Measured | None, axis: Axis, floor: float, family: int) -> Point:
     return Point(
         value=float(getattr(ours.cell, axis)),
         ours=ours.cell_id,
         rival=None if rival is None else rival.cell_id,
-        ratio=None if rival is None else paired_ratio(ours.by_round, rival.by_round),
+        ratio=None if rival is None else paired_ratio(ours.by_round, rival.by_round, family=family),
         is_void=bool(ours.void),
         is_saturated=bool(ours.saturated or (rival is not None and rival.saturated)),
         floor=floor,

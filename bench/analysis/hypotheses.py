@@ -9,7 +9,8 @@ A hypothesis that a program can check has expectations in the plan, written befo
 
 An expectation is kept if the whole 95 % interval of its figure is within the bounds, refuted if the whole interval is
 outside a bound, and undecided otherwise, also with too few runs. A hypothesis is refuted if one of its expectations is,
-and kept if all of them are.
+and kept if all of them are. The intervals of all rates that the plan's hypotheses ask for are one family: together they
+are 95 %, so that the more a plan asks, the less it is answered by chance.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import ValidationError
 
-from bench.analysis.intervals import Estimate, mean_of, number, paired_ratio
+from bench.analysis.intervals import Estimate, number, paired_ratio, rate_of
 from bench.analysis.measured import cells_of, noise_floor
 from bench.analysis.model_error import model_error
 from bench.granularity.cell import PERCENT, Cell, Expectation
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from bench.granularity.cell import Part
     from bench.granularity.record import ResultFile
 
-PLAIN: Final = ("batch", "rtt_ms", "loop", "quantity", "stock", "case")
+PLAIN: Final = ("batch", "rtt_ms", "proxied", "loop", "quantity", "stock", "case")
 """If several cells have the values, the one without these fields is taken."""
 Verdict = Literal["kept", "refuted", "undecided"]
 
@@ -47,6 +48,12 @@ class Judged:
     figures: tuple[Estimate, ...]
     why: str
     """The figures and their bounds, or why there are none."""
+
+
+def family_of(plan: dict[str, Any]) -> int:
+    """Return how many expectations of a plan are decided by an interval: those of a rate."""
+    expected = [one for written in plan.get("hypotheses") or () for one in written.get("expect") or ()]
+    return max(1, [one.get("figure", "rate") for one in expected].count("rate"))
 
 
 def judge(results: ResultFile) -> tuple[Judged, ...]:
@@ -135,32 +142,42 @@ def _figure(results: ResultFile, expected: Expectation, sweep: str) -> Estimate 
 
 
 def _rate(results: ResultFile, expected: Expectation, sweep: str) -> Estimate | str:
+    family = family_of(results.session.plan)
     above = _cell(results, expected.of, sweep)
     if isinstance(above, str):
         return above
     if not expected.over:
-        return mean_of(above.rates)
+        return rate_of(above.rates, family=family)
     below = _cell(results, expected.over, sweep)
     if isinstance(below, str):
         return below
-    ratio = paired_ratio(above.by_round, below.by_round)
+    ratio = paired_ratio(above.by_round, below.by_round, family=family)
     return f"{above.cell_id} and {below.cell_id} share no round" if ratio is None else ratio
 
 
 def _p99(results: ResultFile, expected: Expectation, sweep: str) -> Estimate | str:
-    """Return the p99 of all samples together, not a mean over runs."""
+    """Return the p99 of all samples together, not a mean over runs.
+
+    Void runs are those in which the generator was late, with the longest waits. Without them a tail is too short, and
+    with them it is partly the generator's: the figure has both ends, and is decided only if both agree.
+    """
+    cells = [_one(results, part, sweep) for part in (expected.of, *((expected.over,) if expected.over else ()))]
     told: list[tuple[float, int]] = []
-    for part in (expected.of, *((expected.over,) if expected.over else ())):
-        found = _one(results, part, sweep)
-        if isinstance(found, str):
-            return found
-        kept = [run.times.response.encoded for run in found.runs if not run.void and run.times.response]
-        p99 = merged(kept).p99
-        if not p99:
-            return f"{found.cell_id} has too few samples for a p99"
-        told.append((p99, len(kept)))
-    value = told[0][0] if len(told) == 1 else told[0][0] / told[1][0]
-    return _exactly(value, min(count for _, count in told))
+    for with_void in (True, False):
+        each: list[float] = []
+        counts: list[int] = []
+        for found in cells:
+            if isinstance(found, str):
+                return found
+            kept = [run.times.response for run in found.runs if run.times.response and (with_void or not run.void)]
+            if not (p99 := merged(one.encoded for one in kept).p99):
+                return f"{found.cell_id} has too few samples for a p99"
+            each.append(p99)
+            counts.append(len(kept))
+        told.append((each[0] if len(each) == 1 else each[0] / each[1], min(counts)))
+    (every, _), (kept_only, n) = told
+    low, high = sorted((every, kept_only))
+    return Estimate(kept_only, low, high, n, "all equal" if low == high else "with and without void runs")
 
 
 def _cell(results: ResultFile, part: Part, sweep: str) -> Measured | str:
@@ -188,7 +205,7 @@ def _cells(results: ResultFile, part: Part, sweep: str) -> list[Measured]:
 
 
 def _value(found: Measured, name: str) -> object:
-    return found.runs[0].offered_percent if name == PERCENT else getattr(found.cell, name)
+    return found.first.offered_percent if name == PERCENT else getattr(found.cell, name)
 
 
 def _is_plain(cell: Cell, part: Part) -> bool:

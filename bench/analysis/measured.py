@@ -2,7 +2,7 @@
 
 The noise floor: how much two measurements of the same code differ. Smaller differences are ignored. Each cell of the
 A/A row runs twice per round, as arms A and B. The floor of a cell is the largest deviation from 1 of any end of the
-intervals of the A/A cells with its slow step; where there is none, of all A/A cells.
+intervals of the A/A cells with its slow step; where there is none, of all A/A cells. These intervals are 95 % together.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from bench.analysis.intervals import Estimate, paired_ratio
+from bench.analysis.intervals import Estimate, paired_ratio, rate_of
 from bench.granularity.percentiles import merged
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ Arm = Literal["A", "B"]
 What = Literal["service", "response", "wait", "hold", "lateness"]
 SATURATED_SHARE: Final = 0.5
 """Minimum share of a cell's runs that must be saturated for the cell to be saturated."""
+WITHOUT_SHARE: Final = 0.5
+"""Share of a cell's runs without a throughput from which on the cell is not judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,24 @@ class Measured:
 
     @property
     def mean_rate(self) -> float | None:
-        """Return the mean rate, or None if every run is void."""
-        return sum(self.rates) / len(self.rates) if self.rates else None
+        """Return the geometric mean of the rates, or None if every run is void."""
+        return rate_of(self.rates).value if self.rates else None
 
     @property
     def void(self) -> tuple[str, ...]:
-        """Return why runs are void, one sentence each, without duplicates."""
-        return tuple(dict.fromkeys(sentence for run in self.runs for sentence in run.void))
+        """Return why the cell is not judged: a run broke a promise, or half of the runs have no throughput.
+
+        A run that was lost, or too short to be measured, leaves the other rounds as they are.
+        """
+        without = [run for run in self.runs if run.orders_per_s is None]
+        if len(without) < WITHOUT_SHARE * len(self.runs):
+            without = [run for run in without if run.is_control or broken_promises(run)]
+        return tuple(dict.fromkeys(sentence for run in without for sentence in run.void))
+
+    @property
+    def first(self) -> Run:
+        """Return the first run that has a record, for what all runs of a cell share."""
+        return next((run for run in self.runs if run.window_s > 0), self.runs[0])
 
     @property
     def saturated(self) -> tuple[str, ...]:
@@ -68,7 +81,7 @@ class Measured:
     @property
     def lanes(self) -> int:
         """How many calls can be in the critical section at once."""
-        return self.runs[0].lanes
+        return self.first.lanes
 
     def times(self, what: What) -> Percentiles | None:
         """Merge the runs' histograms, including void runs, so that no wait is left out. None if there are none."""
@@ -156,10 +169,10 @@ class NoiseFloor:
 def noise_floor(results: ResultFile) -> NoiseFloor:
     """Return the floor of a session, or why it has none."""
     first, second = cells_of(results, arm="A"), cells_of(results, arm="B")
-    rows = []
+    both, rows = second.keys() & first.keys(), []
     for cell_id, again in second.items():
         once = first.get(cell_id)
-        ratio = None if once is None else paired_ratio(again.by_round, once.by_round)
+        ratio = None if once is None else paired_ratio(again.by_round, once.by_round, family=len(both))
         if ratio is not None:
             rows.append(SameTwice(cell_id, ratio))
     if not rows:

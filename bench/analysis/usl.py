@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.optimize import nnls
 
-from bench.analysis.intervals import LEVEL, RUNS_MIN, SEED, Estimate, mean_of
+from bench.analysis.intervals import LEVEL, RUNS_MIN, Estimate, rate_of
 from bench.analysis.measured import cells_of
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 CLIENTS_MIN: Final = 6
 """Minimum number of different N for a fit."""
 RESAMPLES: Final = 2_000
+SEED: Final = 20_260_101
+"""Seed of the resampling: the same runs have the same fit."""
 STRATEGIES: Final = ("segment-locks", "global-lock")
 RESIDUAL_MAX: Final = 0.10
 
@@ -96,10 +98,10 @@ def fit(rates: Mapping[int, Sequence[float]], *, resamples: int = RESAMPLES) -> 
     clients = sorted(number for number, found in rates.items() if found)
     if len(clients) < CLIENTS_MIN:
         return NoFit(f"{len(clients)} values of N; a fit takes {CLIENTS_MIN}")
-    means = np.array([np.mean(rates[number]) for number in clients])
+    means = np.array([rate_of(rates[number]).value for number in clients])
     numbers = np.array(clients, dtype=np.float64)
     law = _fitted(numbers, means)
-    best, last = mean_of(rates[clients[int(means.argmax())]]), mean_of(rates[clients[-1]])
+    best, last = rate_of(rates[clients[int(means.argmax())]]), rate_of(rates[clients[-1]])
     is_flat = (last.value if last.high is None else last.high) >= (best.value if best.low is None else best.low)
     if law is None or law.peak is None or is_flat:
         return NoFit(f"throughput does not fall up to N = {clients[-1]}, so the peak is unknown")
@@ -143,7 +145,7 @@ def _fitted(clients: Numbers, rates: Numbers) -> Law | None:
 
 
 def _redrawn(rates: Mapping[int, Sequence[float]], clients: Sequence[int], rng: np.random.Generator) -> Numbers:
-    return np.array([np.mean(rng.choice(rates[number], size=len(rates[number]))) for number in clients])
+    return np.array([np.exp(np.log(rng.choice(rates[number], size=len(rates[number]))).mean()) for number in clients])
 
 
 def _estimate(value: float, drawn: Sequence[float], n: int) -> Estimate:

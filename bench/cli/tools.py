@@ -50,10 +50,18 @@ def report(
     size_max: Annotated[
         int, typer.Option("--size-max", metavar="MIB", min=1, help="Refuse a larger history, measured unpacked.")
     ] = HISTORY_MAX,
+    publish: Annotated[
+        Path | None,
+        typer.Option(
+            "--publish",
+            metavar="DIR",
+            help="Draw it in a new folder instead, with a copy of the results and of the histories that it needs.",
+        ),
+    ] = None,
 ) -> None:
     """Redraw a session's report from its results: figures, page, table."""
     whole = folder.parent if folder.name == RESULTS and folder.is_file() else folder
-    draw(whole, Console(), history_max=size_max)
+    draw(whole, Console(), history_max=size_max, to=publish)
 
 
 def compare(
@@ -74,7 +82,7 @@ def compare(
 
 
 def lint(results: ResultsArgument) -> None:
-    """Check a results file against the 24 measuring rules. Exit code 0 only if none is broken."""
+    """Check a results file against the 26 measuring rules. Exit code 0 only if none is broken."""
     _exit(_part("bench.lint.rules", "lint_file")(results, Console()))
 
 
@@ -97,10 +105,13 @@ def finish(results: Findings, console: Console, json: Path | None) -> None:
     _exit(int(not results.is_kept))
 
 
-def draw(folder: Path, console: Console, *, history_max: int = HISTORY_MAX) -> None:
+def draw(folder: Path, console: Console, *, history_max: int = HISTORY_MAX, to: Path | None = None) -> None:
     """Draw a session's report: figures, page, table if the lint allows one, and how to repeat it."""
     with display_on(console).strategy("report") as progress:
-        drawn = _part("bench.report_page", "redraw")(folder, progress, history_max=history_max)
+        if to is None:
+            drawn = _part("bench.report_page", "redraw")(folder, progress, history_max=history_max)
+        else:
+            drawn = _part("bench.report_page.publishing", "publish")(folder, to, progress, history_max=history_max)
     for sentence in drawn.sentences():
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
 

@@ -93,11 +93,15 @@ def case_of(cell: Cell, strategy: Strategy, stock: int, seed: int, *, is_calibra
 
     In a cancel storm every unit is sold twice on average, so half the stock lasts as long.
     """
-    half = stock // 2
-    if not is_calibration and cell.case == "restock":
-        return CaseState(cell, strategy, seed, opened=stock - half, later=half)
-    is_twice = not is_calibration and cell.case == "cancel-storm" and cell.stock is None
-    return CaseState(cell, strategy, seed, opened=stock - half if is_twice else stock)
+    opened = stock if is_calibration else opened_of(cell, stock)
+    later = 0 if is_calibration or cell.case != "restock" else stock - opened
+    return CaseState(cell, strategy, seed, opened=opened, later=later)
+
+
+def opened_of(cell: Cell, stock: int) -> int:
+    """Return how many units a sale of `stock` units opens with."""
+    is_halved = cell.case == "restock" or (cell.case == "cancel-storm" and cell.stock is None)
+    return stock - stock // 2 if is_halved else stock
 
 
 def refuse_case(cell: Cell, strategy: type[Strategy]) -> None:

@@ -53,7 +53,9 @@ class Cell(Frozen):
     section: Kind = "sleep"
     hold_ms: Annotated[float, Field(ge=0, le=MILLISECONDS_MAX)] = 0.0
     rtt_ms: Annotated[float, Field(ge=0, le=ROUND_TRIP_MAX)] = 0.0
-    """Added to every round trip to Redis by a proxy; 0 means no proxy."""
+    """Added to every round trip to Redis by a proxy."""
+    proxied: bool = False
+    """Whether the traffic goes through that proxy: always with a delay, and without one as its base."""
     loop: Loop = "closed"
     buyers: Annotated[int, Field(ge=1, le=BUYERS_MAX)] = 64
     """Closed loop: number of buyers. Open loop: maximum concurrent orders; more are shed and counted."""
@@ -65,6 +67,12 @@ class Cell(Frozen):
     stock: Annotated[int, Field(ge=1, le=STOCK_MAX)] | None = None
     """Units, or None for as many as last for the planned seconds, by a calibration that does not count."""
     case: Case | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_proxied(cls, found: Any) -> Any:  # noqa: ANN401  # whatever a plan or a file has
+        is_delayed = isinstance(found, dict) and bool(found.get("rtt_ms"))
+        return {**found, "proxied": True} if is_delayed else found
 
     @model_validator(mode="after")
     def _is_whole(self) -> Cell:
@@ -91,7 +99,7 @@ class Cell(Frozen):
             f"B={self.batch}",
             str(self.critical_section()),
         ]
-        if self.rtt_ms:
+        if self.rtt_ms or self.proxied:
             parts.append(f"rtt={self.rtt_ms:g}ms")
         if self.offered_per_s is not None:
             parts.append(f"{self.arrivals}={self.offered_per_s:g}/s")
@@ -108,8 +116,8 @@ class Expectation(Frozen):
     """A figure and its bounds.
 
     `rate`: orders per second of the cell with the values `of` in the hypothesis's sweep, as a ratio to the cell with
-    the values `over`, if given. `p99`: likewise, the p99 of an open loop's response times in milliseconds, over all
-    runs that are not void; it has no interval. `oversold`, `refused-wrongly`: units and orders in all runs of all cells
+    the values `over`, if given. `p99`: likewise, the p99 of an open loop's response times in milliseconds, with and
+    without void runs. `oversold`, `refused-wrongly`: units and orders in all runs of all cells
     of the sweep with the values `of`. `model-error`, `noise-floor`: shares, over the whole session.
 
     If the sweep has no such cell, the cells of the whole file are searched. If there are several, the rate is of the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import statistics
@@ -9,6 +10,8 @@ import subprocess
 import tempfile
 import time
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -136,7 +139,27 @@ def commit_of(file: Path) -> str | None:
     return None
 
 
-def _git(*words: str) -> str:
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A commit of this checkout."""
+
+    at: datetime
+    sums: frozenset[str]
+    """SHA-256 of the TOML files that it changed."""
+
+
+def committed(commit: str) -> Committed | None:
+    """Return a commit by its 40 digits, or None if this checkout does not have it."""
+    with suppress(OSError, subprocess.SubprocessError, ValueError):
+        at = _git("show", "-s", "--format=%cI", commit)
+        names = _git("show", "--format=", "--name-only", "--diff-filter=AM", commit, "--", "*.toml").splitlines()
+        texts = [_git("show", f"{commit}:{name}", is_whole=True) for name in names]
+        sums = frozenset(hashlib.sha256(text.encode()).hexdigest() for text in texts)
+        return Committed(datetime.fromisoformat(at), sums)
+    return None
+
+
+def _git(*words: str, is_whole: bool = False) -> str:
     said = subprocess.run(  # noqa: S603  # fixed commands in this folder
         ["git", *words],  # noqa: S607  # git is found on the path
         cwd=CHECKOUT,
@@ -145,4 +168,4 @@ def _git(*words: str) -> str:
         check=True,
         timeout=GIT_SECONDS,
     )
-    return said.stdout.strip()
+    return said.stdout if is_whole else said.stdout.strip()

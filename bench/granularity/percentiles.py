@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LOWEST_US: Final = 1
 HIGHEST_US: Final = 600_000_000
+CAP_MS: Final = HIGHEST_US / 1_000
+"""Response time of an order that was shed: it never had an answer."""
 DIGITS: Final = 3
 BEYOND_MIN: Final = 10
 """Minimum number of samples beyond a percentile for it to be reported."""

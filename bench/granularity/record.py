@@ -51,13 +51,18 @@ class Times(Frozen):
     service: Percentiles
     """From sending to the answer."""
     response: Percentiles | None
-    """From the intended time to the answer: what a user experiences. Null in a closed loop."""
+    """From the intended time to the answer: what a user experiences. Null in a closed loop.
+
+    Orders that were shed in the window have no answer: they count at the histogram's highest value, ten minutes.
+    """
     wait: Percentiles
     """From the request until the critical section could begin; sold orders."""
     hold: Percentiles
     """From then until the lock, if any, was free again; once per call, however many orders it served."""
     lateness: Percentiles | None
     """From the intended time to sending: the lateness of the generator."""
+    shed: int = 0
+    """How many of the `response` are shed orders, which no other histogram has."""
 
 
 class Counts(Frozen):
@@ -150,6 +155,8 @@ class Series(Frozen):
     """Times of the readings of units by segment, in seconds."""
     left: list[list[int]]
     """Free units, by reading and segment."""
+    sold_at_refusal: int | None = None
+    """Orders sold until the first refusal; null if nobody was refused."""
     shed: list[int] = Field(default_factory=list)
     """Shed orders, by intended time; empty in a closed loop."""
 

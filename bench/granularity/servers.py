@@ -115,7 +115,7 @@ class SessionServers:
     @contextmanager
     def for_run(self, planned: PlannedCell, cell: Cell) -> Iterator[RunServers]:
         """Start the servers of one run, and stop them after it."""
-        with self._redis() as url, self._delayed(url, cell.rtt_ms) as seen:
+        with self._redis() as url, self._delayed(url, cell) as seen:
             yield RunServers(seen, url, self._database if planned.needs_database else None)
 
     @contextmanager
@@ -128,11 +128,11 @@ class SessionServers:
             yield server.url
 
     @contextmanager
-    def _delayed(self, url: str, rtt_ms: float) -> Iterator[str]:
-        if not rtt_ms:
+    def _delayed(self, url: str, cell: Cell) -> Iterator[str]:
+        if not (cell.rtt_ms or cell.proxied):
             yield url
             return
-        with delayed(url, rtt_ms, cores=self.cores[-1:] if self.is_pinned else ()) as seen:
+        with delayed(url, cell.rtt_ms, cores=self.cores[-1:] if self.is_pinned else ()) as seen:
             yield seen
 
     def _pin(self, pid: int) -> None:

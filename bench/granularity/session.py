@@ -8,12 +8,10 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from math import ceil
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from bench import sizing
 from bench.children import MeasuringProcess, MeasuringTask
-from bench.granularity.arrivals import units_asked
 from bench.granularity.cell import CALIBRATION_STOCK, RunAssignment
 from bench.granularity.environment import commit_of, environment_of
 from bench.granularity.folder import ResultsFolder
@@ -21,6 +19,7 @@ from bench.granularity.grid import grid_of
 from bench.granularity.record import EndLine, Run, SessionLine
 from bench.granularity.schedule import Estimate, lost_run, turns_of, wanted
 from bench.granularity.servers import SessionServers
+from bench.granularity.stocks import stock_of
 from bench.results import counted
 from bench.strategies.own import OWN
 from segmented.errors import InvalidInput, SegmentedError
@@ -42,8 +41,8 @@ MODULE: Final = "bench.granularity.run_cell"
 ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
 OVERTIME: Final = 10.0
 """Seconds beyond the budget after which a session's last run is cut off."""
-SPIKE_STOCK_SHARE: Final = 0.6
-"""Share of a spike's demand that is in stock, so that the sale sells out."""
+CAPACITY_SALES: Final = 5
+"""Calibrations of a capacity, of which the median counts: all loads of an open loop are shares of it."""
 
 
 class Ended(Exception):
@@ -214,9 +213,11 @@ class _Session:
         self.loaded_for = turn.round
         try:
             for cell_id in wanted(planned) - set(self.folder.rates):
+                sales = CAPACITY_SALES if planned.capacity else 1
                 began = time.monotonic()
-                self.folder.keep_rate(cell_id, self._calibrated(turn, progress))
-                estimate.calibrated(time.monotonic() - began)
+                rates = [self._calibrated(turn, progress) for _ in range(sales)]
+                estimate.calibrated((time.monotonic() - began) / sales)
+                self.folder.keep_rate(cell_id, median(rates))
             began = time.monotonic()
             run = self._measured(turn, progress)
             estimate.took(planned, time.monotonic() - began)
@@ -264,7 +265,7 @@ class _Session:
                 url=run_servers.url,
                 meter_url=run_servers.meter_url,
                 database=run_servers.database,
-                stock=self._stock(turn, cell),
+                stock=stock_of(planned, cell, turn.seed, calibrated=self.folder.rates, paces=self._paces(cell)),
                 seconds=planned.seconds,
                 warm_up=planned.warm_up,
                 cores=self.servers.generator_cores,
@@ -274,17 +275,8 @@ class _Session:
             found = self._read_record(assignment, progress, run_servers.is_alive)
         return Run.model_validate(found).model_copy(update={"offered_percent": planned.percent})
 
-    def _stock(self, turn: Turn, cell: Cell) -> int:
-        """Return the stock: the cell's, or what lasts for the planned seconds at the rate of its runs so far."""
-        planned = turn.planned
-        if cell.stock is not None:
-            return cell.stock
-        if cell.loop == "closed":
-            own = [run.pace for run in self.done.values() if run.cell_id == cell.cell_id and run.pace]
-            rate = sizing.rate_to_expect(self.folder.rates[cell.cell_id], own)
-            return max(sizing.STOCK_MIN, ceil(rate * planned.seconds)) * cell.quantity
-        asked = units_asked(cell, warm_up=planned.warm_up, seconds=planned.seconds, seed=turn.seed)
-        return max(sizing.STOCK_MIN, ceil(asked * (SPIKE_STOCK_SHARE if cell.arrivals == "spike" else 1)))
+    def _paces(self, cell: Cell) -> list[float]:
+        return [run.pace for run in self.done.values() if run.cell_id == cell.cell_id and run.pace]
 
     def _read_record(
         self, assignment: RunAssignment, progress: Progress, is_alive: Callable[[], bool]

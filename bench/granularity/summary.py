@@ -13,14 +13,14 @@ import numpy as np
 from bench.granularity.cases import case_of
 from bench.granularity.checker import broken_promises, check
 from bench.granularity.meters import saturated
-from bench.granularity.percentiles import p99_ms, percentiles_of
+from bench.granularity.percentiles import CAP_MS, p99_ms, percentiles_of
 from bench.granularity.record import Counts, Fairness, Run, Series, Times
 from bench.granularity.sale import FAILED_MAX
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bench.granularity.cell import RunAssignment
+    from bench.granularity.cell import Cell, RunAssignment
     from bench.granularity.measurement import Measurement
     from bench.granularity.sale import Recorder, Sale
     from bench.strategies.base import Verdict
@@ -71,7 +71,6 @@ def summarise(  # noqa: PLR0913  # all parts of a run meet here
     cell, strategy, recorder = assignment.cell, sale.strategy, sale.recorder
     columns = Columns(recorder)
     inside = (columns.done >= measured.window_begin) & (columns.done <= measured.window_end)
-    meant = (columns.intended >= measured.window_begin) & (columns.intended < measured.window_end)
     case = sale.case or case_of(cell, strategy, assignment.stock, assignment.seed, is_calibration=True)
     checked = check(
         recorder,
@@ -110,10 +109,10 @@ def summarise(  # noqa: PLR0913  # all parts of a run meet here
         window_s=round(measured.window_s, 3),
         drain_s=round(measured.drain_s, 3),
         lanes=strategy.lanes,
-        saturated=saturated(measured.cpu, server_cores=server_cores, is_delayed=cell.rtt_ms > 0),
+        saturated=saturated(measured.cpu, server_cores=server_cores, is_delayed=cell.rtt_ms > 0 or cell.proxied),
         counts=counts_of(sale, measured, failed=failed, cancelled=case.cancelled),
         checker=checked,
-        times=times_of(columns, meant if cell.loop == "open" else inside, is_open=cell.loop == "open"),
+        times=times_in_window(columns, measured, cell),
         work=measured.work,
         cpu=measured.cpu,
         series=series_of(columns, measured, segments=strategy.segments, batch=cell.batch),
@@ -151,11 +150,20 @@ def counts_of(sale: Sale, measured: Measurement, *, failed: int, cancelled: int)
     )
 
 
-def times_of(columns: Columns, inside: NDArray[np.bool_], *, is_open: bool) -> Times:
-    """Return the histograms of the window: an order has the times of its call.
+def times_in_window(columns: Columns, measured: Measurement, cell: Cell) -> Times:
+    """Return the histograms of the window: orders of a closed loop by their answers, of an open one by intended times.
 
-    Orders of a closed loop belong to the window by their answers, those of an open loop by their intended times.
+    Those of an open loop that were shed would otherwise be missing from the longest response times.
     """
+    begin, end = measured.window_begin, measured.window_end
+    if cell.loop == "closed":
+        return times_of(columns, (columns.done >= begin) & (columns.done <= end), is_open=False)
+    shed = cell.batch * sum(begin <= at < end for at in measured.shed_at)
+    return times_of(columns, (columns.intended >= begin) & (columns.intended < end), is_open=True, shed=shed)
+
+
+def times_of(columns: Columns, inside: NDArray[np.bool_], *, is_open: bool, shed: int = 0) -> Times:
+    """Return the histograms of some calls: an order has the times of its call. `shed`: orders without a call."""
     orders = (columns.sold + columns.sold_out + columns.failed)[inside]
     answered = np.repeat((columns.done - columns.asked)[inside], orders)
     meant = np.repeat((columns.done - columns.intended)[inside], orders)
@@ -163,10 +171,11 @@ def times_of(columns: Columns, inside: NDArray[np.bool_], *, is_open: bool) -> T
     granted = inside & (columns.sold > 0) & (columns.granted > 0)
     return Times(
         service=percentiles_of(answered),
-        response=percentiles_of(meant) if is_open else None,
+        response=percentiles_of(np.append(meant, np.full(shed, CAP_MS / 1_000))) if is_open else None,
         wait=percentiles_of(np.repeat((columns.granted - columns.asked)[granted], columns.sold[granted])),
         hold=percentiles_of((columns.freed - columns.granted)[granted & (columns.freed > 0)]),
         lateness=percentiles_of(late) if is_open else None,
+        shed=shed,
     )
 
 
@@ -207,7 +216,14 @@ def series_of(columns: Columns, measured: Measurement, *, segments: int, batch: 
         segment_sold=[int(one) for one in by_segment] if is_sold.any() and segments > 1 else [],
         left_at=[round(at - began, 3) for at in measured.left_at],
         left=[list(one) for one in measured.left],
+        sold_at_refusal=sold_at_refusal(columns),
     )
+
+
+def sold_at_refusal(columns: Columns) -> int | None:
+    """Return how many orders were answered as sold until the first refusal; None without any."""
+    refused = columns.done[columns.sold_out > 0]
+    return int(columns.sold[columns.done <= refused.min()].sum()) if len(refused) else None
 
 
 def fairness_of(columns: Columns, inside: NDArray[np.bool_], *, buyers: int) -> Fairness:
@@ -230,10 +246,15 @@ def unsold(sold: int) -> tuple[str, ...]:
 
 def too_short(assignment: RunAssignment, measurement: Measurement) -> tuple[str, ...]:
     """Return why a closed run is void: it was calibrated while the machine was slow, and sold out too soon."""
-    least = LEAST_SHARE * assignment.seconds
-    if assignment.cell.stock is not None or measurement.window_s >= least:
+    return too_short_of(assignment.cell, measurement.window_s, assignment.seconds)
+
+
+def too_short_of(cell: Cell, window_s: float, seconds: float) -> tuple[str, ...]:
+    """Return the same from the figures."""
+    least = LEAST_SHARE * seconds
+    if cell.stock is not None or window_s >= least:
         return ()
-    return (f"sold out too soon: {measurement.window_s:.3f} s were measured, and it takes {least:.3f} s",)
+    return (f"sold out too soon: {window_s:.3f} s were measured, and it takes {least:.3f} s",)
 
 
 def voided(sale: Sale, measurement: Measurement) -> tuple[str, ...]:
@@ -259,11 +280,15 @@ def voided(sale: Sale, measurement: Measurement) -> tuple[str, ...]:
 
 def noted(sale: Sale, measurement: Measurement) -> tuple[str, ...]:
     """Return notes on an open run that is not void: whether the load was beyond saturation."""
-    if measurement.shed <= SHED_SHARE * measurement.planned:
+    return noted_of(measurement.shed, measurement.planned, sale.cell.buyers)
+
+
+def noted_of(shed: int, planned: int, buyers: int) -> tuple[str, ...]:
+    """Return the same from the figures."""
+    if shed <= SHED_SHARE * planned:
         return ()
-    share = measurement.shed / measurement.planned
     note = (
-        f"beyond saturation: {measurement.shed} of {measurement.planned} orders ({share:.1%}) found all "
-        f"{sale.cell.buyers} buyers busy, were never sent, and count as failures"
+        f"beyond saturation: {shed} of {planned} orders ({shed / planned:.1%}) found all "
+        f"{buyers} buyers busy, were never sent, and count as failures"
     )
     return (note,)

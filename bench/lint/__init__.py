@@ -1,4 +1,4 @@
-"""Checks a results file against the 24 rules of an honest benchmark."""
+"""Checks a results file against the 26 rules of an honest benchmark."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def _used_up(run: Run, cores: int) -> set[str]:
 
 def _is_shared_full(run: Run) -> bool:
     """Return whether the cores are saturated that Redis shares with a database, or with a delay proxy (an `other`)."""
-    cpu, is_delayed = run.cpu, run.cell.rtt_ms > 0
+    cpu, is_delayed = run.cpu, run.cell.rtt_ms > 0 or run.cell.proxied
     if run.server_cores is None or (cpu.database is None and not is_delayed):
         return False
     used = cpu.redis + (cpu.database or 0.0) + (cpu.others if is_delayed else 0.0)

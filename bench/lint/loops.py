@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from bench.granularity.percentiles import BEYOND_MIN, DIGITS, LOWEST_US, decoded, described
 from bench.lint.subject import broken, holds, labels, named, not_applicable
@@ -26,6 +26,7 @@ WINDOW_TOLERANCE: Final = 0.01
 """Seconds by which the window may differ from the plan or the record: figures are rounded to milliseconds."""
 RANGE_US: Final = 60_000_000
 """A histogram must reach at least a minute, in microseconds."""
+STATED: Final = ("p50", "p90", "p99", "p999", "p9999", "max", "mean", "cv")
 TOLD: Final = {"p90": 10, "p99": 100, "p999": 1_000, "p9999": 10_000}
 """For each percentile: one sample in this many lies beyond it."""
 
@@ -53,7 +54,7 @@ def one_loop_each(subject: Subject) -> Verdict:
 
 
 def from_the_intended_time(subject: Subject) -> Verdict:
-    """R2: open runs have both histograms of the same orders, and response times are no shorter than service times."""
+    """R2: open runs have both histograms, the response times also of shed orders, and no shorter than service times."""
     if not subject.open_runs:
         return not_applicable("no run has an open loop, so latency is not reported")
     lacking = [run for run in subject.open_runs if run.times.response is None]
@@ -67,7 +68,7 @@ def from_the_intended_time(subject: Subject) -> Verdict:
 
 def _is_later(run: Run, response: Percentiles) -> bool:
     service = run.times.service
-    return response.n == service.n and (response.max or 0.0) >= (service.max or 0.0)
+    return response.n == service.n + run.times.shed and (response.max or 0.0) >= (service.max or 0.0)
 
 
 def what_the_generator_missed(subject: Subject) -> Verdict:
@@ -96,30 +97,32 @@ def what_the_generator_missed(subject: Subject) -> Verdict:
 
 
 def _is_late(run: Run) -> bool:
+    return lateness_share(run) > LATENESS_MAX
+
+
+def lateness_share(run: Run) -> float:
+    """Return the p99 of the lateness of an open run as a share of its response's, without the shed orders."""
     late, response = run.times.lateness, run.times.response
-    return late is not None and response is not None and _p99(late) > LATENESS_MAX * _p99(response)
+    answered = 0.0 if response is None else _p99(response, run.times.shed)
+    return _p99(late) / answered if late is not None and answered else 0.0
 
 
-def _p99(found: Percentiles) -> float:
-    """Return the p99 for any number of samples, for comparison only. R4 reports unreadable histograms."""
+def _p99(found: Percentiles, shed: int = 0) -> float:
+    """Return the p99 for any number of samples, without the shed orders at the end, for comparison only.
+
+    R4 reports unreadable histograms.
+    """
     try:
-        return float(decoded(found.encoded).get_value_at_percentile(99)) if found.n else 0.0
+        answered = max(0, found.n - shed)
+        return float(decoded(found.encoded).get_value_at_percentile(99 * answered / found.n)) if answered else 0.0
     except InvalidInput:
         return 0.0
 
 
 def one_warm_up(subject: Subject) -> Verdict:
-    """R12: the warm-up is as planned, the window is where the record says, and the series shows the whole sale."""
+    """R12: the window begins after the warm-up, and the series shows the whole sale. R25 has the planned warm-up."""
     if not subject.measured:
         return broken("no run came to its end")
-    plan, is_quick = subject.results.session.plan, subject.results.session.is_quick
-    rules = _warm_ups(plan.get("quick") or {} if is_quick else plan, {} if is_quick else plan)
-    if not rules:
-        return broken("the plan has no warm-up")
-    unruly = [run for run in subject.measured if not _is_as_planned(run, rules)]
-    if unruly:
-        planned = " or ".join(f"{one:g}" for one in sorted(rules))
-        return broken(f"a warm-up other than the planned {planned} s: {named(labels(unruly))}")
     wrong = [run for run in subject.measured if not _is_in_place(run)]
     if wrong:
         return broken(f"the window of the series is not the one that was measured: {named(labels(wrong))}")
@@ -127,18 +130,6 @@ def one_warm_up(subject: Subject) -> Verdict:
     return holds(
         f"a warm-up of {min(each):g} to {max(each):g} s is left out of all {len(each)} runs, and the drain too"
     )
-
-
-def _is_as_planned(run: Run, rules: set[float]) -> bool:
-    """Return whether the warm-up is one of the plan's; a sale of a fixed stock counts from its first order on."""
-    allowed = rules if run.cell.stock is None else rules | {0.0}
-    return any(abs(run.warm_up_s - one) <= WINDOW_TOLERANCE for one in allowed)
-
-
-def _warm_ups(general: dict[str, Any], whole: dict[str, Any]) -> set[float]:
-    """Return the warm-ups that a plan allows: the general one, and those of single sweeps."""
-    each = [general.get("warm_up"), *(sweep.get("warm_up") for sweep in whole.get("sweeps", ()))]
-    return {float(one) for one in each if one is not None}
 
 
 def _is_in_place(run: Run) -> bool:
@@ -177,13 +168,13 @@ def _not_whole(told: Percentiles) -> str:
     again = described(found)
     if again.n != told.n:
         return f"has {again.n:,} samples, but states {told.n:,}"
-    wrong = [name for name in ("p50", *TOLD, "max") if _differ(getattr(again, name), getattr(told, name))]
+    wrong = [name for name in STATED if _differ(name, getattr(again, name), getattr(told, name))]
     return f"gives another {', '.join(wrong)} than is stated" if wrong else ""
 
 
-def _differ(one: float | None, other: float | None) -> bool:
-    """Return whether two percentiles differ; a missing one differs from none, since R5 checks that."""
-    return one is not None and other is not None and one != other
+def _differ(name: str, one: float | None, other: float | None) -> bool:
+    """Return whether two figures differ. R5 checks percentiles that should not be there."""
+    return one != other and not (one is None and name in TOLD)
 
 
 def enough_samples(subject: Subject) -> Verdict:

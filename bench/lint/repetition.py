@@ -1,6 +1,6 @@
-"""R11, R20, R21: runs are repeated, interleaved and planned beforehand, and the noise floor is known.
+"""R11, R20, R21: runs are repeated and planned beforehand, and the noise floor is known.
 
-R19: the session's conditions, and the unchanged history of all calls.
+R19: the session's conditions, and unchanged histories of calls, of each cell one at least.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from segmented.files import open_plain
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.granularity.record import Run
     from bench.lint.subject import Subject, Verdict
 
 RUNS_MIN: Final = 10
@@ -41,8 +40,8 @@ CONDITIONS: Final = (
 DIRTY: Final = "-dirty"
 
 
-def repeated_and_interleaved(subject: Subject) -> Verdict:
-    """R11: at least ten runs per cell, each cell once per round, rounds in different orders, a seed for every run."""
+def repeated(subject: Subject) -> Verdict:
+    """R11: at least ten runs per cell. R25 has their order and their seeds."""
     if not subject.runs:
         return broken("there is no run")
     arms = Counter((run.cell_id, run.arm) for run in subject.runs)
@@ -50,29 +49,7 @@ def repeated_and_interleaved(subject: Subject) -> Verdict:
     if least < RUNS_MIN:
         few = sum(count < RUNS_MIN for count in arms.values())
         return broken(f"fewer than {RUNS_MIN} runs in {few} of {len(arms)} cells, as {least} of {cell_id} ({arm})")
-    in_order = sorted(subject.runs, key=lambda run: run.run)
-    numbers = [run.round for run in in_order]
-    if numbers != sorted(numbers):
-        return broken("rounds overlap: a round begins before the one before it has ended")
-    rounds = _orders(in_order)
-    twice = [number for number, order in rounds.items() if len(set(order)) != len(order)]
-    if twice:
-        return broken(f"a cell runs twice in round {named(twice)}")
-    if len(arms) > 1 and len(set(rounds.values())) == 1:
-        return broken(f"all {len(rounds)} rounds have the same order")
-    seeds = Counter(run.seed for run in in_order)
-    if len(seeds) < len(rounds):
-        return broken(f"{len(in_order)} runs have {len(seeds)} seeds")
-    return holds(
-        f"{least} runs a cell or more, in {len(rounds)} rounds of {len(set(rounds.values()))} orders, seeds stored"
-    )
-
-
-def _orders(runs: list[Run]) -> dict[int, tuple[str, ...]]:
-    found: dict[int, list[str]] = defaultdict(list)
-    for run in runs:
-        found[run.round].append(f"{run.arm} {run.cell_id}")
-    return {number: tuple(order) for number, order in found.items()}
+    return holds(f"{least} runs a cell or more, in {len({run.round for run in subject.runs})} rounds")
 
 
 def planned_before(subject: Subject) -> Verdict:
@@ -93,23 +70,8 @@ def planned_before(subject: Subject) -> Verdict:
     if end.stopped_by is not None or len(subject.runs) != end.runs_planned:
         why = end.stopped_by or "no reason given"
         return broken(f"{len(subject.runs)} of {end.runs_planned} planned runs are there: {why}")
-    planned = {str(sweep.get("name")) for sweep in session.plan.get("sweeps", ())}
-    unseen = sorted(planned - {sweep for run in subject.runs for sweep in run.sweeps})
-    if unseen:
-        return broken(f"sweeps of the plan without a run: {named(unseen)}")
-    short = _short_cells(subject)
-    if short:
-        return broken(f"not every cell has all of its rounds: {named(short)}")
     count = f"{len(subject.runs)} runs of {len(subject.cells)} cells"
     return holds(f"the plan of commit {session.plan_commit[:12]} was run whole: {count}")
-
-
-def _short_cells(subject: Subject) -> list[str]:
-    rounds = {run.round for run in subject.runs}
-    seen: dict[tuple[str, str], set[int]] = defaultdict(set)
-    for run in subject.runs:
-        seen[run.cell_id, run.arm].add(run.round)
-    return [cell_id for (cell_id, _), found in seen.items() if found != rounds]
 
 
 def noise_floor(subject: Subject) -> Verdict:
@@ -129,7 +91,7 @@ def noise_floor(subject: Subject) -> Verdict:
 
 
 def reproducible(subject: Subject) -> Verdict:
-    """R19: the file has commit, versions, server configuration and machine; histories have the recorded sha256."""
+    """R19: the file has commit, versions, server and machine; each cell has a history, and all are unchanged."""
     environment = subject.results.session.environment
     lacking = [key for key in CONDITIONS if condition(environment, key) is None]
     if lacking:
@@ -142,12 +104,17 @@ def reproducible(subject: Subject) -> Verdict:
     alone = [run for run in subject.measured if run.history is None or run.history_sha256 is None]
     if alone:
         return broken(f"no history was kept: {named(labels(alone))}")
-    wrong = [run for run in subject.measured if _digest(subject.folder / str(run.history)) != run.history_sha256]
+    there = [
+        (run, sum_) for run in subject.measured if (sum_ := _digest(subject.folder / str(run.history))) is not None
+    ]
+    wrong = [run for run, sum_ in there if sum_ != run.history_sha256]
     if wrong:
-        return broken(f"the history is missing, or is not the one that was written: {named(labels(wrong))}")
-    return holds(
-        f"commit {commit[:12]}, {len(CONDITIONS)} conditions, {len(subject.measured)} histories with their sha256"
-    )
+        return broken(f"the history is not the one that was written: {named(labels(wrong))}")
+    without = {run.cell_id for run in subject.measured} - {run.cell_id for run, _ in there}
+    if without:
+        return broken(f"no history of a run is beside the results: {named(sorted(without))}")
+    count = f"{len(there)} of {len(subject.measured)} histories with their sha256"
+    return holds(f"commit {commit[:12]}, {len(CONDITIONS)} conditions, {count}")
 
 
 def _digest(file: Path) -> str | None:

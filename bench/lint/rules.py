@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bench.granularity.record import read_results
-from bench.lint import baselines, limits, loops, promises, repetition
+from bench.lint import baselines, limits, loops, planned, promises, recomputed, repetition
 from bench.lint.subject import RuleFinding, Subject
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ RULES: Final = (
     Rule("R8", "the same guarantees on both sides", baselines.the_same_on_both_sides),
     Rule("R9", "correctness is part of the result", promises.checked_to_the_unit),
     Rule("R10", "goodput, not requests", promises.goodput),
-    Rule("R11", "repeated, randomised, interleaved", repetition.repeated_and_interleaved),
+    Rule("R11", "repeated", repetition.repeated),
     Rule("R12", "warm-up and drain left out by a rule", loops.one_warm_up),
     Rule("R13", "saturation is reported", limits.what_was_used_up),
     Rule("R14", "what is held, and for how long", limits.what_was_held),
@@ -63,6 +63,8 @@ RULES: Final = (
     Rule("R22", "no micro-benchmark as a headline", baselines.whole_sales),
     Rule("R23", "regressions are gated by counts", baselines.counts_have_a_baseline),
     Rule("R24", "round trips are swept", limits.round_trips),
+    Rule("R25", "every run is the planned one", planned.as_planned),
+    Rule("R26", "every figure follows from its record", recomputed.follows),
 )
 
 

@@ -138,7 +138,7 @@ def ratios(facts: Facts) -> Outcome:
     caption = (
         "Each row: orders/s of the first divided by those of the second, all else equal: the geometric mean over "
         "rounds, "
-        "with its 95 % bootstrap interval; at the right the two absolute rates and the rounds. Diamonds: the same "
+        "with its 95 % interval (Student's t); at the right the two absolute rates and the rounds. Diamonds: the same "
         "code run "
         f"twice a round. {floor.said} Hollow: one of the two saturated something."
     )

@@ -46,7 +46,7 @@ Outcome = Drawn | NotDrawn
 
 
 def interval_of(values: Sequence[float]) -> Ends | None:
-    """Return the 95 % interval of the mean over runs; None below three runs."""
+    """Return the 95 % interval of the mean of shares or indexes over runs; None below three runs."""
     return _mean(tuple(values))
 
 

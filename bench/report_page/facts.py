@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from hdrh.histogram import HdrHistogram
 
+from bench.analysis.intervals import rate_of
 from bench.analysis.measured import Measured, cells_of
 from bench.granularity.folder import HISTORY_MAX
 from bench.granularity.percentiles import DIGITS, HIGHEST_US, LOWEST_US, decoded, described
-from bench.report_page.drawn import interval_of
+from bench.report_page.drawn import ends, interval_of
 from bench.report_page.style import looks
 
 if TYPE_CHECKING:
@@ -65,13 +66,13 @@ class Spot(Measured):
 
     @cached_property
     def mean(self) -> float:
-        """Orders per second: the mean over runs; 0 if none is valid."""
-        return fmean(self.rates) if self.rates else 0.0
+        """Orders per second: the geometric mean over runs; 0 if none is valid."""
+        return self.mean_rate or 0.0
 
     @cached_property
     def interval(self) -> tuple[float, float] | None:
-        """Its 95 % interval; None for a single run."""
-        return interval_of(self.rates)
+        """Its 95 % interval; None below three runs."""
+        return ends(rate_of(self.rates)) if self.rates else None
 
     def mean_of(self, get: Callable[[Run], float]) -> float:
         """Return the mean over the valid runs."""
@@ -87,12 +88,15 @@ class Spot(Measured):
         return _described(encoded) if encoded else None
 
     def histogram(self, which: Which) -> HdrHistogram | None:
-        """Return the merged histograms of the valid runs, in microseconds."""
+        """Return the merged histograms of all runs, in microseconds."""
         encoded = self._encoded(which)
         return _added(encoded) if encoded else None
 
     def _encoded(self, which: Which) -> tuple[str, ...]:
-        noted = [getattr(run.times, which) for run in self.whole or self.runs]
+        # a run that is void for a late generator has the longest waits: without it the tail would be too short
+        noted = [
+            getattr(run.times, which) for run in (self.runs if self.cell.loop == "open" else self.whole or self.runs)
+        ]
         return tuple(one.encoded for one in noted if one is not None and one.n)
 
 

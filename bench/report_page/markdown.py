@@ -42,9 +42,9 @@ def table(facts: Facts) -> str:
             *lines,
             "",
             (
-                f"{_first_up(main_setting(facts))}; {kind}. Means over runs with 95 % bootstrap intervals; lock "
-                "requests, commands and CPU are those of an order that was sold. Void: no rate, since a promise was "
-                "broken or too little measured. "
+                f"{_first_up(main_setting(facts))}; {kind}. Geometric means over runs with 95 % intervals (Student's "
+                "t); lock requests, commands and CPU are those of an order that was sold. Void: no rate, since a "
+                "promise was broken or too little measured. "
                 f"{noise(facts).said}"
             ),
             f"Conditions: {machine}.",
@@ -56,7 +56,7 @@ def table(facts: Facts) -> str:
 def verdicts(facts: Facts) -> str:
     """Return the plan's hypotheses, each with its verdict and figures, and the model's error."""
     rows = [_row([one.id, one.sentence, one.verdict, one.why]) for one in judge(facts.results)]
-    heads = [_row(["", "hypothesis, written before", "verdict", "found [95 %]"]), _row(["---"] * 4)]
+    heads = [_row(["", "hypothesis, written before", "verdict", "found [95 % together]"]), _row(["---"] * 4)]
     return _joined([*heads, *rows, "", *model_error(facts.results).sentences(), ""])
 
 

@@ -8,20 +8,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bench.analysis.calibration import Calibration, calibrate
-from bench.analysis.mg1 import wait_any_lane, wait_own_lane
 from bench.analysis.model_error import MODELS, ceiling_of, predict
 from bench.analysis.usl import Fit, NoFit, fit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
     from bench.analysis.intervals import Estimate
     from bench.analysis.model_error import Model
     from bench.report_page.facts import Facts, Family, Spot
-
-    Numbers = NDArray[np.float64]
 
 STYLES: Final[dict[Model, str]] = {"any free lane": "--", "random lane": "-."}
 """The models that depend on K."""
@@ -92,17 +87,3 @@ def _said(one: Estimate) -> str:
     if one.low is None or one.high is None:
         return f"{one.value:.3g}"
     return f"{one.value:.3g} [{one.low:.3g}, {one.high:.3g}]"
-
-
-def mean_latency(spot: Spot, per_s: Numbers) -> Numbers:
-    """Return the mean wait and hold by offered orders per second, in milliseconds; NaN without a steady state.
-
-    The hold and its variation are those measured in the cell; the wait is the model's.
-    """
-    hold = spot.percentiles("hold")
-    if hold is None or hold.mean is None:
-        return np.full(len(per_s), np.nan)
-    lanes, middle, variation = spot.runs[0].lanes, hold.mean, hold.cv or 0.0
-    wait = wait_own_lane if MODELS.get(spot.cell.strategy) == "random lane" else wait_any_lane
-    waits = [wait(rate / spot.cell.batch / 1_000, middle, cv=variation, lanes=lanes) for rate in per_s]
-    return np.asarray([np.nan if one is None else one + middle for one in waits], dtype=np.float64)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bench.analysis.intervals import number
+from bench.granularity.percentiles import CAP_MS
 from bench.lint.subject import without_redis
 from bench.report_page.facts import Spot, families, said
 from bench.report_page.figures.segments import segment_families
@@ -59,7 +60,7 @@ class CellRow:
 
 def cell_row(spot: Spot) -> CellRow:
     """Return the row of a cell. Void cells have no rate."""
-    cell, first = spot.cell, spot.runs[0]
+    cell, first = spot.cell, spot.first
     times = spot.percentiles("service" if cell.loop == "closed" else "response")
     voided = len(spot.runs) - len(spot.whole)
     return CellRow(
@@ -72,8 +73,8 @@ def cell_row(spot: Spot) -> CellRow:
         sold_out=number(spot.mean_of(lambda run: run.sold_out_per_s)),
         failed=number(spot.mean_of(lambda run: run.failed_per_s)),
         sold_share=sold_share(spot.runs),
-        p50="-" if times is None or times.p50 is None else number(times.p50),
-        p99="-" if times is None or times.p99 is None else number(times.p99),
+        p50=_latency(None if times is None else times.p50),
+        p99=_latency(None if times is None else times.p99),
         attempts=_of_redis(spot, lambda run: run.work.attempts),
         commands=_of_redis(spot, lambda run: run.work.commands),
         server_us=_of_redis(spot, lambda run: run.work.server_us),
@@ -94,9 +95,15 @@ def _of_redis(spot: Spot, get: Callable[[Run], float]) -> str:
 
 
 def with_interval(spot: Spot) -> str:
-    """Return the mean over runs and its interval: `812 [804, 820]`."""
+    """Return the geometric mean over runs and its interval: `812 [804, 820]`."""
     found = spot.interval
     return number(spot.mean) + ("" if found is None else f" [{number(found[0])}, {number(found[1])}]")
+
+
+def _latency(found: float | None) -> str:
+    if found is None:
+        return "-"
+    return "shed" if found >= CAP_MS else number(found)
 
 
 def sold_share(runs: Iterable[Run]) -> str:
@@ -116,7 +123,7 @@ def sold_share(runs: Iterable[Run]) -> str:
 def cores(spot: Spot) -> str:
     """Return cores used: generator, Redis, database."""
     parts = [spot.mean_of(lambda run: run.cpu.generator), spot.mean_of(lambda run: run.cpu.redis)]
-    if spot.runs[0].cpu.database is not None:
+    if spot.first.cpu.database is not None:
         parts.append(spot.mean_of(lambda run: run.cpu.database or 0.0))
     return " / ".join(f"{one:.2f}" for one in parts)
 

@@ -17,7 +17,7 @@ from bench.strategies.pg_rows import PgAdvisory, PgHotRow, PgRows, PgSkipLocked
 from bench.strategies.pooled import LockFree
 from bench.strategies.segment_counters import SegmentsRandom, SegmentsTryNext
 from bench.strategies.segment_locks import GlobalLock, SegmentBatches, SegmentLocks
-from bench.strategies.unlocked import DecrCompensate, NoLock, WatchMulti
+from bench.strategies.unlocked import DecrCompensate, NoLock, WatchMulti, WatchMultiShort
 
 if TYPE_CHECKING:
     from bench.strategies.base import Strategy
@@ -37,6 +37,7 @@ ALL: Final[tuple[type[Strategy], ...]] = (
     OneScript,
     LockFree,
     WatchMulti,
+    WatchMultiShort,
     DecrCompensate,
     PgHotRow,
     PgRows,

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import importlib
 import random
+import threading
 import time
 from abc import abstractmethod
 from contextlib import suppress
@@ -175,6 +176,7 @@ class GlobalPythonRedisLock(LibraryLock):
         """Import the library."""
         self._library = needed(self.name, "redis_lock")
         super().__init__(context)
+        self._own = threading.local()
 
     @property
     def lock_keys(self) -> tuple[str, ...]:
@@ -183,7 +185,9 @@ class GlobalPythonRedisLock(LibraryLock):
 
     def acquire(self, name: str) -> Any | None:  # noqa: ANN401  # a library without types
         """Block until the lock is free."""
-        lock = self._library.Lock(self.client, name, expire=int(LEASE_SECONDS))
+        lock = getattr(self._own, "lock", None)
+        if lock is None:  # as a service has it: one for each thread, not one for each order
+            lock = self._own.lock = self._library.Lock(self.client, name, expire=int(LEASE_SECONDS))
         until = time.monotonic() + WAIT_SECONDS
         while (seconds := until - time.monotonic()) > 0:
             if lock.acquire(timeout=ceil(min(seconds, LEASE_SECONDS))):

@@ -9,7 +9,6 @@ import numpy as np
 
 from bench.report_page.drawn import Drawn, NotDrawn, interval_of
 from bench.report_page.facts import families, is_perverse, said
-from bench.report_page.figures.over_time import calls_of
 from bench.report_page.figures.strategies import name
 from bench.report_page.style import new_figure
 
@@ -37,7 +36,7 @@ def fragmentation(facts: Facts) -> Outcome:
     panels = figure.subplots(1, 2, sharey=True)
     for axes, share, label in zip(panels, (_sold_at_first, _sold_in_the_end), LABELS, strict=True):
         for place, spot in enumerate(spots):
-            values = [share(facts, run) for run in spot.runs]
+            values = [share(run) for run in spot.runs]
             _point(facts, axes, spot, place, values)
         axes.set_xlabel(label)
         axes.set_xlim(0, 112)
@@ -49,8 +48,7 @@ def fragmentation(facts: Facts) -> Outcome:
         'Left: share of the stock that was sold at the first wrong "sold out", while units were still free; 100 % '
         "means that no buyer got one. Right: share sold in the end. "
         f"{loops.capitalize()} loop, {said(spots[0].cell, without=('segments', 'stock', 'buyers'))}; {counts[0]} to "
-        f"{counts[-1]} runs per cell, bars: 95 % over runs. The first wrong refusal comes from the histories of calls "
-        "if they were kept, otherwise to a tenth of a second. Runs that are void because of wrong refusals are shown "
+        f"{counts[-1]} runs per cell, bars: 95 % over runs. Runs that are void because of wrong refusals are shown "
         "here, but have no rate anywhere. x begins at 0."
     )
     return Drawn("F9", NAME, TITLE, caption, figure)
@@ -89,19 +87,16 @@ def _refusals(spot: Spot) -> int:
     return sum(run.counts.sold_out for run in spot.runs)
 
 
-def _sold_in_the_end(_: Facts, run: Run) -> float:
+def _sold_in_the_end(run: Run) -> float:
     demand = (run.counts.sold + run.counts.sold_out) * run.cell.quantity
     return min(WHOLE, WHOLE * run.checker.sold / max(1, min(run.checker.stock, demand)))
 
 
-def _sold_at_first(facts: Facts, run: Run) -> float:
+def _sold_at_first(run: Run) -> float:
     if not run.checker.refused_wrongly:
         return WHOLE
-    calls = None if facts.folder is None else calls_of(facts.folder, run, facts.history_max)
-    if calls is None:
+    count = run.series.sold_at_refusal
+    if count is None:  # a session of before: to a tenth of a second
         sold, refused = np.cumsum(run.series.sold), np.flatnonzero(run.series.sold_out)
-        count = float(sold[refused[0]]) if len(refused) else float(sold[-1])
-    else:
-        refusals = calls.done[calls.sold_out > 0]
-        count = float(calls.sold[calls.done <= refusals.min()].sum()) if len(refusals) else float(calls.sold.sum())
+        count = int(sold[refused[0]]) if len(refused) else int(sold[-1])
     return min(WHOLE, WHOLE * count * run.cell.quantity / max(1, run.checker.stock))

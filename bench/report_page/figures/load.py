@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bench.analysis.usl import Fit
+from bench.granularity.percentiles import CAP_MS
 from bench.report_page.drawn import Drawn, NotDrawn
 from bench.report_page.facts import OURS, Family, counted, families, said, shared
 from bench.report_page.figures.points import LEGEND, crosses, model_line, plot
-from bench.report_page.models import by_buyers, mean_latency, said_of, scalability
+from bench.report_page.models import by_buyers, said_of, scalability
 from bench.report_page.style import BLACK, BLUE, GREEN, LIGHT, RED, from_zero, log_axis, new_figure, ramp
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from bench.granularity.record import Percentiles
     from bench.report_page.drawn import Outcome
     from bench.report_page.facts import Facts, Spot
     from bench.report_page.style import Dashes
@@ -108,7 +108,7 @@ def _buyers(spot: Spot) -> float:
 
 
 def latency_by_load(facts: Facts) -> Outcome:
-    """F4: p50, p99 and p99.9 from the intended time, the mean and its model, and where arrivals are shed."""
+    """F4: p50, p99, p99.9 and the mean from the intended time, and where arrivals are shed."""
     poisson = [spot for spot in facts.select(loop="open") if spot.cell.arrivals == "poisson"]
     found = families(poisson, "offered_per_s")
     lines = [(name, spots) for family in found for name, spots in family.by_strategy().items() if len(spots) > 1]
@@ -134,9 +134,9 @@ def latency_by_load(facts: Facts) -> Outcome:
         "Latency from the intended time to the answer, failed orders included; histograms of all runs added up. "
         f"Open loop, Poisson arrivals, {said(lines[0][1][0].cell, without=('segments', 'offered_per_s'))}. "
         f"{counted([spot for _, spots in lines for spot in spots])}. {base} Grey: more than {100 * SHED:g} % of the "
-        "arrivals were turned away (shed) and count as failures, not as latencies. Dotted: the mean by M/G/1, or M/G/K "
-        "for K lanes (Lee and Longton), from the measured hold and its variation; beyond its end there is no steady "
-        f"state. p99.9 is shown from 10,000 samples on. {LEGEND}"
+        "arrivals were turned away (shed): they count as failures, and in the percentiles as never answered; a mark at "
+        "the upper edge is a percentile that lies among them. Void runs count too. "
+        f"p99.9 is shown from 10,000 samples on. {LEGEND}"
     )
     return Drawn("F4", LOAD_NAME, LOAD_TITLE, caption, figure)
 
@@ -149,13 +149,12 @@ def _panel(axes: Axes, spots: list[Spot], capacity: float | None) -> None:
     told = [(spot, one) for spot in spots if not spot.is_void and (one := spot.percentiles("response")) is not None]
     for name, colour, marker, line in SERIES:
         _line(axes, [(x(spot), getattr(one, name), spot.is_hollow) for spot, one in told], name, colour, marker, line)
-    means = [(x(spot), one.mean) for spot, one in told if one.mean is not None]
+    means = [(x(spot), one.mean) for spot, one in told if one.mean is not None and not _shed(spot)]
     axes.plot(
         [at for at, _ in means], [mean for _, mean in means], color=BLACK, marker="+", linestyle="none", label="mean"
     )
-    _model(axes, told, x(told[-1][0]) if told else 0.0)
     crosses(axes, [spot for spot in spots if spot.is_void], x=x, colour=BLACK)
-    shed = [x(spot) for spot in spots if spot.mean_of(lambda run: run.counts.shed / max(1, run.counts.planned)) > SHED]
+    shed = [x(spot) for spot in spots if _shed(spot) > SHED]
     if shed:
         region = axes.axvspan(min(shed), max(x(spot) for spot in spots) * 1.04, color=LIGHT, alpha=0.6, zorder=0)
         region.set_gid("shed")
@@ -164,11 +163,20 @@ def _panel(axes: Axes, spots: list[Spot], capacity: float | None) -> None:
     axes.set_xlim(left=0)
 
 
+def _shed(spot: Spot) -> float:
+    return spot.mean_of(lambda run: run.counts.shed / max(1, run.counts.planned))
+
+
 def _line(
     axes: Axes, points: list[tuple[float, float | None, bool]], name: str, colour: str, marker: str, line: Dashes
 ) -> None:
     label = {"p50": "p50", "p99": "p99", "p999": "p99.9"}[name]
-    known = [(at, value, is_hollow) for at, value, is_hollow in points if value is not None]
+    known = [(at, value, is_hollow) for at, value, is_hollow in points if value is not None and value < CAP_MS]
+    never = [at for at, value, _ in points if value is not None and value >= CAP_MS]
+    if never:
+        edge = axes.get_xaxis_transform()
+        (marks,) = axes.plot(never, [0.98] * len(never), color=colour, marker=marker, linestyle="none", transform=edge)
+        marks.set_gid(f"never:{label}")
     axes.plot(
         [at for at, _, _ in known],
         [value for _, value, _ in known],
@@ -181,16 +189,6 @@ def _line(
         if is_hollow:
             (mark,) = axes.plot([at], [value], color=colour, marker=marker, markerfacecolor="white", linestyle="none")
             mark.set_gid(f"hollow:{label}")
-
-
-def _model(axes: Axes, told: list[tuple[Spot, Percentiles]], last: float) -> None:
-    if not told or not last:
-        return
-    per_s = (told[-1][0].cell.offered_per_s or 0.0) / last
-    where = np.linspace(0.02 * last, last, 200)
-    means = mean_latency(told[0][0], where * per_s)
-    is_known = np.isfinite(means)
-    axes.plot(where[is_known], means[is_known], color=BLACK, linestyle=":", linewidth=1.0, label="mean, M/G/K model")
 
 
 def capacity_of(facts: Facts, spot: Spot) -> float | None:

@@ -197,7 +197,7 @@ def _beside_each_other(facts: Facts) -> list[Run]:
     """Return runs in the setting that most strategies share: ours first, then other segment ones, faults first."""
     found: dict[str, dict[str, Run]] = {}
     for spot in sorted(facts.usual, key=lambda one: (one.cell.loop != "closed", *_interest(one))):
-        run = spot.runs[0]
+        run = spot.first
         if len(run.series.left) > 1 and run.cell.segments > 1:
             found.setdefault(shared(spot.cell, ()), {}).setdefault(spot.cell.strategy, run)
     group = max(found.values(), key=lambda runs: (OURS in runs, len(runs)), default={})
@@ -213,7 +213,7 @@ def _by_kind(run: Run) -> tuple[bool, bool, int, str]:
 def outcomes(facts: Facts) -> Outcome:
     """F16: each order at its answer, by outcome and latency."""
     name = "f16-outcomes"
-    chosen = _with_history(facts)
+    chosen = shown_order_by_order(facts)
     calls = None if chosen is None or facts.folder is None else calls_of(facts.folder, chosen, facts.history_max)
     if chosen is None or calls is None or not len(calls.done):
         return NotDrawn("F16", name, TITLE_16, "no history of calls beside the results")
@@ -252,7 +252,7 @@ def outcomes(facts: Facts) -> Outcome:
     return Drawn("F16", name, TITLE_16, caption, figure)
 
 
-def _with_history(facts: Facts) -> Run | None:
+def shown_order_by_order(facts: Facts) -> Run | None:
     """Choose a run with failed calls, else a spike, else the sale with the most segments."""
     if facts.folder is None:
         return None

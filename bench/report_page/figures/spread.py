@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from bench.granularity.percentiles import CAP_MS
 from bench.report_page.drawn import Drawn, NotDrawn
 from bench.report_page.facts import ONE_LOCK, OURS, counted, families, quantiles, said
 from bench.report_page.figures.segments import segment_families
@@ -63,7 +64,7 @@ def spectrum(facts: Facts) -> Outcome:
         "the highest load whose runs count. Solid: from the intended time to the answer, what a user feels. Dashed: "
         "from "
         "sending to the answer. Orders that failed are in both. Histograms of all runs of a cell are added up, never "
-        f"averaged; a curve ends where fewer than {BEYOND_MIN} samples lie beyond."
+        f"averaged; a curve ends where fewer than {BEYOND_MIN} samples lie beyond, or where shed orders begin."
     )
     return Drawn("F5", name, TITLE_5, caption, figure)
 
@@ -79,7 +80,7 @@ def _curve(axes: Axes, spot: Spot, which: Which, colour: str, line: Dashes) -> N
     values, shares = quantiles(found)
     count = int(found.get_total_count())
     beyond = (1 - shares) * count
-    is_told = (beyond >= BEYOND_MIN - 1e-6) & (shares >= 0)
+    is_told = (beyond >= BEYOND_MIN - 1e-6) & (values < CAP_MS)
     words = "from the intended time" if which == "response" else "from sending"
     axes.step(
         1 / (1 - shares[is_told]),

@@ -42,7 +42,7 @@ def test_ratios_are_those_of_the_same_round_and_a_round_that_one_of_them_lacks_d
     ratio = found["4 segments, hold 20 ms / one lock"]
     assert ratio.value == pytest.approx(4.0)
     assert ratio.detail == {"rounds": 2}
-    assert found["one lock, hold 20 ms / its bound of 40/s"].value == pytest.approx((0.25 + 0.5 + 0.025) / 3)
+    assert found["one lock, hold 20 ms / its bound of 40/s"].value == pytest.approx((0.25 * 0.5 * 0.025) ** (1 / 3))
     assert found["a lone order, hold 20 ms: its hold"].value == 25.0
     assert "one lock, hold 20 ms / one lock" not in found
 
@@ -52,7 +52,7 @@ def test_a_ceiling_below_the_bound_takes_its_place_in_its_round_and_asked_bounds
     rates = {ONE: {0: 20.0, 1: 20.0}, FOUR: {0: 80.0, 1: 80.0}}
     found = by_name(arm_figures(rates, LONE, at_once=64, ceiling={0: 100.0, 1: 400.0}, asked=asked))
     share = found["4 segments, hold 20 ms / its bound of 160/s or the ceiling"]
-    assert share.value == pytest.approx(0.65)
+    assert share.value == pytest.approx((0.8 * 0.5) ** 0.5)
     assert (share.at_least, share.kept) == (0.9, "no")
     assert found["4 segments, hold 20 ms / one lock"].kept == "yes"
     assert found["4 segments, hold 20 ms"].at_least is None

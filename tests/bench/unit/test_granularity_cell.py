@@ -17,6 +17,7 @@ PLAIN = {"strategy": "segment-locks", "segments": 16, "buyers": 64, "hold_ms": 2
 @pytest.mark.parametrize(("more", "cell_id"), [
     ({}, "segment-locks K=16 N=64 B=1 20ms"),
     ({"batch": 64, "rtt_ms": 0.5}, "segment-locks K=16 N=64 B=64 20ms rtt=0.5ms"),
+    ({"proxied": True}, "segment-locks K=16 N=64 B=1 20ms rtt=0ms"),
     ({"section": "none", "hold_ms": 0.0}, "segment-locks K=16 N=64 B=1 none"),
     ({"section": "cpu", "hold_ms": 1.0}, "segment-locks K=16 N=64 B=1 cpu-1ms"),
     ({"section": "commit", "hold_ms": 0.0}, "segment-locks K=16 N=64 B=1 commit"),
@@ -26,6 +27,11 @@ PLAIN = {"strategy": "segment-locks", "segments": 16, "buyers": 64, "hold_ms": 2
 ])  # fmt: skip
 def test_a_cell_is_named_by_its_values(more: dict[str, object], cell_id: str) -> None:
     assert Cell.model_validate(PLAIN | more).cell_id == cell_id
+
+
+def test_a_delay_goes_through_the_proxy_whatever_a_file_says() -> None:
+    delayed, direct = (Cell.model_validate(PLAIN | {"rtt_ms": one, "proxied": False}) for one in (2.0, 0.0))
+    assert (delayed.proxied, direct.proxied) == (True, False)
 
 
 @pytest.mark.parametrize(("more", "said"), [

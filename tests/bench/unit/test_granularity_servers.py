@@ -7,8 +7,11 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
+import redis
 
+from bench.granularity.cell import Cell
 from bench.granularity.environment import public, redis_of
+from bench.granularity.grid import PlannedCell
 from bench.granularity.servers import SessionServers
 from segmented.errors import InvalidInput
 
@@ -30,6 +33,17 @@ def test_a_database_of_another_kind_is_refused_and_left_as_it_is(valkey_url: str
         servers.prepare(database_connections=4)
     with closing(sqlite3.connect(file)) as connection:
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == []
+
+
+def test_a_cell_without_a_delay_can_have_the_proxy_of_those_with_one(valkey_url: str) -> None:
+    plain = Cell(strategy="segment-locks", section="none")
+    urls = []
+    with SessionServers(valkey_url, None) as servers:
+        for cell in (plain, plain.model_copy(update={"proxied": True})):
+            planned = PlannedCell(cell=cell, sweeps=("k",), seconds=1.0, warm_up=0.1)
+            with servers.for_run(planned, cell) as run_servers, redis.Redis.from_url(run_servers.url) as client:
+                urls.append((run_servers.url == run_servers.meter_url, client.ping()))
+    assert urls == [(True, True), (False, True)]
 
 
 def test_a_setting_is_published_without_secrets_and_paths() -> None:

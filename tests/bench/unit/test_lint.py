@@ -1,4 +1,7 @@
-"""Each of the 24 rules on a results file that keeps it, and on one that breaks it."""
+"""Each rule on a results file that keeps it, and on one that breaks it.
+
+The file is made up, so it follows from no plan: R25 and R26 are tested on the published session and on a real one.
+"""
 
 from __future__ import annotations
 
@@ -191,29 +194,10 @@ BROKEN: Final[list[tuple[str, Callable[[], ResultFile], str]]] = [
         f"fewer than 10 runs in 53 of 53 cells, as 9 of {honest().runs[len(honest().runs) // 10].cell_id} (A)",
     ),
     (
-        "R11",
-        lambda: honest().model_copy(
-            update={
-                "runs": tuple(
-                    run.model_copy(update={"run": number, "round": number % 10})
-                    for number, run in enumerate(sorted(honest().runs, key=lambda run: run.cell_id))
-                )
-            }
-        ),
-        "rounds overlap: a round begins before the one before it has ended",
-    ),
-    ("R11", lambda: each(lambda _: {"seed": 1}), f"{len(honest().runs)} runs have 1 seeds"),
-    (
-        "R12",
-        lambda: with_run(AT, warm_up_s=0.32),
-        f"a warm-up other than the planned 0.3 s: {NAMED}",
-    ),
-    (
         "R12",
         lambda: with_run(AT, window_s=RUN.window_s - 1),
         f"the window of the series is not the one that was measured: {NAMED}",
     ),
-    ("R12", lambda: in_session(plan={}), "the plan has no warm-up"),
     (
         "R13",
         lambda: with_run(AT, cpu=Cpu(generator=0.9, redis=0.2, database=None, machine=1.2, others=0.1, steal=0.0)),
@@ -284,7 +268,7 @@ BROKEN: Final[list[tuple[str, Callable[[], ResultFile], str]]] = [
     (
         "R19",
         lambda: with_run(AT, history_sha256="0" * 64),
-        f"the history is missing, or is not the one that was written: {NAMED}",
+        f"the history is not the one that was written: {NAMED}",
     ),
     ("R20", lambda: in_session(plan_commit=None), "the plan was not committed before the run"),
     (
@@ -302,11 +286,6 @@ BROKEN: Final[list[tuple[str, Callable[[], ResultFile], str]]] = [
         "R20",
         lambda: honest().model_copy(update={"runs": honest().runs[1:]}),
         f"{len(honest().runs) - 1} of {len(honest().runs)} planned runs are there: no reason given",
-    ),
-    (
-        "R20",
-        lambda: without(*(run.cell for run in honest().runs if run.sweeps == ("load",))),
-        "sweeps of the plan without a run: load",
     ),
     (
         "R21",
@@ -334,8 +313,9 @@ def verdict(rule: str, results: ResultFile, folder: Path) -> tuple[str, str]:
 
 
 def test_a_file_that_keeps_all_rules_may_be_published(folder: Path) -> None:
-    findings = check(honest(), folder)
-    assert [one.rule for one in findings] == [f"R{number}" for number in range(1, 25)]
+    every = check(honest(), folder)
+    assert [one.rule for one in every] == [f"R{number}" for number in range(1, 27)]
+    findings = every[:24]
     assert [one for one in findings if one.outcome != "holds"] == []
     assert may_publish(findings)
     assert summary(findings) == "24 of 24 rules hold, 0 are broken: a table of these results may be published."
@@ -351,7 +331,7 @@ def test_a_file_that_breaks_a_rule_is_named_with_where(
 
 
 def test_every_rule_is_broken_by_one_of_these_files() -> None:
-    by_a_file_beside = {"R23"}
+    by_a_file_beside = {"R23", "R25", "R26"}
     assert {rule for rule, _, _ in BROKEN} | by_a_file_beside == {rule.number for rule in RULES}
 
 
@@ -378,7 +358,7 @@ def test_a_file_without_runs_may_not_be_published(folder: Path) -> None:
 def test_a_history_that_was_changed_is_found(tmp_path: Path) -> None:
     lay_out(tmp_path)
     (tmp_path / str(RUN.history)).write_bytes(b"other calls")
-    expected = f"the history is missing, or is not the one that was written: {NAMED}"
+    expected = f"the history is not the one that was written: {NAMED}"
     assert verdict("R19", honest(), tmp_path) == ("broken", expected)
 
 

@@ -5,7 +5,6 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from bench.analysis.mg1 import erlang_c, load_points, utilisation, wait_any_lane, wait_one_lane, wait_own_lane
 from bench.analysis.model_error import any_free_lane, balanced_bound, ceiling, random_lane
 from bench.analysis.usl import Fit, Law, NoFit, fit, fits_by_segments
 from tests.bench.session import whole_session
@@ -53,37 +52,6 @@ def test_a_free_lane_has_closed_forms_at_the_ends() -> None:
     assert two == pytest.approx(4 / 5)  # p0 = 1 / (1 + 2 + 2)
     assert two == pytest.approx(random_lane(2, 1, service=1.0, thinking=1.0))  # one lane is one lane
     assert any_free_lane(500, 20, service=0.02, thinking=0.0001) == pytest.approx(1_000)
-
-
-def test_one_lane_waits_as_mm1_and_half_as_long_with_even_holds() -> None:
-    assert wait_one_lane(0.5, 1.0, cv=1.0) == pytest.approx(1.0)  # M/M/1: rho / (1 - rho) x S
-    assert wait_one_lane(0.5, 1.0, cv=0.0) == pytest.approx(0.5)  # M/D/1
-    assert wait_one_lane(0.9, 1.0, cv=0.0) == pytest.approx(4.5)
-    assert wait_one_lane(1.0, 1.0, cv=0.0) is None
-    assert wait_any_lane(2.0, 1.0, cv=0.0, lanes=2) is None
-
-
-def test_several_lanes_wait_as_mm2_and_one_as_one() -> None:
-    assert erlang_c(1, 0.7) == pytest.approx(0.7)
-    assert erlang_c(2, 1.0) == pytest.approx(1 / 3)
-    assert wait_any_lane(1.0, 1.0, cv=1.0, lanes=2) == pytest.approx(1 / 3)
-    assert wait_any_lane(0.8, 1.0, cv=0.3, lanes=1) == wait_one_lane(0.8, 1.0, cv=0.3)
-
-
-def test_lanes_of_their_own_wait_about_k_times_as_long_when_they_are_busy() -> None:
-    own, pooled = (model(0.99 * 16, 1.0, cv=0.0, lanes=16) for model in (wait_own_lane, wait_any_lane))
-    assert own is not None
-    assert pooled is not None
-    assert own / pooled == pytest.approx(16, rel=0.1)
-
-
-def test_points_of_an_open_loop_stand_beside_their_model() -> None:
-    points = load_points(whole_session(rounds=1))
-    assert [point.offered_per_s for point in points] == [10, 20, 30, 40, 45, 60]
-    assert utilisation(0.040, 20.5) == pytest.approx(0.82)
-    for point in points[:-1]:
-        assert point.model_wait_ms == pytest.approx(point.measured_wait_ms, rel=0.03)
-    assert points[-1].model_wait_ms is None
 
 
 def test_a_law_is_recovered_from_its_own_points() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bench.analysis.usl import CLIENTS_MIN
 from bench.granularity.cell import Cell
 from bench.granularity.grid import grid_of
 from bench.granularity.plan import PLAN_FILE, read_plan
@@ -18,6 +19,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 K4 = Cell(strategy="segment-locks", segments=4, section="sleep", hold_ms=5.0, buyers=8)
+
+
+def test_the_published_plan_has_buyers_enough_for_the_law_and_one_way_to_the_server_in_a_sweep_of_delays() -> None:
+    cells = [one for one in grid_of(read_plan(PLAN_FILE)).cells if one.cell.strategy == "segment-locks"]
+    assert len({one.cell.buyers for one in cells if "n" in one.sweeps}) >= CLIENTS_MIN
+    delays = [(one.cell.rtt_ms, one.cell.proxied) for one in cells if "round-trips" in one.sweeps]
+    assert delays == [(0.0, True), (0.5, True), (2.0, True), (10.0, True)]
+
+
+def test_the_published_plan_takes_less_than_an_hour() -> None:
+    assert 40 * 60 < planned_seconds(grid_of(read_plan(PLAN_FILE))) < 55 * 60
 
 
 def refusal(file: Path) -> str:
