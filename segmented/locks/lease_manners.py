@@ -10,12 +10,22 @@ import asyncio
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol, Self
 
 from segmented.errors import InvalidInput, LeaseLost, SegmentedError
-from segmented.locks.entered import refusing
 from segmented.process import THIS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+
+
+def refusing(right: str) -> tuple[Callable[..., NoReturn], Callable[..., None]]:
+    """Return the two methods of the other kind of `with` statement than `right`; the first one raises InvalidInput."""
+
+    def enter(lock: object) -> NoReturn:
+        use = "asyncio" if right.startswith("async") else "threads"
+        message = f"{type(lock).__name__} is for {use}: enter it by '{right}'"
+        raise InvalidInput(message)
+
+    return enter, lambda *_: None
 
 
 class StaysInItsProcess:
@@ -64,6 +74,9 @@ class EndsWithItsBlock:
         """End the lease."""
         raise NotImplementedError
 
+    def release_later(self, failure: BaseException) -> None:
+        """Repeat a release that `failure` ended in the background, if this kind of lease can."""
+
     if not TYPE_CHECKING:
         __aenter__, __aexit__ = refusing("with")
 
@@ -79,6 +92,9 @@ class EndsWithItsBlock:
             if error is None:
                 raise
             error.add_note(f"and afterwards: {failure}")
+        except BaseException as failure:  # of a signal handler, perhaps before the first step of `release`
+            self.release_later(failure)
+            raise
 
 
 class EndsWithItsAsyncBlock:
@@ -87,6 +103,9 @@ class EndsWithItsAsyncBlock:
     async def release(self) -> None:
         """End the lease."""
         raise NotImplementedError
+
+    def release_later(self, failure: BaseException) -> None:
+        """Repeat a release that `failure` ended in the background, if this kind of lease can."""
 
     async def __aenter__(self) -> Self:
         """Return the lease."""
@@ -102,6 +121,11 @@ class EndsWithItsAsyncBlock:
             if error is None:
                 raise
             error.add_note(f"and afterwards: {failure}")
+        except GeneratorExit:
+            raise
+        except BaseException as failure:  # of a signal handler, perhaps before the first step of `release`
+            self.release_later(failure)
+            raise
 
 
 class Losable(Protocol):
