@@ -8,30 +8,19 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, ClassVar, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 from weakref import ref
 
-from segmented.errors import InvalidInput
+from segmented.errors import InvalidInput, SegmentedError
+from segmented.locks.lease_manners import EndsWithItsAsyncBlock, EndsWithItsBlock, refusing
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+    from collections.abc import Awaitable
     from types import TracebackType
 
-LeaseT = TypeVar("LeaseT", bound="AbstractContextManager[object]")
-AsyncLeaseT = TypeVar("AsyncLeaseT", bound="AbstractAsyncContextManager[object]")
+LeaseT = TypeVar("LeaseT", bound=EndsWithItsBlock)
+AsyncLeaseT = TypeVar("AsyncLeaseT", bound=EndsWithItsAsyncBlock)
 AnyLeaseT = TypeVar("AnyLeaseT")
-
-
-def refusing(right: str) -> tuple[Callable[..., NoReturn], Callable[..., None]]:
-    """Return the two methods of the other kind of `with` statement than `right`; the first one raises InvalidInput."""
-
-    def enter(lock: object) -> NoReturn:
-        use = "asyncio" if right.startswith("async") else "threads"
-        message = f"{type(lock).__name__} is for {use}: enter it by '{right}'"
-        raise InvalidInput(message)
-
-    return enter, lambda *_: None
 
 
 class Blocks(Generic[AnyLeaseT]):
@@ -70,11 +59,14 @@ class Blocks(Generic[AnyLeaseT]):
             )
             raise InvalidInput(message)
 
-    def closing(self, who: object) -> AnyLeaseT:
-        """Return the lease of the block that ends. A block that another thread or task ends is the newest of all."""
-        found = next((entry for entry in reversed(self._open) if entry[0] == who), self._open[-1])
-        self._open.remove(found)
-        return found[1]
+    def newest(self, who: object) -> tuple[object, AnyLeaseT]:
+        """Return the entry of the block that ends. A block that another thread or task ends is the newest of all."""
+        return next((entry for entry in reversed(self._open) if entry[0] == who), self._open[-1])
+
+    def close(self, ended: tuple[object, AnyLeaseT]) -> None:
+        """Remove the entry of a block, if it is still there."""
+        with suppress(ValueError):
+            self._open.remove(ended)
 
 
 class Entered(Generic[LeaseT]):
@@ -102,7 +94,18 @@ class Entered(Generic[LeaseT]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release the lease that this block acquired."""
-        self._blocks.closing(threading.get_ident()).__exit__(kind, error, trace)
+        ended: tuple[object, LeaseT] | None = None
+        try:
+            ended = self._blocks.newest(threading.get_ident())
+            self._blocks.close(ended)
+            ended[1].__exit__(kind, error, trace)
+        except SegmentedError:
+            raise
+        except BaseException as failure:  # of a signal handler, perhaps before the lease's own first step
+            ended = ended or self._blocks.newest(threading.get_ident())
+            self._blocks.close(ended)
+            ended[1].release_later(failure)
+            raise
 
 
 class AsyncEntered(Generic[AsyncLeaseT]):
@@ -129,4 +132,15 @@ class AsyncEntered(Generic[AsyncLeaseT]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release the lease that this block acquired."""
-        await self._blocks.closing(asyncio.current_task()).__aexit__(kind, error, trace)
+        ended: tuple[object, AsyncLeaseT] | None = None
+        try:
+            ended = self._blocks.newest(asyncio.current_task())
+            self._blocks.close(ended)
+            await ended[1].__aexit__(kind, error, trace)
+        except (SegmentedError, GeneratorExit):
+            raise
+        except BaseException as failure:  # of a signal handler, perhaps before the lease's own first step
+            ended = ended or self._blocks.newest(asyncio.current_task())
+            self._blocks.close(ended)
+            ended[1].release_later(failure)
+            raise

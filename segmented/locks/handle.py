@@ -23,9 +23,10 @@ from segmented.errors import (
     StoreUnavailable,
 )
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checked_timeout, milliseconds
-from segmented.locks.entered import AsyncEntered, Blocks, Entered, refusing
+from segmented.locks.entered import AsyncEntered, Blocks, Entered
 from segmented.locks.hints import LOCK_HINTS, AcquireHinted, Hinted
 from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
+from segmented.locks.lease_manners import refusing
 from segmented.locks.lease_state import Renewal, trusted_until
 from segmented.locks.outages import waited_out, waits_out
 from segmented.models import Acquired, Held, Unreplicated

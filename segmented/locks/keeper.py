@@ -67,8 +67,9 @@ class Agenda:
         """Stop watching the lease."""
         self._leases.pop(lease.number, None)
         if len(self._heap) > 2 * len(self._leases) + BATCH_MAX:
-            self._heap = [entry for entry in self._heap if self._is_current(*entry)]
-            heapify(self._heap)
+            heap = [entry for entry in self._heap if self._is_current(*entry)]
+            heapify(heap)
+            self._heap = heap
 
     def next_time(self) -> float:
         """Return the local time at which the first lease is due, or inf if there is none."""
@@ -106,7 +107,10 @@ class ThreadKeeper:
 
     def __init__(self) -> None:
         """Create a keeper that has not started."""
-        self._changed = threading.Condition()
+        self._guard = (
+            threading.RLock()
+        )  # an exception of a signal handler cannot leave it locked, as it can a condition
+        self._changed = threading.Condition(self._guard)
         self._agenda = Agenda()
         self._thread: threading.Thread | None = None
         self._wakes_at = -inf
@@ -114,9 +118,9 @@ class ThreadKeeper:
 
     def watch(self, lease: LeaseState, store: Store) -> None:
         """Watch a lease until it is released or lost."""
-        with self._changed:
+        with self._guard:
             self._agenda.add(lease)
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, args=(store,), name="segmented-keeper", daemon=True)
                 self._thread.start()
             elif self._agenda.next_time() < self._wakes_at:
@@ -124,7 +128,7 @@ class ThreadKeeper:
 
     def discard(self, lease: LeaseState) -> None:
         """Stop watching a released lease."""
-        with self._changed:
+        with self._guard:
             self._agenda.discard(lease)
 
     def _run(self, store: Store) -> None:
@@ -133,13 +137,13 @@ class ThreadKeeper:
                 self._tend(due, store)
                 del due  # while it sleeps, nothing here holds a lease
         finally:  # however it ended, the next lease starts another thread
-            with self._changed:
+            with self._guard:
                 if self._thread is threading.current_thread():
                     self._thread = None
 
     def _tend(self, due: list[LeaseState], store: Store) -> None:
         run_sync(tend_plan(due), store)
-        with self._changed:
+        with self._guard:
             for lease in due:
                 if not lease.is_over:
                     self._agenda.add(lease)
@@ -147,7 +151,7 @@ class ThreadKeeper:
     def _next_due(self, store: Store) -> list[LeaseState]:
         """Sleep until some leases are due and return them; return none if no lease is left."""
         idle_until = inf
-        with self._changed:
+        with self._guard:
             while not is_closed(store):
                 now = store.clock.now()
                 if due := self._agenda.take_due(now):

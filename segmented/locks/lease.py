@@ -71,22 +71,25 @@ class HeldLease(EndsWithItsBlock, ListsWhatHoldersNeed, LapsesWhenDropped, Lease
     def release(self) -> None:
         """End the lease. Raises LeaseLost if it had already ended on its own; calling it again does nothing.
 
-        A release that fails, or is cancelled, is repeated in the background until the lease has ended.
+        A release that fails, or that an exception of a signal handler ends at any point, is repeated in the background
+        until the lease has ended.
         """
-        if not self.has_ended:
-            self._require_own_process()
-            deadline = self.note_release_asked()
-            try:
-                answer = self._store.execute(self.claim.releasing(), deadline=deadline)
-            except (SegmentedError, KeyboardInterrupt):
-                self.owe_release()
-                self._watch()
-                raise
-            try:
-                self.note_release(answer)
-            finally:
-                if self._is_watched:
-                    thread_keeper(self._store).discard(self)
+        try:
+            if not self.has_ended:
+                self._require_own_process()
+                deadline = self.note_release_asked()
+                self.note_release(self._store.execute(self.claim.releasing(), deadline=deadline))
+        except BaseException as failure:
+            self.release_later(failure)
+            raise
+        finally:
+            if self._is_watched and self.has_ended:
+                thread_keeper(self._store).discard(self)
+
+    def release_later(self, failure: BaseException) -> None:
+        """Let the keeper repeat a release that `failure` ended, if the lease has not ended."""
+        if self.owe_release(at_once=not isinstance(failure, SegmentedError)):
+            self._watch()
 
     def _states(self) -> Sequence[LeaseState]:
         return (self,)
@@ -148,23 +151,28 @@ class AsyncHeldLease(EndsWithItsAsyncBlock, ListsWhatHoldersNeed, LapsesWhenDrop
 
         A release that fails, or is cancelled, is repeated in the background until the lease has ended.
         """
-        if not self.has_ended:
-            self._require_own_process()
-            deadline = self.note_release_asked()
-            try:
-                answer = await run_async(perform(Within(self.claim.releasing(), deadline)), self._store)
-            except SegmentedError:
-                self.owe_release()
-                self._watch()
-                raise
-            except asyncio.CancelledError:  # it was sent, or it failed: only the answer to a repeat tells
-                await to_the_end(self._release_again)
-                raise
-            try:
-                self.note_release(answer)
-            finally:
-                if self._is_watched:
-                    async_keeper(self._store).discard(self)
+        try:
+            if not self.has_ended:
+                self._require_own_process()
+                deadline = self.note_release_asked()
+                releasing = perform(Within(self.claim.releasing(), deadline))
+                self.note_release(await run_async(releasing, self._store))
+        except GeneratorExit:  # closed from outside: no task could repeat it
+            raise
+        except asyncio.CancelledError:  # it was sent, or it failed: only the answer to a repeat tells
+            await to_the_end(self._release_again)
+            raise
+        except BaseException as failure:
+            self.release_later(failure)
+            raise
+        finally:
+            if self._is_watched and self.has_ended:
+                async_keeper(self._store).discard(self)
+
+    def release_later(self, failure: BaseException) -> None:
+        """Let the keeper repeat a release that `failure` ended, if the lease has not ended."""
+        if self.owe_release(at_once=not isinstance(failure, SegmentedError)):
+            self._watch()
 
     async def _release_again(self) -> None:
         self.note_release_asked()

@@ -11,7 +11,6 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Self
 
 from segmented.errors import InvalidInput, LeaseLost, SegmentedError
-from segmented.locks.entered import refusing
 from segmented.process import THIS
 
 if TYPE_CHECKING:
@@ -19,6 +18,17 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from segmented.locks.entered import Blocks
+
+
+def refusing(right: str) -> tuple[Callable[..., NoReturn], Callable[..., None]]:
+    """Return the two methods of the other kind of `with` statement than `right`; the first one raises InvalidInput."""
+
+    def enter(lock: object) -> NoReturn:
+        use = "asyncio" if right.startswith("async") else "threads"
+        message = f"{type(lock).__name__} is for {use}: enter it by '{right}'"
+        raise InvalidInput(message)
+
+    return enter, lambda *_: None
 
 
 class StaysInItsProcess:
@@ -70,6 +80,9 @@ class EndsWithItsBlock:
         """End the lease."""
         raise NotImplementedError
 
+    def release_later(self, failure: BaseException) -> None:
+        """Repeat a release that `failure` ended in the background, if this kind of lease can."""
+
     if not TYPE_CHECKING:
         __aenter__, __aexit__ = refusing("with")
 
@@ -81,14 +94,17 @@ class EndsWithItsBlock:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """Release; a failed release never hides the body's own error."""
-        if self.blocks is not None:
-            self.blocks.left(self)
         try:
+            if self.blocks is not None:
+                self.blocks.left(self)
             self.release()
         except SegmentedError as failure:
             if error is None:
                 raise
             error.add_note(f"and afterwards: {failure}")
+        except BaseException as failure:  # of a signal handler, perhaps before the first step of `release`
+            self.release_later(failure)
+            raise
 
 
 class EndsWithItsAsyncBlock:
@@ -101,6 +117,9 @@ class EndsWithItsAsyncBlock:
         """End the lease."""
         raise NotImplementedError
 
+    def release_later(self, failure: BaseException) -> None:
+        """Repeat a release that `failure` ended in the background, if this kind of lease can."""
+
     async def __aenter__(self) -> Self:
         """Return the lease."""
         if self.blocks is not None:
@@ -111,14 +130,19 @@ class EndsWithItsAsyncBlock:
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         """Release; a failed release never hides the body's own error."""
-        if self.blocks is not None:
-            self.blocks.left(self)
         try:
+            if self.blocks is not None:
+                self.blocks.left(self)
             await self.release()
         except SegmentedError as failure:
             if error is None:
                 raise
             error.add_note(f"and afterwards: {failure}")
+        except GeneratorExit:
+            raise
+        except BaseException as failure:  # of a signal handler, perhaps before the first step of `release`
+            self.release_later(failure)
+            raise
 
 
 class Losable(Protocol):

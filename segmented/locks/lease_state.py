@@ -228,11 +228,18 @@ class LeaseState(Hinted, StaysInItsProcess):
         self._releases_asked += 1
         return self.release_deadline()
 
-    def owe_release(self) -> None:
-        """Let a keeper repeat a release that failed, until the server has ended the lease on its own."""
-        if self._releases_asked and not self.has_ended:
-            at = self._clock.now() + min(REPEAT_SECONDS, self.ttl_ms / 1000 / RETRIES_PER_TTL)
-            self._release_at = at if at < self.trusted_until else inf
+    def owe_release(self, *, at_once: bool = False) -> bool:
+        """Let a keeper repeat a release that failed, until the server has ended the lease on its own.
+
+        Do so `at_once` if the store may well answer. Returns whether a keeper must watch the lease for that.
+        """
+        if self.has_ended or not self._is_in_its_process():
+            return False
+        if not self._releases_asked:  # an exception came first
+            self.note_release_asked()
+        at = self._clock.now() + (0 if at_once else min(REPEAT_SECONDS, self.ttl_ms / 1000 / RETRIES_PER_TTL))
+        self._release_at = at if at < self.trusted_until else inf
+        return True
 
     def owes_release(self, now: float) -> bool:
         """Return whether a failed release is to be repeated now."""

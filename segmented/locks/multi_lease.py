@@ -143,11 +143,9 @@ class MultiLeaseState(StaysInItsProcess):
         answers = yield from perform(Batch(tuple(part.claim.releasing() for part in pending), deadline))
         self._note_releases(pending, answers)
 
-    def _owing(self) -> list[Part]:
-        """Return the names whose release failed, which a keeper repeats from now on."""
-        for part in self._parts:
-            part.owe_release()
-        return [part for part in self._parts if not part.has_ended]
+    def _owing(self, failure: BaseException) -> list[Part]:
+        """Return the names whose release `failure` has ended, which a keeper repeats from now on."""
+        return [part for part in self._parts if part.owe_release(at_once=not isinstance(failure, SegmentedError))]
 
     def _note_releases(self, pending: Sequence[Part], answers: ReleaseAnswers) -> None:
         failures: dict[str, SegmentedError] = {}
@@ -218,15 +216,19 @@ class MultiLease(EndsWithItsBlock, MultiLeaseState, LapsesWhenDropped):
         """
         try:
             run_sync(self._releasing(), self._store)
-        except (SegmentedError, KeyboardInterrupt):
-            for part in self._owing():
-                thread_keeper(self._store).watch(part, self._store)
+        except BaseException as failure:
+            self.release_later(failure)
             raise
         finally:
             if self._is_watched:
                 for part in self._parts:
                     if part.has_ended:
                         thread_keeper(self._store).discard(part)
+
+    def release_later(self, failure: BaseException) -> None:
+        """Let the keeper repeat a release that `failure` ended, for the names that are still held."""
+        for part in self._owing(failure):
+            thread_keeper(self._store).watch(part, self._store)
 
     def _watch(self) -> None:
         self._is_watched = True
@@ -279,15 +281,21 @@ class AsyncMultiLease(EndsWithItsAsyncBlock, MultiLeaseState, LapsesWhenDropped)
         """
         try:
             await run_async(self._releasing(), self._store)
-        except (SegmentedError, asyncio.CancelledError):
-            for part in self._owing():
-                async_keeper(self._store).watch(part, self._store)
+        except GeneratorExit:  # closed from outside: no task could repeat it
+            raise
+        except BaseException as failure:
+            self.release_later(failure)
             raise
         finally:
             if self._is_watched:
                 for part in self._parts:
                     if part.has_ended:
                         async_keeper(self._store).discard(part)
+
+    def release_later(self, failure: BaseException) -> None:
+        """Let the keeper repeat a release that `failure` ended, for the names that are still held."""
+        for part in self._owing(failure):
+            async_keeper(self._store).watch(part, self._store)
 
     def _watch(self) -> None:
         self._is_watched = True

@@ -131,6 +131,7 @@ def run_sync(plan: Plan[OutcomeT], store: Store) -> OutcomeT:
                 elif isinstance(error, StopIteration):
                     return error.value  # type: ignore[no-any-return]  # the plan's return value is untyped here
                 else:
+                    failure = None  # else it would refer to itself, by this frame, and with it to what it has struck
                     raise
     except GeneratorExit:  # the process is ending and cleans nothing up
         raise
@@ -231,6 +232,7 @@ async def run_async(plan: Plan[OutcomeT], store: AsyncStore) -> OutcomeT:
                 elif isinstance(error, StopIteration):
                     return error.value  # type: ignore[no-any-return]  # the plan's return value is untyped here
                 else:
+                    failure = None  # else it would refer to itself, by this frame, and with it to what it has struck
                     raise
     except GeneratorExit:  # as in `run_sync`
         raise

@@ -222,23 +222,31 @@ class Line:
         """Begin to count hand-offs again, because a waiter of another process has the lock, or is about to."""
         self._in_a_row = 0
 
-    def take_offer(self) -> Place | None:
-        """Take the head out of the queue, to make its attempt, then call `hand`. None: it must try itself."""
+    def take_offer(self, taken: list[Place] | None = None) -> Place | None:
+        """Take the head out of the queue, to make its attempt, then call `hand`. None: it must try itself.
+
+        The place is in `taken` first, so that an exception at any point leaves none without a call of `hand`.
+        """
         if not self._places or self._places[0].offer is None:
             return None
-        place = self._pop_head()
+        place = self._places[0]
+        if taken is not None:
+            taken.append(place)
         place.is_under_way = True
+        self._pop_head()
         self._in_a_row += 1
         self._notify_head()
         return place
 
     def hand(self, place: Place, handed: tuple[Any, float] | None) -> bool:
-        """Wake a place with the answer to its attempt (None: it must try itself); return False if it has left."""
-        place.is_under_way = False
+        """Wake a place with the answer to its attempt (None: it must try itself); return False if it has left.
+
+        An exception may interrupt it at any point; calling it again completes it, and returns the same.
+        """
         if place.has_left:
             return False
-        place.handed = handed
-        place.woken = True
+        if place.is_under_way:
+            place.handed, place.woken, place.is_under_way = handed, True, False  # without a call in between
         place.notify()
         return True
 

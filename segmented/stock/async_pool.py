@@ -12,13 +12,13 @@ from segmented import protocol as op
 from segmented.errors import (
     AlreadySettled,
     GrantLost,
-    GrantSuperseded,
     InvalidInput,
     PoolGated,
     PoolNotGated,
     SegmentedError,
 )
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
+from segmented.locks.keeper import async_keeper
 from segmented.models import Granted, Order, Settled
 from segmented.plans import perform, run_async
 from segmented.plans.loop_store import LoopStore
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from segmented.clock import Duration
+    from segmented.locks.lease_state import LeaseState
     from segmented.models import OrderRecord, Refusal, Taken
     from segmented.models.submitted import Accepted
     from segmented.plans import Plan
@@ -301,12 +302,8 @@ class AsyncPool(AsyncPoolChanges):
 class AsyncGrant(GrantState):
     """A granted order, for asyncio."""
 
-    def __init__(self, pool: AsyncPool, granted: Granted, asked_at: float, ttl_ms: int, keep_on: KeepOn = ()) -> None:
-        """Create a grant of `pool`, requested at local time `asked_at`, whose lease lives `ttl_ms`."""
-        super().__init__(granted, ttl_ms, asked_at, pool.store.clock, keep_on)
-        self.pool = pool
-        """The pool, or the shard, that owns the segment and the units."""
-        self._decided_by: tuple[AsyncPoolGate[AsyncPool, AsyncGrant], Order] | None = None
+    pool: AsyncPool
+    _decided_by: tuple[AsyncPoolGate[AsyncPool, AsyncGrant], Order] | None
 
     def decided_by(self, gate: AsyncPoolGate[AsyncPool, AsyncGrant], order: Order) -> Self:
         """Note that the gate's order database decides the order."""
@@ -321,8 +318,8 @@ class AsyncGrant(GrantState):
             else:
                 gate, order = self._decided_by
                 settled = as_confirmed(await gate.confirm_grant(self, order))
-        except AlreadySettled:
-            self._is_settled = True
+        except BaseException as failure:
+            self._note_failure(failure)
             raise
         self._is_settled = True
         return settled
@@ -335,8 +332,8 @@ class AsyncGrant(GrantState):
             else:
                 gate = self._decided_by[0]
                 settled = as_cancelled(await gate.cancel_order(self.pool, self.order_id, self.holder_id))
-        except (AlreadySettled, GrantSuperseded):
-            self._is_settled = True
+        except BaseException as failure:
+            self._note_failure(failure)
             raise
         self._is_settled = True
         return settled
@@ -372,27 +369,29 @@ class AsyncGrant(GrantState):
 
         After an error in `keep_on` only the segment is freed. Raises GrantLost if the order ended while the body ran.
         """
-        if self._is_settled:
-            return
-        if isinstance(error, self.keep_on):
-            self._is_settled = True
-            await run_async(leave_plan(self.pool.sku, self.order_id, self.holder_id), self.pool.store)
-            return
-        if error is not None:
-            try:
-                await self.cancel()
-            except SegmentedError as failure:
-                error.add_note(f"and the order could not be cancelled: {failure}")
-                await self._free()
-            return
         try:
-            await self.confirm()
-        except AlreadySettled as ended:
+            if self._is_settled:
+                return
+            if isinstance(error, self.keep_on):
+                await run_async(leave_plan(self.pool.sku, self.order_id, self.holder_id), self.pool.store)
+                self._is_settled = True
+            elif error is None:
+                await self.confirm()
+            else:
+                await self.cancel()
+        except SegmentedError as failure:
             await self._free()
-            raise GrantLost(self.order_id, ended.state) from ended
-        except BaseException:
-            await self._free()
+            if error is None and isinstance(failure, AlreadySettled):
+                raise GrantLost(self.order_id, failure.state) from failure
+            if error is None:
+                raise
+            error.add_note(f"and the order could not be cancelled: {failure}")
+        except BaseException as failure:  # of a gate's database, or of a signal handler at any point
+            self._note_failure(failure, is_over=True)
             raise
+
+    def _watch(self, owed: LeaseState) -> None:
+        async_keeper(self.pool.store).watch(owed, self.pool.store)
 
     async def _free(self) -> None:
         """Free the segment of an order that its database has still to decide: a repeat continues with the units."""

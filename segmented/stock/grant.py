@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, TypeVar
 
-from segmented.errors import InvalidInput, LeaseLost, NotGranted
+from segmented.errors import AlreadySettled, GrantSuperseded, InvalidInput, LeaseLost, NotGranted, SegmentedError
+from segmented.locks.claim import LeaseClaim
 from segmented.locks.dropped import WarnsWhenDropped
-from segmented.locks.lease_state import trusted_until
-from segmented.models import Granted, Lost, Refusal, Renewed
+from segmented.locks.lease_state import LeaseState, trusted_until
+from segmented.models import Acquired, Granted, Lost, Refusal, Renewed
 from segmented.process import THIS
+from segmented.protocol import ReleaseGrant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
@@ -23,6 +26,23 @@ KeepOn = type[BaseException] | tuple[type[BaseException], ...]
 GrantT = TypeVar("GrantT", bound=AbstractAsyncContextManager[Any])
 
 
+@dataclass(frozen=True, slots=True)
+class SegmentClaim(LeaseClaim):
+    """The lease of a grant's segment, for a keeper that only frees it."""
+
+    kind: ClassVar[str] = "segment"
+    sku: str
+    order_id: str
+
+    def renewing(self, ttl_ms: int) -> NoReturn:
+        """Raise: a grant is renewed together with the hold of its units."""
+        raise NotImplementedError
+
+    def releasing(self) -> ReleaseGrant:
+        """Return the operation that frees the segment; the units stay reserved."""
+        return ReleaseGrant(self.sku, self.order_id, self.holder_id)
+
+
 class GrantState(WarnsWhenDropped):
     """A reservation together with its segment's lease. Losing the lease returns no units.
 
@@ -34,11 +54,23 @@ class GrantState(WarnsWhenDropped):
     _is_settled = True
     """Whether it was confirmed, cancelled or kept; until it is complete, there is nothing to end."""
 
-    def __init__(self, granted: Granted, ttl_ms: int, asked_at: float, clock: Clock, keep_on: KeepOn) -> None:
-        """Create the state; the lease is trusted for `ttl_ms`, less a margin, from local time `asked_at`.
+    def __init__(
+        self,
+        pool: Any,  # noqa: ANN401  # sync or async, as the class says
+        granted: Granted,
+        asked_at: float,
+        ttl_ms: int,
+        keep_on: KeepOn = (),
+    ) -> None:
+        """Create a grant of `pool`, requested at local time `asked_at`, whose lease lives `ttl_ms`.
 
-        If the body of the `with` statement raises an error in `keep_on`, its outcome is unknown: the units stay.
+        The lease is trusted a little shorter than that. If the body of the `with` statement raises an error in
+        `keep_on`, its outcome is unknown: the units stay.
         """
+        self.pool = pool
+        """The pool, or the shard, that owns the segment and the units."""
+        self._decided_by: Any = None
+        """The gate whose order database decides the order, with the order, if there is one."""
         self.keep_on = keep_on
         self.answer = granted
         self.order_id = granted.order_id
@@ -48,9 +80,12 @@ class GrantState(WarnsWhenDropped):
         self.epoch = granted.epoch
         self.replay = granted.replay
         self.trusted_until = trusted_until(asked_at, ttl_ms)
+        self._ttl_ms = ttl_ms
         self._process_id = THIS.process_id
-        self._clock = clock
+        self._clock: Clock = pool.store.clock
         self._is_handed_on = False
+        self._is_freed = False
+        """Whether the segment was freed without an end of the order, or a keeper is about to free it."""
         self._is_settled = False
 
     def __bool__(self) -> Literal[True]:
@@ -77,6 +112,33 @@ class GrantState(WarnsWhenDropped):
         if not self.is_trusted:
             name = f"segment {self.segment}"
             raise LeaseLost(name, self.answer.holder_id)
+
+    def _owed(self) -> LeaseState:
+        """Return the segment's lease for the keeper that frees it at once, or as soon as the store answers."""
+        name = f"segment {self.segment}"
+        claim = SegmentClaim(name, self.holder_id, self._ttl_ms, self.pool.sku, self.order_id)
+        acquired = Acquired(self.fencing_token, self._ttl_ms, replay=False)
+        owed = LeaseState(claim, acquired, self._clock.now(), self._clock)
+        owed.owe_release(at_once=True)
+        return owed
+
+    def _watch(self, owed: LeaseState) -> None:
+        """Let the store's keeper watch the lease."""
+        raise NotImplementedError
+
+    def _note_failure(self, failure: BaseException, *, is_over: bool = False) -> None:
+        """Note an end that failed. After an exception of a signal handler, or a cancellation, the segment is freed.
+
+        Whether the order has ended is unknown then, and a repeat tells. A gate's database may fail in ways of its own,
+        after which the holder may repeat it: the segment is only freed if the grant `is_over`.
+        """
+        if isinstance(failure, (AlreadySettled, GrantSuperseded)):
+            self._is_settled = True
+        elif isinstance(failure, (SegmentedError, GeneratorExit)) or self._is_settled or self._is_freed:
+            return
+        elif is_over or self._decided_by is None:
+            self._is_freed = True
+            self._watch(self._owed())
 
     def _begin_body(self) -> None:
         """Raise InvalidInput if the grant has ended: one grant runs one body."""

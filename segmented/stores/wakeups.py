@@ -63,6 +63,10 @@ class OwnReleases:
             self._own_releases.clear()
         self._own_releases.add(holder_id)
 
+    def forget_release(self, holder_id: str) -> None:
+        """Let the release's message wake a waiter after all: its sender may not have woken one."""
+        self._own_releases.discard(holder_id)
+
     def _is_own_release(self, holder_id: str) -> bool:
         try:
             self._own_releases.remove(holder_id)
@@ -147,11 +151,14 @@ class ThreadWakeups(OwnReleases):
             if not stillness.moved(step):
                 wake.wait(min(max(step - now, 0.0), SLEEP_MAX))
 
-    def take_offer(self, channel: str) -> Place | None:
-        """Return the head of the line, to make its attempt for it; `hand` must follow. None: call `signal` instead."""
+    def take_offer(self, channel: str, taken: list[Place] | None = None) -> Place | None:
+        """Return the head of the line, to make its attempt for it; `hand` must follow. None: call `signal` instead.
+
+        The place is in `taken` before it is out of the line.
+        """
         with self._guard:
             line = self._lines.get(channel)
-            return None if line is None else line.take_offer()
+            return None if line is None else line.take_offer(taken)
 
     def lets_others(self, channel: str) -> bool:
         """Return whether to free with a message only, so that waiters of other processes get a chance."""
@@ -163,6 +170,18 @@ class ThreadWakeups(OwnReleases):
         """Wake a place with the answer to its attempt; return the operations that undo it if the waiter has left."""
         with self._guard:
             return () if place.line.hand(place, handed) else place.line.undoing(place)
+
+    def recover(self, channel: str, holder_id: str, taken: list[Place]) -> tuple[Operation[object], ...]:
+        """Repair the line after an exception that may have struck a release at any point.
+
+        Returns the operations that undo the attempts for waiters of `taken` that have left.
+        """
+        self.forget_release(holder_id)
+        with self._guard:
+            undoing = [operation for place in taken for operation in self.hand(place, None)]
+            if line := self._lines.get(channel):
+                line.mend()
+        return tuple(undoing)
 
     def leave(self, place: Place, due: float, *, in_time: bool = True) -> bool:
         """Leave the line; an empty line is deleted. Return whether the process does not wait any more."""
@@ -239,10 +258,13 @@ class AsyncioWakeups(OwnReleases):
                 if timer is not None:
                     timer.cancel()
 
-    def take_offer(self, channel: str) -> Place | None:
-        """Return the head of the line, to make its attempt for it; `hand` must follow. None: call `signal` instead."""
+    def take_offer(self, channel: str, taken: list[Place] | None = None) -> Place | None:
+        """Return the head of the line, to make its attempt for it; `hand` must follow. None: call `signal` instead.
+
+        The place is in `taken` before it is out of the line.
+        """
         line = self._lines.get(channel)
-        return None if line is None else line.take_offer()
+        return None if line is None else line.take_offer(taken)
 
     def lets_others(self, channel: str) -> bool:
         """Return whether to free with a message only, so that waiters of other processes get a chance."""
@@ -252,6 +274,17 @@ class AsyncioWakeups(OwnReleases):
     def hand(self, place: Place, handed: tuple[object, float] | None) -> tuple[Operation[object], ...]:
         """Wake a place with the answer to its attempt; return the operations that undo it if the waiter has left."""
         return () if place.line.hand(place, handed) else place.line.undoing(place)
+
+    def recover(self, channel: str, holder_id: str, taken: list[Place]) -> tuple[Operation[object], ...]:
+        """Repair the line after an exception that may have struck a release at any point.
+
+        Returns the operations that undo the attempts for waiters of `taken` that have left.
+        """
+        self.forget_release(holder_id)
+        undoing = [operation for place in taken for operation in self.hand(place, None)]
+        if line := self._lines.get(channel):
+            line.mend()
+        return tuple(undoing)
 
     def leave(self, place: Place, due: float, *, in_time: bool = True) -> bool:
         """Leave the line; an empty line is deleted. Return whether the process does not wait any more."""

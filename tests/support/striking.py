@@ -2,25 +2,34 @@
 
 CPython runs the handlers of signals at a few kinds of instructions only: at the start of a Python function, after a
 call of something that is not a plain Python function, and at the end of a round of a loop. The points are those of the
-project's own functions, without the function that the test calls: after its last step the exception is the caller's.
+project's own functions, of redis-py's, and of two modules of the standard library. Those of the function that the test
+calls count if the test says so, except for its start: the exception is the caller's before its first step, as it is
+after its last one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import gc
 import inspect
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import redis
 
 import segmented
 
 if TYPE_CHECKING:
     from types import FrameType
 
-SOURCE: Final = str(Path(segmented.__file__).parent)
+SOURCES: Final = tuple(str(Path(module.__file__ or "").parent) for module in (segmented, redis)) + tuple(
+    str(module.__file__) for module in (contextlib, threading)
+)
 BEGINS: Final = "RESUME"
+STARTED: Final = "started"
 CHECKED_AFTER: Final = (BEGINS, "CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD")
 
 PLAIN_CALLS: Final = ("CALL", "CALL_KW")
@@ -36,10 +45,12 @@ class Striker:
     The garbage collector rests meanwhile: an exception in a finalizer would strike nobody.
     """
 
-    def __init__(self, at: int, caller: str) -> None:
-        """Raise Struck at point `at`, from 1, of a call that the file `caller` makes."""
+    def __init__(self, at: int, caller: str, *, called: bool = False, error: type[BaseException] = Struck) -> None:
+        """Raise `error` at point `at`, from 1, of a call that the file `caller` makes; `called`: in the callee, too."""
         self._at = at
         self._caller = caller
+        self._called = called
+        self._error = error
         self._points = 0
         self._last: dict[int, str] = {}
         self.where = ""
@@ -63,16 +74,17 @@ class Striker:
             is_outermost = frame.f_back is not None and frame.f_back.f_code.co_filename == self._caller
             if frame.f_back is not None and _is_plain(frame):
                 self._last[id(frame.f_back)] = ""
-            if not code.co_filename.startswith(SOURCE) or is_outermost:
+            if not code.co_filename.startswith(SOURCES) or (is_outermost and not self._called):
                 return None
             frame.f_trace_opcodes, frame.f_trace_lines = True, False
-            self._last[id(frame)] = BEGINS
+            self._last[id(frame)] = STARTED if is_outermost else BEGINS
         elif event == "opcode":
-            before, self._last[id(frame)] = self._last.get(id(frame), ""), dis.opname[code.co_code[frame.f_lasti]]
+            before, name = self._last.get(id(frame), ""), dis.opname[code.co_code[frame.f_lasti]]
+            self._last[id(frame)] = "" if before is STARTED and name == BEGINS else name
             self._points += before in CHECKED_AFTER
             if self._points == self._at and not self.where:
-                self.where = f"{code.co_filename.removeprefix(SOURCE)}:{frame.f_lineno} {code.co_name}"
-                raise Struck
+                self.where = f"{_shown(code.co_filename)}:{frame.f_lineno} {code.co_name}"
+                raise self._error
         elif event == "return":
             self._last.pop(id(frame), None)
         return self
@@ -87,3 +99,7 @@ def _is_plain(frame: FrameType) -> bool:
     while place > 0 and dis.opname[back.f_code.co_code[place]] == "CACHE":  # it follows the instruction of the call
         place -= 2
     return dis.opname[back.f_code.co_code[place]] in PLAIN_CALLS
+
+
+def _shown(file: str) -> str:
+    return file.removeprefix(str(Path(segmented.__file__).parent.parent))

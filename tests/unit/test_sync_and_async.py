@@ -58,15 +58,17 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
     "not awaited": {
         "it makes a decorated function": "AsyncDedup.__call__ AsyncSingleFlight.__call__",
         "it notes something in this process and asks no server": (
-            "AsyncHeldLease.look_after AsyncHeldLease.on_lost AsyncMultiLease.on_lost AsyncZooKeeperLease.on_lost "
-            "AsyncZooKeeperLease.tell AsyncKeeper.discard AsyncKeeper.watch AsyncLease.sequencer AsyncPoolBooks.handle "
+            "AsyncHeldLease.look_after AsyncHeldLease.on_lost AsyncHeldLease.release_later "
+            "AsyncMultiLease.on_lost AsyncMultiLease.release_later EndsWithItsAsyncBlock.release_later "
+            "AsyncZooKeeperLease.on_lost AsyncZooKeeperLease.tell AsyncKeeper.discard AsyncKeeper.watch "
+            "AsyncLease.sequencer AsyncPoolBooks.handle "
             "AsyncPoolBooks.note_token AsyncGrant.decided_by AsyncLane.submit "
             "AsyncClusterLink.subscription AsyncZooKeeperStore.wake_all"
         ),
         "it changes the lines of one event loop at once, so that no other task comes between": (
             "AsyncWakeups.is_waited_for AsyncWakeups.join AsyncWakeups.leave AsyncWakeups.mend AsyncioWakeups.hand "
-            "AsyncioWakeups.hear AsyncioWakeups.is_waited_for AsyncioWakeups.join "
-            "AsyncioWakeups.leave AsyncioWakeups.lets_others AsyncioWakeups.mend AsyncioWakeups.signal "
+            "AsyncioWakeups.hear AsyncioWakeups.is_waited_for AsyncioWakeups.join AsyncioWakeups.leave "
+            "AsyncioWakeups.lets_others AsyncioWakeups.mend AsyncioWakeups.recover AsyncioWakeups.signal "
             "AsyncioWakeups.signal_all AsyncioWakeups.take_offer AsyncQuorumWakeups.leave"
         ),
         "a `with` statement of a plan's driver, which may end where nothing can be awaited": (

@@ -88,7 +88,7 @@ class AsyncWire:
                 try:
                     replies.append(await connection.read_response(timeout=inf, disconnect_on_error=False))
                 except ResponseError as error:
-                    replies.append(error)
+                    replies.append(error.with_traceback(None))  # else it keeps this frame, and the wire
                 except asyncio.CancelledError as error:
                     if alarm.has_rung:
                         raise

@@ -135,15 +135,22 @@ class AsyncRedisStore:
 
     async def _release(self, operation: Operation[AnswerT], channel: str, holder_id: str, deadline: float) -> AnswerT:
         # The next waiter of this process does not have to wait for the message, which another task delivers.
-        place = self.wakeups.take_offer(channel)
-        if place is not None:
-            return await self._hand_over(operation, place, channel, holder_id, deadline)
-        self.wakeups.note_release(holder_id)
+        taken: list[Place] = []
         try:
-            with Translated(self._where):
-                return await self._link.perform(operation, deadline=deadline)
-        finally:
-            self.wakeups.signal(channel)
+            place = self.wakeups.take_offer(channel, taken)
+            if place is not None:
+                return await self._hand_over(operation, place, channel, holder_id, deadline)
+            self.wakeups.note_release(holder_id)
+            try:
+                with Translated(self._where):
+                    return await self._link.perform(operation, deadline=deadline)
+            finally:
+                self.wakeups.signal(channel)
+        except (SegmentedError, asyncio.CancelledError):
+            raise
+        except BaseException:  # of a signal handler, at any point: also in the middle of what wakes the next waiter
+            await self._undo(self.wakeups.recover(channel, holder_id, taken))
+            raise
 
     async def _hand_over(
         self, operation: Operation[AnswerT], place: Place, channel: str, holder_id: str, deadline: float
@@ -164,13 +171,16 @@ class AsyncRedisStore:
                 with suppress(RedisError, OSError):
                     await self._link.publish(channel, holder_id, deadline=deadline)
         finally:
-            undoing = self.wakeups.hand(place, handed)
-        for undo in undoing:
-            with suppress(SegmentedError):  # otherwise the lease of the attempt expires
-                await self.execute(undo, deadline=self.clock.now() + UNDO_SECONDS)
+            await self._undo(self.wakeups.hand(place, handed))
         if isinstance(answer, SegmentedError):
             raise answer
         return cast("AnswerT", answer)
+
+    async def _undo(self, undoing: Sequence[Operation[object]]) -> None:
+        """Undo the attempt for a waiter that has left."""
+        for undo in undoing:
+            with suppress(SegmentedError):  # otherwise the lease of the attempt expires
+                await self.execute(undo, deadline=self.clock.now() + UNDO_SECONDS)
 
     async def execute_many(
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf

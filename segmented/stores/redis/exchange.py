@@ -364,7 +364,7 @@ class Wire:
                     else:
                         replies.append(connection.read_response())  # its own timeout applies; none has to be set
                 except ResponseError as error:
-                    replies.append(error)
+                    replies.append(error.with_traceback(None))  # else it keeps this frame, and the wire
         except BaseException:
             self.close()  # a late reply must not be read as the answer to another request
             raise

@@ -3,6 +3,9 @@
 The connections have the client's settings, credentials and TLS (see `connections`), and stay open between exchanges.
 The link, not the client, does retries and timeouts, so that a deadline holds for all tries of an exchange, including
 the wait for a connection and connecting. Every operation is safe to run twice.
+
+A wire counts as long as it exists. So one that an exception of a signal handler takes from its exchange, at whatever
+point, is closed and gives its turn back on its own, as soon as nothing refers to it any more.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import ref
 
 from redis.exceptions import ConnectionError as RedisConnectionError, TimeoutError as RedisTimeoutError
 
@@ -23,6 +27,7 @@ from segmented.stores.redis.batches import perform_all
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, pinging, publishing
 from segmented.stores.redis.edge import TRIES, our_error
 from segmented.stores.redis.exchange import CALLS, Seen, Wire, perform_one
+from segmented.stores.wakeups import Wake
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,6 +45,8 @@ BATCH_MAX: Final = 500
 """Maximum number of operations sent together, so that the server answers other clients in between."""
 PUBLISH_SECONDS: Final = 1.0
 """Timeout in seconds for a message that is only an optimization."""
+LOOK_SECONDS: Final = 0.5
+"""Seconds after which a thread that waits for a wire checks on its own, should a wire have been lost."""
 TRANSPORT_ERRORS: Final = (RedisConnectionError, RedisTimeoutError, OSError)
 
 
@@ -74,9 +81,9 @@ class Link:
     def _start_anew(self) -> None:
         self._process_id = THIS.process_id
         self._free: deque[Wire] = deque()
-        self._made = 0
-        self._waiting = 0
-        self._returned = threading.Condition()
+        self._made: set[ref[Wire]] = set()
+        self._making = threading.RLock()
+        self._waiting: deque[Wake] = deque()
         self.dialect = self._wanted
 
     def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
@@ -137,7 +144,8 @@ class Link:
                 if attempt == self._tries or now() >= deadline:
                     raise
             finally:
-                self._give_back(wire)
+                self._free.append(wire)  # first: an exception of a signal handler may follow any call
+                self._note_returned(wire)
         raise AssertionError  # the loop returns or raises
 
     def _take(self, deadline: float) -> Wire:
@@ -145,36 +153,42 @@ class Link:
             return self._free.pop()  # the most recently used one, so that the others become idle
         except IndexError:
             pass
-        with self._returned:
-            self._waiting += 1  # before the next check: a thread that returns a wire reads it afterwards
-            try:
-                return self._take_in_turn(min(deadline, self._clock.now() + TURN_SECONDS))
-            finally:
-                self._waiting -= 1
+        return self._take_in_turn(min(deadline, self._clock.now() + TURN_SECONDS))
 
     def _take_in_turn(self, deadline: float) -> Wire:
+        wake = Wake()
         while True:
-            if self._free:
+            self._waiting.append(wake)  # before the next check: a thread that returns a wire reads it afterwards
+            try:
                 with suppress(IndexError):
                     return self._free.pop()
-            if self._made < self._connections.wires_max:
-                wire = Wire(self._connections.make(), self._wanted)
-                self._made += 1
-                return wire
-            seconds = deadline - self._clock.now()
-            if seconds <= 0:
-                raise none_free(self._connections.wires_max, is_failing=self._is_failing)
-            self._returned.wait(seconds)
+                with self._making:
+                    if len(self._made) < self._connections.wires_max:
+                        return self._make()
+                seconds = deadline - self._clock.now()
+                if seconds <= 0:
+                    raise none_free(self._connections.wires_max, is_failing=self._is_failing)
+                wake.wait(min(seconds, LOOK_SECONDS))
+            finally:
+                with suppress(ValueError):  # it was woken
+                    self._waiting.remove(wake)
 
-    def _give_back(self, wire: Wire) -> None:
-        if self._made > 1:
+    def _make(self) -> Wire:
+        wire = Wire(self._connections.make(), self._wanted)
+        self._made.add(ref(wire, self._made.discard))
+        return wire
+
+    def _note_returned(self, wire: Wire) -> None:
+        if len(self._made) > 1:
             wire.idle_since = self._clock.now()
-        self._free.append(wire)
         if self._waiting:
-            with self._returned:
-                self._returned.notify()
+            self._wake_next()
         elif len(self._free) > 1:
             self._close_oldest(wire.idle_since - IDLE_SECONDS)
+
+    def _wake_next(self) -> None:
+        with suppress(IndexError):
+            self._waiting.popleft().set()
 
     def _close_oldest(self, before: float) -> None:
         """Close the connection that was idle longest, if it was idle long enough."""
@@ -188,9 +202,8 @@ class Link:
             self._free.appendleft(oldest)
             return
         oldest.close()
-        with self._returned:
-            self._made -= 1
-            self._returned.notify()
+        del oldest  # which gives its turn back
+        self._wake_next()
 
     def check(self, deadline: float) -> None:
         """Check the server if it was not checked before. Raises InvalidInput if it is not usable."""
@@ -204,4 +217,5 @@ class Link:
             except IndexError:
                 return
             wire.close()
-            self._give_back(wire)
+            self._free.append(wire)
+            self._note_returned(wire)

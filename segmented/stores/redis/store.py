@@ -166,15 +166,22 @@ class RedisStore:
 
     def _release(self, operation: Operation[AnswerT], channel: str, holder_id: str, deadline: float) -> AnswerT:
         # The next waiter of this process does not have to wait for the message, which another thread delivers.
-        place = self.wakeups.take_offer(channel)
-        if place is not None:
-            return self._hand_over(operation, place, channel, holder_id, deadline)
-        self.wakeups.note_release(holder_id)
+        taken: list[Place] = []
         try:
-            with Translated(self._where):
-                return self._link.perform(operation, deadline=deadline)
-        finally:
-            self.wakeups.signal(channel)
+            place = self.wakeups.take_offer(channel, taken)
+            if place is not None:
+                return self._hand_over(operation, place, channel, holder_id, deadline)
+            self.wakeups.note_release(holder_id)
+            try:
+                with Translated(self._where):
+                    return self._link.perform(operation, deadline=deadline)
+            finally:
+                self.wakeups.signal(channel)
+        except SegmentedError:
+            raise
+        except BaseException:  # of a signal handler, at any point: also in the middle of what wakes the next waiter
+            self._undo(self.wakeups.recover(channel, holder_id, taken))
+            raise
 
     def _hand_over(
         self, operation: Operation[AnswerT], place: Place, channel: str, holder_id: str, deadline: float
@@ -195,13 +202,16 @@ class RedisStore:
                 with suppress(RedisError, OSError):
                     self._link.publish(channel, holder_id, deadline=deadline)
         finally:
-            undoing = self.wakeups.hand(place, handed)
-        for undo in undoing:
-            with suppress(SegmentedError):  # otherwise the lease of the attempt expires
-                self.execute(undo, deadline=self.clock.now() + UNDO_SECONDS)
+            self._undo(self.wakeups.hand(place, handed))
         if isinstance(answer, SegmentedError):
             raise answer
         return cast("AnswerT", answer)
+
+    def _undo(self, undoing: Sequence[Operation[object]]) -> None:
+        """Undo the attempt for a waiter that has left."""
+        for undo in undoing:
+            with suppress(SegmentedError):  # otherwise the lease of the attempt expires
+                self.execute(undo, deadline=self.clock.now() + UNDO_SECONDS)
 
     def execute_many(
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf

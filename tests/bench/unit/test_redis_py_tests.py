@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import re
+import tarfile
 from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
 
 from bench.proof.peers.locks.redis_py_tests import (
     EXPECTED,
@@ -13,8 +18,13 @@ from bench.proof.peers.locks.redis_py_tests import (
     read_report,
     requirement,
     summary,
+    unpack,
 )
+from segmented.errors import SegmentedError
 from tests.support.paths import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ASYNC = '<testcase classname="tests.test_asyncio.test_lock.TestLock" name="test_locked[single]"/>'
 
@@ -63,3 +73,37 @@ def test_the_page_counts_the_failures_that_are_expected_and_no_others() -> None:
     ]
     assert counts[0][2:] == (Counter(EXPECTED.values())[NO_EXPIRY], Counter(EXPECTED.values())[POLLING])
     assert requirement().split()[0].removeprefix("redis==") in page
+
+
+def packed(path: Path, *members: tarfile.TarInfo) -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        for member in members:
+            member.size = 4 if member.isfile() else 0
+            archive.addfile(member, io.BytesIO(b"text") if member.isfile() else None)
+    return path
+
+
+def link(name: str, target: str) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = tarfile.SYMTYPE, target
+    return member
+
+
+def test_the_plain_files_of_an_archive_are_unpacked_and_its_links_are_not(tmp_path: Path) -> None:
+    archive = packed(
+        tmp_path / "redis-1.tar.gz", tarfile.TarInfo("redis-1/tests/test_lock.py"), link("redis-1/up", "..")
+    )
+    folder = tmp_path / "folder"
+    unpack(archive, folder)
+    assert [path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()] == [
+        "redis-1/tests/test_lock.py"
+    ]
+    assert (folder / "redis-1/tests/test_lock.py").read_text() == "text"
+
+
+@pytest.mark.parametrize("name", ["../out", "redis-1/../../out", "/out"])
+def test_an_archive_with_a_file_outside_of_its_folder_is_refused(tmp_path: Path, name: str) -> None:
+    archive = packed(tmp_path / "redis-1.tar.gz", tarfile.TarInfo(name))
+    with pytest.raises(SegmentedError, match=r"^redis-1\.tar\.gz has a file outside of its folder: '.*out'; download"):
+        unpack(archive, tmp_path / "folder")
+    assert not (tmp_path / "out").exists()
