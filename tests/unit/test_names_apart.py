@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import astuple
 from datetime import timedelta
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,11 +13,13 @@ from hypothesis import given, strategies as st
 
 from segmented import InvalidInput, Lock, MemoryStore, Order, Outbox, Pool, single_flight
 from segmented.celery.selling.orders_file import read_orders
+from segmented.keys import cache_keys, cart_keys, message_keys, operator_keys, shard_keys
 from segmented.locks.key_expressions import KeyExpression
+from segmented.once_keys import once_keys
 from segmented.stock import Cart
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 UNSEEN = {
@@ -132,3 +136,32 @@ def test_an_absurd_epoch_gets_a_sentence(absurd: Any) -> None:  # noqa: ANN401  
         InvalidInput, match=r"^epoch .* of 'mug' (is not a whole number|must be between 1 and 1,048,576)$"
     ):
         pool.epoch(at_least=absurd)
+
+
+HOSTILE = ("a", "0", ":", "{", "}", "%", "%7B", ":lock", "~1", "*")
+NAMES = ["".join(parts) for length in (1, 2, 3) for parts in product(HOSTILE, repeat=length)]
+FAMILIES: dict[str, Callable[[str], list[Any]]] = {
+    "locks": lambda name: [operator_keys(name), cache_keys(name)],
+    "pools": lambda sku: [shard_keys(sku), cart_keys(sku)],
+    "queues": lambda queue: [message_keys(queue)],
+    "runs": lambda key: [once_keys("app", key).record],
+    "runs of an app": lambda namespace: [once_keys(namespace, "key").record],
+}
+
+
+def texts(found: Any) -> Iterator[str]:  # noqa: ANN401  # a dataclass of keys, a tuple of them, or a key
+    """Yield the keys in what the key module returns."""
+    if isinstance(found, str):
+        yield found
+    else:
+        for part in found if isinstance(found, (list, tuple)) else astuple(found):
+            yield from texts(part)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_two_of_1110_hostile_names_share_a_key(family: str) -> None:
+    owners: dict[str, str] = {}
+    for name in NAMES:
+        for key in texts(FAMILIES[family](name)):
+            assert owners.setdefault(key, name) == name, key
+    assert (len(NAMES), len(set(NAMES))) == (1_110, len(set(owners.values())))
