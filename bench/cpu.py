@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 NANOSECONDS: Final = 1_000_000_000
-WHOLE_CORE: Final = 0.95
-"""Cores from which a single-threaded process counts as having used a whole core."""
 LOCAL_HOSTS: Final = {"", "localhost", "127.0.0.1", "::1"}
 
 

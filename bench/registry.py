@@ -16,7 +16,6 @@ from bench.micro.stock.measure import NAME as STOCK, measure_stock
 from bench.micro.workers.context import Sizes as WorkerSizes
 from bench.micro.workers.lanes import NAME as CELERY, LaneSizes, measure_lanes
 from bench.micro.workers.measure import NAME as WORKERS, measure_workers
-from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,11 +149,3 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
         has_rounds=True,
     ),
 }
-
-
-def find_benchmark(name: str) -> Benchmark:
-    """Return a benchmark. Raises InvalidInput that lists the known ones."""
-    if name not in BENCHMARKS:
-        message = f"unknown benchmark {name!r}; known are: {', '.join(BENCHMARKS)}"
-        raise InvalidInput(message)
-    return BENCHMARKS[name]

@@ -72,31 +72,35 @@ def cell_of(options: DemoOptions, name: str) -> Cell:
     return Cell(strategy=name, segments=segments, section="commit", hold_ms=options.hold_ms, buyers=options.buyers)
 
 
-def _sold_out(
-    options: DemoOptions, name: str, servers: Servers, measuring: MeasuringProcess, progress: Progress
-) -> DemoRun:
-    """Let a lone buyer order, then sell a stock that lasts for the planned seconds at the bound."""
-    cell = cell_of(options, name)
-    hold = options.hold_ms / MILLISECONDS
-
-    def run(assignment: RunAssignment, told: Progress) -> dict[str, Any]:
-        return measuring.run(MeasuringTask(assignment.model_dump_json(), name, assignment.seconds_at_most), told)
-
-    alone = RunAssignment(
+def lone_assignment(cell: Cell, servers: Servers) -> RunAssignment:
+    """Return the sale of a lone buyer, which nobody else delays: it ends by time, and gives the hold of the bound."""
+    return RunAssignment(
         cell=cell.model_copy(update={"buyers": 1}),
         is_calibration=True,
         url=servers.url,
         meter_url=servers.url,
         database=servers.database,
         stock=CALIBRATION_STOCK,
-        seconds=sizing.calibration(hold),
+        seconds=sizing.calibration(cell.hold_ms / MILLISECONDS),
         warm_up=0.0,
     )
+
+
+def _sold_out(
+    options: DemoOptions, name: str, servers: Servers, measuring: MeasuringProcess, progress: Progress
+) -> DemoRun:
+    """Let a lone buyer order, then sell a stock that lasts for the planned seconds at the bound."""
+    cell = cell_of(options, name)
+
+    def run(assignment: RunAssignment, told: Progress) -> dict[str, Any]:
+        return measuring.run(MeasuringTask(assignment.model_dump_json(), name, assignment.seconds_at_most), told)
+
+    alone = lone_assignment(cell, servers)
     lone_hold_ms = run(alone, lambda *_: progress("calibration", 0, 1))["hold_ms"]
     if lone_hold_ms is None:
         message = f"{name}: a lone buyer got no order in {alone.seconds:g} s, so there is no bound to measure against"
         raise SegmentedError(message)
-    lanes = min(cell.segments, cell.buyers) if name != LOCK_FREE else cell.buyers
+    lanes = cell.buyers if name == LOCK_FREE else min(cell.segments, cell.buyers)
     whole = alone.model_copy(
         update={
             "cell": cell,

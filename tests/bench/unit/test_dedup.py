@@ -11,7 +11,6 @@ from bench.micro.dedup.measure import batches, beginning, claiming
 from bench.micro.dedup.tasks import make_app
 from bench.micro.dedup.trivial import figures_of
 from bench.micro.dedup.worker_driver import Burst
-from bench.registry import find_benchmark
 from segmented.dedup.canonical import DIGEST_LENGTH
 from segmented.dedup.celery import Once
 from segmented.errors import InvalidInput
@@ -91,10 +90,6 @@ def test_made_records_are_as_long_as_real_ones_and_differ() -> None:
 
 def test_batches_divide_all_numbers() -> None:
     assert list(batches(5, 2)) == [range(2), range(2, 4), range(4, 5)]
-
-
-def test_the_benchmark_is_found_by_its_name() -> None:
-    assert "trivial task" in find_benchmark("dedup").summary
 
 
 def test_the_tasks_are_plain_and_once_by_turns() -> None:

@@ -8,7 +8,7 @@ import pytest
 from bench.cli.bench import whole
 from bench.cli.demo import demo
 from bench.conditions import Servers, conditions
-from bench.demo.measure import DemoOptions, cell_of, measure_demo
+from bench.demo.measure import DemoOptions, cell_of, lone_assignment, measure_demo
 from bench.demo.results import Results
 from bench.display import display_on
 from bench.granularity.cell import Cell, RunAssignment
@@ -85,6 +85,13 @@ def test_the_demos_cells_have_the_options_and_a_commit() -> None:
     options = DemoOptions(hold_ms=5, buyers=16, segments=4)
     assert cell_of(options, "lock-free") == ASSIGNMENT.cell
     assert cell_of(options, "global-lock").cell_id == "global-lock K=1 N=16 B=1 commit+5ms"
+
+
+def test_the_bound_comes_from_a_lone_buyer_of_the_same_cell_whatever_the_number_of_buyers() -> None:
+    cell = cell_of(DemoOptions(hold_ms=200, buyers=16, segments=4, seconds=10), "segment-locks")
+    alone = lone_assignment(cell, Servers("redis://localhost", "sqlite:///orders", {}, {}))
+    assert alone.cell == cell.model_copy(update={"buyers": 1})
+    assert (alone.is_calibration, alone.seconds, alone.warm_up, alone.database) == (True, 2.0, 0.0, "sqlite:///orders")
 
 
 def test_an_assignment_comes_back_as_it_was() -> None:
