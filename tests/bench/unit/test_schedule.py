@@ -40,7 +40,7 @@ def test_arms_take_turns_at_being_first(tmp_path: Path) -> None:
 
 def test_the_plan_says_how_long_it_takes(tmp_path: Path) -> None:
     grid = grid_of(small_plan(tmp_path))
-    # A round: K=1, two loads of 0.5 s; none, and K=4 twice, of 0.6 s. Calibrated: K=1, K=4, none, the capacity five times.
+    # A round: K=1, two loads of 0.5 s; none, and K=4 twice, of 0.6 s. Calibrated: K=1, 4, none, a capacity 5 times.
     runs = 2 * (3 * 0.5 + 3 * 0.6 + 6 * START_SECONDS)
     assert round(planned_seconds(grid), 6) == round(runs + 8 * (0.4 + START_SECONDS), 6)
 
