@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bench.granularity.cell import RATE_MAX, Cell
 from bench.granularity.plan import checked_cell
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from bench.granularity.plan import LoadedPlan, Sweep
 
 Arm = Literal["A", "B"]
+CAPACITY_SALES: Final = 5
+"""Calibrations of a capacity, of which the median counts: all loads of an open loop are shares of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,11 @@ class Grid:
     budget: float | None
     """Seconds for the whole session; None: unlimited."""
     left_out: tuple[str, ...] = ()
+
+    def calibrations(self, cell_ids: Iterable[str]) -> int:
+        """Return how many calibrations these cells need: several of a capacity, whose median sets all its loads."""
+        capacities = {one.capacity.cell_id for one in self.cells if one.capacity is not None}
+        return sum(CAPACITY_SALES if one in capacities else 1 for one in cell_ids)
 
     @property
     def runs_planned(self) -> int:

@@ -61,7 +61,7 @@ def turns_of(grid: Grid) -> list[Turn]:
 def planned_seconds(grid: Grid) -> float:
     """Return the planned seconds on an otherwise idle machine."""
     runs = sum(len(one.arms) * (one.seconds + START_SECONDS) for one in grid.cells)
-    calibrations = len(set().union(*(wanted(one) for one in grid.cells)))
+    calibrations = grid.calibrations(set().union(*(wanted(one) for one in grid.cells)))
     return grid.rounds * runs + calibrations * (grid.calibration + START_SECONDS)
 
 

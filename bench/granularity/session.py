@@ -41,8 +41,6 @@ MODULE: Final = "bench.granularity.run_cell"
 ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
 OVERTIME: Final = 10.0
 """Seconds beyond the budget after which a session's last run is cut off."""
-CAPACITY_SALES: Final = 5
-"""Calibrations of a capacity, of which the median counts: all loads of an open loop are shares of it."""
 
 
 class Ended(Exception):
@@ -186,7 +184,7 @@ class _Session:
 
     def _turns(self, left: list[Turn], estimate: Estimate) -> str | None:
         for place, turn in enumerate(left):
-            calibrations = len(wanted(turn.planned) - set(self.folder.rates))
+            calibrations = self.grid.calibrations(wanted(turn.planned) - set(self.folder.rates))
             if self.grid.budget is not None:
                 soonest = time.monotonic() - self.began + estimate.turn(turn.planned, calibrations=calibrations)
                 if soonest > self.grid.budget:
@@ -213,7 +211,7 @@ class _Session:
         self.loaded_for = turn.round
         try:
             for cell_id in wanted(planned) - set(self.folder.rates):
-                sales = CAPACITY_SALES if planned.capacity else 1
+                sales = self.grid.calibrations([cell_id])
                 began = time.monotonic()
                 rates = [self._calibrated(turn, progress) for _ in range(sales)]
                 estimate.calibrated((time.monotonic() - began) / sales)

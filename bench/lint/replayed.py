@@ -78,11 +78,13 @@ def _times(run: Run, calls: dict[str, Numbers], surely: NDArray[np.bool_], maybe
         found = took[maybe & counts]
         if told.max is not None and told.max > float(found.max()) * 1_000 * (1 + DIGITS) + DIGITS:
             return f"longest {name} time"
-        sample = np.repeat(found, weights[maybe & counts].astype(int))
-        p50 = float(np.median(sample)) * 1_000 if len(sample) else 0.0
-        near = np.quantile(sample, [0.45, 0.55]) * 1_000 if len(sample) else np.zeros(2)
-        if told.p50 is not None and not near[0] * (1 - DIGITS) - DIGITS <= told.p50 <= near[1] * (1 + DIGITS) + DIGITS:
-            return f"median {name} time ({p50:.3f} ms)"
+        sample = np.repeat(found, weights[maybe & counts].astype(int)) * 1_000
+        if told.p50 is None or not len(sample):
+            continue
+        unsure = min(0.5, 0.02 + (most - least + float(weights.max())) / len(sample))
+        low, high = np.quantile(sample, [0.5 - unsure, 0.5 + unsure], method="inverted_cdf")
+        if not low * (1 - DIGITS) - DIGITS <= told.p50 <= high * (1 + DIGITS) + DIGITS:
+            return f"median {name} time ({low:.3f} to {high:.3f} ms)"
     return ""
 
 

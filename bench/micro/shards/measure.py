@@ -50,7 +50,7 @@ SENT: Final = ("evalsha", "eval", "delifeq")
 class ShardSizes:
     """How much is measured."""
 
-    rounds: int = 5
+    rounds: int = 6
     masters: tuple[int, ...] = (1, 2, 3, 4, 6, 8)
     stock_each: int = 3_000
     """Units of each shard."""

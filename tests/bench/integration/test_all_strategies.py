@@ -266,7 +266,10 @@ def test_a_refusal_in_a_batch_says_nothing_about_who_asks_for_less(open_sale: Op
     assert (isinstance(refused, Refused), isinstance(sold, Sold)) == (True, True)
 
 
-def test_an_optimistic_buyer_that_was_overtaken_begins_again(open_sale: Open) -> None:
+@pytest.mark.parametrize(("name", "attempts"), [("watch-multi", 2), ("watch-multi-short", 1)])
+def test_an_optimistic_buyer_that_was_overtaken_in_its_slow_step_begins_again_unless_it_has_written(
+    name: str, attempts: int, open_sale: Open
+) -> None:
     strategy: Any = None
 
     class Overtaken(Section):
@@ -275,12 +278,21 @@ def test_an_optimistic_buyer_that_was_overtaken_begins_again(open_sale: Open) ->
                 strategy.client.set("overtaken", 1, ex=60)
                 strategy.buy(Order("faster", 1))
 
-    strategy = open_sale("watch-multi", 2, section=Overtaken("none"))
+    strategy = open_sale(name, 2, section=Overtaken("none"))
     strategy.client.unlink("overtaken")
     answer = strategy.buy(Order("slower", 1))
     strategy.client.unlink("overtaken")
-    assert (isinstance(answer, Sold), answer.attempts) == (True, 2)
+    assert (isinstance(answer, Sold), answer.attempts) == (True, attempts)
     assert strategy.judge([]).sold_ids == {"faster", "slower"}
+
+
+def test_a_buyer_has_one_lock_of_python_redis_lock_for_all_orders(open_sale: Open) -> None:
+    strategy: Any = open_sale("global-python-redis-lock", 2, section=Section("none"))
+    first = strategy.acquire("bench")
+    first.release()
+    again = strategy.acquire("bench")
+    again.release()
+    assert first is again
 
 
 @pytest.mark.parametrize("name", ["one-script", *IN_SQL])

@@ -40,9 +40,9 @@ def test_arms_take_turns_at_being_first(tmp_path: Path) -> None:
 
 def test_the_plan_says_how_long_it_takes(tmp_path: Path) -> None:
     grid = grid_of(small_plan(tmp_path))
-    # A round: K=1, two loads of 0.5 s; none, and K=4 twice, of 0.6 s. Calibrated: K=1, K=4, none, and the capacity.
+    # A round: K=1, two loads of 0.5 s; none, and K=4 twice, of 0.6 s. Calibrated: K=1, 4, none, a capacity 5 times.
     runs = 2 * (3 * 0.5 + 3 * 0.6 + 6 * START_SECONDS)
-    assert round(planned_seconds(grid), 6) == round(runs + 4 * (0.4 + START_SECONDS), 6)
+    assert round(planned_seconds(grid), 6) == round(runs + 8 * (0.4 + START_SECONDS), 6)
 
 
 def test_the_time_left_comes_from_this_sessions_own_runs(tmp_path: Path) -> None:
@@ -72,3 +72,9 @@ def test_times_are_said_as_people_do() -> None:
         "58 min",
         "2 h 13 min",
     ]
+
+
+def test_a_capacity_is_calibrated_five_times_since_all_loads_are_shares_of_it(tmp_path: Path) -> None:
+    grid = grid_of(small_plan(tmp_path))
+    (capacity,) = {one.capacity.cell_id for one in grid.cells if one.capacity is not None}
+    assert (grid.calibrations([capacity]), grid.calibrations(["one", "other"])) == (5, 2)
