@@ -3,6 +3,9 @@
 The Lua files are in the folders of their concepts. Lines like `-- uses shared/pool.lua` at the top include a shared
 part before the rest; `-- uses */kind.lua` includes the part of each kind of lock.
 
+A line like `-- numbers 2:1 3 6?` names the arguments that are whole numbers, which the script checks before anything
+else: the second from 1, the third and the sixth from 0, the sixth unless it is empty. `2:1:4096` has a maximum, too.
+
 A `Dialect` says which commands a server has for compare-and-delete and compare-and-set. It is detected once per
 connection.
 
@@ -207,6 +210,18 @@ def sharded(commands: Sequence[Command]) -> Sequence[Command]:
 
 
 _WORD: Final = re.compile(r"\w+")
+NUMBERS: Final = "-- numbers "
+NUMBER_MAX: Final = 2**53
+"""Larger numbers are not exact in a script."""
+CHECK: Final = """\
+  local function check(place, least, most)
+    local text = ARGV[place]
+    local number = string.find(text, '^%d+$') and tonumber(text)
+    if not number or number < least or number > most then
+      error({ err = 'INVALID argument ' .. place .. ': a whole number from ' .. least .. ' is needed' })
+    end
+  end
+"""
 TAKES_SEEN: Final = "local seen_epoch"
 TAKES_CALL: Final = "local this_call"
 """How a script takes what was seen, and the name of the call: it removes them from the end of its arguments."""
@@ -219,7 +234,7 @@ def load_script(name: str) -> Script:
     places = (folder / f"{name}.lua" for folder in top.iterdir())
     found = next((place for place in places if place.is_file()), top / f"{name}.lua")
     shebang, *rest = found.read_text(encoding="utf-8").splitlines()
-    text = "\n".join([shebang, *_needed(_with_shared(top, rest))]) + "\n"
+    text = "\n".join([shebang, *_checks(rest), *_needed(_with_shared(top, rest))]) + "\n"
     in_cluster = _script(name, text.replace(f"'{PUBLISH}'", f"'{SHARDED}'"))
     return replace(_script(name, text), in_cluster=in_cluster)
 
@@ -235,6 +250,18 @@ def _with_shared(top: Traversable, lines: list[str]) -> list[str]:
         for part in _parts(top, lines.pop(0).removeprefix("-- uses ")):
             shared += _with_shared(top, part.read_text(encoding="utf-8").splitlines())
     return shared + lines
+
+
+def _checks(lines: list[str]) -> list[str]:
+    """Return the check of the numbers that a script names: a text that is none would fail it between two writes."""
+    said = next((line.removeprefix(NUMBERS) for line in lines if line.startswith(NUMBERS)), "")
+    calls = []
+    for number in said.split():
+        place, least, most, *_ = [*number.split(":"), *("0", str(NUMBER_MAX))[number.count(":") :]]
+        bare = place.removesuffix("?")
+        call = f"check({bare}, {least}, {most})"
+        calls.append(f"  if ARGV[{bare}] ~= '' then {call} end" if place != bare else f"  {call}")
+    return ["do", *CHECK.splitlines(), *calls, "end"] if calls else []
 
 
 def _needed(lines: list[str]) -> list[str]:

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
+-- numbers 1
 -- Remove what is left of a pool after its records. A note of the archive stays for a while, so that a process that knew
 -- the pool learns what became of it. The segments' locks are leases, which lapse.
 -- KEYS     after those of the pool: 15 carts (hash)   16 unfinished (zset)   17 ledger_copy (stream)

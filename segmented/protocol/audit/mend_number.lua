@@ -1,5 +1,6 @@
 #!lua
 -- uses shared/pool.lua
+-- numbers 3
 -- Correct a number to match the ledger: the caller has folded the ledger up to a change, and the script adds the later
 -- changes. It adds the difference and sets nothing; only a non-integer counts as 0 and is overwritten. The ledger gets
 -- an entry that names the number. A repeat finds nothing to correct.
@@ -26,7 +27,7 @@ local SIGNS = {
 }
 local REDISTRIBUTES = { resized = { segment = true, segment_count = true }, closed = { closed = true } }
 
-local kind, name, after, expected = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local kind, name, after, expected = ARGV[1], ARGV[2], tonumber(ARGV[3]), whole(ARGV[4])
 local signs = SIGNS[kind == 'total' and name or kind] or {}
 local pool = read_pool()
 if not pool then

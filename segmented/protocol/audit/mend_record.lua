@@ -1,5 +1,6 @@
 #!lua
 -- uses shared/pool.lua
+-- numbers 3 6
 -- Correct a record to match the ledger, if it is unchanged since the audit and no later change has named it. An order's
 -- hold is corrected too: a reserved order has a hold, which starts again if it was missing; any other has none. The
 -- ledger gets an entry that names the record. A repeat finds nothing to correct.

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
+-- numbers 1
 -- Bound the ledger: write a checkpoint of all numbers, and drop the entries before the newest checkpoint that leaves the
 -- last `keep` changes. An audit begins at that checkpoint, so the ledger is never trimmed past it. Works when memory is
 -- full. A checkpoint is written when the last one is a quarter of `keep` behind, so a repeat writes none. meta lists the

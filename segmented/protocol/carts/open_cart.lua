@@ -1,5 +1,6 @@
 #!lua
 -- uses shared/cart.lua
+-- numbers 2
 -- Open a cart that expires hold_ms from now, or read a known one.
 -- ARGV     1 cart_id   2 hold_ms   3 content (what must be the same when the id comes again)
 -- answers  {"missing"}    the pool is not open

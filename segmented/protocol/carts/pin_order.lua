@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
+-- numbers 2
 -- Keep a reservation until it is confirmed or cancelled: its hold no longer expires. Works when memory is full.
 -- ARGV     1 order_id   2 pinned_until_ms (later than any hold)   3 home (of its cart, which has the decision)
 -- answers  {"missing"}   the pool is not open

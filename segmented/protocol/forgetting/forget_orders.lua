@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
+-- numbers 1 2
 -- Drop records of finished orders from a gated pool, whose order database answers for them from then on; a repeat of a
 -- refused order, or of one whose id can be used again, is a new attempt. Only those whose last change is relayed, and before
 -- the ledger's start: no entry of the ledger speaks of them any more. Their confirmed units count in meta as lost (sold units

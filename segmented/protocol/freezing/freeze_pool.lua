@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
+-- numbers 1 2
 -- Stop a pool whose order database knows of changes that it lacks: no order is answered until it is rebuilt.
 -- ARGV     1 epoch (the pool's, as the caller knows it)   2 latest (epoch in which it may have been since; 0: none)
 -- answers  {"missing"}

@@ -1,5 +1,6 @@
 #!lua
 -- uses shared/pool.lua
+-- numbers 5:1:4096
 -- Replace the numbers of a frozen gated pool by those counted from its records and notes, because another program has
 -- written to them: they cannot be read, or do not add up. One that cannot be read is frozen by this. The pool stays
 -- frozen, and a thaw gives it the order database's numbers. Safe to run twice.

@@ -1,5 +1,6 @@
 #!lua
 -- uses shared/pool.lua
+-- numbers 1 8
 -- Let a frozen pool sell again, in a later epoch, from a number of sold units that is known from outside: from an order
 -- database, or from an operator. First, in as many calls as it takes, the reserved orders that the database has decided
 -- are ended without units of their own, because those that were sold count in that number. The last call replaces the

@@ -1,4 +1,5 @@
 #!lua
+-- numbers 2
 -- Keep a message that no worker could read: once, and only up to a maximum number of them.
 -- KEYS     1 kept (hash: digest -> ms, reason, text, with tabs between them)
 -- ARGV     1 digest   2 maximum   3 reason (one line, no tabs)   4 text

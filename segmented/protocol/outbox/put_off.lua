@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
 -- uses shared/outbox.lua
+-- numbers 1 3 6
 -- Give submitted orders back unfinished: they are published again after a while. A failure that was not the order's fault
 -- ("0") does not count as begun. An order that another worker has taken is left alone. A frozen pool answers this, too:
 -- a loss is no failure of the orders in hand.

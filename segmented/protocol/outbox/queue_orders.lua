@@ -1,6 +1,7 @@
 #!lua
 -- uses shared/pool.lua
 -- uses shared/outbox.lua
+-- numbers 1
 -- Accept orders whose stock a worker decides: note their request, and that they must be published.
 -- ARGV     1 publish_after_ms   then for each order, at most 1,000: order_id, quantity, customer_id ("" for none)
 -- answers  {"missing"}   the pool is not open
@@ -18,7 +19,9 @@ end
 local ids, answers, fields, waiting = {}, {}, {}, {}
 for index = 2, #ARGV, 3 do
   ids[#ids + 1] = ARGV[index]
+  check_quantity(tonumber(ARGV[index + 1]))
 end
+check_count(#ids)
 local raws, entries = redis.call('HMGET', ORDERS, unpack(ids)), redis.call('HMGET', ENTRIES, unpack(ids))
 local queued_here = {}
 

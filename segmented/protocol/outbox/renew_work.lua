@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
 -- uses shared/outbox.lua
+-- numbers 2:1 3 4
 -- Extend a worker's time for its orders, with the holds of their units and the lease of its segment.
 -- ARGV     1 holder_id   2 ttl_ms   3 hold_ms   4 work_ms   5 on: order ids, at most 1,000
 -- answers  {"missing"}   {"renewed", order_id, ...}   those that are still the worker's

@@ -2,6 +2,7 @@
 -- uses shared/pool.lua
 -- uses shared/outbox.lua
 -- uses shared/assignment.lua
+-- numbers 1 3 4 5 6
 -- Return the submitted orders that are due to be published again, longest ago first, and double each one's delay. Orders
 -- decided in the meantime leave the outbox; orders begun too often become dead.
 -- ARGV     1 limit, at most 1,000   2 the sweeper's fence ("" for none)   3 base_ms   4 most_ms

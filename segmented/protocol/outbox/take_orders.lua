@@ -3,6 +3,7 @@
 -- uses shared/segment_line.lua
 -- uses shared/outbox.lua
 -- uses shared/assignment.lua
+-- numbers 2:1 3 4 5 6 8 9?
 -- Begin to process the submitted orders of one message. For those whose stock is not decided, and those whose holder's
 -- lease has expired, this takes the lock of one free segment for all of them, and units from that segment first. An order
 -- that was begun before but not finished may be the one that kills its workers, so it shares a message with fewer and

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
+-- numbers 1
 -- Expire due holds, longest ago first, a bounded number in one step. A hold with a live lease is left alone. The change is
 -- noted for ten minutes in <holds>:<call> (string), so that an attempt after a lost reply answers with the same orders.
 -- ARGV     1 limit, at most 1,000; of orders with many parts it expires fewer

@@ -1,5 +1,6 @@
 #!lua
 -- uses shared/pool.lua
+-- numbers 1:0:1000000000000 2:1:4096 3:0:1 4:0:999999999999999 5:0:1000000000000
 -- Open a pool once. A pool that has lost some of its keys is not reopened, because its units could be sold again. One
 -- that was archived can be opened again in a later epoch.
 -- KEYS     after those of the pool: 15 carts (hash)   16 unfinished (zset): the carts that the pool keeps

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
+-- numbers 3:1 4
 -- Extend a grant's lease and hold, only if the lease is still the holder's.
 -- ARGV     1 order_id   2 holder_id   3 ttl_ms   4 hold_ms
 -- answers  {"missing"}   {"unknown"}   {"lost"}   {"renewed"}

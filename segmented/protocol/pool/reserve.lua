@@ -1,5 +1,6 @@
 #!lua
 -- uses shared/pool.lua
+-- numbers 1 3?
 -- Take units for a while, without a lock: for one order, or for many, each as if alone and in the order given. An id may
 -- come twice: the second is a repeat.
 -- ARGV     1 hold_ms   2 partial ("1": take what is left)
@@ -29,6 +30,10 @@ if not pool then
   return { 'missing' }
 end
 local ids, asked_by, customer_of = cjson.decode(ARGV[4]), cjson.decode(ARGV[5]), cjson.decode(ARGV[6] or '[]')
+check_count(#ids)
+for index = 1, #ids do
+  check_quantity(asked_by[index])
+end
 local raws = raws_of(ids)
 read_bought(pool, customer_of)
 

@@ -1,5 +1,6 @@
 #!lua
 -- uses shared/pool.lua
+-- numbers 1:1:4096
 -- Change a pool's number of segments while it sells, and split its free units evenly over them. Units are taken at the
 -- grant, so the holder of a removed segment finishes undisturbed; units that it gives back go to another segment.
 -- ARGV     1 segment_count

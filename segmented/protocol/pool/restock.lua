@@ -1,5 +1,6 @@
 #!lua
 -- uses shared/pool.lua
+-- numbers 3:1
 -- Add units to a pool, or remove free ones, once for each change id, while it sells.
 -- ARGV     1 change_id   2 kind ("restocked" or "withdrawn")   3 units
 --          4 epoch (in which the order database of a gated pool has begun the change; "": none)

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
+-- numbers 1? 2?
 -- Note in meta (relayed: epoch-sequence) that a database has the ledger up to this change. The note never moves back. The
 -- ledger is trimmed only behind it, so that each entry is relayed before it is deleted. Safe to run twice. Also answers for
 -- a frozen pool, because the database should have whatever the ledger still has.

@@ -1,4 +1,5 @@
 #!lua flags=allow-oom
+-- numbers 1 2 3
 -- Remove the note that a transfer is away, after it has arrived. A transfer of an earlier epoch, which the shard has
 -- forgotten since, may have had the same number.
 -- KEYS     1 transfers (hash; `away:<shard>`: number and units of the last transfer there)   2 meta (hash)

@@ -1,4 +1,5 @@
 #!lua flags=allow-oom
+-- numbers 1 2
 -- Note the epoch of another shard, which is about to be thawed in it: from now on no units of a transfer from an earlier
 -- epoch of that shard arrive here. This also works in a frozen shard, whose units stay unchanged.
 -- KEYS     1 meta (hash)   2 transfers (hash; `epoch:<shard>`: the latest epoch noted of that shard)

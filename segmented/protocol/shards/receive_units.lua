@@ -1,5 +1,6 @@
 #!lua
 -- uses shared/pool.lua
+-- numbers 1 2 3 4
 -- Add units from another shard: the total that it has sent here, less what has arrived before. So no unit arrives twice,
 -- however often and late this runs, and units that a shard lost in a failover arrive with the next transfer. This also
 -- works in a closed pool: the units came out of another such shard.

@@ -1,5 +1,6 @@
 #!lua
 -- uses shared/pool.lua
+-- numbers 1 2
 -- Take free units out for another shard. They are noted as away until `acknowledge_units`; there is one transfer to a
 -- shard at a time, so a repeat finds it.
 -- ARGV     1 target (number of a shard)   2 units (maximum)   3 stored ("1": the order database stores transfers, too)

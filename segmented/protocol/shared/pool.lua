@@ -97,6 +97,19 @@ local function whole(text)
   return found or nil
 end
 
+-- Any client of the server may send a call: what an order asks for, and how many a call has, is checked before a write.
+local function check_quantity(quantity)
+  if type(quantity) ~= 'number' or quantity < 1 or quantity > 1000000000 or quantity % 1 ~= 0 then
+    error({ err = 'INVALID quantity: a whole number from 1 to 1000000000 is needed' })
+  end
+end
+
+local function check_count(count)
+  if count > MANY then
+    error({ err = 'INVALID call: it has at most 1000 orders' })
+  end
+end
+
 -- The epoch and the sequence number in an entry's id; nil if another program wrote something else.
 local function numbers_in(id)
   local epoch, sequence = string.match(id, '^(%d+)%-(%d+)$')

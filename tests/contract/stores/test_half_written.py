@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from segmented.protocol.wire import load_script
+from segmented.protocol.wire import NUMBERS, load_script
 from tests.contract.conftest import SCRIPTS
 from tests.support.written.bench import Stand
-from tests.support.written.damage import wrong_types, wrong_values
+from tests.support.written.damage import odd_arguments, wrong_types, wrong_values
 from tests.support.written.stories import STORIES
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from segmented.servers import ValkeyServer
 
+UNREAD = {"user_script"}
+"""How the error begins of a JSON list that cannot be read: NaN as no text is any."""
 each_story = pytest.mark.parametrize("story", STORIES)
 
 
@@ -70,3 +72,31 @@ def test_a_value_that_is_cut_extended_or_out_of_range_leaves_no_half_written_sta
             if keys := stand.half_written(step, *changes):
                 found[step.name, changes[-1]] = keys
     assert found == {}
+
+
+@each_story
+def test_a_number_of_a_call_that_is_none_leaves_no_half_written_state(stand: Stand, story: str) -> None:
+    found: dict[Any, list[bytes]] = {}
+    for step in stand.steps(STORIES[story]):
+        # Scripts of locks and runs name no numbers: the check would be a fifth of their time, and they count no units.
+        for place, odd in odd_arguments(step) if NUMBERS in load_script(step.name).text else ():
+            if keys := stand.half_written(odd):
+                found[step.name, place] = keys
+    assert found == {}
+
+
+QUANTITIES = {"reserve": 5, "grant": 2, "queue_orders": 3, "restock": 3, "open_pool": 2, "resize": 1}
+"""Script -> the argument with a quantity, units or segments."""
+
+
+@pytest.mark.parametrize("name", QUANTITIES)
+def test_a_quantity_below_one_or_no_whole_number_is_refused_by_the_script_itself(stand: Stand, name: str) -> None:
+    steps = [step for story in STORIES.values() for step in stand.steps(story) if step.name == name]
+    step = next(step for step in steps if not isinstance(stand.run(step)[0], Exception))
+    told = {
+        place: str(stand.run(odd)[0]).partition(":")[0]
+        for place, odd in odd_arguments(step)
+        if place.startswith(f"{QUANTITIES[name]}: ") and "9007199254740993" not in place
+    }
+    assert len(told) == 8
+    assert {said for said in told.values() if not said.startswith("INVALID ")} <= UNREAD, told

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+
+from segmented.protocol.codecs import CODECS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,3 +66,23 @@ def _damaged(text: Any) -> Iterator[bytes]:  # noqa: ANN401  # bytes, which redi
     yield text + b"\tx" * 12
     yield text.replace(b"\t", b"")
     yield from VALUES
+
+
+ODD_NUMBERS: Final = ("-5", "0.5", "nan", "inf", "-inf", "1e300", "9007199254740993", "", "x")
+"""Texts in place of a number that a client sends: none is a whole number in any range of ours."""
+
+
+def odd_arguments(step: Step) -> Iterator[tuple[str, Step]]:
+    """Yield the call with each of its numbers replaced, one at a time, and the place with the odd text."""
+    sent = CODECS[type(step.operation)].encode(step.operation).arguments
+    for place, argument in enumerate(sent):
+        for odd in ODD_NUMBERS:
+            if str(argument).isdecimal():
+                changed = odd
+            elif re.fullmatch(r"\[\d+(,\d+)*\]", str(argument)):
+                changed = re.sub(r"\d+", odd or '""', str(argument), count=1)
+            else:
+                break
+            arguments = [*step.call.arguments]
+            arguments[place] = changed
+            yield f"{place + 1}: {changed}", replace(step, call=replace(step.call, arguments=arguments))
