@@ -22,8 +22,9 @@ from segmented.errors import (
     StoreError,
     StoreUnavailable,
 )
+from segmented.locks.blocks import Blocks
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checked_timeout, milliseconds
-from segmented.locks.entered import AsyncEntered, Blocks, Entered
+from segmented.locks.entered import AsyncEntered, Entered
 from segmented.locks.hints import LOCK_HINTS, AcquireHinted, Hinted
 from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
 from segmented.locks.lease_manners import refusing

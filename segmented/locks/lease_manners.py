@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from segmented.locks.entered import Blocks
+    from segmented.locks.blocks import Blocks
 
 
 def refusing(right: str) -> tuple[Callable[..., NoReturn], Callable[..., None]]:

@@ -33,9 +33,10 @@ from segmented.errors import (
     StoreBusy,
     StoreUnavailable,
 )
+from segmented.locks.blocks import Blocks
 from segmented.locks.claim import new_holder_id
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checked_timeout, milliseconds
-from segmented.locks.entered import AsyncEntered, Blocks, Entered
+from segmented.locks.entered import AsyncEntered, Entered
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, Acquiring, Found, acquire_plan
 from segmented.locks.hints import AcquireHinted
 from segmented.locks.lease_state import RENEWALS_PER_TTL, RETRIES_PER_TTL, Renewal, trusted_until

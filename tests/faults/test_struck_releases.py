@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from uuid import uuid4
 
 import pytest
@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
 
 Kind = Literal[
-    "lock", "reentrant lock", "multi-lock", "lock's block", "confirmed grant", "cancelled grant", "grant's block"
+    "lock",
+    "reentrant lock",
+    "multi-lock",
+    "lock's block",
+    "lease's block",
+    "confirmed grant",
+    "cancelled grant",
+    "grant's block",
 ]
 Waits = Literal["nobody", "its own process", "another process"]
 
@@ -32,7 +39,6 @@ POINTS_MIN: Final = 60
 SOON: Final = 30.0
 LATER: Final = 600.0
 """Seconds for which leases live and waiters sleep, in these tests: all that is sooner is an event."""
-NAMES: Final = ("struck", "struck too")
 
 
 class Interrupt(KeyboardInterrupt):
@@ -48,13 +54,14 @@ class Bench:
 
     def __init__(self, url: str, kind: Kind, waits: Waits, error: type[BaseException]) -> None:
         self._kind, self._error = kind, error
+        self._names = tuple(uuid4().hex for _ in range(2))  # a release that is repeated later reaches no other case
         self._client = redis.Redis.from_url(url, max_connections=2)  # one wire: a lost one would end all
         self.ours, self._theirs = RedisStore(self._client), RedisStore.from_url(url)
         self._waiting = {"nobody": None, "its own process": self.ours, "another process": self._theirs}[waits]
         self._locks: dict[RedisStore, Any] = {store: self._lock(store) for store in (self.ours, self._theirs)}
         self._kept: list[object] = []  # so that no finalizer is struck
         if kind.endswith("grant") or kind.startswith("grant"):
-            Pool(self._theirs, NAMES[0]).open(stock=STOCK, segments=1)
+            Pool(self._theirs, self._names[0]).open(stock=STOCK, segments=1)
 
     def close(self) -> None:
         self.ours.close()
@@ -63,14 +70,14 @@ class Bench:
 
     def _lock(self, store: RedisStore) -> Any:  # noqa: ANN401  # a lock of some kind, or a pool
         match self._kind:
-            case "lock" | "lock's block":
-                return Lock(store, NAMES[0], ttl=LATER)
+            case "lock" | "lock's block" | "lease's block":
+                return Lock(store, self._names[0], ttl=LATER)
             case "reentrant lock":
-                return ReentrantLock(store, NAMES[0], ttl=LATER)
+                return ReentrantLock(store, self._names[0], ttl=LATER)
             case "multi-lock":
-                return MultiLock(store, NAMES, ttl=LATER)
+                return MultiLock(store, self._names, ttl=LATER)
             case _:
-                return Pool(store, NAMES[0], ttl=LATER, hold=LATER)
+                return Pool(store, self._names[0], ttl=LATER, hold=LATER)
 
     def _taken(self, store: RedisStore) -> Any:  # noqa: ANN401  # a lease or a grant
         lock = self._locks[store]
@@ -91,7 +98,7 @@ class Bench:
                 return taken.confirm  # type: ignore[no-any-return]  # of a lease or a grant
             case "cancelled grant":
                 return taken.cancel  # type: ignore[no-any-return]  # of a lease or a grant
-            case "grant's block":
+            case "grant's block" | "lease's block":
                 taken.__enter__()
                 return lambda: taken.__exit__(None, None, None)
             case _:
@@ -130,10 +137,7 @@ def listeners() -> list[threading.Thread]:
 @pytest.mark.full
 @pytest.mark.parametrize("error", [Interrupt, TimeLimit])
 @pytest.mark.parametrize("waits", ["nobody", "its own process", "another process"])
-@pytest.mark.parametrize(
-    "kind",
-    ["lock", "reentrant lock", "multi-lock", "lock's block", "confirmed grant", "cancelled grant", "grant's block"],
-)
+@pytest.mark.parametrize("kind", get_args(Kind))
 def test_an_exception_at_any_point_of_a_release_leaves_the_lock_to_the_next_one(
     valkey: ValkeyServer, kind: Kind, waits: Waits, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
