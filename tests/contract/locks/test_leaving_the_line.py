@@ -102,7 +102,7 @@ def test_processes_whose_waiters_gave_up_delay_nobody(valkey: ValkeyServer, kind
 
         def give_up(store: RedisStore) -> bool:
             try:
-                return bool(HANDLES[kind](store)(timeout=0.3))
+                return bool(HANDLES[kind](store)(timeout=1.5))
             except AcquireTimeout:
                 return False
 

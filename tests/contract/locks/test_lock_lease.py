@@ -189,8 +189,8 @@ def test_a_lost_lease_tells_its_holder_once_and_refuses_the_next_step(waiting_si
 
 
 def test_a_lease_whose_time_has_run_out_is_lost_without_asking_the_server(waiting_side: Side) -> None:
-    lease = waiting_side.lock(waiting_side.name("lock"), ttl=0.05).acquire(timeout=1)
-    waiting_side.pass_time(0.06)
+    lease = waiting_side.lock(waiting_side.name("lock"), ttl=0.5).acquire(timeout=1)
+    waiting_side.pass_time(0.55)
     assert lease.is_lost
     assert not lease.is_trusted
     with pytest.raises(LeaseLost):
