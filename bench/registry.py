@@ -145,7 +145,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     SHARDS: Benchmark(
         "a pool in shards on 1 to 8 masters: CPU and commands per order, transfers; throughput beside a queueing model",
         _shards,
-        "1 round instead of 5 without intervals, 1, 2 and 4 masters only, and shorter sales and cells",
+        "1 round instead of 6 without intervals, 1, 2 and 4 masters only, and shorter sales and cells",
         has_rounds=True,
     ),
 }

@@ -73,6 +73,9 @@ def wrong_store(store: object, who: str, *, is_async: bool) -> InvalidInput:
         return InvalidInput(f"{who} needs a store, and got the client {type(store).__name__}: give {wanted}(client)")
     if isinstance(store, str):  # not shown: an address may hold a password
         return InvalidInput(f"{who} needs a store, and got a text: give {wanted}(url)")
+    if inspect.iscoroutine(store):
+        store.close()
+        return InvalidInput(f"{who} needs a store, and got a coroutine: await AsyncRedisStore.from_url(...) first")
     message = f"{who} needs a store for {use}, such as {wanted}, and got {type(store).__name__}"
     if is_async_store(store) or is_sync_store(store):
         name = who.rpartition(" ")[2].removeprefix("Async")

@@ -13,6 +13,7 @@ from segmented import (
     AsyncLock,
     AsyncMemoryStore,
     AsyncPool,
+    AsyncRedisStore,
     FairLock,
     Gate,
     InvalidInput,
@@ -140,6 +141,13 @@ def test_an_address_for_a_store_names_the_call_that_connects() -> None:
     assert str(caught.value) == "Pool needs a store, and got a text: give RedisStore(url)"
     with pytest.raises(InvalidInput, match=r"got a text: give AsyncRedisStore\(url\)$"):
         AsyncLock("redis://localhost", "n")  # type: ignore[arg-type]  # as typed first
+
+
+def test_a_store_that_was_not_awaited_is_named() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        AsyncPool(AsyncRedisStore.from_url("redis://localhost:1/0"), "mug")  # type: ignore[arg-type]  # the mistake
+    said = "AsyncPool needs a store, and got a coroutine: await AsyncRedisStore.from_url(...) first"
+    assert str(caught.value) == said
 
 
 def test_submitting_to_a_pool_without_an_outbox_says_what_is_missing() -> None:
