@@ -1,22 +1,24 @@
 """`with lock as lease:` acquires a lease, and releases it at the end of the block.
 
-Threads and tasks may share a handle, so a block ends the newest lease that its own thread or task entered.
+Threads, tasks and generators may share a handle, so a block ends the lease that its own `with` statement acquired.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from inspect import currentframe
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from segmented.errors import SegmentedError
+from segmented.locks.blocks import place_of
 from segmented.locks.lease_manners import EndsWithItsAsyncBlock, EndsWithItsBlock, refusing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
     from types import TracebackType
 
-    from segmented.locks.blocks import Blocks
+    from segmented.locks.blocks import Block, Blocks
 
 LeaseT = TypeVar("LeaseT", bound=EndsWithItsBlock)
 AsyncLeaseT = TypeVar("AsyncLeaseT", bound=EndsWithItsAsyncBlock)
@@ -41,23 +43,23 @@ class Entered(Generic[LeaseT]):
         """Acquire as `acquire()` does. Raises InvalidInput for a block inside a block of the same exclusive lock."""
         if self._is_exclusive:
             self._blocks.refuse_nested(threading.get_ident(), type(self).__name__, repr(self))
-        return self._blocks.opened(threading.get_ident(), self.acquire())
+        return self._blocks.opened(threading.get_ident(), place_of(currentframe()), self.acquire())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release the lease that this block acquired."""
-        ended: tuple[object, LeaseT] | None = None
+        ended: Block[LeaseT] | None = None
         try:
-            ended = self._blocks.newest(threading.get_ident())
+            ended = self._blocks.ending(threading.get_ident(), place_of(currentframe()))
             self._blocks.close(ended)
-            ended[1].__exit__(kind, error, trace)
+            ended.lease.__exit__(kind, error, trace)
         except SegmentedError:
             raise
         except BaseException as failure:  # of a signal handler, perhaps before the lease's own first step
-            ended = ended or self._blocks.newest(threading.get_ident())
+            ended = ended or self._blocks.ending(threading.get_ident(), place_of(currentframe()))
             self._blocks.close(ended)
-            ended[1].release_later(failure)
+            ended.lease.release_later(failure)
             raise
 
 
@@ -79,21 +81,22 @@ class AsyncEntered(Generic[AsyncLeaseT]):
         """Acquire as `acquire()` does. Raises InvalidInput for a block inside a block of the same exclusive lock."""
         if self._is_exclusive:
             self._blocks.refuse_nested(asyncio.current_task(), type(self).__name__, repr(self))
-        return self._blocks.opened(asyncio.current_task(), await self.acquire())
+        place = place_of(currentframe())
+        return self._blocks.opened(asyncio.current_task(), place, await self.acquire())
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release the lease that this block acquired."""
-        ended: tuple[object, AsyncLeaseT] | None = None
+        ended: Block[AsyncLeaseT] | None = None
         try:
-            ended = self._blocks.newest(asyncio.current_task())
+            ended = self._blocks.ending(asyncio.current_task(), place_of(currentframe()))
             self._blocks.close(ended)
-            await ended[1].__aexit__(kind, error, trace)
+            await ended.lease.__aexit__(kind, error, trace)
         except (SegmentedError, GeneratorExit):
             raise
         except BaseException as failure:  # of a signal handler, perhaps before the lease's own first step
-            ended = ended or self._blocks.newest(asyncio.current_task())
+            ended = ended or self._blocks.ending(asyncio.current_task(), place_of(currentframe()))
             self._blocks.close(ended)
-            ended[1].release_later(failure)
+            ended.lease.release_later(failure)
             raise

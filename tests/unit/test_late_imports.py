@@ -34,9 +34,9 @@ def modules_after(program: str) -> list[str]:
     [
         ("import segmented", 2),
         ("import segmented.testing.plugin", 12),
-        ("from segmented import Lock", 49),
-        ("from segmented import Lock, RedisStore", 76),
-        ("from segmented import Pool, RedisStore", 112),
+        ("from segmented import Lock", 50),
+        ("from segmented import Lock, RedisStore", 77),
+        ("from segmented import Pool, RedisStore", 113),
     ],
 )
 def test_an_import_loads_no_more_of_our_modules_than_it_needs(program: str, budget: int) -> None:

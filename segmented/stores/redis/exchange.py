@@ -302,8 +302,8 @@ def whole(call: Call) -> Command:
 
 def packed(commands: Sequence[Command]) -> bytes:
     """Encode commands for the wire. Faster than the driver's packer, which supports more types."""
-    if pack_command is not None:
-        return b"".join([pack_command(tuple(command)) for command in commands])
+    if pack_command is not None:  # with texts only: at a number it crashes where a signal handler raises (hiredis 3.5)
+        return b"".join([pack_command(tuple(map(str, command))) for command in commands])
     pieces: list[str] = []
     for command in commands:
         pieces.append(f"*{len(command)}\r\n")
