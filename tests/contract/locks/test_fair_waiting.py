@@ -293,7 +293,7 @@ def test_d1_a_release_before_the_subscription_is_not_missed_and_costs_no_place(
     name = far_side.name("lock")
     near = plain_redis_side
     held = made(near, name).acquire(timeout=0)
-    proxy.hold(b"SUBSCRIBE")
+    proxy.hold(rb"\nSUBSCRIBE\r")
     first = far_side.start(lambda: made(far_side, name).acquire(timeout=PATIENCE))
     assert proxy.holding.wait(SOON)
     second = start_waiting(near, made(near, name))
@@ -313,7 +313,7 @@ def test_a_waiter_in_the_gap_that_never_comes_costs_the_claim_and_no_more(
     name = far_side.name("lock")
     near = plain_redis_side
     held = made(near, name).acquire(timeout=0)
-    proxy.hold(b"SUBSCRIBE")
+    proxy.hold(rb"\nSUBSCRIBE\r")
     lost = far_side.start(lambda: made(far_side, name).acquire(timeout=3.0))
     assert proxy.holding.wait(SOON)
     second = start_waiting(near, made(near, name))

@@ -128,7 +128,7 @@ class SubscribesTooLate(Pushes):
     """Subscribes after the failed try, and does not try again."""
 
     offers = RedisPyLock.offers | {"listening"}
-    listening = b"SUBSCRIBE"
+    listening = rb"\nSUBSCRIBE\r"
 
     def acquire(self, handle: RedisPyHandle, wait: float) -> RedisPyHandle | None:
         """Wait for a message that may have been."""

@@ -37,7 +37,7 @@ class Ours(Contender):
     packages = ("segmented-locks", "redis")
     lost = (LeaseLost,)
     refused = (InvalidInput,)
-    listening = b"SUBSCRIBE"
+    listening = rb"\nSUBSCRIBE\r"
 
     def __init__(self, kind: Handles, store: str, protocol: int = 3, *, is_text: bool = False) -> None:
         """Be one kind of lock on one kind of store."""
