@@ -24,6 +24,7 @@ local pool = read_pool()
 if not pool then
   return { 'missing' }
 end
+check_texts({ id, customer })
 
 local function granted(record, is_replay)
   local next_ms = free_in_ms()

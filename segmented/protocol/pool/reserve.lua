@@ -31,6 +31,8 @@ if not pool then
 end
 local ids, asked_by, customer_of = cjson.decode(ARGV[4]), cjson.decode(ARGV[5]), cjson.decode(ARGV[6] or '[]')
 check_count(#ids)
+check_texts(ids)
+check_texts(customer_of)
 for index = 1, #ids do
   check_quantity(asked_by[index])
 end

@@ -19,6 +19,8 @@ end
 if ARGV[4] ~= '' and ARGV[4] ~= pool.epoch then
   return { 'late', pool.epoch }
 end
+check_one_of({ restocked = true, withdrawn = true }, kind)
+check_texts({ change_id })
 local content = kind .. ' ' .. digits(count)
 local before = redis.call('HGET', CHANGES, change_id)
 if before then

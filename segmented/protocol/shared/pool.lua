@@ -104,6 +104,22 @@ local function check_quantity(quantity)
   end
 end
 
+-- A number in a list of ids would be the same field as its text, and another key here.
+local function check_texts(texts_given)
+  for index = 1, #texts_given do
+    local one = texts_given[index]
+    if type(one) ~= 'string' or string.find(one, '[\t\n]') then
+      error({ err = 'INVALID id: a text without tabs and newlines is needed' })
+    end
+  end
+end
+
+local function check_one_of(kinds, kind)
+  if not kinds[kind] then
+    error({ err = 'INVALID call: this state or kind is none of those that it may name' })
+  end
+end
+
 local function check_count(count)
   if count > MANY then
     error({ err = 'INVALID call: it has at most 1000 orders' })

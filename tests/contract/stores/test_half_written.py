@@ -7,7 +7,8 @@ each command in turn.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import redis
@@ -100,3 +101,30 @@ def test_a_quantity_below_one_or_no_whole_number_is_refused_by_the_script_itself
     }
     assert len(told) == 8
     assert {said for said in told.values() if not said.startswith("INVALID ")} <= UNREAD, told
+
+
+OTHERS: Final[dict[str, dict[int, tuple[str, ...]]]] = {
+    "reserve": {4: ("[5]", '["a\\tb"]', '["a\\nb"]', "[null]"), 6: ("[7]", '["a\\tb"]')},
+    "settle": {1: ("bogus", "", "reserved"), 3: ("[5]", '["a\\tb"]')},
+    "restock": {1: ("a\tb",), 2: ("bogus", "", "sold")},
+    "grant": {1: ("a\tb", "a\nb")},
+}
+"""Script -> argument -> what no caller of ours sends there."""
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_an_id_that_is_no_plain_text_or_an_unknown_state_is_refused_before_anything_is_written(
+    stand: Stand, name: str
+) -> None:
+    steps = [step for story in STORIES.values() for step in stand.steps(story) if step.name == name]
+    told = []
+    for place, others in OTHERS[name].items():
+        step = next(
+            one for one in steps if len(one.call.arguments) > place + 1 and not isinstance(stand.run(one)[0], Exception)
+        )
+        for other in others:
+            arguments = [*step.call.arguments]
+            arguments[place - 1] = other
+            odd = replace(step, call=replace(step.call, arguments=arguments))
+            told.append((place, other, str(stand.run(odd)[0]).partition(" ")[0], stand.half_written(odd)))
+    assert [one for one in told if one[2:] != ("INVALID", [])] == []
