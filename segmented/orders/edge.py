@@ -27,8 +27,8 @@ READ_ONLY: Final = "25006"
 LACKS_TABLE: Final = re.compile(r"no such table|relation .* does not exist|Table .* doesn't exist")
 ANSWERED: Final = "FATAL"
 """How a PostgreSQL server's refusal begins; errors of the driver itself lack this word."""
-MISSAID: Final = re.compile(r"invalid (connection option|\w+ value|port number)")
-"""Errors of the driver about an address, before it contacts a server."""
+MISSAID: Final = re.compile(r"invalid (connection option|\w+ value|port number)|certificate|does not support SSL")
+"""Errors of the driver about an address, or about a server that answered and is not the wanted one."""
 PASSING: Final = (
     *("starting up", "shutting down", "not yet accepting", "in recovery"),
     *("too many", "connection slots", "database is locked"),

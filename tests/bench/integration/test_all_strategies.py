@@ -391,5 +391,5 @@ def test_lanes_are_what_may_be_in_the_slow_step_at_once(valkey_url: str, bench_d
         engine.dispose()
     assert Counter(found.values()) == {(1, 1): 6, (4, 4): 7, (9, 1): 4, (9, 4): 1, (2, 4): 2}
     assert [name for name, (lanes, _) in found.items() if lanes == 9] == [
-        "one-script", "lock-free", "decr-compensate", "pg-skip-locked"
+        "one-script", "lock-free", "watch-multi-short", "decr-compensate", "pg-skip-locked"
     ]  # fmt: skip

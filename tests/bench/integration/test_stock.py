@@ -170,5 +170,5 @@ def test_the_whole_benchmark_shows_every_figure_and_who_drove_the_bare_one(
 
 def test_a_bound_from_below_is_shown_and_kept_or_not() -> None:
     low, high = Figure("a", 0.9, "", at_least=1.0), Figure("a", 1.0, "", at_least=1.0)
-    assert (low.is_within, low.cells()[3:]) == (False, [">= 1", "no"])
-    assert (high.is_within, high.cells()[3:]) == (True, [">= 1", "yes"])
+    assert (low.is_within, low.cells()[3:]) == (False, ["goal >= 1", "no"])
+    assert (high.is_within, high.cells()[3:]) == (True, ["goal >= 1", "yes"])
