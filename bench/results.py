@@ -1,4 +1,4 @@
-"""What all results of benchmarks share: their interface, their file, and how conditions are printed."""
+"""The interface that all results of benchmarks share, their file, and how conditions are printed."""
 
 from __future__ import annotations
 

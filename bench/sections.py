@@ -38,7 +38,7 @@ LOGNORMAL_SIGMA: Final = math.sqrt(math.log(2))
 LONG_SHARE: Final = 0.05
 LONG: Final = 10.5
 SHORT: Final = 0.5
-"""Of a bimodal hold: one in twenty takes 10.5 times the mean, the others half of it, so that the mean stays."""
+"""One in twenty bimodal holds takes 10.5 times the mean, and the others take half of it, which keeps the mean."""
 
 
 class _Timespec(ctypes.Structure):

@@ -104,7 +104,7 @@ class ModelError:
             f"{one.cell_id} ({', '.join(one.saturated)}; {one.error:+.1%})" for one in self.points if one.saturated
         ]
         if hollow:
-            said.append(f"Left out, drawn hollow, since something else was used up: {'; '.join(hollow)}.")
+            said.append(f"Left out, drawn hollow, since something else was saturated: {'; '.join(hollow)}.")
         calibrating = [
             f"{one.cell_id} ({one.error:+.1%})" for one in self.points if one.is_calibration and not one.saturated
         ]

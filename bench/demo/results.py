@@ -52,7 +52,7 @@ class Results:
 
     @property
     def is_kept(self) -> bool:
-        """Did every promise hold?"""
+        """Return whether every promise held."""
         return not any(run.violations for run in self.runs)
 
     def as_json(self) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Times(Frozen):
     lateness: Percentiles | None
     """From the intended time to sending: the lateness of the generator."""
     shed: int = 0
-    """How many of the `response` are shed orders, which no other histogram has."""
+    """Number of shed orders in `response`; no other histogram has them."""
 
 
 class Counts(Frozen):

@@ -45,7 +45,7 @@ CUT_SHORT: Final = re.compile(
 )
 LOST: Final = "the run ended without a record: "
 OLDER_WORDS: Final = ("units that nobody can have", "units that no order can get")
-"""Of the session of 22 November 2026."""
+"""Words in the results of the session of 22 November 2026."""
 EVEN: Final = 0.9
 """Jain's index from which on no buyer waits for the whole window without an answer."""
 

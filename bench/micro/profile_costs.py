@@ -1,4 +1,4 @@
-"""What a pool's profile costs: `python -m bench.micro.profile_costs [--orders N] [--json FILE]`.
+"""The cost of a pool's profile: `python -m bench.micro.profile_costs [--orders N] [--json FILE]`.
 
 Buyers sell units one by one (grant, then confirm) on private servers: one thread, then sixteen threads at once. All
 rows take turns in each round, so that a slow moment affects all of them; the figures are medians over the rounds. Next

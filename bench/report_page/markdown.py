@@ -30,7 +30,7 @@ def table(facts: Facts) -> str:
     lines = [_row(heads), _row(["--:" if one else "---" for one in is_number])]
     for row in strategy_rows(facts):
         name = f"{row.strategy} (control)" if row.is_control else row.strategy
-        rate = f"{row.rate} ({row.used_up} used up)" if row.used_up and not row.is_void else row.rate
+        rate = f"{row.rate} ({row.used_up} saturated)" if row.used_up and not row.is_void else row.rate
         cells = [name, str(row.segments), rate, row.runs, row.sold_out, row.failed, row.sold_share]
         lines.append(_row([*cells, *row.guarantees, row.attempts, row.commands, row.server_us]))
     session = facts.results.session

@@ -20,7 +20,7 @@ Place: TypeAlias = tuple[int, object]
 def place_of(frame: FrameType | None) -> Place:
     """Return the place of the `with` statement that calls the method of this frame: the same when it ends."""
     caller = None if frame is None else frame.f_back
-    return (0, None) if caller is None else (id(caller), caller.f_code)
+    return (0, object()) if caller is None else (id(caller), caller.f_code)  # unknown: it is the place of no other
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,8 +49,8 @@ class Blocks(Generic[AnyLeaseT]):
 
     def entered(self, who: object, lease: AnyLeaseT) -> None:
         """Note a lease that its holder has entered itself."""
-        place, entered = id(lease), self._entered
-        entered[place] = who, ref(lease, lambda _: entered.pop(place, None))
+        number, entered = id(lease), self._entered
+        entered[number] = who, ref(lease, lambda _: entered.pop(number, None))
 
     def left(self, lease: AnyLeaseT) -> None:
         """Forget a lease that was entered, if it was."""

@@ -107,9 +107,8 @@ class ThreadKeeper:
 
     def __init__(self) -> None:
         """Create a keeper that has not started."""
-        self._guard = (
-            threading.RLock()
-        )  # an exception of a signal handler cannot leave it locked, as it can a condition
+        # Entered instead of the condition: an exception of a signal handler can leave that locked, but not this lock.
+        self._guard = threading.RLock()
         self._changed = threading.Condition(self._guard)
         self._agenda = Agenda()
         self._thread: threading.Thread | None = None

@@ -26,7 +26,7 @@ READ_ONLY: Final = "25006"
 """Error code of a standby: another server, or this one later, can do it."""
 LACKS_TABLE: Final = re.compile(r"no such table|relation .* does not exist|Table .* doesn't exist")
 ANSWERED: Final = "FATAL"
-"""How a PostgreSQL server's refusal begins; errors of the driver itself lack this word."""
+"""The first word of a PostgreSQL server's refusal; errors of the driver itself lack it."""
 MISSAID: Final = re.compile(r"invalid (connection option|\w+ value|port number)|certificate|does not support SSL")
 """Errors of the driver about an address, or about a server that answered and is not the wanted one."""
 PASSING: Final = (

@@ -15,7 +15,7 @@ from segmented import Lock, Pool, RedisStore, ReentrantLock
 from segmented.locks import MultiLock
 from segmented.locks.lock import LockClaim
 from tests.contract.parking import has_come_to_rest, lines_of, wait_until
-from tests.support.striking import Striker
+from tests.support.striking import Striker, struck_everywhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,11 +42,11 @@ LATER: Final = 600.0
 
 
 class Interrupt(KeyboardInterrupt):
-    """What the handler of Ctrl-C raises."""
+    """The exception that the handler of Ctrl-C raises."""
 
 
 class TimeLimit(Exception):  # as Celery's SoftTimeLimitExceeded
-    """What a handler of another signal raises."""
+    """The exception that a handler of another signal raises."""
 
 
 class Bench:
@@ -147,15 +147,7 @@ def test_an_exception_at_any_point_of_a_release_leaves_the_lock_to_the_next_one(
     monkeypatch.setattr(LockClaim, "look_seconds", LATER)
     before = listeners()
     bench = Bench(valkey.url, kind, waits, error)
-    left: dict[str, list[str]] = {}
-    at = 0
-    while True:
-        at += 1
-        where, wrong = bench.strike(at)
-        if wrong:
-            left[f"{at} {where}"] = wrong
-        if not where:
-            break
+    at, left = struck_everywhere(bench.strike)
     bench.close()
     assert left == {}
     assert at > POINTS_MIN

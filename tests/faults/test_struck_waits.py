@@ -14,7 +14,7 @@ from segmented import AcquireTimeout, Busy, Lock, Pool, RedisStore
 from segmented.keys import lock_keys, shard_keys
 from segmented.locks.lock import LockClaim
 from tests.contract.parking import has_come_to_rest, lines_of, wait_until
-from tests.support.striking import Striker, Struck
+from tests.support.striking import Striker, Struck, struck_everywhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,15 +115,7 @@ def test_an_exception_at_any_point_of_a_wait_leaves_nothing_behind(
     monkeypatch.setattr("segmented.stock.plans.GONE_SECONDS", LATER)
     monkeypatch.setattr(LockClaim, "look_seconds", LATER)
     bench = Bench(valkey.url, kind, ends)
-    ghosts: dict[str, list[str]] = {}
-    at = 0
-    while True:
-        at += 1
-        where, wrong = bench.strike(at)
-        if wrong:
-            ghosts[f"{at} {where}"] = wrong
-        if not where:
-            break
+    at, ghosts = struck_everywhere(bench.strike)
     bench.close()
     assert ghosts == {}
     assert at > POINTS_MIN

@@ -23,6 +23,7 @@ import redis
 import segmented
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
 SOURCES: Final = tuple(str(Path(module.__file__ or "").parent) for module in (segmented, redis)) + tuple(
@@ -103,3 +104,16 @@ def _is_plain(frame: FrameType) -> bool:
 
 def _shown(file: str) -> str:
     return file.removeprefix(str(Path(segmented.__file__).parent.parent))
+
+
+def struck_everywhere(strike: Callable[[int], tuple[str, list[str]]]) -> tuple[int, dict[str, list[str]]]:
+    """Call `strike` for each point until it names no place; return the last point, and what was wrong, by place."""
+    left: dict[str, list[str]] = {}
+    at = 0
+    while True:
+        at += 1
+        where, wrong = strike(at)
+        if wrong:
+            left[f"{at} {where}"] = wrong
+        if not where:
+            return at, left

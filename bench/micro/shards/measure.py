@@ -226,7 +226,7 @@ class WorkByMasters:
         """Return the costs of an order on machines of its own, with an assumed round trip."""
         server = self.one_master + self.each_further * (masters - 1)
         home = (self.client + self.one_master) / CALLS + ROUND_TRIP
-        """What further masters add is work beside the order, for which it does not wait."""
+        """The work that further masters add is done beside the order, which does not wait for it."""
         away = server - self.one_master
         return Costs(locked=home, outside=home, client=self.client, server=self.one_master, beside=away)
 

@@ -70,7 +70,7 @@ SAMPLES: Final = {
 OTHERS: Final = ("TIME", "RENAME {key} {key}", "XINFO STREAM {key}", "PUBLISH {channel} 1")
 """Those whose key, if any, is not their first argument alone. A channel is named as a key is."""
 IN_CLUSTER: Final = ("SPUBLISH {channel} 1", "SSUBSCRIBE {channel}", "SUNSUBSCRIBE {channel}")
-"""What a node of a cluster is asked for besides: there scripts send, and processes get, messages by these commands."""
+"""Further commands on a node of a cluster: scripts send messages by them, and processes get messages by them."""
 CHANNELS: Final = frozenset(line.split()[0] for line in (*OTHERS, *IN_CLUSTER) if "{channel}" in line)
 FAMILIES: Final = ("seg:{segmented}:rights", "seg:lock:{segmented}:rights", "seg:once:{segmented:0}:rights")
 PROBE: Final = """#!lua flags=no-writes,allow-stale

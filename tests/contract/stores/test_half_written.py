@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
 
 UNREAD = {"user_script"}
-"""How the error begins of a JSON list that cannot be read: NaN as no text is any."""
+"""First words of the error for a JSON list that cannot be read, such as one with NaN."""
 each_story = pytest.mark.parametrize("story", STORIES)
 
 
