@@ -10,9 +10,10 @@ from typing import Annotated, Final
 import typer
 
 from bench.cli.tools import draw, exits_by_signal
+from bench.granularity.folder import RESULTS
 from bench.granularity.plan import PLAN_FILE, LoadedPlan, nearest, own_plan, read_plan
 from bench.granularity.record import read_results
-from bench.granularity.session import SessionOptions, run_session
+from bench.granularity.session import SessionOptions, kept_in, run_session
 from bench.granularity.view import broken, show_results, view_on
 from bench.results import check_writable
 from bench.strategies.own import read_strategy
@@ -130,7 +131,7 @@ def _measure(
     options = SessionOptions(
         loaded=loaded, folder=folder, is_quick=quick, only=only, url=addresses[0], database=addresses[1]
     )
-    with exits_by_signal():
+    with exits_by_signal(lambda: _kept_in(folder)):
         file = run_session(options, view)
     found = read_results(file)
     show_results(found, console)
@@ -148,3 +149,8 @@ def _measure(
         typer.echo(f"{run.cell_id} (run {run.run}) broke what it promises: {', '.join(names)}", err=True)
     if kept:
         raise typer.Exit(1)
+
+
+def _kept_in(folder: Path) -> str:
+    file = folder / RESULTS
+    return kept_in(folder, len(read_results(file).runs) if file.is_file() else 0)

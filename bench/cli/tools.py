@@ -17,11 +17,13 @@ from bench.results import Findings, check_writable, write
 from segmented.cli.console import Console, console_beside
 from segmented.cli.output import ELSEWHERE, address
 from segmented.errors import InvalidInput
+from segmented.process import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 EXIT_BY_SIGNAL: Final = 128
+NOTHING_KEPT: Final = "nothing is kept, because the figures come from all rounds together"
 UrlOption = Annotated[
     str | None,
     typer.Option(metavar="URL", parser=address, help=f"Redis or Valkey to use instead of an embedded one; {ELSEWHERE}"),
@@ -34,14 +36,22 @@ ResultsArgument = Annotated[Path, typer.Argument(help="Results file results.json
 
 
 @contextmanager
-def exits_by_signal() -> Iterator[None]:
-    """Leave the block as by an exception when a signal asks for the end, so that all is removed; exit with its code."""
+def exits_by_signal(kept: Callable[[], str] = lambda: NOTHING_KEPT) -> Iterator[None]:
+    """Leave the block as by an exception when a signal asks for the end, so that all is removed; exit with its code.
+
+    The sentence that it then prints ends with what is `kept`, and how to go on.
+    """
+    exit_code = 0
     try:
         with ends_as_exceptions():
             yield
     except Ended as end:
-        typer.echo("segmented: interrupted", err=True)
-        raise typer.Exit(EXIT_BY_SIGNAL + end.number) from None
+        exit_code = EXIT_BY_SIGNAL + end.number
+    except KeyboardInterrupt:
+        exit_code = EXIT_INTERRUPTED
+    if exit_code:
+        typer.echo(f"segmented: interrupted: {kept()}", err=True)
+        raise typer.Exit(exit_code)
 
 
 def report(

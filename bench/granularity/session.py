@@ -116,6 +116,16 @@ def run_session(options: SessionOptions, display: SessionDisplay) -> Path:
         return folder.results
 
 
+def kept_in(folder: Path, runs: int) -> str:
+    """Return which runs a session that had to stop has kept, and how to go on."""
+    if not runs:
+        return f"no run was finished; {folder} can be used again"
+    return (
+        f"the {counted(runs, 'finished run')} {'is' if runs == 1 else 'are'} kept in {folder}; the same command with "
+        f"--report {folder} goes on"
+    )
+
+
 @contextmanager
 def ends_as_exceptions() -> Iterator[None]:
     """Turn terminating signals into exceptions, so that no server and no partial run is left behind."""
@@ -168,8 +178,7 @@ class _Session:
         except BaseException as error:
             stopped_by = _why(error)
             if isinstance(error, SegmentedError):
-                kept = f"{counted(len(self.done), 'finished run')} {'is' if len(self.done) == 1 else 'are'} kept"
-                message = f"{stopped_by}; the {kept} in {self.folder.path}"
+                message = f"{stopped_by}; {kept_in(self.folder.path, len(self.done))}"
                 raise InvalidInput(message) from error
             raise
         finally:

@@ -168,8 +168,8 @@ def _window(run: Run) -> Iterator[str]:
     slack = ROUNDED * (sold / window / window + 1) + 1e-6 * sold / window
     if run.orders_per_s is not None and abs(sold / window - run.orders_per_s) > slack:
         yield "the rate is not the buyers' orders by the window"
-    others = [round(rate * window) for rate in (run.sold_out_per_s, run.failed_per_s)]
-    if abs(times.service.n - sold - sum(others)) > 1:
+    others = run.sold_out_per_s + run.failed_per_s
+    if abs(times.service.n - sold - others * window) > 1 + ROUNDED * (others + 2 * window):
         yield "service times are not of the orders answered in the window"
     if times.wait.n not in {0, sold} or times.hold.n > sold:
         yield "waits and holds are not of the orders sold in the window"

@@ -43,6 +43,8 @@ def replayed(run: Run, folder: Path) -> str | None:
         return "number of sold orders or refusals"
     if totals["failed"] + counts.shed > counts.failed:
         return "number of failed orders"
+    if run.cell.case is None and _refused_early(run, calls) > run.checker.refused_wrongly:
+        return "number of refusals while units were free"
     begin, end = run.series.window
     at = calls["intended"] if run.cell.loop == "open" else calls["done"]
     surely = (at >= begin + EDGE_S) & (at <= end - EDGE_S)
@@ -58,6 +60,14 @@ def replayed(run: Run, folder: Path) -> str | None:
     if run.fairness is not None and not _is_between(calls, inside, answered, run.fairness.by_buyer):
         return "number of orders by buyer"
     return _times(run, calls, surely, maybe)
+
+
+def _refused_early(run: Run, calls: dict[str, Numbers]) -> int:
+    """Return how many refusals surely came while units were free: calls begun until then got fewer than there were."""
+    order = np.argsort(calls["asked"])
+    taken = np.concatenate([[0], np.cumsum((calls["sold"] + calls["failed"])[order])]) * run.cell.quantity
+    until = np.searchsorted(calls["asked"][order], calls["done"][calls["sold_out"] > 0], side="right")
+    return int((taken[until] + run.cell.quantity <= run.checker.stock).sum())
 
 
 def _times(run: Run, calls: dict[str, Numbers], surely: NDArray[np.bool_], maybe: NDArray[np.bool_]) -> str:

@@ -13,7 +13,7 @@ ROUND_TRIP: Final = 0.0005
 """Seconds; an assumption, for two machines of one data centre. `measure` finds the real value."""
 SERVER_TIME: Final = 0.0002
 """Seconds; two scripts of about 0.1 ms each, as a busy machine of 2 cores took them, with Valkey 9.1."""
-CLIENT_TIME: Final = 0.00045
+CLIENT_TIME: Final = 0.0002
 """Seconds of one CPU core that a Python process spends on an order, as measured with 2 cores and Python 3.11."""
 BATCH_SHARE: Final = 0.055
 """Share of a single order's work, on client and server, that each further order of a batch costs, as measured."""

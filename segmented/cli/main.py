@@ -26,7 +26,7 @@ import typer
 import typer.main
 
 import segmented.cli
-from segmented.errors import InvalidInput, SegmentedError
+from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
 from segmented.imports import COMMANDS, EXTRAS, without_collecting
 from segmented.models.ids import shortened, visible
 from segmented.process import EXIT_INVALID_INPUT, interrupted, output_failed
@@ -60,6 +60,8 @@ def run(arguments: Sequence[str]) -> int:
         return end.exit_code
     except InvalidInput as error:
         return _fail(str(error), EXIT_INVALID_INPUT)
+    except StoreUnavailable as error:
+        return _fail(_with_hint(str(error)), EXIT_FAILED)
     except SegmentedError as error:
         return _fail(str(error), EXIT_FAILED)
     except typer.TyperException as error:
@@ -178,6 +180,13 @@ def _sentence(error: typer.TyperException) -> str:
     if context is None or not message.startswith("No such command") or "Did you mean" in message:
         return message
     return f"{message.removesuffix('.')}: see {context.command_path} --help"
+
+
+def _with_hint(sentence: str) -> str:
+    """Add how to get a server, if none answers where a command without an address looks for it."""
+    from segmented.cli.output import DEFAULT_URL  # noqa: PLC0415  # the command that failed has imported it
+
+    return f"{sentence.removesuffix('.')}; `{NAME} server` starts one" if f" {DEFAULT_URL}: " in sentence else sentence
 
 
 def _fail(sentence: str, exit_code: int) -> int:

@@ -34,13 +34,21 @@ def is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _refused(seconds: object, what: str, rule: str) -> InvalidInput:
+    """Return the error: `seconds` is no number, or is not what `rule` says."""
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        return InvalidInput(
+            f"{what} is a number of seconds or a timedelta, not {type(seconds).__name__}: {shortened(seconds)}"
+        )
+    return InvalidInput(f"{what} of {shortened(seconds)} s is not {rule}")
+
+
 def milliseconds(duration: Duration, what: str) -> int:
     """Return whole milliseconds. Raises InvalidInput for less than 1 ms, more than the maximum, or NaN."""
     seconds = in_seconds(duration)
     is_lasting = _is_number(seconds) and isfinite(seconds) and seconds >= TTL_SECONDS_MIN
     if not is_lasting or seconds * 1000 > TTL_MS_MAX:
-        message = f"{what} of {shortened(seconds)} s is not a duration: give between 0.001 and {TTL_MS_MAX // 1000} s"
-        raise InvalidInput(message)
+        raise _refused(seconds, what, f"a duration: give between 0.001 and {TTL_MS_MAX // 1000} s")
     return round(seconds * 1000)
 
 
@@ -48,8 +56,7 @@ def milliseconds_or_none(duration: Duration, what: str) -> int:
     """Return whole milliseconds; 0 means none. Raises InvalidInput for a negative duration."""
     seconds = in_seconds(duration)
     if not _is_number(seconds) or seconds < 0:
-        message = f"{what} of {shortened(seconds)} s is not a duration: give 0 or more"
-        raise InvalidInput(message)
+        raise _refused(seconds, what, "a duration: give 0 or more")
     return 0 if seconds == 0 else milliseconds(seconds, what)
 
 
@@ -60,8 +67,7 @@ def checked_timeout(timeout: Duration | None) -> float | None:
         raise InvalidInput(message)
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     if seconds is not None and not (_is_number(seconds) and seconds >= 0):
-        message = f"timeout of {shortened(seconds)} s is not a waiting time: give 0 or more, or None for no limit"
-        raise InvalidInput(message)
+        raise _refused(seconds, "timeout", "a waiting time: give 0 or more, or None for no limit")
     return seconds
 
 

@@ -181,7 +181,7 @@ def _swap_rounds(found: ResultFile) -> ResultFile:
 
 
 def _is_slow(run: Run) -> bool:
-    return run.cell_id == OURS and (run.orders_per_s or 0.0) < 800
+    return run.cell_id == OURS and (run.orders_per_s or 0.0) < 961
 
 
 def _unvoid(run: Run) -> Values:
@@ -351,9 +351,7 @@ SABOTAGES: Final[dict[str, Sabotage]] = {
     "another sum of the plan": _session(plan_sha256="0" * 64),
     "another commit of the plan": _session(plan_commit="0" * 40),
     "a later commit named as that of the plan": _session(plan_commit="92e97c57" + "0" * 32),
-    "the commit of the code named as that of the plan": lambda found: _session(
-        plan_commit=found.session.environment["code"]["commit"]
-    )(found),
+    "the commit before it named as that of the plan": _session(plan_commit="20eb9da62f811900c5e62ecd3abacc78cb9b7514"),
     "a session that began before its plan": _session(started_at="2026-11-20T20:40:47+00:00"),
     "a quick session shown as a whole one": _session(is_quick=True),
     "parts left out, said in a sentence": _session(left_out=("the rest",)),

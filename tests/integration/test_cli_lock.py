@@ -20,6 +20,7 @@ from segmented.locks import Lock, ReentrantLock, Semaphore
 from segmented.locks.operator import async_list_locks, async_revoke, async_show, list_locks
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.support import command_line
+from tests.support.servers.nodes import free_ports
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -266,3 +267,15 @@ def test_listing_leaves_the_server_as_it_was(store: RedisStore, valkey: ValkeySe
         ran("show", "order:7", url=valkey.url)
         with redis.Redis.from_url(valkey.url) as client:
             assert sorted(client.keys("*")) == before
+
+
+def test_where_no_server_answers_at_the_address_of_no_address_the_one_that_starts_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (port,) = free_ports(1)
+    url = f"redis://localhost:{port}/0"
+    sentence = f"segmented: no server answers at {url}: Error 111 connecting to localhost:{port}. Connection refused"
+    assert ran("show", "door", url=url).stderr == f"{sentence}.\n"
+    monkeypatch.setattr("segmented.cli.output.DEFAULT_URL", url)
+    done = ran("show", "door", url=url)
+    assert (done.returncode, done.stderr) == (1, f"{sentence}; `segmented server` starts one\n")

@@ -5,7 +5,7 @@ A block that has a number, *never*, *always* or *at most* outside of code has a 
 | marker | leads to |
 | --- | --- |
 | `shown: tests/unit/test_a.py::test_b` | a test that fails if the claim is false |
-| `shown: docs/results/2026-11-22/results.jsonl` | a file of results that is in the repository |
+| `shown: docs/results/2026-11-28/results.jsonl` | a file of results that is in the repository |
 | `set: segmented/a.py::NAME` | a constant, field (`Class.field`) or argument (`function.argument`); the block says it |
 | `example` | nothing: the numbers are dates, section numbers, versions, or values made up for an example |
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
 
-SESSION: Final = ROOT / "docs" / "results" / "2026-11-22" / "results.jsonl"
+SESSION: Final = ROOT / "docs" / "results" / "2026-11-28" / "results.jsonl"
 HOLDS: Final = 24_000
 WARM: Final = 4_000
 ARRIVALS: Final = 100_000
@@ -157,7 +157,7 @@ def test_published_rates_are_in_the_predicted_range_or_at_most_an_eighth_below(s
     alone = published(segments=16, buyers=1, batch=1)
     round_trip = (1 / alone - 0.02) / 2  # of the client that measured, its own time included
     workload = Workload(
-        hold=0.02, workers=64, stock=10**7, round_trip=round_trip, server_time=0.00038, batch=batch, processes=1
+        hold=0.02, workers=64, stock=10**7, round_trip=round_trip, server_time=0.00021, batch=batch, processes=1
     )
     expected = predict(workload, segments=segments)
     measured = published(segments=segments, buyers=64, batch=batch)

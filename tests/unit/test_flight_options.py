@@ -25,7 +25,7 @@ class OddError(Exception):
         ({"keep_failures": nan}, "keep_failures of nan s is not a duration: give between 0.001 and 9007199254740 s"),
         (
             {"keep_failures": False},
-            "keep_failures of False s is not a duration: give 0 or more",
+            "keep_failures is a number of seconds or a timedelta, not bool: False",
         ),
         ({"refresh_ahead": 0}, "refresh_ahead of 0 s is not a duration: give between 0.001 and 9007199254740 s"),
         ({"refresh_ahead": 60}, "refresh_ahead of 60 s must be less than the keep of 60 s"),

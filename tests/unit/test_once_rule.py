@@ -97,8 +97,8 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"queue_for": -1}, "queue_for of -1 s is not a duration: give 0 or more"),
     ({"resend_after": -1}, "resend_after of -1 s is not a duration: give 0 or more"),
     ({"timeout": -1}, "timeout of -1 s is not a duration: give 0 or more"),
-    ({"keep": True}, "keep of True s is not a duration: give 0 or more"),
-    ({"keep": "1h"}, "keep of '1h' s is not a duration: give 0 or more"),
+    ({"keep": True}, "keep is a number of seconds or a timedelta, not bool: True"),
+    ({"keep": "1h"}, "keep is a number of seconds or a timedelta, not str: '1h'"),
 ]
 
 

@@ -25,7 +25,7 @@ from tests.bench.plans import ONE_CELL, TWO_SECONDS, small_plan, written
 from tests.support.command_line import ran, started
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from bench.granularity.grid import Grid
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     Progress = Callable[[str, int, int], None]
 
 SECONDS: Final = 60.0
-KEPT: Final = "; the {} finished runs are kept in {}"
 
 
 class RecordingDisplay:
@@ -156,7 +155,7 @@ def test_a_redis_that_dies_ends_the_session_with_a_sentence(
         run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), RecordingDisplay(at=1, act=kill_redis))
     said = str(caught.value)
     assert said.startswith("a server died in the middle of segment-locks K=")
-    assert said.endswith(KEPT.format(0, folder))
+    assert said.endswith(f"; no run was finished; {folder} can be used again")
     found = read_results(folder / "results.jsonl")
     assert found.runs == ()
     assert found.end is not None
@@ -257,26 +256,42 @@ def test_what_does_not_fit_into_the_budget_is_not_started(tmp_path: Path) -> Non
     assert found.end.stopped_by == sentence
 
 
-def test_a_terminated_command_leaves_with_143_and_no_server(tmp_path: Path) -> None:
-    plan = written(tmp_path)
-    words = ("bench", "--plan", str(plan), "--report", str(tmp_path / "results"), "--sweep", "k")
+def test_a_stopped_command_says_what_is_kept_and_leaves_no_server(tmp_path: Path) -> None:
+    plan, folder = written(tmp_path, ("rounds = 2", "rounds = 50")), tmp_path / "results"
+    words = ("bench", "--plan", str(plan), "--report", str(folder), "--sweep", "k")
+    assert stopped(words, "2 cells, 50 rounds, 100 runs; by the plan ", signal.SIGTERM) == (
+        143,
+        f"segmented: interrupted: {kept(folder)}\n",
+    )
+    found = read_results(folder / "results.jsonl")
+    assert found.end is not None
+    assert found.end.stopped_by == "stopped by SIGTERM"
+    assert stopped(words, "run 2 of 100", signal.SIGINT) == (130, f"segmented: interrupted: {kept(folder)}\n")
+    assert 2 <= len(read_results(folder / "results.jsonl").runs) < 100
+
+
+def kept(folder: Path) -> str:
+    runs = len(read_results(folder / "results.jsonl").runs)
+    few = {0: f"no run was finished; {folder} can be used again", 1: f"the 1 finished run is kept in {folder}"}
+    said = few.get(runs, f"the {runs} finished runs are kept in {folder}")
+    return f"{said}; the same command with --report {folder} goes on" if runs else said
+
+
+def stopped(words: Sequence[str], begins: str, number: signal.Signals) -> tuple[int, str]:
+    """Send a signal to the command once a line of its output begins so; return its exit code and its errors."""
     process = started(*words, url=None)
     assert process.stdout is not None
     try:
-        while not (line := process.stdout.readline()).startswith("2 cells"):
-            assert line
-        assert line == "2 cells, 2 rounds, 4 runs; by the plan 9 s\n"
+        while not (said := process.stdout.readline()).startswith(begins):
+            assert said
         servers = servers_of(process.pid)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         _, wrong = process.communicate(timeout=SECONDS)
+        assert psutil.wait_procs(servers, timeout=SECONDS)[1] == []
     finally:
         process.kill()
         process.wait()
-    assert (process.returncode, wrong) == (143, "segmented: interrupted\n")
-    assert psutil.wait_procs(servers, timeout=SECONDS)[1] == []
-    found = read_results(tmp_path / "results" / "results.jsonl")
-    assert found.end is not None
-    assert found.end.stopped_by == "stopped by SIGTERM"
+    return process.returncode, wrong
 
 
 def test_bad_input_of_the_command_is_one_sentence_and_starts_nothing(tmp_path: Path) -> None:

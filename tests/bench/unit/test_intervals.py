@@ -32,7 +32,7 @@ as skewed (-0.5).
 """
 SLOW_BY: Final = 5.0
 SESSIONS: Final = 10_000
-PUBLISHED: Final = ROOT / "docs" / "results" / "2026-11-22" / "results.jsonl"
+PUBLISHED: Final = ROOT / "docs" / "results" / "2026-11-28" / "results.jsonl"
 
 
 def test_an_interval_of_rates_holds_their_geometric_mean_and_is_students() -> None:
@@ -111,7 +111,7 @@ def _measured(generator: np.random.Generator, runs: int) -> Numbers:
             if one.cell.loop == "closed" and len(one.rates) == results.session.plan["rounds"]:
                 logs = np.log(one.rates)
                 found.append((logs - logs.mean()) / logs.std(ddof=1))
-    assert len(found) == 73
+    assert len(found) == 87
     return SPREAD * generator.choice(np.concatenate(found), (SESSIONS, runs))
 
 

@@ -110,7 +110,16 @@ def test_acquire_waits_for_a_minute_when_it_is_not_told_otherwise() -> None:
     assert defaults == [60.0, 60.0]
 
 
-@pytest.mark.parametrize("ttl", [0, -1, 0.0009, nan, inf, -inf, 2**53, True, "30", None])
+@pytest.mark.parametrize("ttl", [True, "30", None])
+def test_a_time_to_live_that_is_no_number_is_refused_by_its_type(ttl: Any) -> None:  # noqa: ANN401  # bad input
+    sentence = f"ttl is a number of seconds or a timedelta, not {type(ttl).__name__}: {ttl!r}"
+    for make in (lambda: Lock(MemoryStore(), "door", ttl=ttl), lambda: AsyncLock(AsyncMemoryStore(), "door", ttl=ttl)):
+        with pytest.raises(InvalidInput) as caught:
+            make()
+        assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize("ttl", [0, -1, 0.0009, nan, inf, -inf, 2**53])
 def test_b2_a_time_to_live_that_is_none_is_refused_before_anything_is_sent(ttl: Any) -> None:  # noqa: ANN401  # bad input
     for make in (lambda: Lock(MemoryStore(), "door", ttl=ttl), lambda: AsyncLock(AsyncMemoryStore(), "door", ttl=ttl)):
         with pytest.raises(
@@ -119,7 +128,7 @@ def test_b2_a_time_to_live_that_is_none_is_refused_before_anything_is_sent(ttl: 
             make()
 
 
-@pytest.mark.parametrize("timeout", [-0.1, nan, -inf, "1"])
+@pytest.mark.parametrize("timeout", [-0.1, nan, -inf])
 def test_a_wait_that_is_none_is_refused(timeout: Any) -> None:  # noqa: ANN401  # bad input
     for acquire in (Lock(MemoryStore(), "door").acquire, AsyncLock(AsyncMemoryStore(), "door").acquire):
         with pytest.raises(InvalidInput, match=r"^timeout of .* s is not a waiting time: give 0 or more, or None"):
