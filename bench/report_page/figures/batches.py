@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 from bench.report_page.colours import BLACK, GREY, PAPER
 from bench.report_page.drawn import Drawn, NotDrawn, with_ends
 from bench.report_page.facts import OURS, counted, families, said, section, shared
-from bench.report_page.figures.points import LEGEND, Measure, gid, model_line, plot, void_gid
+from bench.report_page.figures.points import BAR_OPACITY, LEGEND, Measure, gid, model_line, plot, void_gid
 from bench.report_page.style import from_zero, log_axis, new_figure
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def durability(facts: Facts) -> Outcome:
         axes.set_xlim(left=0)
         axes.grid(visible=False, axis="y")
     kinds = [
-        Patch(facecolor=GREY, label="in memory only"),
+        Patch(facecolor=(GREY, BAR_OPACITY), edgecolor=GREY, label="in memory only"),
         Patch(facecolor=PAPER, edgecolor=GREY, hatch="////", label="committed"),
     ]
     figure.legend(handles=kinds, loc="outside lower center", ncols=2)
@@ -159,7 +159,7 @@ def _bar(
         place,
         value,
         height=0.36,
-        color=PAPER if hatch else colour,
+        color=PAPER if hatch else (colour, BAR_OPACITY),
         edgecolor=colour,
         hatch=hatch,
         xerr=[[max(0.0, value - low)], [max(0.0, high - value)]],

@@ -26,6 +26,10 @@ LEGEND: Final = (
 )
 
 
+BAR_OPACITY: Final = 0.35
+"""Of a bar within its edge, so that the interval is seen on it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measure:
     """A value of a cell that a figure shows, its interval, and its unit."""

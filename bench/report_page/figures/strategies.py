@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from bench.report_page.colours import BLACK, PAPER
 from bench.report_page.drawn import Drawn, NotDrawn, with_ends
 from bench.report_page.facts import Family, counted, families, said
-from bench.report_page.figures.points import LEGEND, gid, void_gid
+from bench.report_page.figures.points import BAR_OPACITY, LEGEND, gid, void_gid
 from bench.report_page.figures.segments import segment_families
 from bench.report_page.style import log_axis, new_figure, plain
 
@@ -121,7 +121,7 @@ def work(facts: Facts) -> Outcome:
             bar = axes.barh(
                 place,
                 value,
-                color=PAPER if spot.is_void else look.colour,
+                color=PAPER if spot.is_void else (look.colour, BAR_OPACITY),
                 edgecolor=look.colour,
                 hatch="xx" if spot.is_void else None,
                 xerr=[[max(0.0, value - bounds[0])], [max(0.0, bounds[1] - value)]],
