@@ -203,6 +203,13 @@ def test_the_page_needs_nothing_from_outside(made: Made) -> None:
     assert "<!DOCTYPE svg" not in made.html
 
 
+def test_every_table_and_figure_scrolls_inside_its_frame(made: Made) -> None:
+    framed = re.findall(r'<div class="wide"><(table|svg)', made.html)
+    assert (framed.count("svg"), made.html.count("<svg")) == (3, 3)
+    assert framed.count("table") == made.html.count("<table") > 8
+    assert ".wide { overflow-x: auto; }" in made.html
+
+
 def test_the_command_ends_with_the_sentence_that_the_page_begins_with(made: Made) -> None:
     assert made.report.answer is not None
     assert made.report.sentences()[-1] == made.report.answer
