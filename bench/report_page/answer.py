@@ -65,9 +65,10 @@ def _sentence(best: Spot, one_lock: Spot, free: Spot | None) -> str:
     found = ratio_of(best.by_round, one_lock.by_round)
     times = best.mean / one_lock.mean if found is None else found.value
     interval = ends(found)
-    within = "" if interval is None else f" (95 % interval {number(interval[0])} to {number(interval[1])})"
+    why_none = "no common round, so no interval" if found is None else found.why_no_interval
+    within = why_none if interval is None else f"95 % interval {number(interval[0])} to {number(interval[1])}"
     said = (
-        f"{best.cell.segments} segments sold {number(times)} times as much as one lock{within}: "
+        f"{best.cell.segments} segments sold {number(times)} times as much as one lock ({within}): "
         f"{number(best.mean)} against {number(one_lock.mean)} orders/s."
     )
     if free is None:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from bench.analysis.intervals import number
 from bench.analysis.measured import cells_of, noise_floor
-from bench.report_page.drawn import Drawn, NotDrawn, ends, ratio_of
+from bench.report_page.colours import BLACK, BLUE, GREY, LIGHT, PAPER
+from bench.report_page.drawn import Drawn, NotDrawn, ends, ratio_of, with_ends
 from bench.report_page.facts import LOCK_FREE, ONE_LOCK, OURS, Spot, said, shared
-from bench.report_page.style import BLACK, BLUE, GREY, LIGHT, log_axis, new_figure
+from bench.report_page.style import log_axis, new_figure
+from bench.report_page.svg import HOLLOW, POINT
 
 if TYPE_CHECKING:
     from bench.report_page.drawn import Outcome
@@ -118,16 +120,17 @@ def ratios(facts: Facts) -> Outcome:
     for place, row in enumerate(rows):
         colour = GREY if row.is_same_code else BLUE
         low, high = row.interval or (row.ratio, row.ratio)
-        is_open = row.is_hollow
-        axes.errorbar(
+        bar = axes.errorbar(
             [row.ratio],
             [place],
             xerr=[[max(0.0, row.ratio - low)], [max(0.0, high - row.ratio)]],
             fmt="D" if row.is_same_code else "o",
             color=colour,
-            markerfacecolor="white" if is_open else colour,
+            markerfacecolor=PAPER if row.is_hollow else colour,
             capsize=3,
         )
+        value = f"{with_ends(row.ratio, row.interval)} times, {row.said}"
+        bar.lines[0].set_gid(f"{HOLLOW if row.is_hollow else POINT}:{row.name}: {value}")
         axes.annotate(row.said, (1.01, place), xycoords=axes.get_yaxis_transform(), va="center", fontsize=7.5)
     axes.set_yticks(range(len(rows)), [row.name for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)

@@ -22,7 +22,8 @@ from bench.report_page.figures.spread import fairness, spectrum, waits_and_holds
 from bench.report_page.figures.strategies import strategies, work
 from bench.report_page.markdown import reproduce, table, verdicts
 from bench.report_page.page import page
-from bench.report_page.style import as_png, as_svg, house_style
+from bench.report_page.style import as_png, house_style
+from bench.report_page.svg import as_svg
 from bench.report_page.unfavourable import unfavourable_figure
 from segmented.errors import InvalidInput
 from segmented.files import write_instead

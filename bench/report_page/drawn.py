@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from bench.analysis.intervals import mean_of, paired_ratio
+from bench.analysis.intervals import mean_of, number, paired_ratio
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,3 +63,8 @@ def ratio_of(above: Mapping[int, float], below: Mapping[int, float]) -> Estimate
 def ends(found: Estimate | None) -> Ends | None:
     """Return the two ends of an estimate, where it has them."""
     return None if found is None or found.low is None or found.high is None else (found.low, found.high)
+
+
+def with_ends(value: float, found: Ends | None) -> str:
+    """Return a value and its interval as text: `812 [804, 820]`."""
+    return number(value) + ("" if found is None else f" [{number(found[0])}, {number(found[1])}]")

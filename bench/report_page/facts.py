@@ -60,6 +60,16 @@ class Spot(Measured):
         return len(self.whole) < len(self.runs)
 
     @property
+    def runs_said(self) -> str:
+        """How many of its runs count, as text: '10', or '9 + 1 void'."""
+        voided = len(self.runs) - len(self.whole)
+        return f"{len(self.whole)}" + (f" + {voided} void" if voided else "")
+
+    def named(self, value: str) -> str:
+        """Return what a reader sees who points at the cell in a figure: its name, a value, and the number of runs."""
+        return f"{self.cell.cell_id}: {value}, runs: {self.runs_said}"
+
+    @property
     def is_hollow(self) -> bool:
         """Return whether something was saturated."""
         return bool(self.saturated)

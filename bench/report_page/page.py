@@ -16,7 +16,7 @@ from bench.report_page.answer import answer
 from bench.report_page.comparisons import noise
 from bench.report_page.drawn import Drawn, NotDrawn
 from bench.report_page.facts import LOCK_FREE, section
-from bench.report_page.style import inlined
+from bench.report_page.svg import inlined
 from bench.report_page.tables import (
     GUARANTEES,
     every_row,
@@ -169,7 +169,7 @@ def _rules(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _inline(one: Drawn, svgs: Mapping[str, str]) -> Inline:
-    body = Markup(inlined(svgs[one.name], one.name, f"{one.number}: {one.title}"))  # noqa: S704  # drawn by us, escaped by matplotlib
+    body = Markup(inlined(svgs[one.name], f"{one.number}: {one.title}"))  # noqa: S704  # drawn by us, escaped as XML
     return Inline(one.number, one.name, one.title, one.caption, body)
 
 

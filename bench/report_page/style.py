@@ -1,13 +1,12 @@
 """The style of all figures: colours for the colour-blind, shapes for black-and-white print, reproducible bytes.
 
-The colours are those of M. Okabe and K. Ito (2008). A strategy keeps its colour, marker and line in every figure. No
-state is shared with pyplot: a figure is an object that goes away with its name.
+A strategy keeps its colour, marker and line in every figure. No state is shared with pyplot: a figure is an object that
+goes away with its name.
 """
 
 from __future__ import annotations
 
 import io
-import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -15,6 +14,21 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogFormatter, NullLocator
+
+from bench.report_page.colours import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    GRID,
+    ORANGE,
+    PAPER,
+    PURPLE,
+    RAMP,
+    RED,
+    REMARK,
+    SKY,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,17 +38,6 @@ if TYPE_CHECKING:
     Dashes = Literal["-", "--", "-.", ":"] | tuple[float, tuple[float, ...]]
     """A line's style."""
 
-BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE = (
-    "#000000",
-    "#E69F00",
-    "#56B4E9",
-    "#009E73",
-    "#0072B2",
-    "#D55E00",
-    "#CC79A7",
-)
-GREY: Final = "#767676"
-LIGHT: Final = "#DDDDDD"
 WIDTH: Final = 7.4
 """Inches: the width of a printed page."""
 DOTS_PER_INCH: Final = 160
@@ -46,17 +49,23 @@ SETTINGS: Final[dict[str, Any]] = {
     "axes.titlesize": 9.0,
     "axes.titlelocation": "left",
     "axes.labelsize": 9.0,
+    "axes.edgecolor": BLACK,
+    "axes.labelcolor": BLACK,
+    "axes.prop_cycle": f"cycler('color', ['{BLACK}'])",
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "grid.color": "#E4E4E4",
+    "grid.color": GRID,
     "grid.linewidth": 0.6,
     "legend.fontsize": 8.0,
     "legend.frameon": False,
     "legend.handlelength": 2.6,
     "lines.linewidth": 1.3,
     "lines.markersize": 5.5,
+    "text.color": BLACK,
+    "xtick.color": BLACK,
+    "ytick.color": BLACK,
     "xtick.labelsize": 8.0,
     "ytick.labelsize": 8.0,
     "figure.titlesize": 10.0,
@@ -99,14 +108,11 @@ def looks(strategies: Sequence[str]) -> dict[str, Look]:
 
 
 def ramp(count: int) -> list[Look]:
-    """Return looks for increasing values, such as K: darker colours, different markers and lines."""
+    """Return looks for increasing values, such as K: colours farther from the paper, other markers and lines."""
     if count == 1:
         return [FIXED["segment-locks"]]
-    palette = mpl.colormaps["cividis"]
-    places = [0.82 - 0.82 * one / max(1, count - 1) for one in range(count)]
-    return [
-        Look(mpl.colors.to_hex(palette(place)), MARKERS[one % 11], LINES[one % 4]) for one, place in enumerate(places)
-    ]
+    places = [round(one * (len(RAMP) - 1) / max(1, count - 1)) for one in range(count)]
+    return [Look(RAMP[place][0], MARKERS[one % 11], LINES[one % 4]) for one, place in enumerate(places)]
 
 
 @contextmanager
@@ -168,17 +174,9 @@ def note(axes: Axes, text: str) -> None:
         ha="right",
         va="bottom",
         fontsize=7.5,
-        color="#333333",
-        bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1.5},
+        color=REMARK,
+        bbox={"facecolor": PAPER, "alpha": 0.8, "edgecolor": "none", "pad": 1.5},
     )
-
-
-def as_svg(figure: Figure, name: str) -> str:
-    """Return the figure as SVG, text as text; the same figure gives the same bytes."""
-    buffer = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": name}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return buffer.getvalue()
 
 
 def as_png(figure: Figure) -> bytes:
@@ -186,18 +184,3 @@ def as_png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
     return buffer.getvalue()
-
-
-PROLOGUE: Final = re.compile(r"^.*?(?=<svg )", re.DOTALL)
-METADATA: Final = re.compile(r"<metadata>.*?</metadata>\s*", re.DOTALL)
-IDS: Final = re.compile(r'(\bid="|href="#|url\(#)')
-
-
-def inlined(svg: str, name: str, title: str) -> str:
-    """Return an SVG for embedding in HTML: with unique ids, flexible width, and a name."""
-    body = METADATA.sub("", PROLOGUE.sub("", svg))
-    body = IDS.sub(rf"\g<1>{name}-", body)
-    head, _, rest = body.partition(">")
-    head = re.sub(r'\s(width|height)="[^"]*"', "", head)
-    safe = title.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
-    return f'{head} role="img" aria-label="{safe}">{rest}'

@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from bench.analysis.intervals import number
 from bench.granularity.percentiles import CAP_MS
 from bench.lint.subject import without_redis
+from bench.report_page.drawn import with_ends
 from bench.report_page.facts import Spot, families, said
 from bench.report_page.figures.segments import segment_families
 
@@ -62,13 +63,12 @@ def cell_row(spot: Spot) -> CellRow:
     """Return the row of a cell. Void cells have no rate."""
     cell, first = spot.cell, spot.first
     times = spot.percentiles("service" if cell.loop == "closed" else "response")
-    voided = len(spot.runs) - len(spot.whole)
     return CellRow(
         strategy=cell.strategy,
         segments=cell.segments,
         where=said(cell, without=("segments",)),
         loop=cell.loop,
-        runs=f"{len(spot.whole)}" + (f" + {voided} void" if voided else ""),
+        runs=spot.runs_said,
         rate="void" if spot.is_void else with_interval(spot),
         sold_out=number(spot.mean_of(lambda run: run.sold_out_per_s)),
         failed=number(spot.mean_of(lambda run: run.failed_per_s)),
@@ -96,8 +96,7 @@ def _of_redis(spot: Spot, get: Callable[[Run], float]) -> str:
 
 def with_interval(spot: Spot) -> str:
     """Return the geometric mean over runs and its interval: `812 [804, 820]`."""
-    found = spot.interval
-    return number(spot.mean) + ("" if found is None else f" [{number(found[0])}, {number(found[1])}]")
+    return with_ends(spot.mean, spot.interval)
 
 
 def _latency(found: float | None) -> str:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 from matplotlib.patches import Patch
 
-from bench.report_page.drawn import Drawn, NotDrawn
+from bench.report_page.colours import BLACK, GREY, PAPER
+from bench.report_page.drawn import Drawn, NotDrawn, with_ends
 from bench.report_page.facts import OURS, counted, families, said, section, shared
-from bench.report_page.figures.points import LEGEND, model_line, plot
-from bench.report_page.style import GREY, from_zero, log_axis, new_figure
+from bench.report_page.figures.points import BAR_OPACITY, LEGEND, Measure, gid, model_line, plot, void_gid
+from bench.report_page.style import from_zero, log_axis, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 TITLE_12: Final = "Batch size: rate and latency"
 IN_MEMORY: Final = ("none", "sleep")
 TITLE_13: Final = "The price of a commit"
+P99: Final = "ms at p99, lowest and highest run"
 
 
 def batches(facts: Facts) -> Outcome:
@@ -39,7 +41,14 @@ def batches(facts: Facts) -> Outcome:
         look = facts.looks[strategy]
         plot(rates, spots, look, x=_batch, label=strategy)
         told = [spot for spot in spots if _p99(spot) is not None]
-        plot(latency, told, look, x=_batch, y=lambda spot: _p99(spot) or 0.0, bounds=_p99_span, label=strategy)
+        plot(
+            latency,
+            told,
+            look,
+            x=_batch,
+            y=Measure(lambda spot: _p99(spot) or 0.0, _p99_span, P99),
+            label=strategy,
+        )
     if family.cell.section == "sleep" and family.cell.hold_ms:
         lanes = min(family.cell.segments, family.cell.buyers)
         ideal = [one * lanes * 1_000 / family.cell.hold_ms for one in ticks]
@@ -98,8 +107,9 @@ def durability(facts: Facts) -> Outcome:
     for place, pair in enumerate(pairs):
         labels.append(f"{pair[0].cell.strategy}, K={pair[0].cell.segments}")
         for shift, spot, hatch in zip((-0.2, 0.2), pair, (None, "////"), strict=True):
-            _bar(facts, rate, place + shift, spot, hatch=hatch, value=spot.mean, bounds=spot.interval)
-            _bar(facts, latency, place + shift, spot, hatch=hatch, value=_p99(spot), bounds=_p99_span(spot))
+            at = place + shift
+            _bar(facts, rate, at, spot, hatch=hatch, value=spot.mean, bounds=spot.interval, unit="orders/s")
+            _bar(facts, latency, at, spot, hatch=hatch, value=_p99(spot), bounds=_p99_span(spot), unit=P99)
     rate.set_yticks(range(len(labels)), labels)
     rate.invert_yaxis()
     rate.set_xlabel("orders/s")
@@ -108,8 +118,8 @@ def durability(facts: Facts) -> Outcome:
         axes.set_xlim(left=0)
         axes.grid(visible=False, axis="y")
     kinds = [
-        Patch(facecolor=GREY, label="in memory only"),
-        Patch(facecolor="white", edgecolor=GREY, hatch="////", label="committed"),
+        Patch(facecolor=(GREY, BAR_OPACITY), edgecolor=GREY, label="in memory only"),
+        Patch(facecolor=PAPER, edgecolor=GREY, hatch="////", label="committed"),
     ]
     figure.legend(handles=kinds, loc="outside lower center", ncols=2)
     settings = sorted({f"{key} {value}" for _, spot in pairs for key, value in spot.runs[0].server.items()})
@@ -133,24 +143,26 @@ def _bar(
     hatch: str | None,
     value: float | None,
     bounds: tuple[float, float] | None,
+    unit: str,
 ) -> None:
     colour = facts.looks[spot.cell.strategy].colour
     if spot.is_void:
         (mark,) = axes.plot(
             [0.01], [place], transform=axes.get_yaxis_transform(), marker="x", color=colour, linestyle="none"
         )
-        mark.set_gid("void")
+        mark.set_gid(void_gid(spot))
         return
     if value is None:
         return
     low, high = bounds or (value, value)
-    axes.barh(
+    bar = axes.barh(
         place,
         value,
         height=0.36,
-        color="white" if hatch else colour,
+        color=PAPER if hatch else (colour, BAR_OPACITY),
         edgecolor=colour,
         hatch=hatch,
         xerr=[[max(0.0, value - low)], [max(0.0, high - value)]],
-        error_kw={"elinewidth": 0.9, "capsize": 2},
+        error_kw={"ecolor": BLACK, "elinewidth": 0.9, "capsize": 2},
     )
+    bar.patches[0].set_gid(gid(spot, f"{with_ends(value, bounds)} {unit}"))

@@ -10,10 +10,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from bench.analysis.crossover import crossovers
+from bench.analysis.intervals import number
+from bench.report_page.colours import BLACK, GREY, PAPER
 from bench.report_page.drawn import Drawn, NotDrawn
 from bench.report_page.facts import ONE_LOCK, OURS, WITHOUT_LOCK, counted, families, said
-from bench.report_page.figures.points import LEGEND, plot
-from bench.report_page.style import BLACK, log_axis, new_figure
+from bench.report_page.figures.points import LEGEND, gid, plot, void_gid
+from bench.report_page.style import log_axis, new_figure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,6 +44,8 @@ SIDES: Final[tuple[tuple[Axis, str, str], ...]] = (
 )
 SHOWN: Final = (OURS, ONE_LOCK, *WITHOUT_LOCK)
 HATCH: Final = "////"
+OPACITY: Final = 0.4
+"""Of a field's colour: hatching is seen on each of them, on light paper and on dark."""
 SIDE_MIN: Final = 2
 FULL_MIN: Final = 0.75
 """Minimum share of measured fields for a grid to be shown."""
@@ -70,7 +74,7 @@ def crossover(facts: Facts) -> Outcome:
         if table is None:
             _lines(facts, axes, family, axis, label)
         else:
-            meshes.append(_fields(axes, *table))
+            meshes.append(_fields(axes, family, axis, table))
             axes.set_ylabel(label)
     if meshes:
         bar = figure.colorbar(meshes[0], ax=list(grid), label="times the rate without a lock, log scale")
@@ -123,20 +127,24 @@ def table_of(family: Family, axis: str) -> Table | None:
     return columns, rows, found
 
 
-def _fields(axes: Axes, columns: list[float], rows: list[float], ratios: Numbers) -> QuadMesh:
+def _fields(axes: Axes, family: Family, axis: str, table: Table) -> QuadMesh:
+    columns, rows, ratios = table
+    spots = {(float(getattr(spot.cell, axis)), float(spot.cell.segments)): spot for spot in family.of(OURS)}
     powers = np.clip(np.log2(np.where(np.isfinite(ratios), ratios, np.nan)), -REACH, REACH)
     norm = TwoSlopeNorm(0, -REACH, REACH)
-    mesh = axes.pcolormesh(powers, cmap="PuOr_r", norm=norm, alpha=0.75, edgecolors="white", linewidth=0.8)
+    mesh = axes.pcolormesh(powers, cmap="PuOr_r", norm=norm, alpha=OPACITY, edgecolors=PAPER, linewidth=0.8)
     for (row, column), ratio in np.ndenumerate(ratios):
         if np.isnan(ratio):
             continue
         is_known = bool(np.isfinite(ratio))
         if is_known and ratio < 1:
-            axes.add_patch(Rectangle((column, row), 1, 1, fill=False, hatch=HATCH, linewidth=0, edgecolor="#444444"))
+            axes.add_patch(Rectangle((column, row), 1, 1, fill=False, hatch=HATCH, linewidth=0, edgecolor=BLACK))
         said_ratio = f"{ratio:.2g}" if is_known else "x"
         text = axes.text(column + 0.5, row + 0.5, said_ratio, ha="center", va="center", fontsize=8)
-        text.set_bbox({"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 1.2})
-        text.set_gid("ratio" if is_known else "void")
+        text.set_bbox({"facecolor": PAPER, "alpha": 0.85, "edgecolor": "none", "pad": 1.2})
+        spot = spots[rows[row], columns[column]]
+        value = f"{number(ratio)} times the best rate without a lock"
+        text.set_gid(gid(spot, value) if is_known else void_gid(spot))
     _break_even(axes, ratios)
     axes.set_xticks(np.arange(len(columns)) + 0.5, [f"{one:g}" for one in columns])
     axes.set_yticks(np.arange(len(rows)) + 0.5, [f"{one:g}" for one in rows])
@@ -177,7 +185,7 @@ def _lines(facts: Facts, axes: Axes, family: Family, axis: str, label: str) -> N
             if not spot.is_void and best.get(at, 0.0) > spot.mean:
                 place = values.index(at)
                 band = axes.axvspan(
-                    place - 0.42, place + 0.42, facecolor="none", edgecolor="#BBBBBB", hatch=HATCH, lw=0, zorder=0
+                    place - 0.42, place + 0.42, facecolor="none", edgecolor=GREY, hatch=HATCH, lw=0, zorder=0
                 )
                 band.set_gid("without a lock")
     axes.set_xticks(range(len(values)), [f"{one:g}" for one in values])
@@ -194,7 +202,7 @@ def _one_k(spots: list[Spot]) -> list[Spot]:
 
 
 def _legend(panels: Iterable[Axes]) -> tuple[list[Artist], list[str]]:
-    hatched = Rectangle((0, 0), 1, 1, facecolor="white", edgecolor=BLACK, hatch=HATCH, linewidth=0.5)
+    hatched = Rectangle((0, 0), 1, 1, facecolor=PAPER, edgecolor=BLACK, hatch=HATCH, linewidth=0.5)
     found: dict[str, Artist] = {"without a lock more is sold": hatched}
     panels = list(panels)
     if any(line.get_gid() == BREAK_EVEN for axes in panels for line in axes.get_lines()):

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bench.report_page.drawn import Drawn, NotDrawn, interval_of
+from bench.report_page.drawn import Drawn, NotDrawn, interval_of, with_ends
 from bench.report_page.facts import families, is_perverse, said
 from bench.report_page.figures.strategies import name
 from bench.report_page.style import new_figure
+from bench.report_page.svg import POINT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +38,7 @@ def fragmentation(facts: Facts) -> Outcome:
     for axes, share, label in zip(panels, (_sold_at_first, _sold_in_the_end), LABELS, strict=True):
         for place, spot in enumerate(spots):
             values = [share(run) for run in spot.runs]
-            _point(facts, axes, spot, place, values)
+            _point(facts, axes, spot, place, values, label)
         axes.set_xlabel(label)
         axes.set_xlim(0, 112)
         axes.grid(visible=False, axis="y")
@@ -63,10 +64,11 @@ def _chosen(facts: Facts) -> list[Spot]:
     return sorted(found, key=lambda spot: (spot.cell.stock or 0, spot.cell.strategy, spot.cell.segments))[:ROWS_MAX]
 
 
-def _point(facts: Facts, axes: Axes, spot: Spot, place: int, values: list[float]) -> None:
+def _point(facts: Facts, axes: Axes, spot: Spot, place: int, values: list[float], label: str) -> None:
     look, middle = facts.looks[spot.cell.strategy], fmean(values)
-    low, high = interval_of(values) or (middle, middle)
-    axes.errorbar(
+    found = interval_of(values)
+    low, high = found or (middle, middle)
+    bar = axes.errorbar(
         [middle],
         [place],
         xerr=[[max(0.0, middle - low)], [max(0.0, high - middle)]],
@@ -74,6 +76,7 @@ def _point(facts: Facts, axes: Axes, spot: Spot, place: int, values: list[float]
         color=look.colour,
         capsize=2.5,
     )
+    bar.lines[0].set_gid(f"{POINT}:{spot.named(f'{label} = {with_ends(middle, found)}')}")
     said = "100" if middle == WHOLE else f"{middle:.1f}"
     axes.annotate(said, (middle, place), xytext=(0, 5), textcoords="offset points", ha="center", fontsize=6.5)
 

@@ -9,20 +9,24 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from bench.analysis.intervals import number
 from bench.analysis.usl import Fit
 from bench.granularity.percentiles import CAP_MS
+from bench.report_page.colours import BLACK, BLUE, GREEN, LIGHT, RED
 from bench.report_page.drawn import Drawn, NotDrawn
 from bench.report_page.facts import OURS, Family, counted, families, said, shared
-from bench.report_page.figures.points import LEGEND, crosses, model_line, plot
+from bench.report_page.figures.points import LEGEND, crosses, model_line, plot, point
 from bench.report_page.models import by_buyers, said_of, scalability
-from bench.report_page.style import BLACK, BLUE, GREEN, LIGHT, RED, from_zero, log_axis, new_figure, ramp
+from bench.report_page.style import from_zero, log_axis, new_figure, ramp
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matplotlib.axes import Axes
 
     from bench.report_page.drawn import Outcome
     from bench.report_page.facts import Facts, Spot
-    from bench.report_page.style import Dashes
+    from bench.report_page.style import Dashes, Look
 
 BUYERS_TITLE: Final = "Orders a second by number of buyers"
 BUYERS_NAME: Final = "f03-buyers"
@@ -65,19 +69,16 @@ def throughput_by_buyers(facts: Facts) -> Outcome:
             fits.append(f"{label}: no fit, {fit.why}.")
             if modelled is not None:
                 says = dict(zip(*modelled, strict=True))
-                beside = [100 * (one.mean / says[_buyers(one)] - 1) for one in told]
-                lower.plot(
-                    [_buyers(one) for one in told], beside, color=look.colour, marker=look.marker, linestyle="none"
-                )
+                beside = [one.mean / says[_buyers(one)] - 1 for one in told]
+                _residuals(lower, told, beside, look, "from the closed network")
             continue
         where = np.geomspace(ticks[0], ticks[-1], 120)
         upper.plot(where, [fit.law.rate(one) for one in where], color=look.colour, linestyle=look.line)
-        over = [100 * one for one in fit.residuals]
-        lower.plot(fit.clients, over, color=look.colour, marker=look.marker, linestyle="none")
+        _residuals(lower, told, fit.residuals, look, "from the fit")
         fits.append(f"{label}: {said_of(fit)}.")
     log_axis(lower, "x", "buyers N", base=2, ticks=ticks)
     from_zero(upper, "orders/s")
-    lower.axhline(0, color="black", linewidth=0.8)
+    lower.axhline(0, color=BLACK, linewidth=0.8)
     lower.set_ylabel("residual, %")
     upper.set_title(said(found[0].cell, without=("segments", "buyers")))
     upper.legend(loc="upper left")
@@ -90,6 +91,13 @@ def throughput_by_buyers(facts: Facts) -> Outcome:
         f"upper panel begins at 0. {LEGEND}"
     )
     return Drawn("F3", BUYERS_NAME, BUYERS_TITLE, caption, figure)
+
+
+def _residuals(axes: Axes, spots: list[Spot], shares: Sequence[float], look: Look, unit: str) -> None:
+    """Draw how far each cell is from a model; cells and shares are in the order of N."""
+    for spot, share in zip(spots, shares, strict=True):
+        value = f"{100 * share:+.1f} % {unit}"
+        point(axes, (_buyers(spot), 100 * share), spot, value, colour=look.colour, marker=look.marker)
 
 
 def _lines(family: Family) -> list[tuple[str, list[Spot]]]:
@@ -148,15 +156,16 @@ def _panel(axes: Axes, spots: list[Spot], capacity: float | None) -> None:
 
     told = [(spot, one) for spot in spots if not spot.is_void and (one := spot.percentiles("response")) is not None]
     for name, colour, marker, line in SERIES:
-        _line(axes, [(x(spot), getattr(one, name), spot.is_hollow) for spot, one in told], name, colour, marker, line)
-    means = [(x(spot), one.mean) for spot, one in told if one.mean is not None and not _shed(spot)]
-    axes.plot(
-        [at for at, _ in means], [mean for _, mean in means], color=BLACK, marker="+", linestyle="none", label="mean"
-    )
+        known = [(spot, x(spot), value) for spot, one in told if (value := getattr(one, name)) is not None]
+        _line(axes, known, {"p999": "p99.9"}.get(name, name), colour, marker, line)
+    for spot, one in told:
+        if one.mean is not None and not _shed(spot):
+            point(axes, (x(spot), one.mean), spot, f"{number(one.mean)} ms on average", colour=BLACK, marker="+")
+    axes.plot([], [], color=BLACK, marker="+", linestyle="none", label="mean")
     crosses(axes, [spot for spot in spots if spot.is_void], x=x, colour=BLACK)
     shed = [x(spot) for spot in spots if _shed(spot) > SHED]
     if shed:
-        region = axes.axvspan(min(shed), max(x(spot) for spot in spots) * 1.04, color=LIGHT, alpha=0.6, zorder=0)
+        region = axes.axvspan(min(shed), max(x(spot) for spot in spots) * 1.04, color=LIGHT, zorder=0)
         region.set_gid("shed")
     log_axis(axes, "y", "latency, ms")
     axes.set_xlabel("offered load, % of capacity" if capacity else "offered load, orders/s")
@@ -168,27 +177,17 @@ def _shed(spot: Spot) -> float:
 
 
 def _line(
-    axes: Axes, points: list[tuple[float, float | None, bool]], name: str, colour: str, marker: str, line: Dashes
+    axes: Axes, points: list[tuple[Spot, float, float]], label: str, colour: str, marker: str, line: Dashes
 ) -> None:
-    label = {"p50": "p50", "p99": "p99", "p999": "p99.9"}[name]
-    known = [(at, value, is_hollow) for at, value, is_hollow in points if value is not None and value < CAP_MS]
-    never = [at for at, value, _ in points if value is not None and value >= CAP_MS]
-    if never:
-        edge = axes.get_xaxis_transform()
-        (marks,) = axes.plot(never, [0.98] * len(never), color=colour, marker=marker, linestyle="none", transform=edge)
-        marks.set_gid(f"never:{label}")
-    axes.plot(
-        [at for at, _, _ in known],
-        [value for _, value, _ in known],
-        color=colour,
-        linestyle=line,
-        marker=marker,
-        label=label,
-    )
-    for at, value, is_hollow in known:
-        if is_hollow:
-            (mark,) = axes.plot([at], [value], color=colour, marker=marker, markerfacecolor="white", linestyle="none")
-            mark.set_gid(f"hollow:{label}")
+    known = [one for one in points if one[2] < CAP_MS]
+    axes.plot([at for _, at, _ in known], [value for _, _, value in known], color=colour, linestyle=line)
+    for spot, at, value in points:
+        if value < CAP_MS:
+            point(axes, (at, value), spot, f"{number(value)} ms at {label}", colour=colour, marker=marker)
+        else:
+            name, edge = f"{label} is of an order that was shed", axes.get_xaxis_transform()
+            point(axes, (at, 0.98), spot, name, colour=colour, marker=marker, transform=edge)
+    axes.plot([], [], color=colour, linestyle=line, marker=marker, label=label)
 
 
 def capacity_of(facts: Facts, spot: Spot) -> float | None:

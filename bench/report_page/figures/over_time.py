@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import zstandard
 
+from bench.report_page.colours import BLACK, BLUE, GREEN, GREY, LIGHT, ORANGE, RED
 from bench.report_page.drawn import Drawn, NotDrawn
 from bench.report_page.facts import OURS, said, section, shared
-from bench.report_page.style import BLACK, BLUE, GREEN, GREY, LIGHT, ORANGE, RED, from_zero, log_axis, new_figure, note
+from bench.report_page.style import from_zero, log_axis, new_figure, note
 from segmented.errors import InvalidInput
 from segmented.files import bounded_lines
 
@@ -155,7 +156,7 @@ def _latency(axes: Axes, series: Series) -> None:
 def _shade(axes: Axes, series: Series, end: float) -> None:
     for left, right in ((0.0, series.window[0]), (series.window[1], end)):
         if right > left:
-            axes.axvspan(left, right, color=LIGHT, alpha=0.7, zorder=0, linewidth=0)
+            axes.axvspan(left, right, color=LIGHT, zorder=0, linewidth=0)
     axes.set_xlim(0, end)
 
 

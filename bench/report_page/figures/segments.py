@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from bench.report_page.colours import GREY
 from bench.report_page.drawn import Drawn, NotDrawn, ends, ratio_of
 from bench.report_page.facts import LOCK_FREE, ONE_LOCK, WITHOUT_LOCK, counted, families, said
-from bench.report_page.figures.points import LEGEND, model_line, plot
+from bench.report_page.figures.points import LEGEND, Measure, model_line, plot
 from bench.report_page.models import lines_over_segments
 from bench.report_page.style import from_zero, log_axis, new_figure
 
@@ -114,19 +115,25 @@ def speed_up(facts: Facts) -> Outcome:
             spots,
             look,
             x=_segments,
-            y=_times(first),
-            bounds=_times_interval(first),
+            y=Measure(_times(first), _times_interval(first), "times the rate of K = 1"),
             label=strategy,
         )
         if family.cell.section == "sleep":
-            plot(share, spots, look, x=_segments, y=_efficiency, bounds=_efficiency_interval, label=strategy)
+            plot(
+                share,
+                spots,
+                look,
+                x=_segments,
+                y=Measure(_efficiency, _efficiency_interval, "% of the ideal"),
+                label=strategy,
+            )
     where = family.values
     model_line(times, where, where, "ideal: K times", style=":")
     for axes in (times, share):
         log_axis(axes, "x", "segments K", base=2, ticks=where)
     from_zero(times, "times the rate of K = 1")
     from_zero(share, "% of the ideal min(K, N)/S")
-    share.axhline(100, color="#767676", linestyle=":", linewidth=1)
+    share.axhline(100, color=GREY, linestyle=":", linewidth=1)
     figure.legend(*_legend([times]), loc="outside lower center", ncols=4)
     caption = (
         f"Closed loop, {said(family.cell, without=('segments',))}. The base is the same strategy with K = 1, in "

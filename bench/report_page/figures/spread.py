@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from bench.analysis.intervals import number
 from bench.granularity.percentiles import CAP_MS
+from bench.report_page.colours import BLACK, BLUE, RED
 from bench.report_page.drawn import Drawn, NotDrawn
 from bench.report_page.facts import ONE_LOCK, OURS, counted, families, quantiles, said
 from bench.report_page.figures.segments import segment_families
-from bench.report_page.style import BLACK, BLUE, RED, from_zero, log_axis, new_figure, ramp
+from bench.report_page.style import from_zero, log_axis, new_figure, ramp
+from bench.report_page.svg import POINT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -157,8 +160,10 @@ def fairness(facts: Facts) -> Outcome:
         middle = spot.percentiles("wait")
         half = middle.p50 if middle is not None and middle.p50 else longest
         waits.plot([half, longest], [place, place], color=look.colour, linestyle=look.line)
-        waits.plot([half], [place], marker="|", markersize=10, color=look.colour, linestyle="none")
-        waits.plot([longest], [place], marker=look.marker, color=look.colour, linestyle="none")
+        (median,) = waits.plot([half], [place], marker="|", markersize=10, color=look.colour, linestyle="none")
+        (mark,) = waits.plot([longest], [place], marker=look.marker, color=look.colour, linestyle="none")
+        median.set_gid(f"{POINT}:{spot.named(f'a median wait of {number(half)} ms')}")
+        mark.set_gid(f"{POINT}:{spot.named(f'a longest wait of {number(longest)} ms')}")
     log_axis(waits, "x", "wait, ms")
     waits.set_yticks(range(len(spots)), [_name(spot) for spot in spots])
     waits.set_ylim(len(spots) - 0.5, -0.5)

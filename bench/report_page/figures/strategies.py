@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bench.report_page.drawn import Drawn, NotDrawn
+from bench.report_page.colours import BLACK, PAPER
+from bench.report_page.drawn import Drawn, NotDrawn, with_ends
 from bench.report_page.facts import Family, counted, families, said
-from bench.report_page.figures.points import HOLLOW_GID, LEGEND, VOID_GID
+from bench.report_page.figures.points import BAR_OPACITY, LEGEND, gid, void_gid
 from bench.report_page.figures.segments import segment_families
 from bench.report_page.style import log_axis, new_figure, plain
 
@@ -69,7 +70,7 @@ def across(facts: Facts, axes: Axes, spot: Spot, place: float) -> None:
         (mark,) = axes.plot(
             [0.012], [place], transform=axes.get_yaxis_transform(), marker="x", color=look.colour, linestyle="none"
         )
-        mark.set_gid(f"{VOID_GID}:{spot.cell.cell_id}")
+        mark.set_gid(void_gid(spot))
     if spot.is_void or not spot.mean:
         return
     low, high = spot.interval or (spot.mean, spot.mean)
@@ -79,10 +80,10 @@ def across(facts: Facts, axes: Axes, spot: Spot, place: float) -> None:
         xerr=[[max(0.0, spot.mean - low)], [max(0.0, high - spot.mean)]],
         fmt=look.marker,
         color=look.colour,
-        markerfacecolor="white" if spot.is_hollow else look.colour,
+        markerfacecolor=PAPER if spot.is_hollow else look.colour,
         capsize=2.5,
     )
-    bar.lines[0].set_gid(f"{HOLLOW_GID if spot.is_hollow else 'point'}:{spot.cell.cell_id}")
+    bar.lines[0].set_gid(gid(spot, f"{with_ends(spot.mean, spot.interval)} orders/s"))
 
 
 def name(spot: Spot) -> str:
@@ -115,17 +116,19 @@ def work(facts: Facts) -> Outcome:
         values = [spot.mean_of(get) for spot in spots]
         for place, spot, value in zip(places, spots, values, strict=True):
             look = facts.looks[spot.cell.strategy]
-            bounds = spot.interval_of(get) or (value, value)
+            known = spot.interval_of(get)
+            bounds = known or (value, value)
             bar = axes.barh(
                 place,
                 value,
-                color="white" if spot.is_void else look.colour,
+                color=PAPER if spot.is_void else (look.colour, BAR_OPACITY),
                 edgecolor=look.colour,
                 hatch="xx" if spot.is_void else None,
                 xerr=[[max(0.0, value - bounds[0])], [max(0.0, bounds[1] - value)]],
-                error_kw={"elinewidth": 0.9, "capsize": 2},
+                error_kw={"ecolor": BLACK, "elinewidth": 0.9, "capsize": 2},
                 height=0.72,
             )
+            bar.patches[0].set_gid(gid(spot, f"{label} an order = {with_ends(value, known)}"))
             axes.bar_label(bar, [f"{value:,.3g}" if value < 1_000 else f"{value:,.0f}"], fontsize=6.5, padding=3)  # noqa: PLR2004  # three digits are enough
         axes.set_xlabel(label)
         axes.set_xlim(0, 1.32 * max(values, default=1.0) or 1.0)

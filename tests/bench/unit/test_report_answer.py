@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import exp, log
 from statistics import fmean
 
@@ -45,6 +46,21 @@ def test_it_says_the_ratio_of_our_best_to_one_lock_with_both_rates(facts: Facts)
     assert f"{_geometric(best):,.4g}".replace(",", "") in found.sentence.replace(",", "")
     assert f" against {_geometric(lock):.4g} orders/s." in found.sentence
     assert "Without a lock, lock-free sold" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("rounds", "why"),
+    [
+        ({"segment-locks": {0, 1}, "global-lock": {0, 1}}, "(2 runs give no interval: it takes 3)"),
+        ({"segment-locks": {0}, "global-lock": {1}}, "(no common round, so no interval)"),
+    ],
+)
+def test_a_ratio_without_an_interval_says_why(facts: Facts, rounds: dict[str, set[int]], why: str) -> None:
+    kept = tuple(run for run in facts.results.runs if run.round in rounds.get(run.cell.strategy, {run.round}))
+    found = answer(Facts(facts.results.model_copy(update={"runs": kept})))
+    assert found is not None
+    assert re.fullmatch(r"64 segments sold [\d.]+ times as much as one lock", found.sentence.partition(" (")[0])
+    assert why in found.sentence
 
 
 def test_the_bars_are_sorted_and_measured_by_the_configured_hold(facts: Facts) -> None:

@@ -30,7 +30,7 @@ def test_the_page_has_both_tables_and_says_the_chart_in_a_sentence() -> None:
     figures, page = read_figures(RESULTS), PAGE.read_text("utf-8")
     assert costs_table(figures) in page
     assert cells_table(figures) in page
-    assert f"![{alt(figures)}]" in page
+    assert f'alt="{alt(figures)}"' in page
 
 
 def test_the_page_says_whether_the_model_kept_its_bound_and_under_which_load() -> None:

@@ -185,7 +185,7 @@ def test_a_key_that_is_none_is_refused_and_nothing_is_begun(waiting_side: Side, 
 @pytest.mark.parametrize("wait", [-1, float("nan"), "soon"])
 def test_a_wait_that_is_none_is_refused_and_nothing_is_begun(waiting_side: Side, wait: object) -> None:
     calls = Calls(waiting_side)
-    with pytest.raises(InvalidInput, match="is not a waiting time|is a number of seconds"):
+    with pytest.raises(InvalidInput, match=r"is not a waiting time|is a number of seconds"):
         calls.begin("k", timeout=wait)
     assert calls.read("k") is None
 
