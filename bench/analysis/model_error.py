@@ -42,6 +42,7 @@ MODELS: Final[dict[str, Model]] = {
     "segments-random": "random lane",
     "lock-free": "a lane a buyer",
     "one-script": "a lane a buyer",
+    "redis-function": "a lane a buyer",
 }
 """Models by strategy. Polled locks, databases and optimistic transactions have none."""
 ASKED: Final = 0.10

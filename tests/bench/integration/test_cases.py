@@ -38,6 +38,7 @@ CELLS: Final[dict[str, dict[str, Any]]] = {
     "large orders": {"stock": 80, "quantity": 15},
     "cancel storm": {"case": "cancel-storm", **SLOW},
     "cancel storm without locks": {"case": "cancel-storm", "strategy": "one-script", "segments": 1, **SLOW},
+    "cancel storm of a function": {"case": "cancel-storm", "strategy": "redis-function", "segments": 1, **SLOW},
     "restock without locks": {"case": "restock", "strategy": "one-script", "segments": 1, **SLOW},
     "restock": {"case": "restock", **SLOW},
 }
@@ -87,7 +88,7 @@ def test_what_is_there_is_sold_to_the_last_order(
     assert (run.checker.stock, run.checker.sold, run.counts.sold) == (stock, sold, orders)
 
 
-@pytest.mark.parametrize("name", ["cancel storm", "cancel storm without locks"])
+@pytest.mark.parametrize("name", ["cancel storm", "cancel storm without locks", "cancel storm of a function"])
 def test_what_is_cancelled_comes_back_and_is_sold_again(runs: dict[str, Run], name: str) -> None:
     run = runs[name]
     assert run.checker.stock == STOCK // 2
