@@ -140,8 +140,9 @@ def model_error(results: ResultFile, *, figure: str = FIGURE) -> ModelError:
         rate = one.mean_rate
         if one.runs[0].is_control:
             without[one.cell_id] = "the control is run to be seen failing"
-        elif model is None:
-            without[one.cell_id] = f"no model was chosen for {one.cell.strategy}"
+        elif model is None or one.cell.skus > 1:
+            several = f" with {one.cell.skus} skus" if one.cell.skus > 1 else ""
+            without[one.cell_id] = f"no model was chosen for {one.cell.strategy}{several}"
         elif isinstance(found, NoCalibration):
             without[one.cell_id] = found.why
         elif rate is None:

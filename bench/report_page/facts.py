@@ -213,6 +213,7 @@ def said(cell: Cell, *, without: Collection[str] = ()) -> str:
         "quantity": f"{cell.quantity} units an order" if cell.quantity > 1 else "",
         "stock": f"stock {cell.stock:,}" if cell.stock else "",
         "case": cell.case or "",
+        "skus": f"{cell.skus} skus, Zipf {cell.zipf:g}" if cell.skus > 1 else "",
     }
     return ", ".join(part for name, part in parts.items() if part and name not in without)
 

@@ -95,7 +95,7 @@ PRACTICES: Final = (
         "A model calibrated on the data that validates it",
         "S comes from histograms of cells that are left out of its error.",
     ),
-    ("Uniform keys only", "One sku is sold: all buyers want the same one. Skew over many skus was not measured."),
+    ("Uniform keys only", "{skus}"),
 )
 """Each practice, and the answer to it, with what the data tells in braces."""
 
@@ -186,7 +186,9 @@ def practices(facts: Facts) -> list[tuple[str, str]]:
         "every run had the same server settings" if len(servers) <= 1 else f"{len(servers)} server settings were used"
     )
     where = str(facts.results.session.environment.get("placement") or "where they ran is unknown")
+    many = {(spot.cell.skus, spot.cell.zipf) for spot in facts.spots if spot.cell.skus > 1}
     told = {
+        "skus": _skus_said(sorted(many)),
         "sections": "; ".join(sections),
         "strategies": ", ".join(strategies),
         "free": free,
@@ -198,6 +200,13 @@ def practices(facts: Facts) -> list[tuple[str, str]]:
         "where": f"{where[0].upper()}{where[1:]}",
     }
     return [(practice, answer.format(**told)) for practice, answer in PRACTICES]
+
+
+def _skus_said(many: list[tuple[int, float]]) -> str:
+    if not many:
+        return "One sku is sold: all buyers want the same one. Skew over many skus was not measured."
+    each = ", ".join(f"{skus} with Zipf {zipf:g}" for skus, zipf in many)
+    return f"One sku is sold, which all buyers want, except in the cells of several skus: {each}."
 
 
 def _span(counts: list[int]) -> str:
