@@ -115,12 +115,20 @@ def _described(encoded: tuple[str, ...]) -> Percentiles:
 class Facts:
     """A session's cells, and the folder of its histories."""
 
-    def __init__(self, results: ResultFile, folder: Path | None = None, *, history_max: int = HISTORY_MAX) -> None:
+    def __init__(
+        self,
+        results: ResultFile,
+        folder: Path | None = None,
+        *,
+        history_max: int = HISTORY_MAX,
+        core_hour: float | None = None,
+    ) -> None:
         """Group runs by cell; arm B, the same code again, is separate for the noise floor.
 
-        `history_max` is the maximum MiB of a history, unpacked.
+        `history_max` is the maximum MiB of a history, unpacked; `core_hour` the price of an hour of a core.
         """
         self.results = results
+        self.core_hour = core_hour
         self.history_max = history_max
         self.measured = tuple(cells_of(results).values())
         self.folder = folder

@@ -144,6 +144,7 @@ def _told(
         "sections": sorted({section(spot.cell) for spot in facts.spots}),
         "guarantees": [label for _, label in GUARANTEES],
         "strategies": strategy_rows(facts),
+        "core_hour": facts.core_hour,
         "figures": [one for one in drawn if one.number != "U"],
         "unfavourable_figure": next((one for one in drawn if one.number == "U"), None),
         "missing": [one for one in outcomes if isinstance(one, NotDrawn)],
