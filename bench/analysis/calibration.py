@@ -105,6 +105,7 @@ def _same_section(one: Cell, other: Cell) -> bool:
         lambda cell: cell.batch,
         lambda cell: cell.quantity,
         lambda cell: cell.case,
+        lambda cell: cell.skus,
     )
     return all(name(one) == name(other) for name in names)
 

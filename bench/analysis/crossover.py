@@ -178,6 +178,7 @@ def setting_of(cell: Cell, axis: Axis) -> str:
     more = [f"q={cell.quantity}"] if cell.quantity != 1 else []
     more += [f"stock={cell.stock}"] if cell.stock is not None else []
     more += [cell.case] if cell.case is not None else []
+    more += [f"skus={cell.skus} zipf={cell.zipf:g}"] if cell.skus > 1 else []
     return " ".join([*parts.values(), *more])
 
 
@@ -191,6 +192,8 @@ def _demand(cell: Cell) -> tuple[object, ...]:
         lambda one: one.quantity,
         lambda one: one.stock,
         lambda one: one.case,
+        lambda one: one.skus,
+        lambda one: one.zipf,
     )
     return tuple(name(cell) for name in names)
 

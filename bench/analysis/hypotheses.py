@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from bench.granularity.cell import Part
     from bench.granularity.record import ResultFile
 
-PLAIN: Final = ("batch", "rtt_ms", "proxied", "loop", "quantity", "stock", "case")
+PLAIN: Final = ("batch", "rtt_ms", "proxied", "loop", "quantity", "stock", "case", "skus")
 """If several cells have the values, the one without these fields is taken."""
 Verdict = Literal["kept", "refuted", "undecided"]
 

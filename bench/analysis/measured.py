@@ -117,6 +117,8 @@ def _place(cell: Cell) -> tuple[str | float, ...]:
         cell.quantity,
         cell.stock or 0,
         cell.case or "",
+        cell.skus,
+        cell.zipf,
     )
 
 

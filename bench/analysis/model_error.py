@@ -42,6 +42,7 @@ MODELS: Final[dict[str, Model]] = {
     "segments-random": "random lane",
     "lock-free": "a lane a buyer",
     "one-script": "a lane a buyer",
+    "redis-function": "a lane a buyer",
 }
 """Models by strategy. Polled locks, databases and optimistic transactions have none."""
 ASKED: Final = 0.10
@@ -139,8 +140,9 @@ def model_error(results: ResultFile, *, figure: str = FIGURE) -> ModelError:
         rate = one.mean_rate
         if one.runs[0].is_control:
             without[one.cell_id] = "the control is run to be seen failing"
-        elif model is None:
-            without[one.cell_id] = f"no model was chosen for {one.cell.strategy}"
+        elif model is None or one.cell.skus > 1:
+            several = f" with {one.cell.skus} skus" if one.cell.skus > 1 else ""
+            without[one.cell_id] = f"no model was chosen for {one.cell.strategy}{several}"
         elif isinstance(found, NoCalibration):
             without[one.cell_id] = found.why
         elif rate is None:

@@ -68,10 +68,24 @@ def report(
             help="Draw it in a new folder instead, with a copy of the results and of the histories that it needs.",
         ),
     ] = None,
+    core_hour: Annotated[
+        float | None,
+        typer.Option(
+            "--core-hour",
+            metavar="PRICE",
+            help="Price of an hour of a server's core, in any currency: the tables show the price of a million orders."
+            "  [default: no prices]",
+        ),
+    ] = None,
 ) -> None:
     """Redraw a session's report from its results: figures, page, table."""
+    if core_hour is not None:
+        _part("bench.analysis.cost", "check_price")(core_hour)
+        if publish is not None:
+            message = "--core-hour with --publish: a published report has no prices; draw it again with --core-hour"
+            raise InvalidInput(message)
     whole = folder.parent if folder.name == RESULTS and folder.is_file() else folder
-    draw(whole, Console(), history_max=size_max, to=publish)
+    draw(whole, Console(), history_max=size_max, to=publish, core_hour=core_hour)
 
 
 def compare(
@@ -115,11 +129,18 @@ def finish(results: Findings, console: Console, json: Path | None) -> None:
     _exit(int(not results.is_kept))
 
 
-def draw(folder: Path, console: Console, *, history_max: int = HISTORY_MAX, to: Path | None = None) -> None:
+def draw(
+    folder: Path,
+    console: Console,
+    *,
+    history_max: int = HISTORY_MAX,
+    to: Path | None = None,
+    core_hour: float | None = None,
+) -> None:
     """Draw a session's report: figures, page, table if the lint allows one, and how to repeat it."""
     with display_on(console).strategy("report") as progress:
         if to is None:
-            drawn = _part("bench.report_page", "redraw")(folder, progress, history_max=history_max)
+            drawn = _part("bench.report_page", "redraw")(folder, progress, history_max=history_max, core_hour=core_hour)
         else:
             drawn = _part("bench.report_page.publishing", "publish")(folder, to, progress, history_max=history_max)
     for sentence in drawn.sentences():

@@ -22,6 +22,8 @@ BATCH_MAX = 1_000
 ROUND_TRIP_MAX = 1_000.0
 RATE_MAX = 100_000.0
 QUANTITY_MAX = 1_000
+SKUS_MAX = 256
+ZIPF_MAX = 5.0
 
 Loop = Literal["closed", "open"]
 Arrivals = Literal["poisson", "spike"]
@@ -67,6 +69,10 @@ class Cell(Frozen):
     stock: Annotated[int, Field(ge=1, le=STOCK_MAX)] | None = None
     """Units, or None for as many as last for the planned seconds, by a calibration that does not count."""
     case: Case | None = None
+    skus: Annotated[int, Field(ge=1, le=SKUS_MAX)] = 1
+    """Number of skus, each with segments and a share of the stock of its own."""
+    zipf: Annotated[float, Field(ge=0, le=ZIPF_MAX)] = 0.0
+    """A buyer chooses the sku of rank r with a probability proportional to 1 / r^zipf."""
 
     @model_validator(mode="before")
     @classmethod
@@ -82,6 +88,12 @@ class Cell(Frozen):
             raise ValueError(str(error)) from error
         if (self.loop == "open") != (self.offered_per_s is not None):
             message = "offered_per_s belongs to an open loop, and an open loop needs it"
+            raise ValueError(message)
+        if self.zipf and self.skus == 1:
+            message = f"zipf = {self.zipf:g} is a choice between several skus; give skus, such as skus = 16"
+            raise ValueError(message)
+        if self.skus > 1 and (self.stock is not None or self.case is not None):
+            message = f"stock and case are of a cell with one sku, not with {self.skus}"
             raise ValueError(message)
         return self
 
@@ -105,6 +117,8 @@ class Cell(Frozen):
             parts.append(f"{self.arrivals}={self.offered_per_s:g}/s")
         if self.quantity != 1:
             parts.append(f"q={self.quantity}")
+        if self.skus > 1:
+            parts.append(f"skus={self.skus} zipf={self.zipf:g}")
         if self.stock is not None:
             parts.append(f"stock={self.stock}")
         if self.case is not None:
@@ -121,7 +135,7 @@ class Expectation(Frozen):
     of the sweep with the values `of`. `model-error`, `noise-floor`: shares, over the whole session.
 
     If the sweep has no such cell, the cells of the whole file are searched. If there are several, the rate is of the
-    cell without any batch, delay, open loop, quantity, stock or case that `of` does not name.
+    cell without any batch, delay, open loop, quantity, stock, case or further sku that `of` does not name.
     """
 
     figure: Figure = "rate"

@@ -3,14 +3,14 @@
 It compares two sources: the servers (the strategy's verdict) and the buyers' records. A refusal is surely wrong if
 enough units were free even without all units requested by the time of its answer: those were free during the whole
 request. That bound needs no ledger, so it applies to every strategy; if there is a ledger, its exact count is used if
-it is higher.
+it is higher. If a cell sells several skus, each of them is checked by itself.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bench.granularity.record import Checker
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from bench.granularity.sale import Recorder
     from bench.strategies.base import Verdict
+
+CLEAN: Final = frozenset({"clean", "none"})
+COUNTED: Final = ("stock", "sold", "oversold", "refused_wrongly", "stranded", "duplicates", "lost")
 
 
 def check(
@@ -57,6 +60,18 @@ def check(
     )
 
 
+def summed(parts: Sequence[Checker]) -> Checker:
+    """Return the books of a cell from those of its skus: units that one sku lacks are not those that another has."""
+    first, *others = parts
+    if not others:
+        return first
+    each = [one.model_dump() for one in parts]
+    total = {name: sum(one[name] for one in each) for name in COUNTED}
+    in_sql = [one.sold_in_sql for one in parts if one.sold_in_sql is not None]
+    unclean = [f"sku {place}: {one.audit}" for place, one in enumerate(parts) if one.audit not in CLEAN]
+    return Checker(**total, sold_in_sql=sum(in_sql) if in_sql else None, audit="; ".join(unclean) or first.audit)
+
+
 def surely_wrong(recorder: Recorder, opened: int, quantity: int, came_in: Sequence[tuple[float, int]] = ()) -> int:
     """Count refusals for which units were free during the whole request, by the buyers' clock only.
 
@@ -77,7 +92,7 @@ def surely_wrong(recorder: Recorder, opened: int, quantity: int, came_in: Sequen
 
 def broken_promises(found: Checker, failures: Sequence[str], *, failed: int) -> tuple[str, ...]:
     """Return what voids a run, one sentence each."""
-    audit_is_wrong = found.audit not in {"clean", "none"}
+    audit_is_wrong = found.audit not in CLEAN
     sentences = {
         f"oversold by {found.oversold} units": found.oversold,
         f"orders refused while units were free: {found.refused_wrongly}": found.refused_wrongly,

@@ -77,10 +77,11 @@ class SegmentSampler:
     """Reads units left by segment periodically, in its own greenlet."""
 
     def __init__(self, sale: Sale, every: float) -> None:
-        """Start, if there is more than one segment."""
+        """Start, if there is one sku with more than one segment."""
         self.at: list[float] = []
         self.left: list[tuple[int, ...]] = []
-        self._greenlet = gevent.spawn(self._read, sale, every) if sale.strategy.segments > 1 else None
+        is_read = sale.strategy.segments > 1 and sale.choice is None  # readings of many skus would cost too much
+        self._greenlet = gevent.spawn(self._read, sale, every) if is_read else None
 
     def _read(self, sale: Sale, every: float) -> None:
         while not sale.is_closing:

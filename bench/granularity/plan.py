@@ -210,6 +210,9 @@ def checked_cell(where: str, part: Part) -> Cell:
     if cell.segments > 1 and not strategy.has_segments:
         message = f"{where}.segments: {cell.strategy} has no segments, so K={cell.segments} would change nothing"
         raise InvalidInput(message)
+    if cell.skus > 1 and not strategy.has_skus:
+        message = f"{where}.skus: {cell.strategy} sells one sku in a process, so it cannot sell {cell.skus}"
+        raise InvalidInput(message)
     if cell.batch > 1 and not strategy.has_batches:
         message = f"{where}.batch: {cell.strategy} sells one order after the other, so it has no batches"
         raise InvalidInput(message)

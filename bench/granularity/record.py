@@ -210,6 +210,8 @@ class Run(Frozen):
     """
     counts: Counts
     checker: Checker
+    skus: tuple[Checker, ...] = ()
+    """The same for each sku, the most popular first; empty if there is one."""
     times: Times
     work: Work
     cpu: Cpu

@@ -28,6 +28,7 @@ from bench.granularity.cell import RunAssignment
 from bench.granularity.measurement import run_closed
 from bench.granularity.open_loop import run_open
 from bench.granularity.sale import Sale
+from bench.granularity.skus import choice_of
 from bench.granularity.summary import noted, summarise, too_short, voided
 from bench.strategies import STRATEGIES
 from bench.strategies.base import StrategyContext
@@ -37,6 +38,8 @@ from segmented.orders import Gate, connect
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sqlalchemy import Engine
 
     from bench.granularity.measurement import Measurement
@@ -83,47 +86,55 @@ def _measured(assignment: RunAssignment) -> dict[str, Any]:
 def _run(assignment: RunAssignment, store: RedisStore, engine: Engine | None, meter: redis.Redis) -> dict[str, Any]:
     cell = assignment.cell
     refuse_case(cell, STRATEGIES[cell.strategy])
-    strategy = STRATEGIES[cell.strategy](
-        StrategyContext(
-            store=store,
-            engine=engine,
-            segments=cell.segments,
-            buyers=cell.buyers,
-            section=cell.critical_section(),
-            batch=cell.batch,
-            url=assignment.pooled_url,
-        )
+    context = StrategyContext(
+        store=store,
+        engine=engine,
+        segments=cell.segments,
+        buyers=cell.buyers,
+        section=cell.critical_section(),
+        batch=cell.batch,
+        url=assignment.pooled_url,
     )
+    strategy, *more = strategies = [STRATEGIES[cell.strategy](context) for _ in range(cell.skus)]
+    choice = choice_of(cell, assignment.seed) if more else None
     try:
         stock = _stock(assignment, strategy)
         case = case_of(cell, strategy, stock, assignment.seed, is_calibration=assignment.is_calibration)
-        strategy.open(f"{PREFIX}-{uuid.uuid4().hex[:8]}", case.opened)  # an interrupted run may have left its pool
-        sale = Sale(cell, strategy, case=None if assignment.is_calibration else case)
+        sale = Sale(cell, strategy, case=None if assignment.is_calibration else case, choice=choice, more=tuple(more))
+        shares = [stock] * cell.skus if assignment.is_calibration else sale.shares(case.opened)
+        for one, units in zip(strategies, shares, strict=True):
+            one.open(f"{PREFIX}-{uuid.uuid4().hex[:8]}", units)  # an interrupted run may have left its pool
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         gc.collect()
         gc.freeze()  # otherwise a full collection during the sale would scan all imports
         run = run_open if cell.loop == "open" else run_closed
         measurement = run(assignment, sale, meter, lambda phase, done, total: say(phase, _told(done, total)))
         if assignment.is_calibration:
-            strategy.clear()
+            _clear(strategies)
             return {"orders_per_s": _rate(sale, measurement), "hold_ms": _mean_hold_ms(sale)}
         say("verdict", _told(0, 1))
-        verdict = strategy.judge(sale.recorder.judged)
+        verdicts = [one.judge(part.judged) for one, part in zip(strategies, sale.parts(), strict=True)]
         record = summarise(
             assignment,
             sale,
             measurement,
-            verdict,
+            verdicts,
             started_at=started_at,
             history=_keep(assignment, sale, measurement),
             server=_server(meter),
             more_void=voided(sale, measurement) if cell.loop == "open" else too_short(assignment, measurement),
             notes=noted(sale, measurement) if cell.loop == "open" else (),
         )
-        strategy.clear()
+        _clear(strategies)
         return record.model_dump(mode="json", by_alias=True)
     finally:
-        strategy.close()
+        for one in strategies:
+            one.close()
+
+
+def _clear(strategies: Iterable[Strategy]) -> None:
+    for one in strategies:
+        one.clear()
 
 
 def _stock(assignment: RunAssignment, strategy: Strategy) -> int:

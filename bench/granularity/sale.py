@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from bench.granularity.cases import CaseState
     from bench.granularity.cell import Cell
+    from bench.granularity.skus import SkuChoice
     from bench.strategies.base import Answer, Strategy
 
 TIMED_EVERY: Final = 64
@@ -37,6 +38,8 @@ class Refusal:
     asked_at: float
     done_at: float
     quantity: int
+    number: int = 0
+    """Of the order."""
 
 
 @dataclass(slots=True)
@@ -97,7 +100,7 @@ class Recorder:
                 self.sold_numbers.append(number)
             elif isinstance(answer, Refused):
                 sold_out += 1
-                self.refusals.append(Refusal(asked, done, quantity))
+                self.refusals.append(Refusal(asked, done, quantity, number))
                 self.judged.append(answer)
             else:
                 reason = answer.reason if isinstance(answer, GaveUp) else "the order database did not confirm"
@@ -165,6 +168,7 @@ class Sale:
 
     cell: Cell
     strategy: Strategy
+    """That of the most popular sku, if there are several."""
     recorder: Recorder = field(default_factory=Recorder)
     numbered_from: int = 0
     """Offset of order numbers: processes that sell together need different ones."""
@@ -178,16 +182,39 @@ class Sale:
     """Extra events of an unfavourable case."""
     after: Callable[[float, float, bool], None] | None = None
     """Called after every call: when it was sent and answered, and whether it failed."""
+    choice: SkuChoice | None = None
+    """The skus of the orders, if there are several."""
+    more: tuple[Strategy, ...] = ()
+    """The strategies of the other skus."""
+
+    @property
+    def strategies(self) -> tuple[Strategy, ...]:
+        """Return the strategy of each sku."""
+        return (self.strategy, *self.more)
+
+    @property
+    def lanes(self) -> int:
+        """How many calls can be in their slow step at once, over all skus."""
+        return min(self.cell.buyers, sum(one.lanes for one in self.strategies))
+
+    def parts(self) -> list[Recorder]:
+        """Return the calls of each sku."""
+        return [self.recorder] if self.choice is None else split(self.recorder, self.choice)
+
+    def shares(self, stock: int) -> tuple[int, ...]:
+        """Return the units of each sku."""
+        return (stock,) if self.choice is None else self.choice.shares(stock, self.cell.quantity)
 
     def call(self, buyer: int, *, intended: float | None = None) -> None:
         """Process the next orders, one batch in one call."""
         first, size, quantity = self.numbered_from + self.order_count + 1, self.cell.batch, self.cell.quantity
         self.order_count += size
         orders = [Order(str(number), quantity) for number in range(first, first + size)]
+        strategy = self.strategy if self.choice is None else self.strategies[self.choice.of(first)]
         asked = time.monotonic()
         meant = asked if intended is None else intended
         try:
-            answers = self.strategy.buy_batch(orders)
+            answers = strategy.buy_batch(orders)
         except Exception as error:  # noqa: BLE001  # any error voids the run
             done = time.monotonic()
             self.recorder.note_failure(buyer, first, error, intended=meant, asked=asked, done=done, orders=size)
@@ -212,6 +239,23 @@ class Sale:
         """Orders that began and never ended."""
         ended = sum(self.recorder.sold) + sum(self.recorder.sold_out) + sum(self.recorder.failed)
         return self.order_count - ended
+
+
+def split(recorder: Recorder, choice: SkuChoice) -> list[Recorder]:
+    """Return the calls of each sku, as far as the checker reads them."""
+    found = [Recorder() for _ in choice.weights]
+    for first, asked, sold, failed in zip(recorder.first, recorder.asked, recorder.sold, recorder.failed, strict=True):
+        part = found[choice.of(first)]
+        part.asked.append(asked)
+        part.sold.append(sold)
+        part.failed.append(failed)
+    for number in recorder.sold_numbers:
+        found[choice.of(number)].sold_numbers.append(number)
+    for refusal, judged in zip(recorder.refusals, recorder.judged, strict=True):
+        part = found[choice.of(refusal.number)]
+        part.refusals.append(refusal)
+        part.judged.append(judged)
+    return found
 
 
 def whole_sale(recorder: Recorder) -> tuple[float, float] | None:

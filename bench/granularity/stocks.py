@@ -26,6 +26,6 @@ def stock_of(
         return cell.stock
     if cell.loop == "closed":
         rate = sizing.rate_to_expect(calibrated[cell.cell_id], paces)
-        return max(sizing.STOCK_MIN, ceil(rate * planned.seconds)) * cell.quantity
+        return max(sizing.STOCK_MIN, cell.skus, ceil(rate * planned.seconds)) * cell.quantity
     asked = units_asked(cell, warm_up=planned.warm_up, seconds=planned.seconds, seed=seed)
-    return max(sizing.STOCK_MIN, ceil(asked * (SPIKE_STOCK_SHARE if cell.arrivals == "spike" else 1)))
+    return max(sizing.STOCK_MIN, cell.skus, ceil(asked * (SPIKE_STOCK_SHARE if cell.arrivals == "spike" else 1)))

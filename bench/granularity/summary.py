@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bench.granularity.cases import case_of
-from bench.granularity.checker import broken_promises, check
+from bench.granularity.checker import broken_promises, check, summed
 from bench.granularity.meters import saturated
 from bench.granularity.percentiles import CAP_MS, p99_ms, percentiles_of
 from bench.granularity.record import Counts, Fairness, Run, Series, Times
 from bench.granularity.sale import FAILED_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
+    from bench.granularity.cases import CaseState
     from bench.granularity.cell import Cell, RunAssignment
     from bench.granularity.measurement import Measurement
+    from bench.granularity.record import Checker
     from bench.granularity.sale import Recorder, Sale
     from bench.strategies.base import Verdict
 
@@ -59,7 +63,7 @@ def summarise(  # noqa: PLR0913  # all parts of a run meet here
     assignment: RunAssignment,
     sale: Sale,
     measured: Measurement,
-    verdict: Verdict,
+    verdicts: Sequence[Verdict],
     *,
     started_at: str,
     history: tuple[str | None, str | None] = (None, None),
@@ -67,21 +71,13 @@ def summarise(  # noqa: PLR0913  # all parts of a run meet here
     more_void: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
 ) -> Run:
-    """Build the record."""
+    """Build the record. `verdicts`: of each sku."""
     cell, strategy, recorder = assignment.cell, sale.strategy, sale.recorder
     columns = Columns(recorder)
     inside = (columns.done >= measured.window_begin) & (columns.done <= measured.window_end)
     case = sale.case or case_of(cell, strategy, assignment.stock, assignment.seed, is_calibration=True)
-    checked = check(
-        recorder,
-        verdict,
-        opened=case.opened,
-        stocked=case.opened + case.restocked,
-        quantity=cell.quantity,
-        cancelled=case.cancelled,
-        came_in=case.came_in,
-        unfinished=sale.unfinished_count,
-    )
+    books = books_of(sale, verdicts, case)
+    checked = summed(books)
     failed = len(recorder.failures) + sale.unfinished_count + measured.shed
     void = broken_promises(checked, recorder.failures, failed=0 if cell.loop == "open" else failed)
     sold = int(columns.sold[inside].sum())
@@ -108,10 +104,11 @@ def summarise(  # noqa: PLR0913  # all parts of a run meet here
         warm_up_s=round(measured.window_begin - measured.began, 3),
         window_s=round(measured.window_s, 3),
         drain_s=round(measured.drain_s, 3),
-        lanes=strategy.lanes,
+        lanes=sale.lanes,
         saturated=saturated(measured.cpu, server_cores=server_cores, is_delayed=cell.rtt_ms > 0 or cell.proxied),
         counts=counts_of(sale, measured, failed=failed, cancelled=case.cancelled),
         checker=checked,
+        skus=tuple(books) if cell.skus > 1 else (),
         times=times_in_window(columns, measured, cell),
         work=measured.work,
         cpu=measured.cpu,
@@ -124,6 +121,23 @@ def summarise(  # noqa: PLR0913  # all parts of a run meet here
         server=server,
         server_cores=server_cores,
     )
+
+
+def books_of(sale: Sale, verdicts: Sequence[Verdict], case: CaseState) -> list[Checker]:
+    """Check each sku."""
+    return [
+        check(
+            part,
+            verdict,
+            opened=opened,
+            stocked=opened + case.restocked,
+            quantity=sale.cell.quantity,
+            cancelled=case.cancelled,
+            came_in=case.came_in,
+            unfinished=sale.unfinished_count,
+        )
+        for part, verdict, opened in zip(sale.parts(), verdicts, sale.shares(case.opened), strict=True)
+    ]
 
 
 def _recorder_share(recorder: Recorder, inside: NDArray[np.bool_], measured: Measurement) -> float:

@@ -22,6 +22,7 @@ from bench.granularity.folder import CALIBRATIONS, ENVIRONMENT, PLAN
 from bench.granularity.grid import grid_of
 from bench.granularity.plan import read_plan
 from bench.granularity.schedule import turns_of, wanted
+from bench.granularity.skus import choice_of
 from bench.granularity.stocks import stock_of
 from bench.lint.subject import broken, condition, holds, labels, named
 from segmented.errors import InvalidInput
@@ -108,11 +109,18 @@ def _of_another_size(pairs: list[tuple[Run, Turn]], rates: dict[str, float]) -> 
             stock = stock_of(turn.planned, run.cell, turn.seed, calibrated=rates, paces=paces[run.cell_id])
             opened = opened_of(run.cell, stock)
             is_restocked = run.cell.case == "restock"
-            if run.checker.stock != (stock if is_restocked else opened) or run.counts.planned != _arrivals(run, turn):
+            is_as_planned = run.checker.stock == (stock if is_restocked else opened) and _is_shared_out(run, opened)
+            if not is_as_planned or run.counts.planned != _arrivals(run, turn):
                 found.append(run)
         if run.pace:
             paces[run.cell_id].append(run.pace)
     return found
+
+
+def _is_shared_out(run: Run, opened: int) -> bool:
+    """Return whether each sku had the units that the first orders of the seed ask for."""
+    shares = choice_of(run.cell, run.seed).shares(opened, run.cell.quantity) if run.cell.skus > 1 else ()
+    return tuple(one.stock for one in run.skus) == shares
 
 
 def _arrivals(run: Run, turn: Turn) -> int:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from bench.granularity.checker import CLEAN
 from bench.lint.subject import broken, holds, labels, named, not_applicable, without_redis
 
 if TYPE_CHECKING:
     from bench.granularity.record import Fairness, Run
     from bench.lint.subject import Subject, Verdict
 
-CLEAN: Final = frozenset({"clean", "none"})
 ROUNDED_S: Final = 0.0005
 """Maximum rounding error of a window in the file, in seconds."""
 JAIN_DIGITS: Final = 4
@@ -44,9 +44,13 @@ def _has_broken(run: Run) -> bool:
 
 
 def _units_left(run: Run) -> bool:
-    """Return whether orders were refused although units for an order were left at the end."""
+    """Return whether orders were refused although units for an order were left at the end.
+
+    Of several skus one may be sold out and another not; the checker has judged each of them.
+    """
     free = run.checker.stock - run.checker.sold
-    return run.cell.case is None and run.counts.sold_out > 0 and free >= run.cell.quantity
+    is_one = run.cell.case is None and run.cell.skus == 1
+    return is_one and run.counts.sold_out > 0 and free >= run.cell.quantity
 
 
 def goodput(subject: Subject) -> Verdict:
@@ -106,7 +110,7 @@ def _segments(run: Run) -> int:
 def _shows_segments(run: Run) -> bool:
     series, count = run.series, run.cell.segments
     is_read = len(series.left) == len(series.left_at) > 0 and all(len(reading) == count for reading in series.left)
-    return len(series.segment_sold) == count and is_read
+    return len(series.segment_sold) == count and (is_read or run.cell.skus > 1)  # many skus are not read
 
 
 def _follows(fairness: Fairness, buyers: int) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from bench.granularity.checker import broken_promises
+from bench.granularity.checker import broken_promises, summed
 from bench.granularity.folder import PLAN
 from bench.granularity.grid import grid_of
 from bench.granularity.plan import read_plan
@@ -150,6 +150,8 @@ def _counts(run: Run) -> Iterator[str]:
         yield "the units sold are not those of the sold orders"
     if found.oversold < max(0, found.sold - found.stock):
         yield "more units are sold than there were, and fewer are said to be oversold"
+    if len(run.skus) != (run.cell.skus if run.cell.skus > 1 else 0) or (run.skus and summed(run.skus) != found):
+        yield "the books are not those of the skus together"
     if run.cell.case != "cancel-storm" and counts.cancelled:
         yield "orders are cancelled in a case that cancels none"
 

@@ -10,6 +10,7 @@ import numpy as np
 import zstandard
 
 from bench.granularity.folder import HISTORY_MAX
+from bench.granularity.skus import choice_of
 from segmented.errors import InvalidInput
 from segmented.files import bounded_lines
 
@@ -22,7 +23,19 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
 
-FIELDS: Final = ("intended", "asked", "granted", "freed", "done", "sold", "sold_out", "failed", "attempts", "buyer")
+FIELDS: Final = (
+    "intended",
+    "asked",
+    "granted",
+    "freed",
+    "done",
+    "sold",
+    "sold_out",
+    "failed",
+    "attempts",
+    "buyer",
+    "first",
+)
 EDGE_S: Final = 0.0011
 """Seconds around an end of the window in which a call may be inside or outside: it is rounded to milliseconds."""
 DIGITS: Final = 0.003
@@ -43,8 +56,10 @@ def replayed(run: Run, folder: Path) -> str | None:
         return "number of sold orders or refusals"
     if totals["failed"] + counts.shed > counts.failed:
         return "number of failed orders"
-    if run.cell.case is None and _refused_early(run, calls) > run.checker.refused_wrongly:
+    if run.cell.case is None and not run.skus and _refused_early(run, calls) > run.checker.refused_wrongly:
         return "number of refusals while units were free"
+    if run.skus and _sold_by_sku(run, calls) != [one.sold for one in run.skus]:
+        return "number of units sold of each sku"
     begin, end = run.series.window
     at = calls["intended"] if run.cell.loop == "open" else calls["done"]
     surely = (at >= begin + EDGE_S) & (at <= end - EDGE_S)
@@ -96,6 +111,13 @@ def _times(run: Run, calls: dict[str, Numbers], surely: NDArray[np.bool_], maybe
         if not low * (1 - DIGITS) - DIGITS <= told.p50 <= high * (1 + DIGITS) + DIGITS:
             return f"median {name} time ({low:.3f} to {high:.3f} ms)"
     return ""
+
+
+def _sold_by_sku(run: Run, calls: dict[str, Numbers]) -> list[int]:
+    choice = choice_of(run.cell, run.seed)
+    skus = [choice.of(int(first)) for first in calls["first"]]
+    sold = np.bincount(skus, weights=calls["sold"], minlength=run.cell.skus)
+    return [int(orders) * run.cell.quantity for orders in sold]
 
 
 def _is_between(

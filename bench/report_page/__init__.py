@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from bench.report_page.drawing import Progress, Report
 
 
-def redraw(folder: Path, progress: Progress, *, history_max: int = HISTORY_MAX) -> Report:
+def redraw(
+    folder: Path, progress: Progress, *, history_max: int = HISTORY_MAX, core_hour: float | None = None
+) -> Report:
     """Redraw the report of a results folder; see `bench.report_page.drawing.redraw`.
 
     The drawing code is imported only here, so that commands that draw nothing start fast.
     """
     from bench.report_page.drawing import redraw as draw  # noqa: PLC0415  # matplotlib and scipy take a second to import
 
-    return draw(folder, progress, history_max=history_max)
+    return draw(folder, progress, history_max=history_max, core_hour=core_hour)

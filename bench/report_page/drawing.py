@@ -89,7 +89,9 @@ class Report:
         return said if self.answer is None else [*said, self.answer]
 
 
-def redraw(folder: Path, progress: Progress, *, history_max: int = HISTORY_MAX) -> Report:
+def redraw(
+    folder: Path, progress: Progress, *, history_max: int = HISTORY_MAX, core_hour: float | None = None
+) -> Report:
     """Draw every figure, the HTML report, both tables and REPRODUCE.md of a results folder.
 
     Figures and tables of an earlier drawing that no longer have their data are removed. Raises InvalidInput for
@@ -104,7 +106,7 @@ def redraw(folder: Path, progress: Progress, *, history_max: int = HISTORY_MAX) 
     _refuse_without_histories(folder)
     findings = _lint(results, folder)
     why_no_table = _refusal(findings)
-    facts = Facts(results, folder, history_max=history_max)
+    facts = Facts(results, folder, history_max=history_max, core_hour=core_hour)
     try:
         outcomes, svgs = _figures(facts, folder / FIGURE_FOLDER, progress)
         progress("report", 0, 1)

@@ -125,12 +125,20 @@ def _described(encoded: tuple[str, ...]) -> Percentiles:
 class Facts:
     """A session's cells, and the folder of its histories."""
 
-    def __init__(self, results: ResultFile, folder: Path | None = None, *, history_max: int = HISTORY_MAX) -> None:
+    def __init__(
+        self,
+        results: ResultFile,
+        folder: Path | None = None,
+        *,
+        history_max: int = HISTORY_MAX,
+        core_hour: float | None = None,
+    ) -> None:
         """Group runs by cell; arm B, the same code again, is separate for the noise floor.
 
-        `history_max` is the maximum MiB of a history, unpacked.
+        `history_max` is the maximum MiB of a history, unpacked; `core_hour` the price of an hour of a core.
         """
         self.results = results
+        self.core_hour = core_hour
         self.history_max = history_max
         self.measured = tuple(cells_of(results).values())
         self.folder = folder
@@ -223,6 +231,7 @@ def said(cell: Cell, *, without: Collection[str] = ()) -> str:
         "quantity": f"{cell.quantity} units an order" if cell.quantity > 1 else "",
         "stock": f"stock {cell.stock:,}" if cell.stock else "",
         "case": cell.case or "",
+        "skus": f"{cell.skus} skus, Zipf {cell.zipf:g}" if cell.skus > 1 else "",
     }
     return ", ".join(part for name, part in parts.items() if part and name not in without)
 

@@ -27,12 +27,16 @@ def table(facts: Facts) -> str:
     heads = ["strategy", "K", "orders/s [95 %]", "runs", "sold out/s", "failed/s", "sold of min(stock, demand), %"]
     heads += [label for _, label in GUARANTEES] + ["lock requests", "commands", "server CPU, µs"]
     is_number = [False, *[True] * 6, *[False] * len(GUARANTEES), *[True] * 3]
+    if facts.core_hour is not None:
+        heads += ["server CPU, s a million orders", "price of a million orders"]
+        is_number += [True] * 2
     lines = [_row(heads), _row(["--:" if one else "---" for one in is_number])]
     for row in strategy_rows(facts):
         name = f"{row.strategy} (control)" if row.is_control else row.strategy
         rate = f"{row.rate} ({row.used_up} saturated)" if row.used_up and not row.is_void else row.rate
         cells = [name, str(row.segments), rate, row.runs, row.sold_out, row.failed, row.sold_share]
-        lines.append(_row([*cells, *row.guarantees, row.attempts, row.commands, row.server_us]))
+        cost = [] if facts.core_hour is None else [row.server_s, row.price]
+        lines.append(_row([*cells, *row.guarantees, row.attempts, row.commands, row.server_us, *cost]))
     session = facts.results.session
     found = dict(settings(session.environment))
     machine = "; ".join(f"{name.rpartition('.')[2]} {found[name]}" for name in SHOWN if name in found)
@@ -45,12 +49,18 @@ def table(facts: Facts) -> str:
                 f"{_first_up(main_setting(facts))}; {kind}. Geometric means over runs with 95 % intervals (Student's "
                 "t); lock requests, commands and CPU are those of an order that was sold. Void: no rate, since a "
                 "promise was broken or too little measured. "
-                f"{noise(facts).said}"
+                f"{noise(facts).said}{_price_said(facts)}"
             ),
             f"Conditions: {machine}.",
             "",
         ]
     )
+
+
+def _price_said(facts: Facts) -> str:
+    if facts.core_hour is None:
+        return ""
+    return f" Price: CPU of Redis and of the database at {facts.core_hour:g} a core-hour."
 
 
 def verdicts(facts: Facts) -> str:

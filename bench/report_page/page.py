@@ -95,7 +95,7 @@ PRACTICES: Final = (
         "A model calibrated on the data that validates it",
         "S comes from histograms of cells that are left out of its error.",
     ),
-    ("Uniform keys only", "One sku is sold: all buyers want the same one. Skew over many skus was not measured."),
+    ("Uniform keys only", "{skus}"),
 )
 """Each practice, and the answer to it, with what the data tells in braces."""
 
@@ -144,6 +144,7 @@ def _told(
         "sections": sorted({section(spot.cell) for spot in facts.spots}),
         "guarantees": [label for _, label in GUARANTEES],
         "strategies": strategy_rows(facts),
+        "core_hour": facts.core_hour,
         "figures": [one for one in drawn if one.number != "U"],
         "unfavourable_figure": next((one for one in drawn if one.number == "U"), None),
         "missing": [one for one in outcomes if isinstance(one, NotDrawn)],
@@ -186,7 +187,9 @@ def practices(facts: Facts) -> list[tuple[str, str]]:
         "every run had the same server settings" if len(servers) <= 1 else f"{len(servers)} server settings were used"
     )
     where = str(facts.results.session.environment.get("placement") or "where they ran is unknown")
+    many = {(spot.cell.skus, spot.cell.zipf) for spot in facts.spots if spot.cell.skus > 1}
     told = {
+        "skus": _skus_said(sorted(many)),
         "sections": "; ".join(sections),
         "strategies": ", ".join(strategies),
         "free": free,
@@ -198,6 +201,13 @@ def practices(facts: Facts) -> list[tuple[str, str]]:
         "where": f"{where[0].upper()}{where[1:]}",
     }
     return [(practice, answer.format(**told)) for practice, answer in PRACTICES]
+
+
+def _skus_said(many: list[tuple[int, float]]) -> str:
+    if not many:
+        return "One sku is sold: all buyers want the same one. Skew over many skus was not measured."
+    each = ", ".join(f"{skus} with Zipf {zipf:g}" for skus, zipf in many)
+    return f"One sku is sold, which all buyers want, except in the cells of several skus: {each}."
 
 
 def _span(counts: list[int]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from bench.analysis.cost import mean_server_seconds, price
 from bench.analysis.intervals import number
 from bench.granularity.percentiles import CAP_MS
 from bench.lint.subject import without_redis
@@ -52,6 +53,10 @@ class CellRow:
     attempts: str
     commands: str
     server_us: str
+    server_s: str
+    """CPU seconds of all servers for a million orders."""
+    price: str
+    """Of these, by the reader's price of a core-hour; a dash without one."""
     cores: str
     used_up: str
     guarantees: tuple[str, ...]
@@ -59,9 +64,10 @@ class CellRow:
     is_control: bool
 
 
-def cell_row(spot: Spot) -> CellRow:
+def cell_row(spot: Spot, core_hour: float | None = None) -> CellRow:
     """Return the row of a cell. Void cells have no rate."""
     cell, first = spot.cell, spot.first
+    seconds = mean_server_seconds(spot.runs)
     times = spot.percentiles("service" if cell.loop == "closed" else "response")
     return CellRow(
         strategy=cell.strategy,
@@ -78,6 +84,8 @@ def cell_row(spot: Spot) -> CellRow:
         attempts=_of_redis(spot, lambda run: run.work.attempts),
         commands=_of_redis(spot, lambda run: run.work.commands),
         server_us=_of_redis(spot, lambda run: run.work.server_us),
+        server_s="-" if seconds is None else number(seconds),
+        price="-" if seconds is None or core_hour is None else number(price(seconds, core_hour)),
         cores=cores(spot),
         used_up=", ".join(spot.saturated),
         guarantees=tuple(
@@ -140,13 +148,13 @@ def strategy_rows(facts: Facts) -> list[CellRow]:
     family = main_family(facts)
     if family is None:
         return []
-    rows = [cell_row(spot) for spots in family.by_strategy().values() for spot in spots]
+    rows = [cell_row(spot, facts.core_hour) for spots in family.by_strategy().values() for spot in spots]
     return sorted(rows, key=lambda row: (row.is_control, row.strategy, row.segments))
 
 
 def every_row(facts: Facts) -> list[CellRow]:
     """Return every cell, unfavourable ones included, in the order of their first run."""
-    return [cell_row(spot) for spot in facts.spots]
+    return [cell_row(spot, facts.core_hour) for spot in facts.spots]
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def unfavourable(facts: Facts) -> list[tuple[str, list[Spot]]]:
 
 def unfavourable_rows(facts: Facts) -> list[tuple[str, list[CellRow]]]:
     """Return the cells as rows of a table, by case."""
-    return [(case, [cell_row(spot) for spot in spots]) for case, spots in unfavourable(facts)]
+    return [(case, [cell_row(spot, facts.core_hour) for spot in spots]) for case, spots in unfavourable(facts)]
 
 
 def _case(spot: Spot) -> str:

@@ -12,7 +12,7 @@ from bench.strategies.library_lock import (
     GlobalRedisPyBest,
     StripedRedisPy,
 )
-from bench.strategies.one_script import OneScript
+from bench.strategies.one_script import OneScript, RedisFunction
 from bench.strategies.pg_rows import PgAdvisory, PgHotRow, PgRows, PgSkipLocked
 from bench.strategies.pooled import LockFree
 from bench.strategies.segment_counters import SegmentsRandom, SegmentsTryNext
@@ -35,6 +35,7 @@ ALL: Final[tuple[type[Strategy], ...]] = (
     SegmentLocks,
     SegmentBatches,
     OneScript,
+    RedisFunction,
     LockFree,
     WatchMulti,
     WatchMultiShort,

@@ -134,6 +134,8 @@ class Strategy(ABC):
     has_segments: ClassVar[bool] = False
     """Whether K changes its behaviour."""
     has_batches: ClassVar[bool] = False
+    has_skus: ClassVar[bool] = False
+    """Whether a process can sell several skus, each with an object of its own."""
     needs_database: ClassVar[bool] = False
     """Whether it needs the order database for every critical section."""
     calibration_stock: ClassVar[int | None] = None

@@ -62,6 +62,7 @@ class CeleryOne(PooledStrategy):
     name: ClassVar[str] = "celery-one"
     summary: ClassVar[str] = "orders submitted to two Celery workers, a message each; segment locks in the workers"
     envelope_max: ClassVar[int] = 1
+    has_skus: ClassVar[bool] = False  # each object starts workers
 
     def __init__(self, context: StrategyContext) -> None:
         """Create a strategy without workers; `open` starts them."""

@@ -2,10 +2,14 @@
 
 The record of an order makes repeats harmless. It lacks a hold that expires (the units of a buyer that dies in the slow
 step stay sold forever), a ledger, segments, a fencing token, and mutual exclusion in the slow step.
+
+The same as a function of the server: the bodies of both scripts are a library that is loaded once, when the sale opens,
+and called by name.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
     from bench.strategies.base import Answer, Guarantees, StrategyContext, Verdict
     from segmented.models import Order
 
-TAKE: Final = """#!lua
+TAKE: Final = """
 -- KEYS     1 counter   2 hash: order id -> quantity
 -- ARGV     1 order id   2 quantity
 -- answers  units left if the order has its units, now or since before; below zero if not: -1 - units left
@@ -37,7 +41,7 @@ redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
 return redis.call('DECRBY', KEYS[1], ARGV[2])
 """
 
-GIVE_BACK: Final = """#!lua
+GIVE_BACK: Final = """
 -- KEYS     1 counter   2 hash: order id -> quantity
 -- ARGV     1 order id
 -- answers  units that are free again; 0 if no such order has any
@@ -49,6 +53,8 @@ redis.call('HDEL', KEYS[2], ARGV[1])
 redis.call('INCRBY', KEYS[1], quantity)
 return tonumber(quantity)
 """
+BODIES: Final = {"take": TAKE, "give_back": GIVE_BACK}
+"""By name, as a script and as a function have them."""
 
 
 class OneScript(CountedStrategy):
@@ -69,8 +75,9 @@ class OneScript(CountedStrategy):
     def __init__(self, context: StrategyContext) -> None:
         """Register the scripts."""
         super().__init__(context)
-        self._take: Any = self.client.register_script(TAKE)
-        self._give_back: Any = self.client.register_script(GIVE_BACK)
+        self._scripts: dict[str, Any] = {
+            name: self.client.register_script(f"#!lua{body}") for name, body in BODIES.items()
+        }
         self._restocked = 0
 
     def open(self, sku: str, stock: int) -> None:
@@ -85,7 +92,7 @@ class OneScript(CountedStrategy):
 
     def buy(self, order: Order) -> Answer:
         """Take the units, run the slow step, store the order if it commits."""
-        left = int(self._take(keys=(self.counters[0], self._sold), args=(order.order_id, order.quantity)))
+        left = self._perform("take", order.order_id, order.quantity)
         if left < 0:
             return Refused(self._stock + 1 + left, order.quantity)
         granted_at = time.monotonic()
@@ -106,7 +113,7 @@ class OneScript(CountedStrategy):
 
     def cancel(self, order: Order) -> None:
         """Remove the order and add its units, atomically. Raises SegmentedError for an order without units."""
-        if int(self._give_back(keys=(self.counters[0], self._sold), args=(order.order_id,))) != order.quantity:
+        if self._perform("give_back", order.order_id) != order.quantity:
             message = f"order {order.order_id} has no {order.quantity} units to give back"
             raise SegmentedError(message)
 
@@ -126,8 +133,42 @@ class OneScript(CountedStrategy):
             oversold_in_sql=over if is_stored else 0,
         )
 
+    def _perform(self, name: str, *args: str | int) -> int:
+        """Run a body on the keys of the sale."""
+        return int(self._scripts[name](keys=(self.counters[0], self._sold), args=args))
+
     def _noted(self) -> list[tuple[str, int]]:
         if self.context.section.commits:
             return super()._noted()
         found: Any = self.client.hgetall(self._sold)
         return [(text(order_id), int(quantity)) for order_id, quantity in found.items()]
+
+
+class RedisFunction(OneScript):
+    """The same in a library of functions."""
+
+    name: ClassVar[str] = "redis-function"
+    summary: ClassVar[str] = "one-script as a function: a library loaded once, called by FCALL"
+
+    @property
+    def library(self) -> str:
+        """Name of the sale's library. Names of functions are unique on a server, so they contain it."""
+        return re.sub(r"\W", "_", self._sku, flags=re.ASCII)
+
+    def open(self, sku: str, stock: int) -> None:
+        """Set the counter, and load the library."""
+        super().open(sku, stock)
+        functions = "".join(
+            f"redis.register_function('{name}_{self.library}', function(KEYS, ARGV){body}end)\n"
+            for name, body in BODIES.items()
+        )
+        self.client.function_load(f"#!lua name={self.library}\n{functions}", replace=True)
+
+    def _perform(self, name: str, *args: str | int) -> int:
+        return int(self.client.fcall(f"{name}_{self.library}", 2, self.counters[0], self._sold, *args))
+
+    def clear(self) -> None:
+        """Remove the keys and the rows, and the library if it is there."""
+        super().clear()
+        if self.client.function_list(self.library):
+            self.client.function_delete(self.library)

@@ -46,6 +46,7 @@ class PooledStrategy(Strategy):
     """Sells from a pool."""
 
     has_segments: ClassVar[bool] = True
+    has_skus: ClassVar[bool] = True
     guarantees: ClassVar[Guarantees] = Guarantees(
         one_effect_per_order=True,
         section="one a segment",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from bench.conditions import server_conditions
 from bench.figures import FigureResults
 from bench.micro.stock.bare import OWN, program
+from bench.micro.stock.carts import measure_carts
 from bench.micro.stock.context import BenchContext, Sizes, pinned
 from bench.micro.stock.grants import measure_grants
 from bench.micro.stock.rates import measure_costs, measure_rates
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from bench.display import Display
 
 NAME: Final = "stock"
-MEASURED: Final = (measure_rates, measure_costs, measure_steps, measure_shards, measure_grants)
+MEASURED: Final = (measure_rates, measure_costs, measure_carts, measure_steps, measure_shards, measure_grants)
 
 
 def measure_stock(

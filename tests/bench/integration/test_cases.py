@@ -38,8 +38,10 @@ CELLS: Final[dict[str, dict[str, Any]]] = {
     "large orders": {"stock": 80, "quantity": 15},
     "cancel storm": {"case": "cancel-storm", **SLOW},
     "cancel storm without locks": {"case": "cancel-storm", "strategy": "one-script", "segments": 1, **SLOW},
+    "cancel storm of a function": {"case": "cancel-storm", "strategy": "redis-function", "segments": 1, **SLOW},
     "restock without locks": {"case": "restock", "strategy": "one-script", "segments": 1, **SLOW},
     "restock": {"case": "restock", **SLOW},
+    "several skus": {"skus": 4, "zipf": 1.1, "segments": 2, **SLOW},
 }
 
 
@@ -87,7 +89,7 @@ def test_what_is_there_is_sold_to_the_last_order(
     assert (run.checker.stock, run.checker.sold, run.counts.sold) == (stock, sold, orders)
 
 
-@pytest.mark.parametrize("name", ["cancel storm", "cancel storm without locks"])
+@pytest.mark.parametrize("name", ["cancel storm", "cancel storm without locks", "cancel storm of a function"])
 def test_what_is_cancelled_comes_back_and_is_sold_again(runs: dict[str, Run], name: str) -> None:
     run = runs[name]
     assert run.checker.stock == STOCK // 2
@@ -99,6 +101,14 @@ def test_the_other_half_comes_in_and_is_sold(runs: dict[str, Run]) -> None:
     run = runs["restock"]
     assert (run.checker.stock, run.checker.sold, run.counts.sold) == (STOCK, STOCK, STOCK)
     assert sum(run.series.segment_sold) == STOCK
+
+
+def test_each_sku_sells_what_its_orders_ask_for_and_has_books_of_its_own(runs: dict[str, Run]) -> None:
+    run = runs["several skus"]
+    assert [(one.stock, one.sold) for one in run.skus] == [(37, 37), (9, 9), (10, 10), (4, 4)]
+    assert (run.checker.stock, run.checker.sold, run.counts.sold) == (STOCK, STOCK, STOCK)
+    assert (run.lanes, run.series.left, len(run.series.segment_sold)) == (4, [], 2)
+    assert all(not one.skus for name, one in runs.items() if name != "several skus")
 
 
 def test_a_fixed_stock_is_measured_from_its_first_order_on(runs: dict[str, Run]) -> None:

@@ -20,11 +20,13 @@ from tests.bench.plans import ONE_CELL, small_plan
 if TYPE_CHECKING:
     from pathlib import Path
 
+MANY_SKUS = ('{ section = "none" }', '{ section = "none", skus = 4, zipf = 1.1 }')
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("session")
-    loaded = small_plan(tmp_path_factory.mktemp("plan"), ONE_CELL, ("rounds = 2", "rounds = 1"))
+    loaded = small_plan(tmp_path_factory.mktemp("plan"), ONE_CELL, MANY_SKUS, ("rounds = 2", "rounds = 1"))
     return run_session(SessionOptions(loaded=loaded, folder=found), RecordingDisplay()).parent
 
 
@@ -68,3 +70,23 @@ def test_a_history_with_other_calls_contradicts_its_run(folder: Path) -> None:
         assert follows(Subject(results, folder)).evidence.startswith(f"the history {file.name} cannot be read: ")
     finally:
         file.write_bytes(kept)
+
+
+@pytest.mark.full
+def test_books_of_skus_that_do_not_follow_from_seed_record_and_history_are_named(folder: Path) -> None:
+    results = read_results(folder / "results.jsonl")
+    run = next(one for one in results.runs if one.cell.skus > 1)
+    of = f": run {run.run} ({run.cell_id})"
+    first, second, *others = run.skus
+
+    def subject(name: str, moved: int) -> Subject:
+        less = first.model_copy(update={name: getattr(first, name) - moved})
+        more = second.model_copy(update={name: getattr(second, name) + moved})
+        return Subject(_with(results, run.model_copy(update={"skus": (less, more, *others)})), folder)
+
+    assert as_planned(subject("stock", 1)).evidence == (
+        f"stock or arrivals do not follow from seed, calibration and earlier runs{of}"
+    )
+    assert follows(subject("sold", 1)).evidence == f"the history gives another number of units sold of each sku{of}"
+    alone = Subject(_with(results, run.model_copy(update={"skus": ()})), folder)
+    assert follows(alone).evidence == f"the books are not those of the skus together{of}"

@@ -14,6 +14,7 @@ from bench.display import display_on
 from bench.figures import Figure
 from bench.micro.stock import measure
 from bench.micro.stock.bare import OWN, PROGRAMS, measure_bare
+from bench.micro.stock.carts import measure_carts
 from bench.micro.stock.context import BenchContext, Sizes, pinned
 from bench.micro.stock.grants import measure_grants
 from bench.micro.stock.rates import measure_costs, measure_rates
@@ -76,6 +77,18 @@ def test_costs_are_counted_and_a_refused_order_is_one_command(private_valkey: Va
     assert 30 < found["memory of its ledger entry, when reserved alone"].value < 300
     assert found["reserve_many: server time, 20 segments / 1"].at_most == 1.2
     assert found["reserve_many: server time, 6,000 orders / 3,000"].at_most == 1.1
+    assert keys_of(private_valkey) == []
+
+
+def test_a_cart_of_two_skus_stands_beside_an_order_of_each_sku(private_valkey: ValkeyServer) -> None:
+    found = figures_of(measure_carts(BenchContext(private_valkey.url, SMALL, nobody_told)))
+    trips = {name: figure.value for name, figure in found.items() if name.endswith(": round trips")}
+    assert trips == {"a cart of two skus: round trips": 9.0, "an order of each sku: round trips": 4.0}
+    assert [name for name, figure in found.items() if figure.unit == "us" and figure.value > 0] == [
+        "a cart of two skus: server CPU",
+        "an order of each sku: server CPU",
+    ]
+    assert found["a cart of two skus / an order of each sku: server CPU"].value > 0
     assert keys_of(private_valkey) == []
 
 

@@ -90,16 +90,18 @@ def test_a_history_that_unpacks_to_more_than_allowed_is_refused_in_the_middle(tm
     assert len(calls.asked) == 60_000
 
 
-def test_the_command_passes_its_size_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    passed: dict[str, int] = {}
+def test_the_command_passes_its_size_and_its_price_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: dict[str, object] = {}
 
-    def redrawn(*_: object, **limits: int) -> drawing.Report:
-        passed.update(limits)
+    def redrawn(*_: object, **options: object) -> drawing.Report:
+        passed.update(options)
         return drawing.Report(tmp_path, (), (), None, None)
 
     monkeypatch.setattr(drawing, "redraw", redrawn)
     assert ran("bench", "report", str(tmp_path), "--size-max", "7", url=None).returncode == 0
-    assert passed == {"history_max": 7}
+    assert passed == {"history_max": 7, "core_hour": None}
+    assert ran("bench", "report", str(tmp_path), "--core-hour", "0.04", url=None).returncode == 0
+    assert passed["core_hour"] == 0.04
 
 
 def test_a_line_of_a_history_without_an_end_is_refused(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ PLAIN = {"strategy": "segment-locks", "segments": 16, "buyers": 64, "hold_ms": 2
     ({"section": "commit"}, "segment-locks K=16 N=64 B=1 commit+20ms"),
     ({"loop": "open", "offered_per_s": 500.0, "arrivals": "spike"}, "segment-locks K=16 N=64 B=1 20ms spike=500/s"),
     ({"quantity": 3, "stock": 7, "case": "restock"}, "segment-locks K=16 N=64 B=1 20ms q=3 stock=7 restock"),
+    ({"skus": 16, "zipf": 1.1}, "segment-locks K=16 N=64 B=1 20ms skus=16 zipf=1.1"),
+    ({"skus": 2}, "segment-locks K=16 N=64 B=1 20ms skus=2 zipf=0"),
 ])  # fmt: skip
 def test_a_cell_is_named_by_its_values(more: dict[str, object], cell_id: str) -> None:
     assert Cell.model_validate(PLAIN | more).cell_id == cell_id
@@ -44,6 +46,11 @@ def test_a_delay_goes_through_the_proxy_whatever_a_file_says() -> None:
     ({"loop": "open"}, "an open loop needs it"),
     ({"offered_per_s": 5.0}, "offered_per_s belongs to an open loop"),
     ({"segmnets": 3}, "Extra inputs are not permitted"),
+    ({"skus": 257}, "less than or equal to 256"),
+    ({"skus": 2, "zipf": float("nan")}, "less than or equal to 5|greater than or equal to 0"),
+    ({"zipf": 1.1}, "zipf = 1.1 is a choice between several skus; give skus, such as skus = 16"),
+    ({"skus": 2, "stock": 7}, "stock and case are of a cell with one sku, not with 2"),
+    ({"skus": 2, "case": "restock"}, "stock and case are of a cell with one sku, not with 2"),
 ])  # fmt: skip
 def test_what_cannot_be_measured_is_refused(more: dict[str, object], said: str) -> None:
     with pytest.raises(ValidationError, match=said):

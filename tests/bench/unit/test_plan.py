@@ -112,6 +112,11 @@ def refusal(file: Path) -> str:
             "sweeps.k.segments: global-lock has no segments, so K=4 would change nothing",
         ),
         (
+            'base = { strategy = "segment-locks", section',
+            'base = { strategy = "segments-random", skus = 2, section',
+            "sweeps.k.skus: segments-random sells one sku in a process, so it cannot sell 2",
+        ),
+        (
             "seconds = 0.4\nwarm_up = 0.1",
             "seconds = 0.4\nwarm_up = 0.4",
             "quick.warm_up: a warm-up of 0.4 s leaves nothing of 0.4 s",
