@@ -15,7 +15,7 @@ import pytest
 from celery import Celery, chain, chord, group
 from celery.exceptions import TaskRevokedError
 
-from segmented.dedup import FailedBefore, InFlight, OtherPayload
+from segmented.dedup import FailedBefore, OtherPayload
 from segmented.dedup.celery import OnceResult
 from segmented.errors import StoreUnavailable
 from segmented.models.dedup import RecordName
