@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PROCESS: Final = Path(__file__).with_name("page_process.py")
-BLOCK_SECONDS: Final = 150.0
-END_SECONDS: Final = 10.0
+BLOCK_SECONDS: Final = 400.0
+END_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.05
 ROWS: Final = 50
 COLUMNS: Final = 160

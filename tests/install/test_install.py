@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
 
 UV: Final = (sys.executable, "-m", "uv")
-SECONDS: Final = 120.0
+SECONDS: Final = 240.0
 BLOCK: Final = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 IMPORTS: Final = {
     "orders": "from segmented.orders import Gate, connect; Gate(connect('sqlite:///orders.sqlite')).create()",

@@ -109,7 +109,7 @@ with Gate(connect({url!r})) as gate:
     gate.create()
 print("alembic" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=20)
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=120)
     assert done.stdout == "False\n"
 
 
@@ -201,7 +201,7 @@ def test_of_eight_migrations_at_once_one_changes_the_tables(order_database: str,
     done: list[Migrated] = []
 
     def run() -> None:
-        own = connect(order_database, pool_size=1)
+        own = connect(order_database, pool_size=1, timeout=120.0)
         done.append(migrate(own))
         own.dispose()
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from segmented.orders.answers import OrderRow
     from segmented.servers import ValkeyServer
 
+pytestmark = pytest.mark.usefixtures("patient_attempts")
+
 
 @pytest.fixture
 def stranger(valkey: ValkeyServer) -> Iterator[Pool]:
@@ -43,7 +45,7 @@ def test_no_body_runs_for_a_sold_order_after_an_older_copy_of_the_keys_was_resto
     with forgotten(pool):
         sell(pool, gate, "a")
     ran: list[str] = []
-    take_order(stranger, gate, Order("a"), timeout=5, body=lambda grant: ran.append(grant.order_id))
+    take_order(stranger, gate, Order("a"), timeout=60, body=lambda grant: ran.append(grant.order_id))
     assert (ran, gate.confirmed_units(SKU)) == ([], 2)
 
 
@@ -66,7 +68,7 @@ def test_no_body_runs_for_a_void_order_of_a_pool_that_was_opened_again(
     store.client.delete(*shard_keys(SKU).listed())
     reopen_gated(pool, gate, segments=2, epoch=2)
     ran: list[str] = []
-    answer = take_order(pool, gate, Order("a"), timeout=5, body=lambda grant: ran.append(grant.order_id))
+    answer = take_order(pool, gate, Order("a"), timeout=60, body=lambda grant: ran.append(grant.order_id))
     assert isinstance(answer, Decided)
     assert (answer.state, ran, pool.state().available, pool.state().reserved) == ("cancelled", [], 20, 0)
 
@@ -79,7 +81,7 @@ def test_no_body_runs_for_an_id_that_the_database_has_with_other_content(pool: P
         ran.append(grant.order_id)
 
     with pytest.raises(OrderMismatch, match="quantity 1 is stored, 2 was given"):
-        take_order(pool, gate, Order("a", 2), timeout=5, body=body)
+        take_order(pool, gate, Order("a", 2), timeout=60, body=body)
     assert (ran, pool.state().available, pool.state().reserved) == ([], 20, 0)
 
 
@@ -104,6 +106,6 @@ def test_no_body_runs_if_the_order_is_stored_by_a_worker_that_dies_while_this_on
 
     monkeypatch.setattr(gate, "orders", orders)
     ran: list[str] = []
-    answer = take_order(stranger, gate, Order("a"), timeout=5, body=lambda grant: ran.append(grant.order_id))
+    answer = take_order(stranger, gate, Order("a"), timeout=60, body=lambda grant: ran.append(grant.order_id))
     assert isinstance(answer, Settled)
     assert (answer.state, ran, pool.state().confirmed) == ("confirmed", [], 1)

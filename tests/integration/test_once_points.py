@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.support.workers.once_workers import OnceSide
 
-SOON = 30
+SOON = 60
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +42,9 @@ def begun(side: OnceSide, key: str, count: int = 1) -> Callable[[], bool]:
 
 def test_until_executing_takes_the_key_while_a_message_waits_and_no_longer(side: OnceSide) -> None:
     task = side.task("until_executing")
-    waiting = task.apply_async(("ue", 1, -1), countdown=0.3)
-    assert task.delay("ue", 1, -1) == waiting
+    with side.standing_still():
+        waiting = task.apply_async(("ue", 1, -1), countdown=0.3)
+        assert task.delay("ue", 1, -1) == waiting
     side.wait_for(begun(side, "ue"))
     second = task.delay("ue", 1, -1)
     assert second != waiting
@@ -55,7 +57,8 @@ def test_until_executing_takes_the_key_while_a_message_waits_and_no_longer(side:
 
 def test_until_executing_with_replace_runs_the_newest_of_those_that_wait(side: OnceSide) -> None:
     task = side.task("until_executing_newest")
-    handles = [task.apply_async(("uer", number), countdown=0.3) for number in range(3)]
+    with side.standing_still():
+        handles = [task.apply_async(("uer", number), countdown=0.3) for number in range(3)]
     assert handles[2].get(timeout=SOON) == ["uer", 2]
     side.wait_for(side.is_quiet)
     assert side.lines(key="uer") == ["2"]
@@ -65,7 +68,7 @@ def test_until_executing_with_replace_runs_the_newest_of_those_that_wait(side: O
 
 
 def test_until_executed_takes_the_key_until_the_task_ends(side: OnceSide) -> None:
-    task = side.task("plain")
+    task = side.task("until_executed")
     first = task.delay("ud", 1, -1)
     side.wait_for(begun(side, "ud"))
     assert task.delay("ud", 1, -1) == first
@@ -139,8 +142,9 @@ def test_wait_publishes_when_the_first_has_ended_and_gives_up_after_its_time(sid
 
 def test_replace_runs_the_newest_and_the_one_that_waited_never(side: OnceSide) -> None:
     task = side.task("newest")
-    old = task.apply_async(("replace", "old"), countdown=0.4)
-    new = task.delay("replace", "new")
+    with side.standing_still():
+        old = task.apply_async(("replace", "old"), countdown=0.4)
+        new = task.delay("replace", "new")
     assert new.get(timeout=SOON) == ["replace", "new"]
     assert old != new
     side.wait_for(side.is_quiet)
@@ -161,43 +165,52 @@ def test_keep_last_runs_the_newest_once_more_after_the_one_at_work(side: OnceSid
 
 def test_debounce_runs_the_newest_once_it_has_been_quiet(side: OnceSide) -> None:
     task = side.task("quiet")
-    handles = [task.delay("quiet", number) for number in range(4)]
+    with side.standing_still():
+        handles = [task.delay("quiet", number) for number in range(3)]
+        began = time.monotonic()
+        handles.append(task.delay("quiet", 3))
     assert handles[-1].get(timeout=SOON) == ["quiet", 3]
+    assert time.monotonic() - began >= 0.5  # its delay
     side.wait_for(side.is_quiet)
     assert side.lines(key="quiet") == ["3"]
 
 
 def test_debounce_puts_a_task_off_no_longer_than_its_delay_max(side: OnceSide) -> None:
-    """Published every 0.2 s for 2 s, with a delay of 0.5 s, and of 0.9 s in all."""
+    """Published every 0.2 s until it has run, with a delay of 0.5 s, and of 0.9 s in all."""
     task, pause = side.task("quiet_for_long"), threading.Event()
-    handles = []
-    for number in range(10):
-        handles.append(task.delay("debounce", number))
+    handles: list[object] = []
+    while not side.runs("debounce"):
+        assert len(handles) < 5 * SOON
+        handles.append(task.delay("debounce", len(handles)))
         pause.wait(0.2)
-    assert handles[-1].get(timeout=SOON) == ["debounce", 9]
+    last = task.delay("debounce", len(handles))
+    assert last.get(timeout=SOON) == ["debounce", len(handles)]
     side.wait_for(side.is_quiet)
     ran = [int(value) for value in side.lines(key="debounce")]
-    assert 2 <= len(ran) <= 4
     assert ran == sorted(set(ran))
+    assert ran[-1] == len(handles)
 
 
 # --- until_expired ---
 
 
 def test_until_expired_gives_its_result_until_the_window_is_over_and_then_runs_again(side: OnceSide) -> None:
-    task = side.task("until_expired")
+    task = side.task("until_expired_long")
     first = task.delay("ux", 1)
     assert task.delay("ux", 1) == first
     assert first.get(timeout=SOON) == ["ux", 1]
     repeat = task.delay("ux", 1)
     assert (repeat, repeat.get(timeout=SOON)) == (first, ["ux", 1])
     assert side.runs("ux") == 1
-    side.wait_for(lambda: task.delay("ux", 1) != first)
-    side.wait_for(begun(side, "ux", 2))
+    brief = side.task("until_expired")  # its window is over within the test
+    over = brief.delay("ux-over", 1)
+    assert over.get(timeout=SOON) == ["ux-over", 1]
+    side.wait_for(lambda: brief.delay("ux-over", 1) != over)
+    side.wait_for(begun(side, "ux-over", 2))
 
 
 def test_until_expired_holds_for_messages_of_a_publisher_that_does_not_know_of_it(side: OnceSide) -> None:
-    results = [side.app.send_task("until_expired", ("ux-foreign", 1)) for _ in range(3)]
+    results = [side.app.send_task("until_expired_long", ("ux-foreign", 1)) for _ in range(3)]
     assert [one.get(timeout=SOON) for one in results] == [["ux-foreign", 1]] * 3
     assert side.runs("ux-foreign") == 1
 
@@ -212,7 +225,7 @@ def test_while_executing_gives_a_repeat_that_meets_a_run_its_result(side: OnceSi
     received = side.received()
     second = task.delay("we", 1, -1)
     assert second != first  # nothing is taken at publication
-    side.wait_for(lambda: side.received() > received)
+    side.wait_for(lambda: side.received() >= received + 2)  # it has met the run, and has come back
     side.enough()
     assert [one.get(timeout=SOON) for one in (first, second)] == [["we", 1]] * 2
     assert side.runs("we") == 1
@@ -300,11 +313,41 @@ def test_a_message_that_was_replaced_gets_the_outcome_of_the_one_that_took_its_p
     side: OnceSide,
 ) -> None:
     task = side.task("newest")
-    old = task.apply_async(("replaced", "old"), countdown=0.3)
-    task.apply_async(("replaced", "new"), countdown=0.6)
+    with side.standing_still():
+        old = task.apply_async(("replaced", "old"), countdown=0.3)
+        task.apply_async(("replaced", "new"), countdown=0.6)
     try:
         found = old.get(timeout=SOON)
     except TaskRevokedError:
         found = "revoked"
     assert found in (["replaced", "new"], "revoked")
+    side.wait_for(begun(side, "replaced"))
     assert side.lines(key="replaced") == ["new"]
+
+
+# --- handles ---
+
+
+def test_an_ignored_result_is_still_given_to_repeats_while_the_record_keeps_it(side: OnceSide) -> None:
+    kept = side.task("kept")
+    kept.apply_async(("ignored", 1), ignore_result=True)
+    side.wait_for(lambda: side.lines(key="ignored", what="end"))
+    side.wait_for(side.is_quiet)
+    repeat = kept.apply_async(("ignored", 1), ignore_result=True)
+    assert repeat.is_repeat
+    assert repeat.get(timeout=SOON) == ["ignored", 1]
+    assert side.runs("ignored") == 1
+
+
+def test_a_repeat_that_is_refused_says_who_has_the_key(side: OnceSide) -> None:
+    raising = side.task("raising")
+    first = raising.delay("refused", 1, -1)
+    side.wait_for(lambda: side.runs("refused"))
+    with pytest.raises(InFlight) as caught:
+        raising.delay("refused", 1, -1)
+    assert (caught.value.message_id, caught.value.state) == (first.id, "running")
+    side.enough()
+    first.get(timeout=SOON)
+    with pytest.raises(InFlight) as caught:
+        raising.delay("refused", 1, -1)
+    assert caught.value.state == "done"

@@ -12,7 +12,7 @@ from segmented.dedup import FailedBefore, OtherPayload
 if TYPE_CHECKING:
     from tests.support.workers.once_workers import OnceSide
 
-SOON = 30
+SOON = 60
 
 
 @pytest.fixture(params=["prefork", "solo"])

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
     from tests.support.workers.once_workers import OnceSide
 
-SOON = 30
-HANGS = 10
+SOON = 60
+HANGS = 30
+"""Seconds in which a server that hangs is asked four times, with the limit; without it, each time takes 10 s."""
 
 
 @contextmanager
@@ -118,18 +119,18 @@ def test_a_publisher_asks_a_server_that_hangs_no_longer_than_it_says(
     is_known: bool,  # noqa: FBT001  # a parameter
 ) -> None:
     server = start_valkey()
-    with task_elsewhere(shared_once, server.url, once_timeout=0.2) as task:
+    with task_elsewhere(shared_once, server.url, once_timeout=2) as task:
         if is_known:
             assert task.delay("down-hangs-before", 0).id
         os.kill(server.pid, signal.SIGSTOP)
         began_at = time.monotonic()
         try:
-            for _ in range(2):
+            for _ in range(4):
                 with pytest.raises(StoreUnavailable):
                     task.delay("down-hangs")
         finally:
             os.kill(server.pid, signal.SIGCONT)
-        assert time.monotonic() - began_at < HANGS  # twice 10 s without the limit
+        assert time.monotonic() - began_at < HANGS
         assert task.delay("down-hangs-after", 0).id
 
 
@@ -143,7 +144,7 @@ def test_a_worker_gives_up_a_server_that_hangs_within_seconds_and_the_message_co
     began_at = time.monotonic()
     try:
         handle = once.app.send_task("kept", ("hangs", 1))
-        once.wait_for(lambda: worker.said().count(" received\n") >= 3)  # it has come back once
+        once.wait_for(lambda: worker.said().count(" received\n") >= 6, SOON)  # it has come back four times
         assert time.monotonic() - began_at < HANGS
     finally:
         os.kill(server.pid, signal.SIGCONT)

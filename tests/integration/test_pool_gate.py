@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("patient_attempts")
+
 
 SKU: Final = "mug"
 
@@ -260,7 +262,7 @@ def test_a_gated_pool_without_its_gate_refuses_each_call(pool: Pool) -> None:
     pool.reserve("a")
     with pytest.raises(PoolGated, match="use Pool"), bare.grant("b"):
         pytest.fail("the body ran")
-    with pool.grant("b", timeout=1):  # no segment is locked, and the units are still the order's
+    with pool.grant("b", timeout=60):  # no segment is locked, and the units are still the order's
         pass
     for call in (lambda: bare.confirm("a"), lambda: bare.cancel("a"), bare.expire):
         with pytest.raises(PoolGated):
@@ -294,7 +296,7 @@ def test_a_gate_over_a_pool_without_one_is_refused(store: RedisStore, gate: Gate
 
 
 def test_the_functions_take_a_pool_with_a_gate_too(pool: Pool, gate: Gate) -> None:
-    settled = take_order(pool, gate, Order("a"), timeout=5)
+    settled = take_order(pool, gate, Order("a"), timeout=60)
     assert isinstance(settled, Settled)
     assert settled.state == "confirmed"
     assert resize_gated(pool, gate, 3).state.segment_count == 3
@@ -341,5 +343,5 @@ def test_a_database_without_rows_of_the_pool_is_refused_before_any_body_runs(
     why = "has no rows for 'mug': name the database that the pool was opened with"
     with pytest.raises(RowsMissing, match=why), Pool(store, SKU, gate=empty).grant("a"):
         pytest.fail("the body ran")
-    with pool.grant("a", timeout=1):
+    with pool.grant("a", timeout=60):
         pass

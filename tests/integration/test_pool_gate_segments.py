@@ -17,6 +17,8 @@ from tests.support.pools.gated_shop import check
 if TYPE_CHECKING:
     from segmented.orders import Gate
 
+pytestmark = pytest.mark.usefixtures("patient_attempts")
+
 SKU: Final = "mug"
 
 
@@ -42,7 +44,7 @@ def test_a_repeat_that_fails_leaves_the_segment_to_the_first_call(narrow: Pool) 
 def test_a_stale_holders_confirm_leaves_the_segment_to_its_successor(narrow: Pool, gate: Gate) -> None:
     first = Pool(narrow.store, SKU, gate=gate, ttl=0.001).grant("a")
     assert isinstance(first, Grant)
-    second = narrow.grant("a", timeout=5)
+    second = narrow.grant("a", timeout=60)
     assert isinstance(second, Grant)
     assert narrow.confirm("a", holder_id=first.holder_id).state == "confirmed"
     assert is_locked(narrow)
@@ -61,7 +63,7 @@ def test_no_body_runs_for_an_order_that_was_voided_while_it_waited(narrow: Pool,
 
     thread = threading.Thread(target=void)
     thread.start()
-    with pytest.raises(NotGranted, match="cancelled"), narrow.grant("a", timeout=10):
+    with pytest.raises(NotGranted, match="cancelled"), narrow.grant("a", timeout=60):
         pytest.fail("the body ran")
     thread.join()
     check(narrow, gate, confirmed=1, available=19)
@@ -75,13 +77,13 @@ def test_a_database_that_fails_at_the_end_of_a_body_leaves_the_segment_free(
 
     with monkeypatch.context() as patched:
         patched.setattr(gate, "confirm", away)
-        with pytest.raises(DatabaseUnavailable), narrow.grant("a", timeout=1):
+        with pytest.raises(DatabaseUnavailable), narrow.grant("a", timeout=60):
             pass
         patched.setattr(gate, "void", away)
-        with pytest.raises(ZeroDivisionError), narrow.grant("b", timeout=1):
+        with pytest.raises(ZeroDivisionError), narrow.grant("b", timeout=60):
             raise ZeroDivisionError
     for order_id in "ab":
-        with narrow.grant(order_id, timeout=1):  # a repeat continues at once
+        with narrow.grant(order_id, timeout=60):  # a repeat continues at once
             pass
     check(narrow, gate, confirmed=2, available=18)
 

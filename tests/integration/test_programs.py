@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 PROGRAMS: Final = ROOT / "docs" / "how-to" / "examples" / "programs"
 PAGE: Final = ROOT / "docs" / "how-to" / "whole-programs.md"
 LINES_MAX: Final = 80
-SOON: Final = 30.0
+TRIES_MAX: Final = 20
+SOON: Final = 60.0
 CHECKOUTS: Final = {
     "checkout": ("flask", "--app", "checkout", "run", "--port"),
     "async_checkout": ("uvicorn", "async_checkout:shop", "--log-level", "warning", "--port"),
@@ -46,7 +47,7 @@ def test_a_program_has_eighty_lines_at_most(program: Path) -> None:
     assert len(program.read_text(encoding="utf-8").splitlines()) <= LINES_MAX
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_both_type_checkers_find_nothing_in_the_programs(tmp_path: Path) -> None:
     names = sorted(program.name for program in PROGRAMS.glob("*.py"))
     for name in names:
@@ -93,6 +94,15 @@ class Shop:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
+
+    def buy(self, path: str) -> int:
+        """Try until no other request keeps us waiting, and return the last status."""
+        status = 503
+        for _ in range(TRIES_MAX):
+            status, _ = self.post(path, card="good")
+            if status != 503:
+                break
+        return status
 
     def answers(self) -> bool:
         """Return whether it serves."""
@@ -146,7 +156,7 @@ def test_a_checkout_sells_its_stock_once(
             assert shop.post("/payments/nobody", charged=True)[0] == 400
             assert shop.post("/payments/c", charged=False) == (409, {"order": "c", "state": "confirmed"})
             crowd = [f"/orders/e{number}" for number in range(8)]
-            codes = sorted(code for code, _ in buyers.map(lambda path: shop.post(path, card="good"), crowd))
+            codes = sorted(buyers.map(shop.buy, crowd))
             assert codes == [201] * 3 + [409] * 5
         assert Pool(store, "poster").state().confirmed == 5
         assert Pool(store, "poster").audit().is_clean
@@ -169,7 +179,7 @@ def run(name: str, *words: str, folder: Path, **settings: str) -> subprocess.Com
         env=clean_environment(folder, settings),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=2 * SOON,
         check=False,
     )
 
@@ -179,7 +189,7 @@ def test_of_two_nightly_jobs_at_once_one_does_the_work(private_valkey: ValkeySer
     assert run("nightly.py", "2026-11-27", folder=tmp_path, **settings).stdout == "2026-11-27: 27 orders\n"
     assert run("nightly.py", "2026-11-27", folder=tmp_path, **settings).stdout == "2026-11-27: it is done\n"
     with redis.Redis.from_url(private_valkey.url) as other:
-        other.set("seg:lock:{nightly report 2026-11-28}", "another machine", px=60_000)
+        other.set("seg:lock:{nightly report 2026-11-28}", "another machine", px=600_000)
     beside = run("nightly.py", "2026-11-28", folder=tmp_path, **settings)
     assert (beside.stdout, beside.returncode) == ("2026-11-28: another machine is at it\n", 0)
 
@@ -248,5 +258,5 @@ def test_a_celery_app_sells_and_sends_each_receipt_once(
 
 def test_the_tests_of_a_shop_pass_without_a_server(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(PROGRAMS / "test_shop.py")]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=2 * SOON, check=False)
     assert "4 passed" in done.stdout, done.stdout + done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -12,8 +11,9 @@ import pytest
 from segmented.clock import SystemClock
 from segmented.keys import fair_keys
 from segmented.locks import AsyncFairLock, AsyncReentrantLock, FairLock, ReentrantLock
-from segmented.locks.fair import TIMES
+from segmented.locks.fair import TIMES, FairClaim, FairTry
 from segmented.protocol import AcquireFair
+from segmented.protocol.fair.operations import FairTimes
 from tests.contract.parking import has_come_to_rest, lines_of, wait_until
 from tests.fixtures.stores import REDIS, make_side
 from tests.fixtures.stores_deployed import COLOURS, deployed_side
@@ -27,10 +27,14 @@ if TYPE_CHECKING:
     from tests.support.servers.deployments import Cluster
     from tests.support.servers.nodes import Node
 
-SOON: Final = 5.0
-PATIENCE: Final = 20.0
+pytestmark = pytest.mark.usefixtures("patient_attempts")
+
+SOON: Final = 30.0
+"""Less than twenty claims take, one after the other."""
+PATIENCE: Final = 100.0
 CLAIM: Final = TIMES.claim_ms / 1000
-REST_SECONDS: Final = 0.3
+SLOW: Final = FairTimes(presence_ms=1_800_000, look_ms=600_000, claim_ms=600_000)
+"""No claim lapses and no waiter looks by itself, so that a machine that stands still changes no order."""
 
 
 @pytest.fixture(params=COLOURS)
@@ -42,12 +46,20 @@ def sides(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[tuple[Si
         side.close()
 
 
+@pytest.fixture
+def slow_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segmented.locks.fair.FairTry", partial(FairTry, times=SLOW))
+    monkeypatch.setattr("segmented.locks.fair.FairClaim", partial(FairClaim, times=SLOW))
+
+
 def fair(side: Side, name: str) -> FairLock:
-    return side.made(lambda store: FairLock(store, name, ttl=60), lambda store: AsyncFairLock(store, name, ttl=60))
+    return side.made(lambda store: FairLock(store, name, ttl=600), lambda store: AsyncFairLock(store, name, ttl=600))
 
 
 def reentrant(side: Side, name: str) -> ReentrantLock:
-    return side.made(lambda store: ReentrantLock(store, name), lambda store: AsyncReentrantLock(store, name))
+    return side.made(
+        lambda store: ReentrantLock(store, name, ttl=600), lambda store: AsyncReentrantLock(store, name, ttl=600)
+    )
 
 
 def start_waiting(side: Side, name: str) -> Future[Lease]:
@@ -67,6 +79,7 @@ def names_on_all_masters(cluster: Cluster, side: Side) -> list[str]:
     return list(found.values())
 
 
+@pytest.mark.usefixtures("slow_times")
 def test_the_order_is_one_over_all_processes_of_a_cluster(sides: tuple[Side, Side], cluster: Cluster) -> None:
     for name in names_on_all_masters(cluster, sides[0]):
         held = fair(sides[0], name).acquire(timeout=0)
@@ -78,6 +91,7 @@ def test_the_order_is_one_over_all_processes_of_a_cluster(sides: tuple[Side, Sid
         held.release()
 
 
+@pytest.mark.usefixtures("slow_times")
 def test_living_waiters_of_which_a_node_sees_no_subscriber_are_not_passed_over(
     sides: tuple[Side, Side], cluster: Cluster
 ) -> None:
@@ -85,7 +99,6 @@ def test_living_waiters_of_which_a_node_sees_no_subscriber_are_not_passed_over(
         held = fair(sides[0], name).acquire(timeout=0)
         first, second = (start_waiting(side, name) for side in sides)
         waiters, master = fair_keys(name).waiters, cluster.master_of(fair_keys(name).lock)
-        threading.Event().wait(REST_SECONDS)  # no attempt comes now that would note anew who is heard
         for holder_id in master.ask("HKEYS", waiters):  # as if the node had seen a subscription, and it had gone
             entry = master.ask("HGET", waiters, holder_id)
             master.ask("HSET", waiters, holder_id, f"{entry[:-1]}+")
@@ -103,9 +116,9 @@ def test_dead_waiters_of_one_process_cost_one_claim_on_a_cluster(sides: tuple[Si
     for index in range(20):
         ours.execute(AcquireFair(name, f"dead {index}", "another process", 60_000, TIMES))
     living = start_waiting(theirs, name)
-    held.release()
     began = time.monotonic()
-    living.result(CLAIM + SOON).release()
+    held.release()
+    living.result(SOON).release()
     assert time.monotonic() - began > CLAIM / 2
 
 
@@ -120,6 +133,7 @@ def test_an_owner_enters_again_and_waits_on_a_cluster(sides: tuple[Side, Side]) 
     waiter.result(SOON).release()
 
 
+@pytest.mark.usefixtures("slow_times")
 @pytest.mark.parametrize("flavour", [REDIS[0], REDIS[-1]], ids=str)
 def test_both_work_on_the_oldest_server(redis70_server: Node, flavour: Flavour) -> None:
     side = make_side(flavour, SystemClock(), redis70_server.url)

@@ -37,6 +37,7 @@ from segmented.stock.outbox import Outbox
 from tests.support.command_line import ran
 from tests.support.dying import Died, DyingStore, StepCounter, let_die
 from tests.support.pools.forgetting import SKU, check_sells_the_rest, forgotten, sell
+from tests.support.servers.nodes import eventually
 from tests.support.workers.envelope_till import BOTH
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
     from segmented.stock import Grant
     from tests.support.servers.deployments import ReplicaPair
+
+pytestmark = pytest.mark.usefixtures("patient_attempts")
 
 STEPS_MAX: Final = 200
 
@@ -280,7 +283,7 @@ def test_a_promoted_replica_that_missed_sales_is_found_out_and_rebuilt_by_the_co
         pool = Pool(store, SKU)
         open_gated(pool, gate, stock=20, segments=4)
         with pair.master.client() as client:
-            assert client.execute_command("WAIT", 1, 5_000) == 1
+            eventually(lambda: client.execute_command("WAIT", 1, 1_000) == 1, "the replica is in step", seconds=60)
         pair.replica.ask("REPLICAOF", "NO", "ONE")
         sold = [sell(pool, gate, f"lost-{number}") for number in range(5)]
         pair.master.kill()

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from segmented.orders import Gate
     from segmented.servers import ValkeyServer
 
+pytestmark = pytest.mark.usefixtures("patient_attempts")
+
 NUMBERS: Final = (
     "epoch",
     "sequence",

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from segmented.orders import Gate
     from segmented.servers import ValkeyServer
 
+pytestmark = pytest.mark.usefixtures("patient_attempts")
+
 KEYS: Final = ("stock", "ledger", "orders", "holds")
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from segmented.orders import Gate
     from segmented.servers import ValkeyServer
 
+pytestmark = pytest.mark.usefixtures("patient_attempts")
+
 
 @pytest.fixture
 def pool(store: RedisStore, gate: Gate) -> Pool:

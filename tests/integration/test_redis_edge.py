@@ -27,10 +27,13 @@ if TYPE_CHECKING:
 
     from segmented.servers import ValkeyServer
 
+pytestmark = pytest.mark.usefixtures("patient_attempts")
+
 SECRET: Final = "open sesame/#1"
 QUOTED: Final = "open%20sesame%2F%231"
 BUSY: Final = 300
-HANGS: Final = 8
+HANGS: Final = 30
+"""Seconds in which a server that hangs is asked four times, with the limit; without it, each time takes 10 s."""
 
 
 def connect_sync(url: str) -> None:
@@ -283,7 +286,7 @@ def test_three_hundred_threads_take_turns_on_the_connections_of_one_store(privat
     with RedisStore.from_url(private_valkey.url) as store, ThreadPoolExecutor(BUSY) as threads:
 
         def acquire(index: int) -> bool:
-            begin.wait(30)
+            begin.wait(60)
             return Lock(store, f"lock{index}", ttl=60).try_acquire() is not None
 
         assert list(threads.map(acquire, range(BUSY))) == [True] * BUSY
@@ -312,8 +315,9 @@ def test_the_first_contact_with_a_server_that_hangs_takes_no_longer_than_asked(
     os.kill(server.pid, signal.SIGSTOP)
     began_at = time.monotonic()
     try:
-        with pytest.raises(StoreUnavailable, match=r"^no server answers at .*: \w+"):
-            connect(server.url, 0.2)
+        for _ in range(4):
+            with pytest.raises(StoreUnavailable, match=r"^no server answers at .*: \w+"):
+                connect(server.url, 0.2)
     finally:
         os.kill(server.pid, signal.SIGCONT)
-    assert time.monotonic() - began_at < HANGS  # twice 5 s without the limit
+    assert time.monotonic() - began_at < HANGS

@@ -20,11 +20,13 @@ from segmented.stock import ShardedPool
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from segmented.models import LedgerEntry
     from segmented.servers import PostgresServer, ValkeyServer
+
+pytestmark = pytest.mark.usefixtures("patient_attempts")
 
 SKU: Final = "mug"
 
@@ -164,7 +166,10 @@ def test_each_shard_has_rows_of_its_own(store: RedisStore, gate: Gate) -> None:
 
 
 @pytest.mark.usefixtures("small_pages")
-def test_two_relays_at_once_copy_each_change_once(pool: Pool, gate: Gate, valkey: ValkeyServer) -> None:
+def test_two_relays_at_once_copy_each_change_once(
+    pool: Pool, order_database: str, open_gate: Callable[..., Gate], valkey: ValkeyServer
+) -> None:
+    gate = open_gate(order_database, timeout=60.0)
     sell(pool, *(f"o-{number}" for number in range(50)))
     copied: list[int] = []
 

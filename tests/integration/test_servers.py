@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -17,6 +18,7 @@ import sqlalchemy
 
 from segmented.errors import InvalidInput
 from segmented.servers import PostgresServer, ValkeyServer
+from tests.contract.parking import wait_until
 from tests.fixtures.servers import require_postgres
 from tests.support.rings import require_module
 
@@ -106,7 +108,15 @@ def test_postgres_is_durable_on_a_private_socket_and_empty(private_postgres: Pos
 def test_postgres_takes_as_many_connections_as_asked_for() -> None:
     require_postgres()
     with PostgresServer.start(max_connections=5) as server:
-        held = [psycopg.connect(host=str(server.folder), user="postgres", dbname="segmented") for _ in range(5)]
+        held: list[psycopg.Connection] = []
+
+        def has_five() -> bool:
+            """The server may still be ending what its start has asked it."""
+            with suppress(psycopg.OperationalError):
+                held.append(psycopg.connect(host=str(server.folder), user="postgres", dbname="segmented"))
+            return len(held) == 5
+
+        wait_until(has_five)
         with pytest.raises(psycopg.OperationalError, match="too many clients already"):
             psycopg.connect(host=str(server.folder), user="postgres", dbname="segmented")
         for connection in held:

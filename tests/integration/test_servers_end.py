@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from segmented.servers import PostgresServer
 
-GONE_SECONDS: Final = 15.0
+GONE_SECONDS: Final = 60.0
 
 
 @contextlib.contextmanager

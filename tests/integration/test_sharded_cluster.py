@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from tests.support.servers.deployments import Cluster
     from tests.support.servers.nodes import Node
 
-LONG: Final = 50.0
+pytestmark = pytest.mark.usefixtures("patient_attempts")
+
+LONG: Final = 150.0
 SHARDS: Final = 6
 SELLERS: Final = 4
 """Threads a process."""
@@ -112,13 +114,17 @@ class Sale:
         self.pools[0].open(stock=stock, segments=4 * shards, shards=shards)
         self.sold: list[int] = []
         self.refused: list[SoldOut] = []
-        self.is_ending = threading.Event()
+        self.may_end = threading.Event()
+        """Until it is set, the second half of the stock stays."""
+        self.may_end.set()
         self.progress = threading.Semaphore(0)
 
     def sell(self, process: int, number: int, quantities: Callable[[random.Random], int]) -> None:
         """Reserve and confirm, give a tenth back, until single units are refused."""
         chance, pool = random.Random(f"{process} {number}"), self.pools[process]
         for index in range(10_000):
+            if sum(self.sold) > self.stock / 2:
+                assert self.may_end.wait(LONG)
             order = Order(f"o{process}-{number}-{index}", quantities(chance))
             answer = pool.reserve(order)
             if isinstance(answer, SoldOut):
@@ -179,12 +185,14 @@ def test_a_shard_whose_slot_moves_in_mid_sale_costs_no_error_and_no_unit(
 ) -> None:
     sale = Sale(shared_sides, 3_000)
     key = shard_keys(shards_of(shared_sides[0], sale.sku)[1]).meta
+    sale.may_end.clear()
     sellers = sale.start(mixed)
-    for _ in range(50):
+    for _ in range(20):
         assert sale.progress.acquire(timeout=LONG)
     mover = SlotMover(cluster, key)
     mover.move(way)
     assert not all(seller.done() for seller in sellers)
+    sale.may_end.set()
     for seller in sellers:
         seller.result(LONG)
     sale.check()

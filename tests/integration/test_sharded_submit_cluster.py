@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.fixtures.stores import Side
     from tests.support.servers.deployments import Cluster
 
-LONG: Final = 50.0
+LONG: Final = 150.0
 STOCK: Final = 2_000
 SHARDS: Final = 6
 SELLERS: Final = 2

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tests.fixtures.stores import Side
     from tests.support.servers.deployments import Cluster
 
+pytestmark = pytest.mark.usefixtures("patient_attempts")
+
 VISITS: Final = 40
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.fixtures.mariadb import MariaDbServer
 
 NAMES = [f"name {number:04}" for number in range(3_000)]
+SOON = 60.0
 
 
 # --- the rows are found by the primary key ---
@@ -71,14 +72,20 @@ def test_a_deadline_covers_a_place_in_the_queue_and_then_the_next_holder(postgre
     holder.acquire("ticket")
     first_call = side.start(lambda: first.acquire("ticket"))
     side.wait_for_waiters(1)
+
+    def seconds_in_line() -> float:
+        began = time.monotonic()
+        with pytest.raises(AcquireTimeout):
+            second.acquire("ticket", timeout=10.0)
+        return time.monotonic() - began
+
     began = time.monotonic()
-    second_call = side.start(lambda: second.acquire("ticket", timeout=2.0))
+    second_call = side.start(seconds_in_line)
     side.wait_for_waiters(2)
-    time.sleep(max(0.0, 1.5 - (time.monotonic() - began)))
+    time.sleep(max(0.0, 9.0 - (time.monotonic() - began)))
     holder.commit()
-    assert first_call.result(5).name == "ticket"
-    assert isinstance(second_call.exception(5), AcquireTimeout)
-    assert 2.0 <= time.monotonic() - began < 3.0
+    assert first_call.result(SOON).name == "ticket"
+    assert 10.0 <= second_call.result(SOON) < 18.0  # and not 10 s again behind the next holder
 
 
 def test_an_operators_cancel_ends_the_wait_and_leaves_the_transaction_as_it_was(postgres_sql_side: SqlSide) -> None:
@@ -91,7 +98,7 @@ def test_an_operators_cancel_ends_the_wait_and_leaves_the_transaction_as_it_was(
     side.wait_for_waiters(1)
     side.admin("SELECT pg_cancel_backend(:backend)", {"backend": backend})
     with pytest.raises(StoreRefused, match="lock 'ticket': the database refused: canceling statement"):
-        waiting.result(5)
+        waiting.result(SOON)
     assert theirs.value("SELECT 1") == 1
 
 
@@ -155,7 +162,7 @@ def test_who_begins_with_the_lock_reads_what_its_last_holder_committed(plain_sql
     side.wait_for_waiters(1)
     ours.run("INSERT INTO notes VALUES ('seen')")
     ours.commit()
-    waiting.result(5)
+    waiting.result(SOON)
     assert theirs.run("SELECT word FROM notes") == [("seen",)]
 
 
@@ -196,10 +203,8 @@ def test_what_is_not_free_leaves_no_gap_locked_in_which_a_new_name_would_wait(ma
     with pytest.raises(AcquireTimeout):
         theirs.acquire("b", timeout=0.1)
     assert theirs.try_acquire_any(["b", "d"]) is not None
-    began = time.monotonic()
     for name in ("a", "c", "e"):
-        assert third.acquire(name, timeout=5).name == name
-    assert time.monotonic() - began < 4.0
+        assert third.acquire(name).name == name
 
 
 def test_a_pool_of_one_connection_is_enough_for_a_new_name(mariadb_url: str, mariadb_sql_side: SqlSide) -> None:
@@ -233,11 +238,11 @@ def test_an_insert_that_a_foreign_gap_lock_keeps_waiting_counts_as_not_free(mari
     began = time.monotonic()
     with pytest.raises(AcquireTimeout):
         ours.acquire("ticket", timeout=1.3)
-    assert 1.3 <= time.monotonic() - began < 2.0
+    assert time.monotonic() - began >= 1.3
     waiting = side.start(lambda: ours.acquire("ticket", timeout=None))
     side.wait_for_waiters(1)
     foreign.rollback()
-    assert waiting.result(5).name == "ticket"
+    assert waiting.result(SOON).name == "ticket"
 
 
 def test_a_time_out_of_innodbs_own_is_waited_through_unless_it_ended_the_transaction(
@@ -283,9 +288,7 @@ def test_a_cancelled_wait_loses_its_transaction_and_keeps_nobody_waiting(async_s
     side.wait_for_waiters(1)
     assert waiting.cancel()
     holder.commit()
-    began = time.monotonic()
     assert third.acquire("ticket").name == "ticket"
-    assert time.monotonic() - began < 10.0
     eventually(lambda: not waiting.running(), "the cancelled task has ended")
     assert side.admin("SELECT word FROM notes") == []
 
@@ -298,7 +301,7 @@ def test_after_a_killed_wait_the_error_says_that_the_connection_is_lost(sql_side
     sql_side.wait_for_waiters(1)
     sql_side.kill(backend)
     with pytest.raises(StoreUnavailable, match="lock 'ticket': the connection is lost, and with it the transaction"):
-        waiting.result(10)
+        waiting.result(SOON)
     with pytest.raises(SQLAlchemyError):
         theirs.run("SELECT 1")
     with pytest.raises(StoreUnavailable, match="lock 'ticket': the connection is lost, and with it the transaction"):

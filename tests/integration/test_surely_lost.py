@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from segmented.servers import ValkeyServer
 
+pytestmark = pytest.mark.usefixtures("patient_attempts")
+
 LONG: Final = 60.0
 RELEASE: Final = b"DELIFEQ"
 
@@ -36,7 +38,7 @@ def test_a_release_after_a_restart_without_data_says_that_the_lease_is_lost(
     private_valkey: ValkeyServer, store: RedisStore
 ) -> None:
     store.client.config_set("save", "")
-    lease = Lock(store, "door", ttl=LONG).acquire(timeout=1)
+    lease = Lock(store, "door", ttl=LONG).acquire(timeout=60)
     private_valkey.kill()
     private_valkey.restart()
     with pytest.raises(LeaseLost):
@@ -45,7 +47,7 @@ def test_a_release_after_a_restart_without_data_says_that_the_lease_is_lost(
 
 
 def test_a_release_after_a_flush_and_a_broken_connection_says_that_the_lease_is_lost(store: RedisStore) -> None:
-    lease = Lock(store, "door", ttl=LONG).acquire(timeout=1)
+    lease = Lock(store, "door", ttl=LONG).acquire(timeout=60)
     store.client.flushall()
     break_connections(store)
     with pytest.raises(LeaseLost):
@@ -55,10 +57,10 @@ def test_a_release_after_a_flush_and_a_broken_connection_says_that_the_lease_is_
 def test_a_release_after_a_revoke_and_a_broken_connection_says_that_the_lease_is_lost(
     private_valkey: ValkeyServer, store: RedisStore
 ) -> None:
-    lease = Lock(store, "door", ttl=LONG).acquire(timeout=1)
+    lease = Lock(store, "door", ttl=LONG).acquire(timeout=60)
     with RedisStore.from_url(private_valkey.url) as other:
         assert operator.revoke(other, "door") is not None
-        Lock(other, "door", ttl=LONG).acquire(timeout=1)  # a successor does not hide the revoke
+        Lock(other, "door", ttl=LONG).acquire(timeout=60)  # a successor does not hide the revoke
         break_connections(other)
     with pytest.raises(LeaseLost):
         lease.release()
@@ -67,7 +69,7 @@ def test_a_release_after_a_revoke_and_a_broken_connection_says_that_the_lease_is
 def test_a_task_is_told_the_same(private_valkey: ValkeyServer, store: RedisStore) -> None:
     async def run() -> None:
         async with await AsyncRedisStore.from_url(private_valkey.url) as mine:
-            lease = await AsyncLock(mine, "door", ttl=LONG).acquire(timeout=1)
+            lease = await AsyncLock(mine, "door", ttl=LONG).acquire(timeout=60)
             operator.revoke(store, "door")
             break_connections(store)
             with pytest.raises(LeaseLost):
@@ -81,12 +83,12 @@ def test_a_release_whose_reply_was_lost_is_silent_whatever_came_after_it(
     private_valkey: ValkeyServer, store: RedisStore, then: str
 ) -> None:
     with RedisProxy(private_valkey.url) as proxy, RedisStore.from_url(proxy.url) as far:
-        lease = Lock(far, "door", ttl=LONG).acquire(timeout=1)
+        lease = Lock(far, "door", ttl=LONG).acquire(timeout=60)
         proxy.swallow_replies(1, to=RELEASE, and_refuse=True)
         with pytest.raises(Exception, match="did not answer"):
             lease.release()
         if then != "nothing":
-            Lock(store, "door", ttl=LONG).acquire(timeout=1)
+            Lock(store, "door", ttl=LONG).acquire(timeout=60)
         if then == "another's lease is revoked":
             assert operator.revoke(store, "door") is not None
         proxy.come_back()
@@ -95,7 +97,7 @@ def test_a_release_whose_reply_was_lost_is_silent_whatever_came_after_it(
 
 
 def test_a_lease_that_was_adopted_is_not_said_to_be_lost_because_its_fence_is_gone(store: RedisStore) -> None:
-    first = Lock(store, "door", ttl=LONG).acquire(timeout=1)
+    first = Lock(store, "door", ttl=LONG).acquire(timeout=60)
     adopted = Lock(store, "door", ttl=LONG).adopt(first.holder_id)  # nobody knows how old its fence is
     store.client.flushall()
     break_connections(store)

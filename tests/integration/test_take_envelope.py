@@ -11,7 +11,7 @@ from segmented import protocol as op
 from segmented.errors import PoolFrozen
 from segmented.orders import rebuild
 from segmented.orders.envelope_report import EnvelopeReport
-from segmented.orders.work_terms import TryLater
+from segmented.orders.work_terms import TryLater, WorkTerms
 from segmented.plans import run_sync
 from segmented.stock.outbox import dead_plan
 from tests.support.dying import Died
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from segmented.stores.redis import RedisStore
 
 
-from tests.support.workers.envelope_till import SKU, SOON, EnvelopeSetup, let_it_be_due, opened
+from tests.support.workers.envelope_till import SKU, EnvelopeSetup, let_it_be_due, opened
+
+pytestmark = pytest.mark.usefixtures("patient_attempts")
 
 
 def no_address(order: BegunOrder) -> None:
@@ -141,6 +143,7 @@ def test_a_time_to_try_later_that_is_none_is_the_failure_of_its_order_alone(setu
 def test_an_order_that_kills_its_workers_is_tried_alone_and_then_buried(setup: EnvelopeSetup) -> None:
     ids = setup.submit(30)
     killed: list[int] = []
+    doomed, lasting = WorkTerms(ttl=0.5, work=0.5), WorkTerms(ttl=60, work=60)
 
     def poison(order: BegunOrder) -> None:
         if order.order.order_id == "o007":
@@ -149,9 +152,9 @@ def test_an_order_that_kills_its_workers_is_tried_alone_and_then_buried(setup: E
 
     def deliver(envelope: Sequence[str]) -> EnvelopeReport | None:
         try:
-            return setup.take(envelope, step=poison, terms=SOON)
+            return setup.take(envelope, step=poison, terms=doomed if "o007" in envelope else lasting)
         except Died:
-            threading.Event().wait(0.06)
+            threading.Event().wait(0.6)
             return None
 
     assert deliver(ids) is None

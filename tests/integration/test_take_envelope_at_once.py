@@ -23,6 +23,7 @@ from segmented.orders.verifying import compare_once
 from segmented.orders.work_terms import WorkTerms
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
+from tests.contract.parking import has_come_to_rest
 from tests.support.dying import AnswerT, Died, DyingStore, StepCounter
 
 if TYPE_CHECKING:
@@ -33,7 +34,14 @@ if TYPE_CHECKING:
     from segmented.protocol import Operation
     from segmented.servers import ValkeyServer
 
-from tests.support.workers.envelope_till import DEADLINE, SKU, SOON, EnvelopeSetup, opened
+from tests.support.workers.envelope_till import SKU, SOON, EnvelopeSetup, opened
+from tests.support.workers.selling import until
+
+pytestmark = pytest.mark.usefixtures("patient_attempts")
+
+LONG = 60.0
+UNRENEWED = WorkTerms(ttl=300, work=300)
+"""So long that no worker asks for more time in the midst of a test."""
 
 # --- one worker at a time ---
 
@@ -44,10 +52,11 @@ def test_a_step_that_lasts_longer_than_the_workers_time_keeps_its_orders(setup: 
 
     def step(order: BegunOrder) -> None:
         if order.order.order_id == "o000":
-            threading.Event().wait(0.6)  # four times the worker's time
+            ends_at = setup.found("o000").until_ms
+            until(lambda: setup.found("o000").until_ms > ends_at, seconds=LONG)  # the worker has got more time
             told.append(setup.take(ids, step=lambda _: None))
 
-    report = setup.take(ids, step=step, terms=WorkTerms(ttl=0.15, work=0.15))
+    report = setup.take(ids, step=step, terms=WorkTerms(ttl=9, work=9))
     assert told == [EnvelopeReport(in_hand=ids)]
     assert [one.replay for one in report.settled] == [False] * 3
     assert setup.found("o000").begun == 0
@@ -60,11 +69,12 @@ def test_two_workers_with_the_same_envelope_at_once_have_one_effect(setup: Envel
     start = threading.Barrier(2)
 
     def work() -> EnvelopeReport:
-        start.wait(DEADLINE)
-        return setup.take(ids, step=lambda order: calls.append(order.order.order_id))
+        start.wait(LONG)
+        terms = WorkTerms(ttl=LONG, segment_timeout=LONG)
+        return setup.take(ids, step=lambda order: calls.append(order.order.order_id), terms=terms)
 
     with ThreadPoolExecutor(2) as workers:
-        reports = [future.result(DEADLINE) for future in [workers.submit(work) for _ in range(2)]]
+        reports = [future.result(LONG) for future in [workers.submit(work) for _ in range(2)]]
     assert sorted(calls) == ids
     fresh = [one.order_id for report in reports for one in report.settled if not one.replay]
     assert sorted(fresh) == ids
@@ -98,7 +108,7 @@ def test_a_worker_may_die_at_any_step_and_the_next_one_finishes(setup: EnvelopeS
         try:
             setup.take(ids, terms=SOON, pool=dying)
         except Died:
-            threading.Event().wait(0.06)
+            until(lambda ids=ids: len(setup.take(ids).settled) == 2, seconds=LONG)  # type: ignore[misc]  # once its time is over
         else:
             steps = number
         assert [one.state for one in setup.take(ids).settled] == ["confirmed"] * 2
@@ -144,14 +154,14 @@ def locked_out(url: str) -> Iterator[None]:
 
 @pytest.mark.parametrize("is_compared", [True, False])
 def test_while_the_database_is_away_orders_are_put_off_uncounted_and_finished_later(
-    gated_till: EnvelopeSetup, *, is_compared: bool
+    gated_till: EnvelopeSetup, open_gate: Callable[..., Gate], *, is_compared: bool
 ) -> None:
-    assert gated_till.gate is not None
+    hurried = open_gate(gated_till.url, timeout=0.5)
     ids = gated_till.submit(20)
     if is_compared:
-        compare_once(gated_till.pool, gated_till.gate)
+        compare_once(gated_till.pool, hurried)
     with locked_out(gated_till.url):
-        report = gated_till.take(ids)
+        report = take_envelope(gated_till.pool, ids, gate=hurried)
         assert list(report.put_off) == ids
         assert all(reason.startswith("DatabaseUnavailable: ") for reason in report.put_off.values())
     assert gated_till.found("o000").begun == 0
@@ -215,11 +225,10 @@ def test_a_worker_that_waits_gets_the_segment_as_soon_as_it_is_free(till_store: 
     grant = pool.grant("other")
     ids = setup.submit(2)
     with ThreadPoolExecutor(1) as workers:
-        taking = workers.submit(setup.take, ids, terms=WorkTerms(segment_timeout=DEADLINE))
-        while not taking.running():
-            threading.Event().wait(0.001)
+        taking = workers.submit(setup.take, ids, terms=WorkTerms(segment_timeout=LONG))
+        until(lambda: has_come_to_rest(till_store, 1))
         pool.confirm("other", holder_id=grant.holder_id)  # type: ignore[union-attr]  # the segment was free
-        assert len(taking.result(DEADLINE).settled) == 2
+        assert len(taking.result(LONG).settled) == 2
 
 
 def test_a_store_that_is_away_raises(private_valkey: ValkeyServer) -> None:
@@ -305,7 +314,7 @@ def test_a_hundred_orders_cost_a_bounded_number_of_scripts(
     setup.take(["warm up"])
     assert scripts_of(valkey, lambda: setup.submit(100)) == 1
     ids = [f"o{number:03}" for number in range(100)]
-    assert scripts_of(valkey, lambda: setup.take(ids)) == (1 if decides == "at acceptance" else 2)
+    assert scripts_of(valkey, lambda: setup.take(ids, terms=UNRENEWED)) == (1 if decides == "at acceptance" else 2)
     assert setup.states(ids) == {"confirmed": 100}
 
 
@@ -321,6 +330,6 @@ def test_a_hundred_gated_orders_cost_two_scripts_and_one_transaction(
     said: list[str] = []
     event.listen(gate._engine, "commit", commits.append)  # noqa: SLF001  # to count them
     event.listen(gate._engine, "before_cursor_execute", lambda *heard: said.append(heard[2].split()[0]))  # noqa: SLF001  # as above
-    assert scripts_of(valkey, lambda: gated_till.take(ids)) == 2
+    assert scripts_of(valkey, lambda: gated_till.take(ids, terms=UNRENEWED)) == 2
     assert len(commits) == 1 or said == ["WITH"]  # the one statement, which commits by itself
     gated_till.check(confirmed=101, available=99)

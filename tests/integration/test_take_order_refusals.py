@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from segmented.orders import Gate
     from segmented.stock import Grant
 
+pytestmark = pytest.mark.usefixtures("patient_attempts")
+
 
 @pytest.fixture(params=["memory", "redis"])
 def store(request: pytest.FixtureRequest) -> Iterator[MemoryStore | RedisStore]:

@@ -23,8 +23,8 @@ from tests.tidy.test_docs import PYTHON
 if TYPE_CHECKING:
     from pathlib import Path
 
-RUN_SECONDS: Final = 120.0
-END_SECONDS: Final = 20.0
+RUN_SECONDS: Final = 240.0
+END_SECONDS: Final = 60.0
 HOW_TO: Final = ROOT / "docs" / "how-to" / "test-your-workers.md"
 REFERENCE: Final = ROOT / "docs" / "reference" / "pytest-plugin.md"
 NOTES_PROCESSES: Final = """
@@ -134,14 +134,14 @@ import threading
 def test_stands(worker):
     worker.freeze()
     pathlib.Path("stands").touch()
-    threading.Event().wait(100)
+    threading.Event().wait(300)
 """
     (tmp_path / "test_theirs.py").write_text(text)
     with subprocess.Popen(
         command("test_theirs.py"), cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL, start_new_session=True
     ) as process:
         try:
-            until((tmp_path / "stands").exists, seconds=60)
+            until((tmp_path / "stands").exists, seconds=RUN_SECONDS)
             left = noted(tmp_path)
             assert len(alive(left)) >= 8
         finally:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import pytest
 
 from segmented import Outbox, Pool, RedisStore
 from segmented.keys import shard_keys
-from segmented.orders import take_envelope
+from segmented.orders import WorkTerms, take_envelope
 from tests.contract.parking import wait_until
 
 if TYPE_CHECKING:
     from segmented.models.submitted import BegunOrder
     from segmented.servers import ValkeyServer
+
+pytestmark = pytest.mark.usefixtures("patient_attempts")
+
+LONG: Final = 60.0
 
 
 def held_segments(store: RedisStore, sku: str) -> list[int]:
@@ -42,10 +48,10 @@ def test_under_lock_workers_take_units_each_under_a_segments_lock_and_token_of_i
 
     def step(begun: BegunOrder) -> None:
         seen[begun.order.order_id] = begun.segment, begun.fencing_token
-        together.wait(10)
+        together.wait(LONG)
         wait_until(lambda: len(seen) == 2)
         assert sorted(held_segments(store, "mug")) == sorted(segment for segment, _ in seen.values())
-        together.wait(10)
+        together.wait(LONG)
 
     with RedisStore.from_url(valkey.url) as store:
         pool = Pool(store, "mug", outbox=Outbox.under_lock())
@@ -54,13 +60,12 @@ def test_under_lock_workers_take_units_each_under_a_segments_lock_and_token_of_i
         for order_id in ids:
             pool.submit(order_id, quantity=2)
         assert pool.state().available == 8
-        workers = [
-            threading.Thread(target=take_envelope, args=(pool, [order_id]), kwargs={"step": step}) for order_id in ids
-        ]
+        doing = {"step": step, "terms": WorkTerms(ttl=LONG)}
+        workers = [threading.Thread(target=take_envelope, args=(pool, [order_id]), kwargs=doing) for order_id in ids]
         for worker in workers:
             worker.start()
         for worker in workers:
-            worker.join(20)
+            worker.join(LONG)
         assert (pool.state().confirmed, held_segments(store, "mug")) == (4, [])
     assert len({segment for segment, _ in seen.values()}) == 2
     assert len({token for _, token in seen.values()} - {None}) == 2

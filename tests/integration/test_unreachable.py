@@ -54,7 +54,7 @@ def test_work_is_recorded_while_the_server_is_dead_and_replayed_when_it_is_back(
 
     def ship(order: int) -> bool:
         work, lock = Work("ship", {"order": order}, f"ship:{order}"), Lock(store, f"order:{order}", ttl=LONG)
-        with policy.around(work) as outcome, lock.acquire(timeout=5):
+        with policy.around(work) as outcome, lock.acquire(timeout=60):
             shipped.append(order)
         return outcome.is_recorded
 
@@ -201,7 +201,7 @@ def test_in_an_event_loop_the_same(private_valkey: ValkeyServer, letters: Kept) 
 
             async def ship(letter_id: str) -> None:
                 lock = AsyncLock(store, letter_id, ttl=LONG)
-                async with policy.around(Work("ship", work_id=letter_id)), lock.acquire(timeout=5):
+                async with policy.around(Work("ship", work_id=letter_id)), lock.acquire(timeout=60):
                     shipped.append(letter_id)
 
             await asyncio.to_thread(private_valkey.kill)

@@ -6,21 +6,32 @@ import asyncio
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from segmented import AsyncLock, AsyncRedisStore, Lock, Pool, RedisStore
 from segmented.errors import StockError
 from segmented.keys import lock_keys
-from tests.contract.parking import has_come_to_rest, parked, wait_until
+from tests.contract.parking import has_come_to_rest, lines_of, parked, wait_until
 
 if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
 
 LONG: Final = 60.0
 WITHIN_SECONDS: Final = 1.0
+BOUND: Final = LONG / 2
+"""Far less than the rest of the lease, which ends a wait too, and more than a busy machine stands still."""
 WAYS: Final = ["FLUSHALL", "FLUSHDB", f"DEL {lock_keys('door').lock}"]
+
+
+def next_look(store: Any) -> float:  # noqa: ANN401  # a store of either colour
+    """Return in how many seconds the first waiter asks again by itself, as it has decided before it fell asleep."""
+    (line,) = lines_of(store).values()
+    while (due := line._due) == inf:  # noqa: SLF001  # shown nowhere else; it is asking in another thread
+        time.sleep(0.001)
+    return float(due - store.clock.now())
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -37,12 +48,13 @@ def test_a_waiting_thread_takes_a_lock_within_a_second_of_its_vanishing(private_
         for count, waiter in enumerate(waiters, 1):
             waiter.start()
             wait_until(partial(has_come_to_rest, store, count))
+        assert next_look(store) <= WITHIN_SECONDS
         vanished_at = time.monotonic()
         other.client.execute_command(*way.split())
         for waiter in waiters:
             waiter.join()
     assert len(taken_at) == 3
-    assert min(taken_at) - vanished_at < WITHIN_SECONDS
+    assert min(taken_at) - vanished_at < BOUND
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -55,6 +67,7 @@ def test_a_waiting_task_takes_a_lock_within_a_second_of_its_vanishing(private_va
             await AsyncLock(other, "door", ttl=LONG).acquire(timeout=0)
             waiter = asyncio.create_task(AsyncLock(store, "door", ttl=LONG).acquire(timeout=LONG))
             await parked(store, 1)
+            assert next_look(store) <= WITHIN_SECONDS
             vanished_at = time.monotonic()
             await other.client.execute_command(*way.split())
             lease = await waiter
@@ -62,7 +75,7 @@ def test_a_waiting_task_takes_a_lock_within_a_second_of_its_vanishing(private_va
             await lease.release()
             return seconds
 
-    assert asyncio.run(run()) < WITHIN_SECONDS
+    assert asyncio.run(run()) < BOUND
 
 
 def test_a_waiter_takes_a_lock_within_a_second_of_a_restart_without_data(private_valkey: ValkeyServer) -> None:
@@ -77,12 +90,13 @@ def test_a_waiter_takes_a_lock_within_a_second_of_a_restart_without_data(private
         waiter = threading.Thread(target=wait)
         waiter.start()
         wait_until(partial(has_come_to_rest, store, 1))
+        assert next_look(store) <= WITHIN_SECONDS
         other.client.config_set("save", "")
         private_valkey.kill()
         private_valkey.restart()
         back_at = time.monotonic()
         waiter.join()
-    assert leases[0] - back_at < WITHIN_SECONDS
+    assert leases[0] - back_at < BOUND
 
 
 def test_a_grant_that_waits_learns_within_a_second_that_its_pool_is_gone(private_valkey: ValkeyServer) -> None:
@@ -99,7 +113,8 @@ def test_a_grant_that_waits_learns_within_a_second_that_its_pool_is_gone(private
         waiter = threading.Thread(target=wait)
         waiter.start()
         wait_until(partial(has_come_to_rest, store, 1))
+        assert next_look(store) <= WITHIN_SECONDS
         vanished_at = time.monotonic()
         other.client.flushall()
         waiter.join()
-    assert said[0] - vanished_at < WITHIN_SECONDS
+    assert said[0] - vanished_at < BOUND

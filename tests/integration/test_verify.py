@@ -31,6 +31,7 @@ from segmented.protocol import VerifyPool
 from segmented.stock.outbox import Outbox
 from tests.support.command_line import ran
 from tests.support.pools.gated_shop import process
+from tests.support.servers.nodes import eventually
 from tests.support.workers.envelope_till import BOTH
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
     from segmented.stock import Grant
     from tests.support.servers.deployments import ReplicaPair
+
+pytestmark = pytest.mark.usefixtures("patient_attempts")
 
 SKU: Final = "mug"
 SAFE: Final = {"appendfsync": "always"}
@@ -76,7 +79,7 @@ def move(pool: Pool) -> None:
 
 
 def sell(pool: Pool, gate: Gate, order_id: str, quantity: int = 1) -> Settled:
-    answer = take_order(pool, gate, Order(order_id, quantity), timeout=5)
+    answer = take_order(pool, gate, Order(order_id, quantity), timeout=60)
     assert isinstance(answer, Settled)
     return answer
 
@@ -154,7 +157,7 @@ def test_a_promoted_replica_is_verified_by_the_command_or_frozen(
         open_gated(pool, gate, stock=20, segments=4)
         sell(pool, gate, "kept")
         with pair.master.client() as client:
-            assert client.execute_command("WAIT", 1, 5_000) == 1
+            eventually(lambda: client.execute_command("WAIT", 1, 1_000) == 1, "the replica is in step", seconds=60)
         pair.replica.ask("REPLICAOF", "NO", "ONE")
         if is_lossy:
             sell(pool, gate, "lost")
@@ -214,7 +217,7 @@ def test_a_body_that_has_run_is_not_run_again_for_a_pool_that_must_be_verified(s
         ran_with.append(grant.quantity)
         move(shop)
 
-    answer = take_order(shop, gate, Order("a", 3), timeout=5, body=body)
+    answer = take_order(shop, gate, Order("a", 3), timeout=60, body=body)
     assert isinstance(answer, Settled)
     assert (answer.state, answer.quantity, ran_with) == ("confirmed", 3, [3])
     check_sells_the_rest(shop, gate)
@@ -226,7 +229,7 @@ def test_a_body_that_fails_on_a_pool_that_must_be_verified_gives_its_units_back(
         raise KeyError(SKU)
 
     with pytest.raises(KeyError, match=SKU):
-        take_order(shop, gate, Order("a", 3), timeout=5, body=body)
+        take_order(shop, gate, Order("a", 3), timeout=60, body=body)
     assert (shop.state().available, shop.state().reserved) == (20, 0)
     check_sells_the_rest(shop, gate)
 

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from segmented.protocol import Operation
     from segmented.servers import ValkeyServer
 
+pytestmark = pytest.mark.usefixtures("patient_attempts")
+
 AnswerT = TypeVar("AnswerT")
 
 IN_WORKERS: Final = Outbox(decides="in the worker")
@@ -119,7 +121,7 @@ def test_a_new_program_does_not_sell_from_an_older_copy(
         "ran = []\n"
         "pool = Pool(RedisStore.from_url(sys.argv[1]), 'mug')\n"
         "try:\n"
-        "    take_order(pool, Gate(connect(sys.argv[2])), Order('next'), timeout=5, body=ran.append)\n"
+        "    take_order(pool, Gate(connect(sys.argv[2])), Order('next'), timeout=60, body=ran.append)\n"
         "except Exception as error:\n"
         "    print(type(error).__name__, ran)\n"
     )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -25,6 +24,7 @@ from tests.fixtures.servers import require_postgres
 from tests.support.paths import ROOT
 from tests.support.processes import END_SECONDS
 from tests.support.rings import require_module
+from tests.support.servers.nodes import free_ports
 from tests.support.workers.selling import until
 from tests.support.workers.worker_processes import clean_environment, refused, running, working
 
@@ -112,11 +112,11 @@ def test_orders_are_taken_and_connections_are_closed(
             pass
         until(lambda: clients(url) != [])
         if kind == "prefork":
-            assert database_connections(private_postgres) == 2  # a child each, and none of the parent
+            until(lambda: database_connections(private_postgres) == 2)  # a child each, and none of the parent
         assert database_connections(private_postgres) > 0
         worker.end()
         assert "Traceback" not in worker.said()
-    assert clients(url) == []
+    until(lambda: clients(url) == [])
     until(lambda: database_connections(private_postgres) == 0)
     assert list((tmp_path / "home").iterdir()) == []
 
@@ -167,7 +167,7 @@ def test_without_a_variable_a_worker_finds_a_local_server(tmp_path: Path) -> Non
 def test_a_server_that_comes_later_is_waited_for(
     tmp_path: Path, valkey: ValkeyServer, start_valkey: Callable[..., ValkeyServer], postgres_database: str
 ) -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     settings = said(f"redis://127.0.0.1:{port}/0", postgres_database, valkey.url)
     with running(tmp_path, settings, "worker", "--loglevel", "INFO") as worker:
         until(lambda: "waiting up to 60 s for a server: no server answers at redis://127.0.0.1" in worker.said())
@@ -321,9 +321,3 @@ disconnect()
 
 def broker_of(url: str) -> str:
     return url.replace("db=0", "db=1")
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from segmented.servers import ValkeyServer
 
-END_SECONDS: Final = 30.0
+END_SECONDS: Final = 60.0
 SHOP: Final = """
 import os
 from celery import Celery

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.fixtures.zookeeper import ZooKeeperNode
     from tests.support.servers.zookeeper_sides import ZooKeeperSide
 
-SOON: Final = 30.0
+SOON: Final = 50.0
 
 
 def leads(node: ZooKeeperNode) -> bool:
@@ -29,7 +29,7 @@ def test_a_lock_outlives_the_leader_of_its_ensemble_and_its_next_token_is_greate
     ensemble: list[ZooKeeperNode], start_kazoo: Callable[..., KazooClient], zookeeper_side: ZooKeeperSide
 ) -> None:
     name = new_name()
-    holder, other = (start_kazoo(ensemble, timeout=5.0) for _ in range(2))
+    holder, other = (start_kazoo(ensemble, timeout=60.0) for _ in range(2))
     lease = zookeeper_side.lock(holder, name).acquire(timeout=SOON)
     (leader,) = [node for node in ensemble if leads(node)]
     leader.kill()

@@ -15,6 +15,7 @@ from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, SegmentedE
 from segmented.locks import AsyncZooKeeperLock, ZooKeeperLock
 from segmented.process import THIS
 from tests.contract.parking import wait_until
+from tests.fixtures.zookeeper import SESSION_SECONDS
 from tests.support.servers.zookeeper_sides import line, new_name
 
 if TYPE_CHECKING:
@@ -22,18 +23,20 @@ if TYPE_CHECKING:
 
     from tests.support.servers.zookeeper_sides import ZooKeeperSide
 
-SOON: Final = 10.0
+SOON: Final = 50.0
+BEATS: Final = SESSION_SECONDS / 4
+"""Seconds by which the trust in a session grows when it is confirmed twice."""
 
 
 def test_a_lease_knows_what_it_is(kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide) -> None:
     name = new_name()
-    lease = zookeeper_side.lock(kazoo_client, name).acquire(timeout=5)
+    lease = zookeeper_side.lock(kazoo_client, name).acquire(timeout=SOON)
     _, stat = kazoo_client.get(lease.path)
     assert lease.fencing_token == stat.czxid
     assert stat.ephemeralOwner == kazoo_client.client_id[0]
     assert lease.path.startswith(f"/segmented/locks/{name}/{lease.holder_id}-")
     assert (lease.is_trusted, lease.is_lost, lease.has_ended, lease.lost.is_set()) == (True, False, False, False)
-    assert 0 < lease.remaining() <= 1.6  # two fifths of the session's 4 s
+    assert 0 < lease.remaining() <= 0.4 * SESSION_SECONDS
     assert repr(lease).endswith(f" {name!r} token={lease.fencing_token} trusted>")
     assert lease.holder_id not in repr(lease)
     lease.release()
@@ -44,9 +47,9 @@ def test_a_lease_knows_what_it_is(kazoo_client: KazooClient, zookeeper_side: Zoo
 def test_an_idle_holder_is_trusted_for_as_long_as_the_session_lives(
     kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide
 ) -> None:
-    with zookeeper_side.lock(kazoo_client, new_name()).acquire(timeout=5) as lease:
+    with zookeeper_side.lock(kazoo_client, new_name()).acquire(timeout=SOON) as lease:
         first = lease.trusted_until
-        wait_until(lambda: lease.trusted_until > first + 2.0)  # longer than it could be trusted without being confirmed
+        wait_until(lambda: lease.trusted_until > first + BEATS, seconds=SOON)
         assert (lease.is_trusted, lease.is_lost) == (True, False)
 
 
@@ -54,9 +57,9 @@ def test_a5_a_lease_is_released_once_and_the_second_time_nothing_happens(
     kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide
 ) -> None:
     lock = zookeeper_side.lock(kazoo_client, new_name())
-    lease = lock.acquire(timeout=5)
+    lease = lock.acquire(timeout=SOON)
     lease.release()
-    with lock.acquire(timeout=5) as successor:
+    with lock.acquire(timeout=SOON) as successor:
         lease.release()
         assert successor.is_trusted
     with pytest.raises(LeaseLost):
@@ -67,7 +70,7 @@ def test_a8_the_bodys_own_error_is_not_hidden_by_a_release_that_fails(
     kazoo_client: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
 ) -> None:
     name = new_name()
-    lease = zookeeper_side.lock(kazoo_client, name).acquire(timeout=5)
+    lease = zookeeper_side.lock(kazoo_client, name).acquire(timeout=SOON)
     other_kazoo.delete(lease.path)
     with pytest.raises(ZeroDivisionError) as caught, lease:
         1 / 0  # noqa: B018  # the body's own error
@@ -79,12 +82,12 @@ def test_c3_a10_a_node_that_is_taken_away_is_told_to_the_holder_and_the_successo
 ) -> None:
     name = new_name()
     lock = zookeeper_side.lock(kazoo_client, name)
-    lease = lock.acquire(timeout=5)
+    lease = lock.acquire(timeout=SOON)
     told = threading.Event()
     lease.on_lost(told.set)
     other_kazoo.delete(lease.path)
-    successor = zookeeper_side.lock(other_kazoo, name).acquire(timeout=5)
-    assert lease.lost.wait(2.0)  # an eighth of the session's 4 s would do
+    successor = zookeeper_side.lock(other_kazoo, name).acquire(timeout=SOON)
+    assert lease.lost.wait(SOON)
     assert told.wait(SOON)
     assert (lease.is_lost, lease.is_trusted) == (True, False)
     late = threading.Event()
@@ -104,7 +107,7 @@ def test_c3_a10_a_node_that_is_taken_away_is_told_to_the_holder_and_the_successo
 def test_a_holder_whose_callback_fails_is_told_all_the_same(
     kazoo_client: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lease = zookeeper_side.lock(kazoo_client, new_name()).acquire(timeout=5)
+    lease = zookeeper_side.lock(kazoo_client, new_name()).acquire(timeout=SOON)
     told = threading.Event()
     lease.on_lost(partial(next, iter(())))
     lease.on_lost(told.set)
@@ -122,7 +125,7 @@ def test_tokens_grow_also_when_the_parent_was_deleted_between(
     lock = zookeeper_side.lock(kazoo_client, name)
     tokens, sequences = [], []
     for _ in range(3):
-        with lock.acquire(timeout=5) as lease:
+        with lock.acquire(timeout=SOON) as lease:
             tokens.append(lease.fencing_token)
             sequences.append(lease.path[-10:])
         kazoo_client.delete(f"/segmented/locks/{name}")
@@ -132,14 +135,14 @@ def test_tokens_grow_also_when_the_parent_was_deleted_between(
 
 def test_a4_a_lease_may_be_released_by_another_thread(kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide) -> None:
     lock = zookeeper_side.lock(kazoo_client, new_name())
-    lease = lock.acquire(timeout=5)
+    lease = lock.acquire(timeout=SOON)
     zookeeper_side.start(lease.release).result(SOON)
     lock.acquire(timeout=0).release()
 
 
 def test_a_lease_cannot_be_pickled(kazoo_client: KazooClient) -> None:
     with (
-        ZooKeeperLock(kazoo_client, new_name()).acquire(timeout=5) as lease,
+        ZooKeeperLock(kazoo_client, new_name()).acquire(timeout=SOON) as lease,
         pytest.raises(InvalidInput, match="pickled"),
     ):
         pickle.dumps(lease)
@@ -154,7 +157,7 @@ def test_a_refusal_by_the_server_is_one_sentence_and_leaves_nothing(
     kazoo_client.ensure_path("/segmented/locks")
     kazoo_client.create(f"/segmented/locks/{name}", acl=[make_acl("world", "anyone", read=True)])
     with pytest.raises(StoreRefused, match=r"^ZooKeeper at 127\.0\.0\.1:\d+ refused the operation: .*NoAuth") as caught:
-        zookeeper_side.lock(kazoo_client, name).acquire(timeout=5)
+        zookeeper_side.lock(kazoo_client, name).acquire(timeout=SOON)
     assert isinstance(caught.value, SegmentedError)
     assert line(kazoo_client, name) == []
 
@@ -168,13 +171,13 @@ def test_a_callback_that_takes_its_time_costs_the_other_leases_nothing(
         begun.set()
         go_on.wait(SOON)
 
-    taken = ZooKeeperLock(kazoo_client, new_name()).acquire(timeout=5)
-    with zookeeper_side.lock(kazoo_client, new_name()).acquire(timeout=5) as lease:
+    taken = ZooKeeperLock(kazoo_client, new_name()).acquire(timeout=SOON)
+    with zookeeper_side.lock(kazoo_client, new_name()).acquire(timeout=SOON) as lease:
         taken.on_lost(slow)
         other_kazoo.delete(taken.path)
         assert begun.wait(SOON)
         first = lease.trusted_until
-        wait_until(lambda: lease.trusted_until > first + 2.0)
+        wait_until(lambda: lease.trusted_until > first + BEATS, seconds=SOON)
         go_on.set()
 
 
@@ -182,7 +185,7 @@ def test_another_process_may_use_neither_the_lock_nor_the_lease(
     kazoo_client: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = ZooKeeperLock(kazoo_client, new_name())
-    with lock.acquire(timeout=5) as lease:
+    with lock.acquire(timeout=SOON) as lease:
         with monkeypatch.context() as patch:
             patch.setattr(THIS, "process_id", 1)
             for call in (lock.acquire, lock.contenders, lease.require, lease.release):
@@ -200,7 +203,7 @@ def test_what_was_not_needed_is_forgotten_by_this_process(
     kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide
 ) -> None:
     lock = zookeeper_side.lock(kazoo_client, new_name())
-    with lock.acquire(timeout=5):
+    with lock.acquire(timeout=SOON):
         for _ in range(20):
             assert lock.try_acquire() is None
             with pytest.raises(AcquireTimeout):
@@ -218,7 +221,7 @@ def test_a_lease_that_is_dropped_warns_and_its_node_stays_until_the_session_ends
     lock = zookeeper_side.lock(kazoo_client, name)
 
     def drop() -> None:
-        lock.acquire(timeout=5)
+        lock.acquire(timeout=SOON)
         gc.collect()  # in asyncio the handle may go a moment later
 
     with pytest.warns(ResourceWarning, match=f"^lease on {name!r} was dropped without a release: release it"):

@@ -23,7 +23,7 @@ RINGS: Final = {
     "simulation": 240,
     "faults": 300,
     "integration": 300,
-    "docs": 400,
+    "docs": 900,
     "install": 300,
 }
 """Ring, which is also its folder and its marker -> seconds after which one of its tests is stopped."""

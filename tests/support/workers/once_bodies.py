@@ -35,9 +35,8 @@ def work(self: Body, key: str, value: object = 0, seconds: float = 0.0, error: s
     return [key, os.getpgrp() if value == "who" else value]
 
 
-def retried(self: Body, key: str, times: int = 1, how: str = "raise") -> int:
-    retries: int = self.request.retries or 0
-    self.app.once_setup.note(self.name, key, retries, "begin")
+def retried(self: Body, key: str, times: int = 1, how: str = "raise", seconds: float = 0.0) -> int:
+    retries = attempt(self, key, seconds)
     if retries >= times:
         return retries
     if how == "quiet":
@@ -46,9 +45,8 @@ def retried(self: Body, key: str, times: int = 1, how: str = "raise") -> int:
     raise self.retry(countdown=3.0 if how == "late" else 0.1)
 
 
-def unsteady(self: Body, key: str, times: int = 1) -> int:
-    retries: int = self.request.retries or 0
-    self.app.once_setup.note(self.name, key, retries, "begin")
+def unsteady(self: Body, key: str, times: int = 1, seconds: float = 0.0) -> int:
+    retries = attempt(self, key, seconds)
     if retries < times:
         raise ConnectionError(key)
     return retries
@@ -83,6 +81,15 @@ def recursive(self: Body, key: str) -> object:
 def gathered(self: Body, found: list[object]) -> list[object]:
     self.app.once_setup.note(self.name, "-", len(found), "begin")
     return found
+
+
+def attempt(task: Body, key: str, seconds: float) -> int:
+    """Note an attempt, and return its number, from 0. The second one takes so many seconds."""
+    number: int = task.request.retries or 0
+    task.app.once_setup.note(task.name, key, number, "begin")
+    if number == 1:
+        task.app.once_setup.take(seconds)
+    return number
 
 
 def has_run(task: Body, key: str) -> bool:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,7 @@ from tests.support.workers.once_steps import ENOUGH, Fail, Setup
 from tests.support.workers.selling import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from celery import Celery
@@ -107,6 +108,18 @@ class OnceSide:
         """Let the bodies end that were called with a negative number of seconds; or keep those that begin now."""
         said = self._folder / f"{self.log.name}{ENOUGH}"
         said.touch() if is_so else said.unlink(missing_ok=True)
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Stop the workers in their tracks, so that what is published meanwhile waits, however long that takes."""
+        living = [worker for worker in self._workers if worker.process.poll() is None]
+        for worker in living:
+            worker.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for worker in living:
+                worker.signal(signal.SIGCONT)
 
     # --- what was done ---
 

@@ -49,7 +49,7 @@ def main(day: str) -> int:
     with RedisStore(os.environ["JOB_REDIS"]) as store:
         lock = Lock(store, f"nightly report {day}", ttl=30, renew=True, on_lost=lambda: print("the lease is lost"))
         try:
-            with lock.acquire(timeout=0.5) as lease:
+            with lock.acquire(timeout=3) as lease:
                 if is_done(engine, day):
                     print(f"{day}: it is done")
                     return 0
