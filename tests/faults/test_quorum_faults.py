@@ -35,6 +35,8 @@ NOT_WAITED = 30.0
 """Far less than ANSWER_TIMEOUT: a call that needs no longer has not waited for a server that does not answer."""
 TTL = 18.0
 """Seconds of a lease that is renewed every 6 s, and lives for 12 s more after the first renewal has failed."""
+BRIEF_ANSWER = 0.3
+"""An answer timeout that ends before an attempt with a timeout of 0 ends by itself."""
 SHORT_ANSWER = 1.0
 """The answer timeout where it is to pass, or where a failed request is to be repeated soon."""
 TOO_FEW = r"^[01] of 3 servers answered in time, 2 are needed$"
@@ -205,7 +207,7 @@ def test_f3_a_vote_whose_reply_was_lost_is_given_back_and_a_release_that_failed_
         lease.release()
         assert quorum.holders(name) == [None, None, lease.holder_id]
         proxy.come_back()
-        wait_until(lambda: quorum.holders(name) == [None] * 3)
+        wait_until(lambda: quorum.holders(name) == [None] * 3, seconds=SOON)
 
 
 # --- a majority ---
@@ -232,13 +234,13 @@ def test_f3_with_two_of_three_servers_dead_an_acquire_fails_at_once_and_leaves_n
 def test_f3_with_two_of_three_servers_standing_still_an_acquire_fails_in_time_and_leaves_nothing(
     colour: str, timeout: float, servers: list[ValkeyServer], make_quorum: MakeQuorum
 ) -> None:
-    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=SHORT_ANSWER)
+    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=BRIEF_ANSWER)
     name, before = met(quorum), [scripts_run(raw) for raw in quorum.raws]
     with standing_still(*servers[:2]):
         began = time.monotonic()
         with pytest.raises(StoreUnavailable, match=TOO_FEW):
             quorum.lock(name, ttl=LONG).acquire(timeout=timeout)
-        assert SHORT_ANSWER <= time.monotonic() - began < NOT_WAITED
+        assert BRIEF_ANSWER <= time.monotonic() - began < NOT_WAITED
         assert quorum.holder_at(2, name) is None
     wait_until(lambda: min(scripts_run(raw) - count for raw, count in zip(quorum.raws, before, strict=True)) >= 2)
     wait_until(lambda: quorum.holders(name) == [None] * 3)
