@@ -125,6 +125,7 @@ def test_f7_a_call_that_is_paused_past_its_lease_is_overtaken_and_its_outcome_no
     sleeper = callers.start(colour, lease=SHORT)
     callers.wait_for_runs(1)
     os.kill(sleeper.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED)  # all its threads stand still
     try:
         assert callers.dedup.call("key", lambda: "newer", timeout=SOON) == "newer"
         callers.end_calls()

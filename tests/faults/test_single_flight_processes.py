@@ -157,6 +157,7 @@ def test_j7_a_loader_that_is_paused_past_its_lease_does_not_overwrite_its_succes
     callers.begin(sleeper)
     callers.wait_for_calls(1)
     os.kill(sleeper.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED)  # all its threads stand still
     callers.end_calls()
     processes = [callers.start(colour, 4) for _ in range(2)]
     callers.begin(*processes)
