@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SKUS = ("a", "b", "c", "d")
-SELL_HOLD_MS = 300
+SELL_HOLD_MS = 600_000
+"""No hold lapses by itself: the test lets those of dead sellers lapse."""
 
 
 def die() -> None:

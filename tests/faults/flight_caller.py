@@ -1,53 +1,47 @@
-"""A process that asks a single flight: `python -m tests.faults.flight_caller URL KEY LOG COLOUR CALLERS SECONDS`.
+"""A process that asks a single flight: `python -m tests.faults.flight_caller URL KEY LOG COLOUR CALLERS LEASE`.
 
-Each call of its loader appends its process id to the list LOG on the server, and then works for SECONDS. It prints one
-line when it is ready, begins when a line comes in, and prints what its callers got as one line of JSON.
+Each call of its loader appends its process id to the list LOG on the server, and ends once the key `LOG:end` is there.
+It prints one line when it is ready, begins when a line comes in, and prints what its callers got as one line of JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import redis
-
 from segmented import AsyncRedisStore, RedisStore
 from segmented.locks.flights import single_flight
+from tests.faults.dedup_caller import LOOK_SECONDS, may_end, note_call
 
-LEASE = 4.5
-
-
-def note_call(url: str, log: str) -> int:
-    with redis.Redis.from_url(url) as server:
-        server.rpush(log, str(os.getpid()))
-    return os.getpid()
+TIMEOUT = 200.0
 
 
-def call_in_threads(url: str, key: str, log: str, callers: int, seconds: float) -> list[int]:
+def call_in_threads(url: str, key: str, log: str, callers: int, lease: float) -> list[int]:
     def load() -> int:
         process_id = note_call(url, log)
-        time.sleep(seconds)
+        while not may_end(url, log):
+            time.sleep(LOOK_SECONDS)
         return process_id
 
     with RedisStore.from_url(url) as store, ThreadPoolExecutor(callers) as threads:
-        flight = single_flight(store, keep=60, ttl=LEASE)
+        flight = single_flight(store, keep=60, ttl=lease, timeout=TIMEOUT)
         wait_for_the_word()
         started = [threads.submit(flight.get, key, load) for _ in range(callers)]
         return [call.result() for call in started]
 
 
-async def call_in_tasks(url: str, key: str, log: str, callers: int, seconds: float) -> list[int]:
+async def call_in_tasks(url: str, key: str, log: str, callers: int, lease: float) -> list[int]:
     async def load() -> int:
         process_id = note_call(url, log)
-        await asyncio.sleep(seconds)
+        while not may_end(url, log):  # noqa: ASYNC110  # a key has no event
+            await asyncio.sleep(LOOK_SECONDS)
         return process_id
 
     async with await AsyncRedisStore.from_url(url) as store:
-        flight = single_flight(store, keep=60, ttl=LEASE)
+        flight = single_flight(store, keep=60, ttl=lease, timeout=TIMEOUT)
         wait_for_the_word()
         return list(await asyncio.gather(*(flight.get(key, load) for _ in range(callers))))
 
@@ -57,11 +51,11 @@ def wait_for_the_word() -> None:
     sys.stdin.readline()
 
 
-def main(url: str, key: str, log: str, colour: str, callers: int, seconds: float) -> None:
+def main(url: str, key: str, log: str, colour: str, callers: int, lease: float) -> None:
     if colour == "sync":
-        found = call_in_threads(url, key, log, callers, seconds)
+        found = call_in_threads(url, key, log, callers, lease)
     else:
-        found = asyncio.run(call_in_tasks(url, key, log, callers, seconds))
+        found = asyncio.run(call_in_tasks(url, key, log, callers, lease))
     print(json.dumps(found), flush=True)  # noqa: T201  # as above
 
 

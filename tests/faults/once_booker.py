@@ -19,14 +19,16 @@ from segmented.stores.redis import RedisStore
 
 KEY: Final = "order-7"
 LEASE: Final = 0.5
-WAIT: Final = 20.0
+"""Of a worker that is killed. One that goes on has a lease that a machine which stands still does not end."""
+LONG: Final = 600.0
+WAIT: Final = 60.0
 bookings = Table("bookings", MetaData(), Column("id", Integer, primary_key=True), Column("order_id", String(50)))
 
 
 def main(store_url: str, database_url: str, point: str) -> object:
     """Book by hand, as a worker does; return the result."""
-    engine, table = create_engine(database_url), OnceTable()
-    with RedisStore.from_url(store_url) as store, Dedup(store, "bookings", ttl=LEASE).begin(KEY, timeout=WAIT) as run:
+    engine, table, lease = create_engine(database_url), OnceTable(), LONG if point == "never" else LEASE
+    with RedisStore.from_url(store_url) as store, Dedup(store, "bookings", ttl=lease).begin(KEY, timeout=WAIT) as run:
         if isinstance(run, Replay):
             return run.result
         try:

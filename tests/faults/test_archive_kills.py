@@ -21,13 +21,13 @@ PHASES: Final = ["whole", "removing", "archived"]
 
 
 @pytest.mark.full
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("shards", "least"), [(1, 100), (2, 200)])
 def test_a_kill_at_any_step_leaves_a_whole_pool_or_a_removal_that_is_finished(
     private_valkey: ValkeyServer, tmp_path: Path, shards: int, least: int
 ) -> None:
     words = [sys.executable, "-m", "tests.faults.archive_killer", private_valkey.url, str(tmp_path), str(shards)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=580)
     assert done.returncode == 0, done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)
     assert len(found) >= least

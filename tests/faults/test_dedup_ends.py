@@ -13,9 +13,18 @@ if TYPE_CHECKING:
 
     from tests.support.workers.once_workers import OnceSide
 
-SOON = 30
-SOONER_THAN_THE_LEASE = 25.0
+SOON = 100
+LONG = 600.0
+"""The lease of a worker that goes on, though it may stand still for a while."""
+SHORT = 2.0
+"""The lease of one that dies, which is to lapse."""
+SOONER_THAN_THE_LEASE = 50.0
 """Seconds; the lease of these tasks is a minute."""
+
+
+@pytest.fixture
+def steady_once(make_once: Callable[..., OnceSide]) -> OnceSide:
+    return make_once(lease=LONG)
 
 
 def test_f3_a_child_that_is_killed_leaves_its_message_to_run_once_its_lease_has_lapsed(prefork_once: OnceSide) -> None:
@@ -50,7 +59,10 @@ def test_f10_a_running_task_that_is_terminated_frees_its_key_at_once(prefork_onc
     assert not prefork_once.lines(key="f10", what="end")
 
 
-def test_f10_a_queued_task_that_was_revoked_never_runs_in_a_worker_that_was_started_later(once: OnceSide) -> None:
+def test_f10_a_queued_task_that_was_revoked_never_runs_in_a_worker_that_was_started_later(
+    steady_once: OnceSide,
+) -> None:
+    once = steady_once
     first = once.task("plain").delay("f10", "old")
     first.revoke()  # nobody is there to hear Celery's own revocation
     second = once.task("plain").delay("f10", "new")
@@ -64,13 +76,14 @@ def test_f10_a_queued_task_that_was_revoked_never_runs_in_a_worker_that_was_star
 
 
 def test_f13_a_task_that_was_killed_in_the_middle_runs_within_its_lease_when_it_is_submitted_again(
-    once: OnceSide,
+    steady_once: OnceSide,
 ) -> None:
-    dying = once.start(once.changed(fail="in_body"))
+    once = steady_once
+    dying = once.start(once.changed(fail="in_body", lease=SHORT))
     first = once.task("plain").delay("f13", 1)
     dying.died()
     assert once.task("plain").delay("f13", 1) == first  # a holder may still be at it
-    once.wait_for(lambda: once.task("plain").delay("f13", 1) != first, SOONER_THAN_THE_LEASE)
+    once.wait_for(lambda: once.task("plain").delay("f13", 1) != first)
     once.start()
     assert once.task("plain").delay("f13", 1).get(timeout=SOON) == ["f13", 1]
     assert len(once.lines(key="f13", what="end")) == 1
@@ -79,8 +92,8 @@ def test_f13_a_task_that_was_killed_in_the_middle_runs_within_its_lease_when_it_
 def test_f13_a_message_that_comes_back_after_another_has_done_its_work_is_given_the_outcome(
     make_once: Callable[..., OnceSide],
 ) -> None:
-    once = make_once(visibility=4.0)
-    dying = once.start(once.changed(fail="in_body"))
+    once = make_once(visibility=4.0, lease=LONG)
+    dying = once.start(once.changed(fail="in_body", lease=SHORT))
     first = once.task("kept").delay("f13", 1)
     dying.died()
     once.wait_for(lambda: once.task("kept").delay("f13", 1) != first)
@@ -94,7 +107,7 @@ def test_f19_a_task_over_its_hard_time_limit_frees_its_key_before_its_end_is_tol
     handle = task.apply_async(("f19",), once_key="f19", time_limit=0.5)
     with pytest.raises(TimeLimitExceeded):
         handle.get(timeout=SOON)
-    second = task.apply_async(("f19",), once_key="f19", time_limit=0.5)
+    second = task.apply_async(("f19",), once_key="f19")
     assert second != handle
     assert second.get(timeout=SOON) == "f19"
     assert prefork_once.runs("f19") == 2
@@ -111,7 +124,8 @@ def test_f19_a_message_that_comes_back_after_its_hard_time_limit_keeps_its_claim
     assert handle.get(timeout=SOON) == "f19-again"
 
 
-def test_f24_warm_ends_under_load_lose_nothing_and_double_nothing(once: OnceSide) -> None:
+def test_f24_warm_ends_under_load_lose_nothing_and_double_nothing(steady_once: OnceSide) -> None:
+    once = steady_once
     first = once.start(pool="prefork", concurrency=2)
     handles = [once.task("kept").delay(f"f24-{number // 2}", number // 2, 0.02) for number in range(120)]
     once.wait_for(lambda: len(once.runs_by_key()) >= 15)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from segmented.servers import ValkeyServer
 
-SECONDS: Final = 90.0
+SECONDS: Final = 250.0
 KILLS: Final = 12
 CALLED_BEFORE_THE_KILL: Final = 8
 

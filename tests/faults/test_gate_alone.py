@@ -35,13 +35,13 @@ SEGMENTS: Final = 4
 SELLERS: Final = 3
 SEEN_MIN: Final = 5
 """How often each consequence is to be seen before the nonsense ends."""
-NONSENSE_SECONDS: Final = 60.0
+NONSENSE_SECONDS: Final = 150.0
 """Maximum duration of the nonsense."""
 PAUSE: Final = 0.02
 SEEN: Final = ("sold", "superseded", "frozen")
 AHEAD: Final = 2_000_000_000_000_000
 """A fencing token ahead of every server's clock in microseconds; the tokens after it are behind it."""
-END_SECONDS: Final = 30.0
+END_SECONDS: Final = 100.0
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def sell_rest(pool: Pool, gate: Gate) -> None:
             cancel_order(pool, gate, Order(order_id))
     rest = pool.state().available
     for number in range(rest):
-        assert isinstance(take_order(pool, gate, Order(f"rest-{number}"), timeout=5), Settled)
+        assert isinstance(take_order(pool, gate, Order(f"rest-{number}"), timeout=60), Settled)
     assert isinstance(take_order(pool, gate, Order("one too many"), timeout=0), SoldOut)
 
 

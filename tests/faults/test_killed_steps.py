@@ -11,6 +11,7 @@ import pytest
 
 from segmented import Pool, RedisStore, Reserved, protocol as op
 from segmented.errors import PoolFrozen, PoolNotFrozen
+from segmented.keys import shard_keys
 from segmented.orders import audit_both, open_gated, rebuild
 from tests.support.killed import SOLD, Action, prepared, shop, was_killed
 from tests.support.pools.forgetting import forgotten, sell
@@ -82,7 +83,10 @@ def test_every_step_of_an_order_may_be_killed_and_the_order_has_one_effect(  # f
 
 
 def finish(name: str, pool: Pool, gate: Gate, order_id: str) -> None:
-    """Do the action again, as another process would, until the dead one's lease has ended."""
+    """Do the action again, as another process would once the dead one's leases have ended."""
+    assert isinstance(pool.store, RedisStore)
+    for segment in range(SEGMENTS):
+        pool.store.client.pexpire(f"{shard_keys(pool.sku).lock}:{segment}", 1)
     for _ in range(STEPS_MAX):
         prepared(name, pool, gate, order_id)()
         (record,) = pool.store.execute(op.ReadOrders(pool.sku, (order_id,)))

@@ -17,7 +17,7 @@ from tests.support.paths import ROOT
 if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
 
-SECONDS: Final = 60.0
+SECONDS: Final = 120.0
 
 
 def booked(url: str, database: str, point: str) -> tuple[int, int, str]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tests.support.workers.order_floor import Mode, OrderSystem
 
 PUBLISH_AFTER: Final = 0.4
+WORK_SECONDS: Final = 20.0
+"""Seconds for which orders stay with their worker, though it stands still for a while."""
 SWEEPS: Final = 4
 """Sweeps of the other fleet that a test waits for, once the orders are due."""
 A_AND_BEAT: Final = {"SEGMENTED_QUEUE": "concerts", "SEGMENTED_STEP": STEP}
@@ -71,7 +73,7 @@ class Fleets:
 
     def check(self, concerts: int, mugs: int) -> None:
         """Wait until all is sold: each concert's order was charged once and confirmed, and nothing waits."""
-        until(lambda: (self.concert.state().confirmed, self.mug.state().confirmed) == (concerts, mugs), seconds=40.0)
+        until(lambda: (self.concert.state().confirmed, self.mug.state().confirmed) == (concerts, mugs))
         assert sorted(self.system.runs().values()) == [1] * concerts
         assert set(self.system.runs()) == {f"{self.concert.sku}-{number}" for number in range(concerts)}
         assert (self.outbox().waiting, self.outbox().dead) == (0, 0)
@@ -79,7 +81,7 @@ class Fleets:
 
 
 def opened(open_system: OrderSystemFactory, mode: Mode) -> Fleets:
-    system = open_system(mode, publish_after=PUBLISH_AFTER, sqlite=True)
+    system = open_system(mode, publish_after=WORK_SECONDS, sqlite=True)
     system.pool.assign(queue="concerts", step=STEP)
     outbox = Outbox(None, mode.decides, PUBLISH_AFTER)
     concert, mug = (Pool(system.pool.store, sku, outbox=outbox) for sku in (system.pool.sku, "mug"))

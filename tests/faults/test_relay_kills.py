@@ -31,7 +31,7 @@ CHANGES: Final = [
 def relayed(valkey: ValkeyServer, database: str, sku: str, first: int, last: int) -> list[str]:
     """Relay once for each step of these, each time a pool of its own; returns what the process says."""
     words = (sys.executable, "-m", "tests.faults.relay_process", valkey.url, database, sku, str(first), str(last))
-    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.splitlines()
 

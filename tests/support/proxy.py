@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 LOOPBACK: Final = "127.0.0.1"
 CHUNK: Final = 65_536
-HOLD_SECONDS: Final = 20.0
+HOLD_SECONDS: Final = 60.0
 """A proxy passes on what it holds after this time even without `let_go`."""
 COMMAND: Final = re.compile(rb"(?:^|\r\n)\*\d+\r\n")
 OPCODES: Final = {"create": 15, "delete": 2, "list": 8, "read": 4, "sync": 9}
@@ -34,6 +34,8 @@ class Proxy:
         self._guard = threading.Lock()
         self._links: list[_Link] = []
         self._refuses = False
+        self.refused = 0
+        """How many connections were refused."""
         self._swallows = NOTHING
         self._swallow_count = 0
         self._refuses_after = False
@@ -165,6 +167,7 @@ class Proxy:
             link = _Link(client, server)
             with self._guard:
                 if self._refuses:
+                    self.refused += 1
                     link.cut()
                     continue
                 self._links.append(link)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 RINGS: Final = {
     "tidy": 120,
-    "unit": 60,
+    "unit": 180,
     "contract": 180,
     "property": 240,
     "simulation": 240,

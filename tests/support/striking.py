@@ -34,6 +34,8 @@ STARTED: Final = "started"
 CHECKED_AFTER: Final = (BEGINS, "CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD")
 
 PLAIN_CALLS: Final = ("CALL", "CALL_KW")
+SHORT_CALLS: Final = 5
+"""Calls in a row that have no point of a number: a single one may be short because the machine stood still in it."""
 
 
 class Struck(BaseException):
@@ -112,8 +114,11 @@ def struck_everywhere(strike: Callable[[int], tuple[str, list[str]]]) -> tuple[i
     at = 0
     while True:
         at += 1
-        where, wrong = strike(at)
-        if wrong:
-            left[f"{at} {where}"] = wrong
-        if not where:
+        for _ in range(SHORT_CALLS):
+            where, wrong = strike(at)
+            if wrong:
+                left[f"{at} {where}"] = wrong
+            if where:
+                break
+        else:
             return at, left

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 WAITERS: Final = 10
 PARKED_SECONDS: Final = 10.0
 HOLD_SECONDS: Final = 0.005
+QUIET_SECONDS: Final = 0.3
+PARK_SECONDS_MAX: Final = 60.0
 ROUNDS: Final = 15
 PARKED_PER_S_MAX: Final = 0.2
 """The first waiter of the process asks every 0.8 s whether the lock is gone, and its listener pings every 3 s."""
@@ -51,7 +53,7 @@ def measure_contended(url: str, progress: Callable[[str, int, int], None]) -> li
             progress("ten waiters served", number, ROUNDS + 1)
             found = _round(store, server, park_seconds=PARKED_SECONDS if is_first else 0.1)
             if is_first:
-                parked = found["parked"] / WAITERS / PARKED_SECONDS
+                parked = found["parked_per_s"] / WAITERS
                 continue
             delays.append(found["delay_ms"])
             floors.append(_floor_ms(url))
@@ -115,17 +117,26 @@ def _round(store: RedisStore, server: redis.Redis, *, park_seconds: float) -> di
     waiters = [threading.Thread(target=wait_and_hold) for _ in range(WAITERS)]
     for waiter in waiters:
         waiter.start()
-    time.sleep(0.3)  # until all are parked
+    _let_them_park(server)
     server.config_resetstat()
+    began = time.perf_counter()
     time.sleep(park_seconds)
-    parked = _commands(server)
+    parked, parked_seconds = _commands(server), time.perf_counter() - began
     began = time.perf_counter()
     held.release()
     for waiter in waiters:
         waiter.join()
     took = time.perf_counter() - began
     commands = _commands(server) - parked - RELEASE_COMMANDS
-    return {"parked": parked, "delay_ms": (took - sum(holds)) * 1_000, "commands": commands}
+    return {"parked_per_s": parked / parked_seconds, "delay_ms": (took - sum(holds)) * 1_000, "commands": commands}
+
+
+def _let_them_park(server: redis.Redis) -> None:
+    """Wait until nobody has sent a command for a while; the first waiter sends one every 0.8 s."""
+    until = time.monotonic() + PARK_SECONDS_MAX
+    sent = -1
+    while sent != (sent := _commands(server)) and time.monotonic() < until:
+        time.sleep(QUIET_SECONDS)
 
 
 def _commands(server: redis.Redis) -> int:

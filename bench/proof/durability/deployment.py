@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bench.proof.preload.libraries import Library
 
 BEHIND_SECONDS: Final = 30.0
-SYNC_SECONDS: Final = 20.0
+SYNC_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 0.01
 WAIT_MS: Final = 5_000
 SETTLE_KEY: Final = f"{shard_keys(SKU).meta}:settle"

@@ -37,8 +37,8 @@ PREPARED_SHARES: Final = (0.5, 1.0)
 UNKNOWN_CALLS: Final = 20
 """Calls whose outcome is unknown after which a fault comes: a pool that waits for a cut-off replica sells nothing."""
 TICK: Final = 0.01
-TRIAL_SECONDS: Final = 90.0
-NOTICED_SECONDS: Final = 3.0
+TRIAL_SECONDS: Final = 200.0
+NOTICED_SECONDS: Final = 10.0
 """Time for all threads to stop selling, so that an operator can count. A thread may wait for a dead call's lease."""
 
 

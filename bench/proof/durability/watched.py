@@ -39,7 +39,7 @@ PERIODS_MS: Final = {"ping-period": 400, "ask-period": 100, "publish-period": 20
 """The defaults of up to ten seconds are made for networks. A replica is promoted only if its INFO is recent."""
 NODE_TIMEOUT_MS: Final = 1_500
 MASTERS: Final = 3
-FAILOVER_SECONDS: Final = 30.0
+FAILOVER_SECONDS: Final = 60.0
 NO_QUORUM_SECONDS: Final = 7.0
 """Longer than a store repeats an operation while a master is being replaced: calls fail, and are made again."""
 ACCOUNT: Final = {

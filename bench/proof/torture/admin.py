@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SCAN_COUNT: Final = 1_000
 LOOK_SECONDS: Final = 0.05
-GONE_SECONDS: Final = 5.0
+GONE_SECONDS: Final = 30.0
 """Seconds beyond a lease for the server to notice closed connections and to expire what dead holders held."""
 
 

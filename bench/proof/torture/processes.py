@@ -16,7 +16,7 @@ from bench.children import start_child, tell_child
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-GONE_SECONDS: Final = 10.0
+GONE_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)

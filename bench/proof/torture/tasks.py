@@ -51,7 +51,7 @@ UNAVAILABLE_SECONDS: Final = 0.1
 """Seconds to the next round if the server could not be reached."""
 END_SECONDS: Final = 30.0
 """Seconds for a task to end; the longest wait takes ten."""
-GONE_SECONDS: Final = 8.0
+GONE_SECONDS: Final = 30.0
 """Seconds for the tasks of a closed store to end: a keeper notices within five."""
 LOOK_SECONDS: Final = 0.02
 

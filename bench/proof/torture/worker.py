@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import Store
 
 EXIT_CRASHED: Final = 4
-CLOSED_SECONDS: Final = 5.0
+CLOSED_SECONDS: Final = 30.0
 """Seconds for a server to notice that connections were closed."""
 AWAY_SECONDS: Final = 30.0
 """Seconds to connect for the first time, if a server is being restarted."""

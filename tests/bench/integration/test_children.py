@@ -13,7 +13,7 @@ from segmented.errors import SegmentedError
 if TYPE_CHECKING:
     from pathlib import Path
 
-SECONDS: Final = 30.0
+SECONDS: Final = 100.0
 MODULE: Final = """
 import os, signal, sys
 from bench.forks import fork_for_each_line

@@ -11,6 +11,8 @@ from tests.support.command_line import ran_apart
 if TYPE_CHECKING:
     from pathlib import Path
 
+LATE: Final = ("sold out too soon: ", "no order was sold in the measured window")
+"""Why a run is void whose calibration stood still, so that the stock was too small, or that stood still itself."""
 STRIPES: Final = """
 import random
 from dataclasses import replace
@@ -30,7 +32,7 @@ class Stripes(CountedStrategy):
     def buy(self, order):
         while stripes := [stripe for stripe, left in enumerate(self.units_left()) if left]:
             stripe = random.choice(stripes)
-            with Lock(self.client, f"{self.counters[stripe]}:lock", timeout=10, sleep=0.01):
+            with Lock(self.client, f"{self.counters[stripe]}:lock", timeout=60, sleep=0.01):
                 found = self.sell_guarded(order, stripe)
             if not isinstance(found, Refused):
                 return self.sold_at(found, stripe)
@@ -65,7 +67,10 @@ def measured(folder: Path, text: str, class_name: str, name: str, *, segments: i
     file, results = folder / "own.py", folder / "results"
     file.write_text(text, encoding="utf-8")
     cell = ('base = { strategy = "segment-locks", section', f'base = {{ strategy = "{name}", section')
-    plan = written(folder, ONE_CELL, ("axes = { segments = [4] } }", f"axes = {{ segments = [{segments}] }} }}"), cell)
+    budget = ("budget = 60", "budget = 300")
+    plan = written(
+        folder, ONE_CELL, budget, ("axes = { segments = [4] } }", f"axes = {{ segments = [{segments}] }} }}"), cell
+    )
     plan.write_text(plan.read_text(encoding="utf-8").replace("segments = [4] }", f"segments = [{segments}] }}"))
     words = ("--quick", "--plan", str(plan), "--strategy", f"{file}:{class_name}", "--report", str(results))
     done = ran_apart("bench", *words, url=None)
@@ -76,10 +81,11 @@ def test_a_strategy_of_ones_own_is_measured_in_a_process_of_its_own_and_its_book
     code, wrong, file = measured(tmp_path, STRIPES, "Stripes", "stripes")
     found = read_results(file)
     (run,) = found.runs
-    assert (code, wrong, run.void) == (0, "", ())
+    assert (code, wrong) == (0, "")
+    late = all(why.startswith(LATE) for why in run.void)  # () of a machine that never stood still
+    assert (late, run.orders_per_s is None) == (True, run.void != ())
     assert (run.cell.strategy, run.cell.segments, run.guarantees["section"]) == ("stripes", 4, "one a segment")
     assert (run.checker.oversold, run.checker.lost, run.checker.duplicates, run.checker.refused_wrongly) == (0, 0, 0, 0)
-    assert run.orders_per_s is not None
     assert run.checker.sold > 0
     assert list(found.session.environment["code"]["own_strategies"]) == ["stripes"]
     assert str(tmp_path) not in file.read_text(encoding="utf-8")

@@ -19,8 +19,9 @@ from bench.proxy.running import delayed, through, upstream_of
 from segmented.errors import InvalidInput
 
 ROUND_TRIP_MS = 20.0
+LONG_TRIP_MS = 400.0
 PIPELINED = 500
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0
 
 
 def proxies() -> list[psutil.Process]:
@@ -34,7 +35,7 @@ def test_a_ping_takes_the_round_trip_and_the_process_is_gone_afterwards(valkey_u
         began = time.monotonic()
         assert client.ping()
         took = time.monotonic() - began
-    assert ROUND_TRIP_MS / 1_000 <= took < 1.0
+    assert took >= ROUND_TRIP_MS / 1_000
     assert not process.is_running()
     with pytest.raises(redis.ConnectionError):
         redis.Redis.from_url(url).ping()
@@ -42,7 +43,10 @@ def test_a_ping_takes_the_round_trip_and_the_process_is_gone_afterwards(valkey_u
 
 def test_a_pipeline_of_a_megabyte_arrives_in_order_and_pays_for_one_round_trip_not_for_each(valkey_url: str) -> None:
     values = [bytes([number % 251]) * 2_048 for number in range(PIPELINED)]
-    with delayed(valkey_url, ROUND_TRIP_MS) as url, closing(redis.Redis.from_url(url)) as client:
+    with (
+        delayed(valkey_url, LONG_TRIP_MS) as url,
+        closing(redis.Redis.from_url(url, socket_timeout=WAIT_SECONDS)) as client,
+    ):
         pipe = client.pipeline(transaction=False)
         for value in values:
             pipe.rpush("bench proxy", value)
@@ -51,7 +55,7 @@ def test_a_pipeline_of_a_megabyte_arrives_in_order_and_pays_for_one_round_trip_n
         took = time.monotonic() - began
         assert client.lrange("bench proxy", 0, -1) == values
         client.delete("bench proxy")
-    assert took < PIPELINED * ROUND_TRIP_MS / 1_000 / 4
+    assert took < PIPELINED * LONG_TRIP_MS / 1_000 / 4
 
 
 def test_who_has_nothing_more_to_say_still_hears_the_answer() -> None:

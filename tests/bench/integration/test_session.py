@@ -7,7 +7,7 @@ import os
 import signal
 from contextlib import closing, contextmanager
 from math import ceil
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 import pytest
@@ -21,7 +21,7 @@ from segmented.errors import InvalidInput
 from segmented.models import Opened
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
-from tests.bench.plans import ONE_CELL, TWO_SECONDS, small_plan, written
+from tests.bench.plans import LONG_SALES, ONE_CELL, small_plan, written
 from tests.support.command_line import ran, started
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[str, int, int], None]
 
-SECONDS: Final = 60.0
+SECONDS: Final = 200.0
 
 
 class RecordingDisplay:
@@ -96,7 +96,7 @@ def servers_of(pid: int) -> list[psutil.Process]:
 def test_an_interrupted_session_goes_on_repeats_nothing_and_keeps_a_run_that_died_as_void(
     tmp_path: Path, of_others: frozenset[psutil.Process]
 ) -> None:
-    loaded, folder = small_plan(tmp_path, ONE_CELL, TWO_SECONDS), tmp_path / "results"
+    loaded, folder = small_plan(tmp_path, ONE_CELL, LONG_SALES), tmp_path / "results"
     options = SessionOptions(loaded=loaded, folder=folder, only=("k",))
     with pytest.raises(KeyboardInterrupt):
         run_session(options, RecordingDisplay(at=2, act=interrupt))
@@ -150,7 +150,7 @@ def test_a_redis_that_dies_ends_the_session_with_a_sentence(
         (server,) = frozenset(servers_of(os.getpid())) - of_others
         os.kill(server.pid, signal.SIGKILL)
 
-    loaded, folder = small_plan(tmp_path, ("calibration = 0.4", "calibration = 5.0")), tmp_path / "results"
+    loaded, folder = small_plan(tmp_path, ("calibration = 0.4", "calibration = 60.0")), tmp_path / "results"
     with pytest.raises(InvalidInput) as caught:
         run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), RecordingDisplay(at=1, act=kill_redis))
     said = str(caught.value)
@@ -189,14 +189,24 @@ class ProcessRecorder(RecordingDisplay):
             self.forks.append(found[1])
 
 
-def test_each_run_has_a_process_of_its_own_and_each_round_another_loader(tmp_path: Path) -> None:
-    recorder = ProcessRecorder()
-    loaded, folder = small_plan(tmp_path, TWO_SECONDS), tmp_path / "results"
-    found = read_results(run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), recorder))
+def test_each_round_has_another_loader_which_forks_for_each_of_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaders: list[MeasuringProcess] = []
+
+    class Loader(MeasuringProcess):
+        def run(self, task: MeasuringTask, progress: Progress) -> dict[str, Any]:
+            if not json.loads(task.line)["is_calibration"]:
+                loaders.append(self)
+            return super().run(task, progress)
+
+    monkeypatch.setattr("bench.granularity.session.MeasuringProcess", Loader)
+    loaded, folder = small_plan(tmp_path), tmp_path / "results"
+    options = SessionOptions(loaded=loaded, folder=folder, only=("k",))
+    found = read_results(run_session(options, RecordingDisplay()))
     assert [run.round for run in found.runs] == [1, 1, 2, 2]
-    assert len(set(recorder.forks)) == 4
-    first, again, second, last = recorder.loaders
-    assert (first == again, second == last, first == second) == (True, True, False)
+    first, again, second, last = loaders
+    assert (first is again, second is last, first is second) == (True, True, False)
 
 
 def test_a_session_that_ends_in_a_run_ends_its_process_and_the_loader(tmp_path: Path) -> None:
@@ -207,7 +217,7 @@ def test_a_session_that_ends_in_a_run_ends_its_process_and_the_loader(tmp_path: 
                 raise KeyboardInterrupt
 
     display = Interrupting()
-    loaded, folder = small_plan(tmp_path, ONE_CELL, TWO_SECONDS), tmp_path / "results"
+    loaded, folder = small_plan(tmp_path, ONE_CELL, LONG_SALES), tmp_path / "results"
     with pytest.raises(KeyboardInterrupt):
         run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), display)
     assert len(display.loaders + display.forks) == 2
@@ -215,7 +225,7 @@ def test_a_session_that_ends_in_a_run_ends_its_process_and_the_loader(tmp_path: 
 
 
 def twenty_units(cell: Cell, url: str) -> Run:
-    assignment = RunAssignment(cell=cell, url=url, meter_url=url, database=None, stock=20, seconds=3.0, warm_up=0.02)
+    assignment = RunAssignment(cell=cell, url=url, meter_url=url, database=None, stock=20, seconds=300.0, warm_up=0.02)
     with closing(MeasuringProcess(MODULE)) as child:
         found = child.run(MeasuringTask(assignment.model_dump_json(), cell.cell_id, SECONDS), lambda *_: None)
     return Run.model_validate(found)
@@ -233,7 +243,7 @@ def test_a_pool_that_an_interrupted_run_left_is_in_nobodys_way(valkey: ValkeySer
 def test_a_run_that_is_sold_out_too_soon_is_void(valkey_url: str) -> None:
     run = twenty_units(Cell(strategy="global-lock", section="sleep", hold_ms=5.0, buyers=2), valkey_url)
     (why,) = run.void
-    assert why.endswith(" s were measured, and it takes 1.000 s")
+    assert why.endswith(" s were measured, and it takes 100.000 s")
     assert (run.orders_per_s, run.checker.sold, run.warm_up_s) == (None, 20, 0.02)
 
 

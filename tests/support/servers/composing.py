@@ -44,8 +44,8 @@ PAGE: Final = (ROOT / "docs" / "how-to" / "run-with-docker-compose.md").read_tex
 MOUNTED: Final = "/run/secrets/"
 PROGRAMS: Final = {"python": "", "celery": "-m celery", "locust": "-m locust"}
 ENTRY: Final = "from segmented.__main__ import main; main()"
-COMMAND_SECONDS: Final = 90.0
-START_SECONDS: Final = 20.0
+COMMAND_SECONDS: Final = 200.0
+START_SECONDS: Final = 60.0
 
 
 def filled(value: Any) -> Any:  # noqa: ANN401  # what YAML holds

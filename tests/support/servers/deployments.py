@@ -22,7 +22,7 @@ NODE_TIMEOUT_MS: Final = 1_500
 SLOTS: Final = 16_384
 MASTERS: Final = 3
 NODES: Final = 2 * MASTERS
-FAILOVER_SECONDS: Final = 20.0
+FAILOVER_SECONDS: Final = 60.0
 
 _REPLICATION: Final = {"repl-diskless-sync-delay": "0"}
 _CLUSTER: Final = {

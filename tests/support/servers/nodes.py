@@ -41,7 +41,7 @@ CLASH: Final = "Failed listening on port"
 KILL: Final = Stops(((signal.SIGKILL, 5.0),))
 """Nothing is kept, and a paused server would not hear anything else."""
 TALK_SECONDS: Final = 5.0
-EVENTUALLY_SECONDS: Final = 20.0
+EVENTUALLY_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.01
 
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 OutcomeT = TypeVar("OutcomeT")
 Given = dict[str, Any] | None
 
-CALL_SECONDS: Final = 40.0
-EVENTUALLY_SECONDS: Final = 20.0
+CALL_SECONDS: Final = 100.0
+EVENTUALLY_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.01
 THREADS_MAX: Final = 32
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SKU = "mug"
 BOTH: list[Deciding] = ["at acceptance", "in the worker"]
 SOON = WorkTerms(ttl=0.05, work=0.05)
-DEADLINE = 20.0
+DEADLINE = 100.0
 
 
 @dataclass

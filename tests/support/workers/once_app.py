@@ -81,7 +81,7 @@ def build(setup: Setup) -> FailingCelery:
         },
     )
     made.conf.update(setup.conf)
-    add_tasks(made, Failing)
+    add_tasks(made, Failing, setup.lease)
     return made
 
 

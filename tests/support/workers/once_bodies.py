@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -55,7 +56,7 @@ def unsteady(self: Body, key: str, times: int = 1, seconds: float = 0.0) -> int:
 def points(self: Body, key: str, count: int, seconds: float = 0.0) -> StoreEffect:
     self.app.once_setup.note(self.name, key, count, "begin")
     self.app.once_setup.fail_at("in_body")
-    time.sleep(seconds)
+    self.app.once_setup.take(seconds)
     return StoreEffect("return redis.call('INCRBY', KEYS[1], ARGV[1])", ["points:" + key], [count])
 
 
@@ -101,13 +102,14 @@ def has_run(task: Body, key: str) -> bool:
     return found
 
 
-def add_tasks(app: Celery, base: type) -> None:
-    """Register all bodies with their rules."""
-    usual, brief = OnceRule("{key}", ttl=2.0), OnceRule("{key}", ttl=1.0)
+def add_tasks(app: Celery, base: type, lease: float) -> None:
+    """Register all bodies with their rules, and with another lease than theirs, if one is given."""
+    usual, brief = OnceRule("{key}", ttl=2.0), OnceRule("{key}", ttl=5.0)
     long, raising = OnceRule("{key}", ttl=FOR_EVER), OnceRule("{key}", on_publish="raise", on_execute="raise")
     blind = OnceRule("{key}", ttl=FOR_EVER, payload=False)
 
     def add(name: str, body: Callable[..., object], once: OnceRule | None, **as_celery: object) -> None:
+        once = replace(once, ttl=lease) if once is not None and lease else once
         app.task(base=base, name=name, once=once, bind=True, lazy=False, shared=False, **as_celery)(body)  # type: ignore[call-overload]  # whatever Celery takes
 
     for name, rule in RULES.items():

@@ -30,6 +30,8 @@ class Setup:
     """Seconds by which the clock is wrong by which the broker's client counts."""
     down_seconds: float = 0.3
     """After which a message comes back that found the records out of reach."""
+    lease: float = 0.0
+    """Seconds for which a dead process keeps a run, of whatever task; 0: as the task's rule says."""
     conf: dict[str, Any] = field(default_factory=dict)
 
     def environment(self) -> dict[str, str]:

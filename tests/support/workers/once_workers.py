@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from segmented.servers import ValkeyServer
 
-SOON: Final = 30.0
+SOON: Final = 100.0
 
 
 def close_app(app: Celery) -> None:
@@ -74,12 +74,22 @@ class Worker(Logged):
 class OnceSide:
     """A broker, a result backend and records on a server of their own; a publisher; and workers as they are started."""
 
-    def __init__(self, server: ValkeyServer, folder: Path, *, visibility: float = 3600.0, **conf: Any) -> None:  # noqa: ANN401  # settings of Celery
+    def __init__(
+        self,
+        server: ValkeyServer,
+        folder: Path,
+        *,
+        visibility: float = 3600.0,
+        lease: float = 0.0,
+        **conf: Any,  # noqa: ANN401  # settings of Celery
+    ) -> None:
         folder.mkdir(exist_ok=True)
         self._folder = folder
         self.log = folder / "effects.log"
         broker, backend, records = (server.url.replace("db=0", f"db={number}") for number in range(3))
-        self.setup = Setup(kombu_url(broker), kombu_url(backend), records, str(self.log), visibility, conf=conf)
+        self.setup = Setup(
+            kombu_url(broker), kombu_url(backend), records, str(self.log), visibility, lease=lease, conf=conf
+        )
         self.app = build(self.setup)
         self.broker = redis.Redis.from_url(broker, decode_responses=True)
         self.records = redis.Redis.from_url(records, decode_responses=True)
@@ -88,8 +98,16 @@ class OnceSide:
     def task(self, name: str) -> Any:  # noqa: ANN401  # a task
         return self.app.tasks[name]
 
-    def changed(self, *, fail: Fail = "", clock_ahead: float = 0.0, **conf: Any) -> Setup:  # noqa: ANN401  # settings of Celery
-        return replace(self.setup, fail=fail, clock_ahead=clock_ahead, conf={**self.setup.conf, **conf})
+    def changed(
+        self,
+        *,
+        fail: Fail = "",
+        clock_ahead: float = 0.0,
+        lease: float | None = None,
+        **conf: Any,  # noqa: ANN401  # settings of Celery
+    ) -> Setup:
+        lease = self.setup.lease if lease is None else lease
+        return replace(self.setup, fail=fail, clock_ahead=clock_ahead, lease=lease, conf={**self.setup.conf, **conf})
 
     def start(
         self, setup: Setup | None = None, *, pool: str = "solo", concurrency: int = 1, options: tuple[str, ...] = ()

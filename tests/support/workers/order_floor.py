@@ -36,7 +36,8 @@ QUEUE: Final = "segmented"
 AGAIN: Final = 1.0
 """Seconds after which an order that nobody finished is published again, unless a test says otherwise."""
 BETWEEN_SWEEPS: Final = 0.2
-END_SECONDS: Final = 20.0
+END_SECONDS: Final = 60.0
+DECIDED_SECONDS: Final = 150.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ class OrderSystem:
             cwd=ROOT,
             env={**os.environ, **self.environment, "PYTHONPATH": str(ROOT)},
             check=False,
-            timeout=60,
+            timeout=DECIDED_SECONDS,
         ).returncode
 
     def sweep(self) -> None:
@@ -170,7 +171,7 @@ class OrderSystem:
     def undecided(self) -> list[str]:
         return [order_id for order_id, state in self.states().items() if state in {"queued", "reserved"}]
 
-    def until_decided(self, *, seconds: float = 40.0, sweeping: bool = True) -> float:
+    def until_decided(self, *, seconds: float = DECIDED_SECONDS, sweeping: bool = True) -> float:
         """Wait until every order is decided, sweeping meanwhile; return how long that took."""
         began_at, swept_at = time.monotonic(), 0.0
 

@@ -28,7 +28,7 @@ STEP: Final = "tests.support.workers.order_step:run"
 LOG: Final = "step-log"
 AGAIN_SECONDS: Final = 0.5
 LOOK_SECONDS: Final = 0.01
-HELD_SECONDS: Final = 90.0
+HELD_SECONDS: Final = 300.0
 
 
 def run(order: BegunOrder) -> None:

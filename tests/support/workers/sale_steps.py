@@ -1,8 +1,10 @@
-"""Steps of the workers of a sale: slow ones, so that a test can interfere, and ones that fail."""
+"""Steps of the workers of a sale: one that waits for the test, so that it can interfere, and ones that fail."""
 
 from __future__ import annotations
 
+import os
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from segmented.orders import TryLater
@@ -10,13 +12,21 @@ from segmented.orders import TryLater
 if TYPE_CHECKING:
     from segmented.models.submitted import BegunOrder
 
-SLOW_SECONDS = 0.002
+FOLDER = "SALE_STEP_FOLDER"
+LIMIT = "limit"
+LOOK_SECONDS = 0.02
 _never = threading.Event()
 
 
-def slow(_: BegunOrder) -> None:
-    """Take two milliseconds."""
-    _never.wait(SLOW_SECONDS)
+def limited(_: BegunOrder) -> None:
+    """Stand still once as many orders have begun, in all workers together, as the file `limit` says."""
+    folder = Path(os.environ[FOLDER])
+    with (folder / "begun").open("ab") as begun:
+        begun.write(b".")
+        begun.flush()
+        number = begun.tell()
+    while number > int((folder / LIMIT).read_text()):
+        _never.wait(LOOK_SECONDS)
 
 
 def later(_: BegunOrder) -> None:

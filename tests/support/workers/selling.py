@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COMMAND: Final = (sys.executable, "-c", "from segmented.__main__ import main; main()", "sell")
-SALE_SECONDS: Final = 100.0
+SALE_SECONDS: Final = 250.0
+UNTIL_SECONDS: Final = 100.0
+"""Of something that is about to happen, on a machine that stands still now and then."""
 LOOK_SECONDS: Final = 0.02
 
 
@@ -98,7 +100,7 @@ def ended(process: subprocess.Popen[str], folder: Path) -> Sold:
     return Sold(process.returncode, printed, errors, counts, results)
 
 
-def until(is_so: Callable[[], object], *, seconds: float = 30.0) -> None:
+def until(is_so: Callable[[], object], *, seconds: float = UNTIL_SECONDS) -> None:
     """Wait for something that is about to happen."""
     deadline = time.monotonic() + seconds
     pause = threading.Event()
