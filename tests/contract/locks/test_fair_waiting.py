@@ -233,7 +233,7 @@ def test_d3_when_the_holder_died_the_head_has_the_lock_as_its_lease_ends(waiting
 def test_d3_the_next_in_line_learns_that_it_has_to_mind_the_holders_end(waiting_side: Side) -> None:
     name = waiting_side.name("lock")
     held = made(waiting_side, name).acquire(timeout=0)
-    first = start_waiting(waiting_side, made(waiting_side, name, ttl=0.5))
+    first = start_waiting(waiting_side, made(waiting_side, name, ttl=3.0))
     second, third = (start_waiting(waiting_side, made(waiting_side, name)) for _ in range(2))
     held.release()
     assert isinstance(first.exception(SOON), LeaseLost | None)  # and dies; on a machine that stood still it has already
