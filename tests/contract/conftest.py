@@ -1,14 +1,16 @@
-"""The pool under test, audited when the test ends."""
+"""The pool under test, audited when the test ends; and time for each attempt, however busy the machine is."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
 
 import pytest
 import redis
 
 from segmented.clock import SystemClock
 from segmented.protocol.wire import load_script
+from tests.contract.parking import ScriptCount
 from tests.contract.pools.shop import Shop
 from tests.fixtures.stores import REDIS, Side, make_side
 from tests.support.paths import ROOT
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from segmented.servers import ValkeyServer
+    from tests.contract.parking import CountScripts
     from tests.fixtures.stores import Flavour
 
 SCRIPTS = sorted(
@@ -25,6 +28,46 @@ SCRIPTS = sorted(
     for path in (ROOT / "segmented" / "protocol").glob("*/*.lua")
     if path.parent.name != "shared" and path.stem != "kind"
 )
+
+
+ANSWER_SECONDS: Final = 30.0
+"""Seconds for a server's answer, more than a busy machine stands still; the product's own bounds are up to 2 s."""
+BOUNDS: Final = {
+    "TRY_SECONDS": ("plans.waiting", "plans.drivers", "stock.outbox"),
+    "ATTEMPT_SECONDS": ("plans.waiting", "plans.drivers", "stock.outbox", "locks.multi"),
+    "UNDO_SECONDS": (
+        "plans.waiting",
+        "locks.handle",
+        "locks.multi",
+        "dedup.plans",
+        "stock.coalescing",
+        "stores.redis.store",
+        "stores.redis.asynchronous",
+    ),
+    "PING_SECONDS": ("stores.redis.listener", "stores.redis.async_listener"),
+    "PATIENCE": ("stores.quorum.lane", "stores.quorum.asynchronous"),
+}
+"""Bound of a single request or of a server's silence -> the modules of `segmented` that read it."""
+
+
+@pytest.fixture(autouse=True)
+def patient_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a request end by its answer, and not because the machine is slow: a lock that is held is then found held.
+
+    Also, a waiter does not try again by itself within the test, so that one that gets its turn was woken. A module that
+    tests the bounds themselves has a fixture of this name in its place.
+    """
+    for name, modules in BOUNDS.items():
+        for module in modules:
+            monkeypatch.setattr(f"segmented.{module}.{name}", ANSWER_SECONDS)
+    monkeypatch.setattr("segmented.plans.waiting.LOOK_SECONDS", 10 * ANSWER_SECONDS)
+
+
+@pytest.fixture
+def count_scripts() -> Iterator[CountScripts]:
+    """`ScriptCount`, which ends with the test: `scripts = count_scripts(server, name)`; `scripts()` is the count."""
+    with ExitStack() as counts:
+        yield lambda server, name: counts.enter_context(ScriptCount(server, name))
 
 
 @pytest.fixture

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
+from contextlib import ExitStack
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from uuid import uuid4
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     import redis
 
     from segmented.plans import Line
 
-PARKED_SECONDS: Final = 10.0
+PARKED_SECONDS: Final = 60.0
+"""Seconds that something may take to become so, on a machine that stands still now and then."""
 LOOK_SECONDS: Final = 0.002
+SCRIPTS: Final = ("eval", "evalsha", "delifeq")
 
 
 def lines_of(store: Any) -> dict[str, Line]:  # noqa: ANN401  # a store of either colour
@@ -53,4 +58,39 @@ def wait_until(is_so: Callable[[], bool], *, seconds: float = PARKED_SECONDS) ->
 def scripts_run(server: redis.Redis) -> int:
     """Count what the server has run for locks and pools: scripts, and its own command of compare-and-delete."""
     found = server.info("commandstats")
-    return sum(found.get(f"cmdstat_{command}", {"calls": 0})["calls"] for command in ("eval", "evalsha", "delifeq"))
+    return sum(found.get(f"cmdstat_{command}", {"calls": 0})["calls"] for command in SCRIPTS)
+
+
+class ScriptCount:
+    """Counts the same as `scripts_run`, from now on, but only of clients' requests about one name.
+
+    So what else happens on a server that tests share changes no count.
+    """
+
+    def __init__(self, server: redis.Redis, name: str, commands: Collection[str] = SCRIPTS) -> None:
+        """Begin to count the scripts that have `name` as a whole word in a key: of a lock or of any part of a pool."""
+        self._server, self._commands = server, commands
+        self._name = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
+        self._count = 0
+        self._opened = ExitStack()
+        self._monitor = self._opened.enter_context(server.monitor())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def __call__(self) -> int:
+        """Return the count of all that the server has run before now."""
+        mark = uuid4().hex
+        self._server.echo(mark)
+        while mark not in (found := self._monitor.next_command())["command"]:
+            command, _, arguments = found["command"].partition(" ")
+            is_sent = found["client_type"] != "lua" and command.lower() in self._commands
+            self._count += is_sent and self._name.search(arguments) is not None
+        return self._count
+
+
+CountScripts: TypeAlias = "Callable[[redis.Redis, str], ScriptCount]"
+"""Makes a `ScriptCount` that ends with the test."""

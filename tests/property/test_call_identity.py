@@ -157,7 +157,7 @@ def test_keys_are_the_same_in_every_process_whatever_its_hash_seed() -> None:
             check=True,
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=120,
             env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
         ).stdout
         for seed in ("0", "1", "4242")

@@ -128,7 +128,7 @@ def test_of_two_opens_at_once_one_opens_and_the_others_are_told_what_is_there(ca
         barrier, answers = Barrier(len(pools)), list[object]()
 
         def open_one(index: int, pool: Pool, barrier: Barrier = barrier, answers: list[object] = answers) -> None:
-            barrier.wait(10)
+            barrier.wait(60)
             try:
                 answers.append(pool.open(stock=10 * (index + 1), segments=index + 1))
             except PoolDiffers as error:
@@ -138,7 +138,7 @@ def test_of_two_opens_at_once_one_opens_and_the_others_are_told_what_is_there(ca
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
         (opened,) = (answer for answer in answers if isinstance(answer, Opened))
         assert len([answer for answer in answers if isinstance(answer, PoolDiffers)]) == 3
         assert pools[0].state() == opened.state

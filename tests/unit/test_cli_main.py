@@ -17,6 +17,10 @@ from tests.support.paths import ROOT
 
 COMMAND = Path(sysconfig.get_path("scripts")) / "segmented"
 READY = "ready"
+LIMIT = 120
+"""Seconds that a process of its own may take on a slow machine."""
+
+pytestmark = pytest.mark.timeout(300)
 
 
 def here(*words: str) -> subprocess.CompletedProcess[str]:
@@ -30,7 +34,7 @@ def segmented(*words: str, plugins: Path | None = None) -> subprocess.CompletedP
         capture_output=True,
         text=True,
         check=False,
-        timeout=20,
+        timeout=LIMIT,
         env=environment(plugins),
     )
 
@@ -154,7 +158,8 @@ def test_a_name_of_an_extra_that_is_not_installed_says_which(name: str, module: 
 @pytest.mark.parametrize("words", [("--version",), ("nonsense",), ("--nonsense",)])
 def test_what_asks_for_no_command_imports_none(words: tuple[str, ...]) -> None:
     said = "import sys; from segmented.cli.main import run; run(sys.argv[1:]); print(*sys.modules)"
-    ran = subprocess.run([sys.executable, "-c", said, *words], capture_output=True, text=True, check=False, timeout=20)
+    command = [sys.executable, "-c", said, *words]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT)
     assert {"locust", "celery", "bench.cli", "segmented.cli.pool"} & set(ran.stdout.split()) == set()
     assert "segmented.cli.main" in ran.stdout.split()
 
@@ -315,7 +320,7 @@ def test_an_interrupt_ends_with_130(plugins: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == f"{READY}\n"
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=10)
+        _, stderr = process.communicate(timeout=LIMIT)
     assert (process.returncode, stderr) == (130, "segmented: interrupted\n")
 
 
@@ -328,7 +333,7 @@ def test_an_output_that_cannot_be_written_is_one_sentence(words: list[str], plug
             stdout=full,
             stderr=subprocess.PIPE,
             check=False,
-            timeout=20,
+            timeout=LIMIT,
             env=environment(plugins),
         )
     said = b"segmented: standard output cannot be written: No space left on device\n"
@@ -356,7 +361,7 @@ def test_a_reader_that_went_away_is_no_failure_of_ours(words: list[str], plugins
             stdout=output,
             stderr=subprocess.PIPE,
             check=False,
-            timeout=20,
+            timeout=LIMIT,
             env=environment(plugins),
         )
     assert (ran.returncode, ran.stderr) == (141, b"")
@@ -364,7 +369,8 @@ def test_a_reader_that_went_away_is_no_failure_of_ours(words: list[str], plugins
 
 def test_on_a_terminal_the_help_has_frames() -> None:
     ours, theirs = pty.openpty()
-    subprocess.run([str(COMMAND), "--help"], stdout=theirs, check=True, timeout=20, env={**os.environ, "TERM": "xterm"})
+    environ = {**os.environ, "TERM": "xterm"}
+    subprocess.run([str(COMMAND), "--help"], stdout=theirs, check=True, timeout=LIMIT, env=environ)
     os.close(theirs)
     shown = os.read(ours, 65536)
     os.close(ours)
@@ -373,7 +379,7 @@ def test_on_a_terminal_the_help_has_frames() -> None:
 
 def test_the_reference_page_is_what_the_help_says() -> None:
     page = subprocess.run(
-        [sys.executable, "-m", "segmented.cli.reference"], capture_output=True, text=True, check=True, timeout=20
+        [sys.executable, "-m", "segmented.cli.reference"], capture_output=True, text=True, check=True, timeout=LIMIT
     ).stdout
     written = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
     assert written.split() == page.split(), "`make docs` writes it"  # lines may break elsewhere
@@ -385,7 +391,7 @@ def test_the_reference_page_has_a_section_for_every_command(plugins: Path) -> No
         capture_output=True,
         text=True,
         check=True,
-        timeout=20,
+        timeout=LIMIT,
         env=environment(plugins),
     ).stdout
     sections = [line for line in page.splitlines() if line.startswith("## ")]

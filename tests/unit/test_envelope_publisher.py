@@ -96,7 +96,7 @@ def test_a_dead_order_that_was_replayed_is_waited_for_again() -> None:
     pool = Pool(store, "mug", outbox=Outbox(decides="in the worker"))
     pool.open(stock=5, segments=1)
     handle = pool.submit("a")
-    store.execute(op.TakeOrders("mug", ("a",), "h", 1_000, 1_000, 1_000, 1))
+    store.execute(op.TakeOrders("mug", ("a",), "h", 60_000, 60_000, 60_000, 1))
     store.execute(op.PutOff("mug", ("a",), "h", 1, counts=True, begun_max=1, reason="bad", hold_ms=60_000))
     assert isinstance(handle.wait(0), Dead)
     store.execute(op.ReplayDead("mug", ("a",)))

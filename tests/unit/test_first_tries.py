@@ -189,7 +189,7 @@ def test_threads_that_share_a_handle_end_their_own_leases() -> None:
 
     def work() -> None:
         with semaphore as lease:
-            both.wait(5)
+            both.wait(30)
             entered = lease.is_trusted
         ended.append((entered, lease.has_ended))
 
@@ -197,7 +197,7 @@ def test_threads_that_share_a_handle_end_their_own_leases() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(5)
+        thread.join(30)
     assert ended == [(True, True)] * 2
 
 
@@ -244,7 +244,7 @@ def test_a_reentrant_lock_belongs_to_the_thread() -> None:
         assert inner.is_trusted
         other = threading.Thread(target=lambda: found.append(lock.try_acquire()))
         other.start()
-        other.join(5)
+        other.join(30)
     assert found == [None]
 
 

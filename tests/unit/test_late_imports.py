@@ -14,18 +14,23 @@ from segmented.imports import without_collecting
 from segmented.servers.valkey import ValkeyServer
 
 LATE_MODULES = ("sqlalchemy", "kazoo", "celery", "psycopg", "pymysql", "asyncmy", "segmented.dedup", "segmented.compat")
+PATIENCE = 120
+"""Seconds that a process of its own may take on a slow machine."""
+
+pytestmark = pytest.mark.timeout(300)
 
 
 def found_after(imports: str, names: tuple[str, ...]) -> str:
     """Return which of these modules a new process has after some imports."""
     words = f"import sys, {imports}; print([name for name in {names} if name in sys.modules])"
-    return subprocess.run([sys.executable, "-c", words], check=True, capture_output=True, text=True, timeout=20).stdout
+    command = [sys.executable, "-c", words]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
 
 
 def modules_after(program: str) -> list[str]:
     """Return the names of the modules that a new process has after a program."""
     words = f"{program}\nimport sys; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", words], check=True, capture_output=True, text=True, timeout=20)
+    done = subprocess.run([sys.executable, "-c", words], check=True, capture_output=True, text=True, timeout=PATIENCE)
     return done.stdout.split()
 
 
@@ -115,7 +120,9 @@ with segmented.RedisStore.from_url({private_valkey.url!r}) as store:
     with segmented.Lock(store, "report").acquire():
         print(run(["lock", "show", "report", "--url", {private_valkey.url!r}]))
 """
-    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert (done.returncode, done.stdout.splitlines()[0], done.stdout.splitlines()[-1]) == (0, "True", "0"), done.stderr
 
 

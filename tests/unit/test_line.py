@@ -199,7 +199,7 @@ def test_a_message_reaches_who_was_trying_while_everyone_else_left() -> None:
     woken = threading.Event()
     threading.Thread(target=lambda: woken.set() if wakeups.park(a, inf, inf) else None, daemon=True).start()
     wakeups.signal("freed")
-    assert woken.wait(5)
+    assert woken.wait(30)
 
 
 # --- hand-off ---

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,17 +27,18 @@ def stopped() -> Iterator[asyncio.AbstractEventLoop]:
     loop.close()
 
 
-def test_a_thread_gives_up_a_loop_that_does_not_run(stopped: asyncio.AbstractEventLoop) -> None:
-    began = time.monotonic()
+def test_a_thread_gives_up_a_loop_that_does_not_run(
+    stopped: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_store, "WAIT_SECONDS_MAX", inf)
     with pytest.raises(StoreUnavailable, match="the event loop of the store ended"):
         LoopStore(AsyncMemoryStore(), stopped).execute(op.ReadPool("mug"))
-    assert time.monotonic() - began < 20  # not 60
 
 
 def test_a_thread_gives_up_a_loop_that_is_closed_over_its_request(
     stopped: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_store, "STOPPED_SECONDS", 60.0)
+    monkeypatch.setattr(loop_store, "STOPPED_SECONDS", inf)
     failures: list[StoreUnavailable] = []
     give, has_it = stopped.call_soon_threadsafe, threading.Event()
 
@@ -56,9 +57,9 @@ def test_a_thread_gives_up_a_loop_that_is_closed_over_its_request(
 
     asking = threading.Thread(target=ask)
     asking.start()
-    assert has_it.wait(10)
+    assert has_it.wait(30)
     stopped.close()
-    asking.join(20)
+    asking.join(30)
     assert len(failures) == 1
 
 

@@ -37,14 +37,14 @@ def test_threads_that_meet_a_task_before_it_is_bound_make_one_plan(
     together, plans = Barrier(8), []
 
     def meet() -> None:
-        together.wait(10)
+        together.wait(30)
         plans.append(task.once_plan)
 
     threads = [Thread(target=meet) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(30)
     assert len(plans) == 8
     assert len({id(plan) for plan in plans}) == 1
 

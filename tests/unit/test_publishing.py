@@ -15,7 +15,13 @@ from segmented.stock import EnvelopePublisher, publishing
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-DEADLINE = 10.0
+DEADLINE = 30.0
+
+
+@pytest.fixture(autouse=True)
+def patient_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a close wait as long as a slow machine needs for what it sends."""
+    monkeypatch.setattr(publishing, "CLOSE_SECONDS", DEADLINE)
 
 
 class Broker:

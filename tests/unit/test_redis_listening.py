@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FREED = "freed"
 SHORT = 0.05
-SOON = 5.0
+SOON = 30.0
 
 
 def confirming(channel: str) -> dict[str, Any]:
@@ -121,6 +121,7 @@ def async_made(wire: Any) -> tuple[AsyncRedisWakeups, Place, asyncio.Event]:  # 
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (listener, async_listener):
         monkeypatch.setattr(module, "RECONNECT_SECONDS", 0.001)
+        monkeypatch.setattr(module, "PING_SECONDS", inf)  # no pause of the machine makes a silent connection
 
 
 # --- who asked for the subscription tries by itself once it is confirmed ---

@@ -18,11 +18,12 @@ from segmented.orders.renewals import Renewal
 from tests.contract.parking import wait_until
 
 EXITING = """
-import time
+import threading, time
 from segmented import MemoryStore
 from segmented.orders.renewals import Renewal
-Renewal(lambda: time.sleep(600), MemoryStore(), every=0.01).__enter__()
-time.sleep(0.2)
+began = threading.Event()
+Renewal(lambda: began.set() or time.sleep(600), MemoryStore(), every=0.01).__enter__()
+began.wait()
 """
 
 
@@ -81,7 +82,7 @@ class Slow:
 
 def test_the_end_waits_for_a_renewal_in_progress() -> None:
     slow = Slow()
-    with Renewal(slow, MemoryStore(), every=5) as renewal:
+    with Renewal(slow, MemoryStore(), every=600) as renewal:
         timer = renewal._timer  # noqa: SLF001  # to have it due now, though its interval is long
         with timer._changed:  # noqa: SLF001  # as above
             timer._due[renewal] = 0.0  # noqa: SLF001  # as above
@@ -151,6 +152,7 @@ def as_child(parents: Renewal, store: MemoryStore, counted: Counter[str]) -> int
     return 2 if counted["p"] != seen else 0
 
 
+@pytest.mark.timeout(180)
 def test_a_renewal_in_progress_does_not_delay_the_interpreters_exit() -> None:
-    ended = subprocess.run([sys.executable, "-c", EXITING], timeout=30, check=False, capture_output=True)
+    ended = subprocess.run([sys.executable, "-c", EXITING], timeout=120, check=False, capture_output=True)
     assert (ended.returncode, ended.stderr) == (0, b"")

@@ -70,7 +70,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
     reader.start()
     write_results(pipe, a_book())
-    reader.join(10)
+    reader.join(30)
     assert (read, pipe.is_fifo()) == ([WRITTEN], True)
 
 

@@ -17,6 +17,10 @@ from tests.support.rings import require_module
 
 ROOT = "/segmented/locks"
 LAST = 2**31 - 1
+PATIENCE = 120
+"""Seconds that a process of its own may take on a slow machine."""
+
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +84,9 @@ def test_the_order_is_that_of_arrival_also_when_the_counter_wraps(sequences: lis
 
 def run(program: str) -> str:
     """Run a program in an interpreter of its own."""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     return done.stdout.strip() or done.stderr
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from segmented.locks.flights import AsyncSingleFlight, SingleFlight
     from tests.fixtures.stores import Side
 
-SOON = 10.0
+SOON = 30.0
 
 
 class Flight:
@@ -63,7 +63,7 @@ class Loader:
             value = self._values[min(self.calls, len(self._values)) - 1]
         self.began.set()
         if self._gate is not None:
-            assert self._gate.wait(SOON)
+            assert self._gate.wait(2 * SOON)
         if isinstance(value, BaseException):
             raise value
         return value

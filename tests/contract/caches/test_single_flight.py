@@ -51,17 +51,20 @@ def test_none_is_a_result_and_is_kept_as_long_as_a_value(side: Side) -> None:
 
 def test_none_may_be_kept_for_a_shorter_time_or_not_at_all(side: Side) -> None:
     key, loader = side.name(), Loader(None, "here")
-    flight = Flight(side, keep_none=0.5)
+    flight = Flight(side, keep=600, keep_none=60)
     assert (flight.get(key, loader), flight.get(key, loader)) == (None, None)
-    side.pass_time(0.6)
-    assert flight.get(key, loader) == "here"
+    brief, loader = side.name(), Loader(None, "here")
+    flight = Flight(side, keep_none=0.1)
+    assert flight.get(brief, loader) is None
+    side.pass_time(0.15)
+    assert flight.get(brief, loader) == "here"
     other, loader = side.name(), Loader(None)
     flight = Flight(side, keep_none=0)
     assert (flight.get(other, loader), flight.get(other, loader), loader.calls) == (None, None, 2)
 
 
 def test_the_first_caller_gets_its_own_error_and_the_next_are_told_of_it_for_a_while(side: Side) -> None:
-    flight, key, error = Flight(side, keep_failures=0.5), side.name(), KeyError("no such sku")
+    flight, key, error = Flight(side, keep=600, keep_failures=60), side.name(), KeyError("no such sku")
     loader = Loader(error, "here")
     with pytest.raises(KeyError) as caught:
         flight.get(key, loader)
@@ -72,7 +75,13 @@ def test_the_first_caller_gets_its_own_error_and_the_next_are_told_of_it_for_a_w
         assert (told.value.name, told.value.kind, told.value.detail) == (key, "KeyError", "'no such sku'")
         assert str(told.value) == f"the loader of {key!r} failed a moment ago: KeyError: 'no such sku'"
     assert loader.calls == 1
-    side.pass_time(0.6)
+
+
+def test_a_failure_is_forgotten_after_its_time(side: Side) -> None:
+    flight, key, loader = Flight(side, keep_failures=0.1), side.name(), Loader(KeyError("no such sku"), "here")
+    with pytest.raises(KeyError):
+        flight.get(key, loader)
+    side.pass_time(0.15)
     assert flight.get(key, loader) == "here"
 
 

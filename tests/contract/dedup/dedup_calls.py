@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from segmented.dedup import Replay, Run
     from tests.fixtures.stores import Side
 
-SOON = 10.0
+SOON = 30.0
 
 
 class Calls:
@@ -86,7 +86,7 @@ class Work:
             number = self.done
         self.began.set()
         if self._gate is not None:
-            assert self._gate.wait(SOON)
+            assert self._gate.wait(2 * SOON)
         return number
 
 

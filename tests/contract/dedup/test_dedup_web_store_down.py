@@ -71,7 +71,7 @@ def test_an_answer_is_sent_though_it_could_not_be_kept_and_the_request_runs_agai
     far_side: Side, proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     handler = CountingHandler(gate=threading.Event())
-    server = OnceServer(far_side, handler, WebOptions(scope=all_clients, timeout=SOON), ttl=1.0)
+    server = OnceServer(far_side, handler, WebOptions(scope=all_clients, timeout=SOON), ttl=2.0)
     first = far_side.start(lambda: server.ask(KEY, SECRET))
     assert handler.began.wait(SOON)
     proxy.vanish()

@@ -9,10 +9,13 @@ import pytest
 
 from segmented import AsyncDedup, AsyncMemoryStore, Dedup, MemoryStore
 from segmented.errors import InFlight
+from tests.contract.locks import test_dropped_leases
+from tests.contract.locks.late_clock import LASTS, LateClock
 
+wakeful_keepers = test_dropped_leases.wakeful_keepers
 pytestmark = pytest.mark.usefixtures("watched_drops")
 
-SOON: Final = 5.0
+SOON: Final = 30.0
 DROPPED: Final = (
     r"^run under key [0-9a-f]{32} of 'orders' was dropped without an outcome, and lapses: "
     r"end it, or use it in a with statement$"
@@ -28,18 +31,22 @@ def test_a_dropped_run_warns_and_is_not_abandoned_since_its_effects_are_unknown(
 
 
 def test_a_dropped_run_is_not_renewed_so_that_the_next_call_runs_when_it_has_lapsed() -> None:
-    calls = Dedup(MemoryStore(), "orders", ttl=0.3)
+    clock = LateClock()
+    calls = Dedup(MemoryStore(clock=clock), "orders", ttl=LASTS)
     with pytest.warns(ResourceWarning, match=DROPPED):
         calls.begin("k")
+    clock.come_late()
     with calls.begin("k", timeout=SOON) as run:
         assert not run.is_replay
 
 
 def test_a_dropped_run_is_not_renewed_in_asyncio_either() -> None:
     async def drop() -> bool:
-        calls = AsyncDedup(AsyncMemoryStore(), "orders", ttl=0.3)
+        clock = LateClock()
+        calls = AsyncDedup(AsyncMemoryStore(clock=clock), "orders", ttl=LASTS)
         with pytest.warns(ResourceWarning, match=DROPPED):
             await calls.begin("k")
+        clock.come_late()
         async with await calls.begin("k", timeout=SOON) as run:
             return run.is_replay
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from segmented.dedup.web.asgi import App, Message, Receive, Scope, Send
     from tests.fixtures.stores import Side
 
-SOON = 10.0
+SOON = 30.0
 CHUNK = 7
 
 

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from tests.fixtures.stores import Side
 
 LONG_MS: Final = 60_000
-TIMES: Final = op.FairTimes(presence_ms=40_000, look_ms=12_000, claim_ms=2_000)
-HASTY: Final = op.FairTimes(presence_ms=40_000, look_ms=12_000, claim_ms=300)
+TIMES: Final = op.FairTimes(presence_ms=100_000, look_ms=36_000, claim_ms=20_000)
+"""Longer than a busy machine stands still, apart from each other, and shorter than LONG_MS."""
+HASTY: Final = op.FairTimes(presence_ms=100_000, look_ms=36_000, claim_ms=300)
 """What is handed over and not claimed lapses soon."""
 DYING_MS: Final = 300
 LAPSED: Final = 0.35
@@ -49,6 +50,11 @@ class Queue:
 
     def release(self, holder_id: str) -> Released | Lost:
         return self.side.execute(op.ReleaseFair(self.name, holder_id, self.times))
+
+    def die(self, holder_id: str) -> None:
+        """End the holder's lease as its time would."""
+        assert self.renew(holder_id, DYING_MS) == Renewed(DYING_MS)
+        self.side.pass_time(LAPSED)
 
     def renew(self, holder_id: str, ttl_ms: int = LONG_MS) -> Renewed | Lost:
         return self.side.execute(op.RenewFair(self.name, holder_id, ttl_ms))

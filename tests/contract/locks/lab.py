@@ -54,6 +54,8 @@ class Lab:
         self.name = f"lab-{os.getpid()}-{next(_names):06}"
         self.soon = SOON
         """Seconds within which a row waits for what should take milliseconds."""
+        self.slack = 0.0
+        """Seconds that a row allows beyond its own bounds, where a busy machine is to decide nothing."""
         self._urls = list(urls)[: contender.servers]
         self.servers = [redis.Redis.from_url(url, decode_responses=True) for url in self._urls]
         self._loop = Loop() if contender.is_async else None
@@ -234,11 +236,11 @@ class Lab:
         """Return the pattern of the request that takes the lock."""
         return b"(?s)" + self.contender.taking + b".*" + self.name.encode()
 
-    def settle(self, waiters: int, client: Client | None = None) -> None:
+    def settle(self, waiters: int, client: Client | None = None, *, unless: Callable[[], bool] = lambda: False) -> None:
         """Return once so many waiters of a client have come to rest, as far as the library lets that be known."""
         try:
             self.wait_until(
-                lambda: self._do(self.contender.rest, client or self.near, waiters),
+                lambda: unless() or self._do(self.contender.rest, client or self.near, waiters),
                 "its waiters do not come to rest",
                 seconds=REST_SECONDS_MAX,
             )
@@ -255,6 +257,16 @@ class Lab:
         while not is_so():
             must(time.monotonic() < end, otherwise)
             self.pause(LOOK_SECONDS)
+
+    def wait_until_renewed(self) -> None:
+        """Wait until the lease lives for longer again than it did."""
+        lives: list[int] = []
+
+        def is_so() -> bool:
+            lives.append(min(self.key_lives_ms(), default=0))
+            return lives[-1] > min(lives)
+
+        self.wait_until(is_so, "the lease is renewed no more")
 
     @contextmanager
     def wall_clock_off_by(self, seconds: float) -> Iterator[None]:

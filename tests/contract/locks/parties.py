@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CALL_SECONDS: Final = 20.0
+CALL_SECONDS: Final = 60.0
 END_SECONDS: Final = 0.5
 
 Call = Future[Any]

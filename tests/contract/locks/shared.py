@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from segmented.locks import Lease
     from tests.fixtures.stores import Side
 
-LONG: Final = 60.0
-PATIENCE: Final = 15.0
-SOON: Final = 5.0
+LONG: Final = 600.0
+PATIENCE: Final = 60.0
+SOON: Final = 30.0
 """A bound for what takes milliseconds, generous on a busy machine and far below LONG."""
 
 LeaseT_co = TypeVar("LeaseT_co", covariant=True)

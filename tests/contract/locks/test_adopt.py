@@ -10,6 +10,8 @@ import pytest
 from segmented import AsyncFairLock, AsyncLock, FairLock, Lock, MemoryStore
 from segmented.errors import InvalidInput, LeaseLost, WrongKind
 from segmented.keys import lock_keys
+from tests.contract.bodies import Renewals
+from tests.contract.parking import wait_until
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
@@ -45,8 +47,9 @@ def test_what_is_not_held_is_not_adopted(side: Side) -> None:
 
 
 def test_a_lease_that_lapsed_is_not_adopted_nor_while_its_delay_runs(side: Side) -> None:
-    lock = side.lock(side.name(), ttl=0.05, lock_delay=60)
+    lock = side.lock(side.name(), ttl=60, lock_delay=60)
     lease = lock.acquire()
+    side.execute(lease.claim.renewing(50))
     side.pass_time(0.1)
     with pytest.raises(LeaseLost):
         lock.adopt(lease.holder_id)
@@ -73,11 +76,13 @@ def test_a_lock_tells_whether_it_is_held(side: Side) -> None:
     assert lock.is_locked() is False
 
 
-def test_an_adopted_lease_is_renewed_where_the_handle_says_so() -> None:
+def test_an_adopted_lease_is_renewed_where_the_handle_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", 200)  # and a busy machine is never late
     store = MemoryStore()
-    lease = Lock(store, "door", ttl=0.3).acquire()
-    adopted = Lock(store, "door", ttl=0.2, renew=True).adopt(lease.holder_id)
-    assert not adopted.lost.wait(0.6)
+    lease = Lock(store, "door", ttl=60).acquire()
+    adopted = Lock(store, "door", ttl=60, renew=True).adopt(lease.holder_id)
+    wait_until(Renewals(store.execute, store.clock, "door").has_two)
+    assert not adopted.is_lost
     assert Lock(store, "door").try_acquire() is None
     adopted.release()
 

@@ -13,6 +13,7 @@ from tests.contract.locks.rows import Row, all_rows
 if TYPE_CHECKING:
     from tests.fixtures.zookeeper import ZooKeeperNode
 
+SLACK: Final = 30.0
 APPLICABLE: Final = [
     (row, name)
     for row in all_rows()
@@ -30,4 +31,5 @@ def zookeeper_url(zookeeper: ZooKeeperNode) -> str:
 def test_a_lock_does_what_its_row_asks(row: Row, name: str, request: pytest.FixtureRequest) -> None:
     fixture, contender = CONTENDERS[name]
     with Lab(contender(request.getfixturevalue(fixture)), []) as lab:
+        lab.soon = lab.slack = SLACK
         row.case(lab)

@@ -11,11 +11,11 @@ from segmented.errors import WrongKind
 from segmented.keys import fair_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from tests.contract.locks.fair_queue import DYING_MS, HASTY, LAPSED, LONG_MS, TIMES, Queue
-from tests.contract.parking import scripts_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.contract.parking import CountScripts
     from tests.fixtures.stores import Side
 
 
@@ -38,9 +38,9 @@ def test_a_release_hands_the_lock_to_those_who_wait_in_the_order_of_their_arriva
 
 def test_d14_a_newcomer_does_not_pass_those_who_wait_while_the_lock_is_free(side: Side) -> None:
     queue = Queue(side)
-    queue.take("dies", ttl_ms=DYING_MS)
+    queue.take("dies")
     queue.wait("first", "second")
-    side.pass_time(LAPSED)
+    queue.die("dies")
     assert isinstance(queue.ask("newcomer"), Held)
     assert isinstance(queue.ask("passer-by", waits=False), Held)
     assert isinstance(queue.ask("second"), Held)
@@ -77,7 +77,7 @@ def test_what_is_handed_over_lasts_for_the_claim_and_from_the_claim_for_the_full
     holder = queue.take("holder")
     queue.wait("next", "last")
     queue.release("holder")
-    assert 1_000 < queue.look_ms("last") <= TIMES.claim_ms
+    assert 8_000 < queue.look_ms("last") <= TIMES.claim_ms
     taken = queue.take("next", ttl_ms=LONG_MS)
     assert taken.replay is False
     assert taken.fencing_token > holder.fencing_token
@@ -90,7 +90,8 @@ def test_a_hand_over_that_nobody_claims_goes_to_the_next_in_line(side: Side) -> 
     queue.take("holder")
     queue.wait("stopped", "next")
     queue.release("holder")
-    queue.wait("next")
+    found = queue.ask("next")
+    assert isinstance(found, Held) or side.server is not None  # where a machine that stands still lets it lapse
     side.pass_time(LAPSED)
     queue.take("next")
 
@@ -102,6 +103,7 @@ def test_whoever_missed_its_turn_and_comes_back_has_its_old_place(side: Side) ->
     queue.release("holder")
     side.pass_time(LAPSED)
     queue.take("next")
+    queue.times = TIMES
     queue.wait("stopped")
     queue.release("next")
     queue.wait("last")
@@ -110,9 +112,9 @@ def test_whoever_missed_its_turn_and_comes_back_has_its_old_place(side: Side) ->
 
 def test_any_look_hands_the_lock_on_when_its_holder_has_died(side: Side) -> None:
     queue = Queue(side)
-    queue.take("dies", ttl_ms=DYING_MS)
+    queue.take("dies")
     queue.wait("first", "second")
-    side.pass_time(LAPSED)
+    queue.die("dies")
     assert 0 < queue.look_ms("second") <= TIMES.claim_ms
     assert queue.take("first").replay is False
 
@@ -143,9 +145,9 @@ def test_d12_whoever_leaves_when_its_turn_has_come_hands_the_lock_on(side: Side)
 
 def test_a_waiter_that_leaves_while_the_lock_is_free_hands_it_on(side: Side) -> None:
     queue = Queue(side)
-    queue.take("dies", ttl_ms=DYING_MS)
+    queue.take("dies")
     queue.wait("gives up", "next")
-    side.pass_time(LAPSED)
+    queue.die("dies")
     assert queue.release("gives up") == Released()
     assert queue.renew("next", TIMES.claim_ms) == Renewed(TIMES.claim_ms)  # it is the holder, without having asked
     assert queue.take("next").replay is False
@@ -180,27 +182,27 @@ def test_c5_only_the_holder_renews_and_releases(side: Side) -> None:
 
 def test_the_head_minds_the_holders_end_and_the_others_only_show_that_they_live(side: Side) -> None:
     queue = Queue(side)
-    queue.take("holder", ttl_ms=5_000)
-    assert 4_000 < queue.look_ms("head") <= 5_000
+    queue.take("holder", ttl_ms=30_000)
+    assert 18_000 < queue.look_ms("head") <= 30_000
     assert queue.look_ms("second") == TIMES.look_ms
     queue.renew("holder", LONG_MS)
     assert queue.look_ms("head") == TIMES.look_ms
-    queue.renew("holder", 3_000)
+    queue.renew("holder", 30_000)
     queue.release("head")
-    assert 2_000 < queue.look_ms("second") <= 3_000
+    assert 18_000 < queue.look_ms("second") <= 30_000
 
 
 def test_of_many_of_the_holders_process_the_first_of_another_one_minds_its_end(side: Side) -> None:
     queue = Queue(side)
-    queue.take("holder", ttl_ms=5_000, process="p")
-    assert 4_000 < queue.look_ms("p1", process="p") <= 5_000
+    queue.take("holder", ttl_ms=30_000, process="p")
+    assert 18_000 < queue.look_ms("p1", process="p") <= 30_000
     assert queue.look_ms("p2", process="p") == TIMES.look_ms
-    assert 4_000 < queue.look_ms("q", process="q") <= 5_000
+    assert 18_000 < queue.look_ms("q", process="q") <= 30_000
     assert queue.look_ms("p1", process="p") == TIMES.look_ms
     queue.release("holder")
-    queue.take("p1", ttl_ms=5_000, process="p")
+    queue.take("p1", ttl_ms=30_000, process="p")
     assert queue.look_ms("p2", process="p") == TIMES.look_ms
-    assert 4_000 < queue.look_ms("q", process="q") <= 5_000
+    assert 18_000 < queue.look_ms("q", process="q") <= 30_000
 
 
 # --- keys and other clients ---
@@ -248,12 +250,12 @@ def test_a_holder_by_any_other_client_is_waited_for_and_kept_out(redis_side: Sid
     keys = fair_keys(queue.name)
     server.set(keys.lock, "another client")
     assert queue.look_ms("first") == TIMES.look_ms
-    server.pexpire(keys.lock, 5_000)
-    assert 4_000 < queue.look_ms("first") <= 5_000
+    server.pexpire(keys.lock, 30_000)
+    assert 18_000 < queue.look_ms("first") <= 30_000
     assert server.pttl(keys.fence) > 0
     server.delete(keys.lock)
     queue.take("first")
-    assert server.set(keys.lock, "another client", nx=True, px=1_000) is None
+    assert server.set(keys.lock, "another client", nx=True, px=60_000) is None
 
 
 TAKEN_BY_OTHERS: list[Callable[[str], op.Operation[object]]] = [
@@ -286,12 +288,14 @@ def test_a_name_that_a_fair_lock_holds_is_refused_to_others(
     assert queue.release("holder") == Released()
 
 
-def test_uncontended_it_costs_one_script_to_take_and_one_to_release(plain_redis_side: Side) -> None:
-    queue, server = Queue(plain_redis_side), plain_redis_side.raw()
+def test_uncontended_it_costs_one_script_to_take_and_one_to_release(
+    plain_redis_side: Side, count_scripts: CountScripts
+) -> None:
+    queue = Queue(plain_redis_side)
     queue.take("warm")
     queue.release("warm")
-    before = scripts_run(server)
+    scripts = count_scripts(plain_redis_side.raw(), queue.name)
     for index in range(10):
         queue.take(f"{index}")
         queue.release(f"{index}")
-    assert scripts_run(server) - before == 20
+    assert scripts() == 20

@@ -60,9 +60,9 @@ def test_the_value_is_a_plain_one_and_stays_as_it_was_when_refused(redis_side: S
 
 def test_an_overslept_holder_is_refused_once_its_successor_has_written(waiting_side: Side) -> None:
     name, key = waiting_side.name("lock"), waiting_side.name("account")
-    overslept = waiting_side.lock(name, ttl=60).acquire(timeout=1)
+    overslept = waiting_side.lock(name, ttl=60).acquire(timeout=30)
     let_lapse(waiting_side, overslept)
-    with waiting_side.lock(name, ttl=60).acquire(timeout=1) as successor:
+    with waiting_side.lock(name, ttl=60).acquire(timeout=30) as successor:
         write(waiting_side, key, "new", successor.fencing_token)
         with pytest.raises(StaleToken):
             write(waiting_side, key, "old", overslept.fencing_token)

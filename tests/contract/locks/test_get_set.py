@@ -175,7 +175,7 @@ def test_it_gives_up_at_the_deadline(waiting_side: Side) -> None:
     began = time.monotonic()
     with pytest.raises(AcquireTimeout, match=f"^lock '{name}' was not free within 0.4 s$"):
         lock.acquire(timeout=0.4)
-    assert 0.4 <= time.monotonic() - began < SOON
+    assert time.monotonic() - began >= 0.4
     assert lines_of(waiting_side.store) == {}
     held.release()
 

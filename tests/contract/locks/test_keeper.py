@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -18,12 +17,24 @@ from segmented.locks.lease_state import Renewal
 from segmented.locks.lock import LockClaim
 from segmented.models import Acquired
 from segmented.protocol import Operation, ReleaseLock, RenewLock
+from tests.contract.bodies import let_end_soon
+from tests.contract.locks.test_keeper_wakes import renewed_twice
 from tests.contract.parking import wait_until
 
 if TYPE_CHECKING:
     from typing import Any
 
     from tests.support.proxy import RedisProxy
+
+
+SOON = 30.0
+
+
+@pytest.fixture
+def often_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the keeper renew a lease of a minute three times a second, so that a busy machine is never late."""
+    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", 200)
+    monkeypatch.setattr("segmented.locks.lease_state.RETRIES_PER_TTL", 600)
 
 
 class SilentReleaseStore(MemoryStore):
@@ -39,39 +50,47 @@ class SilentReleaseStore(MemoryStore):
         return super().execute(operation, deadline=deadline)
 
 
-def test_a_renewing_lease_outlives_its_time_to_live_and_ends_with_its_release() -> None:
+@pytest.mark.full
+def test_a_renewing_lease_outlives_its_time_to_live_and_ends_with_its_release(frequent_renewals: float) -> None:
     store = MemoryStore()
-    with Lock(store, "door", ttl=0.15, renew=True).acquire() as lease:
-        assert not lease.lost.wait(0.5)
+    with Lock(store, "door", ttl=frequent_renewals, renew=True).acquire() as lease:
+        assert not lease.lost.wait(1.1 * frequent_renewals)
         assert Lock(store, "door").try_acquire() is None
     assert Lock(store, "door").try_acquire() is not None
 
 
 def test_a_lost_lease_is_told_at_once() -> None:
-    lease = Lock(MemoryStore(), "door", ttl=0.15).acquire()
+    lease = let_end_soon(Lock(MemoryStore(), "door", ttl=60).acquire())
     told = threading.Event()
     lease.on_lost(told.set)
-    assert told.wait(5)
+    assert told.wait(SOON)
     assert lease.lost.is_set()
 
 
 def test_a_release_that_fails_is_not_renewed_any_more() -> None:
     store = SilentReleaseStore()
-    lease = Lock(store, "door", ttl=0.15, renew=True).acquire()
+    lease = Lock(store, "door", ttl=0.5, renew=True).acquire()
     with pytest.raises(StoreUnavailable):
         lease.release()
-    assert Lock(store, "door").acquire(timeout=5).fencing_token > lease.fencing_token
+    assert Lock(store, "door").acquire(timeout=SOON).fencing_token > lease.fencing_token
 
 
-def test_a_callback_that_raises_ends_neither_the_keeper_nor_the_other_callbacks() -> None:
+def test_a_callback_that_raises_ends_neither_the_keeper_nor_the_other_callbacks(frequent_renewals: float) -> None:
     store, told = MemoryStore(), threading.Event()
-    other = Lock(store, "window", ttl=0.15, renew=True).acquire()
-    bad = Lock(store, "door", ttl=0.1).acquire()
+    other = Lock(store, "window", ttl=frequent_renewals, renew=True).acquire()
+    bad = let_end_soon(Lock(store, "door", ttl=60).acquire())
     bad.on_lost(lambda: 1 / 0)  # type: ignore[arg-type]  # any callable
     bad.on_lost(told.set)
-    assert told.wait(5)
-    assert not other.lost.wait(0.5)
+    assert told.wait(SOON)
+    wait_until(renewed_twice(other))
     other.release()
+
+
+@pytest.fixture
+def frequent_renewals(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Let the keeper renew such a lease ten times a second; it is longer than a busy machine stands still."""
+    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", 100)
+    return 10.0
 
 
 def keepers() -> set[threading.Thread]:
@@ -81,7 +100,7 @@ def keepers() -> set[threading.Thread]:
 
 def test_the_keeper_ends_when_there_is_nothing_left_to_look_after() -> None:
     others = keepers()
-    with Lock(MemoryStore(), "door", ttl=5, renew=True).acquire() as lease:
+    with Lock(MemoryStore(), "door", ttl=600, renew=True).acquire() as lease:
         assert lease.is_trusted
         assert len(keepers() - others) == 1
     wait_until(lambda: keepers() <= others)
@@ -91,7 +110,7 @@ def test_the_keeper_ends_when_there_is_nothing_left_to_look_after() -> None:
 def test_ten_thousand_leases_share_one_thread_and_are_renewed_in_batches(private_valkey_url: str) -> None:
     with RedisStore.from_url(private_valkey_url) as store, redis.Redis.from_url(private_valkey_url) as server:
         others = keepers()
-        claims = [LockClaim(f"door-{index}", f"h{index}", 6_000) for index in range(10_000)]
+        claims = [LockClaim(f"door-{index}", f"h{index}", 18_000) for index in range(10_000)]
         asked_at = store.clock.now()
         answers = store.execute_many([claim.acquiring() for claim in claims])
         assert {type(answer) for answer in answers} == {Acquired}
@@ -102,7 +121,7 @@ def test_ten_thousand_leases_share_one_thread_and_are_renewed_in_batches(private
             if isinstance(answer, Acquired)
         ]
         own = keepers() - others
-        time.sleep(7.5)  # more than a life
+        time.sleep(19.5)  # more than a life
         assert len(own) == 1
         assert [lease.name for lease in leases if lease.is_lost] == []
         assert server.dbsize() == 20_000
@@ -111,9 +130,11 @@ def test_ten_thousand_leases_share_one_thread_and_are_renewed_in_batches(private
             lease.has_ended = True
 
 
-def test_renewals_that_fail_are_repeated_until_the_lease_really_ends() -> None:
+def test_renewals_that_fail_are_repeated_until_the_lease_really_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", 200)
+    monkeypatch.setattr("segmented.locks.lease_state.RETRIES_PER_TTL", 1_200)
     store = MemoryStore()
-    lease = Lock(store, "door", ttl=0.4, renew=True).acquire()
+    lease = Lock(store, "door", ttl=60, renew=True).acquire()
     failed: list[float] = []
     execute = store.execute
 
@@ -124,47 +145,53 @@ def test_renewals_that_fail_are_repeated_until_the_lease_really_ends() -> None:
         return execute(operation, deadline=deadline)
 
     store.execute = fail_for_a_while  # type: ignore[method-assign]  # a server that stutters
-    assert not lease.lost.wait(0.8)
+    wait_until(lambda: len(failed) == 5)
+    wait_until(renewed_twice(lease))
+    assert not lease.lost.is_set()
     assert len(failed) == 5
     lease.release()
 
 
 def test_renewal_stops_at_its_cap_and_the_loss_is_told() -> None:
-    lease = Lock(MemoryStore(), "door", ttl=0.15, renew=True, renew_max=0.3).acquire()
-    assert lease.lost.wait(5)
+    lease = Lock(MemoryStore(), "door", ttl=0.5, renew=True, renew_max=1.0).acquire()
+    assert lease.lost.wait(SOON)
     assert lease.is_lost
 
 
 def test_a_lease_renewed_by_hand_for_a_shorter_time_is_found_lost_at_that_time() -> None:
-    lease = Lock(MemoryStore(), "door", ttl=60).acquire()
+    lease = Lock(MemoryStore(), "door", ttl=600).acquire()
     lost = lease.lost
-    lease.renew(ttl=0.1)
-    assert lost.wait(5)
+    let_end_soon(lease)
+    assert lost.wait(SOON)
 
 
 @pytest.mark.parametrize("reply", [b"?garbage\r\n", b"\xff\x00\r\n", b":x\r\n"], ids=["text", "bytes", "number"])
+@pytest.mark.usefixtures("often_renewed")
 def test_a_reply_that_nobody_can_read_ends_neither_the_keeper_nor_a_lease(proxy: RedisProxy, reply: bytes) -> None:
     with (
         RedisStore.from_url(proxy.url) as store,
-        Lock(store, "unreadable", ttl=2, renew=True).acquire() as lease,
-        Lock(store, "readable", ttl=2, renew=True).acquire() as other,
+        Lock(store, "unreadable", ttl=60, renew=True).acquire() as lease,
+        Lock(store, "readable", ttl=60, renew=True).acquire() as other,
     ):
         proxy.answer(reply, to=b"unreadable")
         wait_until(lambda: proxy.answered == 1)
-        assert not lease.lost.wait(2.5)  # more than a life
-        assert other.is_trusted
+        for renewed in (lease, other):
+            wait_until(renewed_twice(renewed))
+            assert renewed.is_trusted
 
 
+@pytest.mark.usefixtures("often_renewed")
 def test_a_reply_that_nobody_can_read_ends_neither_the_keepers_task_nor_a_lease(proxy: RedisProxy) -> None:
     async def renewed() -> tuple[bool, bool]:
         async with (
             await AsyncRedisStore.from_url(proxy.url) as store,
-            AsyncLock(store, "unreadable", ttl=2, renew=True).acquire() as lease,
-            AsyncLock(store, "readable", ttl=2, renew=True).acquire() as other,
+            AsyncLock(store, "unreadable", ttl=60, renew=True).acquire() as lease,
+            AsyncLock(store, "readable", ttl=60, renew=True).acquire() as other,
         ):
             proxy.answer(b"?garbage\r\n", to=b"unreadable")
-            with suppress(TimeoutError):
-                await asyncio.wait_for(lease.lost.wait(), 2.5)  # more than a life
+            await asyncio.to_thread(wait_until, lambda: proxy.answered == 1)
+            for one in (lease, other):
+                await asyncio.to_thread(wait_until, renewed_twice(one))
             return lease.is_trusted, other.is_trusted
 
     assert asyncio.run(renewed()) == (True, True)

@@ -11,12 +11,14 @@ import pytest
 
 from segmented import FairLock, Lock, RedisStore
 from segmented.clock import ManualClock
-from segmented.errors import LeaseLost, StoreUnavailable, WrongKind
+from segmented.errors import LeaseLost, WrongKind
 from segmented.keys import lock_keys
 from segmented.locks.lease_state import LeaseState, trusted_until
 from segmented.locks.lock import LockClaim
 from segmented.models import Acquired, Lost, Renewed
-from tests.fixtures.stores_quorum import standing_still
+from tests.contract.bodies import let_end_soon
+from tests.contract.locks.test_keeper_wakes import renewed_twice
+from tests.contract.parking import wait_until
 
 if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
@@ -68,32 +70,32 @@ def test_a_lease_is_not_trusted_once_its_release_was_asked_for() -> None:
         lease.require()
 
 
-def test_a_callback_that_ends_its_thread_does_not_end_the_keeper_of_the_others(store: RedisStore) -> None:
-    first = Lock(store, "first", ttl=0.2).acquire(timeout=1)
-    second = Lock(store, "second", ttl=0.6, renew=True).acquire(timeout=1)
+def test_a_callback_that_ends_its_thread_does_not_end_the_keeper_of_the_others(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", 200)  # and a busy machine is never late
+    first = let_end_soon(Lock(store, "first", ttl=60).acquire(timeout=30))
+    second = Lock(store, "second", ttl=60, renew=True).acquire(timeout=30)
     first.on_lost(lambda: sys.exit(3))
     lost = first.lost
-    assert lost.wait(5)
-    time.sleep(1.0)  # longer than the second one lives without its keeper
+    assert lost.wait(30)
+    wait_until(renewed_twice(second))
     second.require()
     second.release()
 
 
 def test_a_message_in_no_encoding_does_not_end_the_listener(valkey: ValkeyServer, store: RedisStore) -> None:
     lock = Lock(store, "door", ttl=60)
-    held = lock.acquire(timeout=1)
-    waiting = threading.Thread(target=lambda: lock.acquire(timeout=20).release())
+    held = lock.acquire(timeout=30)
+    waiting = threading.Thread(target=lambda: lock.acquire(timeout=60).release())
     waiting.start()
-    for _ in range(2_000):
-        if store.client.pubsub_numsub(lock_keys("door").freed)[0][1]:
-            break
-        time.sleep(0.005)
+    wait_until(lambda: store.client.pubsub_numsub(lock_keys("door").freed)[0][1] > 0)
     store.client.publish(lock_keys("door").freed, b"\xff\xfe")
     other = RedisStore.from_url(valkey.url)
     try:
         other.client.delete(lock_keys("door").lock)
         other.client.publish(lock_keys("door").freed, "freed")
-        waiting.join(5)
+        waiting.join(30)
         assert not waiting.is_alive()
     finally:
         other.close()
@@ -103,35 +105,35 @@ def test_a_message_in_no_encoding_does_not_end_the_listener(valkey: ValkeyServer
 
 def test_a_token_does_not_go_back_where_the_last_one_is_not_known(store: RedisStore) -> None:
     lock = Lock(store, "door", ttl=60)
-    lock.acquire(timeout=1).release()
-    newest = lock.acquire(timeout=1)
+    lock.acquire(timeout=30).release()
+    newest = lock.acquire(timeout=30)
     newest.release()
     store.client.hset(lock_keys("door").fence, "token", newest.fencing_token - 200)  # as on a replica that missed some
-    again = lock.acquire(timeout=1)
+    again = lock.acquire(timeout=30)
     assert again.fencing_token > newest.fencing_token
 
 
 def test_a_token_is_one_past_the_last_where_the_servers_clock_is_behind_it(store: RedisStore) -> None:
     lock = Lock(store, "door", ttl=60)
-    lock.acquire(timeout=1).release()
+    lock.acquire(timeout=30).release()
     ahead = int((time.time() + 3_600) * 1_000_000)  # as after a failover to a server whose clock is an hour behind
     store.client.hset(lock_keys("door").fence, "token", ahead)
-    first = lock.acquire(timeout=1)
+    first = lock.acquire(timeout=30)
     first.release()
     assert first.fencing_token == ahead + 1
-    assert lock.acquire(timeout=1).fencing_token == ahead + 2
+    assert lock.acquire(timeout=30).fencing_token == ahead + 2
 
 
 def test_a_fence_outlives_its_lease_by_23_hours_at_least(store: RedisStore) -> None:
     hour_ms = 3_600_000
     keys = lock_keys("door")
-    Lock(store, "door", ttl=60).acquire(timeout=1).release()
+    Lock(store, "door", ttl=60).acquire(timeout=30).release()
     assert store.client.pttl(keys.fence) > 24 * hour_ms
     store.client.hset(keys.fence, "token", int((time.time() - 3_700) * 1_000_000))
     store.client.pexpire(keys.fence, 23 * hour_ms)  # as they are an hour later
-    Lock(store, "door", ttl=60).acquire(timeout=1).release()
+    Lock(store, "door", ttl=60).acquire(timeout=30).release()
     assert store.client.pttl(keys.fence) > 24 * hour_ms
-    Lock(store, "door", ttl=48 * 3_600).acquire(timeout=1).release()
+    Lock(store, "door", ttl=48 * 3_600).acquire(timeout=30).release()
     assert store.client.pttl(keys.fence) > 71 * hour_ms
 
 
@@ -149,7 +151,7 @@ def test_a_foreign_lock_on_a_name_that_was_fair_is_waited_for(store: RedisStore)
     with FairLock(store, "door", ttl=60).acquire(timeout=0):
         pass
     store.client.set(lock_keys("door").lock, "somebody else's", px=100)
-    Lock(store, "door", ttl=60).acquire(timeout=5).release()
+    Lock(store, "door", ttl=60).acquire(timeout=30).release()
 
 
 def test_a_key_that_goes_without_a_word_is_found_gone(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,23 +159,13 @@ def test_a_key_that_goes_without_a_word_is_found_gone(store: RedisStore, monkeyp
     store.client.set(lock_keys("door").lock, "somebody else's")
     timer = threading.Timer(0.2, store.client.delete, (lock_keys("door").lock,))
     timer.start()
-    Lock(store, "door", ttl=60).acquire(timeout=10).release()
+    Lock(store, "door", ttl=60).acquire(timeout=30).release()
     timer.join()
-
-
-def test_one_try_at_a_server_that_stands_still_ends_in_two_seconds(valkey: ValkeyServer, store: RedisStore) -> None:
-    lock = Lock(store, "door", ttl=60)
-    lock.acquire(timeout=1).release()
-    with standing_still(valkey):
-        began = time.monotonic()
-        with pytest.raises(StoreUnavailable):
-            lock.acquire(timeout=0)
-        assert time.monotonic() - began < 2.0 + 0.25 + 1.0
 
 
 def test_the_leases_of_a_closed_store_are_renewed_no_more(valkey: ValkeyServer) -> None:
     store = RedisStore.from_url(valkey.url)
-    Lock(store, "door", ttl=0.3, renew=True).acquire(timeout=1)
+    Lock(store, "door", ttl=0.5, renew=True).acquire(timeout=30)
     store.close()
     with RedisStore.from_url(valkey.url) as other:
-        Lock(other, "door", ttl=60).acquire(timeout=5).release()
+        Lock(other, "door", ttl=60).acquire(timeout=30).release()

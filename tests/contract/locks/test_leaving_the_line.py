@@ -32,7 +32,7 @@ from segmented.keys import lock_keys, shard_keys
 from segmented.locks import AsyncReadWriteLock, ReadWriteLock
 from segmented.locks.lock import LockClaim
 from segmented.protocol import LeaveLine, LeavePoolLine, Operation, ReleaseLock
-from tests.contract.parking import lines_of, parked, scripts_run, wait_until
+from tests.contract.parking import ScriptCount, lines_of, parked, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,6 +66,7 @@ class Waited:
     def __init__(self, store: RedisStore, kind: str) -> None:
         self._client, self._kind = store.client, kind
         self._key = shard_keys("given-up").line if kind == "grant" else lock_keys("given up").line
+        self._name = "given-up" if kind == "grant" else "given up"
         self.take = HANDLES[kind](store)
         Pool(store, "given-up").open(stock=50, segments=1)
         self.held = self.take(timeout=0)
@@ -79,19 +80,15 @@ class Waited:
         found: Any = self._client.zrange(self._key, 0, -1, withscores=True)
         return list(found)
 
-    def scripts(self) -> int:
-        found: Any = self._client.info("commandstats")
-        return int(found["cmdstat_evalsha"]["calls"])
-
     def give_back(self) -> None:
         (self.held.confirm if self._kind == "grant" else self.held.release)()
 
     def is_free_at_once(self) -> bool:
         """Return whether a caller that has not waited gets it with one script."""
         self.give_back()
-        before = self.scripts()
-        self.held = self.take(timeout=5)
-        return self.scripts() - before == 1
+        with ScriptCount(self._client, self._name) as scripts:
+            self.held = self.take(timeout=30)
+            return scripts() == 1
 
 
 @pytest.mark.parametrize("kind", HANDLES)
@@ -167,14 +164,14 @@ def test_the_next_process_gets_a_lock_that_was_left_to_a_cancelled_waiter_by_one
     valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cancel the first of two processes before it can take the free lock. Nothing but a message wakes the other one."""
-    monkeypatch.setattr("segmented.plans.line.AHEAD_SECONDS", 60.0)
-    monkeypatch.setattr(LockClaim, "look_seconds", 60.0)
+    monkeypatch.setattr("segmented.plans.line.AHEAD_SECONDS", 600.0)
+    monkeypatch.setattr(LockClaim, "look_seconds", 600.0)
 
     async def body() -> int:
-        with RedisStore.from_url(valkey.url) as holding:
+        with RedisStore.from_url(valkey.url) as holding, ScriptCount(holding.client, "left") as scripts:
             first, second = [await AsyncRedisStore.from_url(valkey.url) for _ in range(2)]
             async with first, second:
-                held = Lock(holding, "left", ttl=60).acquire(timeout=0)
+                held = Lock(holding, "left", ttl=600).acquire(timeout=0)
                 waiting = []
                 for store in (first, second):
                     waiting.append(asyncio.ensure_future(AsyncLock(store, "left", ttl=60).acquire(timeout=60)))
@@ -183,11 +180,11 @@ def test_the_next_process_gets_a_lock_that_was_left_to_a_cancelled_waiter_by_one
                     holding.execute(known)
                 held.release()
                 waiting[0].cancel()  # before the event loop can read the message
-                before = scripts_run(holding.client)
-                async with asyncio.timeout(30):
+                before = scripts()
+                async with asyncio.timeout(60):
                     await asyncio.wait([waiting[0]])
                     lease = await waiting[1]
-                found = scripts_run(holding.client) - before
+                found = scripts() - before
                 await lease.release()
                 return found
 
@@ -249,7 +246,7 @@ def test_a_cancelled_hand_over_takes_its_process_out_of_the_line(proxy: RedisPro
                 await parked(ours, 1)
                 proxy.hold_next(b"EVAL|DELIFEQ")
                 releaser = asyncio.ensure_future(held.release())
-                assert await asyncio.to_thread(proxy.holding.wait, 5)
+                assert await asyncio.to_thread(proxy.holding.wait, 30)
                 waiter.cancel()
                 await asyncio.wait([waiter])
                 store.client.set(lock_keys(name).lock, "somebody else's", px=60_000)

@@ -16,19 +16,29 @@ from segmented import (
 )
 from segmented.clock import ManualClock
 from segmented.keys import lock_keys
+from segmented.locks.lock import LockClaim
 from segmented.models import Acquired, Held, Released
 from segmented.plans.line import AHEAD_SECONDS, Line, Place
 from segmented.protocol import AcquireLock, LeaveLine, Operation, ReleaseLock
-from segmented.protocol.lock.operations import LEFT_MS, LINE_TTL_MS, NEWCOMER, NEWCOMERS_MAX, WAITERS_MAX
+from segmented.protocol.lock.operations import (
+    LEFT_MS,
+    LINE_TTL_MS,
+    NEWCOMER,
+    NEWCOMERS_MAX,
+    PASSED_MS,
+    WAITERS_MAX,
+)
 from segmented.protocol.read_write.operations import AcquireWrite, ReleaseReadWrite
 from segmented.protocol.reentrant.operations import AcquireReentrant, ReleaseReentrant
 from segmented.protocol.semaphore.operations import AcquirePermit, ReleasePermit
+from segmented.stores.redis import listener
 from tests.contract.parking import has_come_to_rest, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from segmented.servers import ValkeyServer
+    from tests.contract.parking import CountScripts
 
 AnswerT = TypeVar("AnswerT")
 PAST_LEFT: float = LEFT_MS / 1000 + 0.01
@@ -103,13 +113,28 @@ def test_an_attempt_of_a_process_that_waits_says_how_many_are_ahead_of_it(door: 
     assert [answer.ahead for answer in answers if isinstance(answer, Held)] == [0, 1, 2, 0, 1]
 
 
+@pytest.fixture
+def left_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left to the first of the line is left to it for as long as the test lasts."""
+    let_bounds_be(PASSED_MS, 60_000, monkeypatch)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turns are counted, and no time ends them."""
+    let_bounds_be(60_000, 60_000, monkeypatch)
+
+
+def let_bounds_be(passed_ms: int, left_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = f"{NEWCOMERS_MAX} {WAITERS_MAX} {passed_ms} {left_ms} {LINE_TTL_MS}"
+    monkeypatch.setattr("segmented.protocol.lock.wire.LINE", bounds)
+    monkeypatch.setattr("segmented.protocol.lock.line_model.PASSED_MS", passed_ms)
+    monkeypatch.setattr("segmented.protocol.lock.line_model.LEFT_MS", left_ms)
+
+
+@pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize(("party", "turns"), [(NEWCOMER, NEWCOMERS_MAX), ("other", WAITERS_MAX)])
-def test_a_free_lock_is_left_to_the_first_after_so_many_turns_of_others(
-    door: Door, monkeypatch: pytest.MonkeyPatch, party: str, turns: int
-) -> None:
-    monkeypatch.setattr("segmented.protocol.lock.wire.LINE", f"{NEWCOMERS_MAX} {WAITERS_MAX} 60000 60000 {LINE_TTL_MS}")
-    monkeypatch.setattr("segmented.protocol.lock.line_model.PASSED_MS", 60_000)
-    monkeypatch.setattr("segmented.protocol.lock.line_model.LEFT_MS", 60_000)
+def test_a_free_lock_is_left_to_the_first_after_so_many_turns_of_others(door: Door, party: str, turns: int) -> None:
     door.ask("holder")
     door.ask("first", "first")
     door.release("holder")
@@ -118,6 +143,7 @@ def test_a_free_lock_is_left_to_the_first_after_so_many_turns_of_others(
     assert door.takes("last")
 
 
+@pytest.mark.usefixtures("left_for_long")
 def test_after_fifty_milliseconds_a_free_lock_is_left_to_the_first_however_few_turns_others_had(
     door: Door,
 ) -> None:
@@ -235,13 +261,11 @@ def test_a_message_about_the_pool_wakes_a_process_behind() -> None:
     assert line.next_step(place, clock.now(), clock.now() + 100) is True
 
 
+@pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize(("party", "turns"), [(NEWCOMER + "other", NEWCOMERS_MAX)])
 def test_a_process_that_has_not_waited_has_the_turns_of_a_newcomer_and_then_a_place(
-    door: Door, monkeypatch: pytest.MonkeyPatch, party: str, turns: int
+    door: Door, party: str, turns: int
 ) -> None:
-    monkeypatch.setattr("segmented.protocol.lock.wire.LINE", f"{NEWCOMERS_MAX} {WAITERS_MAX} 60000 60000 {LINE_TTL_MS}")
-    monkeypatch.setattr("segmented.protocol.lock.line_model.PASSED_MS", 60_000)
-    monkeypatch.setattr("segmented.protocol.lock.line_model.LEFT_MS", 60_000)
     door.ask("holder")
     door.ask("first", "first")
     door.release("holder")
@@ -251,23 +275,22 @@ def test_a_process_that_has_not_waited_has_the_turns_of_a_newcomer_and_then_a_pl
     assert refused.ahead == 1
 
 
-def attempts(store: RedisStore) -> int:
-    found: Any = store.client.info("commandstats")
-    return int(found["cmdstat_evalsha"]["calls"])
-
-
-def test_a_process_that_hears_of_releases_already_asks_once_before_it_sleeps(valkey: ValkeyServer) -> None:
+def test_a_process_that_hears_of_releases_already_asks_once_before_it_sleeps(
+    valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch, count_scripts: CountScripts
+) -> None:
+    monkeypatch.setattr(LockClaim, "look_seconds", 600.0)  # no check for a vanished key is counted
+    monkeypatch.setattr(listener, "LINGER_SECONDS", 600.0)  # it goes on to hear between its waits
     with RedisStore.from_url(valkey.url) as holding, RedisStore.from_url(valkey.url) as waiting:
         needed: list[int] = []
         for _ in range(2):
-            held = Lock(holding, "door", ttl=60).acquire(timeout=5)
-            before = attempts(holding)
-            waiter = threading.Thread(target=lambda: Lock(waiting, "door", ttl=60).acquire(timeout=30).release())
+            held = Lock(holding, "door", ttl=600).acquire(timeout=30)
+            scripts = count_scripts(holding.client, "door")
+            waiter = threading.Thread(target=lambda: Lock(waiting, "door", ttl=60).acquire(timeout=60).release())
             waiter.start()
             wait_until(lambda: has_come_to_rest(waiting, 1))
-            needed.append(attempts(holding) - before)
+            needed.append(scripts())
             held.release()
-            waiter.join(10)
+            waiter.join(30)
     assert needed == [2, 1]
 
 
@@ -302,6 +325,7 @@ def test_of_three_permits_two_are_left_to_the_two_that_wait_and_a_newcomer_takes
     assert [type(ask(f"late {party}", party)) for party in ("second", "first")] == [Acquired, Acquired]
 
 
+@pytest.mark.usefixtures("left_for_long")
 @pytest.mark.parametrize("leavers", ["a", "ac", "acac"])
 def test_a_process_that_leaves_however_often_loses_its_place_and_the_next_is_the_first(
     door: Door, store: RedisStore | MemoryStore, leavers: str

@@ -13,7 +13,7 @@ from segmented.keys import lock_keys
 from segmented.locks import MultiLock, ReadWriteLock
 from segmented.models import Acquired, Held
 from segmented.protocol import AcquireLock, AcquireRead, AcquireWrite, LeaveLine, ReleaseLock, ReleaseReadWrite
-from tests.contract.parking import has_come_to_rest, scripts_run, wait_until
+from tests.contract.parking import ScriptCount, has_come_to_rest, wait_until
 
 if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
@@ -24,8 +24,10 @@ WRITERS = 8
 def test_of_eight_processes_with_a_waiting_writer_each_a_release_wakes_one(
     valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("segmented.plans.line.AHEAD_SECONDS", 60.0)  # only a message wakes those that are not the first
-    monkeypatch.setattr("segmented.protocol.lock.wire.LINE", "2 15 60000 60000 60000")  # nobody is late
+    monkeypatch.setattr(
+        "segmented.plans.line.AHEAD_SECONDS", 600.0
+    )  # only a message wakes those that are not the first
+    monkeypatch.setattr("segmented.protocol.lock.wire.LINE", "2 15 600000 600000 600000")  # nobody is late
     monkeypatch.setattr("segmented.locks.read_write.PRESENCE_MS_MAX", 600_000)  # nor has to say that it waits
     with ThreadPoolExecutor(WRITERS) as threads, ExitStack() as stack:
         stores = [stack.enter_context(RedisStore.from_url(valkey.url)) for _ in range(WRITERS + 1)]
@@ -33,13 +35,13 @@ def test_of_eight_processes_with_a_waiting_writer_each_a_release_wakes_one(
         held = ReadWriteLock(stores[0], "w", ttl=600).write.acquire(timeout=0)
         waiting = []
         for store in stores[1:]:
-            waiting.append(threads.submit(ReadWriteLock(store, "w", ttl=600).write.acquire, timeout=60))
+            waiting.append(threads.submit(ReadWriteLock(store, "w", ttl=600).write.acquire, timeout=600))
             wait_until(lambda store=store: has_come_to_rest(store, 1))  # type: ignore[misc]  # a bound argument
-        for writer in waiting:
-            before = scripts_run(stores[0].client)
+        scripts = stack.enter_context(ScriptCount(stores[0].client, "w"))
+        for index, writer in enumerate(waiting):
             held.release()
-            held = writer.result(30)
-            assert scripts_run(stores[0].client) - before == 2
+            held = writer.result(60)
+            assert scripts() == 2 * (index + 1)
         held.release()
 
 

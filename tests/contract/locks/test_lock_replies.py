@@ -67,7 +67,7 @@ def test_e1_an_acquire_that_never_got_a_reply_takes_the_lock_back(far_side: Side
 def test_e1_an_acquire_with_a_timeout_that_got_no_reply_tries_again(far_side: Side, proxy: RedisProxy) -> None:
     name = far_side.name("lock")
     proxy.swallow_replies(4, to=b"EVALSHA")
-    lease = far_side.lock(name, ttl=60).acquire(timeout=5)
+    lease = far_side.lock(name, ttl=60).acquire(timeout=60)
     assert proxy.swallowed == 4
     assert far_side.raw().get(lock_keys(name).lock) == lease.holder_id
     lease.release()
@@ -96,7 +96,7 @@ def test_a8_the_bodys_own_error_surfaces_when_the_server_is_gone(far_side: Side,
 
 
 def test_a_renewal_whose_reply_was_lost_is_repeated(far_side: Side, proxy: RedisProxy) -> None:
-    lease = far_side.lock(far_side.name("lock"), ttl=5).acquire(timeout=0)
+    lease = far_side.lock(far_side.name("lock"), ttl=30).acquire(timeout=0)
     proxy.swallow_replies(1, to=b"EVALSHA")
     lease.renew(ttl=60)
     assert lease.remaining() > 50
@@ -118,12 +118,12 @@ def test_a_grant_whose_reply_was_lost_is_granted_once(far_side: Side, proxy: Red
 def test_a_grant_that_never_got_a_reply_keeps_its_units_for_the_repeat(far_side: Side, proxy: RedisProxy) -> None:
     shop = Shop(far_side, far_side.name())
     shop.open(8, 2)
-    pool = far_side.pool(shop.sku, ttl=0.2)
+    pool = far_side.pool(shop.sku, ttl=1.0)
     proxy.swallow_replies(2, to=b"EVALSHA")
     with pytest.raises(StoreUnavailable):
         pool.grant("a", quantity=3, timeout=0)
     assert shop.totals() == (5, 3, 0)
-    repeat = pool.grant("a", quantity=3, timeout=5)
+    repeat = pool.grant("a", quantity=3, timeout=30)
     assert not isinstance(repeat, Refusal)
     assert repeat.confirm().state == "confirmed"
     assert shop.story() == [("opened", None), ("reserved", "a"), ("granted", "a"), ("confirmed", "a")]

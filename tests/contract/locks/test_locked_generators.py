@@ -197,7 +197,7 @@ def test_a_locked_async_generator_can_be_left_in_the_middle_of_a_loop() -> None:
             if item > 3:
                 break
         gc.collect()
-        await AsyncLock(store, "n").acquire(timeout=5)
+        await AsyncLock(store, "n").acquire(timeout=30)
         return True
 
     assert asyncio.run(run())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.engine import Engine
 
-SOON: Final = 10.0
+SOON: Final = 30.0
 THREADS: Final = 4
 STEPS: Final = 20
 
@@ -110,7 +110,7 @@ def test_no_step_of_sessions_that_join_connections_is_lost(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
     with engine.connect() as connection:
         assert connection.execute(sa.select(Counter.value)).scalar_one() == THREADS * STEPS
     engine.dispose()
@@ -155,7 +155,7 @@ def test_a_transaction_in_two_phases_is_covered_by_the_lease_or_not_prepared(
     with engine.begin() as connection:
         connection.execute(sa.text("DROP TABLE IF EXISTS sold"))
         connection.execute(sa.text("CREATE TABLE sold (sku TEXT)"))
-    options: dict[str, Any] = {"ttl": 0.05} if is_late else {}
+    options: dict[str, Any] = {"ttl": 0.5} if is_late else {}
     with engine.connect() as connection:
         transaction = connection.begin_twophase()
         seller(store, **options)(connection, "shirt")

@@ -16,6 +16,8 @@ from segmented import AsyncMemoryStore, Lock, MemoryStore
 from segmented.errors import InvalidInput, LeaseLost
 from segmented.locks import AsyncLock
 from segmented.locks.locked_decorator import locked
+from tests.contract.bodies import Renewals
+from tests.contract.parking import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from segmented import AsyncLease, Lease
 
-SOON = 10.0
+SOON = 30.0
 ADD = sa.text("INSERT INTO sold VALUES (:sku)")
 COUNT = sa.text("SELECT count(*) FROM sold")
 
@@ -203,7 +205,7 @@ def test_a_scoped_session_and_a_path_to_a_session_are_followed(engine: Engine, s
 
 @pytest.mark.parametrize("makes", ["session", "connection"])
 def test_a_commit_that_the_lease_no_longer_covers_is_refused(engine: Engine, store: MemoryStore, makes: str) -> None:
-    sell = seller(store, ttl=0.05)
+    sell = seller(store, ttl=0.5)
     with orm.Session(engine) if makes == "session" else engine.connect() as work:
         sell(work, "shirt")
         successor = Lock(store, "shirt").acquire(timeout=SOON)
@@ -215,11 +217,13 @@ def test_a_commit_that_the_lease_no_longer_covers_is_refused(engine: Engine, sto
         assert connection.execute(COUNT).scalar() == 0
 
 
-def test_a_lease_that_is_renewed_covers_a_long_transaction(engine: Engine, store: MemoryStore) -> None:
+def test_a_lease_that_is_renewed_covers_a_long_transaction(
+    engine: Engine, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", 200)  # and a busy machine is never late
     with orm.Session(engine) as session:
-        seller(store, ttl=0.15, renew=True)(session, "shirt")
-        with pytest.raises(Exception, match=r"was not free within 0.4 s"):
-            Lock(store, "shirt").acquire(timeout=0.4)
+        seller(store, ttl=60, renew=True)(session, "shirt")
+        wait_until(Renewals(store.execute, store.clock, "shirt").has_two)
         session.commit()
     assert is_free(store)
 
@@ -228,7 +232,7 @@ def test_a_release_that_fails_after_the_commit_is_logged_and_not_raised(
     engine: Engine, store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     with orm.Session(engine) as session:
-        seller(store, ttl=0.05)(session, "shirt")
+        seller(store, ttl=0.5)(session, "shirt")
         Lock(store, "shirt").acquire(timeout=SOON)
         with caplog.at_level(logging.WARNING, logger="segmented.locks"):
             session.rollback()

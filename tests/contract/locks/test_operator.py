@@ -85,7 +85,7 @@ def test_an_owner_is_shown_with_the_number_of_its_entries(side: Side) -> None:
 
 def test_permits_are_shown_in_the_order_of_their_ends_and_counted_beyond_the_bound(side: Side) -> None:
     name = side.name()
-    for holder_id, ttl_ms in (("last", 30_000), ("first", 10_000), ("second", 20_000)):
+    for holder_id, ttl_ms in (("last", 300_000), ("first", 100_000), ("second", 200_000)):
         side.execute(op.AcquirePermit(name, holder_id, ttl_ms, 5))
     state = held(side, name)
     assert [holder.holder_id_start for holder in state.holders] == ["first", "second", "last"]
@@ -98,10 +98,11 @@ def test_permits_are_shown_in_the_order_of_their_ends_and_counted_beyond_the_bou
 
 def test_a_lock_delay_is_told_apart_from_a_holder(side: Side) -> None:
     name = side.name()
-    side.execute(op.AcquireLock(name, HOLDER, 40, LONG_MS))
+    side.execute(op.AcquireLock(name, HOLDER, 30_000, LONG_MS))
     before = held(side, name)
     assert (before.is_delayed, len(before.holders)) == (False, 1)
-    assert (before.holders[0].remaining_ms or 0) <= 40
+    assert (before.holders[0].remaining_ms or 0) <= 30_000
+    side.execute(op.RenewLock(name, HOLDER, 40, LONG_MS))
     side.pass_time(0.05)
     after = held(side, name)
     assert (after.is_delayed, after.holders, after.holder_count) == (True, (), 0)

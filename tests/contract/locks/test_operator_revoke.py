@@ -22,17 +22,27 @@ from segmented.locks import (
     ReentrantLock,
     Semaphore,
 )
+from segmented.locks.lock import LockClaim
 from segmented.models import Acquired, Lost, Released
 from segmented.models.locks import Revoked
 from tests.contract.locks.kinds import LONG_MS, Use
 from tests.contract.locks.operator_kinds import HOLDER, OTHER, each_kind, held, revoked, shown
+from tests.contract.locks.test_fair_waiting import SLOW, let_times_be
 from tests.contract.parking import has_come_to_rest, wait_until
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
 
-LONG: Final = 60.0
-SOON: Final = 5.0
+LONG: Final = 600.0
+SOON: Final = 30.0
+
+
+@pytest.fixture(autouse=True)
+def rare_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but a message wakes a waiter in time, and no hand-over lapses."""
+    let_times_be(SLOW, monkeypatch)
+    monkeypatch.setattr("segmented.locks.read_write.PRESENCE_MS_MAX", 600_000)
+    monkeypatch.setattr(LockClaim, "look_seconds", 600.0)
 
 
 def test_revoking_a_free_lock_is_nothing(side: Side) -> None:

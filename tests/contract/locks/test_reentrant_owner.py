@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from segmented.locks.reentrant import Owner
     from tests.fixtures.stores import Side
 
-SOON = 5.0
+SOON = 30.0
 
 
 BAD_OWNERS: list[tuple[object, str]] = [

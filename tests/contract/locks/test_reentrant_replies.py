@@ -55,7 +55,7 @@ def test_e1_entries_whose_replies_were_lost_count_once_each(far_side: Side, prox
     leases = []
     for entered in (1, 2):
         proxy.swallow_replies(1, to=SCRIPT)
-        leases.append(lock.acquire(owner="a", timeout=5))
+        leases.append(lock.acquire(owner="a", timeout=30))
         assert count(far_side, name) == {"owner:a": str(entered)}
     assert proxy.swallowed == 2
     for lease in leases:

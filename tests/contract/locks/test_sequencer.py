@@ -58,8 +58,9 @@ def test_a_generation_whose_lease_lapsed_is_current_no_more(side: Side) -> None:
 
 def test_while_only_a_lock_delay_runs_no_generation_is_current(side: Side) -> None:
     name = side.name("lock")
-    token = taken(side, op.AcquireLock(name, "h", 200, delay_ms=LONG_MS))
+    token = taken(side, op.AcquireLock(name, "h", LONG_MS, delay_ms=LONG_MS))
     assert is_current(side, name, token)
+    side.execute(op.RenewLock(name, "h", 200, delay_ms=LONG_MS))
     side.pass_time(0.25)
     assert side.execute(op.CheckSequencer(name, "exclusive", token)) == Standing(None, is_good=False)
 
@@ -125,7 +126,7 @@ def test_a_key_that_is_no_lock_is_told_apart(plain_redis_side: Side) -> None:
 
 def test_a_lease_gives_its_sequencer(waiting_side: Side) -> None:
     name = waiting_side.name("löck: a/b")
-    with waiting_side.lock(name, ttl=60).acquire(timeout=1) as lease:
+    with waiting_side.lock(name, ttl=60).acquire(timeout=30) as lease:
         sequencer = Sequencer.parse(lease.sequencer())
         assert sequencer == Sequencer(name, "exclusive", lease.fencing_token)
         assert asked(waiting_side, sequencer)
@@ -138,7 +139,7 @@ def test_a_readers_lease_gives_a_sequencer_of_shared_mode(waiting_side: Side) ->
         lambda store: ReadWriteLock(store, name, ttl=60).read,
         lambda store: AsyncReadWriteLock(store, name, ttl=60).read,
     )
-    with lock.acquire(timeout=1) as lease:
+    with lock.acquire(timeout=30) as lease:
         sequencer = Sequencer.parse(lease.sequencer())
         assert sequencer.mode == "shared"
         assert asked(waiting_side, sequencer)

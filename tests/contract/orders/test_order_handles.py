@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.fixtures.stores import Side
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 BOTH: list[Deciding] = ["at acceptance", "in the worker"]
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Run = Any
 """Takes a scenario, a coroutine function of a pool and its store, and runs it."""
-SOON: Final = 10.0
+SOON: Final = 60.0
 _names = itertools.count()
 
 

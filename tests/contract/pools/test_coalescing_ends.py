@@ -36,7 +36,7 @@ class Gated(Watched):
     def __init__(self, store: AsyncStore) -> None:
         super().__init__(store)
         self.gates = [asyncio.Event() for _ in range(GATES_MAX)]
-        self.may_cancel = asyncio.Event()
+        self.may_cancel, self.would_cancel = asyncio.Event(), asyncio.Event()
         self.sent = 0
 
     async def execute(self, operation: op.Operation[Any], *, deadline: float = inf) -> Any:  # noqa: ANN401  # the operation's own answer
@@ -48,6 +48,7 @@ class Gated(Watched):
                 await gate.wait()
                 return answer
             case op.SettleMany(state="cancelled"):
+                self.would_cancel.set()
                 await self.may_cancel.wait()
         return await super().execute(operation, deadline=deadline)
 
@@ -179,7 +180,7 @@ def test_an_order_that_was_granted_meanwhile_is_not_cancelled_under_its_holders_
         store.hold()
         gone = asyncio.create_task(pool.reserve("shared"))
         await until(lambda: store.batches == [1])
-        grant = await pool.grant("shared", timeout=1)
+        grant = await pool.grant("shared", timeout=30)
         assert isinstance(grant, AsyncGrant)
         gone.cancel()
         store.let_go()
@@ -201,7 +202,7 @@ def test_a_repeat_waits_while_its_order_is_being_given_back_and_gets_units_anew(
         gone.cancel()
         store.gates[0].set()
         store.gates[1].set()
-        await asyncio.sleep(0.05)  # the look at the record is over, and the cancel is kept back
+        await store.would_cancel.wait()  # the look at the record is over, and the cancel is kept back
         again = asyncio.create_task(pool.reserve("gone"))
         await turns()
         assert store.sent == 1

@@ -206,4 +206,4 @@ def test_the_note_of_an_expired_page_ends_by_itself(pool: LossyPool) -> None:
     pool.shop.side.execute(op.ExpireDue(pool.shop.sku, 10))
     pool.shop.side.execute(op.ExpireDue(pool.shop.sku, 10))
     (note,) = pool.shop.side.raw().keys(f"{shard_keys(pool.shop.sku).holds.replace('[', '?')}:*")
-    assert 590_000 < pool.shop.side.raw().pttl(note) <= 600_000
+    assert 540_000 < pool.shop.side.raw().pttl(note) <= 600_000

@@ -37,9 +37,10 @@ def test_its_confirm_does_not_free_its_successors_segment(side: Side) -> None:
 
 
 def test_a_holder_id_that_is_used_for_two_orders_counts_for_each_alone(side: Side) -> None:
-    pool = side.pool(side.name(), ttl=0.05)
+    sku = side.name()
+    pool, brief = side.pool(sku), side.pool(sku, ttl=0.05)
     pool.open(stock=5, segments=1)
-    first = pool.grant("a", holder_id="worker", timeout=0)
+    first = brief.grant("a", holder_id="worker", timeout=0)
     side.pass_time(0.1)
     second = pool.grant("b", holder_id="worker", timeout=0)
     assert isinstance(pool.grant("a", holder_id="worker", timeout=0), Busy)

@@ -13,14 +13,15 @@ from segmented.errors import InvalidInput, LeaseLost, NotGranted, OrderMismatch,
 from segmented.models import Busy, Decided, Opened, Order, Refusal, Reserved, Settled, SoldOut
 from segmented.plans.waiting import GONE_SECONDS
 from tests.contract.bodies import fail_after
-from tests.contract.parking import has_come_to_rest, lines_of, scripts_run, wait_until
+from tests.contract.parking import has_come_to_rest, lines_of, wait_until
 
 if TYPE_CHECKING:
     from segmented.stock import Grant, Pool
+    from tests.contract.parking import CountScripts
     from tests.fixtures.stores import Side
 
-SOON = 5.0
-PATIENCE = 15.0
+SOON = 30.0
+PATIENCE = 60.0
 
 
 def totals(pool: Pool) -> tuple[int, int, int]:
@@ -259,7 +260,7 @@ def test_a_grant_is_busy_when_its_time_is_over(pool: Pool) -> None:
         granted(pool, order_id)
     began = time.monotonic()
     answer = refused(pool, "c", timeout=0.2)
-    assert 0.2 <= time.monotonic() - began < SOON
+    assert time.monotonic() - began >= 0.2
     assert isinstance(answer, Busy)
     assert not answer.is_in_hand
 
@@ -277,7 +278,7 @@ def test_one_freed_segment_tells_everyone_in_line_that_the_pool_is_sold_out(pool
 
 
 def test_a_dead_holders_segment_is_found_when_its_lease_ends(waiting_side: Side) -> None:
-    pool = waiting_side.pool(waiting_side.name(), ttl=0.1, hold=60)
+    pool = waiting_side.pool(waiting_side.name(), ttl=0.3, hold=60)
     pool.open(stock=8, segments=1)
     granted(pool, "dead")
     answers = [waiting_side.start(lambda name=name: pool.grant(name, timeout=PATIENCE)) for name in "abc"]  # type: ignore[misc]  # a default argument
@@ -288,16 +289,13 @@ def test_a_dead_holders_segment_is_found_when_its_lease_ends(waiting_side: Side)
 
 def test_a_second_delivery_that_waits_does_not_keep_others_from_free_segments(pool: Pool, waiting_side: Side) -> None:
     first = granted(pool, "a")
-    second = waiting_side.start(lambda: pool.grant("a", timeout=3))
+    second = waiting_side.start(lambda: pool.grant("a", timeout=PATIENCE))
     wait_until(lambda: len(lines_of(waiting_side.store)) == 1)
-    began = time.monotonic()
     for order_id in "bcd":
         granted(pool, order_id, timeout=PATIENCE).confirm()
-    assert time.monotonic() - began < 1.5
-    answer = second.result(SOON)
-    assert isinstance(answer, Busy)
-    assert answer.is_in_hand
+    assert not second.done()
     first.confirm()
+    assert isinstance(second.result(SOON), Decided)
     assert lines_of(waiting_side.store) == {}
 
 
@@ -333,7 +331,7 @@ def test_a_hundred_orders_of_one_process_share_two_segments_and_all_are_sold(wai
             pass
 
     for sold in [waiting_side.start(lambda index=index: sell(f"o{index}")) for index in range(100)]:  # type: ignore[misc]  # a default argument
-        sold.result(20)
+        sold.result(SOON)
     assert totals(pool) == (0, 0, 100)
     assert isinstance(refused(pool, "late"), SoldOut)
     assert pool.audit().is_clean
@@ -351,13 +349,20 @@ def test_a_pool_shows_its_name_and_no_password(waiting_side: Side) -> None:
     assert "ticket" in repr(getattr(pool, "_target", pool))
 
 
-def test_a_second_delivery_asks_in_intervals_that_double_and_when_its_time_is_over(plain_redis_side: Side) -> None:
+def test_a_second_delivery_asks_in_intervals_that_double_and_when_its_time_is_over(
+    plain_redis_side: Side, count_scripts: CountScripts
+) -> None:
     pool = plain_redis_side.pool(plain_redis_side.name())
     pool.open(stock=8, segments=2)
-    granted(pool, "a")
-    before = scripts_run(plain_redis_side.raw())
+    first = granted(pool, "a")
+    scripts = count_scripts(plain_redis_side.raw(), pool.sku)
     answer = refused(pool, "a", timeout=0.7)
     assert isinstance(answer, Busy)
     assert answer.is_in_hand
-    # At 0, 50, 150 and 350 ms, and at the deadline; a slow machine may skip one.
-    assert 3 <= scripts_run(plain_redis_side.raw()) - before <= 5
+    # At 0, 50, 150 and 350 ms, and at the deadline; a slow machine skips some.
+    asked = scripts()
+    assert 2 <= asked <= 5
+    patient = plain_redis_side.start(lambda: pool.grant("a", timeout=PATIENCE))
+    wait_until(lambda: scripts() >= asked + 4)
+    first.confirm()
+    assert isinstance(patient.result(SOON), Decided)

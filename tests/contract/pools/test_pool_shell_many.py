@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from segmented.stock import Pool
     from tests.fixtures.stores import Side
 
-SOON = 5.0
+SOON = 30.0
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from segmented.models import Decided, Granted, Order, Reserved, SoldOut
 from segmented.stock import AsyncPool, Grant, Pool, sold_out_mark as module
 from segmented.stock.sold_out_mark import SoldOutMark
 from segmented.stores.memory import MemoryStore
-from tests.contract.parking import scripts_run
 
 if TYPE_CHECKING:
+    from tests.contract.parking import CountScripts
     from tests.fixtures.stores import Side
 
 MARK: Final = 0.1
@@ -55,30 +55,32 @@ def test_it_is_off_unless_asked_for(side: Side) -> None:
     assert pool.refused_by_mark == 0
 
 
-def test_after_a_refusal_new_orders_are_refused_without_a_command_and_counted(plain_redis_side: Side) -> None:
+def test_after_a_refusal_new_orders_are_refused_without_a_command_and_counted(
+    plain_redis_side: Side, count_scripts: CountScripts
+) -> None:
     pool = marked(plain_redis_side, plain_redis_side.name())
     pool.open(stock=2, segments=2)
     pool.reserve("first", quantity=2)
-    before = scripts_run(plain_redis_side.raw())
+    scripts = count_scripts(plain_redis_side.raw(), pool.sku)
     assert not by_mark(pool.reserve("second"))
-    assert scripts_run(plain_redis_side.raw()) - before == 1
+    assert scripts() == 1
     assert all(by_mark(pool.reserve(f"o{index}")) for index in range(20))
     assert by_mark(pool.grant("granted", timeout=0))
     assert [by_mark(answer) for answer in pool.reserve_many([Order("m1", 1), Order("m2", 2)])] == [True, True]
-    assert scripts_run(plain_redis_side.raw()) - before == 1
+    assert scripts() == 1
     assert pool.refused_by_mark == 23
 
 
-def test_without_a_mark_a_refused_order_costs_one_command(plain_redis_side: Side) -> None:
+def test_without_a_mark_a_refused_order_costs_one_command(plain_redis_side: Side, count_scripts: CountScripts) -> None:
     pool = plain_redis_side.pool(plain_redis_side.name())
     pool.open(stock=1, segments=2)
     pool.reserve("first")
     pool.grant("second", timeout=0)  # the server has both scripts from now on
-    before = scripts_run(plain_redis_side.raw())
+    scripts = count_scripts(plain_redis_side.raw(), pool.sku)
     for index in range(5):
         pool.reserve(f"r{index}")
         pool.grant(f"g{index}", timeout=LONG)
-    assert scripts_run(plain_redis_side.raw()) - before == 10
+    assert scripts() == 10
 
 
 def test_its_answer_is_that_of_the_order_that_was_refused_with_its_age(side: Side) -> None:

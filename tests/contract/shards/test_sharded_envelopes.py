@@ -36,7 +36,7 @@ def test_workers_take_the_envelopes_of_every_shard(shop: Shop) -> None:
     reports = shop.take()
     assert sum(len(report.settled) for report in reports) == 3
     for handle in handles:
-        outcome = handle.wait(1.0)
+        outcome = handle.wait(30.0)
         assert isinstance(outcome, Settled)
         assert (outcome.state, outcome.quantity) == ("confirmed", 1 if handle.order_id == "last" else 5)
     assert (shop.waiting(), shop.pool.state().confirmed) == ([0, 0, 0], STOCK)

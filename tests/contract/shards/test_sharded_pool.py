@@ -307,13 +307,16 @@ def test_a_closed_pool_takes_no_orders_and_ends_those_it_has(pool: ShardedPool) 
 
 
 def test_lapsed_holds_of_every_shard_come_back(side: Side) -> None:
-    sku = side.name()
-    patient, pool = sharded(side, sku, ttl=0.05, hold=0.8), sharded(side, sku, ttl=0.05, hold=0.05)
+    sku, other = side.name(), side.name()
+    patient, pool = sharded(side, sku, ttl=0.05, hold=0.1), sharded(side, sku, ttl=0.05, hold=0.05)
+    lasting = sharded(side, other)
+    lasting.open(stock=STOCK, segments=7, shards=SHARDS)
+    lasting.reserve_many([Order(f"o{index}", 1) for index in range(STOCK - 1)])
+    assert refused(lasting.reserve("early", quantity=2)) == (1, STOCK - 1)
     patient.open(stock=STOCK, segments=7, shards=SHARDS)
     orders = [Order(f"o{index}", 1) for index in range(STOCK - 1)]
     assert [taken(answer) for answer in patient.reserve_many(orders)] == [1] * (STOCK - 1)
-    assert refused(pool.reserve("early", quantity=2)) == (1, STOCK - 1)
-    side.pass_time(0.85)
+    side.pass_time(0.15)
     assert len(pool.expire(limit=5)) == 5
     assert len(pool.expire()) == STOCK - 6
     assert pool.expire() == ()

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from segmented import protocol as op
-from segmented.clock import ManualClock
+from segmented.clock import ManualClock, SystemClock
 from segmented.models import Busy, Granted, Order, Reserved, Restocked, SoldOut
 from segmented.plans import Join, Listen, Park, perform
 from segmented.stock.sharded import AsyncShardedPool
 from segmented.stores.memory import AsyncMemoryStore
 from tests.contract.interposed import asks, interposed, process_of
 from tests.contract.shards.sharding import at_home_in, check_all, refused, sharded, shards_of, taken
-from tests.fixtures.stores import MEMORY, make_side
+from tests.fixtures.stores import MEMORY, REDIS, make_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,7 +73,7 @@ def test_a_refusal_that_is_kept_is_not_decided_by_what_was_found_before_its_orde
         yield from perform(op.Confirm(home, first, f"who-{first}"))
         waiting_side.pass_time(STALE)
 
-    plan = process_of(waiting_side, sku).grant(granting(sku, late, keep_refusal=True), 5.0, fair=False)
+    plan = process_of(waiting_side, sku).grant(granting(sku, late, keep_refusal=True), 60.0, fair=False)
     last, parked = asks(op.Grant, keeps=True), lambda effect: isinstance(effect, Park)
     answer, _, _ = waiting_side.run(interposed(plan, (last, comes_back), (parked, goes_and_comes_elsewhere)))
     assert isinstance(answer, Granted)
@@ -123,14 +123,14 @@ def test_a_call_that_is_cancelled_after_units_were_brought_takes_nothing_from_it
         pool = AsyncShardedPool(store, "p")
         await pool.open(stock=20, segments=2, shards=2)
         first, second = (asyncio.create_task(pool.reserve("o", quantity=15)) for _ in range(2))
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(60.0):
             await store.is_waiting.wait()
             done, waiting = await asyncio.wait([first, second], return_when=asyncio.FIRST_COMPLETED)
         assert [taken(one.result()) for one in done] == [15]
         (cancelled,) = waiting
         cancelled.cancel()
         store.go_on.set()
-        await asyncio.wait([cancelled], timeout=10.0)
+        await asyncio.wait([cancelled], timeout=60.0)
         assert cancelled.cancelled()
         for _ in range(TURNS):
             await asyncio.sleep(0)
@@ -277,19 +277,27 @@ def test_a_grant_waits_for_what_another_of_its_process_finds_no_longer_than_its_
     assert waits[0] <= timeout
 
 
-def test_a_look_at_a_shard_where_nothing_is_due_writes_nothing(plain_redis_side: Side) -> None:
-    sku = plain_redis_side.name()
-    pool = sharded(plain_redis_side, sku)
+@pytest.fixture
+def lone_side(private_valkey_url: str) -> Iterator[Side]:
+    """The only client of a server, so that its changes can be counted."""
+    made = make_side(REDIS[0], SystemClock(), private_valkey_url)
+    yield made
+    made.close()
+
+
+def test_a_look_at_a_shard_where_nothing_is_due_writes_nothing(lone_side: Side) -> None:
+    sku = lone_side.name()
+    pool = sharded(lone_side, sku)
     pool.open(stock=20, segments=4, shards=2)
     taken(pool.reserve("a", quantity=12))
-    plain_redis_side.execute(op.SendUnits(shards_of(plain_redis_side, sku)[1], 0, 1))
+    lone_side.execute(op.SendUnits(shards_of(lone_side, sku)[1], 0, 1))
 
     def changes() -> int:
-        found: int = plain_redis_side.raw().info("persistence")["rdb_changes_since_last_save"]
+        found: int = lone_side.raw().info("persistence")["rdb_changes_since_last_save"]
         return found
 
     before = changes()
     for _ in range(10):
-        for shard in shards_of(plain_redis_side, sku):
-            plain_redis_side.execute(op.LookAtShard(shard))
+        for shard in shards_of(lone_side, sku):
+            lone_side.execute(op.LookAtShard(shard))
     assert changes() == before

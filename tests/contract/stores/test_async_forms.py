@@ -49,7 +49,7 @@ def run(request: pytest.FixtureRequest, valkey_url: str) -> Run:
 def test_a_lock_is_held_for_the_body(run: Run) -> None:
     async def test(store: AsyncStore) -> None:
         lock = AsyncLock(store, new_name(), ttl=60)
-        async with lock.acquire(timeout=1) as lease:
+        async with lock.acquire(timeout=30) as lease:
             assert lease.is_trusted
             assert await lock.try_acquire() is None
             with pytest.raises(AcquireTimeout):
@@ -77,7 +77,7 @@ def test_a_body_that_raises_releases(run: Run) -> None:
 
 def test_one_acquiring_may_be_entered_after_another_has_ended(run: Run) -> None:
     async def test(store: AsyncStore) -> None:
-        acquiring = AsyncLock(store, new_name(), ttl=60).acquire(timeout=1)
+        acquiring = AsyncLock(store, new_name(), ttl=60).acquire(timeout=30)
         tokens = []
         for _ in range(2):
             async with acquiring as lease:
@@ -91,7 +91,7 @@ def test_a_grant_is_confirmed_at_the_end_of_the_body_and_cancelled_if_it_raises(
     async def test(store: AsyncStore) -> None:
         pool = AsyncPool(store, new_name())
         await pool.open(stock=8, segments=2)
-        async with pool.grant("a", quantity=3, timeout=1) as grant:
+        async with pool.grant("a", quantity=3, timeout=30) as grant:
             assert grant.is_trusted
         with pytest.raises(ZeroDivisionError):
             async with pool.grant(Order("b", 2)):
@@ -107,7 +107,7 @@ def test_a_refusal_does_not_run_the_body(run: Run) -> None:
         pool = AsyncPool(store, new_name())
         await pool.open(stock=8, segments=2)
         with pytest.raises(NotGranted) as caught:
-            async with pool.grant("a", quantity=9, timeout=1):
+            async with pool.grant("a", quantity=9, timeout=30):
                 pytest.fail("the body ran")
         assert isinstance(caught.value.refusal, SoldOut)
 
@@ -118,12 +118,12 @@ def test_an_awaited_grant_is_the_answer(run: Run) -> None:
     async def test(store: AsyncStore) -> None:
         pool = AsyncPool(store, new_name())
         await pool.open(stock=8, segments=2)
-        grant: Any = await pool.grant("a", timeout=1)
+        grant: Any = await pool.grant("a", timeout=30)
         assert isinstance(grant, AsyncGrant)
         async with grant:
             pass
-        assert isinstance(await pool.grant("a", timeout=1), Decided)
-        assert isinstance(await pool.grant("b", quantity=9, timeout=1), SoldOut)
+        assert isinstance(await pool.grant("a", timeout=30), Decided)
+        assert isinstance(await pool.grant("b", quantity=9, timeout=30), SoldOut)
 
     run(test)
 
@@ -141,17 +141,17 @@ def test_a_waiting_time_that_is_none_is_rejected_before_anything_is_awaited(run:
 def test_an_acquire_is_a_coroutine_for_a_task_a_group_and_a_gathering(run: Run) -> None:
     async def test(store: AsyncStore) -> None:
         first, second = AsyncLock(store, new_name(), ttl=60), AsyncLock(store, new_name(), ttl=60)
-        lease = await asyncio.create_task(first.acquire(timeout=1))
+        lease = await asyncio.create_task(first.acquire(timeout=30))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(first.acquire(timeout=5), 0.05)
         await lease.release()
-        one, other = await asyncio.gather(first.acquire(timeout=1), second.acquire(timeout=1))
+        one, other = await asyncio.gather(first.acquire(timeout=30), second.acquire(timeout=30))
         assert one.is_trusted
         assert other.is_trusted
         await one.release()
         await other.release()
         async with asyncio.TaskGroup() as group:
-            task = group.create_task(first.acquire(timeout=1))
+            task = group.create_task(first.acquire(timeout=30))
         assert task.result().is_trusted
         await task.result().release()
 
@@ -161,7 +161,7 @@ def test_an_acquire_is_a_coroutine_for_a_task_a_group_and_a_gathering(run: Run) 
 def test_a_task_that_is_cancelled_before_its_first_step_leaves_nothing_behind(run: Run) -> None:
     async def test(store: AsyncStore) -> None:
         lock = AsyncLock(store, new_name(), ttl=60)
-        task = asyncio.create_task(lock.acquire(timeout=1))
+        task = asyncio.create_task(lock.acquire(timeout=30))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

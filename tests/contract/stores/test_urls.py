@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import AsyncLock, AsyncRedisStore, Lock, RedisStore, StoreUnavailable
+from tests.contract.parking import wait_until
 from tests.support.servers.nodes import free_ports
 
 if TYPE_CHECKING:
@@ -19,23 +20,25 @@ def connections(valkey: ValkeyServer) -> int:
         return len(store.client.client_list())
 
 
-def test_a_store_of_a_url_locks_and_closes_its_connections(valkey: ValkeyServer) -> None:
-    before = connections(valkey)
-    with RedisStore(valkey.url) as store, Lock(store, "door"):
+def test_a_store_of_a_url_locks_and_closes_its_connections(private_valkey: ValkeyServer) -> None:
+    before = connections(private_valkey)
+    with RedisStore(private_valkey.url) as store, Lock(store, "door"):
         pass
-    assert connections(valkey) == before
+    wait_until(lambda: connections(private_valkey) == before)
 
 
-def test_a_store_of_a_url_for_asyncio_is_made_outside_a_loop_and_closes_its_connections(valkey: ValkeyServer) -> None:
-    before = connections(valkey)
-    store = AsyncRedisStore(valkey.url)
+def test_a_store_of_a_url_for_asyncio_is_made_outside_a_loop_and_closes_its_connections(
+    private_valkey: ValkeyServer,
+) -> None:
+    before = connections(private_valkey)
+    store = AsyncRedisStore(private_valkey.url)
 
     async def main() -> None:
         async with store, AsyncLock(store, "door"):
             pass
 
     asyncio.run(main())
-    assert connections(valkey) == before
+    wait_until(lambda: connections(private_valkey) == before)
 
 
 def test_a_server_that_does_not_answer_is_told_at_once_or_at_the_first_operation() -> None:

@@ -28,7 +28,7 @@ def e1_an_acquire_whose_reply_was_lost(lab: Lab) -> None:
     hold = None if error else call.result()
     if hold is None:
         said = f"raised {told(error)}" if error else "said that it is held by another"
-        lab.wait_until(lab.is_open, f"the acquire took the lock, {said}, and left it taken", seconds=1)
+        lab.wait_until(lab.is_open, f"the acquire took the lock, {said}, and left it taken", seconds=1 + lab.slack)
         return
     failure = holder.error_of_release(hold)
     must(failure is None, f"the release of the lock it took failed: {told(failure)}" if failure else "")
@@ -54,8 +54,8 @@ def _late(lab: Lab, lock: Handle) -> str:
     began = time.monotonic()
     call = lab.caller().start_acquire(lock, lab.short_wait)
     try:
-        call.exception(END_SECONDS)
+        call.exception(END_SECONDS + lab.slack)
     except TimeoutError:
         return f"was still waiting after {END_SECONDS:g} s"
     seconds = time.monotonic() - began
-    return f"came back after {seconds:.1f} s" if seconds > lab.short_wait + SLACK else ""
+    return f"came back after {seconds:.1f} s" if seconds > lab.short_wait + SLACK + lab.slack else ""

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
     from bench.proof.peers.locks.contender import Body, Handle, Hold
 
-WAIT_INSIDE: Final = 5.0
-SESSION_SECONDS: Final = 4.0
-START_SECONDS: Final = 5.0
+WAIT_INSIDE: Final = 30.0
+SESSION_SECONDS: Final = 30.0
+"""As long as the server allows."""
+START_SECONDS: Final = 60.0
 PLAIN: Final = {"prepare_threshold": None}
 """A pooler hands each transaction another server session, which knows of no statement prepared in the last one."""
 END_BACKEND: Final = sqlalchemy.text("SELECT pg_terminate_backend(:pid)")

@@ -17,6 +17,7 @@ from segmented.locks.flights import single_flight
 from segmented.locks.locked_decorator import locked
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
+from segmented.stores.quorum.store import DEFAULT_ANSWER_TIMEOUT
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.contract.locks.kinds import handles
 from tests.contract.parking import has_come_to_rest
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from bench.proof.peers.locks.contender import Body, Client, Handle, Hold, Maybe
     from tests.contract.locks.kinds import Handles
 
-WAIT_INSIDE: Final = 5.0
+WAIT_INSIDE: Final = 30.0
 CONNECTIONS: Final = 64
 
 
@@ -38,6 +39,8 @@ class Ours(Contender):
     lost = (LeaseLost,)
     refused = (InvalidInput,)
     listening = rb"\nSUBSCRIBE\r"
+    answer_timeout: float = DEFAULT_ANSWER_TIMEOUT
+    """Seconds in which each server of a quorum has to answer."""
 
     def __init__(self, kind: Handles, store: str, protocol: int = 3, *, is_text: bool = False) -> None:
         """Be one kind of lock on one kind of store."""
@@ -98,7 +101,7 @@ class Ours(Contender):
 
     def guard_cache(self, client: Client, name: str, load: Callable[[], Maybe]) -> Callable[[], Maybe]:
         """Use `single_flight`."""
-        flight = single_flight(client, keep=60, ttl=1)
+        flight = single_flight(client, keep=60, ttl=3)
         return lambda: flight.get(name, load)
 
     def rest(self, client: Client, waiters: int) -> bool:
@@ -126,7 +129,7 @@ class OursSync(Ours):
             made: Any = self.memory
         else:
             stores = [RedisStore(redis.Redis.from_url(url, **self.settings)) for url in urls]
-            made = QuorumStore(stores) if self.servers > 1 else stores[0]
+            made = QuorumStore(stores, answer_timeout=self.answer_timeout) if self.servers > 1 else stores[0]
             self.parts[id(made)] = stores
         self.near = self.near or made
         return made
@@ -207,7 +210,7 @@ class OursAsync(Ours):
             made: Any = self.memory
         else:
             stores = [AsyncRedisStore(redis_asyncio.Redis.from_url(url, **self.settings)) for url in urls]
-            made = AsyncQuorumStore(stores) if self.servers > 1 else stores[0]
+            made = AsyncQuorumStore(stores, answer_timeout=self.answer_timeout) if self.servers > 1 else stores[0]
             self.parts[id(made)] = stores
         self.near = self.near or made
         return made
