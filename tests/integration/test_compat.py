@@ -286,8 +286,9 @@ def test_what_is_not_held_is_redis_pys_lock_error(client: redis.Redis, name: str
 
 
 def test_a_server_that_stands_still_keeps_no_lock_of_another_waiting(
-    client: redis.Redis, name: str, start_valkey: Callable[..., ValkeyServer]
+    client: redis.Redis, name: str, start_valkey: Callable[..., ValkeyServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("segmented.stores.redis.store.CONNECT_TIMEOUT", LONG)  # of a store that checks at once
     still = start_valkey()
     frozen = redis.Redis.from_url(still.url, socket_timeout=LONG)
     begun = threading.Semaphore(0)

@@ -116,7 +116,7 @@ def test_a_hand_over_takes_no_poll_with_one_connection(
     with clients[0], clients[1], RedisStore(clients[0]) as one, RedisStore(clients[1]) as two:
         lease = Lock(one, "door", ttl=TTL).acquire()
         with ThreadPoolExecutor(1) as threads:
-            waiter = threads.submit(Lock(two, "door", ttl=TTL).acquire, timeout=TTL)
+            waiter = threads.submit(Lock(two, "door", ttl=TTL).acquire, timeout=2 * SOON)
             wait_until(lambda: has_come_to_rest(two, 1))
             lease.release()
             waiter.result(SOON).release()
