@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 SKU: Final = "mug"
 BUYERS: Final = 60
+TTL: Final = 600.0
+"""Seconds; whoever waited for a lease to lapse would exceed the time limit of the test."""
+SECONDS: Final = 60.0
 
 
 class Shop:
@@ -36,7 +39,7 @@ class Shop:
     def __init__(self, store: AsyncRedisStore, gate: AsyncGate) -> None:
         self.gate = gate
         self.store = store
-        self.pool = AsyncPool(store, SKU, gate=gate)
+        self.pool = AsyncPool(store, SKU, ttl=TTL, gate=gate)
 
 
 @pytest.fixture
@@ -156,7 +159,7 @@ def test_many_buyers_at_once_sell_exactly_the_stock(sell: Sell, gate: Gate) -> N
     async def body(shop: Shop) -> None:
         async def buy(number: int) -> bool:
             try:
-                async with shop.pool.grant(f"o-{number}", timeout=30):
+                async with shop.pool.grant(f"o-{number}", timeout=2 * SECONDS):
                     await asyncio.sleep(0)
             except NotGranted:
                 return False
@@ -171,7 +174,7 @@ def test_many_buyers_at_once_sell_exactly_the_stock(sell: Sell, gate: Gate) -> N
 def test_cancelled_buyers_leave_no_segment_locked_and_can_buy_again(sell: Sell) -> None:
     async def body(shop: Shop) -> None:
         async def buy(number: int) -> None:
-            async with shop.pool.grant(f"o-{number}", timeout=30):
+            async with shop.pool.grant(f"o-{number}", timeout=2 * SECONDS):
                 await asyncio.sleep(0)
 
         buyers = [asyncio.create_task(buy(number)) for number in range(BUYERS)]
@@ -182,7 +185,7 @@ def test_cancelled_buyers_leave_no_segment_locked_and_can_buy_again(sell: Sell) 
         await asyncio.gather(*buyers, return_exceptions=True)
         for number in range(BUYERS):  # each again, long before a lease ends
             with suppress(NotGranted):
-                async with shop.pool.grant(f"o-{number}", timeout=1):
+                async with shop.pool.grant(f"o-{number}", timeout=SECONDS):
                     pass
         state = await shop.pool.state()
         assert (state.reserved, state.confirmed + state.available) == (0, 20)
@@ -198,18 +201,18 @@ def test_a_buyer_that_is_cancelled_while_the_database_is_asked_leaves_no_segment
 
         def orders(sku: str, order_ids: Iterable[str]) -> dict[str, OrderRow]:
             is_asked.set()
-            assert goes_on.wait(10)
+            assert goes_on.wait(SECONDS)
             return real(sku, order_ids)
 
         with monkeypatch.context() as patched:
             patched.setattr(shop.gate.gate, "orders", orders)
-            buyer = asyncio.create_task(shop.pool.grant("a", timeout=5).__aenter__())
-            assert await asyncio.to_thread(is_asked.wait, 10)
+            buyer = asyncio.create_task(shop.pool.grant("a", timeout=SECONDS).__aenter__())
+            assert await asyncio.to_thread(is_asked.wait, SECONDS)
             buyer.cancel()
             goes_on.set()
             with pytest.raises(asyncio.CancelledError):
                 await buyer
-        async with shop.pool.grant("a", timeout=1):  # long before the lease ends
+        async with shop.pool.grant("a", timeout=SECONDS):  # long before the lease ends
             pass
 
     sell(body)
@@ -266,8 +269,8 @@ def test_a_cancelled_first_grant_without_a_gate_leaves_nothing(valkey: ValkeySer
             for passes in range(60):
 
                 async def buy(order_id: str) -> None:
-                    async with AsyncPool(store, "bare").grant(order_id, timeout=5):
-                        await asyncio.sleep(60)
+                    async with AsyncPool(store, "bare").grant(order_id, timeout=SECONDS):
+                        await asyncio.sleep(TTL)
 
                 buyer = asyncio.create_task(buy(f"o-{passes}"))
                 for _ in range(passes):

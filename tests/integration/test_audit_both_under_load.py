@@ -36,6 +36,7 @@ PEAK_MAX: Final = 2_500_000
 """Bytes; a page of about 1,000 orders on both sides takes half of it."""
 SOLD_MIN: Final = 400
 AUDITS_MIN: Final = 5
+SECONDS: Final = 60.0
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def pool(store: RedisStore, gate: Gate) -> Pool:
 
 
 def sell(pool: Pool, gate: Gate, order_id: str, quantity: int = 1, customer_id: str | None = None) -> None:
-    answer = take_order(pool, gate, Order(order_id, quantity, customer_id), timeout=5)
+    answer = take_order(pool, gate, Order(order_id, quantity, customer_id), timeout=SECONDS)
     assert isinstance(answer, Settled)
     assert answer.state == "confirmed"
 
@@ -58,7 +59,7 @@ def test_no_audit_gives_a_false_alarm_while_the_pool_sells(valkey: ValkeyServer,
 
     def seller(name: str) -> int:
         with RedisStore.from_url(valkey.url) as store:
-            own = Pool(store, SKU, hold=600)
+            own = Pool(store, SKU, ttl=600, hold=600)
             hasty = Pool(store, SKU, ttl=0.001, hold=0.001)
             for number in count():
                 order = Order(f"{name}-{number}", 1 + number % 3, f"customer {number % 7}")
@@ -89,7 +90,7 @@ def test_no_audit_gives_a_false_alarm_while_the_pool_sells(valkey: ValkeyServer,
                 assert not any(one.done() for one in selling)
         finally:
             stop.set()
-        assert all(one.result(timeout=60) for one in selling)
+        assert all(one.result(timeout=2 * SECONDS) for one in selling)
     assert audit_both(pool, gate).is_clean
     assert pool.audit().is_clean
 

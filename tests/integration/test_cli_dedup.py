@@ -98,7 +98,7 @@ def test_the_list_says_who_holds_each_key_and_for_how_much_longer(commands: Dedu
     done = commands.ran("list")
     assert (done.code, done.err) == (0, "")
     first, second, third = done.rows
-    assert re.fullmatch(r"29[0-9]\.[0-9]{3} s|300\.000 s", first.pop(1))
+    assert re.fullmatch(r"2[0-9]{2}\.[0-9]{3} s|300\.000 s", first.pop(1))
     assert re.fullmatch(r"[56][0-9]{2}\.[0-9]{3} s", second.pop(1))
     assert first == ["running", "shop.send", "m-k1", "2", "01234567", "tasks", "k1"]
     assert second == ["waiting", "shop.send", "m-k2", "0", "-", "tasks", "k2"]
@@ -131,7 +131,7 @@ def test_the_list_is_narrowed(commands: DedupCommands, words: list[str], keys: l
 
 def test_a_list_that_is_cut_says_so_and_json_too(commands: DedupCommands) -> None:
     for number in range(5):
-        commands.begin(f"k{number}", 100_000 * (number + 1))
+        commands.begin(f"k{number}", LONG_MS * (number + 1))
     done = commands.ran("list", "--limit", "2")
     assert [row[-1] for row in done.rows] == ["k0", "k1"]
     assert "there are more" in done.err
@@ -159,7 +159,7 @@ def test_a_finished_key_is_explained_without_its_result(commands: DedupCommands)
     commands.finish("k1", json.dumps(SECRET))
     done = commands.ran("explain", "k1", "--namespace", "tasks")
     _, outcome, repeat = done.out.splitlines()
-    assert outcome.startswith("done: message m-k1 ended 0.")
+    assert re.match(r"done: message m-k1 ended [0-9]+\.[0-9]{3} s ago;", outcome)
     assert re.search(r"a result is kept, given to repeats for [56][0-9]{2}\.[0-9]{3} s more$", outcome)
     assert repeat == "a repeat now gets the kept outcome and does not run"
     assert SECRET not in done.out + commands.ran("explain", "k1", "--json", "-").out
@@ -173,7 +173,7 @@ def test_waiting_lapsed_unknown_and_forgotten_are_explained(commands: DedupComma
     commands.wait_until_lapsed("lapses")
     said = {key: commands.ran("explain", key).out.splitlines() for key in ("waits", "lapses", "past")}
     said["unknown"] = commands.ran("explain", commands.sms.provider_key("a")).out.splitlines()
-    assert said["waits"][1].startswith("waiting: message m-waits, attempt 0, sent 0.")
+    assert re.match(r"waiting: message m-waits, attempt 0, sent [0-9]+\.[0-9]{3} s ago,", said["waits"][1])
     assert said["waits"][2] == "a repeat now learns that a waiting message has the key, as its policy says"
     assert said["lapses"][1].startswith("lapsed: message m-lapses, attempt 0, holder 01234567, begun ")
     assert said["lapses"][2] == "a repeat now runs"
@@ -251,7 +251,7 @@ def test_a_freed_key_runs_again_and_its_holder_keeps_nothing(commands: DedupComm
 def test_an_unknown_key_is_settled_as_done_with_a_result_for_repeats(commands: DedupCommands) -> None:
     commands.doubt()
     key = commands.sms.provider_key("a")
-    done = commands.ran("settle", key, "--done", '{"id": "sms-1"}', "--keep", "60")
+    done = commands.ran("settle", key, "--done", '{"id": "sms-1"}', "--keep", "600")
     assert (done.code, done.out) == (0, "settled as done: repeats get this result\n")
     repeat: object = commands.sms.perform("a", lambda _: "called")
     assert repeat == {"id": "sms-1"}
@@ -259,7 +259,7 @@ def test_an_unknown_key_is_settled_as_done_with_a_result_for_repeats(commands: D
     assert (again.code, again.err) == (1, "segmented: nothing to settle: the key is not in the unknown state\n")
     state = commands.sms.read("a")
     assert state is not None
-    assert 50_000 < state.keeps_ms <= 60_000
+    assert 500_000 < state.keeps_ms <= 600_000
 
 
 def test_what_was_settled_as_json_is_read_as_json_whatever_form_the_results_have(commands: DedupCommands) -> None:
@@ -350,7 +350,7 @@ def test_on_a_terminal_free_shows_the_key_and_asks(
 
 def test_the_list_is_whole_on_every_partition(commands: DedupCommands) -> None:
     for number in range(200):
-        commands.begin(f"k{number}", 100_000 + 1000 * number)
+        commands.begin(f"k{number}", LONG_MS + 1000 * number)
     assert len({once_partition(f"k{number}") for number in range(200)}) == 32
     assert [row[-1] for row in commands.ran("list").rows] == [f"k{number}" for number in range(200)]
 
@@ -360,7 +360,7 @@ def test_the_keys_of_every_master_of_a_cluster_are_listed_explained_and_reaped(c
         commands = DedupCommands(store, cluster.url)
         keys = [f"k{number}" for number in range(60)]
         for number, key in enumerate(keys):
-            commands.begin(key, 100_000 + 1000 * number, namespace="clustered")
+            commands.begin(key, LONG_MS + 1000 * number, namespace="clustered")
         commands.begin("dead", 1, namespace="clustered")
         commands.wait_until_lapsed("dead")
         assert [row[-1] for row in commands.ran("list", "--namespace", "clustered", "--state", "running").rows] == keys

@@ -195,7 +195,7 @@ def test_a_key_that_is_no_lock_is_left_out_of_the_list(store: RedisStore, valkey
 
 def test_on_a_terminal_the_list_is_a_table_and_no_name_steers_it(store: RedisStore, valkey: ValkeyServer) -> None:
     with Lock(store, "[bold]order", ttl=LONG).acquire():
-        store.client.set(lock_keys("a\x1b[2Jb").lock, "x", px=60_000)
+        store.client.set(lock_keys("a\x1b[2Jb").lock, "x", px=600_000)
         code, shown = on_a_terminal("list", url=valkey.url)
     assert code == 0
     assert re.match(r"name +kind +held by +for +fence +wait", shown)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
 
 SKU: Final = "concert"
-SECONDS: Final = 30.0
+SECONDS: Final = 120.0
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sqlite3
-import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +16,7 @@ from segmented.models import Order
 from segmented.stock import Pool, ShardedPool
 from segmented.stores.redis import RedisStore
 from tests.support.command_line import on_a_terminal, ran, started
+from tests.support.proxy import RedisProxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
 
 SKU: Final = "concert"
+SECONDS: Final = 120.0
 
 
 @pytest.fixture
@@ -158,8 +159,11 @@ def test_other_commands_say_where_the_archive_is(pool: Pool, valkey: ValkeyServe
 
 
 @pytest.mark.full
+@pytest.mark.parametrize(
+    ("step", "command", "key"), [("checking", b"ZSCAN", b"holds"), ("writing", b"HSCAN", b"orders")]
+)
 def test_ctrl_c_while_it_is_checked_or_written_leaves_a_whole_pool(
-    pool: Pool, valkey: ValkeyServer, tmp_path: Path
+    pool: Pool, valkey: ValkeyServer, tmp_path: Path, step: str, command: bytes, key: bytes
 ) -> None:
     file = tmp_path / "sold.jsonl.gz"
     sale = Pool(pool.store, "large")
@@ -169,13 +173,13 @@ def test_ctrl_c_while_it_is_checked_or_written_leaves_a_whole_pool(
         pool.store.execute_many([op.Reserve("large", Order(order_id, 1), 600_000) for order_id in ids])
         sale.confirm_many(ids)
     sale.close()
-    process = started("pool", "archive", "large", "--to", str(file), "--yes", url=valkey.url)
-    assert process.stderr is not None
-    assert process.stderr.readline() == "checking\n"
-    time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
+    with RedisProxy(valkey.url) as proxy:
+        proxy.hold_next(rb"\r\n" + command + rb"\r\n\$\d+\r\n\S+:" + key + rb"\r")
+        with started("pool", "archive", "large", "--to", str(file), "--yes", url=proxy.url) as process:
+            assert proxy.holding.wait(SECONDS)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=SECONDS)
+    assert (process.returncode, said.splitlines()[-2].split(" ")[0]) == (130, step)
     assert (sale.close().replay, sale.state().order_count, file.exists()) == (True, 8_000, False)
     assert ran("pool", "archive", "large", "--to", str(file), "--yes", url=valkey.url).returncode == 0
 

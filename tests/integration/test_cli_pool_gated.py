@@ -36,7 +36,7 @@ CHANGES: Final = {
     "resize": ("resize", SKU, "4"),
 }
 AFTER: Final = {"restock": (15, 2), "withdraw": (5, 2), "resize": (10, 4)}
-SECONDS: Final = 30.0
+SECONDS: Final = 120.0
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from segmented import Pool, RedisStore, Reserved
 from segmented.stock import ShardedPool
 from tests.support.command_line import ran
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
     from segmented.orders import Gate
     from segmented.servers import ValkeyServer
+
+pytestmark = pytest.mark.usefixtures("patient_shards")
 
 SKU: Final = "mug"
 IN_SHARDS: Final = ("pool", "open", "plate", "--stock", "20", "--segments", "4", "--shards", "2", "--gated")

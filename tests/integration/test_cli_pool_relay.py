@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from segmented.servers import PostgresServer, ValkeyServer
 
 SKU = "mug"
+SECONDS = 120.0
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_the_command_copies_what_is_new_and_says_what_is_left(
     assert shown("relay", *database, url=valkey.url) == "relayed up to 1-5: 0 changes copied, nothing behind\n"
     assert "relayed\t1-5, nothing behind\n" in shown("show", url=valkey.url)
     sell(pool, 1)
-    assert "relayed\t1-5, 2 behind, 0." in shown("show", url=valkey.url)
+    assert re.search(r"^relayed\t1-5, 2 behind, \d+\.\d s$", shown("show", url=valkey.url), re.MULTILINE)
     found = json.loads(shown("relay", *database, "--trim-keep", "0", "--json", "-", url=valkey.url))
     assert {name: found[name] for name in ("sku", "copied", "entries_behind")} == {
         "sku": SKU,
@@ -97,7 +98,7 @@ def test_a_trim_beyond_what_was_relayed_is_refused(
     assert "was relayed up to change 1-6, so it cannot be trimmed to 1-8: relay it first" in wrong.stderr
     said = shown("relay", "--database", order_database, "--trim-keep", "2", url=valkey.url)
     assert re.fullmatch(
-        r"relayed up to 1-8: 2 changes copied, 1 entry and \d\.\d s behind; the ledger begins with 6\n", said
+        r"relayed up to 1-8: 2 changes copied, 1 entry and \d+\.\d s behind; the ledger begins with 6\n", said
     )
     found = json.loads(shown("trim", "--keep", "4", "--json", "-", url=valkey.url))
     assert found == {"sku": SKU, "shards": [{"shard": 0, "first_sequence": 6, "sequence": 9}]}
@@ -119,7 +120,7 @@ def test_it_follows_a_sale_until_a_signal(
     while copied < 20:
         copied += json.loads(process.stdout.readline())["copied"]
     process.send_signal(number)
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=SECONDS) == 0
     assert (copied, row_count(gate), process.communicate()[1]) == (20, 25, "")
 
 
@@ -139,7 +140,7 @@ def test_following_survives_a_database_that_is_restarted(
     private_postgres.restart()
     assert process.stdout.readline() == "relayed up to 1-7: 2 changes copied, nothing behind\n"
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=SECONDS) == 0
     process.communicate()
     gate._engine.dispose()  # noqa: SLF001  # its connections ended with the server
     assert row_count(gate) == 7

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
     from tests.support.servers.deployments import Cluster
 
+pytestmark = pytest.mark.usefixtures("patient_shards")
+
 SKU: Final = "concert"
 SHARDS: Final = 3
 OPEN: Final = ("pool", "open", SKU, "--stock", "90", "--segments", "6", "--shards", str(SHARDS))
@@ -375,7 +377,7 @@ def test_on_a_cluster_a_pool_is_opened_sold_and_audited(cluster: Cluster) -> Non
         masters = {cluster.master_of(shard_keys(name).meta).port for name in names(pool)}
         assert len(masters) == SHARDS
         assert isinstance(pool.reserve("large", quantity=80), Reserved)
-        grant = pool.grant("small", quantity=10, timeout=5)
+        grant = pool.grant("small", quantity=10, timeout=60)
         assert isinstance(grant, Grant)
     shown = ran("pool", "show", SKU, url=cluster.url)
     assert (shown.returncode, rows_of(shown.stdout)["state"]) == (0, "sold out, 90 reserved may come back")

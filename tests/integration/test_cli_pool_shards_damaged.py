@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from segmented.servers import ValkeyServer
 
+pytestmark = pytest.mark.usefixtures("patient_shards")
+
 SKU: Final = "concert"
 
 

@@ -29,6 +29,7 @@ from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.fixtures.servers import require_postgres
 from tests.support.paths import ROOT
+from tests.support.servers.nodes import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
 
 COMMAND: Final = [sys.executable, "-c", "from segmented.__main__ import main; main()", "server"]
-END_SECONDS: Final = 30.0
+END_SECONDS: Final = 120.0
 
 
 @contextlib.contextmanager
@@ -140,8 +141,8 @@ def test_a_json_file_that_cannot_be_written_is_exit_code_two(tmp_path: Path) -> 
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as trial:
-        return int(trial.getsockname()[1])
+    (port,) = free_ports(1)
+    return port
 
 
 def test_it_serves_redis_at_the_port_of_localhost_that_was_asked_for() -> None:

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import AsyncStore
     from tests.support.servers.deployments import Cluster
 
-LONG: Final = 60.0
-SOON: Final = 10.0
+LONG: Final = 600.0
+SOON: Final = 60.0
 
 
 @pytest.fixture
@@ -65,13 +65,14 @@ def far_side(request: pytest.FixtureRequest, cluster: Cluster, proxies: dict[int
     }
 
     async def make_store(clock: Clock) -> AsyncStore:
-        return AsyncRedisStore(redis_asyncio.RedisCluster(**options), clock=clock)
+        return AsyncRedisStore(redis_asyncio.RedisCluster(**options), clock=clock, patience=SOON)
 
     clock = SystemClock()
     if request.param == "async":
         side: Side = AsyncSide(Flavour("redis", "async"), clock, make_store)
     else:
-        side = SyncSide(Flavour("redis", "sync"), RedisStore(redis.RedisCluster(**options), clock=clock), clock)
+        store = RedisStore(redis.RedisCluster(**options), clock=clock, patience=SOON)
+        side = SyncSide(Flavour("redis", "sync"), store, clock)
     yield side
     side.close()
 

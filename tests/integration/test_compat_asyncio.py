@@ -6,13 +6,15 @@ import asyncio
 import gc
 import time
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from redis import asyncio as redis_asyncio
 from redis.exceptions import ConnectionError as RedisConnectionError, LockError, LockNotOwnedError
 
 from segmented import compat
+from segmented.locks.lock import LockClaim
+from tests.contract.parking import parked
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 
     Test = Callable[[redis_asyncio.Redis], Awaitable[None]]
     Run = Callable[[Test], None]
+
+LONG: Final = 600.0
+"""Seconds; no lease lapses in a test."""
+SOON: Final = 60.0
 
 _numbers = count()
 
@@ -52,14 +58,14 @@ def lock_of(client: redis_asyncio.Redis, name: str, **options: Any) -> compat.As
 
 def test_a_lock_is_held_for_its_block(run: Run, name: str) -> None:
     async def test(client: redis_asyncio.Redis) -> None:
-        async with lock_of(client, name, timeout=10) as lock:
+        async with lock_of(client, name, timeout=LONG) as lock:
             assert (await lock.locked(), await lock.owned()) == (True, True)
             assert lock.lease is not None
             assert not await client.lock(name).acquire(blocking=False)
-            assert await lock.extend(10)
-            assert 18_000 < await client.pttl(name) <= 20_000
+            assert await lock.extend(LONG)
+            assert 1_100_000 < await client.pttl(name) <= 1_200_000
             assert await lock.reacquire()
-            assert 9_000 < await client.pttl(name) <= 10_000
+            assert 500_000 < await client.pttl(name) <= 600_000
         assert (await lock.locked(), await lock.owned()) == (False, False)
         assert lock.local.lease is None
         with pytest.raises(LockError):
@@ -68,17 +74,17 @@ def test_a_lock_is_held_for_its_block(run: Run, name: str) -> None:
     run(test)
 
 
-def test_a_release_wakes_a_waiting_task(run: Run, name: str) -> None:
+def test_a_release_wakes_a_waiting_task(run: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LockClaim, "look_seconds", LONG)  # so the waiter asks once it is told, and no sooner
+
     async def test(client: redis_asyncio.Redis) -> None:
-        holder = lock_of(client, name, timeout=60)
+        holder = lock_of(client, name, timeout=LONG)
         assert await holder.acquire()
-        waiter = lock_of(client, name, timeout=60)
+        waiter = lock_of(client, name, timeout=LONG)
         task = asyncio.create_task(waiter.acquire())
-        await asyncio.sleep(0.2)
-        began = time.monotonic()
+        await parked(compat.async_store_of(client), 1)
         await holder.release()
-        assert await task
-        assert time.monotonic() - began < 0.5
+        assert await asyncio.wait_for(task, SOON)
         await waiter.release()
 
     run(test)
@@ -97,7 +103,7 @@ def test_a_lock_that_is_not_free_is_false_or_a_lock_error(run: Run, name: str) -
 
 def test_a_token_set_from_outside_is_released(run: Run, name: str) -> None:
     async def test(client: redis_asyncio.Redis) -> None:
-        first, second = lock_of(client, name, timeout=10), lock_of(client, name, timeout=10)
+        first, second = lock_of(client, name, timeout=LONG), lock_of(client, name, timeout=LONG)
         assert await first.acquire(token="mine")
         assert not await second.acquire(blocking=False, token="mine")
         second.local.token = b"mine"
@@ -111,7 +117,7 @@ def test_a_token_set_from_outside_is_released(run: Run, name: str) -> None:
 
 def test_the_blocks_own_error_is_not_hidden(run: Run, name: str) -> None:
     async def fail(client: redis_asyncio.Redis) -> None:
-        async with lock_of(client, name, timeout=10):
+        async with lock_of(client, name, timeout=LONG):
             await client.delete(name)
             raise KeyError(name)
 
@@ -140,7 +146,7 @@ def test_a_loop_ends_though_the_store_of_a_waiter_was_not_closed(valkey_url: str
     async def leave() -> None:
         pool = redis_asyncio.ConnectionPool.from_url(valkey_url)
         client = redis_asyncio.Redis(connection_pool=pool)
-        lock = lock_of(client, name, timeout=10)
+        lock = lock_of(client, name, timeout=LONG)
         assert await lock.acquire()
         assert not await lock_of(client, name).acquire(blocking_timeout=0.1)
         await lock.release()
@@ -153,7 +159,7 @@ def test_a_loop_ends_though_the_store_of_a_waiter_was_not_closed(valkey_url: str
 def test_a_server_that_is_gone_is_redis_pys_connection_error(private_valkey: ValkeyServer) -> None:
     async def test() -> None:
         client = redis_asyncio.Redis.from_url(private_valkey.url)
-        lock = lock_of(client, "door", timeout=10)
+        lock = lock_of(client, "door", timeout=LONG)
         assert await lock.acquire()
         private_valkey.kill()
         with pytest.raises(RedisConnectionError):
@@ -167,19 +173,22 @@ def test_a_server_that_is_gone_is_redis_pys_connection_error(private_valkey: Val
 
 def test_a_client_that_was_closed_and_collected_takes_its_store_along(run: Run, valkey_url: str, name: str) -> None:
     async def scenario(client: redis_asyncio.Redis) -> None:
-        before, tasks = len(await client.client_list()), len(asyncio.all_tasks())
+        tasks = len(asyncio.all_tasks())
         for _ in range(10):
-            other = redis_asyncio.Redis.from_url(valkey_url)
-            lock = compat.AsyncLock(other, name, timeout=5)
+            other = redis_asyncio.Redis.from_url(valkey_url, client_name=name)
+            lock = compat.AsyncLock(other, name, timeout=LONG)
             async with lock:
-                late = compat.AsyncLock(other, name, timeout=5, blocking_timeout=0.02)
+                late = compat.AsyncLock(other, name, timeout=LONG, blocking_timeout=0.02)
                 assert not await late.acquire()  # it waits, and so listens
             await other.aclose()
             del other, lock, late
             gc.collect()
-        end = time.monotonic() + 5
-        while len(await client.client_list()) > before or len(asyncio.all_tasks()) > tasks:
-            assert time.monotonic() < end, (await client.client_list(), asyncio.all_tasks())
+        end = time.monotonic() + SOON
+        while left := [found for found in await client.client_list() if found["name"] == name]:
+            assert time.monotonic() < end, left
+            await asyncio.sleep(0.02)
+        while len(asyncio.all_tasks()) > tasks:
+            assert time.monotonic() < end, asyncio.all_tasks()
             await asyncio.sleep(0.02)
 
     run(scenario)

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 def check(client: Any) -> None:  # noqa: ANN401  # of one server or of a cluster
     for name in ("door", "a{b}c"):
-        with client.lock(name, timeout=10, lock_class=compat.Lock) as lock:
+        with client.lock(name, timeout=600, lock_class=compat.Lock) as lock:
             assert lock.owned()
             assert not client.lock(name, lock_class=compat.Lock).acquire(blocking_timeout=0.05)
             assert not client.lock(name).acquire(blocking=False)
-            assert lock.extend(10)
+            assert lock.extend(600)
         assert not lock.locked()
     compat.store_of(client).close()
 
@@ -44,7 +44,7 @@ def test_locks_of_redis_pys_interface_on_a_cluster_for_asyncio(cluster: Cluster)
     async def test() -> None:
         async with await AsyncRedisStore.from_url(cluster.url) as store:
             client: Any = store.client
-            async with client.lock("async-door", timeout=10, lock_class=compat.AsyncLock) as lock:
+            async with client.lock("async-door", timeout=600, lock_class=compat.AsyncLock) as lock:
                 assert await lock.owned()
                 assert not await client.lock("async-door", lock_class=compat.AsyncLock).acquire(blocking_timeout=0.05)
             assert not await lock.locked()

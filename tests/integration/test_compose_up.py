@@ -28,7 +28,7 @@ COMMANDS = re.findall(r"^\$ docker compose run --rm worker (.+)$", PAGE, re.MULT
 SKU = COMMANDS[-1].split()[3]
 ORDERS = 20
 UNITS = 300
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 
 
 @pytest.fixture
@@ -130,6 +130,7 @@ def test_locust_sells_a_pool_on_the_cluster_to_the_last_unit(services: ComposedS
     eventually(lambda: counted(web).get("SoldOut", 0) > 0, "it is sold out", seconds=START_SECONDS)
     asked(web, "stop", reason="enough")
     eventually(lambda: "audited, no drift" in services.said("locust-master"), "the audit", seconds=START_SECONDS)
+    eventually(lambda: counted(web)["Sold"] >= UNITS, "the worker's last report", seconds=START_SECONDS)
     assert counted(web)["Sold"] == UNITS
     leader.terminate()
     assert leader.wait(seconds("locust-master")) == 0, services.said("locust-master")
@@ -145,7 +146,7 @@ def counted(port: int) -> dict[str, int]:
 def asked(port: int, path: str, **fields: str) -> Any:  # noqa: ANN401  # what JSON holds
     """Ask Locust's page, as its buttons do."""
     sent = urllib.parse.urlencode(fields).encode() or None
-    with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/{path}", sent, timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/{path}", sent, timeout=60) as answer:
         return json.load(answer)
 
 

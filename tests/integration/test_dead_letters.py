@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.fixtures.dead_letters import Kept
 
-SECONDS: Final = 60.0
+SECONDS: Final = 120.0
 
 
 def test_a_letter_is_kept_once_an_id_and_never_again_when_it_is_done(letters: Kept) -> None:

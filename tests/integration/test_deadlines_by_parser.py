@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import psutil
@@ -22,12 +23,15 @@ from tests.fixtures.stores import Flavour
 from tests.support.stacks import new_event_loop, parser_options
 
 if TYPE_CHECKING:
+    from segmented.locks import AsyncLease, Lease
     from segmented.protocol.wire import Exchange
     from segmented.servers import ValkeyServer
 
 HURRY: Final = 0.15
 QUICK: Final = 0.5
 SLOW: Final = 0.9
+PATIENT: Final = 600.0
+"""Seconds that a connection waits for an answer, and that a lease lives: more than a test may take."""
 STACKS: Final = [
     pytest.param(stack, protocol, id=f"{stack}-resp{protocol}")
     for stack in ("hiredis", "python")
@@ -52,7 +56,24 @@ def slow(*_: object) -> Exchange[None]:
 
 
 def options(stack: str, protocol: int, colour: str) -> dict[str, Any]:
-    return {"protocol": protocol, **parser_options(Flavour("redis", colour, protocol), stack)}
+    patience = {"socket_timeout": PATIENT, "socket_connect_timeout": PATIENT}
+    return {"protocol": protocol, **patience, **parser_options(Flavour("redis", colour, protocol), stack)}
+
+
+def taken_in_a_hurry(store: RedisStore, name: str) -> Lease:
+    """Acquire a lock with less time than the connection's; on a busy machine that takes more than one attempt."""
+    for _ in range(100):
+        with suppress(LockUnreachable):
+            return Lock(store, name, ttl=PATIENT).acquire(timeout=QUICK)
+    raise AssertionError
+
+
+async def async_taken_in_a_hurry(store: AsyncRedisStore, name: str) -> AsyncLease:
+    """Do the same in asyncio."""
+    for _ in range(100):
+        with suppress(LockUnreachable):
+            return await AsyncLock(store, name, ttl=PATIENT).acquire(timeout=QUICK)
+    raise AssertionError
 
 
 @each_parser
@@ -63,13 +84,13 @@ def test_threads(private_valkey: ValkeyServer, stack: str, protocol: int) -> Non
             store = RedisStore(client)  # checked later, as nobody answers
             began = time.monotonic()
             with pytest.raises(LockUnreachable):
-                Lock(store, "x", ttl=5).acquire(timeout=HURRY)
-            assert HURRY <= time.monotonic() - began < HURRY + 1
+                Lock(store, "x", ttl=PATIENT).acquire(timeout=HURRY)
+            assert HURRY <= time.monotonic() - began < PATIENT / 4
         finally:
             os.kill(private_valkey.pid, signal.SIGCONT)
         with store:
             link: Any = store._link  # noqa: SLF001  # looks behind the store
-            Lock(store, "x", ttl=5).acquire(timeout=QUICK).release()  # connects with less than the time-out of 5 s
+            taken_in_a_hurry(store, "x").release()
             link._tries = 1  # noqa: SLF001  # a second try would hide a time-out
             link.run(slow)
             many = [AcquireLock(f"{'long' * 200}{index}", "h", 1_000) for index in range(2_000)]
@@ -78,8 +99,8 @@ def test_threads(private_valkey: ValkeyServer, stack: str, protocol: int) -> Non
             try:
                 began = time.monotonic()
                 with pytest.raises(LockUnreachable):
-                    Lock(store, "y", ttl=5).acquire(timeout=HURRY)
-                assert HURRY <= time.monotonic() - began < HURRY + 1
+                    Lock(store, "y", ttl=PATIENT).acquire(timeout=HURRY)
+                assert HURRY <= time.monotonic() - began < PATIENT / 4
             finally:
                 os.kill(private_valkey.pid, signal.SIGCONT)
 
@@ -95,12 +116,12 @@ def test_tasks(private_valkey: ValkeyServer, stack: str, protocol: int) -> None:
                 try:
                     began = time.monotonic()
                     with pytest.raises(LockUnreachable):
-                        await AsyncLock(store, "x", ttl=5).acquire(timeout=HURRY)
-                    assert HURRY <= time.monotonic() - began < HURRY + 1
+                        await AsyncLock(store, "x", ttl=PATIENT).acquire(timeout=HURRY)
+                    assert HURRY <= time.monotonic() - began < PATIENT / 4
                 finally:
                     os.kill(private_valkey.pid, signal.SIGCONT)
                 if not is_connected:
-                    await (await AsyncLock(store, "x", ttl=6).acquire(timeout=QUICK)).release()
+                    await (await async_taken_in_a_hurry(store, "x")).release()
                     await link.run(slow)
 
     loop = new_event_loop(Flavour("redis", "async", protocol), stack)
@@ -121,7 +142,7 @@ def test_a_task_that_was_cancelled_before_is_told_of_a_silent_server_in_its_clea
         finally:
             stopped(private_valkey)
             try:
-                await AsyncLock(store, "x", ttl=5).acquire(timeout=HURRY)
+                await AsyncLock(store, "x", ttl=PATIENT).acquire(timeout=HURRY)
             except SegmentedError as error:
                 told.append(type(error))
             finally:
@@ -129,7 +150,7 @@ def test_a_task_that_was_cancelled_before_is_told_of_a_silent_server_in_its_clea
 
     async def test() -> None:
         async with await AsyncRedisStore.from_url(private_valkey.url) as store:
-            await (await AsyncLock(store, "x", ttl=5).acquire(timeout=1)).release()  # connects
+            await (await AsyncLock(store, "x", ttl=PATIENT).acquire(timeout=60)).release()  # connects
             task = asyncio.create_task(clean_up(store))
             await asyncio.sleep(0)
             task.cancel()

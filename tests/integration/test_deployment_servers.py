@@ -77,7 +77,7 @@ def test_ports_are_different_and_below_those_of_outgoing_connections() -> None:
 
 def test_a_paused_server_is_silent_until_it_goes_on(program: Path) -> None:
     with Node.start(program) as node, redis.Redis(port=node.port, socket_timeout=0.2, retry=ONCE) as client:
-        assert client.ping()
+        eventually(client.ping, "it answers")
         node.pause()
         with pytest.raises(redis.TimeoutError):
             client.set("x", "1")
@@ -97,7 +97,7 @@ def test_a_paused_server_is_ended_too(program: Path) -> None:
 def test_a_pair_acknowledges_a_write_unless_its_replica_is_paused(replica_pair: ReplicaPair) -> None:
     with replica_pair.master.client() as client:
         client.set("x", "1")
-        assert client.execute_command("WAIT", 1, 5_000) == 1
+        eventually(lambda: client.execute_command("WAIT", 1, 1_000) == 1, "it has the write")
         replica_pair.replica.pause()
         client.set("x", "2")
         assert client.execute_command("WAIT", 1, 50) == 0
@@ -109,6 +109,7 @@ def test_a_pair_is_empty_and_in_step_for_the_next_test(replica_pair: ReplicaPair
 
 
 def test_sentinels_name_one_master_and_two_replicas_follow_it(sentinels: Sentinels) -> None:
+    sentinels.wait_whole()
     roles = [server.info("replication")["role"] for server in sentinels.servers]
     assert sorted(roles) == ["master", "slave", "slave"]
     assert sentinels.master().info("replication")["connected_slaves"] == 2

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from tests.support.servers.nodes import Node
 
 QUICK = 0.05
-LONG = 60.0
+LONG = 600.0
+SOON = 60.0
 ENOUGH = 5
 """Answered questions, each of which would have been taken for a lost connection if it were not understood."""
 
@@ -33,6 +34,24 @@ def subscribers(node: Node) -> set[str]:
         return {found["id"] for found in client.client_list(_type="pubsub")}
 
 
+class Kept:
+    """Counts the questions that the one subscribed connection of a server has been asked so far.
+
+    On a busy machine an answer may take too long, and the connection is made again: then the count begins again.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._connections, self._asked = subscribers(node), pings(node)
+
+    def is_kept(self) -> bool:
+        """Return whether the connection was asked often enough since it was made."""
+        asked, found = pings(self._node), subscribers(self._node)
+        if found != self._connections:
+            self._connections, self._asked = found, pings(self._node)
+        return len(found) == 1 and asked >= self._asked + ENOUGH
+
+
 @pytest.mark.parametrize("flavour", REDIS, ids=str)
 def test_a_parked_waiters_connection_is_asked_for_a_sign_of_life_and_kept(
     flavour: Flavour, single_server: Node, monkeypatch: pytest.MonkeyPatch
@@ -45,12 +64,9 @@ def test_a_parked_waiters_connection_is_asked_for_a_sign_of_life_and_kept(
     lock = side.lock("a", ttl=LONG)
     waiter = side.start(lambda: lock.acquire(timeout=LONG))
     wait_until(partial(has_come_to_rest, side.store, 1))
-    before, asked = subscribers(single_server), pings(single_server)
-    eventually(lambda: pings(single_server) >= asked + ENOUGH, "it asks")
-    assert subscribers(single_server) == before
-    assert len(before) == 1
+    eventually(Kept(single_server).is_kept, "one connection is asked, and kept", seconds=SOON)
     held.release()
-    waiter.result(LONG).release()
+    waiter.result(SOON).release()
     side.close()
 
 
@@ -67,7 +83,7 @@ def test_without_waiters_nothing_is_asked(
     waiter = side.start(lambda: lock.acquire(timeout=LONG))
     wait_until(partial(has_come_to_rest, side.store, 1))
     held.release()
-    waiter.result(LONG).release()
+    waiter.result(SOON).release()
     asked = pings(single_server)
     threading.Event().wait(10 * QUICK)
     assert pings(single_server) - asked <= 1  # one may have been on its way

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from tests.support.servers.deployments import Cluster, Sentinels
     from tests.support.servers.nodes import Node
 
-LONG: Final = 60.0
+LONG: Final = 600.0
+SOON: Final = 60.0
 
 
 def connect_sync(url: str) -> None:
@@ -43,7 +44,7 @@ def use(url: str, colour: str) -> None:
         lock = side.lock(name, ttl=LONG)
         waiter = side.start(lambda lock=lock: lock.acquire(timeout=LONG))  # type: ignore[misc]  # bound in the loop
         held.release()
-        waiter.result(LONG).release()
+        waiter.result(SOON).release()
     side.close()
 
 

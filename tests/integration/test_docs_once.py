@@ -38,7 +38,13 @@ IN_MEMORY: Final = (
     'broker="memory://", backend="cache+memory://", '
     'changes={"task_always_eager": True, "worker_hijack_root_logger": False}'
 )
-WAIT_SECONDS: Final = 20.0
+WAIT_SECONDS: Final = 60.0
+PATIENT: Final[dict[str, Any]] = {
+    "perform_ping_check": False,
+    "shutdown_timeout": WAIT_SECONDS,
+    "loglevel": "CRITICAL",
+}
+"""How a worker in this process is started."""
 MODULE: Final = "shown_on_a_page"
 
 
@@ -60,7 +66,8 @@ def shown(block: str, url: str) -> str:
     assert "celery_once" not in block
     assert "celery_singleton" not in block
     block = block.replace("from celery import Celery", f"from {__name__} import App as Celery")
-    return block.replace(SERVERS, IN_MEMORY).replace("redis://localhost:6379/2", url)
+    patient = block.replace("perform_ping_check=False", f"perform_ping_check=False, shutdown_timeout={WAIT_SECONDS}")
+    return patient.replace(SERVERS, IN_MEMORY).replace("redis://localhost:6379/2", url)
 
 
 def cells(page: Path, heading: str) -> list[list[str]]:
@@ -246,7 +253,7 @@ def test_a_replaced_message_has_the_outcome_of_the_newest_and_one_that_runs_is_n
 
     task = app.task(base=Once, once=OnceRule("{order}", on_publish="replace"), name="t")(body)
     older, newer = task.delay("o", 1), task.delay("o", 2)
-    with start_worker(app, pool="threads", concurrency=2, perform_ping_check=False, loglevel="CRITICAL"):
+    with start_worker(app, pool="threads", concurrency=2, **PATIENT):
         assert begun.wait(WAIT_SECONDS)
         while_running = task.delay("o", 3)
         may_end.set()
@@ -267,7 +274,7 @@ def test_calls_of_a_mutex_that_differ_are_refused_only_where_a_payload_is_to_be_
     strict = app.task(base=Once, once=OnceRule("{account}", point="while_executing", payload=True), name="strict")(body)
     serial_rule = OnceRule("{account}", point="while_executing", on_execute="reschedule")
     serial = app.task(base=Once, once=serial_rule, name="serial")(body)
-    with start_worker(app, pool="threads", concurrency=2, perform_ping_check=False, loglevel="CRITICAL"):
+    with start_worker(app, pool="threads", concurrency=2, **PATIENT):
         for task, expected in ((strict, OtherPayload), (serial, None)):
             begun.clear()
             may_end.clear()

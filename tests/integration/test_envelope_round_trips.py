@@ -6,17 +6,22 @@ from typing import TYPE_CHECKING
 
 from segmented import Outbox, Pool, RedisStore
 from segmented.orders import take_envelope
+from segmented.orders.work_terms import WorkTerms
 
 if TYPE_CHECKING:
     from segmented.models.submitted import Deciding
     from segmented.servers import ValkeyServer
 
 
+LONG = WorkTerms(ttl=600, work=600)
+"""A worker with more time than a test may take renews nothing, so no script is counted for that."""
+
+
 def scripts_of(store: RedisStore, worker: Pool, order_id: str, decides: Deciding) -> int:
     """Submit an order, and count the scripts of the worker that finishes it."""
     assert Pool(store, worker.sku, outbox=Outbox(None, decides)).submit(order_id).outcome is None
     store.client.config_resetstat()
-    (settled,) = take_envelope(worker, [order_id]).settled
+    (settled,) = take_envelope(worker, [order_id], terms=LONG).settled
     assert settled.state == "confirmed"
     found = store.client.info("commandstats")
     return int(found["cmdstat_evalsha"]["calls"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 SKU = "mug"
 ORDERS = tuple(f"o{number:03}" for number in range(250))
 LONG = WorkTerms(ttl=600, work=600)
-CONCERTS = Assignment("concerts")
+OWN = replace(LONG, assignment=Assignment("concerts"))
 
 
 def opened(store: RedisStore, *, gated: bool = False) -> Pool:
@@ -49,17 +50,15 @@ def test_a_pool_that_names_others_between_two_steps_of_an_envelope_gets_its_orde
             target=lambda: found.append(take_envelope(Pool(theirs, SKU), ORDERS, step=lambda _: None, terms=LONG))
         )
         worker.start()
-        assert proxy.holding.wait(30)
+        assert proxy.holding.wait(60)
         assert sum(order.worker != "" for order in ours.execute(op.ReadSubmitted(SKU, ORDERS))) == 200
         pool.assign(queue="concerts", step=None)
         proxy.let_go()
-        worker.join(30)
+        worker.join(60)
         (report,) = found
         assert (len(report.put_off), report.counts()["put_off"], report.settled) == (250, 250, [])
         assert not any(order.worker for order in ours.execute(op.ReadSubmitted(SKU, ORDERS)))
-        assert take_envelope(pool, ORDERS, step=lambda _: None, terms=WorkTerms(assignment=CONCERTS)).counts() == {
-            "settled": 250
-        }
+        assert take_envelope(pool, ORDERS, step=lambda _: None, terms=OWN).counts() == {"settled": 250}
 
 
 def test_a_worker_without_the_gate_writes_nothing_to_a_gated_pool_of_other_workers(
@@ -73,5 +72,5 @@ def test_a_worker_without_the_gate_writes_nothing_to_a_gated_pool_of_other_worke
         with pytest.raises(AssignedElsewhere):
             take_envelope(pool, ORDERS, terms=WorkTerms(assignment=Assignment("mugs")))
         assert {key: store.client.dump(key) for key in store.client.scan_iter()} == before
-        report = take_envelope(pool, ORDERS, terms=WorkTerms(assignment=CONCERTS))
+        report = take_envelope(pool, ORDERS, terms=OWN)
         assert len(report.put_off) == 250

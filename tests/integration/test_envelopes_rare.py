@@ -13,36 +13,47 @@ import pytest
 from sqlalchemy import text
 
 from segmented import MemoryStore, Order, Pool, protocol as op
+from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.orders.envelopes import take_envelope
 from segmented.orders.work_terms import TryLater, WorkTerms
 from segmented.stock import Outbox
+from tests.contract.parking import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from segmented.clock import Clock
     from segmented.models.submitted import BegunOrder, Deciding, Submitted
     from segmented.orders import Gate
 
 SKU = "mug"
 
 
+WORK = 0.1
+"""Seconds that work lasts, of a clock that the test moves; it is renewed three times in as many seconds of ours."""
+SECONDS = 60.0
+
+
 class Failing(MemoryStore):
     """A store that is away for some operations."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, clock: Clock | None = None) -> None:
+        super().__init__(clock=clock)
         self.is_deaf = False
         """Is an answer lost, once?"""
         self.away: tuple[type[op.Operation[Any]], ...] = ()
         self.refused = threading.Event()
+        self.renewals = 0
+        """How often work was renewed."""
 
     def execute(self, operation: op.Operation[Any], *, deadline: float = inf) -> Any:  # noqa: ANN401  # any operation's answer
         if isinstance(operation, self.away):
             self.refused.set()
             raise StoreUnavailable
         answer = super().execute(operation, deadline=deadline)
+        self.renewals += isinstance(operation, op.RenewWork)
         if self.is_deaf:
             self.is_deaf = False
             raise StoreUnavailable
@@ -113,18 +124,18 @@ def test_a_hold_shorter_than_the_work_is_refused() -> None:
 
 
 def test_no_step_is_begun_with_an_order_that_may_be_another_workers_by_now() -> None:
-    store = Failing()
-    pool, terms, begun = opened(store), WorkTerms(ttl=0.06, work=0.06), []
+    clock = ManualClock()
+    store = Failing(clock)
+    pool, terms, begun = opened(store), WorkTerms(ttl=WORK, work=WORK), []
     pool.submit_many([Order("a", 1), Order("b", 1)])
 
     def slow(order: BegunOrder) -> None:
         begun.append(order.order.order_id)
         store.away = (op.RenewWork,)
-        assert store.refused.wait(10)
-        while True:  # until another worker can take it
-            other = store.execute(op.TakeOrders(SKU, ("b",), "another", 60_000, 600_000, 60_000, 5))
-            if not getattr(other.orders[0], "is_in_hand", False):
-                break
+        assert store.refused.wait(SECONDS)
+        clock.advance(2 * WORK)
+        other = store.execute(op.TakeOrders(SKU, ("b",), "another", 60_000, 600_000, 60_000, 5))
+        assert not getattr(other.orders[0], "is_in_hand", False)
 
     report = take_envelope(pool, ["a", "b"], step=slow, terms=terms)
     assert (begun, report.in_hand) == (["a"], ["b"])
@@ -134,21 +145,23 @@ def test_no_step_is_begun_with_an_order_that_may_be_another_workers_by_now() -> 
 
 
 def test_an_order_whose_step_failed_is_no_other_workers_before_it_is_put_off() -> None:
-    store = Failing()
+    clock = ManualClock()
+    store = Failing(clock)
     pool, taken, shut = opened(store), [], TryLater("the bank is shut")
     pool.submit_many([Order("a", 1), Order("b", 1)])
 
     def step(order: BegunOrder) -> None:
         if order.order.order_id == "a":
             raise shut
-        ends_at = store.clock.now() + 1.0
-        while store.clock.now() < ends_at:  # much longer than the work, in which another message of "a" arrives
+        for _ in range(5):  # in all much longer than the work, and meanwhile another message of "a" arrives
+            clock.advance(0.7 * WORK)
+            before = store.renewals
+            wait_until(lambda: store.renewals >= before + 2, seconds=SECONDS)  # noqa: B023  # called here
             taken.append(store.execute(op.TakeOrders(SKU, ("a",), "another", 60_000, 600_000, 60_000, 5)).orders[0])
-            store.refused.wait(0.05)
 
-    report = take_envelope(pool, ["a", "b"], step=step, terms=WorkTerms(ttl=0.4, work=0.4))
+    report = take_envelope(pool, ["a", "b"], step=step, terms=WorkTerms(ttl=WORK, work=WORK))
     assert [one.order_id for one in report.settled] == ["b"]
-    assert all(getattr(one, "is_in_hand", False) for one in taken)
+    assert [getattr(one, "is_in_hand", False) for one in taken] == [True] * 5
     assert (known(pool, "a").begun, known(pool, "a").reason) == (0, "the bank is shut")
 
 
@@ -176,7 +189,8 @@ def test_a_step_whose_call_would_run_nothing_is_refused(step: Callable[[BegunOrd
 
 
 def test_a_renewal_that_reaches_the_server_late_still_finds_which_orders_are_left() -> None:
-    store = Failing()
+    clock = ManualClock()
+    store = Failing(clock)
     pool, begun = opened(store), []
     pool.submit_many([Order("a", 1), Order("b", 1)])
 
@@ -184,34 +198,39 @@ def test_a_renewal_that_reaches_the_server_late_still_finds_which_orders_are_lef
         begun.append(order.order.order_id)
         if order.order.order_id == "a":
             store.away = (op.RenewWork,)
-            ends_at = store.clock.now() + 0.05
-            while store.clock.now() < ends_at:
-                store.refused.wait(0.01)
+            assert store.refused.wait(SECONDS)
+            clock.advance(2 * WORK)
             store.away = ()
 
-    report = take_envelope(pool, ["a", "b"], step=step, terms=WorkTerms(ttl=0.04, work=0.04))
+    report = take_envelope(pool, ["a", "b"], step=step, terms=WorkTerms(ttl=WORK, work=WORK))
     assert (begun, len(report.settled), report.in_hand) == (["a", "b"], 2, [])
 
 
 def test_a_database_slower_than_the_work_counts_against_no_order(
     sqlite_url: str, tmp_path: Path, open_gate: Callable[..., Gate]
 ) -> None:
-    gate = open_gate(sqlite_url, timeout=0.6)
+    gate = open_gate(sqlite_url, timeout=4.0)
     gate.open(SKU, [3, 3])
-    pool = opened(MemoryStore(), gated=True)
+    clock = ManualClock()
+    store = Failing(clock)
+    pool = opened(store, gated=True)
     pool.submit("a")
     due: list[int] = []
     with closing(sqlite3.connect(tmp_path / "orders.sqlite", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        terms = WorkTerms(ttl=0.1, work=0.1)
+        terms = WorkTerms(ttl=WORK, work=WORK)
         first = threading.Thread(target=take_envelope, args=(pool, ["a"]), kwargs={"gate": gate, "terms": terms})
         first.start()
         while not known(pool, "a").begun:
             pass
         while first.is_alive():  # a sweep would publish what is due, and another worker take it
+            clock.advance(0.7 * WORK)
             due.append(pool.store.execute(op.ReadOutbox(SKU)).due)
+            before = store.renewals
+            wait_until(lambda: store.renewals >= before + 2 or not first.is_alive(), seconds=SECONDS)  # noqa: B023  # called here
         first.join()
     assert set(due) == {0}
+    assert len(due) > 2  # so in all it took longer than the work
     assert known(pool, "a").begun == 0
     assert "did not answer" in known(pool, "a").reason
 

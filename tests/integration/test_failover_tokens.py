@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from segmented import Grant, Lock, Pool, RedisStore
 from segmented.keys import lock_keys
+from tests.support.servers.nodes import eventually
 
 if TYPE_CHECKING:
+    import redis
+
     from tests.support.servers.deployments import ReplicaPair
 
 HOUR_US: Final = 3_600 * 10**6
+
+
+def is_acknowledged(client: redis.Redis) -> bool:
+    """Return whether the replica has every write so far of this connection, or of others before it."""
+    client.set("marker", "1")
+    return bool(client.execute_command("WAIT", 1, 1_000) == 1)
 
 
 def cut_off(pair: ReplicaPair) -> None:
@@ -26,7 +36,7 @@ def test_after_a_failover_that_lost_grants_a_pool_gives_larger_tokens(private_re
         pool = Pool(before, "mug")
         pool.open(stock=10, segments=2)
         with pair.master.client() as client:
-            assert client.execute_command("WAIT", 1, 5_000) == 1
+            eventually(partial(is_acknowledged, client), "the replica has it all")
         cut_off(pair)
         lost = pool.grant("o-1", timeout=0)
     pair.master.kill()
@@ -65,7 +75,7 @@ def test_a_lock_whose_promoted_server_knows_the_last_token_gives_a_larger_one(
         ahead = Lock(before, "door").acquire(timeout=0)
         ahead.release()
         with pair.master.client() as client:
-            assert client.execute_command("WAIT", 1, 5_000) == 1
+            eventually(partial(is_acknowledged, client), "the replica has it all")
         cut_off(pair)
     pair.master.kill()
     with RedisStore.from_url(pair.replica.url) as after:

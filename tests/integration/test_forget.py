@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
+SECONDS: Final = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +61,7 @@ def pool(store: RedisStore, gate: Gate) -> Pool:
 
 
 def sell(pool: Pool, gate: Gate, order_id: str, quantity: int = 1) -> None:
-    settled = take_order(pool, gate, Order(order_id, quantity), timeout=5)
+    settled = take_order(pool, gate, Order(order_id, quantity), timeout=SECONDS)
     assert isinstance(settled, Settled)
     assert settled.state == "confirmed"
 
@@ -104,12 +105,12 @@ def test_what_is_finished_relayed_and_trimmed_goes_and_both_audits_are_clean(poo
 def test_the_first_call_drops_nothing_and_says_how_long_to_wait(
     pool: Pool, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forgetting, "NOTICE_MS", 10_000)
+    monkeypatch.setattr(forgetting, "NOTICE_MS", 600_000)
     trimmed(pool, gate)
     first = forget(pool, gate, grace=0)
-    assert (first.orders, first.left, first.wait_seconds) == (0, 5, 10.0)
+    assert (first.orders, first.left, first.wait_seconds) == (0, 5, 600.0)
     second = forget(pool, gate, grace=0)
-    assert (second.orders, 0 < second.wait_seconds <= 10.0) == (0, True)
+    assert (second.orders, 0 < second.wait_seconds <= 600.0) == (0, True)
     assert pool.state().forgotten == 0
 
 
@@ -177,7 +178,7 @@ def test_a_refused_order_goes_and_its_repeat_is_a_new_attempt(pool: Pool, gate: 
 def test_a_repeat_of_a_sold_order_gets_the_databases_answer_and_runs_no_body(pool: Pool, gate: Gate) -> None:
     assert forgotten(pool, gate) == (4, 6)
     ran: list[str] = []
-    again = take_order(pool, gate, Order("b", 2), timeout=5, body=lambda grant: ran.append(grant.order_id))
+    again = take_order(pool, gate, Order("b", 2), timeout=SECONDS, body=lambda grant: ran.append(grant.order_id))
     assert isinstance(again, Settled)
     assert (again.state, again.quantity, again.replay, ran) == ("confirmed", 2, True, [])
     check(pool, gate, confirmed=6, available=13, reserved=1)
@@ -186,7 +187,7 @@ def test_a_repeat_of_a_sold_order_gets_the_databases_answer_and_runs_no_body(poo
 def test_a_repeat_of_a_cancelled_order_gets_the_databases_answer_and_runs_no_body(pool: Pool, gate: Gate) -> None:
     assert forgotten(pool, gate) == (4, 6)
     ran: list[str] = []
-    again = take_order(pool, gate, Order("x", 4), timeout=5, body=lambda grant: ran.append(grant.order_id))
+    again = take_order(pool, gate, Order("x", 4), timeout=SECONDS, body=lambda grant: ran.append(grant.order_id))
     assert isinstance(again, Decided)
     assert (again.state, again.quantity, ran) == ("cancelled", 4, [])
     check(pool, gate, confirmed=6, available=13, reserved=1)
@@ -195,9 +196,9 @@ def test_a_repeat_of_a_cancelled_order_gets_the_databases_answer_and_runs_no_bod
 def test_a_repeat_in_a_sold_out_pool_is_not_refused(pool: Pool, gate: Gate) -> None:
     sell(pool, gate, "rest", 13)
     assert forgotten(pool, gate) == (5, 19)
-    assert isinstance(take_order(pool, gate, Order("late", 1), timeout=5), SoldOut)
+    assert isinstance(take_order(pool, gate, Order("late", 1), timeout=SECONDS), SoldOut)
     for order, state in ((Order("rest", 13), "confirmed"), (Order("x", 4), "cancelled")):
-        again = take_order(pool, gate, order, timeout=5)
+        again = take_order(pool, gate, order, timeout=SECONDS)
         assert isinstance(again, Settled if state == "confirmed" else Decided)
         assert again.state == state
     check(pool, gate, confirmed=19, available=0, reserved=1)
@@ -218,7 +219,7 @@ def test_units_granted_by_a_process_that_does_not_know_yet_go_back(
     assert forgotten(pool, gate) == (4, 6)
     told = iter([False])
     monkeypatch.setattr("segmented.orders.decided.may_have_forgotten", lambda _: next(told, True))
-    again = take_order(pool, gate, Order("a", 1), timeout=5)
+    again = take_order(pool, gate, Order("a", 1), timeout=SECONDS)
     assert isinstance(again, Settled)
     assert again.state == "confirmed"
     check(pool, gate, confirmed=6, available=13, reserved=1)
@@ -236,12 +237,12 @@ def test_a_forgotten_order_that_was_sold_cannot_be_cancelled_and_a_cancelled_one
 
 
 def test_a_repeat_with_other_content_is_refused_and_keeps_no_units(pool: Pool, gate: Gate) -> None:
-    take_order(pool, gate, Order("d", 1, "ann"), timeout=5)
+    take_order(pool, gate, Order("d", 1, "ann"), timeout=SECONDS)
     assert forgotten(pool, gate) == (5, 7)
     others = (Order("b", 1), "quantity 2"), (Order("x", 5), "quantity 4"), (Order("d", 1, "bob"), "customer ann")
     for other, stored in others:
         with pytest.raises(OrderMismatch, match=f"{stored} is stored"):
-            take_order(pool, gate, other, timeout=5)
+            take_order(pool, gate, other, timeout=SECONDS)
     reserved = pool.reserve(Order("b", 3))
     assert isinstance(reserved, Reserved)
     with pytest.raises(OrderMismatch, match="quantity 2 is stored, 3 was given"):
@@ -368,7 +369,7 @@ def test_a_pool_that_forgets_while_it_sells_and_is_audited_agrees_with_the_datab
             assert both.is_clean, both.differences
     finally:
         ended.set()
-        thread.join(30)
+        thread.join(2 * SECONDS)
     assert (failed, thread.is_alive()) == ([], False)
     check(pool, gate, confirmed=16, available=3, reserved=1)
 

@@ -9,6 +9,7 @@ import pytest
 
 from segmented import Pool, RedisStore, protocol as op
 from segmented.keys import shard_keys
+from tests.support.servers.cpu import StepTimes
 
 if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
@@ -26,22 +27,16 @@ LARGEST: Final = {
 def test_no_step_takes_the_server_ten_milliseconds(private_valkey: ValkeyServer, name: str) -> None:
     raw, ids = LARGEST[name]
     keys = shard_keys(SKU)
+    gone = list[Any]()
     step = op.ForgetOrders(SKU, 4, 0, tuple((order_id, 4) for order_id in ids))
-    used = list[float]()
     with RedisStore.from_url(private_valkey.url) as store:
         Pool(store, SKU).open(stock=10, segments=4_096, gated=True)
         store.client.hset(keys.meta, mapping={"relayed": "1-5", "ledger_start": "5"})
         store.execute(replace(step, orders=()))
+        times = StepTimes(store.client)
         for _ in range(3):
             for first in range(0, len(ids), 100):
                 store.client.hset(keys.orders, mapping=dict.fromkeys(ids[first : first + 100], raw))
-            before = cpu_ms(store)
-            gone = store.execute(step)
-            used.append(cpu_ms(store) - before)
-            assert gone.orders == gone.judged > 0
-    assert min(used) < 10.0, used
-
-
-def cpu_ms(store: RedisStore) -> float:
-    found: Any = store.client.info("cpu")
-    return 1_000 * (float(found["used_cpu_user_main_thread"]) + float(found["used_cpu_sys_main_thread"]))
+            times.measure("forget", lambda: gone.append(store.execute(step)))
+            assert gone[-1].orders == gone[-1].judged > 0
+        assert times.too_long() == {}

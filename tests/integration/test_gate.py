@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from sqlalchemy import func, select
@@ -27,13 +27,24 @@ from segmented.orders.answers import (
 from tests.support.pools.gating import NEW, REPLAY, claim, confirm, sold
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from segmented.orders.answers import ConfirmAnswer
+
+TIMEOUT: Final = 120.0
+
+
+@pytest.fixture
+def gate(order_database: str, open_gate: Callable[..., Gate]) -> Gate:
+    """A gate whose transactions wait for each other even while the process that runs them all stands still."""
+    return open_gate(order_database, timeout=TIMEOUT)
+
 
 # --- tables and rows ---
 
 
 def test_tables_are_created_once_however_often_and_by_how_many_at_once(order_database: str) -> None:
-    gates = [Gate(connect(order_database, pool_size=1)) for _ in range(6)]
+    gates = [Gate(connect(order_database, pool_size=1, timeout=TIMEOUT)) for _ in range(6)]
     with ThreadPoolExecutor(len(gates)) as threads:
         list(threads.map(Gate.create, gates * 3))
     assert gates[0].open("mug", [1]) == Opened(stock=1, segment_count=1, epoch=1)

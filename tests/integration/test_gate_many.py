@@ -306,7 +306,7 @@ def test_what_was_decided_from_rows_that_have_changed_since_is_not_written(gate:
 def test_missing_tables_and_a_locked_row_fail_the_whole_call(
     order_database: str, open_gate: Callable[..., Gate]
 ) -> None:
-    gate, hasty = open_gate(order_database), open_gate(order_database, timeout=0.2)
+    gate, hasty = open_gate(order_database), open_gate(order_database, timeout=4.0)
     gate.open("mug", [5, 5])
     claims = [claimed("a"), claimed("b", 1)]
     with gate.transaction(**(claim("c") | {"segment": 1})), pytest.raises(DatabaseUnavailable, match="lock"):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 BUYERS: Final = 6
 STOCK: Final = 400
 SIZES: Final = (12, 3, 17, 1, 8, 24, 5, 2, 16, 4)
-WAIT: Final = 30.0
+WAIT: Final = 120.0
 
 
 class Sale:
@@ -95,14 +95,13 @@ class Sale:
 @pytest.fixture
 def pool(valkey: ValkeyServer) -> Iterator[Pool]:
     with RedisStore.from_url(valkey.url) as store:
-        yield Pool(store, "mug")
+        yield Pool(store, "mug", ttl=600)
 
 
-@pytest.mark.timeout(120)
 def test_segments_and_units_come_and_go_under_six_buyers(
     pool: Pool, postgres_database: str, open_gate: Callable[..., Gate]
 ) -> None:
-    gate = open_gate(postgres_database)
+    gate = open_gate(postgres_database, timeout=WAIT)
     open_gated(pool, gate, stock=STOCK, segments=4)
     errors = watch_errors(gate)
     sale = Sale(pool, gate)
@@ -158,7 +157,7 @@ class Held:
 
 @pytest.fixture
 def gate_of_two(postgres_database: str, open_gate: Callable[..., Gate]) -> Gate:
-    gate = open_gate(postgres_database)
+    gate = open_gate(postgres_database, timeout=WAIT)
     gate.open("mug", [6, 0])
     return gate
 

@@ -144,7 +144,7 @@ def test_connections_that_died_unseen_are_replaced(postgres_database: str, open_
         with killer._engine.connect() as connection:  # noqa: SLF001  # an administrator's statement
             connection.execute(
                 text(
-                    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+                    "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
                     "WHERE datname = current_database() AND pid <> pg_backend_pid()"
                 )
             ).all()
@@ -169,14 +169,14 @@ def test_a_lost_commit_of_a_transaction_is_reported_and_asking_again_tells(
 def test_a_server_that_stands_still_is_given_up_at_the_deadline(
     proxy: PostgresProxy, open_gate: Callable[..., Gate]
 ) -> None:
-    gate = open_gate(proxy.url, timeout=0.2)
+    gate = open_gate(proxy.url, timeout=2.0)
     gate.open("mug", [5])
     errors = watch_errors(gate)
     proxy.freeze()
     with pytest.raises(DatabaseUnavailable, match="connection timeout expired"):
         confirm(gate, "o-1")
     assert len(errors) == 2
-    assert "no reply within 0.3 s" in errors[0]  # and then the attempt to connect anew
+    assert "no reply within 3 s" in errors[0]  # and then the attempt to connect anew
 
 
 # --- greenlets ---
@@ -188,7 +188,7 @@ import sys
 import gevent
 from segmented.orders import Gate, connect
 
-gate = Gate(connect(sys.argv[1], timeout=2.0))
+gate = Gate(connect(sys.argv[1], timeout=60.0))
 gate.create()
 gate.open("mug", [5])
 order = {"sku": "mug", "segment": 0, "quantity": 1, "epoch": 1}
@@ -204,7 +204,7 @@ gate.close()
 def test_a_greenlet_that_waits_for_the_database_lets_the_others_run(postgres_database: str) -> None:
     require_module("gevent", "gevent")
     done = subprocess.run(
-        [sys.executable, "-c", GREENLETS, postgres_database], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", GREENLETS, postgres_database], capture_output=True, text=True, check=False, timeout=120
     )
     assert (done.stdout, done.returncode) == ("Confirmed(replay=False, sequence=0) 2\n", 0), done.stderr
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pytest
 from sqlalchemy import text
 
 from segmented.orders.answers import AlreadyConfirmed, SoldOut, Voided
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
     from segmented.orders import Gate
 
 THREADS = 8
+TIMEOUT = 120.0
+
+
+@pytest.fixture
+def gate(order_database: str, open_gate: Callable[..., Gate]) -> Gate:
+    """A gate whose transactions wait for each other even while the process that runs them all stands still."""
+    return open_gate(order_database, timeout=TIMEOUT)
 
 
 def at_once(work: Sequence[Callable[[], object]]) -> list[object]:

@@ -106,7 +106,7 @@ def confirm_in_transaction(gate: Gate) -> None:
 def test_a_locked_row_is_waited_for_until_the_deadline_only(
     order_database: str, open_gate: Callable[..., Gate]
 ) -> None:
-    gate, hasty = open_gate(order_database), open_gate(order_database, timeout=0.2)
+    gate, hasty = open_gate(order_database), open_gate(order_database, timeout=4.0)
     gate.open("mug", [5])
     with gate.transaction(**claim("o-1")), pytest.raises(DatabaseUnavailable, match="lock"):
         confirm(hasty, "o-2")
@@ -117,7 +117,7 @@ def test_a_locked_row_is_waited_for_until_the_deadline_only(
 def test_a_pool_that_is_too_small_is_named_after_the_deadline(
     order_database: str, open_gate: Callable[..., Gate]
 ) -> None:
-    gate = open_gate(order_database, pool_size=1, timeout=0.2)
+    gate = open_gate(order_database, pool_size=1, timeout=4.0)
     gate.open("mug", [5])
     with gate.transaction(**claim("o-1")), pytest.raises(DatabaseUnavailable, match="its pool is too small"):
         confirm(gate, "o-2")

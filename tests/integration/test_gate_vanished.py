@@ -306,7 +306,7 @@ def test_the_body_of_an_order_that_the_database_has_sold_does_not_run_again_if_t
     with pytest.raises(Died):
         take_order(Pool(dying, "mug", ttl=0.001), gate, Order("a", 4), timeout=0, body=body)
     assert gate.totals("mug").sold == 4
-    answer = take_order(Pool(pool.store, "mug"), gate, Order("a", 4), timeout=5, body=body)
+    answer = take_order(Pool(pool.store, "mug"), gate, Order("a", 4), timeout=60, body=body)
     assert isinstance(answer, Settled)
     assert (answer.state, answer.quantity, bodies) == ("confirmed", 4, ["a"])
     assert pool.audit().is_clean

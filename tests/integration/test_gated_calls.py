@@ -31,6 +31,9 @@ SKU: Final = "mug"
 GRANTS: Final = (Grant, AsyncGrant)
 OPENING: Final[dict[str, Any]] = {"stock": 20, "segments": 2}
 DUE_HOLD: Final = 0.001
+SECONDS: Final = 60.0
+TTL: Final = 600.0
+"""Seconds that a lease lives: more than a test may take."""
 
 
 class PoolFront(Front):
@@ -43,20 +46,20 @@ class PoolFront(Front):
     def body(self, order_id: str, error: Exception | None = None) -> Any:  # noqa: ANN401  # as any call of the pool
         """Sell an order with a `with` statement."""
         if self._loop is None:
-            with self.pool.grant(order_id, timeout=5):
+            with self.pool.grant(order_id, timeout=SECONDS):
                 if error is not None:
                     raise error
             return None
 
         async def main() -> None:
-            async with self.pool.grant(order_id, timeout=5):
+            async with self.pool.grant(order_id, timeout=SECONDS):
                 if error is not None:
                     raise error
 
         return self._loop.run_until_complete(main())
 
     def granted(self) -> Any:  # noqa: ANN401  # a grant of either colour
-        answer = self.call("grant", "granted bare" if self.pool.gate is None else "granted", timeout=5)
+        answer = self.call("grant", "granted bare" if self.pool.gate is None else "granted", timeout=SECONDS)
         assert isinstance(answer, GRANTS)
         return answer
 
@@ -151,7 +154,7 @@ def order_database(request: pytest.FixtureRequest, colour: str) -> str:
 def fronts(valkey: ValkeyServer, gate: Gate, order_database: str, colour: str) -> Iterator[tuple[PoolFront, PoolFront]]:
     """The same pool with its gate and without, with orders in each state."""
     with RedisStore.from_url(valkey.url) as store:
-        pool = Pool(store, SKU, outbox=Outbox(), gate=gate)
+        pool = Pool(store, SKU, ttl=TTL, outbox=Outbox(), gate=gate)
         pool.open(**OPENING)
         for order_id, quantity in (("reserved", 3), ("sold", 2), ("void", 1)):
             pool.reserve(order_id, quantity=quantity)
@@ -160,11 +163,12 @@ def fronts(valkey: ValkeyServer, gate: Gate, order_database: str, colour: str) -
         pool.submit("queued")
         Pool(store, SKU, ttl=DUE_HOLD, hold=DUE_HOLD, gate=gate).reserve("due")
         if colour == "sync":
-            yield PoolFront(pool, None), PoolFront(Pool(store, SKU, outbox=Outbox()), None)
+            yield PoolFront(pool, None), PoolFront(Pool(store, SKU, ttl=TTL, outbox=Outbox()), None)
             return
     with asyncio_side(valkey.url, order_database) as (loop, its_store, its_gate):
-        plain = AsyncPool(its_store, SKU, outbox=Outbox())
-        yield PoolFront(AsyncPool(its_store, SKU, outbox=Outbox(), gate=its_gate), loop), PoolFront(plain, loop)
+        plain = AsyncPool(its_store, SKU, ttl=TTL, outbox=Outbox())
+        gated = AsyncPool(its_store, SKU, ttl=TTL, outbox=Outbox(), gate=its_gate)
+        yield PoolFront(gated, loop), PoolFront(plain, loop)
 
 
 @pytest.fixture

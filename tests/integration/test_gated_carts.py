@@ -318,13 +318,13 @@ def test_a_cart_of_three_lines_is_stored_in_eleven_round_trips(
 def test_while_the_database_hangs_a_cart_stays_reserved_and_the_next_call_confirms_it(
     store: RedisStore, gate: Gate, open_gate: Callable[..., Gate], pools: dict[str, Pool], order_database: str
 ) -> None:
-    carts = Carts(store, gate=open_gate(order_database, timeout=1.0))
+    carts, hasty = (Carts(store, gate=one) for one in (gate, open_gate(order_database, timeout=2.0)))
     assert isinstance(carts.reserve(Cart("c1", LINES)), CartReserved)
     engine = sqlalchemy.create_engine(sqlalchemy.make_url(order_database).set(drivername="postgresql+psycopg"))
     with engine.begin() as connection:
         connection.execute(sqlalchemy.text("SELECT * FROM segmented_segments WHERE sku = 'shirt' FOR UPDATE"))
         with pytest.raises(DatabaseUnavailable):
-            carts.confirm("c1", home=HOME)
+            hasty.confirm("c1", home=HOME)
         assert (carts.read("c1", home=HOME).state, gate.confirmed_units("cap")) == ("reserved", 0)
     engine.dispose()
     assert carts.confirm("c1", home=HOME) == CartSettled("c1", "confirmed", replay=False, is_finished=True)

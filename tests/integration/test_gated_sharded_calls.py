@@ -18,7 +18,7 @@ from segmented.stock import AsyncPool, AsyncShardedPool, ShardedAuditReport, Sha
 from segmented.stock.order_handle import HandleState
 from segmented.stock.sharded import ShardedRepairReport
 from tests.contract.shards.sharding import at_home_in
-from tests.integration.test_gated_calls import DUE_HOLD, PAIRS, Call, PoolFront, check_type, refusal
+from tests.integration.test_gated_calls import DUE_HOLD, PAIRS, SECONDS, TTL, Call, PoolFront, check_type, refusal
 from tests.support.pools.both_sides import judged
 from tests.support.pools.fronts import asyncio_side
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from segmented.orders import Gate
     from segmented.servers import ValkeyServer
+
+pytestmark = pytest.mark.usefixtures("patient_shards")
 
 SKU: Final = "mug"
 OPENING: Final[dict[str, Any]] = {"stock": 20, "segments": 4, "shards": 2}
@@ -39,7 +41,7 @@ class ShardedFront(PoolFront):
     """A pool in shards in one colour."""
 
     def granted(self) -> Any:  # noqa: ANN401  # a grant of either colour
-        answer = self.call("grant", FIRST[7] if self.pool.gate is None else FIRST[8], timeout=5)
+        answer = self.call("grant", FIRST[7] if self.pool.gate is None else FIRST[8], timeout=SECONDS)
         assert hasattr(answer, "fencing_token"), answer
         return answer
 
@@ -127,7 +129,7 @@ def order_database(request: pytest.FixtureRequest, colour: str) -> str:
 def fronts(valkey: ValkeyServer, gate: Gate, order_database: str, colour: str) -> Iterator[tuple[PoolFront, PoolFront]]:
     """The same pool with its gate and without: shard 0 has 3 free units, shard 1 has 10."""
     with RedisStore.from_url(valkey.url) as store:
-        pool = ShardedPool(store, SKU, outbox=Outbox(), gate=gate)
+        pool = ShardedPool(store, SKU, ttl=TTL, outbox=Outbox(), gate=gate)
         pool.open(**OPENING)
         for order_id, quantity in ((RESERVED, 3), (SOLD, 2), (VOID, 1)):
             pool.reserve(order_id, quantity=quantity)
@@ -136,12 +138,13 @@ def fronts(valkey: ValkeyServer, gate: Gate, order_database: str, colour: str) -
         pool.submit(QUEUED)
         ShardedPool(store, SKU, ttl=DUE_HOLD, hold=DUE_HOLD, gate=gate).reserve(DUE)
         if colour == "sync":
-            yield ShardedFront(pool, None), ShardedFront(ShardedPool(store, SKU, outbox=Outbox()), None)
+            plain = ShardedPool(store, SKU, ttl=TTL, outbox=Outbox())
+            yield ShardedFront(pool, None), ShardedFront(plain, None)
             return
     with asyncio_side(valkey.url, order_database) as (loop, its_store, its_gate):
-        plain = AsyncShardedPool(its_store, SKU, outbox=Outbox())
-        gated = AsyncShardedPool(its_store, SKU, outbox=Outbox(), gate=its_gate)
-        yield ShardedFront(gated, loop), ShardedFront(plain, loop)
+        bare = AsyncShardedPool(its_store, SKU, ttl=TTL, outbox=Outbox())
+        gated = AsyncShardedPool(its_store, SKU, ttl=TTL, outbox=Outbox(), gate=its_gate)
+        yield ShardedFront(gated, loop), ShardedFront(bare, loop)
 
 
 @pytest.fixture

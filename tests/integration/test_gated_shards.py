@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
     Judge = Callable[[], tuple[int, int, int]]
 
+pytestmark = pytest.mark.usefixtures("patient_shards")
+
 OPENING: Final[dict[str, Any]] = {"stock": 20, "segments": 4, "shards": 2}
 HERE: Final = at_home_in(0, 2)
 """Orders whose home is shard 0."""
@@ -105,7 +107,7 @@ def test_units_go_to_another_shard_on_both_sides_and_every_unit_is_sold(
     refused = pool.reserve(THERE[0], quantity=6)
     assert isinstance(refused, SoldOut)
     assert refused.available == 5
-    with pool.grant(THERE[1], quantity=4, timeout=5) as grant:
+    with pool.grant(THERE[1], quantity=4, timeout=60) as grant:
         assert grant.quantity == 4
     check_sells_the_rest(pool, judge)
 
@@ -139,16 +141,14 @@ def test_a_process_that_dies_at_any_step_of_a_transfer_loses_and_doubles_no_unit
 
 @pytest.mark.parametrize("order_database", ["postgresql"], indirect=True)
 def test_while_the_database_hangs_units_stay_on_the_way_and_the_next_call_finishes_them(
-    store: RedisStore, open_gate: Callable[..., Gate], order_database: str, judge: Judge
+    store: RedisStore, pool: ShardedPool, open_gate: Callable[..., Gate], order_database: str, judge: Judge
 ) -> None:
-    gate = open_gate(order_database, timeout=1.0)
-    pool = ShardedPool(store, SKU, gate=gate)
-    pool.open(**OPENING)
+    hasty = ShardedPool(store, SKU, gate=open_gate(order_database, timeout=2.0))
     engine = sqlalchemy.create_engine(sqlalchemy.make_url(order_database).set(drivername="postgresql+psycopg"))
     with engine.begin() as connection:
         connection.execute(sqlalchemy.text("SELECT * FROM segmented_segments FOR UPDATE"))
         with pytest.raises(DatabaseUnavailable):
-            pool.reserve(HERE[0], quantity=15)
+            hasty.reserve(HERE[0], quantity=15)
     engine.dispose()
     assert pool.state().away > 0
     bare = ShardedPool(store, SKU)
@@ -383,10 +383,10 @@ def test_workers_decide_a_shards_orders_by_its_name(pool: ShardedPool, gate: Gat
     handles = selling.submit_many(orders)
     for order in orders[:2]:
         shard = str(selling.shard_of(order.order_id).sku)
-        assert isinstance(take_order(pool_of(pool.store, shard), gate, order, timeout=5), Settled)
+        assert isinstance(take_order(pool_of(pool.store, shard), gate, order, timeout=60), Settled)
     report = take_envelope(pool_of(pool.store, str(names(pool)[0])), [HERE[1]], gate=gate)
     assert [(one.order_id, one.state) for one in report.settled] == [(HERE[1], "confirmed")]
     for handle in handles:
         assert not isinstance(handle, SegmentedError)
-        assert isinstance(handle.wait(timeout=5), Settled)
+        assert isinstance(handle.wait(timeout=60), Settled)
     assert judge() == (20, 17, 3)

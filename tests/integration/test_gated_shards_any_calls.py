@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from segmented.orders import Gate
     from segmented.servers import ValkeyServer
 
+pytestmark = pytest.mark.usefixtures("patient_shards")
+
 BUYERS: Final = 6
 
 

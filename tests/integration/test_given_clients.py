@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,17 +18,22 @@ from valkey import asyncio as valkey_asyncio
 
 from segmented.errors import InvalidInput, LockUnreachable, StoreBusy, StoreRefused, StoreUnavailable
 from segmented.locks import AsyncLock, FileDeadLetters, Lock, UnreachablePolicy, Work
+from segmented.locks.lock import LockClaim
 from segmented.protocol.wire import Send
 from segmented.stores.redis import AsyncRedisStore, RedisStore
+from tests.contract.parking import has_come_to_rest, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from segmented.protocol.wire import Exchange
     from segmented.servers import ValkeyServer
 
 LIMIT: Final = 5
+GO: Final = "go"
+TTL: Final = 600.0
+"""Seconds that a lease lives: more than a test may take."""
+SOON: Final = 60.0
 THREADS: Final = 20
 """Four times as many as the client allows connections."""
 
@@ -39,13 +43,23 @@ def made_by_us(server: redis.Redis, name: str) -> int:
     return sum(client["name"] == name for client in server.client_list())
 
 
-def sleeping(seconds: float) -> Callable[..., Exchange[None]]:
-    """Keep a connection busy for a while on a server in good order."""
+def busy(*_: object) -> Exchange[None]:
+    """Keep a connection busy, on a server in good order, until `let_go`."""
+    yield Send((("BLPOP", GO, str(TTL)),), patience=TTL)
 
-    def exchange(*_: object) -> Exchange[None]:
-        yield Send((("BLPOP", "nothing is ever here", str(seconds)),), patience=seconds)
 
-    return exchange
+def brief(*_: object) -> Exchange[None]:
+    """Use a connection."""
+    yield Send((("GET", GO),))
+
+
+def let_go(server: redis.Redis, count: int = 1) -> None:
+    server.rpush(GO, *["go"] * count)
+
+
+def are_busy(server: redis.Redis, count: int) -> bool:
+    """Return whether so many connections are busy."""
+    return int(server.info("clients")["blocked_clients"]) == count
 
 
 # --- the limit ---
@@ -71,12 +85,12 @@ def test_the_users_own_calls_go_on_while_four_times_as_many_threads_lock(
 
         def lock(index: int) -> None:
             for turn in range(20):
-                with Lock(store, f"lock-{index}-{turn % 3}", ttl=30).acquire(timeout=20):
+                with Lock(store, f"lock-{index}-{turn % 3}", ttl=TTL).acquire(timeout=SOON):
                     seen.append(made_by_us(server, "shared")) if index == 0 else None
 
         list(threads.map(lock, range(THREADS)))
         stop.set()
-        own.result(20)
+        own.result(SOON)
     assert failed == []
     assert max(seen) <= LIMIT + 1  # the store's, and the one of the user's own calls
 
@@ -85,35 +99,27 @@ def test_tasks_open_at_most_what_the_client_allows(private_valkey: ValkeyServer)
     async def test() -> tuple[int, int]:
         client = redis_asyncio.Redis.from_url(private_valkey.url, max_connections=LIMIT, client_name="shared")
         async with client, AsyncRedisStore(client) as store:
-            locks = [AsyncLock(store, f"lock{index}", ttl=60) for index in range(101)]
-            leases = await asyncio.gather(*(lock.try_acquire() for lock in locks))
+            locks = [AsyncLock(store, f"lock{index}", ttl=TTL) for index in range(101)]
+            leases = await asyncio.gather(*(lock.acquire(timeout=SOON) for lock in locks))
             with redis.Redis.from_url(private_valkey.url, decode_responses=True) as server:
-                return sum(lease is not None for lease in leases), made_by_us(server, "shared")
+                return len({lease.name for lease in leases}), made_by_us(server, "shared")
 
     assert asyncio.run(test()) == (101, LIMIT - 1)
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_a_hand_over_takes_no_poll_with_one_connection(private_valkey: ValkeyServer, protocol: int) -> None:
+def test_a_hand_over_takes_no_poll_with_one_connection(
+    private_valkey: ValkeyServer, protocol: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LockClaim, "look_seconds", TTL)  # so the waiter asks once it is told, and no sooner
     clients = [redis.Redis.from_url(private_valkey.url, max_connections=1, protocol=protocol) for _ in range(2)]
     with clients[0], clients[1], RedisStore(clients[0]) as one, RedisStore(clients[1]) as two:
-        lease = Lock(one, "door", ttl=30).acquire()
-        taken: list[float] = []
-
-        def wait() -> None:
-            with Lock(two, "door", ttl=30).acquire(timeout=20):
-                taken.append(time.monotonic())
-
-        waiter = threading.Thread(target=wait)
-        waiter.start()
-        with redis.Redis.from_url(private_valkey.url) as server:
-            while not any(count for _, count in server.pubsub_numsub(*server.pubsub_channels())):
-                threading.Event().wait(0.01)
-            threading.Event().wait(0.2)
-        released_at = time.monotonic()
-        lease.release()
-        waiter.join(20)
-    assert taken[0] - released_at < 0.5
+        lease = Lock(one, "door", ttl=TTL).acquire()
+        with ThreadPoolExecutor(1) as threads:
+            waiter = threads.submit(Lock(two, "door", ttl=TTL).acquire, timeout=2 * SOON)
+            wait_until(lambda: has_come_to_rest(two, 1))
+            lease.release()
+            waiter.result(SOON).release()
 
 
 def test_a_connection_that_cannot_be_made_is_not_counted(private_valkey: ValkeyServer) -> None:
@@ -124,25 +130,30 @@ def test_a_connection_that_cannot_be_made_is_not_counted(private_valkey: ValkeyS
         private_valkey.kill()
         for _ in range(5):
             with pytest.raises(StoreUnavailable):
-                Lock(store, "x", ttl=5).acquire(timeout=0)
+                Lock(store, "x", ttl=TTL).acquire(timeout=0)
         private_valkey.restart()
-        with Lock(store, "x", ttl=5).acquire(timeout=5), ThreadPoolExecutor(8) as threads:
-            assert list(threads.map(lambda index: Lock(store, f"x{index}", ttl=5).try_acquire() is not None, range(8)))
+        with Lock(store, "x", ttl=TTL).acquire(timeout=SOON), ThreadPoolExecutor(8) as threads:
+            leases = threads.map(lambda index: Lock(store, f"x{index}", ttl=TTL).acquire(timeout=SOON), range(8))
+            assert len({lease.name for lease in leases}) == 8
         assert client.get("mine") is None
 
 
 def test_idle_connections_are_given_back(private_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segmented.stores.redis.link.IDLE_SECONDS", 0.2)
     client = redis.Redis.from_url(private_valkey.url, client_name="shared")
     server = redis.Redis.from_url(private_valkey.url, decode_responses=True)
     with client, server, RedisStore(client) as store, ThreadPoolExecutor(8) as threads:
         link: Any = store._link  # noqa: SLF001  # looks behind the store
-        list(threads.map(lambda _: link.run(sleeping(0.3)), range(8)))
+        running = [threads.submit(link.run, busy) for _ in range(8)]
+        wait_until(lambda: are_busy(server, 8))
+        let_go(server, 8)
+        for one in running:
+            one.result(SOON)
         assert made_by_us(server, "shared") == 8
+        monkeypatch.setattr("segmented.stores.redis.link.IDLE_SECONDS", 0.2)
         threading.Event().wait(0.3)
         for _ in range(8):
-            link.run(sleeping(0.01))
-        assert made_by_us(server, "shared") == 1
+            link.run(brief)
+        wait_until(lambda: made_by_us(server, "shared") == 1)
 
 
 # --- no connection free ---
@@ -154,24 +165,24 @@ def test_who_gets_no_connection_in_time_is_not_told_that_the_server_is_away(
     letters = FileDeadLetters(tmp_path / "letters")
     policy = UnreachablePolicy(record_to=letters)
     client = redis.Redis.from_url(private_valkey.url, max_connections=1)
-    with client, RedisStore(client) as store, ThreadPoolExecutor(1) as threads:
+    server = redis.Redis.from_url(private_valkey.url)
+    with client, server, RedisStore(client) as store, ThreadPoolExecutor(1) as threads:
         link: Any = store._link  # noqa: SLF001  # looks behind the store
-        busy = threads.submit(link.run, sleeping(3.0))
-        while link._free:  # noqa: SLF001  # until the connection is taken
-            pass
-        began = time.monotonic()
+        running = threads.submit(link.run, busy)
+        wait_until(lambda: are_busy(server, 1))
         with (
             pytest.raises(
                 StoreBusy, match=r"^none of the 1 connections .* was free in time; allow more, or wait"
             ) as caught,
             policy.around(Work("job")),
-            Lock(store, "x", ttl=5).acquire(timeout=0.3),
+            Lock(store, "x", ttl=TTL).acquire(timeout=0.3),
         ):
             raise AssertionError
-        assert 0.25 < time.monotonic() - began < 2.7
         assert not isinstance(caught.value, LockUnreachable)
-        busy.result(5)
-        Lock(store, "x", ttl=5).acquire(timeout=1).release()
+        assert not running.done()
+        let_go(server)
+        running.result(SOON)
+        Lock(store, "x", ttl=TTL).acquire(timeout=SOON).release()
     assert letters.pending() == []
 
 
@@ -180,14 +191,17 @@ def test_the_task_that_gets_no_connection_in_time_is_told_the_same(private_valke
         client = redis_asyncio.Redis.from_url(private_valkey.url, max_connections=1)
         async with client, AsyncRedisStore(client) as store:
             link: Any = store._link  # noqa: SLF001  # looks behind the store
-            busy = asyncio.create_task(link.run(sleeping(3.0)))
-            await asyncio.sleep(0.05)
+            running = asyncio.create_task(link.run(busy))
+            await asyncio.to_thread(wait_until, lambda: are_busy(server, 1))
             with pytest.raises(StoreBusy, match="was free in time"):
-                await AsyncLock(store, "x", ttl=5).acquire(timeout=0.3)
-            await busy
-            await (await AsyncLock(store, "x", ttl=5).acquire(timeout=1)).release()
+                await AsyncLock(store, "x", ttl=TTL).acquire(timeout=0.3)
+            assert not running.done()
+            let_go(server)
+            await running
+            await (await AsyncLock(store, "x", ttl=TTL).acquire(timeout=SOON)).release()
 
-    asyncio.run(test())
+    with redis.Redis.from_url(private_valkey.url) as server:
+        asyncio.run(test())
 
 
 def test_who_waits_for_a_connection_to_a_silent_server_is_told_of_the_server(private_valkey: ValkeyServer) -> None:
@@ -195,8 +209,10 @@ def test_who_waits_for_a_connection_to_a_silent_server_is_told_of_the_server(pri
     with client, RedisStore(client) as store, ThreadPoolExecutor(4) as threads:
         os.kill(private_valkey.pid, signal.SIGSTOP)
         try:
-            tries = [threads.submit(Lock(store, f"x{index}", ttl=5).acquire, timeout=0.6) for index in range(4)]
-            assert [type(one.exception(10)) for one in tries] == [LockUnreachable] * 4
+            with pytest.raises(LockUnreachable):  # from now on it is known
+                Lock(store, "x", ttl=TTL).acquire(timeout=0.6)
+            tries = [threads.submit(Lock(store, f"x{index}", ttl=TTL).acquire, timeout=0.6) for index in range(4)]
+            assert [type(one.exception(SOON)) for one in tries] == [LockUnreachable] * 4
         finally:
             os.kill(private_valkey.pid, signal.SIGCONT)
 
@@ -231,7 +247,7 @@ def test_a_task_is_told_of_a_refused_password_at_the_first_operation(private_val
             AsyncRedisStore(client) as store,
         ):
             with pytest.raises(StoreRefused, match="refused the password: "):
-                await AsyncLock(store, "x", ttl=5).acquire(timeout=1)
+                await AsyncLock(store, "x", ttl=TTL).acquire(timeout=SOON)
 
     with redis.Redis.from_url(private_valkey.url) as server:
         server.config_set("requirepass", "open")
@@ -245,7 +261,7 @@ def test_a_server_that_may_evict_is_refused_at_the_first_operation_in_asyncio(pr
             async with AsyncRedisStore(client) as store:
                 for _ in range(2):
                     with pytest.raises(InvalidInput, match="has maxmemory-policy allkeys-lru"):
-                        await AsyncLock(store, "x", ttl=5).acquire(timeout=1)
+                        await AsyncLock(store, "x", ttl=TTL).acquire(timeout=SOON)
 
     asyncio.run(test())
 
@@ -257,13 +273,13 @@ def test_a_server_that_was_away_at_construction_is_checked_before_the_first_oper
         private_valkey.kill()
         with RedisStore(client) as store:
             with pytest.raises(LockUnreachable):
-                Lock(store, "x", ttl=5).acquire(timeout=0)
+                Lock(store, "x", ttl=TTL).acquire(timeout=0)
             private_valkey.restart()
             client.config_set("maxmemory-policy", "volatile-ttl")
             with pytest.raises(InvalidInput, match="has maxmemory-policy volatile-ttl"):
-                Lock(store, "x", ttl=5).acquire(timeout=1)
+                Lock(store, "x", ttl=TTL).acquire(timeout=SOON)
             client.config_set("maxmemory-policy", "noeviction")
-            Lock(store, "x", ttl=5).acquire(timeout=1).release()
+            Lock(store, "x", ttl=TTL).acquire(timeout=SOON).release()
 
 
 def test_an_account_without_info_or_without_scripts_is_told_which_it_needs(private_valkey: ValkeyServer) -> None:
@@ -286,19 +302,19 @@ def test_an_account_without_info_or_without_scripts_is_told_which_it_needs(priva
 )
 def test_a_lock_by_any_name_on_clients_of_any_encoding(private_valkey: ValkeyServer, options: dict[str, Any]) -> None:
     client = redis.Redis.from_url(private_valkey.url, **options)
-    with client, RedisStore(client) as store, Lock(store, "ü, 票", ttl=5).acquire(timeout=1):
-        assert Lock(store, "ü, 票", ttl=5).try_acquire() is None
+    with client, RedisStore(client) as store, Lock(store, "ü, 票", ttl=TTL).acquire(timeout=SOON):
+        assert Lock(store, "ü, 票", ttl=TTL).try_acquire() is None
 
 
 def test_a_client_with_a_cache_of_its_own_serves_short_waits(valkey_url: str) -> None:
     client = redis.Redis.from_url(valkey_url, protocol=3, cache_config=CacheConfig())
-    with RedisStore(client) as store, Lock(store, "cached", ttl=5).acquire(timeout=1):
-        assert Lock(store, "cached", ttl=5).try_acquire() is None
+    with RedisStore(client) as store, Lock(store, "cached", ttl=TTL).acquire(timeout=SOON):
+        assert Lock(store, "cached", ttl=TTL).try_acquire() is None
 
 
 def test_a_client_of_one_connection_serves_beside_its_own_calls(private_valkey: ValkeyServer) -> None:
     client = redis.Redis.from_url(private_valkey.url, single_connection_client=True)
-    with client, RedisStore(client) as store, Lock(store, "x", ttl=5).acquire(timeout=1):
+    with client, RedisStore(client) as store, Lock(store, "x", ttl=TTL).acquire(timeout=SOON):
         assert client.ping()
 
 
@@ -308,12 +324,12 @@ def test_valkey_py_serves(private_valkey: ValkeyServer, protocol: int) -> None:
         private_valkey.url, protocol=protocol, max_connections=3, decode_responses=True
     )
     with client, RedisStore(client) as store:
-        lease = Lock(store, "x", ttl=5).acquire(timeout=1)
-        assert Lock(store, "x", ttl=5).try_acquire() is None
+        lease = Lock(store, "x", ttl=TTL).acquire(timeout=SOON)
+        assert Lock(store, "x", ttl=TTL).try_acquire() is None
         lease.release()
         private_valkey.kill()
         with pytest.raises(LockUnreachable):
-            Lock(store, "x", ttl=5).acquire(timeout=0)
+            Lock(store, "x", ttl=TTL).acquire(timeout=0)
 
 
 def test_valkey_py_serves_over_tcp_with_a_password(private_valkey: ValkeyServer) -> None:
@@ -322,7 +338,7 @@ def test_valkey_py_serves_over_tcp_with_a_password(private_valkey: ValkeyServer)
         server.execute_command("ACL", "SETUSER", "twin", "on", ">pw", "~*", "&*", "+@all")
     client: Any = valkey.Valkey.from_url(private_valkey.url, username="twin", password="pw", client_name="twin")
     with client, RedisStore(client) as store:
-        Lock(store, "x", ttl=5).acquire(timeout=1).release()
+        Lock(store, "x", ttl=TTL).acquire(timeout=SOON).release()
         with redis.Redis.from_url(private_valkey.url, decode_responses=True) as server:
             assert made_by_us(server, "twin") == 1
 
@@ -330,7 +346,7 @@ def test_valkey_py_serves_over_tcp_with_a_password(private_valkey: ValkeyServer)
 def test_valkey_py_serves_in_asyncio(private_valkey: ValkeyServer) -> None:
     async def test() -> None:
         async with valkey_asyncio.Valkey.from_url(private_valkey.url) as client, AsyncRedisStore(client) as store:
-            lease = await AsyncLock(store, "x", ttl=5).acquire(timeout=1)
+            lease = await AsyncLock(store, "x", ttl=TTL).acquire(timeout=SOON)
             await lease.release()
 
     asyncio.run(test())

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
     from segmented.plans.drivers import AsyncStore
 
+pytestmark = pytest.mark.usefixtures("patient_shards")
+
 AnyPool = AsyncPool | AsyncShardedPool
 TAKING: Final = (op.ReserveMany, op.Reserve, op.Grant)
 ROUNDS: Final = 58
-SOON: Final = 20.0
+SOON: Final = 200.0
 PLACES: Final = ("server", "server, in shards", "cluster", "cluster, in shards")
 _names = count()
 
@@ -146,9 +148,9 @@ def test_58_of_58_orders_whose_grant_was_given_up_are_granted_by_the_repeat(
 ) -> None:
     async def scenario(pool: AnyPool, store: SlowStore) -> None:
         for number in range(ROUNDS):
-            await gives_up(pool.grant(f"o{number}", quantity=3, timeout=5), store)
+            await gives_up(pool.grant(f"o{number}", quantity=3, timeout=60), store)
             await until(lambda: store.undone == number + 1)  # noqa: B023  # awaited here
-            granted = await pool.grant(f"o{number}", quantity=3, timeout=5)
+            granted = await pool.grant(f"o{number}", quantity=3, timeout=60)
             assert isinstance(granted, AsyncGrant)
             assert not granted.replay
             await granted.confirm()
