@@ -12,6 +12,7 @@ from segmented.clock import SystemClock
 from segmented.protocol.wire import load_script
 from tests.contract.parking import ScriptCount
 from tests.contract.pools.shop import Shop
+from tests.fixtures.patient_attempts import ANSWER_SECONDS, BOUNDS
 from tests.fixtures.stores import REDIS, Side, make_side
 from tests.support.paths import ROOT
 from tests.support.proxy import RedisProxy
@@ -30,24 +31,11 @@ SCRIPTS = sorted(
 )
 
 
-ANSWER_SECONDS: Final = 30.0
-"""Seconds for a server's answer, more than a busy machine stands still; the product's own bounds are up to 2 s."""
-BOUNDS: Final = {
-    "TRY_SECONDS": ("plans.waiting", "plans.drivers", "stock.outbox"),
-    "ATTEMPT_SECONDS": ("plans.waiting", "plans.drivers", "stock.outbox", "locks.multi"),
-    "UNDO_SECONDS": (
-        "plans.waiting",
-        "locks.handle",
-        "locks.multi",
-        "dedup.plans",
-        "stock.coalescing",
-        "stores.redis.store",
-        "stores.redis.asynchronous",
-    ),
+SILENCE: Final = {
     "PING_SECONDS": ("stores.redis.listener", "stores.redis.async_listener"),
     "PATIENCE": ("stores.quorum.lane", "stores.quorum.asynchronous"),
 }
-"""Bound of a single request or of a server's silence -> the modules of `segmented` that read it."""
+"""Bound of a server's silence -> the modules of `segmented` that read it."""
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +45,7 @@ def patient_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     Also, a waiter does not try again by itself within the test, so that one that gets its turn was woken. A module that
     tests the bounds themselves has a fixture of this name in its place.
     """
-    for name, modules in BOUNDS.items():
+    for name, modules in (BOUNDS | SILENCE).items():
         for module in modules:
             monkeypatch.setattr(f"segmented.{module}.{name}", ANSWER_SECONDS)
     monkeypatch.setattr("segmented.plans.waiting.LOOK_SECONDS", 10 * ANSWER_SECONDS)

@@ -160,8 +160,7 @@ def test_a_benchmark_that_is_told_to_end_leaves_no_folder_and_no_process(words: 
         _, told = process.communicate(timeout=200)
     assert (process.returncode, told) == (
         128 + signal.SIGTERM,
-        "segmented: interrupted: nothing is kept, because the figures come from all rounds together
-",
+        "segmented: interrupted: nothing is kept, because the figures come from all rounds together\n",
     )
     assert outlasting(family, 100) == []
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("segmented-")] == []
