@@ -81,7 +81,7 @@ def write_report(found: Reported, folder: Path | None, *, summary: str, left_out
 
 def page(found: Reported, *, summary: str, left_out: str) -> str:
     """Return the page as HTML."""
-    from bench.report_page.tables import rendered, settings  # noqa: PLC0415  # templates are loaded only for a page
+    from bench.report.tables import rendered, settings  # noqa: PLC0415  # templates are loaded only for a page
 
     head, *rows = found.rows()
     told = {

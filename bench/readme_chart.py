@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from bench.analysis.intervals import number
-from bench.granularity.record import read_results
-from bench.report_page.facts import Facts, Spot
-from bench.report_page.tables import main_family, main_setting, with_interval
+from bench.engine.record import read_results
+from bench.report.facts import Facts, Spot
+from bench.report.tables import main_family, main_setting, with_interval
 from segmented.errors import InvalidInput
 
 

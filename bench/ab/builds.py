@@ -23,7 +23,7 @@ PACKAGE: Final = "segmented"
 CHECKOUT: Final = Path(segmented.__file__).parents[1]
 IMPORT_SECONDS: Final = 60.0
 GIT_SECONDS: Final = 60.0
-MODULE: Final = "bench.granularity.run_cell"
+MODULE: Final = "bench.engine.run_cell"
 HERE: Final = "the code here"
 _WHERE: Final = f"import segmented, {MODULE}; print(segmented.__file__)"
 

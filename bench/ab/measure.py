@@ -20,10 +20,10 @@ from bench.analysis.measured import broken_promises
 from bench.children import MeasuringProcess, MeasuringTask
 from bench.conditions import commit, cpu_model, package_versions
 from bench.cpu import core_count, machine_core_count
-from bench.granularity.cell import CALIBRATION_STOCK, Cell, RunAssignment
-from bench.granularity.grid import PlannedCell
-from bench.granularity.record import Run
-from bench.granularity.servers import SessionServers
+from bench.engine.cell import CALIBRATION_STOCK, Cell, RunAssignment
+from bench.engine.grid import PlannedCell
+from bench.engine.record import Run
+from bench.engine.servers import SessionServers
 from bench.results import described_conditions
 from segmented.errors import SegmentedError
 

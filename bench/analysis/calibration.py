@@ -18,13 +18,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bench.granularity.percentiles import merged
+from bench.engine.percentiles import merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from bench.analysis.measured import Measured
-    from bench.granularity.cell import Cell
+    from bench.engine.cell import Cell
 
 STAND_INS: Final[dict[str, tuple[str, ...]]] = {
     "segment-locks": ("global-lock",),

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from bench.analysis.intervals import Estimate
     from bench.analysis.measured import Measured, NoiseFloor
-    from bench.granularity.cell import Cell
-    from bench.granularity.record import ResultFile, SessionLine
+    from bench.engine.cell import Cell
+    from bench.engine.record import ResultFile, SessionLine
 
 UNKNOWN_NOISE: Final = 0.10
 """The noise floor that is assumed without an A/A row."""

@@ -15,7 +15,7 @@ from segmented.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bench.granularity.record import Run
+    from bench.engine.record import Run
 
 MILLION: Final = 1_000_000
 SECONDS_AN_HOUR: Final = 3_600

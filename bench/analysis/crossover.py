@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from bench.analysis.intervals import Estimate
     from bench.analysis.measured import Measured
-    from bench.granularity.cell import Cell
-    from bench.granularity.record import ResultFile
+    from bench.engine.cell import Cell
+    from bench.engine.record import ResultFile
 
 Axis = Literal["segments", "hold_ms", "batch", "rtt_ms"]
 Answer = Literal["always", "never", "from", "mixed", "unknown"]

@@ -24,13 +24,13 @@ from pydantic import ValidationError
 from bench.analysis.intervals import Estimate, number, paired_ratio, rate_of
 from bench.analysis.measured import cells_of, noise_floor
 from bench.analysis.model_error import model_error
-from bench.granularity.cell import PERCENT, Cell, Expectation
-from bench.granularity.percentiles import merged
+from bench.engine.cell import PERCENT, Cell, Expectation
+from bench.engine.percentiles import merged
 
 if TYPE_CHECKING:
     from bench.analysis.measured import Measured
-    from bench.granularity.cell import Part
-    from bench.granularity.record import ResultFile
+    from bench.engine.cell import Part
+    from bench.engine.record import ResultFile
 
 PLAIN: Final = ("batch", "rtt_ms", "proxied", "loop", "quantity", "stock", "case", "skus")
 """If several cells have the values, the one without these fields is taken."""

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from bench.analysis.intervals import Estimate, paired_ratio, rate_of
-from bench.granularity.percentiles import merged
+from bench.engine.percentiles import merged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench.granularity.cell import Cell
-    from bench.granularity.record import Percentiles, ResultFile, Run
+    from bench.engine.cell import Cell
+    from bench.engine.record import Percentiles, ResultFile, Run
 
 Arm = Literal["A", "B"]
 What = Literal["service", "response", "wait", "hold", "lateness"]

@@ -30,8 +30,8 @@ from bench.analysis.measured import cells_of
 
 if TYPE_CHECKING:
     from bench.analysis.measured import Measured
-    from bench.granularity.cell import Cell
-    from bench.granularity.record import ResultFile
+    from bench.engine.cell import Cell
+    from bench.engine.record import ResultFile
 
 Model = Literal["any free lane", "random lane", "a lane a buyer"]
 MODELS: Final[dict[str, Model]] = {

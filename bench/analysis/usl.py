@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bench.granularity.record import ResultFile
+    from bench.engine.record import ResultFile
 
     Numbers = NDArray[np.float64]
 

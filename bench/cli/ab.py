@@ -13,7 +13,7 @@ from bench.ab.measure import CELLS, ROUNDS, SECONDS, AbSizes, measure_ab
 from bench.ab.statistics import ROUNDS_MIN
 from bench.cli.tools import exits_by_signal
 from bench.display import display_on
-from bench.granularity.cell import Cell
+from bench.engine.cell import Cell
 from bench.results import check_writable, write
 from bench.strategies import STRATEGIES
 from segmented.cli.console import console_beside

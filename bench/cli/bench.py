@@ -18,8 +18,8 @@ from bench.cli.ab import ab
 from bench.cli.granularity import granularity, orders
 from bench.cli.tools import DatabaseOption, UrlOption, compare, counts, exits_by_signal, lint, report
 from bench.display import display_on
+from bench.engine.plan import nearest
 from bench.fixed_report import PAGE, check_folder, write_report
-from bench.granularity.plan import nearest
 from bench.registry import BENCHMARKS, Addresses, Scale
 from bench.results import check_writable, write
 from segmented.cli.console import console_beside

@@ -10,11 +10,11 @@ from typing import Annotated, Final
 import typer
 
 from bench.cli.tools import draw, exits_by_signal
-from bench.granularity.folder import RESULTS
-from bench.granularity.plan import PLAN_FILE, LoadedPlan, nearest, own_plan, read_plan
-from bench.granularity.record import read_results
-from bench.granularity.session import SessionOptions, kept_in, run_session
-from bench.granularity.view import broken, show_results, view_on
+from bench.engine.folder import RESULTS
+from bench.engine.plan import PLAN_FILE, LoadedPlan, nearest, own_plan, read_plan
+from bench.engine.record import read_results
+from bench.engine.session import SessionOptions, kept_in, run_session
+from bench.engine.view import broken, show_results, view_on
 from bench.results import check_writable
 from bench.strategies.own import read_strategy
 from segmented.cli.console import console_beside

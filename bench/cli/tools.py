@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from bench.display import display_on
-from bench.granularity.folder import HISTORY_MAX, RESULTS
-from bench.granularity.record import read_results
-from bench.granularity.session import Ended, ends_as_exceptions
+from bench.engine.folder import HISTORY_MAX, RESULTS
+from bench.engine.record import read_results
+from bench.engine.session import Ended, ends_as_exceptions
 from bench.results import Findings, check_writable, write
 from segmented.cli.console import Console, console_beside
 from segmented.cli.output import ELSEWHERE, address
@@ -140,9 +140,9 @@ def draw(
     """Draw a session's report: figures, page, table if the lint allows one, and how to repeat it."""
     with display_on(console).strategy("report") as progress:
         if to is None:
-            drawn = _part("bench.report_page", "redraw")(folder, progress, history_max=history_max, core_hour=core_hour)
+            drawn = _part("bench.report", "redraw")(folder, progress, history_max=history_max, core_hour=core_hour)
         else:
-            drawn = _part("bench.report_page.publishing", "publish")(folder, to, progress, history_max=history_max)
+            drawn = _part("bench.report.publishing", "publish")(folder, to, progress, history_max=history_max)
     for sentence in drawn.sentences():
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
 

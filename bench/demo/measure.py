@@ -18,9 +18,9 @@ from bench.conditions import conditions, running
 from bench.demo.findings import LOCK_FREE, ORDER, findings, remarks
 from bench.demo.results import Results, line, rate
 from bench.demo.runs import MILLISECONDS, DemoRun
-from bench.granularity.cell import CALIBRATION_STOCK, Cell, RunAssignment
-from bench.granularity.record import Run
-from bench.granularity.servers import require_single
+from bench.engine.cell import CALIBRATION_STOCK, Cell, RunAssignment
+from bench.engine.record import Run
+from bench.engine.servers import require_single
 from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.models import SEGMENT_COUNT_MAX
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Progress = Callable[[str, int, int], None]
 
 NAME: Final = "demo"
-MODULE: Final = "bench.granularity.run_cell"
+MODULE: Final = "bench.engine.run_cell"
 HOLD_MS_MAX: Final = 2_000.0
 """Well below the ten seconds of a segment's lease."""
 BUYERS_MAX: Final = 1_000

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bench import sizing
-from bench.granularity.percentiles import at_ms, decoded
+from bench.engine.percentiles import at_ms, decoded
 
 if TYPE_CHECKING:
-    from bench.granularity.record import Run
+    from bench.engine.record import Run
 
 MILLISECONDS: Final = 1_000
 

@@ -10,7 +10,7 @@ from bench.micro.counts.tally import BASELINE, read_baseline
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from bench.granularity.cell import Cell
+    from bench.engine.cell import Cell
     from bench.lint.subject import Subject, Verdict
 
 RIVALS: Final[dict[str, tuple[frozenset[str], ...]]] = {

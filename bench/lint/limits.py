@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.granularity.meters import GENERATOR_FULL, MACHINE_FULL, SERVER_FULL
+from bench.engine.meters import GENERATOR_FULL, MACHINE_FULL, SERVER_FULL
 from bench.lint.subject import (
     BY_WORKERS,
     ONE_LOCK,
@@ -26,7 +26,7 @@ from bench.lint.subject import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bench.granularity.record import Run
+    from bench.engine.record import Run
     from bench.lint.subject import Subject, Verdict
 
 HOLDS_MIN: Final = 4

@@ -9,14 +9,14 @@ from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from bench.granularity.percentiles import BEYOND_MIN, DIGITS, LOWEST_US, decoded, described
+from bench.engine.percentiles import BEYOND_MIN, DIGITS, LOWEST_US, decoded, described
 from bench.lint.subject import broken, holds, labels, named, not_applicable
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bench.granularity.record import Percentiles, Run
+    from bench.engine.record import Percentiles, Run
     from bench.lint.subject import Subject, Verdict
 
 LATENESS_MAX: Final = 0.101

@@ -15,23 +15,23 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.granularity.arrivals import schedule_of
-from bench.granularity.cases import opened_of
-from bench.granularity.environment import committed
-from bench.granularity.folder import CALIBRATIONS, ENVIRONMENT, PLAN
-from bench.granularity.grid import grid_of
-from bench.granularity.plan import read_plan
-from bench.granularity.schedule import turns_of, wanted
-from bench.granularity.skus import choice_of
-from bench.granularity.stocks import stock_of
+from bench.engine.arrivals import schedule_of
+from bench.engine.cases import opened_of
+from bench.engine.environment import committed
+from bench.engine.folder import CALIBRATIONS, ENVIRONMENT, PLAN
+from bench.engine.grid import grid_of
+from bench.engine.plan import read_plan
+from bench.engine.schedule import turns_of, wanted
+from bench.engine.skus import choice_of
+from bench.engine.stocks import stock_of
 from bench.lint.subject import broken, condition, holds, labels, named
 from segmented.errors import InvalidInput
 from segmented.files import open_plain
 
 if TYPE_CHECKING:
-    from bench.granularity.plan import LoadedPlan
-    from bench.granularity.record import Run
-    from bench.granularity.schedule import Turn
+    from bench.engine.plan import LoadedPlan
+    from bench.engine.record import Run
+    from bench.engine.schedule import Turn
     from bench.lint.subject import Subject, Verdict
 
 COMMIT: Final = re.compile(r"[0-9a-f]{40}")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bench.granularity.checker import CLEAN
+from bench.engine.checker import CLEAN
 from bench.lint.subject import broken, holds, labels, named, not_applicable, without_redis
 
 if TYPE_CHECKING:
-    from bench.granularity.record import Fairness, Run
+    from bench.engine.record import Fairness, Run
     from bench.lint.subject import Subject, Verdict
 
 ROUNDED_S: Final = 0.0005

@@ -13,12 +13,12 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from bench.granularity.checker import broken_promises, summed
-from bench.granularity.folder import PLAN
-from bench.granularity.grid import grid_of
-from bench.granularity.plan import read_plan
-from bench.granularity.schedule import turns_of
-from bench.granularity.summary import LATE_SHARE, noted_of, too_short_of, unsold
+from bench.engine.checker import broken_promises, summed
+from bench.engine.folder import PLAN
+from bench.engine.grid import grid_of
+from bench.engine.plan import read_plan
+from bench.engine.schedule import turns_of
+from bench.engine.summary import LATE_SHARE, noted_of, too_short_of, unsold
 from bench.lint.loops import lateness_share
 from bench.lint.promises import UNDER_A_LOCK
 from bench.lint.replayed import replayed
@@ -29,7 +29,7 @@ from segmented.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bench.granularity.record import Fairness, Run
+    from bench.engine.record import Fairness, Run
     from bench.lint.subject import Subject, Verdict
 
 ROUNDED: Final = 0.0006

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import zstandard
 
-from bench.granularity.folder import HISTORY_MAX
-from bench.granularity.skus import choice_of
+from bench.engine.folder import HISTORY_MAX
+from bench.engine.skus import choice_of
 from segmented.errors import InvalidInput
 from segmented.files import bounded_lines
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bench.granularity.record import Percentiles, Run
+    from bench.engine.record import Percentiles, Run
 
     Numbers = NDArray[np.float64]
 

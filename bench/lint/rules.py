@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rich.table import Table
 from rich.text import Text
 
-from bench.granularity.record import read_results
+from bench.engine.record import read_results
 from bench.lint import baselines, limits, loops, planned, promises, recomputed, repetition
 from bench.lint.subject import RuleFinding, Subject
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from bench.granularity.record import ResultFile
+    from bench.engine.record import ResultFile
     from bench.lint.subject import Outcome, Verdict
 
 RESULTS: Final = "results.jsonl"

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from bench.granularity.cell import Cell
-    from bench.granularity.record import ResultFile, Run
+    from bench.engine.cell import Cell
+    from bench.engine.record import ResultFile, Run
 
 Outcome = Literal["holds", "broken", "not applicable"]
 NAMED_MAX: Final = 3

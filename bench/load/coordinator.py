@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from bench.cpu import CpuMeter
-from bench.granularity.checker import broken_promises, check
+from bench.engine.checker import broken_promises, check
 from bench.load.delay import too_late
 from bench.load.plan import ConnectedStrategy, Plan, connect_strategy
 from bench.load.tally import Tally, merged
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import redis
 
     from bench.cpu import CpuReading
-    from bench.granularity.cell import Cell
-    from bench.granularity.record import Checker
+    from bench.engine.cell import Cell
+    from bench.engine.record import Checker
 
 URL: Final = "SEGMENTED_URL"
 DATABASE: Final = "SEGMENTED_DATABASE"

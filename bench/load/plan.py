@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ValidationError
 
 from bench import sizing
-from bench.granularity.cell import SPARE_CONNECTIONS, Cell, Frozen
+from bench.engine.cell import SPARE_CONNECTIONS, Cell, Frozen
 from bench.load.delay import LATE_MAX
 from bench.sections import KINDS
 from bench.strategies import STRATEGIES

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from locust.web import WebUI
 
-    from bench.granularity.cell import Cell
-    from bench.granularity.record import Percentiles
+    from bench.engine.cell import Cell
+    from bench.engine.record import Percentiles
     from bench.load.coordinator import Result, SaleCoordinator
 
 COUNTS: Final = ("planned", "sent", "sold", "sold_out", "failed", "shed", "late")

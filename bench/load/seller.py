@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import gevent
 
-from bench.granularity.arrivals import schedule_of
-from bench.granularity.open_loop import Dispatcher
-from bench.granularity.sale import Sale
+from bench.engine.arrivals import schedule_of
+from bench.engine.open_loop import Dispatcher
+from bench.engine.sale import Sale
 from bench.load.delay import DelayMeter
 from bench.load.plan import ORDERS_A_SHARE, connect_strategy
 from bench.load.tally import Counter, Tally, Window, call_log_of

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from hdrh.histogram import HdrHistogram
 
-from bench.granularity.percentiles import DIGITS, HIGHEST_US, LOWEST_US, described, histogram_of
-from bench.granularity.sale import Recorder, Refusal
+from bench.engine.percentiles import DIGITS, HIGHEST_US, LOWEST_US, described, histogram_of
+from bench.engine.sale import Recorder, Refusal
 from bench.strategies.base import Refused
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bench.granularity.record import Percentiles
+    from bench.engine.record import Percentiles
 
 TIMES: Final = ("service", "response", "wait", "hold", "lateness")
 COLUMNS: Final = ("asked", "sold", "failed", "sold_numbers")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from bench.children import close_process, start_child, tell_child
-from bench.granularity.cell import ROUND_TRIP_MAX
+from bench.engine.cell import ROUND_TRIP_MAX
 from bench.proxy.relay import DEFAULT_PORT, Upstream
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.servers.folders import SOCKET_NAME_LONGEST

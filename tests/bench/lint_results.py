@@ -7,8 +7,8 @@ from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.granularity.cell import Cell
-from bench.granularity.record import ResultFile
+from bench.engine.cell import Cell
+from bench.engine.record import ResultFile
 from bench.lint.baselines import RIVALS
 from tests.bench.records import end_line, lanes_of, run, session_line
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from bench.granularity.record import Run
+    from bench.engine.record import Run
 
 ROUNDS: Final = 10
 HISTORY: Final = b"every call"

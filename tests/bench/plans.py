@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bench.granularity.plan import read_plan
+from bench.engine.plan import read_plan
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.granularity.plan import LoadedPlan
+    from bench.engine.plan import LoadedPlan
 
 SMALL: Final = """
 schema = "segmented-bench-plan/1"

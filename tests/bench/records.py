@@ -13,9 +13,9 @@ import numpy as np
 from scipy import stats
 
 from bench.demo.runs import DemoRun
-from bench.granularity.cell import Cell
-from bench.granularity.percentiles import percentiles_of
-from bench.granularity.record import (
+from bench.engine.cell import Cell
+from bench.engine.percentiles import percentiles_of
+from bench.engine.record import (
     Checker,
     Counts,
     Cpu,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import zstandard
 
-from bench.granularity.cell import Cell
-from bench.granularity.percentiles import percentiles_of
-from bench.granularity.record import (
+from bench.engine.cell import Cell
+from bench.engine.percentiles import percentiles_of
+from bench.engine.record import (
     Counts,
     EndLine,
     Percentiles,

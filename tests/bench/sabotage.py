@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.granularity.percentiles import described, histogram_of
+from bench.engine.percentiles import described, histogram_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from bench.granularity.record import Percentiles, ResultFile, Run
+    from bench.engine.record import Percentiles, ResultFile, Run
 
     Sabotage = Callable[[ResultFile], ResultFile]
     Choice = Callable[[Run], bool]
@@ -120,7 +120,7 @@ def _quicker(told: Percentiles | None, factor: float) -> Percentiles | None:
         return told
     import numpy as np  # noqa: PLC0415  # only here
 
-    from bench.granularity.percentiles import decoded  # noqa: PLC0415  # only here
+    from bench.engine.percentiles import decoded  # noqa: PLC0415  # only here
 
     values: list[float] = []
     for item in decoded(told.encoded).get_recorded_iterator():

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bench.granularity.cell import Cell
-from bench.granularity.record import Cpu, ResultFile, as_line
+from bench.engine.cell import Cell
+from bench.engine.record import Cpu, ResultFile, as_line
 from tests.bench.records import OVERHEAD_MS, checker, end_line, lanes_of, run, session_line
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.granularity.record import EndLine, Run, SessionLine
+    from bench.engine.record import EndLine, Run, SessionLine
 
 ROUNDS: Final = 10
 SEGMENTS: Final = (1, 2, 4, 8, 16, 32, 64)

@@ -9,12 +9,12 @@ from typing import Final
 import pytest
 
 from bench import readme_chart
-from bench.granularity.record import ResultFile, read_results
+from bench.engine.record import ResultFile, read_results
 from bench.lint import check
-from bench.report_page.comparisons import noise
-from bench.report_page.facts import Facts, Spot
-from bench.report_page.markdown import table, verdicts
-from bench.report_page.tables import with_interval
+from bench.report.comparisons import noise
+from bench.report.facts import Facts, Spot
+from bench.report.markdown import table, verdicts
+from bench.report.tables import with_interval
 from tests.support.paths import ROOT
 
 PUBLISHED: Final = ROOT / "docs" / "results" / "2026-11-28"

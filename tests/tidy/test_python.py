@@ -11,7 +11,7 @@ LIKE_REDIS_PY = [ROOT / "segmented" / "compat" / name for name in ("lock.py", "a
 """Their signatures are redis-py's own."""
 PUBLISHED = [
     ROOT / "bench" / name
-    for name in ("proof/peers/locks/contender.py", "proof/peers/dedup/registry.py", "report_page/comparisons.py")
+    for name in ("proof/peers/locks/contender.py", "proof/peers/dedup/registry.py", "report/comparisons.py")
 ]
 """Their sentences are those of published results."""
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bench.conditions import server_conditions
+from bench.engine.percentiles import at_ms, histogram_of
 from bench.figures import Figure, FigureResults, of_rounds
-from bench.granularity.percentiles import at_ms, histogram_of
 from bench.micro.workers.bursts import EMPTY_TASK, ENVELOPE, KINDS, Burst, Kind, measure_bursts
 from bench.micro.workers.context import DECIDING, Sizes, started_context
 from bench.micro.workers.processes import POOL, PROCESSES

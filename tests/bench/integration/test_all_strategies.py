@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import NullPool, create_engine, func, inspect, make_url, select, text, update
 
-from bench.granularity.cell import Cell
-from bench.granularity.checker import broken_promises, check
-from bench.granularity.sale import Sale
+from bench.engine.cell import Cell
+from bench.engine.checker import broken_promises, check
+from bench.engine.sale import Sale
 from bench.sections import Section
 from bench.strategies import STRATEGIES
 from bench.strategies.base import GaveUp, Refused, Sold, StrategyContext
@@ -32,7 +32,7 @@ from tests.support.rings import require_module
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bench.granularity.record import Checker
+    from bench.engine.record import Checker
     from bench.sections import Kind
     from bench.strategies.base import Answer, Strategy
 

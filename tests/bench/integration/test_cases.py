@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from bench.granularity.cell import Cell, RunAssignment
-from bench.granularity.record import Run
+from bench.engine.cell import Cell, RunAssignment
+from bench.engine.record import Run
 
 if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
@@ -20,7 +20,7 @@ STOCK: Final = 60
 SCRIPT: Final = """
 import sys
 from bench import sizing
-from bench.granularity.run_cell import main
+from bench.engine.run_cell import main
 sizing.time_limit = lambda _: 200.0  # each is sold out, also on a machine that stands still for a while
 sys.exit(max(main(line) for line in sys.argv[1:]))
 """

@@ -17,7 +17,7 @@ import pytest
 import redis
 import sqlalchemy
 
-from bench.granularity.record import Run
+from bench.engine.record import Run
 from tests.support.processes import outlasting
 from tests.support.rings import require_module
 
@@ -62,7 +62,7 @@ def everything_below(process: subprocess.Popen[str]) -> list[psutil.Process]:
     words = [words_of(child) for child in found]
     assert any("valkey" in one[0] for one in words)
     assert any("postgres" in one[0] for one in words)
-    assert "bench.granularity.run_cell" in {one[-1] for one in words}
+    assert "bench.engine.run_cell" in {one[-1] for one in words}
     return found
 
 
@@ -170,7 +170,7 @@ def test_a_demo_that_is_killed_leaves_nothing_running(demo: subprocess.Popen[str
 
 
 def test_a_measuring_process_that_dies_is_one_sentence(demo: subprocess.Popen[str]) -> None:
-    measuring = [found for found in everything_below(demo) if words_of(found)[-1] == "bench.granularity.run_cell"]
+    measuring = [found for found in everything_below(demo) if words_of(found)[-1] == "bench.engine.run_cell"]
     max(measuring, key=psutil.Process.create_time).kill()  # the fork that measures, not what it was forked from
     _, stderr = demo.communicate(timeout=GONE_SECONDS)
     assert demo.returncode == 1

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import zstandard
 
-from bench.granularity.record import ResultFile, Run, read_results
-from bench.granularity.session import SessionOptions, run_session
+from bench.engine.record import ResultFile, Run, read_results
+from bench.engine.session import SessionOptions, run_session
 from bench.lint.planned import as_planned
 from bench.lint.recomputed import follows
 from bench.lint.subject import Subject

@@ -22,7 +22,7 @@ from rich.console import Console
 from bench.arms import Arm
 from bench.conditions import Servers
 from bench.display import display_on
-from bench.granularity.percentiles import merged
+from bench.engine.percentiles import merged
 from bench.load.measure import Sizes, measure_locust, run_sale
 from segmented.errors import SegmentedError
 from tests.support.paths import ROOT

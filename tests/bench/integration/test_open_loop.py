@@ -7,11 +7,11 @@ from contextlib import closing
 import pytest
 
 from bench.children import MeasuringProcess, MeasuringTask
-from bench.granularity.arrivals import schedule_of
-from bench.granularity.cell import Cell, RunAssignment
-from bench.granularity.percentiles import CAP_MS
-from bench.granularity.record import Run
-from bench.granularity.session import MODULE
+from bench.engine.arrivals import schedule_of
+from bench.engine.cell import Cell, RunAssignment
+from bench.engine.percentiles import CAP_MS
+from bench.engine.record import Run
+from bench.engine.session import MODULE
 
 STOCK = 8
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bench.granularity.record import read_results
+from bench.engine.record import read_results
 from tests.bench.plans import ONE_CELL, written
 from tests.support.command_line import ran_apart
 

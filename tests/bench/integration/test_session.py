@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 from bench.children import MeasuringProcess, MeasuringTask
-from bench.granularity.cell import Cell, RunAssignment
-from bench.granularity.record import Run, read_results
-from bench.granularity.session import MODULE, SessionOptions, run_session
+from bench.engine.cell import Cell, RunAssignment
+from bench.engine.record import Run, read_results
+from bench.engine.session import MODULE, SessionOptions, run_session
 from bench.sizing import STOCK_MIN
 from segmented.errors import InvalidInput
 from segmented.models import Opened
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from bench.granularity.grid import Grid
-    from bench.granularity.schedule import Turn
+    from bench.engine.grid import Grid
+    from bench.engine.schedule import Turn
     from segmented.servers import ValkeyServer
 
     Progress = Callable[[str, int, int], None]
@@ -200,7 +200,7 @@ def test_each_round_has_another_loader_which_forks_for_each_of_its_runs(
                 loaders.append(self)
             return super().run(task, progress)
 
-    monkeypatch.setattr("bench.granularity.session.MeasuringProcess", Loader)
+    monkeypatch.setattr("bench.engine.session.MeasuringProcess", Loader)
     loaded, folder = small_plan(tmp_path), tmp_path / "results"
     options = SessionOptions(loaded=loaded, folder=folder, only=("k",))
     found = read_results(run_session(options, RecordingDisplay()))

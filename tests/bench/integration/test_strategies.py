@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import Engine, insert
 
-from bench.granularity.cell import Cell
-from bench.granularity.checker import broken_promises, check
-from bench.granularity.sale import Sale
+from bench.engine.cell import Cell
+from bench.engine.checker import broken_promises, check
+from bench.engine.sale import Sale
 from bench.sections import Section
 from bench.strategies import STRATEGIES
 from bench.strategies.base import Refused, Sold, StrategyContext

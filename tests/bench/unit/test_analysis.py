@@ -10,16 +10,16 @@ from bench.analysis.hypotheses import Judged, judge, verdict_of
 from bench.analysis.intervals import Estimate
 from bench.analysis.measured import cells_of, noise_floor
 from bench.analysis.model_error import model_error
-from bench.granularity.cell import Expectation
-from bench.granularity.percentiles import merged
-from bench.granularity.record import read_results
+from bench.engine.cell import Expectation
+from bench.engine.percentiles import merged
+from bench.engine.record import read_results
 from tests.bench.records import CELL, file_of, rounds, run
 from tests.bench.session import AA, CONTROL, GLOBAL, ONE_SCRIPT, whole_session, write_session
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.granularity.record import Run
+    from bench.engine.record import Run
 
 RATES = (100.0, 102.0, 98.0, 101.0, 99.0, 103.0, 97.0, 100.0, 100.0, 100.0)
 ONE_LOCK = CELL.model_copy(update={"strategy": "global-lock", "segments": 1})

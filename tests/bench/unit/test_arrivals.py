@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from bench.granularity.arrivals import Spike, poisson, profile_of, schedule_of, spike, units_asked
-from bench.granularity.cell import Cell
+from bench.engine.arrivals import Spike, poisson, profile_of, schedule_of, spike, units_asked
+from bench.engine.cell import Cell
 from segmented.errors import InvalidInput
 
 SPIKE = Spike(base=100.0, height=1_000.0, at=2.0, decline=1.5)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
-from bench.granularity.cases import case_of, is_cancelled, refuse_case
-from bench.granularity.cell import Cell
-from bench.granularity.checker import surely_wrong
-from bench.granularity.sale import Recorder, Refusal, whole_sale
+from bench.engine.cases import case_of, is_cancelled, refuse_case
+from bench.engine.cell import Cell
+from bench.engine.checker import surely_wrong
+from bench.engine.sale import Recorder, Refusal, whole_sale
 from bench.strategies import STRATEGIES
 from bench.strategies.base import Refused, Sold
 from segmented.errors import InvalidInput, StoreUnavailable

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bench.granularity.checker import broken_promises, check, surely_wrong
-from bench.granularity.sale import Recorder
+from bench.engine.checker import broken_promises, check, surely_wrong
+from bench.engine.sale import Recorder
 from bench.strategies.base import GaveUp, Refused, Sold, Verdict
 
 CLEAN = Verdict(

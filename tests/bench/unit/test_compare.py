@@ -13,8 +13,8 @@ from tests.bench.records import CELL, checker, file_of, rounds, run
 from tests.bench.session import AA, CONTROL, GLOBAL, VOID, whole_session
 
 if TYPE_CHECKING:
-    from bench.granularity.cell import Cell
-    from bench.granularity.record import ResultFile, Run
+    from bench.engine.cell import Cell
+    from bench.engine.record import ResultFile, Run
 
 
 def test_the_same_file_twice_has_no_difference() -> None:

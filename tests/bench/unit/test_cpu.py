@@ -8,8 +8,8 @@ import psutil
 import pytest
 
 from bench.cpu import CpuReading, busy_seconds, own_seconds
-from bench.granularity.meters import saturated
-from bench.granularity.record import Cpu
+from bench.engine.meters import saturated
+from bench.engine.record import Cpu
 
 
 def reading(at: float, *used: float, database: float | None) -> CpuReading:

@@ -9,7 +9,7 @@ from tests.support.paths import ROOT
 
 PROGRAM = """
 from types import SimpleNamespace
-from bench.granularity.open_loop import Dispatcher
+from bench.engine.open_loop import Dispatcher
 
 def dispatcher(is_closing):
     recorder = SimpleNamespace(failures=[])

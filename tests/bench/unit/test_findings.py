@@ -7,7 +7,7 @@ from rich.console import Console
 
 from bench.demo.findings import findings, remarks
 from bench.demo.results import LABELS, Results, bars, cells, line, rate
-from bench.granularity.record import Counts
+from bench.engine.record import Counts
 from tests.bench.records import checker, demo_run
 
 if TYPE_CHECKING:

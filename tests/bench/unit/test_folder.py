@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.granularity.environment import commit_of, fdatasync_us, file_system
-from bench.granularity.folder import ResultsFolder
-from bench.granularity.plan import PLAN_FILE
-from bench.granularity.record import EndLine, SessionLine
+from bench.engine.environment import commit_of, fdatasync_us, file_system
+from bench.engine.folder import ResultsFolder
+from bench.engine.plan import PLAN_FILE
+from bench.engine.record import EndLine, SessionLine
 from segmented.errors import InvalidInput
 from tests.bench.records import run
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 import zstandard
 
-from bench.granularity.environment import commit_of
-from bench.granularity.folder import ResultsFolder
-from bench.granularity.record import ResultFile, as_line, read_results
+from bench.engine.environment import commit_of
+from bench.engine.folder import ResultsFolder
+from bench.engine.record import ResultFile, as_line, read_results
 from bench.lint.repetition import reproducible
 from bench.lint.subject import Subject
-from bench.report_page import drawing, redraw
-from bench.report_page.facts import Facts
-from bench.report_page.figures.over_time import FIELDS, calls_of
-from bench.report_page.markdown import reproduce
+from bench.report import drawing, redraw
+from bench.report.facts import Facts
+from bench.report.figures.over_time import FIELDS, calls_of
+from bench.report.markdown import reproduce
 from segmented.errors import InvalidInput
 from tests.bench.records import end_line, run, session_line
 from tests.support.command_line import ran

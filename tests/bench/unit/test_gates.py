@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from bench.granularity.cell import Cell
-from bench.granularity.sale import FAILED_MAX, Sale
-from bench.granularity.summary import noted, too_short, unsold, voided
+from bench.engine.cell import Cell
+from bench.engine.sale import FAILED_MAX, Sale
+from bench.engine.summary import noted, too_short, unsold, voided
 from bench.strategies.base import GaveUp, Sold
 from tests.bench.records import run
 
 if TYPE_CHECKING:
-    from bench.granularity.cell import RunAssignment
-    from bench.granularity.measurement import Measurement
+    from bench.engine.cell import RunAssignment
+    from bench.engine.measurement import Measurement
     from bench.strategies.base import Answer, Strategy
 
 CELL = Cell(strategy="global-lock", section="none", loop="open", offered_per_s=100, buyers=8)

@@ -7,7 +7,7 @@ import re
 import pytest
 from pydantic import ValidationError
 
-from bench.granularity.cell import Cell
+from bench.engine.cell import Cell
 from bench.sections import Section
 from segmented.errors import InvalidInput
 

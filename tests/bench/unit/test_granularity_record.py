@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pytest
 
-from bench.granularity.percentiles import merged, percentiles_of
-from bench.granularity.record import EndLine, Run, SessionLine, as_line, read_results
-from bench.granularity.sale import Recorder
-from bench.granularity.summary import Columns, fairness_of
+from bench.engine.percentiles import merged, percentiles_of
+from bench.engine.record import EndLine, Run, SessionLine, as_line, read_results
+from bench.engine.sale import Recorder
+from bench.engine.summary import Columns, fairness_of
 from bench.strategies.base import GaveUp, Refused, RefusedByGate, Sold
 from segmented.errors import InvalidInput
 from tests.bench.records import end_line, run, session_line

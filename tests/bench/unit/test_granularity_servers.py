@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from bench.granularity.cell import Cell
-from bench.granularity.environment import public, redis_of
-from bench.granularity.grid import PlannedCell
-from bench.granularity.servers import SessionServers
+from bench.engine.cell import Cell
+from bench.engine.environment import public, redis_of
+from bench.engine.grid import PlannedCell
+from bench.engine.servers import SessionServers
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:

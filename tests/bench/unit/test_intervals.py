@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from bench.analysis.intervals import Estimate, mean_of, median_of, paired_ratio, rate_of, unpaired_ratio
 from bench.analysis.measured import cells_of
-from bench.granularity.record import read_results
+from bench.engine.record import read_results
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:

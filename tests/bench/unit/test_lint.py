@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from bench.granularity.record import Cpu, Fairness, Percentiles, Work
+from bench.engine.record import Cpu, Fairness, Percentiles, Work
 from bench.lint import RULES, RuleFinding, check, may_publish
 from bench.lint.rules import summary
 from bench.lint.subject import Subject
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from bench.granularity.record import ResultFile, Run
+    from bench.engine.record import ResultFile, Run
 
 OPEN: Final = changed(BASE, loop="open", offered_per_s=900.0, buyers=1_000)
 AT: Final = place_of(BASE)

@@ -16,7 +16,7 @@ from tests.bench.session import write_session
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.granularity.record import ResultFile
+    from bench.engine.record import ResultFile
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.granularity.grid import grid_of
-from bench.granularity.plan import PLAN_FILE, read_plan
-from bench.granularity.record import ResultFile
+from bench.engine.grid import grid_of
+from bench.engine.plan import PLAN_FILE, read_plan
+from bench.engine.record import ResultFile
 from bench.lint import RULES
 from bench.lint.subject import Subject
 from tests.bench.records import end_line, lanes_of, run, session_line
@@ -16,8 +16,8 @@ from tests.bench.records import end_line, lanes_of, run, session_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.granularity.grid import PlannedCell
-    from bench.granularity.record import Run
+    from bench.engine.grid import PlannedCell
+    from bench.engine.record import Run
 
 CAPACITY = 780.0
 """Orders a second of the cell that open loops are a share of: 16 segments, 20.5 ms."""

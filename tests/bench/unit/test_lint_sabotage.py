@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bench.granularity.record import ResultFile, read_results
+from bench.engine.record import ResultFile, read_results
 from bench.lint import check
 from bench.lint.planned import as_planned
 from bench.lint.subject import Subject

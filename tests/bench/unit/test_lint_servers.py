@@ -12,7 +12,7 @@ from tests.bench.records import times
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.granularity.record import ResultFile, Run
+    from bench.engine.record import ResultFile, Run
 
 AT = place_of(BASE)
 RUN = honest().runs[AT]

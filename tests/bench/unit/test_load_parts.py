@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pytest
 
-from bench.granularity.cell import Cell
-from bench.granularity.percentiles import percentiles_of
-from bench.granularity.sale import Recorder
+from bench.engine.cell import Cell
+from bench.engine.percentiles import percentiles_of
+from bench.engine.sale import Recorder
 from bench.load.coordinator import Result, SaleCoordinator, Servers
 from bench.load.delay import too_late
 from bench.load.plan import ORDERS_A_SHARE, Plan, add_options, cell_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser
 
     from bench.cpu import CpuMeter, CpuReading
-    from bench.granularity.record import Checker
+    from bench.engine.record import Checker
     from bench.load.plan import ConnectedStrategy
     from bench.strategies.base import Answer
 

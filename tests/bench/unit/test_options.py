@@ -11,7 +11,7 @@ from bench.conditions import Servers, conditions
 from bench.demo.measure import DemoOptions, cell_of, lone_assignment, measure_demo
 from bench.demo.results import Results
 from bench.display import display_on
-from bench.granularity.cell import Cell, RunAssignment
+from bench.engine.cell import Cell, RunAssignment
 from bench.results import check_writable, write
 from bench.strategies import STRATEGIES
 from segmented.cli.console import Console

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bench.granularity.grid import grid_of
-from bench.granularity.plan import own_plan
+from bench.engine.grid import grid_of
+from bench.engine.plan import own_plan
 from bench.strategies import STRATEGIES
 from bench.strategies.own import OWN, add_strategy, find_own
 from segmented.cli.main import run

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.analysis.usl import CLIENTS_MIN
-from bench.granularity.cell import Cell
-from bench.granularity.grid import grid_of
-from bench.granularity.plan import PLAN_FILE, read_plan
-from bench.granularity.schedule import planned_seconds
+from bench.engine.cell import Cell
+from bench.engine.grid import grid_of
+from bench.engine.plan import PLAN_FILE, read_plan
+from bench.engine.schedule import planned_seconds
 from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput
 from tests.bench.plans import small_plan, written

@@ -8,9 +8,9 @@ from statistics import fmean
 
 import pytest
 
-from bench.report_page.answer import answer
-from bench.report_page.facts import Facts
-from bench.report_page.page import page
+from bench.report.answer import answer
+from bench.report.facts import Facts
+from bench.report.page import page
 from tests.bench.report_session import ROUNDS, rate_of, session
 
 pytestmark = pytest.mark.unit

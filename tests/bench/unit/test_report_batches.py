@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.granularity.cell import Cell
-from bench.granularity.record import ResultFile
-from bench.report_page.drawn import Drawn
-from bench.report_page.facts import Facts
-from bench.report_page.figures.batches import durability
+from bench.engine.cell import Cell
+from bench.engine.record import ResultFile
+from bench.report.drawn import Drawn
+from bench.report.facts import Facts
+from bench.report.figures.batches import durability
 from tests.bench.records import end_line, run, session_line, times
 
 if TYPE_CHECKING:
-    from bench.granularity.record import Run
+    from bench.engine.record import Run
 
 IN_MEMORY = Cell(strategy="segment-locks", segments=16, section="none")
 COMMITTED = IN_MEMORY.model_copy(update={"section": "commit"})

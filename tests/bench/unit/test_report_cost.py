@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.analysis.cost import mean_server_seconds, price, server_seconds
-from bench.granularity.cell import Cell
-from bench.granularity.record import Cpu
-from bench.report_page.facts import Facts, Spot
-from bench.report_page.markdown import table
-from bench.report_page.tables import cell_row
+from bench.engine.cell import Cell
+from bench.engine.record import Cpu
+from bench.report.facts import Facts, Spot
+from bench.report.markdown import table
+from bench.report.tables import cell_row
 from tests.bench.records import CELL, file_of, run
 from tests.support.command_line import ran
 

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from matplotlib.container import ErrorbarContainer
 
-from bench.granularity.cell import Cell
+from bench.engine.cell import Cell
 from bench.readme_chart import PALETTES
-from bench.report_page.colours import BLACK, DARK, GRID, LIGHT, PAPER
-from bench.report_page.drawing import FIGURES
-from bench.report_page.drawn import Drawn
-from bench.report_page.facts import Facts
-from bench.report_page.page import page
-from bench.report_page.style import house_style
-from bench.report_page.svg import MARKS, as_svg
-from bench.report_page.tables import every_row
-from bench.report_page.unfavourable import unfavourable_figure
+from bench.report.colours import BLACK, DARK, GRID, LIGHT, PAPER
+from bench.report.drawing import FIGURES
+from bench.report.drawn import Drawn
+from bench.report.facts import Facts
+from bench.report.page import page
+from bench.report.style import house_style
+from bench.report.svg import MARKS, as_svg
+from bench.report.tables import every_row
+from bench.report.unfavourable import unfavourable_figure
 from bench.source_map.picture import BANDS, BOXES
 from tests.bench.report_session import ROUNDS, run, session
 

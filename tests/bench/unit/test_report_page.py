@@ -10,31 +10,31 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.granularity.cell import Cell
-from bench.granularity.record import ResultFile, as_line, read_results
+from bench.engine.cell import Cell
+from bench.engine.record import ResultFile, as_line, read_results
 from bench.lint import RuleFinding, check
-from bench.report_page import redraw, redraw as draw_report
-from bench.report_page.colours import PAPER
-from bench.report_page.drawing import FIGURES
-from bench.report_page.drawn import Drawn, NotDrawn
-from bench.report_page.facts import Facts, Spot
-from bench.report_page.figures.crossover import crossover
-from bench.report_page.figures.load import latency_by_load
-from bench.report_page.figures.over_time import outcomes as outcomes_of_orders, segment_map
-from bench.report_page.markdown import table
-from bench.report_page.page import page
-from bench.report_page.style import as_png, house_style
-from bench.report_page.svg import as_svg
-from bench.report_page.tables import cell_row, sold_share, strategy_rows
-from bench.report_page.unfavourable import unfavourable_figure
+from bench.report import redraw, redraw as draw_report
+from bench.report.colours import PAPER
+from bench.report.drawing import FIGURES
+from bench.report.drawn import Drawn, NotDrawn
+from bench.report.facts import Facts, Spot
+from bench.report.figures.crossover import crossover
+from bench.report.figures.load import latency_by_load
+from bench.report.figures.over_time import outcomes as outcomes_of_orders, segment_map
+from bench.report.markdown import table
+from bench.report.page import page
+from bench.report.style import as_png, house_style
+from bench.report.svg import as_svg
+from bench.report.tables import cell_row, sold_share, strategy_rows
+from bench.report.unfavourable import unfavourable_figure
 from segmented.errors import InvalidInput
 from tests.bench.report_session import RANDOM, run, session
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.report_page.drawing import Report
-    from bench.report_page.drawn import Outcome
+    from bench.report.drawing import Report
+    from bench.report.drawn import Outcome
 
 pytestmark = [pytest.mark.unit, pytest.mark.timeout(240)]
 
@@ -71,7 +71,7 @@ def outcomes(results: tuple[ResultFile, Path]) -> dict[str, Outcome]:
 @pytest.fixture(scope="module")
 def made(results: tuple[ResultFile, Path]) -> Made:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bench.report_page.drawing.FIGURES", FEW)
+        patch.setattr("bench.report.drawing.FIGURES", FEW)
         for name in ONLY_IF_PUBLISHED:
             (results[1] / name).write_text("of an earlier drawing", encoding="utf-8")
         report = redraw(results[1], nothing)
@@ -273,7 +273,7 @@ def test_a_table_is_written_once_the_lint_allows_it(
     runs = tuple(one for one in results[0].runs if one.cell.strategy == "global-lock" and one.cell.loop == "closed")
     (tmp_path / "results.jsonl").write_text(as_line(results[0].session) + "".join(map(as_line, runs)), encoding="utf-8")
     monkeypatch.setattr("bench.lint.check", lambda _, __: [RuleFinding("R1", "one loop", "holds", "it does")])
-    monkeypatch.setattr("bench.report_page.drawing.FIGURES", FIGURES[-1:])
+    monkeypatch.setattr("bench.report.drawing.FIGURES", FIGURES[-1:])
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "u-unfavourable.svg").touch()
     report = draw_report(tmp_path, nothing)
@@ -323,5 +323,5 @@ def test_results_without_a_run_are_refused_in_a_sentence(results: tuple[ResultFi
 
 
 def test_the_command_line_starts_without_matplotlib() -> None:
-    code = "import sys, bench.report_page; sys.exit(bool({'matplotlib', 'scipy', 'jinja2'} & set(sys.modules)))"
+    code = "import sys, bench.report; sys.exit(bool({'matplotlib', 'scipy', 'jinja2'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=200).returncode == 0

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.granularity.record import as_line
-from bench.report_page.drawing import redraw
-from bench.report_page.figures.over_time import outcomes
-from bench.report_page.publishing import publish
+from bench.engine.record import as_line
+from bench.report.drawing import redraw
+from bench.report.figures.over_time import outcomes
+from bench.report.publishing import publish
 from segmented.errors import InvalidInput
 from tests.bench.report_session import session
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.granularity.record import Run
+    from bench.engine.record import Run
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(240)]
 FILES = ("plan.toml", "environment.json", "calibrations.json")
@@ -28,7 +28,7 @@ def nothing(_: str, __: int, ___: int) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("bench.report_page.drawing.FIGURES", (outcomes,))
+    monkeypatch.setattr("bench.report.drawing.FIGURES", (outcomes,))
     found = tmp_path / "session"
     found.mkdir()
     made = session(found)
@@ -49,7 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_published_report_is_drawn_again_by_one_command_to_the_last_byte(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bench.report_page.publishing.HISTORIES_MAX", 0)
+    monkeypatch.setattr("bench.report.publishing.HISTORIES_MAX", 0)
     to = tmp_path / "published"
     report = publish(folder, to, nothing, history_max=1)
     runs = session().runs

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bench.granularity.grid import grid_of
-from bench.granularity.schedule import START_SECONDS, Estimate, planned_seconds, spoken, turns_of, wanted
+from bench.engine.grid import grid_of
+from bench.engine.schedule import START_SECONDS, Estimate, planned_seconds, spoken, turns_of, wanted
 from tests.bench.plans import small_plan
 
 if TYPE_CHECKING:

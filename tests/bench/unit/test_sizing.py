@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bench import sizing
-from bench.granularity.percentiles import at_ms, histogram_of
+from bench.engine.percentiles import at_ms, histogram_of
 
 
 @pytest.mark.parametrize(("lanes", "hold", "bound"), [(1, 0.02, 50.0), (20, 0.025, 800.0), (64, 0.02, 3_200.0)])

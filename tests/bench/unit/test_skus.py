@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bench.granularity.cell import Cell
-from bench.granularity.checker import broken_promises, check, summed
-from bench.granularity.record import Checker
-from bench.granularity.sale import Recorder, split
-from bench.granularity.skus import choice_of
+from bench.engine.cell import Cell
+from bench.engine.checker import broken_promises, check, summed
+from bench.engine.record import Checker
+from bench.engine.sale import Recorder, split
+from bench.engine.skus import choice_of
 from bench.strategies.base import GaveUp, Refused, Sold, Verdict
 from tests.bench.records import checker
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from bench.granularity.grid import grid_of
-from bench.granularity.schedule import lost_run, turns_of
-from bench.granularity.view import BarView, LineView, broken, result_of, view_on
+from bench.engine.grid import grid_of
+from bench.engine.schedule import lost_run, turns_of
+from bench.engine.view import BarView, LineView, broken, result_of, view_on
 from tests.bench.plans import small_plan
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.granularity.record import Run
-    from bench.granularity.schedule import Turn
+    from bench.engine.record import Run
+    from bench.engine.schedule import Turn
 
 
 def turn_and_run(folder: Path) -> tuple[Turn, Run]:

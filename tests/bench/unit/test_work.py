@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from bench.granularity.meters import WorkMeter
-from bench.granularity.sale import Recorder
+from bench.engine.meters import WorkMeter
+from bench.engine.sale import Recorder
 from bench.strategies.base import Sold
 
 if TYPE_CHECKING:

@@ -1,0 +1,147 @@
+"""Meters beside a sale: the server's own counts, and cores used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import psutil
+
+from bench.cpu import CpuMeter, machine_core_count
+from bench.engine.record import Cpu, Work
+
+if TYPE_CHECKING:
+    import redis
+    from sqlalchemy import Engine
+
+    from bench.cpu import CpuReading
+    from bench.engine.sale import Recorder
+
+GENERATOR_FULL: Final = 0.8
+"""Cores above which the generator may be the bottleneck: greenlets wait for their turn."""
+SERVER_FULL: Final = 0.9
+MACHINE_FULL: Final = 0.95
+"""Share of all cores above which the machine is saturated."""
+MICROSECONDS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReading:
+    """The server's counts so far, or between two readings."""
+
+    commands: int
+    reads: int
+    bytes: int
+    cpu_us: float
+
+    def __sub__(self, other: ServerReading) -> ServerReading:
+        """Return the difference."""
+        return ServerReading(
+            self.commands - other.commands,
+            self.reads - other.reads,
+            self.bytes - other.bytes,
+            self.cpu_us - other.cpu_us,
+        )
+
+
+class WorkMeter:
+    """The cost of sold orders by the server's own counts, between two readings, minus the cost of a reading.
+
+    Counts the whole sale, or the part between `begin` and `end`. The part matters: after the stock is gone, buyers are
+    refused as fast as they can ask, and a small sale would be charged for thousands of refusals.
+    """
+
+    def __init__(self, client: redis.Redis, recorder: Recorder) -> None:
+        """Measure the cost of a reading. No other client may use the server yet."""
+        self._client, self._recorder = client, recorder
+        first = read_server(client)
+        second = read_server(client)
+        self._asking = second - first
+        self._readings = [(second, 0)]
+        self._from = 0
+        self.has_ended = False
+
+    def begin(self) -> None:
+        """Start counting."""
+        self._read()
+        self._from = len(self._readings) - 1
+
+    def end(self) -> None:
+        """Stop counting."""
+        self._read()
+        self.has_ended = True
+
+    def work(self) -> Work:
+        """Return the cost of a sold order; over the whole sale if none was sold in between."""
+        if not self.has_ended:
+            self.end()
+        (before, since), (after, until) = self._readings[self._from], self._readings[-1]
+        orders = sum(self._recorder.sold[since:until])
+        if not orders and self._from:
+            self._from = 0
+            return self.work()
+        asking, each = len(self._readings) - 1 - self._from, max(1, orders)
+        found = after - before
+        return Work(
+            commands=round((found.commands - asking * self._asking.commands) / each, 3),
+            round_trips=round((found.reads - asking * self._asking.reads) / each, 3),
+            attempts=round(sum(self._recorder.attempts[since:until]) / each, 3),
+            server_us=round((found.cpu_us - asking * self._asking.cpu_us) / each, 2),
+            bytes=round((found.bytes - asking * self._asking.bytes) / each, 1),
+        )
+
+    def _read(self) -> None:
+        self._readings.append((read_server(self._client), len(self._recorder.sold)))
+
+
+def read_server(client: redis.Redis) -> ServerReading:
+    """Read the server's counts; this request is part of the next reading."""
+    found = client.info("everything")
+    return ServerReading(
+        commands=int(found["total_commands_processed"]),
+        reads=int(found["total_reads_processed"]),
+        bytes=int(found["total_net_input_bytes"]) + int(found["total_net_output_bytes"]),
+        cpu_us=(float(found["used_cpu_user"]) + float(found["used_cpu_sys"])) * MICROSECONDS,
+    )
+
+
+class Meter:
+    """Reads cores used, and time stolen by the hypervisor."""
+
+    def __init__(self, client: redis.Redis, engine: Engine | None) -> None:
+        """Find the processes."""
+        self._cpu = CpuMeter(client, engine)
+
+    def read(self) -> tuple[CpuReading, float]:
+        """Return CPU seconds, and seconds stolen."""
+        return self._cpu.read(), float(getattr(psutil.cpu_times(), "steal", 0.0))
+
+
+def cores_between(before: tuple[CpuReading, float], after: tuple[CpuReading, float]) -> Cpu:
+    """Return the cores used between two readings."""
+    used = after[0].since(before[0])
+    return Cpu(
+        generator=round(used.generator, 3),
+        redis=round(used.redis, 3),
+        database=None if used.database is None else round(used.database, 3),
+        machine=round(used.machine, 3),
+        others=round(used.others, 3),
+        steal=round((after[1] - before[1]) / used.at, 3),
+    )
+
+
+def saturated(cpu: Cpu, *, server_cores: int | None = None, is_delayed: bool = False) -> tuple[str, ...]:
+    """Return what was saturated. `server_cores`: the cores that all servers share; None if nothing is pinned.
+
+    A database and the proxy of a network delay share the cores with Redis, so together they can be the bottleneck
+    although none of them fills a core. The proxy counts among the others.
+    """
+    shared = cpu.redis + (cpu.database or 0.0) + (cpu.others if is_delayed else 0.0)
+    is_shared = server_cores is not None and (cpu.database is not None or is_delayed)
+    limits = {
+        "generator": cpu.generator >= GENERATOR_FULL,
+        "redis": cpu.redis >= SERVER_FULL,
+        "servers": is_shared and shared >= SERVER_FULL * (server_cores or 1),
+        "machine": cpu.machine + cpu.steal >= MACHINE_FULL * machine_core_count(),
+    }
+    return tuple(name for name, is_full in limits.items() if is_full)

@@ -1,0 +1,280 @@
+"""The plan of a session, committed before anything is measured.
+
+It states what is expected and what would refute it, which cells are measured and how often, what makes a run void, and
+when to stop. Each error in a plan is one sentence with file and key, before anything is started.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from difflib import get_close_matches
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from bench.engine.cases import refuse_case
+from bench.engine.cell import Cell, Expectation, Frozen
+from bench.strategies import STRATEGIES
+from segmented.errors import InvalidInput
+from segmented.files import open_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PLAN_FILE: Final = Path(__file__).parents[1] / "plan.toml"
+"""The published profile."""
+OWN_PLAN_FILE: Final = Path(__file__).parents[1] / "own-plan.toml"
+"""The plan that compares strategies of one's own, without their cells."""
+OWN_SEGMENTS: Final = 16
+SCHEMA: Final = "segmented-bench-plan/1"
+ROUNDS_MAX: Final = 1_000
+SECONDS_MIN: Final = 0.3
+SECONDS_MAX: Final = 600.0
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=40)]
+Sentence = Annotated[str, Field(min_length=1)]
+Seconds = Annotated[float, Field(ge=SECONDS_MIN, le=SECONDS_MAX)]
+Rounds = Annotated[int, Field(ge=1, le=ROUNDS_MAX)]
+Percent = Annotated[float, Field(gt=0, le=1_000)]
+Part = dict[str, Any]
+"""Some fields of a cell. They are validated together, as a whole cell."""
+Axes = dict[str, Annotated[list[Any], Field(min_length=1)]]
+"""Values by the name of a cell's field, or parts of cells by any other name."""
+
+
+class Hypothesis(Frozen):
+    """An expectation stated before the measurement."""
+
+    id: str
+    sentence: Sentence
+    sweep: str
+    """The sweep that can refute it."""
+    refuted_by: Sentence
+    expect: tuple[Expectation, ...] = ()
+    """Expectations that a program checks, all of which must hold; without any, a reader judges by the figures."""
+
+
+class Load(Frozen):
+    """Open loops at shares of a closed loop's rate in the same session."""
+
+    of: str
+    """Name of one of the plan's `cells`."""
+    percent: Annotated[list[Percent], Field(min_length=1)]
+
+
+class Quick(Frozen):
+    """Part of a sweep that the quick profile measures."""
+
+    axes: Axes = Field(default_factory=dict)
+    percent: list[Percent] | None = None
+
+
+class Sweep(Frozen):
+    """Cells that answer one question: the base with each combination of the axes' values."""
+
+    name: Name
+    question: Sentence
+    figures: list[Annotated[str, Field(pattern=r"^F([1-9]|1[0-6])$")]] = Field(default_factory=list)
+    seconds: Seconds | None = None
+    """Seconds of its runs; default: the plan's."""
+    warm_up: Annotated[float, Field(ge=0)] | None = None
+    base: Part
+    axes: Axes = Field(default_factory=dict)
+    load: Load | None = None
+    is_aa: Annotated[bool, Field(alias="a_and_a")] = False
+    """Each cell runs twice a round, as arms A and B: the noise floor."""
+    quick: Quick | None = None
+    """None if the quick profile leaves the sweep out."""
+
+
+class QuickProfile(Frozen):
+    """Settings of the quick profile."""
+
+    rounds: Rounds
+    seconds: Seconds
+    warm_up: Annotated[float, Field(ge=0)]
+    calibration: Seconds
+    budget: Annotated[float, Field(gt=0)]
+    """Time limit in seconds: no run is started that would not end in time."""
+
+
+class Plan(Frozen):
+    """A whole plan."""
+
+    schema_: Annotated[Literal["segmented-bench-plan/1"], Field(alias="schema")]
+    rounds: Rounds
+    seconds: Seconds
+    warm_up: Annotated[float, Field(ge=0)]
+    calibration: Seconds = 1.3
+    """Seconds of the calibration sale, which does not count."""
+    seed: Annotated[int, Field(ge=0)]
+    stop: Sentence
+    """When the session ends, whatever the results are."""
+    exclusions: Annotated[list[Sentence], Field(min_length=1)]
+    """The reasons that make a run void; there are no others."""
+    quick: QuickProfile
+    orders: list[str] = Field(default_factory=list)
+    """Sweeps of the benchmark `orders`."""
+    cells: dict[str, Part] = Field(default_factory=dict)
+    """Cells whose rates are the capacities of open loops."""
+    hypotheses: Annotated[list[Hypothesis], Field(min_length=1)]
+    sweeps: Annotated[list[Sweep], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _is_coherent(self) -> Self:
+        names = [sweep.name for sweep in self.sweeps]
+        if self.quick.warm_up >= self.quick.seconds:
+            message = f"quick.warm_up: a warm-up of {self.quick.warm_up:g} s leaves nothing of {self.quick.seconds:g} s"
+            raise ValueError(message)
+        _once("sweeps", names)
+        _once("hypotheses", [one.id for one in self.hypotheses])
+        for one in self.hypotheses:
+            _known(f"hypotheses.{one.id}.sweep", one.sweep, names)
+        for name in self.orders:
+            _known("orders", name, names)
+        for sweep in self.sweeps:
+            seconds = self.seconds if sweep.seconds is None else sweep.seconds
+            warm_up = self.warm_up if sweep.warm_up is None else sweep.warm_up
+            if warm_up >= seconds:
+                message = f"sweeps.{sweep.name}.warm_up: a warm-up of {warm_up:g} s leaves nothing of {seconds:g} s"
+                raise ValueError(message)
+            if sweep.load is not None:
+                _known(f"sweeps.{sweep.name}.load.of", sweep.load.of, list(self.cells))
+        return self
+
+
+class LoadedPlan(Frozen):
+    """A plan with its file, digest and text."""
+
+    plan: Plan
+    text: str
+    sha256: str
+    file: Path
+
+
+def read_plan(file: Path) -> LoadedPlan:
+    """Read a plan and validate all its cells. Raises InvalidInput: one sentence with file and key."""
+    try:
+        with open_plain(file) as opened:
+            text = opened.read().decode()
+    except OSError as error:
+        message = f"{file} cannot be read: {error.strerror}"
+        raise InvalidInput(message) from error
+    except UnicodeDecodeError as error:
+        message = f"{file} is not TOML: {error}"
+        raise InvalidInput(message) from error
+    return _loaded(file, text)
+
+
+def own_plan(names: Sequence[str]) -> LoadedPlan:
+    """Return the plan that compares these strategies with one lock, segment locks and no lock."""
+    kinds = {name: f", segments = {OWN_SEGMENTS}" if STRATEGIES[name].has_segments else "" for name in names}
+    ways = "\n".join(f'    {{ strategy = "{name}"{segments} }},' for name, segments in kinds.items())
+    return _loaded(OWN_PLAN_FILE, Template(OWN_PLAN_FILE.read_text(encoding="utf-8")).safe_substitute(ways=ways))
+
+
+def _loaded(file: Path, text: str) -> LoadedPlan:
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        message = f"{file} is not TOML: {error}"
+        raise InvalidInput(message) from error
+    try:
+        plan = Plan.model_validate(found)
+    except ValidationError as error:
+        message = f"{file}: {_first(error, found)}"
+        raise InvalidInput(message) from error
+    return LoadedPlan(plan=plan, text=text, sha256=hashlib.sha256(text.encode()).hexdigest(), file=file)
+
+
+def checked_cell(where: str, part: Part) -> Cell:
+    """Create a cell of a plan. Raises InvalidInput that names the key; the caller adds the file."""
+    name = part.get("strategy")
+    if isinstance(name, str) and name not in STRATEGIES:
+        message = f"{where}.strategy: there is no strategy {name!r}{nearest(name, STRATEGIES)}"
+        raise InvalidInput(message)
+    try:
+        cell = Cell.model_validate(part, strict=True)
+    except ValidationError as error:
+        message = f"{where}{_dotted(error, part)}"
+        raise InvalidInput(message) from error
+    strategy = STRATEGIES[cell.strategy]
+    try:
+        refuse_case(cell, strategy)
+    except InvalidInput as error:
+        message = f"{where}.case: {error}"
+        raise InvalidInput(message) from error
+    if cell.segments > 1 and not strategy.has_segments:
+        message = f"{where}.segments: {cell.strategy} has no segments, so K={cell.segments} would change nothing"
+        raise InvalidInput(message)
+    if cell.skus > 1 and not strategy.has_skus:
+        message = f"{where}.skus: {cell.strategy} sells one sku in a process, so it cannot sell {cell.skus}"
+        raise InvalidInput(message)
+    if cell.batch > 1 and not strategy.has_batches:
+        message = f"{where}.batch: {cell.strategy} sells one order after the other, so it has no batches"
+        raise InvalidInput(message)
+    return cell
+
+
+def nearest(name: str, known: Sequence[str] | dict[str, Any]) -> str:
+    """Return a suggestion for the end of an error message: the nearest known name, or all names."""
+    found = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    if not known:
+        return "; there is none"
+    return f"; did you mean {found[0]!r}?" if found else f"; known are: {', '.join(known)}"
+
+
+def _known(where: str, name: str, names: list[str]) -> None:
+    if name not in names:
+        what = "cell" if where.endswith(".of") else "sweep"
+        message = f"{where}: the plan has no {what} {name!r}{nearest(name, names)}"
+        raise ValueError(message)
+
+
+def _once(where: str, names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            message = f"{where}: {name!r} is there twice"
+            raise ValueError(message)
+
+
+def _first(error: ValidationError, raw: Part) -> str:
+    """Return the first error of a plan, with names of its parts instead of indexes."""
+    return _dotted(error, raw).removeprefix(".").removeprefix(": ")
+
+
+def _dotted(error: ValidationError, raw: Part) -> str:
+    errors = error.errors()
+    # A misspelt key is also a missing key: the error about what was written is more helpful.
+    found = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
+    key = "".join(f".{step}" for step in _named(found["loc"], raw))
+    if found["type"] == "missing":
+        return f"{key}: is missing"
+    if found["type"] == "extra_forbidden":
+        return f"{key}: unknown key{nearest(str(found['loc'][-1]), KEYS)}"
+    said = found["msg"].removeprefix("Value error, ")
+    value = found["input"]
+    return f"{key}: {said}" + (f", not {value!r}" if isinstance(value, (str, int, float)) else "")
+
+
+def _named(steps: tuple[int | str, ...], raw: Any) -> list[str]:  # noqa: ANN401  # whatever TOML has
+    """Replace list indexes by the `name` or `id` of the element."""
+    names = []
+    for step in steps:
+        try:
+            raw = raw[step]
+        except (KeyError, IndexError, TypeError):
+            raw = None
+        is_place = isinstance(step, int)
+        names.append(str(raw.get("name", raw.get("id", step))) if is_place and isinstance(raw, dict) else str(step))
+    return names
+
+
+def _keys(*models: type[BaseModel]) -> list[str]:
+    return sorted({field.alias or name for model in models for name, field in model.model_fields.items()})
+
+
+KEYS: Final = _keys(Plan, Sweep, Hypothesis, Expectation, Load, Quick, QuickProfile, Cell)

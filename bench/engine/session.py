@@ -1,0 +1,333 @@
+"""A session: the runs of a plan, interleaved, each on a fresh server. Each finished run is saved at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from bench.children import MeasuringProcess, MeasuringTask
+from bench.engine.cell import CALIBRATION_STOCK, RunAssignment
+from bench.engine.environment import commit_of, environment_of
+from bench.engine.folder import ResultsFolder
+from bench.engine.grid import grid_of
+from bench.engine.record import EndLine, Run, SessionLine
+from bench.engine.schedule import Estimate, lost_run, turns_of, wanted
+from bench.engine.servers import SessionServers
+from bench.engine.stocks import stock_of
+from bench.results import counted
+from bench.strategies.own import OWN
+from segmented.errors import InvalidInput, SegmentedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+    from types import FrameType
+
+    from bench.engine.cell import Cell
+    from bench.engine.grid import Grid, PlannedCell
+    from bench.engine.plan import LoadedPlan
+    from bench.engine.schedule import Turn
+
+    Progress = Callable[[str, int, int], None]
+
+MODULE: Final = "bench.engine.run_cell"
+ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
+OVERTIME: Final = 10.0
+"""Seconds beyond the budget after which a session's last run is cut off."""
+
+
+class Ended(Exception):
+    """A signal asked the session to end."""
+
+    def __init__(self, number: int) -> None:
+        """Create it from the number of the signal."""
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+class SessionDisplay(Protocol):
+    """Shows the progress of a session."""
+
+    def begun(self, grid: Grid, *, done: int, left: float) -> None:
+        """Show what will be done, and the planned time."""
+
+    def run(self, turn: Turn, left: float | None) -> AbstractContextManager[Progress]:
+        """Show the progress of a run; `left`: estimated seconds left, None before the first run."""
+
+    def finished(self, turn: Turn, run: Run, left: float) -> None:
+        """Show the record of a finished run, and the seconds left."""
+
+    def said(self, sentence: str) -> None:
+        """Show a message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """The measurements to make, the servers to use, and the folder for the results."""
+
+    loaded: LoadedPlan
+    folder: Path
+    is_quick: bool = False
+    only: tuple[str, ...] = ()
+    """Sweeps to run; empty: all sweeps of the plan."""
+    url: str | None = None
+    database: str | None = None
+
+
+def run_session(options: SessionOptions, display: SessionDisplay) -> Path:
+    """Do the remaining runs of a session; return the results file.
+
+    Raises InvalidInput if the plan cannot be measured or a server dies, and passes interrupts on. Finished runs are
+    kept, and the same call continues from there.
+    """
+    began = time.monotonic()
+    grid = grid_of(options.loaded, is_quick=options.is_quick, only=options.only)
+    turns = turns_of(grid)
+    with (
+        ends_as_exceptions(),
+        ResultsFolder(options.folder) as folder,
+        SessionServers(options.url, options.database) as servers,
+    ):
+        using = [one.cell.buyers for one in grid.cells if one.needs_database]
+        described = servers.prepare(database_connections=max(using) if using else None)
+        session = SessionLine(
+            plan=options.loaded.plan.model_dump(mode="json", by_alias=True),
+            plan_sha256=options.loaded.sha256,
+            plan_commit=commit_of(options.loaded.file),
+            is_quick=options.is_quick,
+            left_out=grid.left_out,
+            started_at=_now(),
+            environment=environment_of(folder.path, described, placement=servers.placement),
+        )
+        if folder.is_new():
+            folder.begin(session, options.loaded.text)
+            done: dict[int, Run] = {}
+        else:
+            done = folder.go_on(session)
+        display.said(f"results go to {folder.path}")
+        _Session(grid, turns, folder, servers, display, began, done).work()
+        return folder.results
+
+
+def kept_in(folder: Path, runs: int) -> str:
+    """Return which runs a session that had to stop has kept, and how to go on."""
+    if not runs:
+        return f"no run was finished; {folder} can be used again"
+    return (
+        f"the {counted(runs, 'finished run')} {'is' if runs == 1 else 'are'} kept in {folder}; the same command with "
+        f"--report {folder} goes on"
+    )
+
+
+@contextmanager
+def ends_as_exceptions() -> Iterator[None]:
+    """Turn terminating signals into exceptions, so that no server and no partial run is left behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in ENDS}
+    for number, handler in before.items():
+        if handler != signal.SIG_IGN:  # `nohup` ignores SIGHUP
+            signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    for other in ENDS:
+        signal.signal(other, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
+    raise Ended(number)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass(slots=True)
+class _Session:
+    grid: Grid
+    turns: list[Turn]
+    folder: ResultsFolder
+    servers: SessionServers
+    display: SessionDisplay
+    began: float
+    done: dict[int, Run]
+    loader: MeasuringProcess | None = None
+    """The process that has loaded everything, and forks for each run of a round."""
+    loaded_for: int = 0
+    """That round."""
+
+    def work(self) -> None:
+        """Do the remaining runs, and write the end line."""
+        estimate = Estimate(self.grid.calibration)
+        left = [turn for turn in self.turns if turn.number not in self.done]
+        stopped_by: str | None = "killed in a way that left it no time to say why"
+        try:
+            self.display.begun(self.grid, done=len(self.done), left=estimate.left(left, self.folder.rates))
+            stopped_by = self._turns(left, estimate)
+        except BaseException as error:
+            stopped_by = _why(error)
+            if isinstance(error, SegmentedError):
+                message = f"{stopped_by}; {kept_in(self.folder.path, len(self.done))}"
+                raise InvalidInput(message) from error
+            raise
+        finally:
+            self._unload()
+            end = EndLine(
+                finished_at=_now(),
+                runs_planned=self.grid.runs_planned,
+                runs_done=len(self.done),
+                stopped_by=stopped_by,
+            )
+            self.folder.append(end)
+
+    def _turns(self, left: list[Turn], estimate: Estimate) -> str | None:
+        for place, turn in enumerate(left):
+            calibrations = self.grid.calibrations(wanted(turn.planned) - set(self.folder.rates))
+            if self.grid.budget is not None:
+                soonest = time.monotonic() - self.began + estimate.turn(turn.planned, calibrations=calibrations)
+                if soonest > self.grid.budget:
+                    sentence = (
+                        f"{len(self.done)} of {counted(self.grid.runs_planned, 'run')} fitted into the"
+                        f" {self.grid.budget:g} s that this profile has; the others were not started"
+                    )
+                    self.display.said(sentence)
+                    return sentence
+            remaining = estimate.left(left[place:], self.folder.rates) if estimate.is_known else None
+            with self.display.run(turn, remaining) as progress:
+                run = self._one(turn, estimate, progress)
+            self.folder.append(run)
+            self.done[turn.number] = run
+            self.display.finished(turn, run, estimate.left(left[place + 1 :], self.folder.rates))
+        return None
+
+    def _one(self, turn: Turn, estimate: Estimate, progress: Progress) -> Run:
+        """Calibrate if needed, run, and return the record: a void one if the run fails but its servers do not."""
+        planned = turn.planned
+        started_at = _now()
+        if turn.round != self.loaded_for:
+            self._unload()
+        self.loaded_for = turn.round
+        try:
+            for cell_id in wanted(planned) - set(self.folder.rates):
+                sales = self.grid.calibrations([cell_id])
+                began = time.monotonic()
+                rates = [self._calibrated(turn, progress) for _ in range(sales)]
+                estimate.calibrated((time.monotonic() - began) / sales)
+                self.folder.keep_rate(cell_id, median(rates))
+            began = time.monotonic()
+            run = self._measured(turn, progress)
+            estimate.took(planned, time.monotonic() - began)
+        except _Lost as error:
+            cell = planned.at(self.folder.rates.get(_capacity_id(planned), 1.0))
+            return lost_run(turn, cell, error, started_at=started_at)
+        return run
+
+    def _calibrated(self, turn: Turn, progress: Progress) -> float:
+        planned = turn.planned
+        cell = planned.capacity or planned.cell
+        alone = _like(planned, cell)
+        with self.servers.for_run(alone, cell) as run_servers:
+            assignment = RunAssignment(
+                cell=cell,
+                is_calibration=True,
+                seed=turn.seed,
+                url=run_servers.url,
+                meter_url=run_servers.meter_url,
+                database=run_servers.database,
+                stock=cell.stock or CALIBRATION_STOCK,
+                own=OWN.get(cell.strategy),
+                seconds=self.grid.calibration,
+                warm_up=min(planned.warm_up, self.grid.calibration / 4),
+                cores=self.servers.generator_cores,
+            )
+
+            def calibrating(phase: str, done: int, total: int) -> None:
+                progress(f"calibration, {phase}", done, total)
+
+            found = self._read_record(assignment, calibrating, run_servers.is_alive)
+        return float(found["orders_per_s"])
+
+    def _measured(self, turn: Turn, progress: Progress) -> Run:
+        planned = turn.planned
+        cell = planned.at(self.folder.rates.get(_capacity_id(planned), 1.0))
+        with self.servers.for_run(planned, cell) as run_servers:
+            assignment = RunAssignment(
+                cell=cell,
+                run=turn.number,
+                round=turn.round,
+                arm=turn.arm,
+                sweeps=planned.sweeps,
+                seed=turn.seed,
+                url=run_servers.url,
+                meter_url=run_servers.meter_url,
+                database=run_servers.database,
+                stock=stock_of(planned, cell, turn.seed, calibrated=self.folder.rates, paces=self._paces(cell)),
+                seconds=planned.seconds,
+                warm_up=planned.warm_up,
+                cores=self.servers.generator_cores,
+                history=self.folder.history(turn.number),
+                own=OWN.get(cell.strategy),
+            )
+            found = self._read_record(assignment, progress, run_servers.is_alive)
+        return Run.model_validate(found).model_copy(update={"offered_percent": planned.percent})
+
+    def _paces(self, cell: Cell) -> list[float]:
+        return [run.pace for run in self.done.values() if run.cell_id == cell.cell_id and run.pace]
+
+    def _read_record(
+        self, assignment: RunAssignment, progress: Progress, is_alive: Callable[[], bool]
+    ) -> dict[str, Any]:
+        at_most = assignment.seconds_at_most
+        if self.grid.budget is not None:
+            at_most = min(at_most, max(1.0, self.began + self.grid.budget + OVERTIME - time.monotonic()))
+        self.loader = self.loader or MeasuringProcess(MODULE)
+        asked = MeasuringTask(assignment.model_dump_json(), assignment.cell.cell_id, at_most)
+        try:
+            return self.loader.run(asked, progress)
+        except InvalidInput:
+            raise
+        except SegmentedError as error:
+            self._unload()
+            if is_alive():
+                raise _Lost(str(error)) from error
+            message = (
+                f"a server died in the middle of {assignment.cell.cell_id} (run {assignment.run or 'to calibrate'})"
+            )
+            raise SegmentedError(message) from error
+
+    def _unload(self) -> None:
+        loader, self.loader = self.loader, None
+        if loader is not None:
+            loader.close()
+
+
+class _Lost(SegmentedError):
+    """A run ended without a record, although its servers are alive."""
+
+
+def _like(planned: PlannedCell, cell: Cell) -> PlannedCell:
+    """Return the planned cell of a closed cell."""
+    return replace(planned, cell=cell, percent=None, capacity=None)
+
+
+def _capacity_id(planned: PlannedCell) -> str:
+    return "" if planned.capacity is None else planned.capacity.cell_id
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, Ended):
+        return f"stopped by {error}"
+    return str(error) or type(error).__name__

@@ -1,0 +1,198 @@
+"""Redraws the report of a results folder from the raw results: the same results give the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from bench.engine.folder import HISTORIES, HISTORY_MAX, refuse_links
+from bench.engine.record import read_results
+from bench.report.answer import answer
+from bench.report.comparisons import ratios
+from bench.report.drawn import Drawn, NotDrawn
+from bench.report.facts import Facts
+from bench.report.figures.batches import batches, durability
+from bench.report.figures.crossover import crossover
+from bench.report.figures.fragmentation import fragmentation
+from bench.report.figures.load import latency_by_load, throughput_by_buyers
+from bench.report.figures.over_time import outcomes, sale_over_time, segment_map
+from bench.report.figures.segments import speed_up, throughput
+from bench.report.figures.spread import fairness, spectrum, waits_and_holds
+from bench.report.figures.strategies import strategies, work
+from bench.report.markdown import reproduce, table, verdicts
+from bench.report.page import page
+from bench.report.style import as_png, house_style
+from bench.report.svg import as_svg
+from bench.report.unfavourable import unfavourable_figure
+from segmented.errors import InvalidInput
+from segmented.files import write_instead
+from segmented.models.ids import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from bench.engine.record import ResultFile
+    from bench.lint import RuleFinding
+    from bench.report.drawn import Outcome
+
+    Progress = Callable[[str, int, int], None]
+    """Called with the phase, how much of it is done, and the total."""
+
+FIGURES: Final[tuple[Callable[[Facts], Outcome], ...]] = (
+    throughput,
+    strategies,
+    speed_up,
+    throughput_by_buyers,
+    latency_by_load,
+    spectrum,
+    waits_and_holds,
+    sale_over_time,
+    segment_map,
+    fragmentation,
+    work,
+    crossover,
+    batches,
+    durability,
+    fairness,
+    ratios,
+    outcomes,
+    unfavourable_figure,
+)
+"""F1 to F16, all strategies after the first, and the unfavourable cases last."""
+RESULTS: Final = "results.jsonl"
+FIGURE_FOLDER: Final = "figures"
+SUMS: Final = "SHA256SUMS"
+TABLE: Final = "table.md"
+VERDICTS: Final = "verdicts.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The drawn report."""
+
+    folder: Path
+    drawn: tuple[str, ...]
+    not_drawn: tuple[str, ...]
+    """Figures without data, with reasons."""
+    why_no_table: str | None
+    """Why there is no table for the README; None if there is one."""
+    answer: str | None
+    """The sentence with which the page begins; None if the session compares nothing with one lock."""
+
+    def sentences(self) -> list[str]:
+        """Return a summary for a terminal."""
+        said = [f"{len(self.drawn)} figures, report.html and REPRODUCE.md are in {self.folder}."]
+        said += [f"Not drawn: {one}." for one in self.not_drawn]
+        said.append(f"No {TABLE}: {self.why_no_table}" if self.why_no_table else f"{TABLE} may go into a README.")
+        return said if self.answer is None else [*said, self.answer]
+
+
+def redraw(
+    folder: Path, progress: Progress, *, history_max: int = HISTORY_MAX, core_hour: float | None = None
+) -> Report:
+    """Draw every figure, the HTML report, both tables and REPRODUCE.md of a results folder.
+
+    Figures and tables of an earlier drawing that no longer have their data are removed. Raises InvalidInput for
+    results that cannot be read, for a folder that cannot be written, and for missing histories whose sums it has:
+    their figures could not be redrawn.
+    """
+    refuse_links(folder, str(folder))
+    results = read_results(folder / RESULTS)
+    if not results.runs:
+        message = f"{folder / RESULTS} has no finished run, so there is nothing to draw"
+        raise InvalidInput(message)
+    _refuse_without_histories(folder)
+    findings = _lint(results, folder)
+    why_no_table = _refusal(findings)
+    facts = Facts(results, folder, history_max=history_max, core_hour=core_hour)
+    try:
+        outcomes, svgs = _figures(facts, folder / FIGURE_FOLDER, progress)
+        progress("report", 0, 1)
+        html = page(facts, outcomes, svgs, findings=findings, why_no_table=why_no_table)
+        _write(folder / "report.html", html)
+        _write(folder / "REPRODUCE.md", reproduce(facts))
+        for name, written in ((TABLE, table), (VERDICTS, verdicts)):
+            if why_no_table is None:
+                _write(folder / name, written(facts))
+            else:
+                (folder / name).unlink(missing_ok=True)
+        _write(folder / SUMS, _sums(folder))
+    except OSError as error:
+        message = f"{folder} cannot be written: {error.strerror}"
+        raise InvalidInput(message) from error
+    progress("report", 1, 1)
+    return Report(
+        folder,
+        tuple(one.name for one in outcomes if isinstance(one, Drawn)),
+        tuple(f"{one.number} {one.title}: {one.why}" for one in outcomes if isinstance(one, NotDrawn)),
+        why_no_table,
+        None if (found := answer(facts)) is None else found.sentence,
+    )
+
+
+def _refuse_without_histories(folder: Path) -> None:
+    try:
+        sums = (folder / SUMS).read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        return  # nothing was drawn yet
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"{folder / SUMS} cannot be read: {error}"
+        raise InvalidInput(message) from error
+    names = [line.partition("  ")[2] for line in sums]
+    missing = [name for name in names if name.startswith(f"{HISTORIES}/") and not (folder / name).exists()]
+    if missing:
+        message = (
+            f"{folder}: {len(missing):,} histories that {SUMS} names are not there, the first is {missing[0]}; what is "
+            "drawn from them would be lost, so nothing is drawn"
+        )
+        raise InvalidInput(message)
+
+
+def _figures(facts: Facts, folder: Path, progress: Progress) -> tuple[list[Outcome], dict[str, str]]:
+    folder.mkdir(exist_ok=True)
+    outcomes: list[Outcome] = []
+    svgs: dict[str, str] = {}
+    with house_style():
+        for place, draw in enumerate(FIGURES):
+            progress("figures", place, len(FIGURES))
+            outcome = draw(facts)
+            files = [folder / f"{outcome.name}{ending}" for ending in (".svg", ".png")]
+            if isinstance(outcome, Drawn):
+                svgs[outcome.name] = as_svg(outcome.figure, outcome.name)
+                _write(files[0], svgs[outcome.name])
+                write_instead(files[1], as_png(outcome.figure))
+                outcome.figure.clear()
+            else:
+                for file in files:
+                    file.unlink(missing_ok=True)
+            outcomes.append(outcome)
+    progress("figures", len(FIGURES), len(FIGURES))
+    return outcomes, svgs
+
+
+def _lint(results: ResultFile, folder: Path) -> Sequence[RuleFinding]:
+    from bench.lint import check  # noqa: PLC0415  # rules and reports import each other
+
+    return check(results, folder)
+
+
+def _refusal(findings: Sequence[RuleFinding]) -> str | None:
+    from bench.lint import may_publish  # noqa: PLC0415  # as above
+
+    if may_publish(findings):
+        return None
+    broken = [f"{one.rule} ({one.title})" for one in findings if one.outcome == "broken"]
+    return f"the lint finds broken: {', '.join(broken)}."
+
+
+def _write(file: Path, text: str) -> None:
+    """Write text with the characters of a results file that would control a terminal as escapes."""
+    write_instead(file, visible(text).encode())
+
+
+def _sums(folder: Path) -> str:
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != SUMS)
+    sums = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.relative_to(folder).as_posix()}" for file in files]
+    return "\n".join(sums) + "\n"

@@ -1,0 +1,213 @@
+"""F11: where locks pay and where no lock wins: by K and hold, or by hold only if K was not swept with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+
+from bench.analysis.crossover import crossovers
+from bench.analysis.intervals import number
+from bench.report.colours import BLACK, GREY, PAPER
+from bench.report.drawn import Drawn, NotDrawn
+from bench.report.facts import ONE_LOCK, OURS, WITHOUT_LOCK, counted, families, said
+from bench.report.figures.points import LEGEND, gid, plot, void_gid
+from bench.report.style import log_axis, new_figure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
+    from numpy.typing import NDArray
+
+    from bench.analysis.crossover import Axis
+    from bench.report.drawn import Outcome
+    from bench.report.facts import Facts, Family, Spot
+
+    Numbers = NDArray[np.float64]
+    Table = tuple[list[float], list[float], Numbers]
+    """K, the other axis, and the ratio of our rate to the best lock-free rate."""
+
+NAME: Final = "f11-crossover"
+TITLE: Final = "Segment locks against no lock"
+VOID: Final = np.inf
+REACH: Final = 5.0
+"""Range of the colours in powers of two, in both directions."""
+SIDES: Final[tuple[tuple[Axis, str, str], ...]] = (
+    ("hold_ms", "section", "hold, ms (not to scale)"),
+    ("rtt_ms", "rtt_ms", "added to a round trip, ms (not to scale)"),
+)
+SHOWN: Final = (OURS, ONE_LOCK, *WITHOUT_LOCK)
+HATCH: Final = "////"
+OPACITY: Final = 0.4
+"""Of a field's colour: hatching is seen on each of them, on light paper and on dark."""
+SIDE_MIN: Final = 2
+FULL_MIN: Final = 0.75
+"""Minimum share of measured fields for a grid to be shown."""
+BREAK_EVEN: Final = "break-even"
+
+
+def crossover(facts: Facts) -> Outcome:
+    """F11: grids of K and hold, and of K and round trip, if both were swept; otherwise lines over one of them."""
+    closed = [spot for spot in facts.usual if spot.cell.loop == "closed" and spot.cell.section in {"none", "sleep"}]
+    closed = [spot for spot in closed if spot.cell.strategy in SHOWN and spot.cell.batch == 1]
+    panels: list[tuple[Axis, str, Family, Table | None]] = []
+    for axis, extra, label in SIDES:
+        found = families(closed, axis, extra, "segments", least=2)
+        told = [(family, table_of(family, axis)) for family in found if _has_both(family, axis)]
+        told.sort(key=lambda one: one[1] is None)
+        if told:
+            panels.append((axis, label, *told[0]))
+    if not panels:
+        why = f"no two holds or round trips at which both {OURS} and one of {', '.join(WITHOUT_LOCK)} were run"
+        return NotDrawn("F11", NAME, TITLE, why)
+    figure = new_figure(f"F11  {TITLE} (closed loop)", height=4.1)
+    grid = figure.subplots(1, len(panels), squeeze=False)[0]
+    meshes = []
+    for axes, (axis, label, family, table) in zip(grid, panels, strict=True):
+        axes.set_title(said(family.cell, without=("segments", axis)))
+        if table is None:
+            _lines(facts, axes, family, axis, label)
+        else:
+            meshes.append(_fields(axes, family, axis, table))
+            axes.set_ylabel(label)
+    if meshes:
+        bar = figure.colorbar(meshes[0], ax=list(grid), label="times the rate without a lock, log scale")
+        bar.set_ticks([-REACH, -2, 0, 2, REACH], labels=["1/32", "1/4", "1", "4", "32"])
+    handles, labels = _legend(grid)
+    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    return Drawn("F11", NAME, TITLE, _caption(facts, panels), figure)
+
+
+def _caption(facts: Facts, panels: list[tuple[Axis, str, Family, Table | None]]) -> str:
+    spots = [spot for _, _, family, _ in panels for spot in family.spots]
+    answers = [one.sentence for axis, _, _, _ in panels for one in crossovers(facts.results, axis, rivals=WITHOUT_LOCK)]
+    fields = "Each field: orders/s of ours with K segments by the best rate without a lock; empty fields were not run. "
+    return (
+        f"Closed loop. {counted(spots)}. {fields if any(one[3] for one in panels) else ''}Hatched: without a lock "
+        "more is "
+        f"sold. Where {OURS} sells more: {' '.join(answers) or 'nothing can be compared.'} A strategy without a lock "
+        "does "
+        f"the slow step outside of any, or has none, and so promises less about it: see the guarantees. {LEGEND}"
+    )
+
+
+def _has_both(family: Family, axis: str) -> bool:
+    """Return whether ours and a lock-free strategy were run at two or more values of the axis."""
+    ours = {getattr(spot.cell, axis) for spot in family.of(OURS)}
+    return len(ours & {getattr(spot.cell, axis) for name in WITHOUT_LOCK for spot in family.of(name)}) >= SIDE_MIN
+
+
+def best_without_lock(family: Family, axis: str) -> dict[float, float]:
+    """Return the best lock-free rate at each value of the axis."""
+    found: dict[float, float] = {}
+    for spot in (spot for name in WITHOUT_LOCK for spot in family.of(name) if not spot.is_void):
+        at = float(getattr(spot.cell, axis))
+        found[at] = max(found.get(at, 0.0), spot.mean)
+    return found
+
+
+def table_of(family: Family, axis: str) -> Table | None:
+    """Return the ratios, NaN for a cell that was not run, infinite for a void one; None if they form no grid."""
+    ours, best = family.of(OURS), best_without_lock(family, axis)
+    rows = sorted({float(getattr(spot.cell, axis)) for spot in ours} & set(best))
+    known = [spot for spot in ours if float(getattr(spot.cell, axis)) in rows]
+    columns = sorted({float(spot.cell.segments) for spot in known})
+    if min(len(rows), len(columns)) < SIDE_MIN or len(known) < FULL_MIN * len(rows) * len(columns):
+        return None
+    found = np.full((len(rows), len(columns)), np.nan)
+    for spot in known:
+        at = float(getattr(spot.cell, axis))
+        found[rows.index(at), columns.index(float(spot.cell.segments))] = VOID if spot.is_void else spot.mean / best[at]
+    return columns, rows, found
+
+
+def _fields(axes: Axes, family: Family, axis: str, table: Table) -> QuadMesh:
+    columns, rows, ratios = table
+    spots = {(float(getattr(spot.cell, axis)), float(spot.cell.segments)): spot for spot in family.of(OURS)}
+    powers = np.clip(np.log2(np.where(np.isfinite(ratios), ratios, np.nan)), -REACH, REACH)
+    norm = TwoSlopeNorm(0, -REACH, REACH)
+    mesh = axes.pcolormesh(powers, cmap="PuOr_r", norm=norm, alpha=OPACITY, edgecolors=PAPER, linewidth=0.8)
+    for (row, column), ratio in np.ndenumerate(ratios):
+        if np.isnan(ratio):
+            continue
+        is_known = bool(np.isfinite(ratio))
+        if is_known and ratio < 1:
+            axes.add_patch(Rectangle((column, row), 1, 1, fill=False, hatch=HATCH, linewidth=0, edgecolor=BLACK))
+        said_ratio = f"{ratio:.2g}" if is_known else "x"
+        text = axes.text(column + 0.5, row + 0.5, said_ratio, ha="center", va="center", fontsize=8)
+        text.set_bbox({"facecolor": PAPER, "alpha": 0.85, "edgecolor": "none", "pad": 1.2})
+        spot = spots[rows[row], columns[column]]
+        value = f"{number(ratio)} times the best rate without a lock"
+        text.set_gid(gid(spot, value) if is_known else void_gid(spot))
+    _break_even(axes, ratios)
+    axes.set_xticks(np.arange(len(columns)) + 0.5, [f"{one:g}" for one in columns])
+    axes.set_yticks(np.arange(len(rows)) + 0.5, [f"{one:g}" for one in rows])
+    axes.set_xlabel("segments K (not to scale)")
+    axes.grid(visible=False)
+    return mesh
+
+
+def _break_even(axes: Axes, ratios: Numbers) -> None:
+    """Draw the border between fields on either side of 1; nothing is interpolated."""
+    for (row, column), ratio in np.ndenumerate(ratios):
+        beside = ((row, column + 1), ((column + 1, column + 1), (row, row + 1)))
+        above = ((row + 1, column), ((column, column + 1), (row + 1, row + 1)))
+        for other, border in (beside, above):
+            if other[0] < ratios.shape[0] and other[1] < ratios.shape[1] and _turns(ratio, ratios[other]):
+                (line,) = axes.plot(*border, color=BLACK, linewidth=2.4, solid_capstyle="round")
+                line.set_gid(BREAK_EVEN)
+
+
+def _turns(one: float, other: float) -> bool:
+    return bool(np.isfinite(one) and np.isfinite(other) and (one < 1) != (other < 1))
+
+
+def _lines(facts: Facts, axes: Axes, family: Family, axis: str, label: str) -> None:
+    """Draw the rate of each strategy at the K that has the most values of the axis."""
+    values = [float(one) for one in family.values]
+    best = best_without_lock(family, axis)
+    for strategy in SHOWN:
+        spots = _one_k(family.of(strategy))
+        if not spots:
+            continue
+        name = f"{strategy}, K={spots[0].cell.segments}"
+        plot(
+            axes, spots, facts.looks[strategy], x=lambda spot: values.index(float(getattr(spot.cell, axis))), label=name
+        )
+        for spot in spots if strategy == OURS else ():
+            at = float(getattr(spot.cell, axis))
+            if not spot.is_void and best.get(at, 0.0) > spot.mean:
+                place = values.index(at)
+                band = axes.axvspan(
+                    place - 0.42, place + 0.42, facecolor="none", edgecolor=GREY, hatch=HATCH, lw=0, zorder=0
+                )
+                band.set_gid("without a lock")
+    axes.set_xticks(range(len(values)), [f"{one:g}" for one in values])
+    axes.set_xlim(-0.5, len(values) - 0.5)
+    axes.set_xlabel(label)
+    log_axis(axes, "y", "orders/s")
+
+
+def _one_k(spots: list[Spot]) -> list[Spot]:
+    groups: dict[int, list[Spot]] = {}
+    for spot in spots:
+        groups.setdefault(spot.cell.segments, []).append(spot)
+    return max(groups.values(), key=lambda group: (len(group), group[0].cell.segments), default=[])
+
+
+def _legend(panels: Iterable[Axes]) -> tuple[list[Artist], list[str]]:
+    hatched = Rectangle((0, 0), 1, 1, facecolor=PAPER, edgecolor=BLACK, hatch=HATCH, linewidth=0.5)
+    found: dict[str, Artist] = {"without a lock more is sold": hatched}
+    panels = list(panels)
+    if any(line.get_gid() == BREAK_EVEN for axes in panels for line in axes.get_lines()):
+        found[BREAK_EVEN] = Line2D([], [], color=BLACK, linewidth=2.4)
+    for axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    return list(found.values()), list(found)

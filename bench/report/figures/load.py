@@ -1,0 +1,201 @@
+"""F3: rates by number of buyers, with the fit of the Universal Scalability Law and its residuals.
+
+F4: latency by offered load, up to and beyond the capacity.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bench.analysis.intervals import number
+from bench.analysis.usl import Fit
+from bench.engine.percentiles import CAP_MS
+from bench.report.colours import BLACK, BLUE, GREEN, LIGHT, RED
+from bench.report.drawn import Drawn, NotDrawn
+from bench.report.facts import OURS, Family, counted, families, said, shared
+from bench.report.figures.points import LEGEND, crosses, model_line, plot, point
+from bench.report.models import by_buyers, said_of, scalability
+from bench.report.style import from_zero, log_axis, new_figure, ramp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+
+    from bench.report.drawn import Outcome
+    from bench.report.facts import Facts, Spot
+    from bench.report.style import Dashes, Look
+
+BUYERS_TITLE: Final = "Orders a second by number of buyers"
+BUYERS_NAME: Final = "f03-buyers"
+MODEL: Final = "model: the closed network"
+LINES_MAX: Final = 6
+LOAD_NAME: Final = "f04-latency-by-load"
+LOAD_TITLE: Final = "Latency by offered load"
+PANELS_MAX: Final = 4
+SHED: Final = 0.001
+"""Share of shed arrivals above which they are marked."""
+SERIES: Final[tuple[tuple[str, str, str, Dashes], ...]] = (
+    ("p50", BLUE, "o", "-"),
+    ("p99", RED, "s", (0, (5, 1.5))),
+    ("p999", GREEN, "^", (0, (3, 1, 1, 1))),
+)
+OPEN_ONLY: Final = ("loop", "offered_per_s", "arrivals", "buyers")
+
+
+def throughput_by_buyers(facts: Facts) -> Outcome:
+    """F3: one line per K (or per strategy with only one K), the fit, and its residuals."""
+    closed = [spot for spot in facts.usual if spot.cell.loop == "closed"]
+    found = families(closed, "buyers", "segments")
+    if not found:
+        return NotDrawn("F3", BUYERS_NAME, BUYERS_TITLE, "no closed sweep over three numbers of buyers")
+    lines = _lines(found[0])
+    figure = new_figure(f"F3  {BUYERS_TITLE} (closed loop)", height=5.2)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    fits, ticks = [], sorted({spot.cell.buyers for _, spots in lines for spot in spots})
+    for look, (label, spots) in zip(ramp(len(lines)), lines, strict=True):
+        plot(upper, spots, look, x=_buyers, label=label, joined=False)
+        told = [spot for spot in spots if not spot.is_void]
+        if (modelled := by_buyers(facts, spots)) is not None:
+            is_named = any(line.get_label() == MODEL for line in upper.lines)
+            model_line(upper, *modelled, "" if is_named else MODEL)
+        fit = scalability(told)
+        if not isinstance(fit, Fit):
+            upper.plot(
+                [_buyers(one) for one in told], [one.mean for one in told], color=look.colour, lw=0.8, ls=look.line
+            )
+            fits.append(f"{label}: no fit, {fit.why}.")
+            if modelled is not None:
+                says = dict(zip(*modelled, strict=True))
+                beside = [one.mean / says[_buyers(one)] - 1 for one in told]
+                _residuals(lower, told, beside, look, "from the closed network")
+            continue
+        where = np.geomspace(ticks[0], ticks[-1], 120)
+        upper.plot(where, [fit.law.rate(one) for one in where], color=look.colour, linestyle=look.line)
+        _residuals(lower, told, fit.residuals, look, "from the fit")
+        fits.append(f"{label}: {said_of(fit)}.")
+    log_axis(lower, "x", "buyers N", base=2, ticks=ticks)
+    from_zero(upper, "orders/s")
+    lower.axhline(0, color=BLACK, linewidth=0.8)
+    lower.set_ylabel("residual, %")
+    upper.set_title(said(found[0].cell, without=("segments", "buyers")))
+    upper.legend(loc="upper left")
+    caption = (
+        f"Closed loop. {counted(found[0].spots)}. Dashed black: the closed network of N buyers and K lanes, its S and "
+        "Z from cells of one lane and of one buyer. In colour: the Universal Scalability Law, X(N) = gamma N / (1 + "
+        "alpha (N - 1) + beta N (N - 1)); a thin line joins points without a fit. "
+        f"{' '.join(fits)} Lower panel: points less the fit, which was made from "
+        "the same points, so it shows the shape and proves nothing; without a fit, less the closed network. y of the "
+        f"upper panel begins at 0. {LEGEND}"
+    )
+    return Drawn("F3", BUYERS_NAME, BUYERS_TITLE, caption, figure)
+
+
+def _residuals(axes: Axes, spots: list[Spot], shares: Sequence[float], look: Look, unit: str) -> None:
+    """Draw how far each cell is from a model; cells and shares are in the order of N."""
+    for spot, share in zip(spots, shares, strict=True):
+        value = f"{100 * share:+.1f} % {unit}"
+        point(axes, (_buyers(spot), 100 * share), spot, value, colour=look.colour, marker=look.marker)
+
+
+def _lines(family: Family) -> list[tuple[str, list[Spot]]]:
+    """Return a line per K with several numbers of buyers, our strategies first."""
+    found: dict[tuple[str, int], list[Spot]] = {}
+    for strategy, spots in family.by_strategy().items():
+        for spot in spots:
+            found.setdefault((strategy, spot.cell.segments), []).append(spot)
+    swept = {key: spots for key, spots in found.items() if len(spots) > 1}
+    order = sorted(swept, key=lambda key: (key[0] != OURS, key))[:LINES_MAX]
+    return [(f"{strategy}, K={segments}", swept[strategy, segments]) for strategy, segments in order]
+
+
+def _buyers(spot: Spot) -> float:
+    return float(spot.cell.buyers)
+
+
+def latency_by_load(facts: Facts) -> Outcome:
+    """F4: p50, p99, p99.9 and the mean from the intended time, and where arrivals are shed."""
+    poisson = [spot for spot in facts.select(loop="open") if spot.cell.arrivals == "poisson"]
+    found = families(poisson, "offered_per_s")
+    lines = [(name, spots) for family in found for name, spots in family.by_strategy().items() if len(spots) > 1]
+    lines = sorted(lines, key=lambda one: (-len(one[1]), one[0] != OURS, one[0]))[:PANELS_MAX]
+    if not lines:
+        return NotDrawn("F4", LOAD_NAME, LOAD_TITLE, "no open sweep over three offered loads with Poisson arrivals")
+    rows = (len(lines) + 1) // 2
+    figure = new_figure(f"F4  {LOAD_TITLE} (open loop)", height=1.2 + 2.8 * rows)
+    grid = figure.subplots(rows, min(2, len(lines)), squeeze=False, sharey=True)
+    told = []
+    for axes, (strategy, spots) in zip(grid.flat, lines, strict=False):
+        capacity = capacity_of(facts, spots[0])
+        if capacity is not None:
+            told.append(f"{strategy} K={spots[0].cell.segments}: {capacity:,.1f}")
+        _panel(axes, spots, capacity)
+        axes.set_title(f"{strategy}, K={spots[0].cell.segments}")
+    for axes in grid.flat[len(lines) :]:
+        axes.set_visible(False)
+    handles, labels = grid.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5)
+    base = f"100 % is the closed-loop capacity in orders/s: {'; '.join(told)}." if told else ""
+    caption = (
+        "Latency from the intended time to the answer, failed orders included; histograms of all runs added up. "
+        f"Open loop, Poisson arrivals, {said(lines[0][1][0].cell, without=('segments', 'offered_per_s'))}. "
+        f"{counted([spot for _, spots in lines for spot in spots])}. {base} Grey: more than {100 * SHED:g} % of the "
+        "arrivals were turned away (shed): they count as failures, and in the percentiles as never answered; a mark at "
+        "the upper edge is a percentile that lies among them. Void runs count too. "
+        f"p99.9 is shown from 10,000 samples on. {LEGEND}"
+    )
+    return Drawn("F4", LOAD_NAME, LOAD_TITLE, caption, figure)
+
+
+def _panel(axes: Axes, spots: list[Spot], capacity: float | None) -> None:
+    def x(spot: Spot) -> float:
+        offered = spot.cell.offered_per_s or 0.0
+        return 100 * offered / capacity if capacity else offered
+
+    told = [(spot, one) for spot in spots if not spot.is_void and (one := spot.percentiles("response")) is not None]
+    for name, colour, marker, line in SERIES:
+        known = [(spot, x(spot), value) for spot, one in told if (value := getattr(one, name)) is not None]
+        _line(axes, known, {"p999": "p99.9"}.get(name, name), colour, marker, line)
+    for spot, one in told:
+        if one.mean is not None and not _shed(spot):
+            point(axes, (x(spot), one.mean), spot, f"{number(one.mean)} ms on average", colour=BLACK, marker="+")
+    axes.plot([], [], color=BLACK, marker="+", linestyle="none", label="mean")
+    crosses(axes, [spot for spot in spots if spot.is_void], x=x, colour=BLACK)
+    shed = [x(spot) for spot in spots if _shed(spot) > SHED]
+    if shed:
+        region = axes.axvspan(min(shed), max(x(spot) for spot in spots) * 1.04, color=LIGHT, zorder=0)
+        region.set_gid("shed")
+    log_axis(axes, "y", "latency, ms")
+    axes.set_xlabel("offered load, % of capacity" if capacity else "offered load, orders/s")
+    axes.set_xlim(left=0)
+
+
+def _shed(spot: Spot) -> float:
+    return spot.mean_of(lambda run: run.counts.shed / max(1, run.counts.planned))
+
+
+def _line(
+    axes: Axes, points: list[tuple[Spot, float, float]], label: str, colour: str, marker: str, line: Dashes
+) -> None:
+    known = [one for one in points if one[2] < CAP_MS]
+    axes.plot([at for _, at, _ in known], [value for _, _, value in known], color=colour, linestyle=line)
+    for spot, at, value in points:
+        if value < CAP_MS:
+            point(axes, (at, value), spot, f"{number(value)} ms at {label}", colour=colour, marker=marker)
+        else:
+            name, edge = f"{label} is of an order that was shed", axes.get_xaxis_transform()
+            point(axes, (at, 0.98), spot, name, colour=colour, marker=marker, transform=edge)
+    axes.plot([], [], color=colour, linestyle=line, marker=marker, label=label)
+
+
+def capacity_of(facts: Facts, spot: Spot) -> float | None:
+    """Return the highest closed-loop rate of the same strategy, K and critical section; None if there is none."""
+    wanted = shared(spot.cell, OPEN_ONLY)
+    closed = [
+        other.mean
+        for other in facts.select(loop="closed", strategy=spot.cell.strategy)
+        if not other.is_void and shared(other.cell, OPEN_ONLY) == wanted
+    ]
+    return max(closed, default=None)

@@ -1,0 +1,180 @@
+"""F1 and F2: the effect of more segments, with the ideal, the model, and lock-free strategies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bench.report.colours import GREY
+from bench.report.drawn import Drawn, NotDrawn, ends, ratio_of
+from bench.report.facts import LOCK_FREE, ONE_LOCK, WITHOUT_LOCK, counted, families, said
+from bench.report.figures.points import LEGEND, Measure, model_line, plot
+from bench.report.models import lines_over_segments
+from bench.report.style import from_zero, log_axis, new_figure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
+    from bench.report.drawn import Outcome
+    from bench.report.facts import Facts, Family, Spot
+
+PANELS_MAX: Final = 4
+IDEAL_ROOM: Final = 1.3
+"""Upper limit of y as a multiple of the highest point."""
+ACROSS: Final = (ONE_LOCK, *WITHOUT_LOCK)
+"""Strategies drawn across all K, for comparison with segments."""
+TITLE_1: Final = "Orders a second by number of segments"
+TITLE_2: Final = "Speed-up and efficiency by number of segments"
+
+
+def segment_families(facts: Facts) -> list[Family]:
+    """Return the closed sweeps over K, the largest first."""
+    return families([spot for spot in facts.usual if spot.cell.loop == "closed"], "segments")
+
+
+def throughput(facts: Facts) -> Outcome:
+    """F1: points, ideal K/S, models, and lines of lock-free strategies."""
+    found = segment_families(facts)[:PANELS_MAX]
+    if not found:
+        return NotDrawn("F1", "f01-throughput", TITLE_1, "no closed sweep over three numbers of segments")
+    rows = (len(found) + 1) // 2
+    is_one = len(found) == 1
+    figure = new_figure(f"F1  {TITLE_1} (closed loop)", height=4.3 if is_one else 1.0 + 2.9 * rows)
+    grid = figure.subplots(rows, 1 if is_one else 2, squeeze=False)
+    sources = [_panel(facts, axes, family) for axes, family in zip(grid.flat, found, strict=False)]
+    for axes in grid.flat[len(found) :]:
+        axes.set_visible(False)
+    figure.legend(*_legend(grid.flat), loc="outside lower center", ncols=3)
+    spots = [spot for family in found for spot in family.spots]
+    left_out = len(segment_families(facts)) - len(found)
+    caption = (
+        "Orders per second that hold stock, answered within the window; refusals are not counted. Closed loop: each "
+        f"buyer orders again at once. {counted(spots)}. Dotted: the ideal, min(K, N)/S. Dashed and dash-dotted: the "
+        f"closed network of N buyers, for the lane of each strategy. {'; '.join(sources)}: no throughput is used, and "
+        "the model's error is given below. An ideal far above the points is cut off. Thin lines across: what needs "
+        f"no segments. Strategies measured at a single K are in figure S. y begins at 0. {LEGEND}"
+        + (f" {left_out} smaller sweeps are in the table only." if left_out else "")
+    )
+    return Drawn("F1", "f01-throughput", TITLE_1, caption, figure)
+
+
+def _panel(facts: Facts, axes: Axes, family: Family) -> str:
+    ticks = family.values
+    log_axis(axes, "x", "segments K", base=2, ticks=ticks)
+    for strategy, spots in family.by_strategy().items():
+        if len(spots) == 1 and strategy not in ACROSS:
+            continue
+        look = facts.looks[strategy]
+        plot(axes, spots, look, x=_segments, label=strategy)
+        if strategy in ACROSS and len(spots) == 1 and not spots[0].is_void:
+            across = axes.axhline(spots[0].mean, color=look.colour, linestyle=look.line, linewidth=0.8, zorder=1.2)
+            across.set_gid(f"across:{strategy}")
+    lines, source = lines_over_segments(facts, family)
+    top = max((spot.mean for spot in family.spots if not spot.is_void), default=1.0)
+    for line in lines:
+        model_line(axes, line.segments, line.per_s, line.label, style=line.style)
+    where = said(family.cell, without=("segments",))
+    axes.set_title(where)
+    from_zero(axes, "orders/s")
+    axes.set_ylim(0, IDEAL_ROOM * top)
+    return f"{where}: {source}"
+
+
+def _segments(spot: Spot) -> float:
+    return float(spot.cell.segments)
+
+
+def _legend(panels: Iterable[Axes]) -> tuple[list[Artist], list[str]]:
+    seen: dict[str, Artist] = {}
+    for axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            seen.setdefault(label, handle)
+    return list(seen.values()), list(seen)
+
+
+def speed_up(facts: Facts) -> Outcome:
+    """F2: the speed-up over one segment, and the share of the ideal."""
+    found = [family for family in segment_families(facts) if _has_base(family)]
+    if not found:
+        why = "no closed sweep over three numbers of segments with K = 1 in it"
+        return NotDrawn("F2", "f02-speed-up", TITLE_2, why)
+    family = found[0]
+    figure = new_figure(f"F2  {TITLE_2} (closed loop)", height=3.6)
+    times, share = figure.subplots(1, 2)
+    told = []
+    for strategy, spots in family.by_strategy().items():
+        if not _is_base(spots):
+            continue
+        first = spots[0]
+        told.append(f"{strategy}: {first.mean:,.1f}")
+        look = facts.looks[strategy]
+        plot(
+            times,
+            spots,
+            look,
+            x=_segments,
+            y=Measure(_times(first), _times_interval(first), "times the rate of K = 1"),
+            label=strategy,
+        )
+        if family.cell.section == "sleep":
+            plot(
+                share,
+                spots,
+                look,
+                x=_segments,
+                y=Measure(_efficiency, _efficiency_interval, "% of the ideal"),
+                label=strategy,
+            )
+    where = family.values
+    model_line(times, where, where, "ideal: K times", style=":")
+    for axes in (times, share):
+        log_axis(axes, "x", "segments K", base=2, ticks=where)
+    from_zero(times, "times the rate of K = 1")
+    from_zero(share, "% of the ideal min(K, N)/S")
+    share.axhline(100, color=GREY, linestyle=":", linewidth=1)
+    figure.legend(*_legend([times]), loc="outside lower center", ncols=4)
+    caption = (
+        f"Closed loop, {said(family.cell, without=('segments',))}. The base is the same strategy with K = 1, in "
+        f"orders/s: {'; '.join(told)}. "
+        f"{_best_other(family)} {counted(family.spots)}. Both y axes begin at 0. {LEGEND}"
+    )
+    return Drawn("F2", "f02-speed-up", TITLE_2, caption, figure)
+
+
+def _has_base(family: Family) -> bool:
+    return any(_is_base(spots) for spots in family.by_strategy().values())
+
+
+def _is_base(spots: Sequence[Spot]) -> bool:
+    return len(spots) > 1 and spots[0].cell.segments == 1 and not spots[0].is_void
+
+
+def _best_other(family: Family) -> str:
+    free = [spot for spot in family.of(LOCK_FREE) if not spot.is_void]
+    if not free:
+        return ""
+    best = max(free, key=lambda spot: spot.mean)
+    return f"Beside them {LOCK_FREE}, which needs no segments, sold {best.mean:,.1f} orders/s."
+
+
+def _times(first: Spot) -> Callable[[Spot], float]:
+    return lambda spot: spot.mean / first.mean
+
+
+def _times_interval(first: Spot) -> Callable[[Spot], tuple[float, float] | None]:
+    return lambda spot: ends(ratio_of(spot.by_round, first.by_round))
+
+
+def _ideal(spot: Spot) -> float:
+    return min(spot.cell.segments, spot.cell.buyers) * spot.cell.batch * 1_000 / spot.cell.hold_ms
+
+
+def _efficiency(spot: Spot) -> float:
+    return 100 * spot.mean / _ideal(spot)
+
+
+def _efficiency_interval(spot: Spot) -> tuple[float, float] | None:
+    found = spot.interval
+    return None if found is None else (100 * found[0] / _ideal(spot), 100 * found[1] / _ideal(spot))

@@ -1,0 +1,155 @@
+"""S: all strategies under the same conditions; F10: the cost of a sold order by strategy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bench.report.colours import BLACK, PAPER
+from bench.report.drawn import Drawn, NotDrawn, with_ends
+from bench.report.facts import Family, counted, families, said
+from bench.report.figures.points import BAR_OPACITY, LEGEND, gid, void_gid
+from bench.report.figures.segments import segment_families
+from bench.report.style import log_axis, new_figure, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matplotlib.axes import Axes
+
+    from bench.engine.record import Run
+    from bench.report.drawn import Outcome
+    from bench.report.facts import Facts, Family, Spot
+
+STRATEGIES_NAME: Final = "s-strategies"
+STRATEGIES_TITLE: Final = "Every strategy side by side"
+PANELS_MAX: Final = 2
+WORK_NAME: Final = "f10-work"
+WORK_TITLE: Final = "Work for one sold order"
+ROWS_MAX: Final = 22
+MEASURES: Final[tuple[tuple[Callable[[Run], float], str], ...]] = (
+    (lambda run: run.work.attempts, "lock requests"),
+    (lambda run: run.work.commands, "server commands"),
+    (lambda run: run.work.server_us, "server CPU, µs"),
+    (lambda run: run.work.bytes, "bytes in + out"),
+)
+
+
+def strategies(facts: Facts) -> Outcome:
+    """S: orders per second of every strategy at each K, in the settings with the most strategies."""
+    closed = [spot for spot in facts.usual if spot.cell.loop == "closed"]
+    found = families(closed, "segments", "batch", least=1)
+    found = sorted(found, key=lambda one: -len(one.by_strategy()))[:PANELS_MAX]
+    found = [one for one in found if len(one.by_strategy()) > 2]  # noqa: PLR2004  # two strategies are a ratio, shown in F15
+    if not found:
+        return NotDrawn("S", STRATEGIES_NAME, STRATEGIES_TITLE, "no setting in which three strategies were run")
+    groups = [_rows(family) for family in found]
+    figure = new_figure(
+        f"S  {STRATEGIES_TITLE} (closed loop)", height=1.2 + sum(0.5 + 0.21 * len(rows) for rows in groups)
+    )
+    panels = figure.subplots(len(groups), 1, squeeze=False, height_ratios=[1 + len(rows) for rows in groups])[:, 0]
+    for axes, family, rows in zip(panels, found, groups, strict=True):
+        for place, spot in enumerate(rows):
+            across(facts, axes, spot, place)
+        axes.set_yticks(range(len(rows)), [name(spot) for spot in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.set_title(said(family.cell, without=("segments", "batch")))
+        log_axis(axes, "x", "orders/s")
+        axes.grid(visible=False, axis="y")
+    caption = (
+        f"Closed loop. Orders that hold stock a second; {counted([spot for rows in groups for spot in rows])}. They "
+        "do not "
+        f"promise the same: the guarantees stand beside the rates in the table. {LEGEND}"
+    )
+    return Drawn("S", STRATEGIES_NAME, STRATEGIES_TITLE, caption, figure)
+
+
+def across(facts: Facts, axes: Axes, spot: Spot, place: float) -> None:
+    """Draw one cell on its own row: a point and its interval, or a cross at the left for void runs."""
+    look = facts.looks[spot.cell.strategy]
+    if spot.has_void or not spot.mean:
+        (mark,) = axes.plot(
+            [0.012], [place], transform=axes.get_yaxis_transform(), marker="x", color=look.colour, linestyle="none"
+        )
+        mark.set_gid(void_gid(spot))
+    if spot.is_void or not spot.mean:
+        return
+    low, high = spot.interval or (spot.mean, spot.mean)
+    bar = axes.errorbar(
+        [spot.mean],
+        [place],
+        xerr=[[max(0.0, spot.mean - low)], [max(0.0, high - spot.mean)]],
+        fmt=look.marker,
+        color=look.colour,
+        markerfacecolor=PAPER if spot.is_hollow else look.colour,
+        capsize=2.5,
+    )
+    bar.lines[0].set_gid(gid(spot, f"{with_ends(spot.mean, spot.interval)} orders/s"))
+
+
+def name(spot: Spot) -> str:
+    """Name a cell among others of the same setting."""
+    batch = f", B={spot.cell.batch}" if spot.cell.batch > 1 else ""
+    return f"{spot.cell.strategy}, K={spot.cell.segments}{batch}"
+
+
+def _rows(family: Family) -> list[Spot]:
+    """Order the strategies by their best rate, and the cells of each by K."""
+    groups = sorted(family.by_strategy().values(), key=lambda spots: -max(_rate(spot) for spot in spots))
+    return [spot for spots in groups for spot in sorted(spots, key=lambda one: (one.cell.batch, one.cell.segments))]
+
+
+def _rate(spot: Spot) -> float:
+    return 0.0 if spot.is_void else spot.mean
+
+
+def work(facts: Facts) -> Outcome:
+    """F10: four bars per cell; the units differ, so they are side by side, not stacked."""
+    closed = [spot for spot in facts.usual if spot.cell.loop == "closed"]
+    found = segment_families(facts) or families(closed, "segments", least=1)
+    if not found:
+        return NotDrawn("F10", WORK_NAME, WORK_TITLE, "no closed run")
+    spots = _some_of(found[0])
+    figure = new_figure(f"F10  {WORK_TITLE} (closed loop)", height=1.2 + 0.24 * len(spots))
+    panels = figure.subplots(1, len(MEASURES), sharey=True)
+    places = range(len(spots))
+    for axes, (get, label) in zip(panels, MEASURES, strict=True):
+        values = [spot.mean_of(get) for spot in spots]
+        for place, spot, value in zip(places, spots, values, strict=True):
+            look = facts.looks[spot.cell.strategy]
+            known = spot.interval_of(get)
+            bounds = known or (value, value)
+            bar = axes.barh(
+                place,
+                value,
+                color=PAPER if spot.is_void else (look.colour, BAR_OPACITY),
+                edgecolor=look.colour,
+                hatch="xx" if spot.is_void else None,
+                xerr=[[max(0.0, value - bounds[0])], [max(0.0, bounds[1] - value)]],
+                error_kw={"ecolor": BLACK, "elinewidth": 0.9, "capsize": 2},
+                height=0.72,
+            )
+            bar.patches[0].set_gid(gid(spot, f"{label} an order = {with_ends(value, known)}"))
+            axes.bar_label(bar, [f"{value:,.3g}" if value < 1_000 else f"{value:,.0f}"], fontsize=6.5, padding=3)  # noqa: PLR2004  # three digits are enough
+        axes.set_xlabel(label)
+        axes.set_xlim(0, 1.32 * max(values, default=1.0) or 1.0)
+        axes.xaxis.set_major_formatter(plain)
+        axes.locator_params(axis="x", nbins=3)
+        axes.grid(visible=False, axis="y")
+    panels[0].set_yticks(list(places), [f"{spot.cell.strategy}, K={spot.cell.segments}" for spot in spots])
+    panels[0].invert_yaxis()
+    caption = (
+        f"Closed loop, {said(found[0].cell, without=('segments',))}; {counted(spots)}. From the warm-up on, for "
+        "three quarters of the planned seconds, divided by the orders sold in them; a sale of a fixed stock counts "
+        "whole, with its refusals. Commands, CPU and bytes are those of Redis, by its own count, commands inside "
+        "scripts included; those of a Celery broker, and all of PostgreSQL, are not in them. Bars: 95 % over runs. "
+        "Hatched: the cell is void. All axes begin at 0."
+    )
+    return Drawn("F10", WORK_NAME, WORK_TITLE, caption, figure)
+
+
+def _some_of(family: Family) -> list[Spot]:
+    """Return every K of every strategy; if there are too many, the first, a middle and the last of each."""
+    groups = list(family.by_strategy().values())
+    if sum(map(len, groups)) > ROWS_MAX:
+        groups = [[spots[one] for one in sorted({0, len(spots) // 2, len(spots) - 1})] for spots in groups]
+    return [spot for spots in groups for spot in spots][: 2 * ROWS_MAX]

@@ -1,0 +1,89 @@
+"""The models of bench.analysis as lines in the figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bench.analysis.calibration import Calibration, calibrate
+from bench.analysis.model_error import MODELS, ceiling_of, predict
+from bench.analysis.usl import Fit, NoFit, fit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.analysis.intervals import Estimate
+    from bench.analysis.model_error import Model
+    from bench.report.facts import Facts, Family, Spot
+
+STYLES: Final[dict[Model, str]] = {"any free lane": "--", "random lane": "-."}
+"""The models that depend on K."""
+STEPS: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The prediction of a model at each K."""
+
+    label: str
+    style: str
+    segments: list[float]
+    per_s: list[float]
+
+
+def lines_over_segments(facts: Facts, family: Family) -> tuple[list[Line], str]:
+    """Return the ceiling and the models of the strategies in a sweep over K, and the origin of S."""
+    cell = family.cell
+    where = sorted({int(one) for one in np.geomspace(family.values[0], family.values[-1], STEPS)})
+    found: list[Line] = []
+    said = "no model: no cell of one lane tells S"
+    for strategy in family.by_strategy():
+        model = MODELS.get(strategy)
+        if model not in STYLES or len(family.of(strategy)) == 1:
+            continue
+        own = cell.model_copy(update={"strategy": strategy})
+        calibration = calibrate(own, facts.measured)
+        if not isinstance(calibration, Calibration):
+            said = calibration.why
+            continue
+        if not found:
+            ideal = [ceiling_of(own, calibration, lanes=lanes) for lanes in where]
+            found.append(Line("ideal min(K, N)/S", ":", [*map(float, where)], ideal))
+            said = f"S = {calibration.service:.3g} ms, from cells of one lane"
+        rates = [predict(own, calibration, lanes=lanes, model=model) for lanes in where]
+        found.append(Line(f"model: {model}", STYLES[model], [*map(float, where)], rates))
+    return list({line.label: line for line in found}.values()), said
+
+
+def by_buyers(facts: Facts, spots: Sequence[Spot]) -> tuple[list[float], list[float]] | None:
+    """Return the closed-network prediction for these cells by number of buyers; None without a model or S and Z."""
+    cell = spots[0].cell
+    model, calibration = MODELS.get(cell.strategy), calibrate(cell, facts.measured)
+    if model is None or not isinstance(calibration, Calibration):
+        return None
+    numbers = [spot.cell.buyers for spot in spots]
+    where = sorted({*numbers, *(int(one) for one in np.geomspace(min(numbers), max(numbers), STEPS))})
+    cells = [cell.model_copy(update={"buyers": one}) for one in where]
+    return [*map(float, where)], [predict(one, calibration, lanes=one.segments, model=model) for one in cells]
+
+
+def scalability(spots: Sequence[Spot]) -> Fit | NoFit:
+    """Fit the Universal Scalability Law to a sweep over N."""
+    return fit({spot.cell.buyers: spot.rates for spot in spots})
+
+
+def said_of(found: Fit) -> str:
+    """Return its parameters as text, each with its interval."""
+    parts = (("gamma", found.gamma), ("alpha", found.alpha), ("beta", found.beta), ("N*", found.peak))
+    said = ", ".join(f"{name} {_said(one)}" for name, one in parts)
+    if found.describes:
+        return said
+    return f"{said}; points are up to {found.largest_residual:.0%} off, so the curve has another shape"
+
+
+def _said(one: Estimate) -> str:
+    if one.low is None or one.high is None:
+        return f"{one.value:.3g}"
+    return f"{one.value:.3g} [{one.low:.3g}, {one.high:.3g}]"
