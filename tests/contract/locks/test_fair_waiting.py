@@ -34,6 +34,8 @@ SOON = 30.0
 """A bound for what takes milliseconds, generous on a busy machine."""
 SLOW = FairTimes(presence_ms=1_800_000, look_ms=600_000, claim_ms=600_000)
 """A waiter that was not woken, or waits for one that is gone, waits for far longer than the test."""
+ASKING = FairTimes(presence_ms=1_800_000, look_ms=5_000, claim_ms=20_000)
+"""A waiter that was told of a lock before its new holder claimed it sees the end of the lease at its next check."""
 QUIET_SECONDS = 0.15
 
 
@@ -230,7 +232,10 @@ def test_d3_when_the_holder_died_the_head_has_the_lock_as_its_lease_ends(waiting
     second.result(SOON).release()
 
 
-def test_d3_the_next_in_line_learns_that_it_has_to_mind_the_holders_end(waiting_side: Side) -> None:
+def test_d3_the_next_in_line_learns_that_it_has_to_mind_the_holders_end(
+    waiting_side: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_times_be(ASKING, monkeypatch)
     name = waiting_side.name("lock")
     held = made(waiting_side, name).acquire(timeout=0)
     first = start_waiting(waiting_side, made(waiting_side, name, ttl=3.0))
