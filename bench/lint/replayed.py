@@ -56,8 +56,6 @@ def replayed(run: Run, folder: Path) -> str | None:
         return "number of sold orders or refusals"
     if totals["failed"] + counts.shed > counts.failed:
         return "number of failed orders"
-    if run.cell.case is None and not run.skus and _refused_early(run, calls) > run.checker.refused_wrongly:
-        return "number of refusals while units were free"
     if run.skus and _sold_by_sku(run, calls) != [one.sold for one in run.skus]:
         return "number of units sold of each sku"
     begin, end = run.series.window
@@ -74,6 +72,8 @@ def replayed(run: Run, folder: Path) -> str | None:
         return "rate"
     if run.fairness is not None and not _is_between(calls, inside, answered, run.fairness.by_buyer):
         return "number of orders by buyer"
+    if run.cell.case is None and not run.skus and _refused_early(run, calls) > run.checker.refused_wrongly:
+        return "number of refusals while units were free"
     return _times(run, calls, surely, maybe)
 
 
