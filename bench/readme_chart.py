@@ -46,7 +46,7 @@ ROWS: Final = {
     ("global-redis-py", 1): "redis-py's `Lock`, one key",
     ONE_LOCK: "`segmented`, one lock",
     TWENTY: "`segmented`, 20 locks",
-    ("one-script", 1): "one script, nothing excluded from the slow step",
+    ("one-script", 1): "one script, the slow step outside any lock",
 }
 WIDTH: Final = 760
 LEFT: Final = 180

@@ -175,6 +175,8 @@ def setting_of(cell: Cell, axis: Axis) -> str:
         del parts[axis]
     if axis == "rtt_ms" and is_direct:
         parts["rtt_ms"] = "without the proxy"
+    elif axis != "rtt_ms" and cell.proxied and not cell.rtt_ms:
+        parts["rtt_ms"] = "through the proxy"
     more = [f"q={cell.quantity}"] if cell.quantity != 1 else []
     more += [f"stock={cell.stock}"] if cell.stock is not None else []
     more += [cell.case] if cell.case is not None else []

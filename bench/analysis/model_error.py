@@ -110,7 +110,7 @@ class ModelError:
             f"{one.cell_id} ({one.error:+.1%})" for one in self.points if one.is_calibration and not one.saturated
         ]
         if calibrating:
-            said.append(f"Left out, since they told the hold: {'; '.join(calibrating)}.")
+            said.append(f"Left out, because the hold was read from them: {'; '.join(calibrating)}.")
         return said + list(dict.fromkeys(remark for one in self.points for remark in one.calibration.remarks))
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.analysis.intervals import number
+from bench.analysis.measured import noise_floor
 from bench.report.drawn import ends, ratio_of
 from bench.report.facts import ONE_LOCK, OURS, WITHOUT_LOCK
 from bench.report.tables import main_family, main_setting, with_interval
@@ -46,7 +47,7 @@ def answer(facts: Facts) -> Answer | None:
         return None
     ours = [spot for spot in family.of(OURS) if not spot.is_void]
     one_lock = _best([*family.of(ONE_LOCK), *(spot for spot in ours if spot.cell.segments == 1)])
-    best = _best([spot for spot in ours if spot.cell.segments > 1])
+    best = _fewest([spot for spot in ours if spot.cell.segments > 1], noise_floor(facts.results).floor or 0.0)
     if one_lock is None or best is None:
         return None
     free = _best([spot for strategy in WITHOUT_LOCK for spot in family.of(strategy)])
@@ -59,6 +60,13 @@ def answer(facts: Facts) -> Answer | None:
 
 def _best(spots: list[Spot]) -> Spot | None:
     return max((spot for spot in spots if not spot.is_void), key=lambda spot: spot.mean, default=None)
+
+
+def _fewest(spots: list[Spot], floor: float) -> Spot | None:
+    """Return the cell with the fewest segments whose rate is within the noise floor of the highest."""
+    best = _best(spots)
+    enough = [spot for spot in spots if best is not None and spot.mean * (1 + floor) >= best.mean]
+    return min(enough, key=lambda spot: spot.cell.segments, default=None)
 
 
 def _sentence(best: Spot, one_lock: Spot, free: Spot | None) -> str:
@@ -111,7 +119,8 @@ def _bound_said(family: Family, bars: tuple[Bar, ...]) -> str:
     if all(bar.bound is None for bar in bars):
         return ""
     return (
-        f"The mark at a bar is min(K, buyers) / {family.cell.hold_ms:g} ms, the configured hold: nothing can sell more."
+        f"The mark at a bar is min(K, buyers) / {family.cell.hold_ms:g} ms, the configured hold, which one order a "
+        "hold cannot exceed."
     )
 
 

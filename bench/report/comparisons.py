@@ -60,8 +60,8 @@ def noise(facts: Facts) -> Noise:
     if found.floor is None:
         return Noise(tuple(rows), None, f"There is no noise floor: {found.why_none}.")
     told = (
-        f"The noise floor is {100 * found.floor:.1f} %, the farthest end of any interval of the same code run twice "
-        "a round; a ratio within it is no difference."
+        f"The noise floor is {100 * found.floor:.1f} %: so far from 1 is the farthest end of any interval, 95 % "
+        "together, of the same code run twice a round. Ignore smaller differences."
     )
     return Noise(tuple(rows), (1 / (1 + found.floor), 1 + found.floor), told)
 

@@ -224,7 +224,7 @@ def said(cell: Cell, *, without: Collection[str] = ()) -> str:
     parts = {
         "segments": f"K={cell.segments}",
         "hold_ms": section(cell),
-        "rtt_ms": f"round trips + {cell.rtt_ms:g} ms" if cell.rtt_ms else "",
+        "rtt_ms": f"round trips + {cell.rtt_ms:g} ms" if cell.rtt_ms else "through the proxy" * cell.proxied,
         "buyers": _buyers(cell),
         "batch": f"batches of {cell.batch}" if cell.batch > 1 else "",
         "offered_per_s": f"{cell.offered_per_s:,g}/s offered" if cell.offered_per_s else "",

@@ -81,9 +81,10 @@ def unfavourable_figure(facts: Facts) -> Outcome:
     log_axis(axes, "x", "orders/s")
     axes.grid(visible=False, axis="y")
     runs = sorted({len(spot.whole) for _, spots in groups for spot in spots})
+    span = f"{runs[0]}" if runs[0] == runs[-1] else f"{runs[0]} to {runs[-1]}"
     caption = (
         "The cases of the plan in which segments cannot help, or should hurt, and one client alone. Orders that hold "
-        f"stock a second, n = {runs[0]} to {runs[-1]} runs a point, bars: 95 % over runs; the loop model is in each "
+        f"stock a second, n = {span} runs a point, bars: 95 % over runs; the loop model is in each "
         "row. "
         "In an open loop the rate is what arrived, unless more came than could be served. Where a sale ends within a "
         "second, as with one unit, the rate says little: see the table for what was sold and refused. Cross: void, no "

@@ -120,7 +120,7 @@ def waits_and_holds(facts: Facts) -> Outcome:
             )
         log_axis(axes, "x", label)
         axes.set_ylim(0, 100)
-    panels[0].set_ylabel("% at most so long")
+    panels[0].set_ylabel("share of calls, %")
     panels[0].legend(loc="upper left")
     samples = sum(int(one.get_total_count()) for spot in spots if (one := spot.histogram("wait")) is not None)
     caption = (

@@ -99,7 +99,7 @@ def test_the_model_error_counts_neither_what_told_the_hold_nor_what_was_saturate
     assert found.is_as_asked
     said = " ".join(found.sentences())
     assert "segment-locks K=64 N=64 B=1 20ms (generator; +" in said
-    assert "Left out, since they told the hold: " in said
+    assert "Left out, because the hold was read from them: " in said
 
 
 def test_the_model_error_is_that_of_the_figure_where_the_plan_names_its_sweeps() -> None:

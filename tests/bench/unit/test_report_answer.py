@@ -48,6 +48,26 @@ def test_it_says_the_ratio_of_our_best_to_one_lock_with_both_rates(facts: Facts)
     assert "Without a lock, lock-free sold" in found.sentence
 
 
+def test_of_two_numbers_of_segments_that_noise_cannot_tell_apart_it_names_the_smaller(facts: Facts) -> None:
+    kept = [run for run in facts.results.runs if (run.cell.strategy, run.cell.segments) != ("segment-locks", 128)]
+    twice = [
+        run.model_copy(
+            update={
+                "cell": run.cell.model_copy(update={"segments": 128}),
+                "cell_id": run.cell_id.replace("K=64 ", "K=128 "),
+                "orders_per_s": (run.orders_per_s or 0.0) * 1.001,
+                "run": run.run + 10_000,
+            }
+        )
+        for run in kept
+        if run.cell.strategy == "segment-locks" and run.cell.segments == 64
+    ]
+    found = answer(Facts(facts.results.model_copy(update={"runs": (*kept, *twice)})))
+    assert found is not None
+    assert found.sentence.startswith("64 segments sold ")
+    assert "K = 128" in [bar.name for bar in found.bars]
+
+
 @pytest.mark.parametrize(
     ("rounds", "why"),
     [
