@@ -83,7 +83,9 @@ class RenewsAnything(Plain):
 class NeverLetsGo(Ours):
     """A release that leaves the watchdog running."""
 
-    shortest_ttl = 0.5  # on a busy machine the watchdog may be late, and a lease that lapsed would look like a release
+    shortest_ttl = (
+        2.0  # a watchdog that is late by more than that would let the lease lapse, which looks like a release
+    )
 
     def release(self, hold: Hold) -> None:
         """Do nothing."""
