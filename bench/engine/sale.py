@@ -39,7 +39,7 @@ class Refusal:
     done_at: float
     quantity: int
     number: int = 0
-    """Of the order."""
+    """The number of the refused order."""
 
 
 @dataclass(slots=True)
@@ -194,7 +194,7 @@ class Sale:
 
     @property
     def lanes(self) -> int:
-        """How many calls can be in their slow step at once, over all skus."""
+        """The number of calls that can be in their slow step at once, over all skus."""
         return min(self.cell.buyers, sum(one.lanes for one in self.strategies))
 
     def parts(self) -> list[Recorder]:

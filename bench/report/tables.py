@@ -56,7 +56,7 @@ class CellRow:
     server_s: str
     """CPU seconds of all servers for a million orders."""
     price: str
-    """Of these, by the reader's price of a core-hour; a dash without one."""
+    """Their price, by the reader's price of a core-hour; a dash without one."""
     cores: str
     used_up: str
     guarantees: tuple[str, ...]

@@ -39,7 +39,7 @@ class Renewals:
         self._ends = [self._end()]
 
     def has_two(self) -> bool:
-        """Was it renewed twice since the beginning?"""
+        """Return whether it was renewed twice since the beginning."""
         end = self._end()
         if end > self._ends[-1] + 0.1:
             self._ends.append(end)

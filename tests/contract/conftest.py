@@ -9,10 +9,11 @@ import pytest
 import redis
 
 from segmented.clock import SystemClock
+from segmented.protocol.lock.operations import LINE_TTL_MS, NEWCOMERS_MAX, PASSED_MS, WAITERS_MAX
 from segmented.protocol.wire import load_script
 from tests.contract.parking import ScriptCount
 from tests.contract.pools.shop import Shop
-from tests.fixtures.patient_attempts import ANSWER_SECONDS, BOUNDS
+from tests.fixtures.patience import ANSWER_SECONDS, BOUNDS
 from tests.fixtures.stores import REDIS, Side, make_side
 from tests.support.paths import ROOT
 from tests.support.proxy import RedisProxy
@@ -49,6 +50,25 @@ def patient_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
         for module in modules:
             monkeypatch.setattr(f"segmented.{module}.{name}", ANSWER_SECONDS)
     monkeypatch.setattr("segmented.plans.waiting.LOOK_SECONDS", 10 * ANSWER_SECONDS)
+
+
+@pytest.fixture
+def left_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that is left to the first process of the line is left to it for as long as the test lasts."""
+    let_bounds_be(PASSED_MS, 60_000, monkeypatch)
+
+
+@pytest.fixture
+def untimed_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turns are counted, and no time ends them."""
+    let_bounds_be(60_000, 60_000, monkeypatch)
+
+
+def let_bounds_be(passed_ms: int, left_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = f"{NEWCOMERS_MAX} {WAITERS_MAX} {passed_ms} {left_ms} {LINE_TTL_MS}"
+    monkeypatch.setattr("segmented.protocol.lock.wire.LINE", bounds)
+    monkeypatch.setattr("segmented.protocol.lock.line_model.PASSED_MS", passed_ms)
+    monkeypatch.setattr("segmented.protocol.lock.line_model.LEFT_MS", left_ms)
 
 
 @pytest.fixture

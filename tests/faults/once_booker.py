@@ -19,7 +19,7 @@ from segmented.stores.redis import RedisStore
 
 KEY: Final = "order-7"
 LEASE: Final = 0.5
-"""Of a worker that is killed. One that goes on has a lease that a machine which stands still does not end."""
+"""The lease of a worker that is killed, in seconds. One that goes on has LONG, which no pause of the machine ends."""
 LONG: Final = 600.0
 WAIT: Final = 60.0
 bookings = Table("bookings", MetaData(), Column("id", Integer, primary_key=True), Column("order_id", String(50)))

@@ -113,7 +113,7 @@ def test_d12_d13_fifty_waiters_that_are_killed_at_the_head_cost_the_next_one_not
     for process in processes:
         process.send_signal(signal.SIGKILL)
     wait_until(lambda: listeners(side, name) == 1)
-    # Whoever does not come for the lock has ten minutes to do so: of fifty not one is waited for.
+    # A waiter has ten minutes to claim the lock. None of the fifty dead ones is given that time.
     side.execute(ReleaseFair(name, held.holder_id, replace(TIMES, claim_ms=round(LONG * 1000))))
     got(living, PATIENCE)
 

@@ -40,7 +40,7 @@ BRIEF_ANSWER = 0.3
 SHORT_ANSWER = 1.0
 """The answer timeout where it is to pass, or where a failed request is to be repeated soon."""
 TOO_FEW = r"^[01] of 3 servers answered in time, 2 are needed$"
-"""What is said while two stand still; the third may be late on a machine that stands still."""
+"""The error while two servers are stopped. The third may be late too, on a busy machine."""
 SOON = 100.0
 
 

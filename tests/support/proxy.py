@@ -35,7 +35,7 @@ class Proxy:
         self._links: list[_Link] = []
         self._refuses = False
         self.refused = 0
-        """How many connections were refused."""
+        """The number of refused connections."""
         self._swallows = NOTHING
         self._swallow_count = 0
         self._refuses_after = False

@@ -45,7 +45,7 @@ SIDES: Final[tuple[tuple[Axis, str, str], ...]] = (
 SHOWN: Final = (OURS, ONE_LOCK, *WITHOUT_LOCK)
 HATCH: Final = "////"
 OPACITY: Final = 0.4
-"""Of a field's colour: hatching is seen on each of them, on light paper and on dark."""
+"""A field's colour is this opaque, so that its hatching is seen on light paper and on dark."""
 SIDE_MIN: Final = 2
 FULL_MIN: Final = 0.75
 """Minimum share of measured fields for a grid to be shown."""

@@ -27,7 +27,7 @@ LEGEND: Final = (
 
 
 BAR_OPACITY: Final = 0.35
-"""Of a bar within its edge, so that the interval is seen on it."""
+"""A bar is this opaque within its edge, so that the interval is seen on it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ CLEAN = Verdict(
 
 
 def test_skus_are_chosen_by_rank_and_by_seed_alone() -> None:
-    """Of 12,000 orders at Zipf 1, the shares 1, 1/2, 1/3 and 1/4 are 5,760, 2,880, 1,920 and 1,440."""
+    """With 12,000 orders at Zipf 1, the shares 1, 1/2, 1/3 and 1/4 are 5,760, 2,880, 1,920 and 1,440."""
     choice = choice_of(CELL, 7)
     assert [choice.of(number) for number in range(1, 13)] == SKUS_OF_THE_FIRST
     assert choice.shares(12_000, 1) == (5_746, 2_852, 1_944, 1_458)

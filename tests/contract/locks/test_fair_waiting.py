@@ -35,7 +35,7 @@ SOON = 30.0
 SLOW = FairTimes(presence_ms=1_800_000, look_ms=600_000, claim_ms=600_000)
 """A waiter that was not woken, or waits for one that is gone, waits for far longer than the test."""
 ASKING = FairTimes(presence_ms=1_800_000, look_ms=5_000, claim_ms=20_000)
-"""A waiter that was told of a lock before its new holder claimed it sees the end of the lease at its next check."""
+"""Waiters check every 5 s. One that gets a message before the new holder claims the lock does not know its end yet."""
 QUIET_SECONDS = 0.15
 
 

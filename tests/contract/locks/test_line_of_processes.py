@@ -25,7 +25,6 @@ from segmented.protocol.lock.operations import (
     LINE_TTL_MS,
     NEWCOMER,
     NEWCOMERS_MAX,
-    PASSED_MS,
     WAITERS_MAX,
 )
 from segmented.protocol.read_write.operations import AcquireWrite, ReleaseReadWrite
@@ -113,26 +112,7 @@ def test_an_attempt_of_a_process_that_waits_says_how_many_are_ahead_of_it(door: 
     assert [answer.ahead for answer in answers if isinstance(answer, Held)] == [0, 1, 2, 0, 1]
 
 
-@pytest.fixture
-def left_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left to the first of the line is left to it for as long as the test lasts."""
-    let_bounds_be(PASSED_MS, 60_000, monkeypatch)
-
-
-@pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turns are counted, and no time ends them."""
-    let_bounds_be(60_000, 60_000, monkeypatch)
-
-
-def let_bounds_be(passed_ms: int, left_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    bounds = f"{NEWCOMERS_MAX} {WAITERS_MAX} {passed_ms} {left_ms} {LINE_TTL_MS}"
-    monkeypatch.setattr("segmented.protocol.lock.wire.LINE", bounds)
-    monkeypatch.setattr("segmented.protocol.lock.line_model.PASSED_MS", passed_ms)
-    monkeypatch.setattr("segmented.protocol.lock.line_model.LEFT_MS", left_ms)
-
-
-@pytest.mark.usefixtures("slow")
+@pytest.mark.usefixtures("untimed_turns")
 @pytest.mark.parametrize(("party", "turns"), [(NEWCOMER, NEWCOMERS_MAX), ("other", WAITERS_MAX)])
 def test_a_free_lock_is_left_to_the_first_after_so_many_turns_of_others(door: Door, party: str, turns: int) -> None:
     door.ask("holder")
@@ -261,7 +241,7 @@ def test_a_message_about_the_pool_wakes_a_process_behind() -> None:
     assert line.next_step(place, clock.now(), clock.now() + 100) is True
 
 
-@pytest.mark.usefixtures("slow")
+@pytest.mark.usefixtures("untimed_turns")
 @pytest.mark.parametrize(("party", "turns"), [(NEWCOMER + "other", NEWCOMERS_MAX)])
 def test_a_process_that_has_not_waited_has_the_turns_of_a_newcomer_and_then_a_place(
     door: Door, party: str, turns: int

@@ -54,7 +54,7 @@ def start_waiting(side: Side, name: str, waiters: int = 1, *, timeout: float = P
 
 
 def is_at_rest(side: Side, started: list[Future[Lease]]) -> bool:
-    """Have they all come to rest? One whose time was over before that has ended, on a machine that stood still."""
+    """Return whether all have come to rest. One whose time was over before that has ended, on a busy machine."""
     return has_come_to_rest(side.store, len(started)) or started[-1].done()
 
 

@@ -192,7 +192,7 @@ def test_whoever_finds_the_door_lost_stands_at_it_again_within_its_own_time(stor
     inside = threading.Thread(target=wait)
     inside.start()
     wait_until(lambda: have_come(stores[0], 1))
-    time.sleep(TIMEOUT * 3 / 4)  # what is left is told apart from a full time anew
+    time.sleep(TIMEOUT * 3 / 4)  # so that the rest of the time is not mistaken for all of it
     stores[0].client.set(door.lock, "somebody else", px=60_000)
     wait_until(lambda: stores[0].client.zcard(door.queue) == 1)
     held.confirm()

@@ -19,7 +19,6 @@ from segmented.protocol.lock.operations import (
     PASSED_MS,
     WAITERS_MAX,
 )
-from tests.contract.locks.test_line_of_processes import let_bounds_be
 from tests.contract.parking import wait_until
 
 if TYPE_CHECKING:
@@ -41,18 +40,6 @@ def store(request: pytest.FixtureRequest, valkey: ValkeyServer) -> Iterator[Redi
         return
     with RedisStore.from_url(valkey.url) as found:
         yield found
-
-
-@pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turns are counted, and no time ends them."""
-    let_bounds_be(60_000, 60_000, monkeypatch)
-
-
-@pytest.fixture
-def left_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left to the first of the line is left to it for as long as the test lasts."""
-    let_bounds_be(PASSED_MS, 60_000, monkeypatch)
 
 
 class Box:
@@ -117,7 +104,7 @@ def test_an_attempt_of_a_process_that_waits_says_how_many_are_ahead_of_it(store:
     assert [answer.ahead for answer in answers if isinstance(answer, Busy)] == [0, 1, 2, 0, 1]
 
 
-@pytest.mark.usefixtures("slow")
+@pytest.mark.usefixtures("untimed_turns")
 @pytest.mark.parametrize(
     ("party", "turns"), [(NEWCOMER, NEWCOMERS_MAX), (NEWCOMER + "other", NEWCOMERS_MAX), ("other", WAITERS_MAX)]
 )
@@ -133,7 +120,7 @@ def test_a_free_segment_is_left_to_the_first_after_so_many_turns_of_others(
     assert box.takes("first")
 
 
-@pytest.mark.usefixtures("slow")
+@pytest.mark.usefixtures("untimed_turns")
 def test_messages_of_submitted_orders_have_the_turns_of_newcomers_and_then_leave_a_segment_to_the_first(
     store: RedisStore | MemoryStore,
 ) -> None:
@@ -191,7 +178,7 @@ def test_a_process_that_does_not_come_in_fifty_milliseconds_loses_its_place_to_t
     assert (box.takes("next"), box.takes()) == (True, True)
 
 
-@pytest.mark.usefixtures("slow")
+@pytest.mark.usefixtures("untimed_turns")
 def test_of_three_free_segments_two_are_left_to_the_two_that_wait_and_a_newcomer_takes_the_third(
     store: RedisStore | MemoryStore,
 ) -> None:
@@ -206,7 +193,7 @@ def test_of_three_free_segments_two_are_left_to_the_two_that_wait_and_a_newcomer
     assert [box.takes() for _ in range(turns + 2)] == [True] * turns + [False, False]
 
 
-@pytest.mark.usefixtures("slow")
+@pytest.mark.usefixtures("untimed_turns")
 def test_the_second_of_the_line_takes_one_of_two_free_segments_and_the_first_the_other(
     store: RedisStore | MemoryStore,
 ) -> None:

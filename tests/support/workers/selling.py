@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 COMMAND: Final = (sys.executable, "-c", "from segmented.__main__ import main; main()", "sell")
 SALE_SECONDS: Final = 250.0
 UNTIL_SECONDS: Final = 100.0
-"""Of something that is about to happen, on a machine that stands still now and then."""
+"""Deadline for something that is about to happen, also on a machine that stops processes now and then."""
 LOOK_SECONDS: Final = 0.02
 
 
