@@ -40,7 +40,7 @@ from segmented.stock.plans import (
 )
 from segmented.stock.pool import Pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, RESOLVED, as_order, checked_flag, checked_verdicts
-from segmented.stock.sold_out_mark import grant_marked, reserve_many_marked, reserved_marked, returning
+from segmented.stock.sold_out_mark import grant_marked, reserve_many_marked, returning
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -82,7 +82,7 @@ class AsyncPool(AsyncPoolChanges):
         before, it gets InvalidInput.
         """
         super().__init__(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
-        self._calls = Coalescing(store, sku, self._settings.hold_ms, self._mark.clear)
+        self._calls = Coalescing(store, sku, self._settings.hold_ms, self._mark)
         self.outbox = outbox or UNASKED
         self._noted = Noted(store.clock)
         self.gate = gate if gate is None else checked_gate(gate, "AsyncPool", is_async=True)
@@ -136,12 +136,12 @@ class AsyncPool(AsyncPoolChanges):
         The pool does not see a repeat that another process makes in that short time.
         """
         found = as_order(order, quantity, customer_id)
-        reserve = bind(self._calls.reserve, found, partial=checked_flag(partial, "partial"))
+        checked_flag(partial, "partial")
         if self.gate is None:
-            return await reserved_marked(self._mark, found, reserve, partial=partial)
+            return await self._calls.reserve(found, partial=partial)
 
         async def ask(_: tuple[Order, ...]) -> list[Taken]:
-            return [await reserved_marked(self._mark, found, reserve, partial=partial)]
+            return [await self._calls.reserve(found, partial=partial)]
 
         (answer,) = await self._taken((found,), ask, partial=partial)
         if isinstance(answer, SegmentedError):

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from segmented.plans.drivers import AsyncStore
+    from segmented.stock.sold_out_mark import SoldOutMark
 
 AskedT = TypeVar("AskedT")
 AnswerT = TypeVar("AnswerT")
@@ -61,85 +61,93 @@ class Lane(Generic[AskedT, AnswerT]):
         """
         self._perform = perform
         self._note_unheard = note_unheard
-        self._waiting: deque[tuple[AskedT, asyncio.Future[AnswerT]]] = deque()
+        self._asked: list[AskedT] = []
+        self._futures: list[asyncio.Future[AnswerT]] = []
+        """The calls that wait, and at the same places the futures of their answers."""
         self._under_way = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     def ask(self, asked: AskedT, loop: asyncio.AbstractEventLoop) -> asyncio.Future[AnswerT]:
         """Return a future of the answer; `loop` is the running one."""
         future: asyncio.Future[AnswerT] = loop.create_future()
-        self._waiting.append((asked, future))
+        self._asked.append(asked)
+        self._futures.append(future)
         count = self._under_way
-        if count == 0 or (count < UNDER_WAY_MAX and len(self._waiting) >= GATHERED_MAX):
+        if count == 0 or (count < UNDER_WAY_MAX and len(self._asked) >= GATHERED_MAX):
             self._under_way += 1
             task = asyncio.create_task(begun(self._run))
             self._tasks.add(task)  # the loop holds only a weak reference to a task
             task.add_done_callback(self._tasks.discard)
         return future
 
+    def _next(self, count: int) -> tuple[list[AskedT], list[asyncio.Future[AnswerT]]]:
+        """Take up to `count` calls out of those that wait."""
+        asked, futures = self._asked[:count], self._futures[:count]
+        del self._asked[:count], self._futures[:count]
+        return asked, futures
+
     async def _run(self) -> None:
         """Send batches until no calls are left."""
         try:
-            while self._waiting:
-                await self._send([self._waiting.popleft() for _ in range(min(GATHERED_MAX, len(self._waiting)))])
+            while self._asked:
+                await self._send(*self._next(GATHERED_MAX))
                 await asyncio.sleep(0)  # callers just answered may call again: one batch, not two
         except asyncio.CancelledError:  # the loop is being shut down: nothing else would answer
-            left = [*self._waiting]
-            self._waiting.clear()
-            for _, future in left:
+            asked, futures = self._next(len(self._asked))
+            for future in futures:
                 future.cancel()
-            self._report(left)
+            self._report(asked, futures)
             raise
         finally:
             self._under_way -= 1  # in the same step as the last check for waiting calls
 
-    async def _send(self, batch: list[tuple[AskedT, asyncio.Future[AnswerT]]]) -> None:
-        calls = batch
-        if self._note_unheard is not None:
-            calls = [call for call in batch if not call[1].done()]
-            if len(calls) < len(batch):
-                self._report([call for call in batch if call[1].done()])
-        if not calls:
+    async def _send(self, asked: list[AskedT], futures: list[asyncio.Future[AnswerT]]) -> None:
+        if self._note_unheard is not None and True in [future.done() for future in futures]:
+            self._report(asked, futures)
+            asked = [one for one, future in zip(asked, futures, strict=True) if not future.done()]
+            futures = [future for future in futures if not future.done()]
+        if not asked:
             return
         try:
-            answers = await self._perform([asked for asked, _ in calls])
+            answers = await self._perform(asked)
         except asyncio.CancelledError:
-            for _, future in calls:
+            for future in futures:
                 future.cancel()
-            self._report(calls)
+            self._report(asked, futures)
             raise
         except Exception as error:  # noqa: BLE001  # every failure belongs to the callers
-            _fail(error, [future for _, future in calls])
-            unheard_count = sum(future.cancelled() for _, future in calls)
+            _fail(error, futures)
+            unheard_count = sum(future.cancelled() for future in futures)
             if unheard_count:  # if they were reserved, their holds will expire
                 kind = "decisions" if self._note_unheard is None else "reservations"
                 _log.warning("%s.unknown count=%d: %s", kind, unheard_count, error)
-            self._report(calls)
+            self._report(asked, futures)
             return
-        if not _tell(calls, answers):
-            self._report(calls, answers)
+        if not _tell(futures, answers):
+            self._report(asked, futures, answers)
 
     def _report(
         self,
-        calls: Sequence[tuple[AskedT, asyncio.Future[AnswerT]]],
+        asked: Sequence[AskedT],
+        futures: Sequence[asyncio.Future[AnswerT]],
         answers: Sequence[AnswerT | SegmentedError] | None = None,
     ) -> None:
         """Report which of the calls were cancelled, with the answers that they would have got."""
         if self._note_unheard is None:
             return
         unheard: list[tuple[AskedT, AnswerT | None]] = []
-        for index, (asked, future) in enumerate(calls):
+        for index, future in enumerate(futures):
             if future.cancelled():
                 answer = None if answers is None else answers[index]
-                unheard.append((asked, None if isinstance(answer, SegmentedError) else answer))
+                unheard.append((asked[index], None if isinstance(answer, SegmentedError) else answer))
         if unheard:
             self._note_unheard(unheard)
 
 
-def _tell(calls: Sequence[tuple[AskedT, asyncio.Future[AnswerT]]], answers: Sequence[AnswerT | SegmentedError]) -> bool:
+def _tell(futures: Sequence[asyncio.Future[AnswerT]], answers: Sequence[AnswerT | SegmentedError]) -> bool:
     """Give each waiting caller its answer; return whether all callers were waiting."""
     do_all_wait = True
-    for (_, future), answer in zip(calls, answers, strict=True):
+    for future, answer in zip(futures, answers, strict=True):
         if future.done():
             do_all_wait = False
         elif isinstance(answer, SegmentedError):
@@ -168,22 +176,29 @@ def _fail(error: Exception, futures: Sequence[asyncio.Future[AnswerT]]) -> None:
 class _Asked:
     """Concurrent reserves of one order id: waiting callers, and cancelled ones whose answer has not come yet."""
 
-    count = 1
-    is_kept = False
-    """Whether a caller has received the units."""
-    owed: Reserved | None = None
-    """The reservation made for a caller that had been cancelled."""
+    __slots__ = ("count", "is_kept", "owed")
+
+    def __init__(self) -> None:
+        self.count = 1
+        self.is_kept = False
+        """Whether a caller has received the units."""
+        self.owed: Reserved | None = None
+        """The reservation made for a caller that had been cancelled."""
+
+
+ALONE: Final = _Asked()
+"""Stands for the one caller of an order that nobody else asks for: most orders have no other. It is never changed."""
 
 
 class Coalescing:
     """The calls of one pool in one event loop: a lane for each operation that can serve many orders."""
 
-    def __init__(self, store: AsyncStore, sku: str, hold_ms: int, returned: Callable[[], None]) -> None:
-        """Create the lanes; `returned` is called when units were returned."""
+    def __init__(self, store: AsyncStore, sku: str, hold_ms: int, mark: SoldOutMark) -> None:
+        """Create the lanes. The sold-out mark may refuse a reserve here, and is cleared when units were returned."""
         self._store = store
         self._sku = sku
         self._hold_ms = hold_ms
-        self._returned = returned
+        self._mark = mark
         self._loop: asyncio.AbstractEventLoop | None = None
         self._has_moved = False
         self._begin()
@@ -231,19 +246,21 @@ class Coalescing:
         `reserve_many` or by another process, which leaves no trace in the record; and a grant between the reading of
         the record and the cancel, two consecutive steps.
         """
+        mark, asked_at = self._mark, 0.0
+        if mark.seconds:
+            refused = mark.refusal(order, partial=partial)
+            if refused is not None:
+                return refused
+            asked_at = mark.now()
         loop = self.enter_loop()
         order_id = order.order_id
         while order_id in self._going_back and self._giver is not None:
             await asyncio.wait((self._giver,))  # a repeat must not get units that are being cancelled
-        asked = self._asked.get(order_id)
-        if asked is None:
-            asked = self._asked[order_id] = _Asked()
+        if order_id in self._asked or order_id in self._owed:
+            self._join(order_id)
         else:
-            asked.count += 1
-        if self._owed:
-            asked.owed = self._owed.pop(order_id, asked.owed)
-        future = self._reserving[bool(partial)].ask(order, loop)
-        answer: Taken | None = None
+            self._asked[order_id] = ALONE
+        future = self._reserving[partial].ask(order, loop)
         try:
             answer = await future
         except asyncio.CancelledError:
@@ -251,12 +268,31 @@ class Coalescing:
                 self._note_unheard([(order, None if future.exception() else future.result())])
             raise  # otherwise the lane reports it when the answer comes
         except Exception:
-            self._end(order_id, asked)
+            self._end(order_id)
             raise
-        if isinstance(answer, Reserved):
-            asked.is_kept = True
-        self._end(order_id, asked)
+        if self._asked[order_id] is ALONE:
+            del self._asked[order_id]
+        else:
+            self._end(order_id, is_kept=isinstance(answer, Reserved))
+        if mark.seconds:
+            mark.note(order_id, answer, asked_at)
         return answer
+
+    def _join(self, order_id: str) -> None:
+        """Count one more call of an order that others ask for, or whose units are owed."""
+        if order_id in self._asked:
+            self._counted(order_id).count += 1
+        else:
+            self._asked[order_id] = _Asked()
+        if order_id in self._owed:
+            self._counted(order_id).owed = self._owed.pop(order_id)
+
+    def _counted(self, order_id: str) -> _Asked:
+        """Return what is known of an order's calls, to change it."""
+        asked = self._asked[order_id]
+        if asked is ALONE:
+            asked = self._asked[order_id] = _Asked()
+        return asked
 
     def confirm(self, order_id: str) -> asyncio.Future[Settled]:
         """Request to make an order final."""
@@ -266,12 +302,12 @@ class Coalescing:
         """Request to return an order's units."""
         return self._cancelling.ask(order_id, self.enter_loop())
 
-    def _reserver(self, *, partial: bool) -> Callable[[list[Order]], Awaitable[list[Taken | SegmentedError]]]:
-        async def perform(orders: list[Order]) -> list[Taken | SegmentedError]:
+    def _reserver(self, *, partial: bool) -> Callable[[list[Order]], Awaitable[Sequence[Taken | SegmentedError]]]:
+        async def perform(orders: list[Order]) -> Sequence[Taken | SegmentedError]:
             operation = op.ReserveMany(self._sku, tuple(orders), self._hold_ms, partial)
-            answers = list(await self._execute(operation))
-            if any(type(answer) is Busy for answer in answers):
-                return await run_async(while_busy_plan(operation, answers), self._store)
+            answers = await self._execute(operation)
+            if Busy in {*map(type, answers)}:
+                return await run_async(while_busy_plan(operation, [*answers]), self._store)
             return answers
 
         return perform
@@ -285,7 +321,7 @@ class Coalescing:
                 answers = await self._execute(operation)
             finally:
                 if state == "cancelled":  # here, because the caller may be gone; also if the reply was lost
-                    self._returned()
+                    self._mark.clear()
             return cast("Sequence[Settled | SegmentedError]", answers)  # None: "expired" only
 
         return perform
@@ -293,13 +329,14 @@ class Coalescing:
     def _note_unheard(self, unheard: list[tuple[Order, Taken | None]]) -> None:
         """Note the end of cancelled calls, and the reservations made for them."""
         for order, answer in unheard:
-            asked = self._asked[order.order_id]
             if isinstance(answer, Reserved) and not answer.replay:  # a replay belongs to an earlier caller
-                asked.owed = answer
-            self._end(order.order_id, asked)
+                self._counted(order.order_id).owed = answer
+            self._end(order.order_id)
 
-    def _end(self, order_id: str, asked: _Asked) -> None:
+    def _end(self, order_id: str, *, is_kept: bool = False) -> None:
         """Note the end of one call. After the last one the units are returned, unless a caller received them."""
+        asked = self._counted(order_id)
+        asked.is_kept = asked.is_kept or is_kept
         asked.count -= 1
         if asked.count:
             return
@@ -348,6 +385,6 @@ class Coalescing:
         if not order_ids:
             return
         answers = await self._execute(op.SettleMany(self._sku, "cancelled", order_ids, unheard=True), deadline=deadline)
-        self._returned()
+        self._mark.clear()
         given_back = sum(isinstance(answer, Settled) and answer.state == "cancelled" for answer in answers)
         _log.info("reservations.given_back sku=%s count=%d of=%d", self._sku, given_back, len(order_ids))

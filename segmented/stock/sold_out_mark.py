@@ -18,7 +18,7 @@ from segmented.models import Closed, LimitReached, SoldOut, shortened
 from segmented.stock.plans import fair_grant_plan, grant_plan, reserve_many_plan, reserve_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from segmented import protocol as op
     from segmented.clock import Clock, Duration
@@ -148,21 +148,6 @@ def _reserve_marked(mark: SoldOutMark, operation: op.Reserve) -> Plan[Taken]:
     asked_at = mark.now()
     answer = yield from reserve_plan(operation)
     mark.note(operation.order.order_id, answer, asked_at)
-    return answer
-
-
-async def reserved_marked(
-    mark: SoldOutMark, order: Order, reserve: Callable[[], Awaitable[Taken]], *, partial: bool
-) -> Taken:
-    """Reserve by a coroutine, unless the mark refuses."""
-    if not mark.seconds:
-        return await reserve()
-    refused = mark.refusal(order, partial=partial)
-    if refused is not None:
-        return refused
-    asked_at = mark.now()
-    answer = await reserve()
-    mark.note(order.order_id, answer, asked_at)
     return answer
 
 

@@ -6,12 +6,15 @@ import gc
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
+from redis.utils import HIREDIS_AVAILABLE
+
 from bench.conditions import server_conditions
 from bench.figures import FigureResults
 from bench.micro.stock.bare import OWN, program
 from bench.micro.stock.carts import measure_carts
 from bench.micro.stock.context import BenchContext, Sizes, pinned
 from bench.micro.stock.grants import measure_grants
+from bench.micro.stock.loops import event_loops
 from bench.micro.stock.rates import measure_costs, measure_rates
 from bench.micro.stock.shards import measure_shards
 from bench.micro.stock.steps import measure_steps
@@ -43,8 +46,10 @@ def measure_stock(
             context = BenchContext(url, sizes or Sizes(), progress)
             measured = (measure_steps,) if only_steps else MEASURED
             figures = tuple(figure for measure in measured for figure in measure(context))
+    parser = "hiredis" if HIREDIS_AVAILABLE else "redis-py's own parsers"
     remarks = [
         f"The bare decrement was driven by {program()}; {placement}.",
+        f"Replies were read by {parser}; calls were awaited on {' and on '.join(event_loops())}, batches on the first.",
         "This process called gc.freeze() when it had imported everything, as a service may.",
     ]
     if program() == OWN:

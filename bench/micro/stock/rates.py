@@ -9,24 +9,37 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bench.figures import Figure, of_rounds
 from bench.micro.stock.bare import measure_bare, program
 from bench.micro.stock.context import BATCH, HOLD_MS, STOCK, Counter, batches_of, cpu_ms, open_pool, server_of
+from bench.micro.stock.loops import event_loops
 from segmented import AsyncPool, AsyncRedisStore, Pool, RedisStore, protocol as op
 from segmented.keys import shard_keys
 from segmented.models import Order
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     import redis
 
     from bench.micro.stock.context import BenchContext
+
+OutcomeT = TypeVar("OutcomeT")
 
 AWAITED_MIN: Final = 1.5
 BATCH_MIN: Final = 0.8
 BATCH_CPU_MIN: Final = 1.2
 DEPTH: Final = 16
+AT_LEAST: Final = {
+    "reserve awaited / bare EVAL": AWAITED_MIN,
+    f"reserve_many / bare at depth {DEPTH}": BATCH_MIN,
+    f"confirm_many / bare at depth {DEPTH}": BATCH_MIN,
+    f"reserve_many / bare at depth {DEPTH}, by CPU of the server": BATCH_CPU_MIN,
+}
+"""Ratio -> its least value."""
 IN_FLIGHT: Final = 2
 SEGMENTS_RATIO_MAX: Final = 1.2
 ORDERS_RATIO_MAX: Final = 1.1
@@ -37,40 +50,48 @@ SEGMENTS: Final = 20
 PROBES: Final = 40
 
 
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Orders a second, and the CPU of an order in microseconds: of this process, and of the server's main thread."""
+
+    per_second: float
+    client_us: float
+    server_us: float
+
+
 def measure_rates(context: BenchContext) -> list[Figure]:
     """Measure each ratio in each round, from two consecutive measurements."""
-    sizes, driver = context.sizes, program()
-    awaited: list[float] = []
-    reserved: list[float] = []
-    confirmed: list[float] = []
-    by_cpu: list[list[float]] = [[], []]
-    seen: dict[str, list[float]] = {}
+    sizes, driver, loops = context.sizes, program(), event_loops()
+    fastest = next(iter(loops))
+    ratios: dict[str, list[float]] = {}
+    rates: dict[str, list[float]] = {}
+    costs: dict[str, list[float]] = {}
     with server_of(context) as (_, client):
         for number in range(sizes.rounds):
             context.progress("orders a second", number, sizes.rounds)
-            bare = measure_bare(context.url, client, sizes.bare_calls, depth=1, by_digest=False, driver=driver)
-            calls = asyncio.run(_awaited(context, number))
+            for loop, make_loop in loops.items():
+                bare = measure_bare(context.url, client, sizes.bare_calls, depth=1, by_digest=False, driver=driver)
+                calls = _run(make_loop, _awaited(context, number, client))
+                at = "" if loop == fastest else f", on {loop}"
+                _note(ratios, f"reserve awaited / bare EVAL{at}", calls.per_second / bare.per_second)
+                _note(rates, "bare EVAL, 50 connections", bare.per_second)
+                _note_rate(rates, costs, f"reserve awaited by {sizes.callers:,} callers, on {loop}", calls)
             before = cpu_ms(client)
             deep = measure_bare(context.url, client, sizes.bare_calls, depth=DEPTH, by_digest=True, driver=driver)
-            deep_ms = (cpu_ms(client) - before) / sizes.bare_calls
-            (many, many_ms), (sold, sold_ms) = asyncio.run(_batches(context, number, client))
-            for found, order_ms in zip(by_cpu, (many_ms, sold_ms), strict=True):
-                found.append(deep_ms / order_ms)
-            awaited.append(calls / bare.per_second)
-            reserved.append(many / deep.per_second)
-            confirmed.append(sold / deep.per_second)
-            _note(seen, "bare EVAL, 50 connections", bare.per_second)
-            _note(seen, f"bare EVALSHA, 50 connections, pipeline depth {DEPTH}", deep.per_second)
-            _note(seen, f"reserve awaited by {sizes.callers:,} callers", calls)
-            _note(seen, "reserve_many of 1,000, two under way", many)
-            _note(seen, "confirm_many of 1,000, two under way", sold)
+            deep_us = 1_000 * (cpu_ms(client) - before) / sizes.bare_calls
+            _note(rates, f"bare EVALSHA, 50 connections, pipeline depth {DEPTH}", deep.per_second)
+            _note(costs, f"bare EVALSHA at depth {DEPTH}: CPU of the server a call", deep_us)
+            for name, found in _run(loops[fastest], _batches(context, number, client)).items():
+                _note(ratios, f"{name} / bare at depth {DEPTH}", found.per_second / deep.per_second)
+                _note(ratios, f"{name} / bare at depth {DEPTH}, by CPU of the server", deep_us / found.server_us)
+                _note_rate(rates, costs, f"{name} of 1,000, two under way", found)
     return [
-        _ratio("reserve awaited / bare EVAL", awaited, AWAITED_MIN, driver),
-        _ratio(f"reserve_many / bare at depth {DEPTH}", reserved, BATCH_MIN, driver),
-        _ratio(f"confirm_many / bare at depth {DEPTH}", confirmed, BATCH_MIN, driver),
-        _ratio(f"reserve_many / bare at depth {DEPTH}, by CPU of the server", by_cpu[0], BATCH_CPU_MIN, driver),
-        _ratio(f"confirm_many / bare at depth {DEPTH}, by CPU of the server", by_cpu[1], None, driver),
-        *(of_rounds(name, found, "/s") for name, found in seen.items()),
+        *(
+            of_rounds(name, found, "", at_least=AT_LEAST.get(name), detail={"bare by": driver})
+            for name, found in ratios.items()
+        ),
+        *(of_rounds(name, found, "/s") for name, found in rates.items()),
+        *(of_rounds(name, found, "us") for name, found in costs.items()),
     ]
 
 
@@ -78,52 +99,75 @@ def _note(seen: dict[str, list[float]], name: str, value: float) -> None:
     seen.setdefault(name, []).append(value)
 
 
-def _ratio(name: str, found: list[float], at_least: float | None, driver: str) -> Figure:
-    return of_rounds(name, found, "", at_least=at_least, detail={"bare by": driver})
+def _note_rate(rates: dict[str, list[float]], costs: dict[str, list[float]], name: str, found: Rate) -> None:
+    _note(rates, name, found.per_second)
+    _note(costs, f"{name}: CPU of the client an order", found.client_us)
+    _note(costs, f"{name}: CPU of the server an order", found.server_us)
 
 
-async def _awaited(context: BenchContext, number: int) -> float:
+def _run(make_loop: Callable[[], asyncio.AbstractEventLoop], coroutine: Coroutine[Any, Any, OutcomeT]) -> OutcomeT:
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        return runner.run(coroutine)
+
+
+async def _awaited(context: BenchContext, number: int, client: redis.Redis) -> Rate:
     """Let many callers await one order after another."""
     sizes = context.sizes
     async with await AsyncRedisStore.from_url(context.url) as store:
         pool = AsyncPool(store, context.sku(f"awaited-{number}"))
         await pool.open(stock=STOCK, segments=SEGMENTS)
-        await pool.reserve("first")
+        await _warm(store, pool.sku)
         orders = [[Order(f"{caller}-{index}", 1) for index in range(sizes.calls)] for caller in range(sizes.callers)]
 
         async def call(own: list[Order]) -> None:
             for order in own:
                 await pool.reserve(order)
 
-        began = time.perf_counter()
-        await asyncio.gather(*(call(own) for own in orders))
-        return sizes.callers * sizes.calls / (time.perf_counter() - began)
+        async def all_calls() -> None:
+            await asyncio.gather(*(call(own) for own in orders))
+
+        return await _rate(all_calls, sizes.callers * sizes.calls, client)
 
 
-async def _batches(context: BenchContext, number: int, client: redis.Redis) -> list[tuple[float, float]]:
-    """Send batches, two at a time: one on the server, one being encoded or read here.
-
-    Return for both operations orders a second, and milliseconds of the server's CPU an order.
-    """
+async def _batches(context: BenchContext, number: int, client: redis.Redis) -> dict[str, Rate]:
+    """Send batches, two at a time: one on the server, one being encoded or read here."""
     sku, count = context.sku(f"batches-{number}"), context.sizes.batch_orders
     async with await AsyncRedisStore.from_url(context.url) as store:
         await store.execute(op.OpenPool(sku, STOCK, SEGMENTS, gated=False))
+        await _warm(store, sku)
         orders = batches_of("o", count)
         reserving = [op.ReserveMany(sku, batch, HOLD_MS) for batch in orders]
         confirming = [op.SettleMany(sku, "confirmed", tuple(order.order_id for order in batch)) for batch in orders]
-        found = []
-        for operations in (reserving, confirming):
+        found = {}
+        for name, operations in (("reserve_many", reserving), ("confirm_many", confirming)):
             waiting = iter(operations)
 
             async def work(waiting: object = waiting) -> None:
                 for operation in waiting:  # type: ignore[attr-defined]  # shared: each worker takes the next
                     await store.execute(operation)
 
-            before, began = cpu_ms(client), time.perf_counter()
-            await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
-            rate = count / (time.perf_counter() - began)
-            found.append((rate, (cpu_ms(client) - before) / count))
+            async def all_work(work: Callable[[], Coroutine[Any, Any, None]] = work) -> None:
+                await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
+
+            found[name] = await _rate(all_work, count, client)
         return found
+
+
+async def _warm(store: AsyncRedisStore, sku: str) -> None:
+    """Connect as often as the calls will, and load the scripts."""
+    for _ in range(2):
+        await asyncio.gather(
+            *(store.execute(op.ReserveMany(sku, (Order(f"warm-{place}", 1),), HOLD_MS)) for place in range(IN_FLIGHT))
+        )
+    await store.execute(op.SettleMany(sku, "confirmed", ("warm-0",)))
+
+
+async def _rate(act: Callable[[], Coroutine[Any, Any, None]], count: int, client: redis.Redis) -> Rate:
+    """Time what takes `count` orders."""
+    server, own, began = cpu_ms(client), time.process_time(), time.perf_counter()
+    await act()
+    seconds, own_seconds = time.perf_counter() - began, time.process_time() - own
+    return Rate(count / seconds, 1e6 * own_seconds / count, 1_000 * (cpu_ms(client) - server) / count)
 
 
 def measure_costs(context: BenchContext) -> list[Figure]:

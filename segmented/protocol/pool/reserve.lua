@@ -5,8 +5,8 @@
 -- come twice: the second is a repeat.
 -- ARGV     1 hold_ms   2 partial ("1": take what is left)
 --          3 publish_after_ms (for submitted orders: when the outbox publishes unfinished ones; "" for others)
---          4 order ids   5 quantities   6 customer ids ("" for none; absent if no order has one): each a JSON list with
---          one item an order, at most 1,000
+--          4 order ids   5 quantities, or one number if all orders have the same   6 customer ids ("" for none; absent if no
+--          order has one): each a JSON list with one item an order, at most 1,000
 -- answers  {"missing"}    the pool is not open
 --          {"reserved", epoch, sequence, lines, hold_until_ms}   one line per order, separated by newlines, with tabs
 --            inside; the end of the hold of all orders taken in this call, by the server's clock. Fewer lines than
@@ -29,39 +29,45 @@ local pool = read_pool()
 if not pool then
   return { 'missing' }
 end
-local ids, asked_by, customer_of = cjson.decode(ARGV[4]), cjson.decode(ARGV[5]), cjson.decode(ARGV[6] or '[]')
+local ids, asked_by, customer_of = texts_in(ARGV[4]), cjson.decode(ARGV[5]), texts_in(ARGV[6] or '[]')
 check_count(#ids)
-check_texts(ids)
-check_texts(customer_of)
-for index = 1, #ids do
-  check_quantity(asked_by[index])
+local asked_by_all = type(asked_by) == 'number' and asked_by or nil
+for index = 1, asked_by_all and 1 or #ids do
+  check_quantity(asked_by_all or asked_by[index])
 end
-local raws = raws_of(ids)
 read_bought(pool, customer_of)
 
--- 1. decide; writes nothing but the units of expired holds. Taken units are kept by columns.
+-- 1. decide; writes nothing but the units of expired holds.
 -- Round robin over the segments, from call to call; with a run of changes for each if orders are submitted: those that come
 -- one after the other are mostly from one segment, so that their envelope locks one row of the order database.
 local start = math.floor(pool.sequence / (ARGV[3] == '' and 1 or RUN)) % pool.segment_count
 local answers = {}
-local count, taken_ids, segments, quantities, parts, customers, asked = 0, {}, {}, {}, {}, {}, {}
-local taken_at = {} -- order id -> its place in the columns
+local count, taken_ids, taken, customers = 0, {}, {}, {} -- of each taken order its id, its group, and its customer if it has one
+local taken_at = {} -- order id -> its place among them
 local is_plain = pool.customer_limit == 0 and not pool.is_closed
 local reserved_before = {} -- ids
 local is_told = {} -- order id -> true once a repeat was answered: a second one in this batch is never this call's own
 
-local function note_taken(id, quantity, customer, wanted)
-  count = count + 1
-  taken_ids[count], segments[count], quantities[count], customers[count] = id, start, quantity, customer
-  if quantity ~= wanted then
-    asked[count] = wanted
-  end
-  taken_at[id] = count
+-- Most orders fit into the segment where the last one was served, and need no other check. They are counted together;
+-- `book` adds them to the numbers.
+local left, plain_sum = units_of(start), 0
+
+-- What the answers, lines and records of orders say that took the same units from `start`, without the id. Those that have
+-- all units from there share one, by quantity; others have a group each, `asked` if they asked for more.
+local groups = {}
+
+local function new_group(quantity, parts, asked)
+  return { segment = start, quantity = quantity, parts = parts, asked = asked, is_plain = parts == '' and not asked,
+    answer = start .. '\t' .. quantity .. (parts == '' and '' or '\t' .. parts), ending = '\t' .. quantity .. '\t' .. start }
 end
 
--- Most orders fit into the segment where the last one was served, and need no other check. They are counted together,
--- and share the texts that are the same for all of one quantity; `book` adds them to the numbers.
-local left, plain_sum, plain_answers = units_of(start), 0, {}
+local function group_of(quantity, parts, asked)
+  if parts ~= '' or asked then
+    return new_group(quantity, parts, asked)
+  end
+  groups[quantity] = groups[quantity] or new_group(quantity, parts)
+  return groups[quantity]
+end
 
 local function book()
   if plain_sum > 0 then
@@ -69,12 +75,6 @@ local function book()
     pool.available, pool.reserved = pool.available - plain_sum, pool.reserved + plain_sum
     plain_sum = 0
   end
-end
-
-local function plain_answer(quantity)
-  local answer = start .. '\t' .. quantity
-  plain_answers[quantity] = answer
-  return answer
 end
 
 local is_stuck = false -- once an order must ask again, later ones must not get its units
@@ -101,13 +101,15 @@ local function take(index, id, quantity, customer)
   if not segment then
     return 'drifted'
   end
-  start = segment -- the next order begins where there were units
-  plain_answers = {}
+  if segment ~= start then
+    start, groups = segment, {} -- the next order begins where there were units
+  end
   pool.available, pool.reserved = pool.available - allowed_quantity, pool.reserved + allowed_quantity
   add_bought(pool, customer, allowed_quantity)
-  note_taken(id, allowed_quantity, customer, quantity)
-  parts[count] = found
-  return start .. '\t' .. allowed_quantity .. (found == '' and '' or '\t' .. found)
+  local group = group_of(allowed_quantity, found, allowed_quantity ~= quantity and quantity or nil)
+  count = count + 1
+  taken_ids[count], taken[count], customers[count], taken_at[id] = id, group, customer ~= '' and customer or nil, count
+  return group.answer
 end
 
 local function repeated(id, record, quantity, customer)
@@ -129,19 +131,25 @@ local function repeated(id, record, quantity, customer)
 end
 
 local function repeated_here(at, quantity, customer)
-  if (asked[at] or quantities[at]) ~= quantity or customers[at] ~= customer then
+  local group = taken[at]
+  if (group.asked or group.quantity) ~= quantity or (customers[at] or '') ~= customer then
     return 'mismatch'
   end
-  return table.concat({ digits(segments[at]), digits(quantities[at]), parts[at] or '', '+' }, '\t')
+  return table.concat({ digits(group.segment), digits(group.quantity), group.parts, '+' }, '\t')
 end
 
+local raws, raws_before, read_up_to = {}, 0, 0 -- records of a chunk of orders, and how many orders are before it
 for index = 1, #ids do
   if work >= WORK_MAX then
     break
   end
-  local id, quantity, customer = ids[index], asked_by[index], customer_of[index] or ''
+  if index > read_up_to then
+    raws_before, read_up_to = read_up_to, math.min(read_up_to + CHUNK, #ids)
+    raws = redis.call('HMGET', ORDERS, unpack(ids, raws_before + 1, read_up_to))
+  end
+  local id, quantity, customer = ids[index], asked_by_all or asked_by[index], customer_of[index] or ''
   local at = taken_at[id]
-  local raw = not at and raws(index)
+  local raw = not at and raws[index - raws_before]
   if at then
     answers[index] = repeated_here(at, quantity, customer)
   elseif raw and not is_undone(raw) then
@@ -154,10 +162,13 @@ for index = 1, #ids do
   elseif has_entries and is_queued_otherwise(id, quantity, customer) then
     answers[index] = 'mismatch'
   elseif is_plain and left >= quantity then
+    local group = groups[quantity] or group_of(quantity, '')
     left, plain_sum, count = left - quantity, plain_sum + quantity, count + 1
-    taken_ids[count], segments[count], quantities[count], customers[count] = id, start, quantity, customer
-    taken_at[id] = count
-    answers[index] = plain_answers[quantity] or plain_answer(quantity)
+    taken_ids[count], taken[count], taken_at[id] = id, group, count
+    if customer ~= '' then
+      customers[count] = customer
+    end
+    answers[index] = group.answer
   else
     answers[index] = take(index, id, quantity, customer)
     left = units_of(start)
@@ -169,28 +180,25 @@ book()
 if count > 0 then
   local lines, fields, holds = {}, {}, {}
   local sequence = '\t' .. digits(pool.sequence + 1)
-  -- Plain orders of one segment and quantity that follow each other share their record, and what their lines end with.
-  local first, last_quantity, last_segment, ending, plain_record = 1, nil, nil, nil, nil
+  -- Plain orders of one group that follow each other share their record, and what their lines end with.
+  local first, last, plain_record = 1, nil, nil
   local function end_lines(next_index)
     if next_index > first then
-      lines[#lines + 1] = table.concat(taken_ids, ending .. '\n', first, next_index - 1) .. ending
+      lines[#lines + 1] = table.concat(taken_ids, last.ending .. '\n', first, next_index - 1) .. last.ending
     end
     first = next_index
   end
   for index = 1, count do
-    local id, found, customer, wanted = taken_ids[index], parts[index], customers[index], asked[index]
-    local quantity, segment = quantities[index], segments[index]
-    if quantity ~= last_quantity or segment ~= last_segment then
+    local id, group, customer = taken_ids[index], taken[index], customers[index]
+    if group ~= last then
       end_lines(index)
-      last_quantity, last_segment = quantity, segment
-      ending = '\t' .. quantity .. '\t' .. segment
-      plain_record = 'r' .. ending .. sequence
+      last, plain_record = group, 'r' .. group.ending .. sequence
     end
     local record = plain_record
-    if customer ~= '' or found or wanted then
+    if customer or not group.is_plain then
       end_lines(index)
-      lines[#lines + 1] = joined({ id .. ending, found or '', customer })
-      record = joined({ record, found or '', customer, wanted and digits(wanted) or '' })
+      lines[#lines + 1] = joined({ id .. group.ending, group.parts, customer or '' })
+      record = joined({ record, group.parts, customer or '', group.asked and digits(group.asked) or '' })
       first = index + 1
     end
     fields[2 * index - 1], fields[2 * index] = id, record

@@ -42,9 +42,8 @@ if not pool then
   return { 'missing' }
 end
 local is_late = state == 'confirmed' and tonumber(string.match(ARGV[2], 'd(%d+)') or pool.epoch) < tonumber(pool.epoch)
-local ids, holder_id = cjson.decode(ARGV[3]), ARGV[is_idle and 6 or 4] or ''
+local ids, holder_id = texts_in(ARGV[3]), ARGV[is_idle and 6 or 4] or ''
 check_one_of(noted and { cancelled = true } or { confirmed = true, cancelled = true, expired = true }, state)
-check_texts(ids)
 local raws = raws_of(ids)
 local due = state == 'expired' and redis.call('ZMSCORE', HOLDS, unpack(ids))
 

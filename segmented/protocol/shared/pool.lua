@@ -104,14 +104,24 @@ local function check_quantity(quantity)
   end
 end
 
--- A number in a list of ids would be the same field as its text, and another key here.
-local function check_texts(texts_given)
+-- A number in a list of ids would be the same field as its text, and another key here. With `are_lines`, no text of the
+-- list has a tab or a newline.
+local function check_texts(texts_given, are_lines)
   for index = 1, #texts_given do
     local one = texts_given[index]
-    if type(one) ~= 'string' or string.find(one, '[\t\n]') then
+    if type(one) ~= 'string' or not are_lines and string.find(one, '[\t\n]') then
       error({ err = 'INVALID id: a text without tabs and newlines is needed' })
     end
   end
+end
+
+-- The ids in a JSON list, checked. If the list itself has no tab, no newline and no escape, no id has one: looking once at
+-- the list takes a tenth of the time of looking at each id.
+local function texts_in(list)
+  local found = cjson.decode(list)
+  check_texts(found, not (string.find(list, '\t', 1, true) or string.find(list, '\n', 1, true)
+    or string.find(list, '\\', 1, true)))
+  return found
 end
 
 local function check_one_of(kinds, kind)

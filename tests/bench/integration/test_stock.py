@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
+import sys
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -17,6 +19,7 @@ from bench.micro.stock.bare import OWN, PROGRAMS, measure_bare
 from bench.micro.stock.carts import measure_carts
 from bench.micro.stock.context import BenchContext, Sizes, pinned
 from bench.micro.stock.grants import measure_grants
+from bench.micro.stock.loops import event_loops
 from bench.micro.stock.rates import measure_costs, measure_rates
 from bench.micro.stock.shards import measure_shards
 from bench.micro.stock.steps import measure_steps
@@ -66,6 +69,31 @@ def test_rates_are_taken_beside_the_bare_decrement_and_nothing_is_left(private_v
     }
     assert all(figure.value > 0 for figure in found.values())
     assert keys_of(private_valkey) == []
+
+
+def test_the_event_loops_and_the_parser_are_named_with_the_figures(
+    private_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "MEASURED", (measure_rates,))
+    found = measure.measure_stock(private_valkey.url, display_on(Console(width=120)), SMALL)
+    names = [figure.name for figure in found.figures if figure.name.startswith("reserve awaited")]
+    assert names == [
+        "reserve awaited / bare EVAL",
+        "reserve awaited / bare EVAL, on asyncio's own loop",
+        *(f"reserve awaited by 50 callers, on {loop}" for loop in ("uvloop", "asyncio's own loop")),
+        *(
+            f"reserve awaited by 50 callers, on {loop}: CPU of the {process} an order"
+            for loop in ("uvloop", "asyncio's own loop")
+            for process in ("client", "server")
+        ),
+    ]
+    said = "Replies were read by hiredis; calls were awaited on uvloop and on asyncio's own loop, batches on the first."
+    assert said in found.remarks
+
+
+def test_without_uvloop_everything_runs_on_asyncios_own_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    assert event_loops() == {"asyncio's own loop": asyncio.new_event_loop}
 
 
 def test_costs_are_counted_and_a_refused_order_is_one_command(private_valkey: ValkeyServer) -> None:

@@ -104,7 +104,10 @@ def test_a_quantity_below_one_or_no_whole_number_is_refused_by_the_script_itself
 
 
 OTHERS: Final[dict[str, dict[int, tuple[str, ...]]]] = {
-    "reserve": {4: ("[5]", '["a\\tb"]', '["a\\nb"]', "[null]"), 6: ("[7]", '["a\\tb"]')},
+    "reserve": {
+        4: ("[5]", '["a\\tb"]', '["a\\nb"]', '["a\tb"]', '["a\nb"]', '["\\u0009"]', "[null]"),
+        6: ("[7]", '["a\\tb"]'),
+    },
     "settle": {1: ("bogus", "", "reserved"), 3: ("[5]", '["a\\tb"]')},
     "restock": {1: ("a\tb",), 2: ("bogus", "", "sold")},
     "grant": {1: ("a\tb", "a\nb")},
