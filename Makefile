@@ -89,7 +89,7 @@ docs: $(STAMP) ## write the generated pages and charts, then check every link
 	@$(BIN)/python -m segmented.cli.lock_kinds > docs/reference/lock-kinds.new
 	@mv docs/reference/lock-kinds.new docs/reference/lock-kinds.md
 	@$(BIN)/python -m bench.readme_chart docs/results/2026-11-28 docs/charts >/dev/null
-	@$(BIN)/python -m bench.micro.shards.chart bench/micro/shards/results.json docs/charts >/dev/null
+	@$(BIN)/python -m bench.micro.shards.page bench/micro/shards/results.json docs/charts docs/explanation/units-between-shards.md
 	@$(BIN)/python -m bench.source_map docs/charts >/dev/null
 	@$(BIN)/python -m pytest --no-header --quiet tests/tidy/test_docs.py
 

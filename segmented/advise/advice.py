@@ -131,6 +131,7 @@ def reasons_of(workload: Workload, expected: Prediction, *, lock_free: Predictio
         *_shards(workload, expected),
         *_depth(workload, expected),
         *_order(workload, expected),
+        *_hosts(workload, expected),
         *_servers(workload, expected),
     ]
     return tuple(found)
@@ -209,6 +210,19 @@ def _order(workload: Workload, expected: Prediction) -> list[str]:
     return [
         f"{turns}: for the exact order of arrival use grant(..., fair=True), which costs two more round trips an order."
     ]
+
+
+def _hosts(workload: Workload, expected: Prediction) -> list[str]:
+    count = workload.processes_in_all
+    if workload.hosts is None or count is None:
+        return []
+    time = workload.client_time * workload.share
+    where = "one host" if workload.hosts == 1 else f"{workload.hosts:,} hosts"
+    spent = (
+        f"{duration(time)} of a core on an order, so those of {where} ({count:,}) can do {count / time:,.0f} orders/s"
+    )
+    helps = "more of them would help" if expected.limited_by == "processes" else "more of them would help little"
+    return [f"A process spends {spent}; {helps}. Waits for cores of processes and masters are simulated."]
 
 
 def _servers(workload: Workload, expected: Prediction) -> list[str]:

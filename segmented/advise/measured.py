@@ -6,6 +6,7 @@ at the end. Meanwhile it adds the load of one busy client; it touches nothing el
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from statistics import fmean, median, pstdev
 from typing import TYPE_CHECKING, Final
@@ -43,6 +44,8 @@ class Measured:
 
     A mean over all scripts that the server ran meanwhile, including those of other programs.
     """
+    client_time: float
+    """CPU time of this process for one order: the mean, of the thread that sold."""
     orders: int
     """Number of orders that were taken and confirmed."""
 
@@ -71,16 +74,17 @@ def _measured(store: RedisStore, pool: Pool, seconds: float) -> Measured:
     _sell(pool, "warm")  # loads the scripts
     before = _script_stats(store)
     calls: list[float] = []
-    end = store.clock.now() + seconds
+    end, used = store.clock.now() + seconds, time.thread_time()
     orders = 0
     while orders < ORDERS_MAX - 1 and (orders == 0 or store.clock.now() < end):
         calls += _sell(pool, str(orders))
         orders += 1
+    client_time = (time.thread_time() - used) / orders
     after = _script_stats(store)
     server_time = None
     if before is not None and after is not None and after[0] > before[0]:
         server_time = CALLS_AN_ORDER * (after[1] - before[1]) / (after[0] - before[0]) / 1e6
-    return Measured(round_trip=median(calls), server_time=server_time, orders=orders)
+    return Measured(round_trip=median(calls), server_time=server_time, client_time=client_time, orders=orders)
 
 
 def _sell(pool: Pool, order_id: str) -> tuple[float, float]:

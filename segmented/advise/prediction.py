@@ -20,17 +20,17 @@ orders per second: the delay formula of A. K. Erlang (1917) for random arrivals 
 distribution. Constant holds wait about half as long. If the rate is higher than X, the queue grows until the stock is
 gone; the last order waits for the difference between the time to serve all orders and the time in which they arrive.
 
-Several shards, a burst and holds of a known spread have no such formulas: `segmented.advise.lines` plays them.
+Several shards, a burst, holds of a known spread and the cores of several hosts have no such formulas:
+`segmented.advise.lines` plays them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import log
+from math import ceil, log
 from typing import TYPE_CHECKING, Final, Literal
 
-from segmented.advise.lines import BATCHES, WORKERS_MAX, play
-from segmented.advise.workload import CLIENT_TIME
+from segmented.advise.lines import WORKERS_MAX, counted, play
 
 if TYPE_CHECKING:
     from segmented.advise.lines import Played
@@ -93,8 +93,8 @@ def _bounds(workload: Workload, segments: int) -> dict[Limit, float]:
         "workers": workload.busy * workload.batch / workload.cycle,
         "servers": workload.servers / (workload.server_time * workload.share),
     }
-    if workload.processes is not None:
-        bounds["processes"] = workload.processes / (CLIENT_TIME * workload.share)
+    if workload.processes_in_all is not None:
+        bounds["processes"] = workload.processes_in_all / (workload.client_time * workload.share)
     if workload.row_rate is not None:
         bounds["rows"] = segments * workload.row_rate
     if workload.database_rate is not None:
@@ -109,9 +109,12 @@ def _prediction(
     # The first of equal ones, so that segments are named only if more of them would help.
     limit = next(name for name, bound in bounds.items() if bound <= most * ROUNDED)
     played = _played(workload, segments, most, is_locked=is_locked)
-    if played is not None and workload.rush is None:
-        least *= min(1.0, played.batches_per_second * workload.batch / most)
-        most = min(most, played.batches_per_second * workload.batch)
+    served = most if played is None else min(most, played.batches_per_second * workload.batch)
+    if workload.rush is None or (workload.burst is None and workload.rush > FAR * served):
+        least *= served / most
+        most = served
+    if played is not None and workload.hosts is not None:  # how segments are handed on was played, too
+        least = most
     pace = most
     if workload.rush is None:
         waits = _rush(workload, most)
@@ -126,7 +129,7 @@ def _prediction(
     if played is not None:
         found = Waits(played.mean, played.quantile(1 - LATE), played.quantile(1 - LATEST))
         # Only the beginning of a long burst is played, and its line may grow until the end.
-        is_growing = workload.rush is not None and workload.rush >= most and workload.batches > BATCHES
+        is_growing = workload.rush is not None and workload.rush >= most and workload.batches > counted(workload)
         waits = max(found, waits, key=lambda one: one.mean) if is_growing else found
     return Prediction(
         segments=segments,
@@ -142,8 +145,9 @@ def _prediction(
 
 
 def is_exact(workload: Workload) -> bool:
-    """Return whether formulas predict this workload: one server, no burst, and holds of an unknown spread."""
-    return workload.servers == 1 and workload.burst is None and workload.hold_spread is None
+    """Return whether formulas predict this workload: one server, no hosts or burst, holds of an unknown spread."""
+    is_plain = workload.servers == 1 and workload.hosts is None
+    return is_plain and workload.burst is None and workload.hold_spread is None
 
 
 def _played(workload: Workload, segments: int, most: float, *, is_locked: bool) -> Played | None:
@@ -152,13 +156,18 @@ def _played(workload: Workload, segments: int, most: float, *, is_locked: bool) 
     if shards == 1 and is_exact(replace(workload, servers=1)):
         return None
     if workload.rush is None:
-        is_known = not is_locked or workload.busy > WORKERS_MAX
+        is_known = (not is_locked and workload.hosts is None) or workload.busy > WORKERS_MAX
     else:  # a line that grows longer than can be played follows the formula
-        is_known = workload.rush >= FAR * most and workload.batches > BATCHES
+        is_known = workload.rush >= FAR * most and workload.batches > counted(workload)
     if is_known:
         return None
     if not is_locked or workload.busy * shards <= segments:
-        return play(workload, lanes=[workload.busy], fixed=workload.cycle - workload.hold)
+        is_saturated = workload.rush is None
+        kept = workload.locked if is_saturated else workload.cycle  # if orders come, a worker is what they wait for
+        lanes = [workload.busy]
+        if workload.hosts is not None:  # each master has a core of its own
+            lanes = [workload.busy if is_saturated else ceil(workload.busy / workload.servers)] * workload.servers
+        return play(workload, lanes=lanes, fixed=kept - workload.hold)
     count = min(segments, workload.busy) if workload.rush is not None else segments
     lanes = [count // shards + (shard < count % shards) for shard in range(shards)]
     return play(workload, lanes=[max(1, each) for each in lanes], fixed=workload.locked - workload.hold)

@@ -47,6 +47,8 @@ class Workload:
     """Round trip of one call of the pool, from worker to server and back."""
     server_time: float = SERVER_TIME
     """Time of the server's one thread for one order, taking and confirming together."""
+    client_time: float = CLIENT_TIME
+    """Time of one CPU core that a worker's process spends on one order, without its slow work."""
     row_rate: float | None = None
     """Commits per second that one row of the order database takes, if each segment has a row there."""
     database_rate: float | None = None
@@ -60,7 +62,9 @@ class Workload:
     batch: int = 1
     """Orders that one hold serves, with one slow step for all of them."""
     processes: int | None = None
-    """Python processes that the workers are in, with one core each; None: enough of them."""
+    """Python processes on each host that the workers are in, one core each; None: enough, or with `hosts` one."""
+    hosts: int | None = None
+    """Hosts of the workers: the sale is simulated with the cores of all processes and masters; None: formulas."""
     hold_spread: float | None = None
     """Standard deviation of the holds divided by their mean, of log-normal holds: 0 if all are equal; None: unknown."""
     may_overlap: bool | None = None
@@ -88,6 +92,7 @@ class Workload:
             raise InvalidInput(message)
         check_within("round trip", self.round_trip, 1e-6, HOLD_MAX, "s")
         check_within("server time", self.server_time, 1e-9, HOLD_MAX, "s")
+        check_within("client time", self.client_time, 1e-9, HOLD_MAX, "s")
         for what, rate in (
             ("row rate", self.row_rate),
             ("database rate", self.database_rate),
@@ -100,13 +105,7 @@ class Workload:
 
     def _check_batch_and_peak(self) -> None:
         _whole("batch", self.batch, QUANTITY_MAX)
-        if self.processes is not None:
-            _whole("processes", self.processes, WORKERS_MAX)
-            if self.processes > self.workers:
-                message = (
-                    f"processes {self.processes}: each has at least one of the workers, and there are {self.workers}"
-                )
-                raise InvalidInput(message)
+        self._check_processes()
         if self.hold_spread is not None:
             check_within("hold spread", self.hold_spread, 0, SPREAD_MAX)
         if self.p99 is not None:
@@ -122,6 +121,23 @@ class Workload:
                     "higher"
                 )
                 raise InvalidInput(message)
+
+    def _check_processes(self) -> None:
+        for what, count in (("hosts", self.hosts), ("processes", self.processes)):
+            if count is not None:
+                _whole(what, count, WORKERS_MAX)
+        count = self.processes_in_all
+        if count is not None and count > self.workers:
+            found = f"processes {count}" if self.hosts is None else f"hosts {self.hosts} with {count} processes"
+            message = f"{found}: each has at least one of the workers, and there are {self.workers}"
+            raise InvalidInput(message)
+
+    @property
+    def processes_in_all(self) -> int | None:
+        """The number of processes on all hosts; None: enough of them."""
+        if self.processes is None:
+            return self.hosts
+        return self.processes * (self.hosts or 1)
 
     @property
     def orders(self) -> float:
@@ -141,7 +157,7 @@ class Workload:
         """
         if self.batch == 1:
             return self.hold + self.round_trip
-        return self.hold + (1 + BATCH_CALLS) * self.round_trip + self.share * self.batch * CLIENT_TIME
+        return self.hold + (1 + BATCH_CALLS) * self.round_trip + self.share * self.batch * self.client_time
 
     @property
     def share(self) -> float:

@@ -23,7 +23,7 @@ from segmented.advise import (
 )
 from segmented.advise.advice import duration
 from segmented.advise.measured import SECONDS, check_seconds
-from segmented.advise.workload import ROUND_TRIP, SERVER_TIME, SPREAD_MAX
+from segmented.advise.workload import CLIENT_TIME, ROUND_TRIP, SERVER_TIME, SPREAD_MAX
 from segmented.cli.output import DEFAULT_URL, JsonOption, UrlOption, is_terminal, print_table, write_json
 from segmented.errors import InvalidInput
 from segmented.files import STDOUT
@@ -90,9 +90,25 @@ BatchOption = Annotated[
         metavar="B", help="Orders that one hold serves, with one slow step.  [default: 1, or as --hold-of found]"
     ),
 ]
+ClientTimeOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME", help=f"CPU time of a worker's process for one order. [default: {duration(CLIENT_TIME)}]"
+    ),
+]
 ProcessesOption = Annotated[
     int | None,
-    typer.Option(metavar="P", help="Python processes that the workers are in, one core each.  [default: enough]"),
+    typer.Option(
+        metavar="P",
+        help="Python processes that the workers are in, one core each; with --hosts, those of each host.  "
+        "[default: enough; with --hosts, 1]",
+    ),
+]
+HostsOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="H", help="Hosts of the workers: simulates the cores of all processes and masters.  [default: formulas]"
+    ),
 ]
 SpreadOption = Annotated[
     float | None,
@@ -138,7 +154,9 @@ def advise(  # noqa: PLR0913  # an option each
     arrivals: ArrivalsOption = None,
     peak: PeakOption = None,
     batch: BatchOption = None,
+    client_time: ClientTimeOption = None,
     processes: ProcessesOption = None,
+    hosts: HostsOption = None,
     hold_spread: SpreadOption = None,
     may_overlap: OverlapOption = None,
     p99: GoalOption = None,
@@ -170,18 +188,16 @@ def advise(  # noqa: PLR0913  # an option each
         peak=height,
         peak_seconds=length,
         batch=1 if batch is None else batch,
+        client_time=CLIENT_TIME if client_time is None else _duration(client_time, "--client-time"),
         processes=processes,
+        hosts=hosts,
         hold_spread=hold_spread,
         may_overlap=may_overlap,
         p99=None if p99 is None else _duration(p99, "--p99"),
     )
     found = _measured_at(url, seconds) if is_measured else None
     if found is not None:
-        told = replace(
-            told,
-            round_trip=told.round_trip if round_trip else found.round_trip,
-            server_time=told.server_time if server_time or found.server_time is None else found.server_time,
-        )
+        told = _as_measured(found, told, (round_trip, server_time, client_time))
     past = None if hold_of is None else _past_at(url, hold_of)
     if past is not None:
         told = _as_in(past, told, is_batch_known=batch is not None)
@@ -211,6 +227,17 @@ def _hold_and_overlap(hold: str | None, hold_of: str | None, *, may_overlap: boo
             may_overlap = typer.confirm("May two orders do the slow work at the same time", default=False)
         hold = typer.prompt(QUESTION)
     return _duration(hold, "--hold"), may_overlap
+
+
+def _as_measured(found: Measured, told: Workload, given: tuple[str | None, str | None, str | None]) -> Workload:
+    """Return the workload with the measured times, but for those that were given as options."""
+    round_trip, server_time, client_time = given
+    return replace(
+        told,
+        round_trip=told.round_trip if round_trip else found.round_trip,
+        server_time=told.server_time if server_time or found.server_time is None else found.server_time,
+        client_time=told.client_time if client_time else found.client_time,
+    )
 
 
 def _past_at(url: str, sku: str) -> PastHold:
@@ -329,9 +356,10 @@ def _waiting(advice: Advice) -> str:
 
 def _measurement(found: Measured) -> str:
     taken = f"Measured with {found.orders:,} orders: a call takes {duration(found.round_trip)}"
+    client = f"{duration(found.client_time)} of the client's core"
     if found.server_time is None:
-        return f"{taken}; the server's own time could not be read."
-    return f"{taken}, an order {duration(found.server_time)} of the server's thread."
+        return f"{taken}, an order {client}; the server's own time could not be read."
+    return f"{taken}, an order {duration(found.server_time)} of the server's thread and {client}."
 
 
 def _row(prediction: Prediction, *, mark: bool) -> tuple[str, ...]:

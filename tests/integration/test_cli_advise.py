@@ -41,12 +41,11 @@ def test_a_measurement_fills_in_the_round_trip_and_the_servers_time(valkey: Valk
     found = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
     measured = found["measured"]
-    assert (found["workload"]["round_trip"], found["workload"]["server_time"]) == (
-        measured["round_trip"],
-        measured["server_time"],
-    )
+    filled_in = ("round_trip", "server_time", "client_time")
+    assert [found["workload"][name] for name in filled_in] == [measured[name] for name in filled_in]
     assert 0 < measured["round_trip"] < 60  # seconds, not milliseconds
     assert 0 < measured["server_time"] < 60
+    assert 0 < measured["client_time"] < 60
     assert measured["orders"] >= 1
     assert found["segment"]
     with RedisStore.from_url(valkey.url) as store:
@@ -54,10 +53,11 @@ def test_a_measurement_fills_in_the_round_trip_and_the_servers_time(valkey: Valk
 
 
 def test_what_is_given_is_not_replaced_by_what_is_measured(valkey: ValkeyServer) -> None:
-    given = ["--round-trip", "3ms", "--server-time", "40us"]
+    given = ["--round-trip", "3ms", "--server-time", "40us", "--client-time", "70us"]
     done = ran(*SALE, "--hold", "20ms", *given, "--measure", "--for", "0.1", "--json", "-", url=valkey.url)
     workload = json.loads(done.stdout)["workload"]
     assert (workload["round_trip"], workload["server_time"]) == (0.003, pytest.approx(0.00004))
+    assert workload["client_time"] == pytest.approx(0.00007)
 
 
 def test_on_a_terminal_the_hold_is_asked_for(valkey: ValkeyServer) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,8 @@ from segmented.advise import Workload, advise, predict
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     Numbers = NDArray[np.float64]
@@ -97,12 +100,31 @@ def arriving(workload: Workload, segments: int) -> Numbers:
     return waits[warm:]
 
 
+LONE: Final = "segment-locks K=16 N=1 B=1 20ms"
+FREE: Final = "segment-locks K=64 N=64 B=1 20ms"
+"""The cells that the simulation is calibrated with; all others are held out."""
+
+
+def mean_of(cell_id: str, value: Callable[[Any], float] = lambda one: one["orders_per_s"]) -> float:
+    """Return the mean of a figure over the runs of a published cell that have a rate."""
+    return fmean(value(one) for one in session()[cell_id])
+
+
+@cache
+def session() -> dict[str, list[Any]]:
+    """Return the runs of the published session that have a rate, by cell."""
+    found: dict[str, list[Any]] = {}
+    for line in SESSION.read_text(encoding="utf-8").splitlines():
+        run = json.loads(line)
+        if run.get("orders_per_s"):
+            found.setdefault(run["cell_id"], []).append(run)
+    return found
+
+
 def published(*, segments: int, buyers: int, batch: int) -> float:
     """Return the mean rate of a cell of the published session, at 20 ms under the lock."""
     name = "segment-locks" if batch == 1 else "segment-batches"
-    cell_id = f"{name} K={segments} N={buyers} B={batch} 20ms"
-    lines = (json.loads(line) for line in SESSION.read_text(encoding="utf-8").splitlines())
-    return fmean(one["orders_per_s"] for one in lines if one.get("cell_id") == cell_id and one["orders_per_s"])
+    return mean_of(f"{name} K={segments} N={buyers} B={batch} 20ms")
 
 
 SATURATED: Final[list[tuple[int, dict[str, Any]]]] = [
@@ -162,6 +184,55 @@ def test_published_rates_are_in_the_predicted_range_or_at_most_an_eighth_below(s
     expected = predict(workload, segments=segments)
     measured = published(segments=segments, buyers=64, batch=batch)
     assert 7 / 8 * expected.orders_per_second_low <= measured <= expected.orders_per_second
+
+
+def calibrated(*, hold: float, buyers: int, batch: int) -> Workload:
+    """Return the work of a published cell: its round trip from a lone buyer, its CPU times where nobody waits."""
+    return Workload(
+        hold=hold,
+        workers=buyers,
+        stock=10**7,
+        round_trip=(1 / mean_of(LONE) - 0.02) / 2,
+        server_time=mean_of(FREE, lambda one: one["work"]["server_us"] * 1e-6),
+        client_time=mean_of(FREE, lambda one: one["cpu"]["generator"] / one["orders_per_s"]),
+        hosts=1,
+        hold_spread=0.0,
+        batch=batch,
+    )
+
+
+def simulated_share(strategy: str, segments: int, buyers: int, batch: int, hold_ms: int) -> float:
+    """Return the simulated rate of a published cell, divided by the measured one."""
+    hold = f"{hold_ms}ms" if hold_ms else "none"
+    measured = mean_of(f"{strategy} K={segments} N={buyers} B={batch} {hold}")
+    workload = calibrated(hold=hold_ms / 1_000, buyers=buyers, batch=batch)
+    return predict(workload, segments=segments).orders_per_second / measured
+
+
+@pytest.mark.parametrize(
+    ("strategy", "segments", "buyers", "batch"),
+    [
+        *(("segment-locks", segments, 64, 1) for segments in (1, 4, 16, 20, 32, 128)),
+        *(("segment-locks", 16, buyers, 1) for buyers in (4, 16, 32, 128)),
+        *(("global-lock", 1, buyers, 1) for buyers in (4, 16, 32, 64, 128)),
+        *(("segment-batches", 16, 64, batch) for batch in (4, 16)),
+    ],
+)
+def test_the_simulation_is_within_a_twentieth_of_held_out_cells_of_the_published_session_at_20_ms(
+    strategy: str, segments: int, buyers: int, batch: int
+) -> None:
+    assert simulated_share(strategy, segments, buyers, batch, 20) == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize(("hold_ms", "error"), [(5, 0.1), (1, 0.15)])
+def test_with_shorter_holds_the_simulation_is_within_a_tenth_and_then_a_seventh(hold_ms: int, error: float) -> None:
+    assert simulated_share("global-lock", 1, 64, 1, hold_ms) == pytest.approx(1, abs=error)
+    assert simulated_share("segment-locks", 16, 64, 1, hold_ms) == pytest.approx(1, abs=error)
+
+
+def test_where_the_client_is_saturated_the_simulation_is_up_to_a_third_too_low() -> None:
+    shares = simulated_share("segment-locks", 16, 64, 1, 0), simulated_share("segment-batches", 16, 64, 64, 20)
+    assert all(2 / 3 < share < 0.9 for share in shares)
 
 
 def test_the_advised_number_keeps_the_goal_in_the_simulation() -> None:

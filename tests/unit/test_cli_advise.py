@@ -44,8 +44,8 @@ def test_json_has_the_workload_the_advice_and_every_prediction(capsys: pytest.Ca
     assert code == 0
     assert found["workload"]["hold"] == 0.02
     assert (found["workload"]["quantity"], found["workload"]["servers"]) == ([1, 5], 3)
-    assert (found["segment"], found["segments"], found["is_locked"], found["measured"]) == (True, 36, True, None)
-    assert [each["segments"] for each in found["alternatives"]] == [1, 3, 6, 12, 21, 36, 51]
+    assert (found["segment"], found["segments"], found["is_locked"], found["measured"]) == (True, 39, True, None)
+    assert [each["segments"] for each in found["alternatives"]] == [1, 3, 6, 12, 21, 39, 51]
     assert found["expected"]["orders_per_second"] == found["orders_per_second"]
     assert len(found["reasons"]) == 5
 
@@ -99,6 +99,22 @@ def test_the_options_of_the_workload_are_in_the_answer(capsys: pytest.CaptureFix
     assert (workload["arrivals"], workload["peak"], workload["peak_seconds"]) == (50, 900, 1.5)
     assert (workload["batch"], workload["processes"], workload["hold_spread"]) == (4, 2, 0.5)
     assert (workload["may_overlap"], workload["p99"]) == (False, 0.04)
+
+
+def test_hosts_are_simulated_and_are_in_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--hosts", "2", "--processes", "4", "--client-time", "1ms", "--round-trip", "3ms"]
+    code, shown, _ = written(capsys, *ARTICLE, *more, "--json", "-")
+    found = json.loads(shown)
+    assert code == 0
+    assert [found["workload"][name] for name in ("hosts", "processes", "client_time")] == [2, 4, 0.001]
+    said = "so those of 2 hosts (8) can do 8,000 orders/s; more of them would help little."
+    assert said in " ".join(found["reasons"])
+    refused = written(capsys, *ARTICLE, "--hosts", "40")
+    assert refused == (
+        2,
+        "",
+        "segmented: hosts 40 with 40 processes: each has at least one of the workers, and there are 32\n",
+    )
 
 
 def test_work_that_may_overlap_is_answered_with_no_lock(capsys: pytest.CaptureFixture[str]) -> None:

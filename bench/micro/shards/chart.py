@@ -1,23 +1,19 @@
-"""Draws the chart of throughput by masters, light and dark, and prints the tables of its page from a results file.
-
-`python -m bench.micro.shards.chart RESULTS CHARTS`: RESULTS is a file that `segmented bench shards --json` wrote. The
-charts are written to the folder CHARTS, and the tables to standard output.
-"""
+"""The chart of throughput by masters, light or dark, and the tables of its page, from a results file."""
 
 from __future__ import annotations
 
 import json
-import sys
+from dataclasses import dataclass
 from math import log2
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.micro.shards.measure import MODELLED
-from bench.readme_chart import FONT, PALETTES, WIDTH, text_at
+from bench.micro.shards.measure import MODELLED, name_of
+from bench.readme_chart import FONT, WIDTH, text_at
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from bench.readme_chart import Palette
 
@@ -43,14 +39,30 @@ COLUMNS: Final = {
 Figures = dict[str, dict[str, Any]]
 
 
-def read_figures(file: Path) -> Figures:
-    """Return the figures of a results file by name. Raises InvalidInput."""
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What a results file has."""
+
+    figures: Figures
+    """By name."""
+    rounds: int
+    cores: int
+    """Of the machine that measured."""
+    others: float
+    """Cores that other programs used meanwhile."""
+
+
+def read_results(file: Path) -> Results:
+    """Return what a results file has. Raises InvalidInput."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
         if found["benchmark"] != "shards":
             message = f"{file} has results of {found['benchmark']!r}; give a file of `segmented bench shards --json`"
             raise InvalidInput(message)
-        return {figure["name"]: figure for figure in found["figures"]}
+        figures = {figure["name"]: figure for figure in found["figures"]}
+        sales = figures["1 master: server CPU an order"]["detail"]["orders until 90 %"]
+        others = figures["cores that others used meanwhile"]["value"]
+        return Results(figures, len(sales), found["conditions"]["cores"], others)
     except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, InvalidInput):
             raise
@@ -129,36 +141,27 @@ def costs_table(figures: Figures) -> str:
     heads = ("masters", *COLUMNS.values())
     lines = [f"| {' | '.join(heads)} |", f"| {' | '.join(['--:'] * len(heads))} |"]
     for masters in counts:
-        name = "1 master" if masters == 1 else f"{masters} masters"
-        found = [figures[f"{name}: {what}"] for what in COLUMNS]
+        found = [figures[f"{name_of(masters)}: {what}"] for what in COLUMNS]
         cells = [_with_interval(one) if one["unit"] else f"{one['value']:.3g}" for one in found]
         lines.append(f"| {masters} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 
 def cells_table(figures: Figures) -> str:
-    """Return the table of the held-out cells."""
-    lines = ["| cell | measured, orders/s | predicted | predicted / measured [95 %] |", "| --- | --: | --: | --: |"]
+    """Return the table of the held-out cells: measured, and what both models say."""
+    lines = [
+        "| cell | measured, orders/s | model / measured [95 %] | simulation / measured [95 %] |",
+        "| --- | --: | --: | --: |",
+    ]
     for name, figure in figures.items():
-        _, mark, cell = name.partition("predicted / measured: ")
+        _, mark, cell = name.partition("simulated / measured: ")
         if mark:
-            rates = [f"{figure['detail'][f'{what}, orders/s']:,.1f}" for what in ("measured", "predicted")]
-            lines.append(f"| {cell} | {' | '.join(rates)} | {_with_interval(figure, '.2f')} |")
+            model = figures.get(f"predicted / measured: {cell}")
+            ratios = ["" if one is None else _with_interval(one, ".2f") for one in (model, figure)]
+            lines.append(f"| {cell} | {figure['detail']['measured, orders/s']:,.1f} | {' | '.join(ratios)} |")
     return "\n".join([*lines, ""])
 
 
 def _with_interval(figure: dict[str, Any], form: str = ",.0f") -> str:
     value, low, high = (figure[key] for key in ("value", "low", "high"))
     return f"{value:{form}}" if low is None else f"{value:{form}} [{low:{form}}, {high:{form}}]"
-
-
-def main(results: Path, charts: Path) -> None:
-    """Write the charts and print the tables."""
-    figures = read_figures(results)
-    for name, palette in PALETTES.items():
-        (charts / f"shards-{name}.svg").write_text(chart(figures, palette), encoding="utf-8")
-    sys.stdout.write(f"{costs_table(figures)}\n{cells_table(figures)}")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))

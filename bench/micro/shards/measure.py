@@ -16,9 +16,22 @@ from bench.clusters import running_masters
 from bench.conditions import server_conditions
 from bench.cpu import busy_seconds, core_count, own_seconds
 from bench.figures import Figure, FigureResults, of_estimate
-from bench.micro.shards.cells import HELD_OUT, LANE, LONE, MS, Cell, CellRun, costs_of, predicted, run_cell
+from bench.micro.shards.cells import (
+    HELD_OUT,
+    IN_PROCESSES,
+    LANE,
+    LONE,
+    MS,
+    Cell,
+    CellRun,
+    costs_of,
+    predicted,
+    run_cell,
+    simulated,
+)
 from bench.micro.shards.sale import AT_HOME, MICROSECONDS, Sale, sell
 from bench.micro.stock.shards import TRANSFERS_MAX
+from bench.results import counted
 from segmented.advise.workload import ROUND_TRIP
 from segmented.errors import InvalidInput
 from segmented.models import SEGMENT_COUNT_MAX
@@ -71,6 +84,9 @@ class Measured:
     sales: dict[int, list[Sale]] = field(default_factory=dict)
     rates: dict[Cell, list[float]] = field(default_factory=dict)
     predictions: dict[Cell, list[float]] = field(default_factory=dict)
+    """Of the queueing model, for cells of one process."""
+    simulations: dict[Cell, list[float]] = field(default_factory=dict)
+    """Of the advisor's simulation."""
     cores: dict[Cell, list[float]] = field(default_factory=dict)
     costs: list[Costs] = field(default_factory=list)
     others: float = 0.0
@@ -126,7 +142,7 @@ def _measure_fleet(found: Measured, fleet: Masters, sizes: ShardSizes, turn: int
     sale = sell(fleet, stock_each=sizes.stock_each, seed=turn + 1)
     found.sales.setdefault(masters, []).append(sale)
     runs: dict[Cell, list[CellRun]] = {}
-    for cell in (LONE, LANE, *(cell for cell in HELD_OUT if cell.masters == masters), LONE, LANE):
+    for cell in (LONE, LANE, *(one for one in (*HELD_OUT, *IN_PROCESSES) if one.masters == masters), LONE, LANE):
         runs.setdefault(cell, []).append(run_cell(fleet, cell, seconds=sizes.seconds))
     client, server = (used / sale.early.orders / MICROSECONDS for used in (sale.early.client_us, sale.early.server_us))
     lone, lane = (fmean(run.per_second for run in runs.pop(cell)) for cell in (LONE, LANE))
@@ -134,13 +150,15 @@ def _measure_fleet(found: Measured, fleet: Masters, sizes: ShardSizes, turn: int
     found.costs.append(costs)
     for cell, (run,) in runs.items():
         found.rates.setdefault(cell, []).append(run.per_second)
-        found.predictions.setdefault(cell, []).append(predicted(cell, costs))
+        if cell.processes == 1:
+            found.predictions.setdefault(cell, []).append(predicted(cell, costs))
+        found.simulations.setdefault(cell, []).append(simulated(cell, costs))
         found.cores.setdefault(cell, []).append(run.cores)
 
 
 def sale_figures(sales: dict[int, list[Sale]], masters: int) -> Iterator[Figure]:
     """Return the costs of an order with so many masters."""
-    found, name = sales[masters], "1 master" if masters == 1 else f"{masters} masters"
+    found, name = sales[masters], name_of(masters)
     early, late = [sale.early for sale in found], [sale.late for sale in found]
     detail = {
         "operations an order, until 90 %": _each([one.operations for one in early], early),
@@ -176,23 +194,32 @@ def sale_figures(sales: dict[int, list[Sale]], masters: int) -> Iterator[Figure]
 
 
 def cell_figures(found: Measured) -> list[Figure]:
-    """Compare each held-out cell with its prediction, round by round, and return the largest error."""
-    figures = []
-    for cell, rates in found.rates.items():
-        ratios = [ours / rate for ours, rate in zip(found.predictions[cell], rates, strict=True)]
-        detail = {
-            "measured, orders/s": median_of(rates).value,
-            "predicted, orders/s": median_of(found.predictions[cell]).value,
-            "cores used": median_of(found.cores[cell]).value,
-            "cell": [cell.masters, cell.segments, cell.workers, cell.hold_ms],
-        }
-        figures.append(_estimated(f"predicted / measured: {cell.name}", ratios, "", detail=detail))
-    largest = max(abs(figure.value - 1) for figure in figures)
+    """Compare each held-out cell with its predictions, round by round, and return the largest error of each model."""
     parts = {
         "beside the hold, ms": [(costs.locked + costs.outside) / MS for costs in found.costs],
         "of it with the segment, ms": [costs.locked / MS for costs in found.costs],
     }
-    return [*figures, Figure("largest error of a held-out cell", largest, "", at_most=ERROR_MAX, detail=parts)]
+    models = (
+        ("predicted", "largest error of a held-out cell", found.predictions),
+        ("simulated", "largest error of the simulation", found.simulations),
+    )
+    figures: list[Figure] = []
+    for verb, error, predictions in models:
+        compared = [_compared(verb, cell, found, predictions[cell]) for cell in predictions]
+        largest = max(abs(figure.value - 1) for figure in compared)
+        figures += [*compared, Figure(error, largest, "", at_most=ERROR_MAX, detail=parts)]
+    return figures
+
+
+def _compared(verb: str, cell: Cell, found: Measured, predictions: list[float]) -> Figure:
+    ratios = [ours / rate for ours, rate in zip(predictions, found.rates[cell], strict=True)]
+    detail = {
+        "measured, orders/s": median_of(found.rates[cell]).value,
+        f"{verb}, orders/s": median_of(predictions).value,
+        "cores used": median_of(found.cores[cell]).value,
+        "cell": [cell.masters, cell.segments, cell.workers, cell.hold_ms, cell.processes],
+    }
+    return _estimated(f"{verb} / measured: {cell.name}", ratios, "", detail=detail)
 
 
 def curve_figures(sales: dict[int, list[Sale]]) -> Iterator[Figure]:
@@ -209,7 +236,7 @@ def curve_figures(sales: dict[int, list[Sale]]) -> Iterator[Figure]:
                 client_cores=workers // WORKERS_A_CORE,
             )
             detail = {"curve": workers, "masters": masters}
-            name = f"modelled: {workers:,} workers, {masters} {'master' if masters == 1 else 'masters'}"
+            name = f"modelled: {workers:,} workers, {name_of(masters)}"
             yield Figure(name, throughput(fleet, work.costs(masters)), "orders/s", detail=detail)
 
 
@@ -236,9 +263,30 @@ def work_by_masters(sales: dict[int, list[Sale]]) -> WorkByMasters:
     early = {masters: [sale.early for sale in found] for masters, found in sales.items()}
     client = [median_of([one.client_us / one.orders for one in found]).value for found in early.values()]
     server = [median_of([one.server_us / one.orders for one in found]).value for found in early.values()]
-    further = [masters - 1 for masters in early]
-    each, one_master = linear_regression(further, server) if len(further) > 1 else (0.0, server[0])
-    return WorkByMasters(median(client) / MICROSECONDS, one_master / MICROSECONDS, max(0.0, each) / MICROSECONDS)
+    return _least_squares(list(early), client, server)
+
+
+def work_of(figures: dict[str, dict[str, Any]]) -> WorkByMasters:
+    """Return the same from the figures of a results file, by name."""
+    masters = [
+        figure["detail"]["masters"] for name, figure in figures.items() if name.endswith(": server CPU an order")
+    ]
+    client, server = (
+        [figures[f"{name_of(count)}: {whose} CPU an order"]["value"] for count in masters]
+        for whose in ("client", "server")
+    )
+    return _least_squares(masters, client, server)
+
+
+def _least_squares(masters: list[int], client_us: list[float], server_us: list[float]) -> WorkByMasters:
+    further = [count - 1 for count in masters]
+    each, one_master = linear_regression(further, server_us) if len(further) > 1 else (0.0, server_us[0])
+    return WorkByMasters(median(client_us) / MICROSECONDS, one_master / MICROSECONDS, max(0.0, each) / MICROSECONDS)
+
+
+def name_of(masters: int) -> str:
+    """Return `1 master` or `2 masters`."""
+    return counted(masters, "master")
 
 
 def remarks(found: Measured) -> tuple[str, ...]:

