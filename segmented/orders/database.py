@@ -233,6 +233,11 @@ class OrderDatabase:
 
         return self._run(work)
 
+    def is_decided(self, sku: str, order_id: str) -> bool:
+        """Return whether the database has decided the order: it is sold, or void."""
+        values = {"given_sku": sku, "given_order_id": order_id}
+        return self._run(lambda connection: self._statements.has_order(connection, values))
+
     def orders(self, sku: str, order_ids: Iterable[str]) -> dict[str, OrderRow]:
         """Read the existing orders among these ids, by id."""
         found: dict[str, OrderRow] = {}

@@ -87,6 +87,7 @@ def connect(url: str, *, pool_size: int = 10, timeout: Duration = 10.0) -> Engin
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=timeout,
+            pool_use_lifo=True,  # few connections, with prepared statements and a warm server process behind each
         )
     except ImportError as error:
         message = needs("an order database at postgresql://", "psycopg")
@@ -221,6 +222,8 @@ def _prepare_postgresql(engine: Engine, deadlines: Deadlines) -> None:
         connection = DeadlineConnection.connect(**(defaults | named), options=f"{options} {theirs}")
         connection.reply_timeout = deadlines.reply
         return connection
+
+    event.listen(engine, "do_execute", postgresql.raise_failed)
 
     @event.listens_for(engine, "connect")
     def _guard(connection: DeadlineConnection, _record: object) -> None:

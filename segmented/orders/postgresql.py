@@ -1,4 +1,8 @@
-"""PostgreSQL's statements: a confirm is one statement in autocommit: one round trip for order, stock and commit."""
+"""PostgreSQL's statements: a confirm is one statement in autocommit: one round trip for order, stock and commit.
+
+The two statements that every order needs go to the driver itself (`first_value`): SQLAlchemy's own work on a ready text
+and its one value would cost as much as the driver's. Its pool, its transactions and its errors are the same.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import Integer, String, Text, any_, bindparam, collate, column, func, insert, select, update
 from sqlalchemy.dialects.postgresql import ARRAY, insert as insert_on_conflict
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.exc import DBAPIError
 
 from segmented.orders.plain_envelope import confirm_plain
 from segmented.orders.reading import find_orders, lock_these
 from segmented.orders.statements import (
     ORDER_COLUMNS,
+    SELECT_HAS_ORDER,
     SELECT_SEGMENTS,
     STATE_CONFIRMED,
     given,
@@ -25,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sqlalchemy import BindParameter, Column, Connection, Insert, TableValuedAlias
+    from sqlalchemy.engine.interfaces import ExecutionContext
     from sqlalchemy.sql.elements import ClauseElement
 
     from segmented.orders.answers import Confirmed, SegmentRow
@@ -32,6 +39,8 @@ if TYPE_CHECKING:
     from segmented.orders.standing import Claim
 
 DRIVER: Final = "postgresql+psycopg"
+FAILED: Final = "segmented_failed"
+"""The execution option with the error of a statement that the driver has run itself."""
 CREATE_LOCK: Final = 7_341_652_098
 """An arbitrary number for an advisory lock, unlikely to be used by another program."""
 
@@ -46,6 +55,7 @@ class PostgresStatements:
         self._confirm_fenced = _text(_confirm(fenced=True))
         self._confirm = _text(_confirm(fenced=False))
         self._store_many = _text(_store_many())
+        self._has_order = _text(SELECT_HAS_ORDER)
         self._void = _text(insert_on_conflict(orders).values(void_values()).on_conflict_do_nothing())
 
     def begin_creating(self, connection: Connection) -> None:
@@ -56,7 +66,7 @@ class PostgresStatements:
     def confirm(self, connection: Connection, values: dict[str, Any]) -> int | None:
         """Take the units and insert the order. An order that has a row raises IntegrityError and changes nothing."""
         text = self._confirm if values["given_fence"] is None else self._confirm_fenced
-        return connection.exec_driver_sql(text, values).scalar()
+        return first_value(connection, text, values)
 
     confirm_alone = confirm
 
@@ -67,6 +77,10 @@ class PostgresStatements:
     def lock_these(self, connection: Connection, sku: str, numbers: Sequence[int]) -> tuple[SegmentRow, ...]:
         """Lock the rows of these segments, ascending, and return the existing ones."""
         return lock_these(connection, _LOCK_THESE, sku, numbers)
+
+    def has_order(self, connection: Connection, values: dict[str, Any]) -> bool:
+        """Return whether the order has a row."""
+        return first_value(connection, self._has_order, values) is not None
 
     def find_orders(self, connection: Connection, sku: str, order_ids: Sequence[str]) -> dict[str, StoredOrder]:
         """Read the existing orders among these, by id."""
@@ -102,6 +116,36 @@ class PostgresStatements:
     def void(self, connection: Connection, values: dict[str, Any]) -> bool:
         """Insert the void unless the order has a row; waits for a concurrent confirm of the same order."""
         return connection.exec_driver_sql(self._void, values).rowcount == 1
+
+
+def first_value(connection: Connection, text: str, values: dict[str, Any]) -> int | None:
+    """Run a ready statement by the driver itself; return the first value of its first row, or None if it has no row.
+
+    An error of the driver is raised, and its connection given up, by SQLAlchemy, as if it had run the statement.
+    """
+    driver: Any = connection.connection.driver_connection
+    try:
+        row = driver.execute(text, values).fetchone()
+    except connection.dialect.loaded_dbapi.Error as error:
+        try:
+            connection.exec_driver_sql(text, values, execution_options={FAILED: error})
+        except DBAPIError as known:
+            known.orig = error  # of a closed connection SQLAlchemy learns only that it is closed
+            raise
+        raise
+    except Exception:  # a value that cannot be sent: nothing was
+        raise
+    except BaseException as error:  # of a signal handler, or the end of a greenlet: the reply may still come
+        connection.invalidate(error)
+        raise
+    return None if row is None else row[0]
+
+
+def raise_failed(_cursor: object, _statement: str, _values: object, context: ExecutionContext) -> None:
+    """Raise the driver's error that `first_value` has met, for SQLAlchemy to handle; a listener of `do_execute`."""
+    error: BaseException | None = context.execution_options.get(FAILED)
+    if error is not None:
+        raise error
 
 
 def _confirm(*, fenced: bool) -> Insert:

@@ -154,7 +154,7 @@ def _sold_in_another_epoch(
 
 def _is_stored(pool: Pool, gate: OrderDatabase, grant: GrantState) -> bool:
     """Return whether the database has decided a granted order: its worker died, or the pool lost or forgot it."""
-    return bool(gate.orders(pool.sku, (grant.order_id,)))
+    return gate.is_decided(pool.sku, grant.order_id)
 
 
 def stored(

@@ -9,6 +9,7 @@ from sqlalchemy.dialects.sqlite import dialect, insert as insert_on_conflict
 
 from segmented.orders.reading import find_orders, lock_these
 from segmented.orders.statements import (
+    SELECT_HAS_ORDER,
     SELECT_SEGMENTS,
     given,
     given_values,
@@ -44,6 +45,7 @@ class SqliteStatements:
         self._take = _text(take_units(fenced=False).returning(segments.c.sequence))
         self._insert = _text(insert_confirmed())
         self._change = _text(_change_row())
+        self._has_order = _text(SELECT_HAS_ORDER)
         self._void = _text(insert_on_conflict(orders).values(void_values()).on_conflict_do_nothing())
 
     def begin_creating(self, connection: Connection) -> None:
@@ -72,6 +74,10 @@ class SqliteStatements:
     def lock_these(self, connection: Connection, sku: str, numbers: Sequence[int]) -> tuple[SegmentRow, ...]:
         """Read the rows; BEGIN IMMEDIATE has locked them."""
         return lock_these(connection, _THESE_SEGMENTS, sku, numbers)
+
+    def has_order(self, connection: Connection, values: dict[str, Any]) -> bool:
+        """Return whether the order has a row."""
+        return connection.exec_driver_sql(self._has_order, values).scalar() is not None
 
     def find_orders(self, connection: Connection, sku: str, order_ids: Sequence[str]) -> dict[str, StoredOrder]:
         """Read the existing orders among these, by id."""

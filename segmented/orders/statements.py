@@ -1,7 +1,8 @@
 """The interface of the two databases' different statements, and the statements that both share.
 
-SQLAlchemy Core builds every text once, at import or when a gate is created. The confirm is sent as ready text, because
-composing it again would cost more than the database's driver does.
+SQLAlchemy Core builds every text once, at import or when a gate is created. What every order needs is sent as ready
+text, because composing it again would cost more than the database's driver does: the confirm, and the question whether
+the order is decided, which a grant asks under its segment's lock.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ class Statements(Protocol):
 
     def lock_these(self, connection: Connection, sku: str, numbers: Sequence[int]) -> tuple[SegmentRow, ...]:
         """Lock the rows of these segments, inside a transaction, ascending, and return the existing ones."""
+
+    def has_order(self, connection: Connection, values: dict[str, Any]) -> bool:
+        """Return whether the order has a row."""
 
     def find_orders(self, connection: Connection, sku: str, order_ids: Sequence[str]) -> dict[str, StoredOrder]:
         """Read the existing orders among these, by id."""
@@ -179,6 +183,11 @@ SELECT_TOTALS: Final = SELECT_SEGMENTS.add_columns(
 
 LOCK_SEGMENTS: Final = SELECT_SEGMENTS.with_for_update()
 """Locks ascending, like all other statements, to avoid deadlocks. On SQLite BEGIN IMMEDIATE has already locked."""
+
+
+SELECT_HAS_ORDER: Final[Select[int]] = select(literal_column("1")).where(
+    orders.c.sku == given(orders.c.sku), orders.c.order_id == given(orders.c.order_id)
+)
 
 
 def select_orders(are_these: ColumnElement[bool]) -> Select[tuple[str, str, int, str | None]]:

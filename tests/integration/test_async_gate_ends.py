@@ -16,9 +16,8 @@ from segmented.orders import AsyncGate, Gate, connect
 from tests.support.pools.both_sides import judged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    from segmented.orders.answers import OrderRow
     from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
@@ -38,13 +37,13 @@ def test_a_loop_that_ends_by_an_exception_leaves_no_thread_waiting_and_no_segmen
 ) -> None:
     opened(valkey.url, gate)
     its = AsyncGate(connect(order_database))
-    real, is_asked, goes_on, is_over = its.gate.orders, threading.Event(), threading.Event(), threading.Event()
+    real, is_asked, goes_on, is_over = its.gate.is_decided, threading.Event(), threading.Event(), threading.Event()
 
-    def orders(sku: str, order_ids: Iterable[str]) -> dict[str, OrderRow]:
+    def is_decided(sku: str, order_id: str) -> bool:
         is_asked.set()
         assert goes_on.wait(4 * SECONDS)
         try:
-            return real(sku, order_ids)
+            return real(sku, order_id)
         finally:
             is_over.set()
 
@@ -63,7 +62,7 @@ def test_a_loop_that_ends_by_an_exception_leaves_no_thread_waiting_and_no_segmen
         assert not buyer.done()
         raise ZeroDivisionError
 
-    monkeypatch.setattr(its.gate, "orders", orders)
+    monkeypatch.setattr(its.gate, "is_decided", is_decided)
     with pytest.raises(ZeroDivisionError):
         asyncio.run(main())
     with RedisStore.from_url(valkey.url) as store:

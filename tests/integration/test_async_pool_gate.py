@@ -16,11 +16,10 @@ from segmented.orders import AsyncGate, audit_both, connect
 from segmented.stock import AsyncGrant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine
     from typing import TypeAlias
 
     from segmented.orders import Gate
-    from segmented.orders.answers import OrderRow
     from segmented.servers import ValkeyServer
 
     Body: TypeAlias = "Callable[[Shop], Coroutine[None, None, None]]"
@@ -197,15 +196,15 @@ def test_a_buyer_that_is_cancelled_while_the_database_is_asked_leaves_no_segment
     sell: Sell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body(shop: Shop) -> None:
-        real, is_asked, goes_on = shop.gate.gate.orders, threading.Event(), threading.Event()
+        real, is_asked, goes_on = shop.gate.gate.is_decided, threading.Event(), threading.Event()
 
-        def orders(sku: str, order_ids: Iterable[str]) -> dict[str, OrderRow]:
+        def is_decided(sku: str, order_id: str) -> bool:
             is_asked.set()
             assert goes_on.wait(SECONDS)
-            return real(sku, order_ids)
+            return real(sku, order_id)
 
         with monkeypatch.context() as patched:
-            patched.setattr(shop.gate.gate, "orders", orders)
+            patched.setattr(shop.gate.gate, "is_decided", is_decided)
             buyer = asyncio.create_task(shop.pool.grant("a", timeout=SECONDS).__aenter__())
             assert await asyncio.to_thread(is_asked.wait, SECONDS)
             buyer.cancel()

@@ -292,6 +292,14 @@ def test_orders_are_found_by_id_in_any_number(gate: Gate) -> None:
     assert set(found) == {f"o-{number}" for number in range(40)}
 
 
+def test_an_order_is_decided_once_it_is_sold_or_void(gate: Gate) -> None:
+    gate.open("mug", [5])
+    confirm(gate, "sold")
+    gate.void(order_id="void", sku="mug", quantity=1)
+    asked = [("mug", "sold"), ("mug", "void"), ("mug", "other"), ("cup", "sold")]
+    assert [gate.is_decided(sku, order_id) for sku, order_id in asked] == [True, True, False, False]
+
+
 @pytest.mark.parametrize("page_size", [1, 3, 4, 7, 8])
 def test_all_orders_are_read_a_page_at_a_time(gate: Gate, page_size: int) -> None:
     gate.open("mug", [9])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import text
 
 from segmented.errors import DatabaseUnavailable, NotConfirmed, StoreRefused
 from segmented.orders import Gate, connect
@@ -19,6 +21,8 @@ from tests.support.rings import require_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from sqlalchemy import Connection
 
 PREPARED_AFTER: Final = 5
 """Uses of a statement on a connection after which the driver has the server prepare it, in a round trip of its own."""
@@ -47,6 +51,17 @@ def test_a_confirm_is_one_statement_and_one_round_trip_and_its_commit_is_part_of
     assert gate.totals("mug").sold == 100
 
 
+def test_the_question_whether_an_order_is_decided_is_one_statement_that_the_server_prepares_once(
+    postgres_database: str, open_gate: Callable[..., Gate]
+) -> None:
+    gate = open_gate(postgres_database, pool_size=1)
+    gate.open("mug", [9])
+    messages = traced(gate, lambda number: None if gate.is_decided("mug", f"o-{number}") else NEW, 100)
+    assert messages.count("Sync") == messages.count("ReadyForQuery") == 100 + 1  # one to have it prepared
+    assert messages.count("Parse") == PREPARED_AFTER + 1
+    assert messages.count("Query") == 0
+
+
 def test_a_transaction_that_says_begin_and_commit_is_seen_to_cost_more(
     postgres_database: str, open_gate: Callable[..., Gate]
 ) -> None:
@@ -55,19 +70,6 @@ def test_a_transaction_that_says_begin_and_commit_is_seen_to_cost_more(
     gate.open("mug", [9])
     messages = traced(gate, lambda number: confirm_with_body(gate, f"o-{number}"), 3)
     assert messages.count("ReadyForQuery") == 3 * 3
-
-
-def test_a_confirm_sends_the_driver_one_statement(postgres_database: str, open_gate: Callable[..., Gate]) -> None:
-    gate = open_gate(postgres_database)
-    gate.open("mug", [9])
-    statements: list[str] = []
-
-    @event.listens_for(gate._engine, "before_cursor_execute")  # noqa: SLF001  # to listen to what it says
-    def _note(*heard: object) -> None:
-        statements.append(str(heard[2]))
-
-    assert confirm(gate, "o-1", fence=1) == NEW
-    assert [statement.split()[0] for statement in statements] == ["WITH"]
 
 
 def confirm_with_body(gate: Gate, order_id: str) -> object:
@@ -166,17 +168,72 @@ def test_a_lost_commit_of_a_transaction_is_reported_and_asking_again_tells(
     assert gate.totals("mug").sold == 1
 
 
+def void(gate: Gate, order_id: str) -> object:
+    return gate.void(order_id=order_id, sku="mug", quantity=1)
+
+
+@pytest.mark.parametrize(("work", "heard"), [(void, "no reply within 3 s"), (confirm, "the connection is closed")])
 def test_a_server_that_stands_still_is_given_up_at_the_deadline(
-    proxy: PostgresProxy, open_gate: Callable[..., Gate]
+    proxy: PostgresProxy, open_gate: Callable[..., Gate], work: Callable[[Gate, str], object], heard: str
 ) -> None:
     gate = open_gate(proxy.url, timeout=2.0)
     gate.open("mug", [5])
     errors = watch_errors(gate)
     proxy.freeze()
     with pytest.raises(DatabaseUnavailable, match="connection timeout expired"):
-        confirm(gate, "o-1")
+        work(gate, "o-1")
     assert len(errors) == 2
-    assert "no reply within 3 s" in errors[0]  # and then the attempt to connect anew
+    assert heard in errors[0]  # and then the attempt to connect anew
+
+
+class Struck(BaseException):
+    """Raised by a signal handler, as by a framework's time limit."""
+
+
+def test_a_signal_in_the_middle_of_a_confirm_leaves_no_reply_for_the_next_statement(
+    postgres_database: str, open_gate: Callable[..., Gate], caplog: pytest.LogCaptureFixture
+) -> None:
+    gate, other = open_gate(postgres_database, pool_size=1, timeout=60.0), open_gate(postgres_database, timeout=60.0)
+    gate.open("mug", [5])
+
+    def strike(*_: object) -> None:
+        raise Struck
+
+    def strike_when_it_waits(connection: Connection) -> None:
+        while not connection.exec_driver_sql("SELECT count(*) FROM pg_locks WHERE NOT granted").scalar_one():
+            pass
+        signal.raise_signal(signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, strike)
+    try:
+        with other.transaction(**claim("o-1")) as connection:
+            striking = threading.Thread(target=strike_when_it_waits, args=(connection,))
+            striking.start()
+            with pytest.raises(Struck):
+                confirm(gate, "o-2")
+            striking.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not gate.is_decided("mug", "o-3")
+    assert confirm(gate, "o-2") in (NEW, REPLAY)  # its first statement may have gone on without its caller
+    assert (gate.totals("mug").sold, caplog.messages) == (2, [])
+
+
+def test_the_connection_that_was_used_last_is_used_next(postgres_database: str) -> None:
+    engine = connect(postgres_database, pool_size=3)
+
+    def pid(connection: Connection) -> int:
+        return int(connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one())
+
+    with engine.connect() as one, engine.connect() as two, engine.connect() as three:
+        assert len({pid(one), pid(two), pid(three)}) == 3
+        last = pid(one)  # the first to be opened is the last to be closed
+    used = []
+    for _ in range(4):
+        with engine.connect() as connection:
+            used.append(pid(connection))
+    engine.dispose()
+    assert used == [last] * 4
 
 
 # --- greenlets ---

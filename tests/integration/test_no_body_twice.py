@@ -15,10 +15,9 @@ from segmented.stock import Grant
 from tests.support.pools.forgetting import SKU, forgotten, sell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from segmented.orders import Gate
-    from segmented.orders.answers import OrderRow
     from segmented.servers import ValkeyServer
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
@@ -98,13 +97,13 @@ def test_no_body_runs_if_the_order_is_stored_by_a_worker_that_dies_while_this_on
 ) -> None:
     first = Pool(pool.store, SKU, ttl=0.001).grant("a")
     assert isinstance(first, Grant)
-    real = gate.orders
+    real = gate.is_decided
 
-    def orders(sku: str, order_ids: Iterable[str]) -> dict[str, OrderRow]:
+    def is_decided(sku: str, order_id: str) -> bool:
         gate.confirm(order_id="a", sku=SKU, segment=first.segment, quantity=1, epoch=1, fence=first.fencing_token)
-        return real(sku, order_ids)
+        return real(sku, order_id)
 
-    monkeypatch.setattr(gate, "orders", orders)
+    monkeypatch.setattr(gate, "is_decided", is_decided)
     ran: list[str] = []
     answer = take_order(stranger, gate, Order("a"), timeout=60, body=lambda grant: ran.append(grant.order_id))
     assert isinstance(answer, Settled)

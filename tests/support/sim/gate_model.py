@@ -223,6 +223,10 @@ class SteppedGate:
         found: answers.VoidAnswer = self._store.ask(Do(lambda: self._model.void(order_id, quantity)))
         return found
 
+    def is_decided(self, sku: str, order_id: str) -> bool:  # noqa: ARG002  # as above
+        found: bool = self._store.ask(Do(lambda: order_id in self._model.stored))
+        return found
+
     def orders(self, sku: str, order_ids: Iterable[str]) -> dict[str, answers.OrderRow]:
         ids = tuple(order_ids)
         found: dict[str, answers.OrderRow] = self._store.ask(Do(lambda: self._model.orders(sku, ids)))
