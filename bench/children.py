@@ -16,11 +16,10 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    Progress = Callable[[str, int, int], None]
-    """Called with the phase, how much of it is done, and the total."""
+    from bench.display import Progress
 
 LEAVE_SECONDS: Final = 5.0
 LAST_WORDS_MAX: Final = 100_000
@@ -116,14 +115,15 @@ def start_child(
     output: IO[Any] | int = subprocess.PIPE,
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
+    python: str = sys.executable,
 ) -> subprocess.Popen[str]:
     """Start a Python process that exits when its stdin ends, so that it does not outlive this one.
 
-    It has this process's environment and folder unless others are given, and a session of its own: a terminal's Ctrl-C
-    reaches only this process, which ends it.
+    It has this process's environment, folder and interpreter unless others are given, and a session of its own: a
+    terminal's Ctrl-C reaches only this process, which ends it.
     """
     return subprocess.Popen(  # noqa: S603  # our own interpreter and modules
-        [sys.executable, "-P", *arguments],
+        [python, "-P", *arguments],
         stdin=subprocess.PIPE,
         stdout=output,
         stderr=errors,
@@ -142,11 +142,16 @@ def tell_child(child: subprocess.Popen[str], line: str) -> None:
             child.stdin.flush()
 
 
-def close_process(child: subprocess.Popen[Any], *, seconds: float = LEAVE_SECONDS) -> None:
-    """Close the child's stdin, on which it exits; kill it if it does not within `seconds`."""
+def hang_up(child: subprocess.Popen[Any]) -> None:
+    """Close its stdin, on which it exits."""
     if child.stdin is not None:
         with suppress(BrokenPipeError):  # it has ended
             child.stdin.close()
+
+
+def close_process(child: subprocess.Popen[Any], *, seconds: float = LEAVE_SECONDS) -> None:
+    """Close the child's stdin, on which it exits; kill it if it does not within `seconds`."""
+    hang_up(child)
     try:
         child.wait(seconds)
     except subprocess.TimeoutExpired:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,15 +23,15 @@ from segmented.servers import PostgresServer, ValkeyServer
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from sqlalchemy import Engine
 
 SPARE_CONNECTIONS: Final = 8
 """Connections beyond one per buyer: for the meter, the audit and this process."""
 PACKAGES: Final = ("segmented-locks", "locust", "gevent", "redis", "sqlalchemy", "psycopg", "hdrhistogram")
-GIT_DESCRIBE: Final = ("git", "describe")
-GIT_SECONDS: Final = 5
+CHECKOUT: Final = Path(__file__).resolve().parents[1]
+GIT_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,8 @@ def running(url: str | None, database: str | None, *, buyers: int) -> Iterator[S
 def _ask_redis(url: str) -> tuple[dict[str, str], dict[str, str]]:
     with RedisStore.from_url(url) as store:
         info = store.client.info()
-        name = str(info.get("server_name", "redis"))
-        return (
-            {name: str(info.get(f"{name}_version", info["redis_version"]))},
-            {"aof": "on" if info.get("aof_enabled") else "off", "io_threads": str(info.get("io_threads_active", 0))},
-        )
+    settings = {"aof": "on" if info.get("aof_enabled") else "off", "io_threads": str(info.get("io_threads_active", 0))}
+    return dict([named_version(info)]), settings
 
 
 def _ask_database(database: str, connections: int) -> tuple[dict[str, str], dict[str, str]]:
@@ -96,12 +93,7 @@ def _ask_postgresql(engine: Engine, connections: int) -> tuple[dict[str, str], d
 def conditions(servers: Servers) -> dict[str, Any]:
     """Return versions, cores, commit and the other conditions."""
     return {
-        "versions": {"python": platform.python_version(), **package_versions(), **servers.versions},
-        "cores": core_count(),
-        "commit": commit(),
-        "cpu_model": cpu_model(),
-        "system": platform.platform(),
-        "load_before": round(os.getloadavg()[0], 2),
+        **machine_conditions(servers.versions),
         "settings": servers.settings,
         "model": "closed loop: every buyer orders again at once",
         "placement": "generator and embedded servers share the cores",
@@ -111,18 +103,26 @@ def conditions(servers: Servers) -> dict[str, Any]:
 def server_conditions(url: str, *packages: str) -> dict[str, Any]:
     """Return the conditions of a benchmark on one server; `packages` lists additional packages that matter."""
     with RedisStore.from_url(url) as store:
-        info = store.client.info("server")
-    name = str(info.get("server_name", "redis"))
-    server = {name: str(info.get(f"{name}_version", info["redis_version"]))}
+        server = dict([named_version(store.client.info("server"))])
+    return machine_conditions(server, *packages) | {"transport": url.partition("://")[0]}
+
+
+def machine_conditions(versions: Mapping[str, str], *packages: str) -> dict[str, Any]:
+    """Return the machine, the commit and all versions; `versions` are those of the servers."""
     return {
-        "versions": {"python": platform.python_version(), **package_versions(*packages), **server},
+        "versions": {"python": platform.python_version(), **package_versions(*packages), **versions},
         "cores": core_count(),
         "commit": commit(),
         "cpu_model": cpu_model(),
         "system": platform.platform(),
         "load_before": round(os.getloadavg()[0], 2),
-        "transport": url.partition("://")[0],
     }
+
+
+def named_version(info: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the name and the version of a server, from its INFO."""
+    name = str(info.get("server_name", "redis"))
+    return name, str(info.get(f"{name}_version", info["redis_version"]))
 
 
 def package_versions(*more: str) -> dict[str, str]:
@@ -138,21 +138,17 @@ def package_versions(*more: str) -> dict[str, str]:
 
 def commit() -> str | None:
     """Return the commit of this code, with `-dirty` if there are changes; None outside a repository."""
-    folder = Path(__file__).resolve().parents[1]
-    if not (folder / ".git").exists():
+    if not (CHECKOUT / ".git").exists():
         return None
-    try:
-        said = subprocess.run(  # noqa: S603  # a fixed command in this folder
-            [*GIT_DESCRIBE, "--always", "--abbrev=40", "--dirty", "--exclude=*"],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=GIT_SECONDS,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return said.stdout.strip() or None
+    with suppress(OSError, subprocess.SubprocessError):
+        return git("describe", "--always", "--abbrev=40", "--dirty", "--exclude=*").decode().strip() or None
+    return None
+
+
+def git(*words: str, seconds: float = GIT_SECONDS) -> bytes:
+    """Run git in this checkout and return its output. Raises OSError and SubprocessError."""
+    command = ["git", *words]  # git is found on the path
+    return subprocess.run(command, cwd=CHECKOUT, capture_output=True, check=True, timeout=seconds).stdout  # noqa: S603  # words of ours
 
 
 def cpu_model() -> str:

@@ -12,6 +12,7 @@ from rich.progress import (
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class BarDisplay:
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TimeRemainingColumn(),
         )
         with RichProgress(*columns, console=self._console, transient=True) as bars:
             bar = bars.add_task(f"{name}: starting", total=1)

@@ -6,9 +6,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.table import Table
-
-from bench.results import described_conditions
+from bench.results import described_conditions, say, show_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,16 +123,11 @@ class FigureResults:
 
     def show(self, console: Console) -> None:
         """Print a table on a terminal, or lines into a pipe."""
-        if console.is_terminal:
-            head, *rows = self.rows()
-            table = Table(*head)
-            for row in rows:
-                table.add_row(*row)
-            console.print(table)
-        else:
-            for figure in self.figures:
-                name, value, interval, bound, kept = figure.cells()
-                rest = "; ".join(part for part in (interval, bound, kept and f"kept: {kept}") if part)
-                console.print(f"{name}: {value}{f' ({rest})' if rest else ''}", highlight=False, soft_wrap=True)
-        for remark in (*self.remarks, described_conditions(self.conditions)):
-            console.print(remark, highlight=False, soft_wrap=not console.is_terminal)
+        show_rows(console, HEAD, [figure.cells() for figure in self.figures], line)
+        say(console, *self.remarks, described_conditions(self.conditions))
+
+
+def line(name: str, value: str, interval: str, bound: str, kept: str) -> str:
+    """Return a figure's row as one line."""
+    rest = "; ".join(part for part in (interval, bound, kept and f"kept: {kept}") if part)
+    return f"{name}: {value}{f' ({rest})' if rest else ''}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.table import Table
@@ -10,10 +11,11 @@ from rich.table import Table
 from segmented import files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from rich.console import Console
+    from rich.text import Text
 
 
 class Findings(Protocol):
@@ -30,6 +32,22 @@ class Findings(Protocol):
         """Print the results."""
 
 
+class Judged(ABC):
+    """Results that are kept if no guarantee is broken."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def broken(self) -> list[str]:
+        """Return one sentence per guarantee that did not hold."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Return whether every guarantee held."""
+        return not self.broken
+
+
 def check_writable(file: Path | None, *, option: str = "--json") -> None:
     """Check before measuring that the file can be written. Raises InvalidInput."""
     if file is not None:
@@ -43,21 +61,32 @@ def write(results: Findings, file: Path | None) -> None:
     files.write_whole(file, json.dumps(results.as_json(), indent=2) + "\n")
 
 
-def show_torture(
-    console: Console, title: str, rows: Sequence[tuple[str, str]], broken: Sequence[str], conditions: dict[str, Any]
+def say(console: Console, *sentences: str) -> None:
+    """Print sentences, which are wrapped on a terminal only."""
+    for sentence in sentences:
+        console.print(sentence, highlight=False, markup=False, soft_wrap=not console.is_terminal)
+
+
+def show_rows(
+    console: Console,
+    head: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    line: Callable[..., str] = "{}: {}".format,
 ) -> None:
-    """Print the rows of a torture run, what broke, and the conditions."""
-    if console.is_terminal:
-        shown = Table("", title)
-        for row in rows:
-            shown.add_row(*row)
-        console.print(shown)
-    else:
-        for label, value in rows:
-            console.print(f"{label}: {value}", highlight=False, soft_wrap=True)
+    """Print a table on a terminal, which has no header if `head` is empty; in a pipe, the `line` of each row."""
+    if not console.is_terminal:
+        say(console, *(line(*row) for row in rows))
+        return
+    table = Table(*head, show_header=bool(head))
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def show_end(console: Console, broken: Sequence[str], conditions: dict[str, Any], *more: str) -> None:
+    """Print which guarantees did not hold, further sentences, and the conditions."""
     end = [f"BROKEN: {sentence}" for sentence in broken] or ["Every promise held."]
-    for sentence in (*end, described_conditions(conditions)):
-        console.print(sentence, highlight=False, soft_wrap=not console.is_terminal)
+    say(console, *end, *more, described_conditions(conditions))
 
 
 def described_conditions(found: dict[str, Any]) -> str:

@@ -12,15 +12,16 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import segmented
+from bench.conditions import CHECKOUT, git
 from segmented.errors import InvalidInput
 
 PACKAGE: Final = "segmented"
-CHECKOUT: Final = Path(segmented.__file__).parents[1]
 IMPORT_SECONDS: Final = 60.0
 GIT_SECONDS: Final = 60.0
 MODULE: Final = "bench.engine.run_cell"
@@ -93,16 +94,9 @@ def _copied(package: Path, folder: Path, said: str) -> Path:
 
 def _git(*words: str) -> bytes:
     """Run git in the checkout; return nothing if it fails."""
-    try:
-        done = subprocess.run(  # noqa: S603  # words of ours, and a commit behind --end-of-options
-            ["git", "-C", str(CHECKOUT), *words],  # noqa: S607  # git is found on the path
-            capture_output=True,
-            timeout=GIT_SECONDS,
-            check=False,
-        )
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return b""
-    return done.stdout if done.returncode == 0 else b""
+    with suppress(OSError, ValueError, subprocess.SubprocessError):
+        return git(*words, seconds=GIT_SECONDS)
+    return b""
 
 
 def _checked(build: Build) -> Build:

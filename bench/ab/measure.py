@@ -11,32 +11,27 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import psutil
-from rich.table import Table
 
 from bench import sizing
 from bench.ab.builds import MODULE
 from bench.ab.statistics import Observed, compare
 from bench.analysis.measured import broken_promises
 from bench.children import MeasuringProcess, MeasuringTask
-from bench.conditions import commit, cpu_model, package_versions
-from bench.cpu import core_count, machine_core_count
+from bench.conditions import machine_conditions
+from bench.cpu import machine_core_count
 from bench.engine.cell import CALIBRATION_STOCK, Cell, RunAssignment
 from bench.engine.grid import PlannedCell
 from bench.engine.record import Run
 from bench.engine.servers import SessionServers
-from bench.results import described_conditions
+from bench.results import described_conditions, say, show_rows
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.console import Console
 
     from bench.ab.builds import Build
     from bench.ab.statistics import Compared, Round
-    from bench.display import Display
-
-    Progress = Callable[[str, int, int], None]
+    from bench.display import Display, Progress
 
 NAME: Final = "ab"
 CELLS: Final = (
@@ -50,6 +45,7 @@ ROUNDS: Final = 10
 SECONDS: Final = 2.0
 WARM_UP_SHARE: Final = 0.2
 BUILD_NAMES: Final[tuple[Literal["A", "B"], ...]] = ("A", "B")
+HEAD: Final = ("cell", "A, orders/s", "B, orders/s", "B / A, adjusted [95 %]", "noise floor", "verdict")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,24 +117,12 @@ class AbResults:
 
     def show(self, console: Console) -> None:
         """Print a table on a terminal, or a line for each cell into a pipe."""
-
-        def say(sentence: str) -> None:
-            console.print(sentence, highlight=False, markup=False, soft_wrap=not console.is_terminal)
-
-        say(f"A: {self.a}. B: {self.b}.")
+        say(console, f"A: {self.a}. B: {self.b}.")
         rows = [(record.cell.cell_id, *_row(record)) for record in self.cells]
-        if console.is_terminal:
-            table = Table("cell", "A, orders/s", "B, orders/s", "B / A, adjusted [95 %]", "noise floor", "verdict")
-            for row in rows:
-                table.add_row(*row)
-            console.print(table)
-        else:
-            for name, a, b, ratio, floor, verdict in rows:
-                say(f"{name}: A {a}, B {b}, B / A, adjusted {ratio}, noise floor {floor}: {verdict}")
+        show_rows(console, HEAD, rows, "{}: A {}, B {}, B / A, adjusted {}, noise floor {}: {}".format)
         for record in self.cells:
-            for sentence in (*record.broken, *record.void):
-                say(f"{record.cell.cell_id}: {sentence}.")
-        say(described_conditions(self.conditions))
+            say(console, *(f"{record.cell.cell_id}: {sentence}." for sentence in (*record.broken, *record.void)))
+        say(console, described_conditions(self.conditions))
 
 
 def _row(record: CellRecord) -> tuple[str, str, str, str, str]:
@@ -170,10 +154,7 @@ def measure_ab(a: Build, b: Build, cells: tuple[Cell, ...], sizes: AbSizes, disp
                 measured = _Cell(one, sizes, servers, loaders, progress, random.Random(f"ab {number}"))
                 records.append(measured.record(cells=len(cells)))
         conditions = {
-            "versions": {**package_versions(), described["redis"]["name"]: described["redis"]["version"]},
-            "cores": core_count(),
-            "commit": commit(),
-            "cpu_model": cpu_model(),
+            **machine_conditions({described["redis"]["name"]: described["redis"]["version"]}),
             "load_before": load,
             "placement": servers.placement,
         }

@@ -16,12 +16,13 @@ the model's error.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from bench.engine.percentiles import merged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from bench.analysis.measured import Measured
     from bench.engine.cell import Cell
@@ -34,6 +35,8 @@ STAND_INS: Final[dict[str, tuple[str, ...]]] = {
     "segments-random": ("segments-try-next",),
 }
 """Other strategies with the same code that give S and Z, best first, if a strategy has no cell of one lane."""
+SETTING: Final = attrgetter("section", "hold_ms", "rtt_ms", "proxied", "batch", "quantity", "case", "skus")
+"""Fields of a cell on which S and Z depend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class Calibration:
     hold: float
     hand_over: float
     outside: float
+    """Z."""
     cells: tuple[str, ...]
     remarks: tuple[str, ...] = ()
     """Missing parts of the calibration, one sentence each."""
@@ -51,11 +55,6 @@ class Calibration:
     def service(self) -> float:
         """S: how long a call occupies its lane."""
         return self.hold + self.hand_over
-
-    @property
-    def thinking(self) -> float:
-        """Z."""
-        return self.outside
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ class NoCalibration:
 
 def calibrate(cell: Cell, cells: Iterable[Measured]) -> Calibration | NoCalibration:
     """Return S and Z of a cell. Saturated cells are used only if there are no others, which is noted."""
-    alike = [one for one in cells if one.cell.loop == "closed" and _same_section(one.cell, cell)]
+    alike = [one for one in cells if one.cell.loop == "closed" and SETTING(one.cell) == SETTING(cell)]
     for strategy in (cell.strategy, *STAND_INS.get(cell.strategy, ())):
         one_lane = _steady([one for one in alike if one.cell.strategy == strategy and one.lanes == 1])
         hold = _mean(one_lane, "hold")
@@ -94,20 +93,6 @@ def calibrate(cell: Cell, cells: Iterable[Measured]) -> Calibration | NoCalibrat
 
 def _steady(cells: list[Measured]) -> list[Measured]:
     return [one for one in cells if not one.saturated] or cells
-
-
-def _same_section(one: Cell, other: Cell) -> bool:
-    names: tuple[Callable[[Cell], object], ...] = (
-        lambda cell: cell.section,
-        lambda cell: cell.hold_ms,
-        lambda cell: cell.rtt_ms,
-        lambda cell: cell.proxied,
-        lambda cell: cell.batch,
-        lambda cell: cell.quantity,
-        lambda cell: cell.case,
-        lambda cell: cell.skus,
-    )
-    return all(name(one) == name(other) for name in names)
 
 
 def _mean(cells: Iterable[Measured], what: str) -> float | None:

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from bench.analysis.intervals import unpaired_ratio
 from bench.analysis.measured import broken_promises, cells_of, noise_floor
+from bench.results import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -105,24 +106,24 @@ class Comparison:
     def show(self, console: Console) -> None:
         """Print differences, table and totals; in a pipe one line per cell."""
         for name, why in self.not_whole.items():
-            _say(console, f"{name} is not a whole session: {why}.")
+            say(console, f"{name} is not a whole session: {why}.")
         for sentence in self.differences:
-            _say(console, f"Not the same: {sentence}.")
-        _say(console, self._said_of_noise())
+            say(console, f"Not the same: {sentence}.")
+        say(console, self._said_of_noise())
         if console.is_terminal:
             console.print(self._table())
         else:
             for row in self.rows:
-                _say(console, f"{row.cell_id}: {' '.join(_cells(row))}: {row.verdict} ({row.why})")
+                say(console, f"{row.cell_id}: {' '.join(_cells(row))}: {row.verdict} ({row.why})")
         for name, cells in (("A", self.only_in_a), ("B", self.only_in_b)):
             if cells:
-                _say(console, f"Only in {name}: {'; '.join(cells)}.")
+                say(console, f"Only in {name}: {'; '.join(cells)}.")
         for name, broken in (("A", self.broken_in_a), ("B", self.broken_in_b)):
             for cell_id, what in broken.items():
-                _say(console, f"{name} broke a promise: {cell_id}: {what}.")
+                say(console, f"{name} broke a promise: {cell_id}: {what}.")
         counts = {verdict: sum(row.verdict == verdict for row in self.rows) for verdict in _VERDICTS}
         said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-        _say(console, f"{len(self.rows)} closed-loop cells in both: {said or 'nothing to compare'}.")
+        say(console, f"{len(self.rows)} closed-loop cells in both: {said or 'nothing to compare'}.")
 
     def _said_of_noise(self) -> str:
         if not self.floors:
@@ -205,10 +206,6 @@ def _broken(results: ResultFile) -> dict[str, str]:
 def _cells(row: Row) -> tuple[str, str, str]:
     rates = ["-" if one is None else f"{one:,.1f}" for one in (row.before, row.after)]
     return rates[0], rates[1], "-" if row.ratio is None else str(row.ratio)
-
-
-def _say(console: Console, sentence: str) -> None:
-    console.print(sentence, highlight=False, markup=False, soft_wrap=not console.is_terminal)
 
 
 _VERDICTS: Final[tuple[Verdict, ...]] = ("faster", "slower", "no difference", "not judged", "no throughput")

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal
 
 from bench.analysis.intervals import paired_ratio
 from bench.analysis.measured import cells_of, noise_floor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from bench.analysis.intervals import Estimate
     from bench.analysis.measured import Measured
@@ -33,6 +34,10 @@ Answer = Literal["always", "never", "from", "mixed", "unknown"]
 OURS: Final = ("segment-locks", "segment-batches")
 RIVALS: Final = ("one-script", "lock-free", "global-lock", "global-redis-py-best")
 NAMES: Final[dict[Axis, str]] = {"segments": "K", "hold_ms": "hold in ms", "batch": "B", "rtt_ms": "delay in ms"}
+DEMAND: Final = attrgetter(
+    "section", "hold_ms", "rtt_ms", "proxied", "buyers", "quantity", "stock", "case", "skus", "zipf"
+)
+"""Fields of a cell that a rival's cell must share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +45,10 @@ class Point:
     """One value of the axis."""
 
     value: float
-    ours: str
-    rival: str | None
-    """Id of the rival's cell; None if there is none, or only void ones."""
     ratio: Estimate | None
     """Our rate / the rival's; None if one has no throughput."""
     is_void: bool
     """Whether one of our runs is void."""
-    is_saturated: bool
-    """Whether half of the runs of either were limited by something else."""
     floor: float = 0.0
     """The noise floor as a share."""
 
@@ -155,7 +155,7 @@ def crossover(
 
 def best_rival(cell: Cell, others: Iterable[Measured]) -> Measured | None:
     """Return the rival's cell that sold most, with the same buyers, orders and section, for any K and B."""
-    alike = [one for one in others if _demand(one.cell) == _demand(cell)]
+    alike = [one for one in others if DEMAND(one.cell) == DEMAND(cell)]
     return max(alike, key=lambda one: one.mean_rate or 0.0, default=None)
 
 
@@ -184,30 +184,11 @@ def setting_of(cell: Cell, axis: Axis) -> str:
     return " ".join([*parts.values(), *more])
 
 
-def _demand(cell: Cell) -> tuple[object, ...]:
-    names: tuple[Callable[[Cell], object], ...] = (
-        lambda one: one.section,
-        lambda one: one.hold_ms,
-        lambda one: one.rtt_ms,
-        lambda one: one.proxied,
-        lambda one: one.buyers,
-        lambda one: one.quantity,
-        lambda one: one.stock,
-        lambda one: one.case,
-        lambda one: one.skus,
-        lambda one: one.zipf,
-    )
-    return tuple(name(cell) for name in names)
-
-
 def _point(ours: Measured, rival: Measured | None, axis: Axis, floor: float, family: int) -> Point:
     return Point(
         value=float(getattr(ours.cell, axis)),
-        ours=ours.cell_id,
-        rival=None if rival is None else rival.cell_id,
         ratio=None if rival is None else paired_ratio(ours.by_round, rival.by_round, family=family),
         is_void=bool(ours.void),
-        is_saturated=bool(ours.saturated or (rival is not None and rival.saturated)),
         floor=floor,
     )
 

@@ -61,14 +61,6 @@ class Estimate:
             return None
         return max(1 / self.low, self.low, 1 / self.high, self.high) - 1
 
-    def is_above(self, bound: float) -> bool | None:
-        """Return whether the whole interval is above a bound; None if it contains the bound or does not exist."""
-        if self.low is None or self.high is None:
-            return None
-        if self.low > bound:
-            return True
-        return False if self.high < bound else None
-
     def __str__(self) -> str:
         """Return it as text: `1,812 [1,804, 1,820]`, or `51,523` for an exact figure such as a count."""
         if self.low is None or self.high is None:

@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from bench.analysis.intervals import Estimate, paired_ratio, rate_of
-from bench.engine.percentiles import merged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench.engine.cell import Cell
-    from bench.engine.record import Percentiles, ResultFile, Run
+    from bench.engine.record import ResultFile, Run
 
 Arm = Literal["A", "B"]
-What = Literal["service", "response", "wait", "hold", "lateness"]
 SATURATED_SHARE: Final = 0.5
 """Minimum share of a cell's runs that must be saturated for the cell to be saturated."""
 WITHOUT_SHARE: Final = 0.5
@@ -82,11 +80,6 @@ class Measured:
     def lanes(self) -> int:
         """How many calls can be in the critical section at once."""
         return self.first.lanes
-
-    def times(self, what: What) -> Percentiles | None:
-        """Merge the runs' histograms, including void runs, so that no wait is left out. None if there are none."""
-        found = [one for run in self.runs if (one := getattr(run.times, what)) is not None]
-        return merged(one.encoded for one in found) if found else None
 
 
 def cells_of(results: ResultFile, *, arm: Arm = "A") -> dict[str, Measured]:

@@ -45,7 +45,6 @@ MODELS: Final[dict[str, Model]] = {
     "redis-function": "a lane a buyer",
 }
 """Models by strategy. Polled locks, databases and optimistic transactions have none."""
-ASKED: Final = 0.10
 FIGURE: Final = "F1"
 
 
@@ -90,11 +89,6 @@ class ModelError:
         found = [abs(one.error) for one in self.points if one.counts]
         return median(found) if found else None
 
-    @property
-    def is_as_asked(self) -> bool | None:
-        """Return whether the largest error is within the target; None if no cell counts."""
-        return None if self.largest is None else self.largest <= ASKED
-
     def sentences(self) -> list[str]:
         """Return the error as sentences, with the cells that were left out."""
         said = ["No cell checks the model."]
@@ -116,7 +110,7 @@ class ModelError:
 
 def predict(cell: Cell, found: Calibration, *, lanes: int, model: Model) -> float:
     """Return the predicted orders per second of a closed-loop cell. `lanes`: K, of which up to N are busy."""
-    service, thinking, clients = found.service / 1_000, found.thinking / 1_000, cell.buyers
+    service, thinking, clients = found.service / 1_000, found.outside / 1_000, cell.buyers
     if model == "random lane":
         calls = random_lane(clients, lanes, service=service, thinking=thinking)
     else:
@@ -176,11 +170,6 @@ def _drawn(results: ResultFile, cells: list[Measured], figure: str) -> list[Meas
 def ceiling(clients: int, lanes: int, *, service: float) -> float:
     """Return min(K, N) / S."""
     return min(lanes, clients) / service
-
-
-def balanced_bound(clients: int, lanes: int, *, service: float, thinking: float) -> float:
-    """Return min(K / S, N / (S + Z)), which constant holds approach (P. Denning, J. Buzen, 1978)."""
-    return min(lanes / service, clients / (service + thinking))
 
 
 def random_lane(clients: int, lanes: int, *, service: float, thinking: float = 0.0) -> float:

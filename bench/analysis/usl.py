@@ -20,14 +20,11 @@ import numpy as np
 from scipy.optimize import nnls
 
 from bench.analysis.intervals import LEVEL, RUNS_MIN, Estimate, rate_of
-from bench.analysis.measured import cells_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
-
-    from bench.engine.record import ResultFile
 
     Numbers = NDArray[np.float64]
 
@@ -36,7 +33,6 @@ CLIENTS_MIN: Final = 6
 RESAMPLES: Final = 2_000
 SEED: Final = 20_260_101
 """Seed of the resampling: the same runs have the same fit."""
-STRATEGIES: Final = ("segment-locks", "global-lock")
 RESIDUAL_MAX: Final = 0.10
 
 
@@ -67,7 +63,6 @@ class Fit:
     alpha: Estimate
     beta: Estimate
     peak: Estimate
-    clients: tuple[int, ...]
     residuals: tuple[float, ...]
     """By N: (mean of the runs - law) / law."""
 
@@ -117,22 +112,8 @@ def fit(rates: Mapping[int, Sequence[float]], *, resamples: int = RESAMPLES) -> 
         alpha=_estimate(law.alpha, [one.alpha for one in laws], n),
         beta=_estimate(law.beta, [one.beta for one in laws], n),
         peak=_estimate(law.peak, [math.inf if one.peak is None else one.peak for one in laws], n),
-        clients=tuple(clients),
         residuals=tuple(float(mean / law.rate(number) - 1) for number, mean in zip(clients, means, strict=True)),
     )
-
-
-def fits_by_segments(results: ResultFile, *, strategies: Sequence[str] = STRATEGIES) -> dict[str, Fit | NoFit]:
-    """Fit every closed-loop sweep over N of these strategies, by the id of the cell without N.
-
-    Saturated cells are included: the generator may cause the decline at high N, and the figure draws them hollow.
-    """
-    found: dict[str, dict[int, tuple[float, ...]]] = {}
-    for one in cells_of(results).values():
-        if one.cell.strategy in strategies and one.cell.loop == "closed" and one.rates:
-            name = one.cell_id.replace(f" N={one.cell.buyers} ", " ")
-            found.setdefault(name, {})[one.cell.buyers] = one.rates
-    return {name: fit(rates) for name, rates in found.items() if len(rates) > 1}
 
 
 def _fitted(clients: Numbers, rates: Numbers) -> Law | None:

@@ -15,8 +15,8 @@ import typer
 from typer.core import TyperGroup
 
 from bench.cli.ab import ab
-from bench.cli.granularity import granularity, orders
-from bench.cli.tools import DatabaseOption, UrlOption, compare, counts, exits_by_signal, lint, report
+from bench.cli.granularity import QuickOption, granularity, orders
+from bench.cli.tools import DatabaseOption, JsonOption, UrlOption, compare, counts, exits_by_signal, lint, report
 from bench.display import display_on
 from bench.engine.plan import nearest
 from bench.fixed_report import PAGE, check_folder, write_report
@@ -30,14 +30,10 @@ if TYPE_CHECKING:
 
 DEFAULT: Final = "granularity"
 ROUNDS_MAX: Final = 1_000
-JsonOption = Annotated[
-    Path | None, typer.Option(help="Write the results to this file; - is standard output.", metavar="FILE")
-]
 ReportOption = Annotated[
     Path | None,
     typer.Option(help="New folder for the results, their page, and a Markdown table.", metavar="DIR"),
 ]
-QuickOption = Annotated[bool, typer.Option("--quick", help="Finish within two minutes, and list what is skipped.")]
 
 
 def add_fixed(application: typer.Typer) -> None:

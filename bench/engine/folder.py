@@ -14,7 +14,6 @@ from segmented.files import write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
 RESULTS: Final = "results.jsonl"
 HISTORIES: Final = "histories"
@@ -67,9 +66,7 @@ class ResultsFolder:
         """Use it."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Unlock the folder. If no session began, remove what was created."""
         if not os.fstat(self._file.fileno()).st_size:
             for one in self._made:
@@ -195,21 +192,12 @@ CONDITIONS: Final = (
 
 
 def _compared(before: SessionLine, now: SessionLine) -> list[tuple[str, Any, Any]]:
-    old, new = before.environment, now.environment
     return [
         ("plan", before.plan_sha256, now.plan_sha256),
         ("profile", before.is_quick, now.is_quick),
         ("choice of sweeps", before.left_out, now.left_out),
-        *((what, _condition(old, place), _condition(new, place)) for what, place in CONDITIONS),
+        *((what, before.condition(place), now.condition(place)) for what, place in CONDITIONS),
     ]
-
-
-def _condition(environment: dict[str, Any], place: str) -> object:
-    """Return the environment's value at a path, or None."""
-    found: Any = environment
-    for step in place.split("."):
-        found = found.get(step) if isinstance(found, dict) else None
-    return found
 
 
 def _is_by_calibration(run: Run) -> bool:

@@ -30,15 +30,12 @@ from bench.engine.sale import whole_sale
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import redis
 
+    from bench.display import Progress
     from bench.engine.cell import RunAssignment
     from bench.engine.record import Cpu, Work
     from bench.engine.sale import Sale
-
-    Progress = Callable[[str, int, int], None]
 
 PROGRESS_SECONDS: Final = 0.2
 REFUSALS_SECONDS: Final = 0.25

@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 
     import redis
 
+    from bench.display import Progress
     from bench.engine.cell import RunAssignment
     from bench.engine.sale import Sale
-
-    Progress = Callable[[str, int, int], None]
 
 START_SECONDS: Final = 0.02
 """Seconds before the first arrival, so that the dispatcher's start does not count as lateness."""

@@ -66,12 +66,17 @@ def at_ms(found: HdrHistogram, percent: float) -> float:
     return float(found.get_value_at_percentile(percent)) / 1_000 if found.get_total_count() else 0.0
 
 
-def merged(encoded: Iterable[str]) -> Percentiles:
-    """Merge encoded histograms: percentiles of all their samples together."""
+def added(encoded: Iterable[str]) -> HdrHistogram:
+    """Merge encoded histograms into one of all their samples."""
     found = HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS)
     for one in encoded:
         found.add(decoded(one))
-    return described(found)
+    return found
+
+
+def merged(encoded: Iterable[str]) -> Percentiles:
+    """Merge encoded histograms: percentiles of all their samples together."""
+    return described(added(encoded))
 
 
 def decoded(encoded: str) -> HdrHistogram:

@@ -13,7 +13,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from bench.engine.cases import refuse_case
 from bench.engine.cell import Cell, Expectation, Frozen
@@ -273,8 +273,5 @@ def _named(steps: tuple[int | str, ...], raw: Any) -> list[str]:  # noqa: ANN401
     return names
 
 
-def _keys(*models: type[BaseModel]) -> list[str]:
-    return sorted({field.alias or name for model in models for name, field in model.model_fields.items()})
-
-
-KEYS: Final = _keys(Plan, Sweep, Hypothesis, Expectation, Load, Quick, QuickProfile, Cell)
+MODELS: Final = (Plan, Sweep, Hypothesis, Expectation, Load, Quick, QuickProfile, Cell)
+KEYS: Final = sorted({field.alias or name for one in MODELS for name, field in one.model_fields.items()})

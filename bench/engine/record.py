@@ -15,8 +15,6 @@ from segmented.errors import InvalidInput
 from segmented.files import MIB, bounded_lines, open_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from io import BufferedReader
     from pathlib import Path
 
 SCHEMA: Final = "segmented-bench/1"
@@ -253,6 +251,13 @@ class SessionLine(Frozen):
     started_at: str
     environment: dict[str, Any]
 
+    def condition(self, path: str) -> object:
+        """Return the environment's value at a dotted path, or None."""
+        found: Any = self.environment
+        for step in path.split("."):
+            found = found.get(step) if isinstance(found, dict) else None
+        return found
+
 
 class EndLine(Frozen):
     """The last line; missing if the session was killed."""
@@ -297,7 +302,8 @@ def read_results(file: Path) -> ResultFile:
     """
     try:
         with open_plain(file) as raw:
-            text = b"".join(line for _, line in _bounded(raw, file)).decode("utf-8").replace("\r\n", "\n")
+            bounded = bounded_lines(raw, file, size_max=SIZE_MAX, line_max=LINE_MAX, of=SCHEMA)
+            text = b"".join(line for _, line in bounded).decode("utf-8").replace("\r\n", "\n")
     except OSError as error:
         message = f"{file} cannot be read: {error.strerror}"
         raise InvalidInput(message) from error
@@ -313,10 +319,6 @@ def read_results(file: Path) -> ResultFile:
     last = found[-1]
     runs = _runs(file, [(number, one) for (number, _), one in zip(lines, found, strict=True)][1:])
     return ResultFile(session=found[0], runs=runs, end=last if isinstance(last, EndLine) and not cut else None)
-
-
-def _bounded(raw: BufferedReader, file: Path) -> Iterator[tuple[int, bytes]]:
-    return bounded_lines(raw, file, size_max=SIZE_MAX, line_max=LINE_MAX, of=SCHEMA)
 
 
 def _runs(file: Path, found: list[tuple[int, SessionLine | Run | EndLine]]) -> tuple[Run, ...]:

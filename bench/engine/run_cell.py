@@ -22,6 +22,7 @@ import locust  # noqa: F401  # before redis and psycopg: it patches sockets, sle
 import redis
 import zstandard
 
+from bench.conditions import named_version
 from bench.engine.cases import case_of, refuse_case
 from bench.engine.cell import RunAssignment
 from bench.engine.measurement import run_closed
@@ -178,8 +179,7 @@ def _keep(assignment: RunAssignment, sale: Sale, measurement: Measurement) -> tu
 def _server(client: redis.Redis) -> dict[str, str]:
     info = client.info("server")
     config = cast("dict[str, Any]", client.config_get(*SETTINGS))
-    name = str(info.get("server_name", "redis"))
-    version = str(info.get(f"{name}_version", info["redis_version"]))
+    name, version = named_version(info)
     return {"name": name, "version": version, **{key: str(value) for key, value in sorted(config.items())}}
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from bench.engine.checker import COUNTED
 from bench.engine.percentiles import percentiles_of
 from bench.engine.record import Checker, Counts, Cpu, Run, Series, Times, Work
 from bench.strategies import STRATEGIES
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from bench.engine.cell import Cell
     from bench.engine.grid import Arm, Grid, PlannedCell
 
+SERIES: Final = (
+    *("offered", "sold", "sold_out", "failed", "p50_ms", "max_ms"),
+    *("segment_sold", "left_at", "left"),
+)
 START_SECONDS: Final = 1.1
 """Planned seconds of a run beside its sale: server start, fork, audit, end."""
 
@@ -132,6 +137,8 @@ def lost_run(turn: Turn, cell: Cell, error: Exception, *, started_at: str) -> Ru
     """Return the record: nothing was measured, and why."""
     planned = turn.planned
     nothing = percentiles_of(np.zeros(0))
+    none: dict[str, Any] = dict.fromkeys(COUNTED, 0)
+    empty: dict[str, Any] = {name: [] for name in SERIES}
     is_open = cell.loop == "open"
     return Run(
         run=turn.number,
@@ -153,17 +160,7 @@ def lost_run(turn: Turn, cell: Cell, error: Exception, *, started_at: str) -> Ru
         lanes=0,
         saturated=(),
         counts=Counts(planned=0, sent=0, sold=0, sold_out=0, failed=0, shed=0, first_failure=str(error)),
-        checker=Checker(
-            stock=cell.stock or 0,
-            sold=0,
-            sold_in_sql=None,
-            oversold=0,
-            refused_wrongly=0,
-            stranded=0,
-            duplicates=0,
-            lost=0,
-            audit="none",
-        ),
+        checker=Checker(**(none | {"stock": cell.stock or 0}), sold_in_sql=None, audit="none"),
         times=Times(
             service=nothing,
             response=nothing if is_open else None,
@@ -173,19 +170,7 @@ def lost_run(turn: Turn, cell: Cell, error: Exception, *, started_at: str) -> Ru
         ),
         work=Work(commands=0, round_trips=0, attempts=0, server_us=0, bytes=0),
         cpu=Cpu(generator=0, redis=0, database=None, machine=0, others=0, steal=0),
-        series=Series(
-            bin_s=0.1,
-            offered=[],
-            sold=[],
-            sold_out=[],
-            failed=[],
-            p50_ms=[],
-            max_ms=[],
-            window=(0.0, 0.0),
-            segment_sold=[],
-            left_at=[],
-            left=[],
-        ),
+        series=Series(bin_s=0.1, window=(0.0, 0.0), **empty),
         fairness=None,
         recorder_share=0.0,
         history=None,

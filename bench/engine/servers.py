@@ -23,7 +23,6 @@ from segmented.stores.redis.addresses import Deployment, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
     from bench.engine.cell import Cell
     from bench.engine.grid import PlannedCell
@@ -71,9 +70,7 @@ class SessionServers:
         """Return the servers; they start later."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop the started servers."""
         self._stack.close()
 

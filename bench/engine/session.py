@@ -30,12 +30,11 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
+    from bench.display import Progress
     from bench.engine.cell import Cell
     from bench.engine.grid import Grid, PlannedCell
     from bench.engine.plan import LoadedPlan
     from bench.engine.schedule import Turn
-
-    Progress = Callable[[str, int, int], None]
 
 MODULE: Final = "bench.engine.run_cell"
 ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
@@ -236,7 +235,7 @@ class _Session:
     def _calibrated(self, turn: Turn, progress: Progress) -> float:
         planned = turn.planned
         cell = planned.capacity or planned.cell
-        alone = _like(planned, cell)
+        alone = replace(planned, cell=cell, percent=None, capacity=None)
         with self.servers.for_run(alone, cell) as run_servers:
             assignment = RunAssignment(
                 cell=cell,
@@ -314,11 +313,6 @@ class _Session:
 
 class _Lost(SegmentedError):
     """A run ended without a record, although its servers are alive."""
-
-
-def _like(planned: PlannedCell, cell: Cell) -> PlannedCell:
-    """Return the planned cell of a closed cell."""
-    return replace(planned, cell=cell, percent=None, capacity=None)
 
 
 def _capacity_id(planned: PlannedCell) -> str:

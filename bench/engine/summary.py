@@ -47,16 +47,28 @@ LEAST_SHARE: Final = 1 / 3
 class Columns:
     """The recorder's arrays as numpy arrays."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        """Create views; nothing is copied."""
+    def __init__(self, recorder: Recorder, since: int = 0) -> None:
+        """Copy the calls from number `since` on: an array with views could not grow."""
         self.intended, self.asked, self.granted, self.freed, self.done = (
-            np.frombuffer(one, dtype=np.float64) if len(one) else np.zeros(0)
+            np.array(one[since:])
             for one in (recorder.intended, recorder.asked, recorder.granted, recorder.freed, recorder.done)
         )
         self.sold, self.sold_out, self.failed, self.segment, self.buyer = (
-            np.frombuffer(one, dtype=np.int32) if len(one) else np.zeros(0, dtype=np.int32)
+            np.array(one[since:])
             for one in (recorder.sold, recorder.sold_out, recorder.failed, recorder.segment, recorder.buyer)
         )
+
+    def durations(self, inside: NDArray[np.bool_]) -> dict[str, Numbers]:
+        """Return the times of some calls, in seconds: an order has those of its call, a hold is one call's."""
+        orders = (self.sold + self.sold_out + self.failed)[inside]
+        granted = inside & (self.sold > 0) & (self.granted > 0)
+        return {
+            "service": np.repeat((self.done - self.asked)[inside], orders),
+            "response": np.repeat((self.done - self.intended)[inside], orders),
+            "wait": np.repeat((self.granted - self.asked)[granted], self.sold[granted]),
+            "hold": (self.freed - self.granted)[granted & (self.freed > 0)],
+            "lateness": (self.asked - self.intended)[inside],
+        }
 
 
 def summarise(  # noqa: PLR0913  # all parts of a run meet here
@@ -177,18 +189,14 @@ def times_in_window(columns: Columns, measured: Measurement, cell: Cell) -> Time
 
 
 def times_of(columns: Columns, inside: NDArray[np.bool_], *, is_open: bool, shed: int = 0) -> Times:
-    """Return the histograms of some calls: an order has the times of its call. `shed`: orders without a call."""
-    orders = (columns.sold + columns.sold_out + columns.failed)[inside]
-    answered = np.repeat((columns.done - columns.asked)[inside], orders)
-    meant = np.repeat((columns.done - columns.intended)[inside], orders)
-    late = (columns.asked - columns.intended)[inside]
-    granted = inside & (columns.sold > 0) & (columns.granted > 0)
+    """Return the histograms of some calls. `shed`: orders without a call."""
+    found = columns.durations(inside)
     return Times(
-        service=percentiles_of(answered),
-        response=percentiles_of(np.append(meant, np.full(shed, CAP_MS / 1_000))) if is_open else None,
-        wait=percentiles_of(np.repeat((columns.granted - columns.asked)[granted], columns.sold[granted])),
-        hold=percentiles_of((columns.freed - columns.granted)[granted & (columns.freed > 0)]),
-        lateness=percentiles_of(late) if is_open else None,
+        service=percentiles_of(found["service"]),
+        response=percentiles_of(np.append(found["response"], np.full(shed, CAP_MS / 1_000))) if is_open else None,
+        wait=percentiles_of(found["wait"]),
+        hold=percentiles_of(found["hold"]),
+        lateness=percentiles_of(found["lateness"]) if is_open else None,
         shed=shed,
     )
 

@@ -13,16 +13,15 @@ from bench.engine.schedule import spoken
 from bench.results import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.console import Console
 
+    from bench.display import Progress
     from bench.engine.grid import Grid
     from bench.engine.record import ResultFile, Run
     from bench.engine.schedule import Turn
     from bench.engine.session import SessionDisplay
-
-    Progress = Callable[[str, int, int], None]
 
 
 class LineView:

@@ -15,7 +15,6 @@ from bench.lint.subject import (
     ONE_SCRIPT,
     SEGMENTED,
     broken,
-    condition,
     holds,
     labels,
     named,
@@ -48,7 +47,7 @@ def what_was_used_up(subject: Subject) -> Verdict:
     """R13: every run has the cores used by generator, server and machine, and marks what was saturated."""
     if not subject.measured:
         return broken("no run came to its end")
-    cores = condition(subject.results.session.environment, "machine.cores")
+    cores = subject.results.session.condition("machine.cores")
     if not isinstance(cores, int):
         return broken("the environment does not say how many cores there are")
     # Redis is idle, to a thousandth of a core, if only the database sells

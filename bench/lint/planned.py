@@ -24,7 +24,7 @@ from bench.engine.plan import read_plan
 from bench.engine.schedule import turns_of, wanted
 from bench.engine.skus import choice_of
 from bench.engine.stocks import stock_of
-from bench.lint.subject import broken, condition, holds, labels, named
+from bench.lint.subject import broken, holds, labels, named
 from segmented.errors import InvalidInput
 from segmented.files import open_plain
 
@@ -149,7 +149,7 @@ def _in_time(subject: Subject, loaded: LoadedPlan, pairs: list[tuple[Run, Turn]]
         return broken(f"began before the session, or lasted beyond the next run's beginning: {named(labels(late))}")
     asked = {
         "plan": str(session.plan_commit),
-        "code": str(condition(session.environment, "code.commit")),
+        "code": str(session.condition("code.commit")),
     }
     wrong = [name for name, commit in asked.items() if not COMMIT.fullmatch(commit)]
     if wrong:

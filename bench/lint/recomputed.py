@@ -22,7 +22,7 @@ from bench.engine.summary import LATE_SHARE, noted_of, too_short_of, unsold
 from bench.lint.loops import lateness_share
 from bench.lint.promises import UNDER_A_LOCK
 from bench.lint.replayed import replayed
-from bench.lint.subject import broken, condition, holds, named, setting, without_redis
+from bench.lint.subject import broken, holds, named, setting, without_redis
 from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput
 
@@ -213,7 +213,7 @@ def _wrong_beside(subject: Subject) -> Iterator[str]:
         lanes[setting(run.cell, ("offered_per_s",))].add(run.lanes)
     if any(len(found) > 1 for found in lanes.values()):
         yield "runs of a cell have different numbers of lanes"
-    server = condition(subject.results.session.environment, "servers.redis")
+    server = subject.results.session.condition("servers.redis")
     if isinstance(server, dict):
         config = {**server.get("config", {}), "name": server.get("name"), "version": server.get("version")}
         for run in subject.measured:

@@ -9,7 +9,7 @@ import hashlib
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
-from bench.lint.subject import broken, condition, holds, labels, named
+from bench.lint.subject import broken, holds, labels, named
 from segmented.files import open_plain
 
 if TYPE_CHECKING:
@@ -92,11 +92,11 @@ def noise_floor(subject: Subject) -> Verdict:
 
 def reproducible(subject: Subject) -> Verdict:
     """R19: the file has commit, versions, server and machine; each cell has a history, and all are unchanged."""
-    environment = subject.results.session.environment
-    lacking = [key for key in CONDITIONS if condition(environment, key) is None]
+    session = subject.results.session
+    lacking = [key for key in CONDITIONS if session.condition(key) is None]
     if lacking:
         return broken(f"the environment says nothing of {', '.join(lacking)}")
-    commit = str(condition(environment, "code.commit"))
+    commit = str(session.condition("code.commit"))
     if commit.endswith(DIRTY):
         return broken(f"the code is of no commit: {commit}")
     if not subject.measured:

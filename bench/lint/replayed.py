@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from array import array
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from segmented.errors import InvalidInput
 from segmented.files import bounded_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -47,9 +49,9 @@ def replayed(run: Run, folder: Path) -> str | None:
 
     Raises InvalidInput for a history that cannot be read.
     """
-    if run.history is None or not (folder / run.history).is_file():
+    calls = calls_of(folder, run, FIELDS)
+    if calls is None:
         return None
-    calls = _calls(folder / run.history)
     counts = run.counts
     totals = {name: int(calls[name].sum()) for name in ("sold", "sold_out", "failed")}
     if (totals["sold"], totals["sold_out"]) != (counts.sold, counts.sold_out):
@@ -130,15 +132,23 @@ def _is_between(
     return len(least) == len(each) and bool(np.all(least <= each) and np.all(each <= most))
 
 
-def _calls(file: Path) -> dict[str, Numbers]:
-    numbers: list[list[float]] = []
+def calls_of(
+    folder: Path, run: Run, fields: Sequence[str], *, size_max: int = HISTORY_MAX
+) -> dict[str, Numbers] | None:
+    """Return fields of all calls of a run, in the order of their answers, NaN for null; None if no history is there.
+
+    Raises InvalidInput for a history that cannot be read, or that has more than `size_max` MiB unpacked.
+    """
+    if run.history is None or not (folder / run.history).is_file():
+        return None
+    file, numbers = folder / run.history, array("d")
     try:
         with file.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as plain:
-            for _, line in bounded_lines(io.BufferedReader(plain), file, size_max=HISTORY_MAX, of="calls"):
+            for _, line in bounded_lines(io.BufferedReader(plain), file, size_max=size_max, of="calls"):
                 found: dict[str, Any] = json.loads(line)
-                numbers.append([np.nan if found[name] is None else float(found[name]) for name in FIELDS])
+                numbers.extend([np.nan if found[name] is None else float(found[name]) for name in fields])
     except (OSError, zstandard.ZstdError, ValueError, KeyError, TypeError, RecursionError) as error:
         message = f"the history {file.name} cannot be read: {error}"
         raise InvalidInput(message) from error
-    columns = np.asarray(numbers, dtype=np.float64).reshape(-1, len(FIELDS)).T
-    return dict(zip(FIELDS, columns, strict=True))
+    columns = np.frombuffer(numbers, dtype=np.float64).reshape(-1, len(fields)).T
+    return dict(zip(fields, columns, strict=True))

@@ -9,12 +9,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rich.table import Table
 from rich.text import Text
 
 from bench.engine.record import read_results
 from bench.lint import baselines, limits, loops, planned, promises, recomputed, repetition
 from bench.lint.subject import RuleFinding, Subject
+from bench.results import say, show_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -94,17 +94,11 @@ def lint_file(path: Path, console: Console) -> int:
 
 def show(findings: Sequence[RuleFinding], console: Console) -> None:
     """Print rule, verdict and evidence, and how many hold."""
-    if console.is_terminal:
-        table = Table("rule", "asks for", "verdict", "evidence")
-        for one in findings:
-            verdict = Text(one.outcome, style=COLOURS[one.outcome])
-            table.add_row(one.rule, one.title, verdict, Text(one.evidence))
-        console.print(table)
-    else:
-        for one in findings:
-            line = f"{one.rule} {one.title}: {one.outcome}: {one.evidence}"
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
-    console.print(summary(findings), highlight=False, soft_wrap=not console.is_terminal)
+    rows = [
+        (one.rule, one.title, Text(one.outcome, style=COLOURS[one.outcome]), Text(one.evidence)) for one in findings
+    ]
+    show_rows(console, ("rule", "asks for", "verdict", "evidence"), rows, "{} {}: {}: {}".format)
+    say(console, summary(findings))
 
 
 def summary(findings: Sequence[RuleFinding]) -> str:

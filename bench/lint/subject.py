@@ -132,14 +132,6 @@ def without_redis(run: Run) -> bool:
     return run.cell.strategy.startswith("pg-")
 
 
-def condition(environment: dict[str, Any], path: str) -> object:
-    """Return the environment's value at a dotted path, or None."""
-    found: Any = environment
-    for step in path.split("."):
-        found = found.get(step) if isinstance(found, dict) else None
-    return found
-
-
 def labels(runs: Iterable[Run]) -> list[str]:
     """Return labels of runs: number and cell."""
     return [f"run {run.run} ({run.cell_id})" for run in runs]

@@ -89,7 +89,7 @@ def as_text(result: Result) -> str:
         f"{plan.cell.cell_id}, {loop}, {len(plan.shares)} process{'es' if len(plan.shares) > 1 else ''}",
         f"orders that hold stock: {rate}",
         counts,
-        f"{'ms':<10}{'n':>10}" + "".join(f"{_heading(name):>12}" for name in COLUMNS),
+        f"{'ms':<10}{'n':>10}" + "".join(f"{name.replace('p999', 'p99.9'):>12}" for name in COLUMNS),
     ]
     lines += [_row(name, one) for name, one in tally.times().items() if one.n]
     orders = tally.sold + tally.sold_out + tally.failed
@@ -107,10 +107,6 @@ def as_text(result: Result) -> str:
 def write(result: Result, file: Path) -> None:
     """Write the JSON. Raises InvalidInput."""
     write_whole(file, json.dumps(as_json(result), indent=2) + "\n")
-
-
-def _heading(name: str) -> str:
-    return "p99.9" if name == "p999" else name
 
 
 def _row(name: str, times: Percentiles) -> str:

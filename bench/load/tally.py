@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 from hdrh.histogram import HdrHistogram
 
 from bench.engine.percentiles import DIGITS, HIGHEST_US, LOWEST_US, described, histogram_of
 from bench.engine.sale import Recorder, Refusal
+from bench.engine.summary import Columns
 from bench.strategies.base import Refused
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from bench.engine.record import Percentiles
@@ -97,35 +98,24 @@ class Counter:
 
     def look(self, window: Window, *, now: float, planned: int, sent: int, shed: int) -> Tally:
         """Count the answers since the last call; the caller passes the other counts. Return the tally."""
-        recorder, since = self._recorder, self._read
-        self._read = len(recorder.done)
-        intended, asked, granted, freed, done = (
-            np.array(one[since : self._read])  # a copy: an array with views cannot grow
-            for one in (recorder.intended, recorder.asked, recorder.granted, recorder.freed, recorder.done)
-        )
-        sold, sold_out, failed, segment = (
-            np.array(one[since : self._read], dtype=np.int64)
-            for one in (recorder.sold, recorder.sold_out, recorder.failed, recorder.segment)
-        )
+        columns = Columns(self._recorder, self._read)
+        done, intended, sold, segment = columns.done, columns.intended, columns.sold, columns.segment
+        self._read += len(done)
         tally = self.tally
         tally.planned, tally.sent, tally.shed = planned, sent, shed
         tally.sold += int(sold.sum())
-        tally.sold_out += int(sold_out.sum())
-        tally.failed += int(failed.sum())
+        tally.sold_out += int(columns.sold_out.sum())
+        tally.failed += int(columns.failed.sum())
         self._count_segments(segment[(segment >= 0) & (sold > 0)], sold[(segment >= 0) & (sold > 0)])
         answered = (done >= window.begin) & (done <= window.end)
         self._sold_inside += int(sold[answered].sum())
         counts = (intended >= window.begin) & (intended < window.end) if self._is_open else answered
-        orders = sold + sold_out + failed
-        self._record("service", np.repeat((done - asked)[counts], orders[counts]))
+        found = columns.durations(counts)
         if self._is_open:
-            late = (asked - intended)[counts]
-            tally.late += int((late >= 0.001).sum())  # noqa: PLR2004  # a millisecond
-            self._record("lateness", late)
-            self._record("response", np.repeat((done - intended)[counts], orders[counts]))
-        reached = counts & (sold > 0) & (granted > 0)
-        self._record("wait", np.repeat((granted - asked)[reached], sold[reached]))
-        self._record("hold", (freed - granted)[reached & (freed > 0)])
+            tally.late += int((found["lateness"] >= 0.001).sum())  # noqa: PLR2004  # a millisecond
+        for name, seconds in found.items():
+            if self._is_open or name not in {"response", "lateness"}:
+                self._record(name, seconds)
         length = min(now, window.end) - window.begin
         tally.goodput = self._sold_inside / length if 0 < length < float("inf") else 0.0
         return tally
@@ -141,8 +131,8 @@ class Counter:
 
     def _count_segments(
         self,
-        segments: NDArray[np.int64],
-        sold: NDArray[np.int64],
+        segments: NDArray[np.int32],
+        sold: NDArray[np.int32],
     ) -> None:
         counted = self.tally.by_segment
         for segment, orders in zip(segments.tolist(), sold.tolist(), strict=True):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench.analysis.intervals import number
+from bench.analysis.intervals import number, paired_ratio
 from bench.analysis.measured import noise_floor
-from bench.report.drawn import ends, ratio_of
+from bench.report.drawn import ends
 from bench.report.facts import ONE_LOCK, OURS, WITHOUT_LOCK
 from bench.report.tables import main_family, main_setting, with_interval
 
@@ -70,7 +70,7 @@ def _fewest(spots: list[Spot], floor: float) -> Spot | None:
 
 
 def _sentence(best: Spot, one_lock: Spot, free: Spot | None) -> str:
-    found = ratio_of(best.by_round, one_lock.by_round)
+    found = paired_ratio(best.by_round, one_lock.by_round)
     times = best.mean / one_lock.mean if found is None else found.value
     interval = ends(found)
     why_none = "no common round, so no interval" if found is None else found.why_no_interval

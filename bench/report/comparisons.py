@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bench.analysis.intervals import number
+from bench.analysis.intervals import number, paired_ratio
 from bench.analysis.measured import cells_of, noise_floor
-from bench.report.colours import BLACK, BLUE, GREY, LIGHT, PAPER
-from bench.report.drawn import Drawn, NotDrawn, ends, ratio_of, with_ends
+from bench.report.colours import BLACK, BLUE, GREY, LIGHT
+from bench.report.drawn import Drawn, NotDrawn, ends, with_ends
 from bench.report.facts import LOCK_FREE, ONE_LOCK, OURS, Spot, said, shared
-from bench.report.style import log_axis, new_figure
+from bench.report.figures.points import whisker
+from bench.report.style import legend_below, log_axis, new_figure
 from bench.report.svg import HOLLOW, POINT
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def compared(facts: Facts) -> list[Row]:
 
 def row(name: str, over: Spot, under: Spot, *, is_same_code: bool) -> Row | None:
     """Return the ratio of two cells, or None if they share no valid round."""
-    found = ratio_of(over.by_round, under.by_round)
+    found = paired_ratio(over.by_round, under.by_round)
     if found is None:
         return None
     return Row(
@@ -119,25 +120,24 @@ def ratios(facts: Facts) -> Outcome:
     axes.axvline(1, color=BLACK, linewidth=0.8)
     for place, row in enumerate(rows):
         colour = GREY if row.is_same_code else BLUE
-        low, high = row.interval or (row.ratio, row.ratio)
-        bar = axes.errorbar(
-            [row.ratio],
-            [place],
-            xerr=[[max(0.0, row.ratio - low)], [max(0.0, high - row.ratio)]],
-            fmt="D" if row.is_same_code else "o",
-            color=colour,
-            markerfacecolor=PAPER if row.is_hollow else colour,
+        value = f"{with_ends(row.ratio, row.interval)} times, {row.said}"
+        whisker(
+            axes,
+            (row.ratio, place),
+            row.interval,
+            f"{HOLLOW if row.is_hollow else POINT}:{row.name}: {value}",
+            colour=colour,
+            marker="D" if row.is_same_code else "o",
+            is_hollow=row.is_hollow,
             capsize=3,
         )
-        value = f"{with_ends(row.ratio, row.interval)} times, {row.said}"
-        bar.lines[0].set_gid(f"{HOLLOW if row.is_hollow else POINT}:{row.name}: {value}")
         axes.annotate(row.said, (1.01, place), xycoords=axes.get_yaxis_transform(), va="center", fontsize=7.5)
     axes.set_yticks(range(len(rows)), [row.name for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     log_axis(axes, "x", "ratio of orders/s", base=2)
     axes.grid(visible=False, axis="y")
     if floor.band is not None:
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center")
+        legend_below(figure, [axes])
     caption = (
         "Each row: orders/s of the first divided by those of the second, all else equal: the geometric mean over "
         "rounds, "

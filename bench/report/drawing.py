@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench.engine.folder import HISTORIES, HISTORY_MAX, refuse_links
 from bench.engine.record import read_results
+from bench.lint import check, may_publish
 from bench.report.answer import answer
 from bench.report.comparisons import ratios
 from bench.report.drawn import Drawn, NotDrawn
@@ -33,12 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from bench.engine.record import ResultFile
+    from bench.display import Progress
     from bench.lint import RuleFinding
     from bench.report.drawn import Outcome
-
-    Progress = Callable[[str, int, int], None]
-    """Called with the phase, how much of it is done, and the total."""
 
 FIGURES: Final[tuple[Callable[[Facts], Outcome], ...]] = (
     throughput,
@@ -104,7 +102,7 @@ def redraw(
         message = f"{folder / RESULTS} has no finished run, so there is nothing to draw"
         raise InvalidInput(message)
     _refuse_without_histories(folder)
-    findings = _lint(results, folder)
+    findings = check(results, folder)
     why_no_table = _refusal(findings)
     facts = Facts(results, folder, history_max=history_max, core_hour=core_hour)
     try:
@@ -172,15 +170,7 @@ def _figures(facts: Facts, folder: Path, progress: Progress) -> tuple[list[Outco
     return outcomes, svgs
 
 
-def _lint(results: ResultFile, folder: Path) -> Sequence[RuleFinding]:
-    from bench.lint import check  # noqa: PLC0415  # rules and reports import each other
-
-    return check(results, folder)
-
-
 def _refusal(findings: Sequence[RuleFinding]) -> str | None:
-    from bench.lint import may_publish  # noqa: PLC0415  # as above
-
     if may_publish(findings):
         return None
     broken = [f"{one.rule} ({one.title})" for one in findings if one.outcome == "broken"]

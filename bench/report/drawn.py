@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from bench.analysis.intervals import mean_of, number, paired_ratio
+from bench.analysis.intervals import mean_of, number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from matplotlib.figure import Figure
 
@@ -53,11 +53,6 @@ def interval_of(values: Sequence[float]) -> Ends | None:
 @lru_cache(maxsize=4_096)
 def _mean(values: tuple[float, ...]) -> Ends | None:
     return ends(mean_of(values)) if values else None
-
-
-def ratio_of(above: Mapping[int, float], below: Mapping[int, float]) -> Estimate | None:
-    """Return the ratio of the rounds that both have, with its interval; None where they share no round."""
-    return paired_ratio(above, below)
 
 
 def ends(found: Estimate | None) -> Ends | None:

@@ -9,12 +9,11 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
-from hdrh.histogram import HdrHistogram
 
 from bench.analysis.intervals import rate_of
 from bench.analysis.measured import Measured, cells_of
 from bench.engine.folder import HISTORY_MAX
-from bench.engine.percentiles import DIGITS, HIGHEST_US, LOWEST_US, decoded, described
+from bench.engine.percentiles import added, merged
 from bench.report.drawn import ends, interval_of
 from bench.report.style import looks
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
     from pathlib import Path
 
+    from hdrh.histogram import HdrHistogram
     from numpy.typing import NDArray
 
     from bench.engine.cell import Arrivals, Cell, Loop
@@ -95,12 +95,12 @@ class Spot(Measured):
     def percentiles(self, which: Which) -> Percentiles | None:
         """Return the merged percentiles of all runs; None if nothing was recorded."""
         encoded = self._encoded(which)
-        return _described(encoded) if encoded else None
+        return _merged(encoded) if encoded else None
 
     def histogram(self, which: Which) -> HdrHistogram | None:
         """Return the merged histograms of all runs, in microseconds."""
         encoded = self._encoded(which)
-        return _added(encoded) if encoded else None
+        return added(encoded) if encoded else None
 
     def _encoded(self, which: Which) -> tuple[str, ...]:
         # a run that is void for a late generator has the longest waits: without it the tail would be too short
@@ -110,16 +110,9 @@ class Spot(Measured):
         return tuple(one.encoded for one in noted if one is not None and one.n)
 
 
-def _added(encoded: tuple[str, ...]) -> HdrHistogram:
-    found = HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS)
-    for one in encoded:
-        found.add(decoded(one))
-    return found
-
-
 @lru_cache(maxsize=4_096)
-def _described(encoded: tuple[str, ...]) -> Percentiles:
-    return described(_added(encoded))
+def _merged(encoded: tuple[str, ...]) -> Percentiles:
+    return merged(encoded)
 
 
 class Facts:

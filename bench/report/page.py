@@ -5,8 +5,7 @@ Its list of practices names the dishonest ones of benchmarks, each with what sta
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from markupsafe import Markup
 
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
 TEMPLATE: Final = "report.html.j2"
 LEASE_SECONDS: Final = 10
+RULES: Final = ("rounds", "seconds", "warm_up", "seed", "stop", "quick")
 NOT_HERE: Final = "not in this session"
 PRACTICES: Final = (
     ("A sleep under the lock, long enough that any striping looks linear", "Run: {sections}."),
@@ -100,17 +100,6 @@ PRACTICES: Final = (
 """Each practice, and the answer to it, with what the data tells in braces."""
 
 
-@dataclass(frozen=True, slots=True)
-class Inline:
-    """A figure as the page shows it."""
-
-    number: str
-    name: str
-    title: str
-    caption: str
-    svg: Markup
-
-
 def page(
     facts: Facts,
     outcomes: Sequence[Outcome],
@@ -120,21 +109,11 @@ def page(
     why_no_table: str | None,
 ) -> str:
     """Return the HTML. The same results give the same text."""
-    return rendered(TEMPLATE, _told(facts, outcomes, svgs, findings, why_no_table))
-
-
-def _told(
-    facts: Facts,
-    outcomes: Sequence[Outcome],
-    svgs: Mapping[str, str],
-    findings: Sequence[RuleFinding],
-    why_no_table: str | None,
-) -> dict[str, Any]:
     session, end = facts.results.session, facts.results.end
     error = model_error(facts.results)
-    drawn = [_inline(one, svgs) for one in outcomes if isinstance(one, Drawn)]
-    servers = [(name, value) for name, value in settings(session.environment) if ".config." in name]
-    return {
+    drawn = [one for one in outcomes if isinstance(one, Drawn)]
+    environment = list(settings(session.environment))
+    told = {
         "session": session,
         "end": end,
         "run_count": len(facts.results.runs),
@@ -145,6 +124,10 @@ def _told(
         "guarantees": [label for _, label in GUARANTEES],
         "strategies": strategy_rows(facts),
         "core_hour": facts.core_hour,
+        "svgs": {
+            one.name: Markup(inlined(svgs[one.name], f"{one.number}: {one.title}"))  # noqa: S704  # drawn by us, escaped as XML
+            for one in drawn
+        },
         "figures": [one for one in drawn if one.number != "U"],
         "unfavourable_figure": next((one for one in drawn if one.number == "U"), None),
         "missing": [one for one in outcomes if isinstance(one, NotDrawn)],
@@ -159,19 +142,11 @@ def _told(
         "practices": practices(facts),
         "findings": findings,
         "why_no_table": why_no_table,
-        "plan_lines": list(settings(_rules(session.plan))),
-        "environment": [(name, value) for name, value in settings(session.environment) if ".config." not in name],
-        "server_settings": servers,
+        "plan_lines": list(settings({name: session.plan[name] for name in RULES if name in session.plan})),
+        "environment": [one for one in environment if ".config." not in one[0]],
+        "server_settings": [one for one in environment if ".config." in one[0]],
     }
-
-
-def _rules(plan: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: plan[name] for name in ("rounds", "seconds", "warm_up", "seed", "stop", "quick") if name in plan}
-
-
-def _inline(one: Drawn, svgs: Mapping[str, str]) -> Inline:
-    body = Markup(inlined(svgs[one.name], f"{one.number}: {one.title}"))  # noqa: S704  # drawn by us, escaped as XML
-    return Inline(one.number, one.name, one.title, one.caption, body)
+    return rendered(TEMPLATE, told)
 
 
 def practices(facts: Facts) -> list[tuple[str, str]]:

@@ -18,8 +18,9 @@ from segmented.files import MIB
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from bench.display import Progress
     from bench.engine.record import ResultFile
-    from bench.report.drawing import Progress, Report
+    from bench.report.drawing import Report
 
 NAME: Final = re.compile(rf"{HISTORIES}/[0-9]+\.jsonl\.zst")
 HISTORIES_MAX: Final = 4 * MIB

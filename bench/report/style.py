@@ -31,8 +31,9 @@ from bench.report.colours import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
     Dashes = Literal["-", "--", "-.", ":"] | tuple[float, tuple[float, ...]]
@@ -163,6 +164,17 @@ def from_zero(axes: Axes, label: str) -> None:
     axes.set_ylim(bottom=0)
     axes.set_ylabel(label)
     axes.yaxis.set_major_formatter(FuncFormatter(plain))
+
+
+def legend_below(
+    figure: Figure, panels: Iterable[Axes], *, ncols: int = 1, first: Mapping[str, Artist] | None = None
+) -> None:
+    """Write one legend below the panels: what is `first`, then every label of a panel, once."""
+    found = dict(first or {})
+    for axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=ncols)
 
 
 def note(axes: Axes, text: str) -> None:

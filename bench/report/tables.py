@@ -139,7 +139,7 @@ def main_family(facts: Facts) -> Family | None:
     """Return the cells of the headline: the largest closed sweep over K, or the nearest to it."""
     found = segment_families(facts)
     if not found:
-        found = families([spot for spot in facts.usual if spot.cell.loop == "closed"], "segments", least=1)
+        found = families(facts.select(loop="closed"), "segments", least=1)
     return found[0] if found else None
 
 

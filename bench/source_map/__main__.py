@@ -47,11 +47,8 @@ def drawn(found: dict[str, list[Trace]]) -> dict[str, str]:
 
 def counts(found: dict[str, list[Trace]]) -> list[str]:
     """Return a line for each call."""
-    return [f"{one.title}: {count(one)}{_goal(one.title)}" for traced in found.values() for one in traced]
-
-
-def _goal(title: str) -> str:
-    return f" (goal: at most {MOVES_MAX})" if title in HAVE_A_GOAL else ""
+    goals = dict.fromkeys(HAVE_A_GOAL, f" (goal: at most {MOVES_MAX})")
+    return [f"{one.title}: {count(one)}{goals.get(one.title, '')}" for traced in found.values() for one in traced]
 
 
 def main(charts: Path) -> None:

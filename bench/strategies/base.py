@@ -136,6 +136,8 @@ class Strategy(ABC):
     has_batches: ClassVar[bool] = False
     has_skus: ClassVar[bool] = False
     """Whether a process can sell several skus, each with an object of its own."""
+    is_parallel: ClassVar[bool] = False
+    """Whether every buyer can be in the slow step at once, whatever K is."""
     needs_database: ClassVar[bool] = False
     """Whether it needs the order database for every critical section."""
     calibration_stock: ClassVar[int | None] = None
@@ -157,9 +159,9 @@ class Strategy(ABC):
     def lanes(self) -> int:
         """How many calls can be in their slow step at once within the guarantees: the bound is lanes / hold.
 
-        One per segment, or fewer if there are fewer buyers.
+        One per segment, or fewer if there are fewer buyers; as many as buyers if they need not exclude each other.
         """
-        return min(self.segments, self.context.buyers)
+        return self.context.buyers if self.is_parallel else min(self.segments, self.context.buyers)
 
     @abstractmethod
     def open(self, sku: str, stock: int) -> None:

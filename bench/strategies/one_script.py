@@ -64,6 +64,7 @@ class OneScript(CountedStrategy):
     summary: ClassVar[str] = (
         "one script of its own, with a record an order; the slow step after it, outside of any lock"
     )
+    is_parallel: ClassVar[bool] = True
     guarantees: ClassVar[Guarantees] = replace(
         CountedStrategy.guarantees,
         never_oversells=True,
@@ -84,11 +85,6 @@ class OneScript(CountedStrategy):
         """Set the counter."""
         super().open(sku, stock)
         self._restocked = 0
-
-    @property
-    def lanes(self) -> int:
-        """Every buyer can be in the slow step."""
-        return self.context.buyers
 
     def buy(self, order: Order) -> Answer:
         """Take the units, run the slow step, store the order if it commits."""

@@ -147,13 +147,9 @@ class PgSkipLocked(SqlStrategy):
 
     name: ClassVar[str] = "pg-skip-locked"
     summary: ClassVar[str] = "PostgreSQL: a row a unit, SKIP LOCKED, the slow step in its transaction"
+    is_parallel: ClassVar[bool] = True  # they lock different units
     calibration_stock: ClassVar[int] = CALIBRATED_WITH
     guarantees: ClassVar[Guarantees] = replace(SqlStrategy.guarantees, section="unlimited")
-
-    @property
-    def lanes(self) -> int:
-        """Every buyer can lock different units."""
-        return self.context.buyers
 
     def _put(self, connection: Connection) -> None:
         connection.execute(

@@ -174,17 +174,13 @@ class LockFree(PooledStrategy):
 
     name: ClassVar[str] = "lock-free"
     summary: ClassVar[str] = "reserve in one script, the slow step outside of any lock, confirm"
+    is_parallel: ClassVar[bool] = True
     guarantees: ClassVar[Guarantees] = replace(
         PooledStrategy.guarantees,
         section="unlimited",
         fencing=False,
         after_a_crash="units come back when the hold lapses",
     )
-
-    @property
-    def lanes(self) -> int:
-        """Every buyer can be in the slow step."""
-        return self.context.buyers
 
     def buy(self, order: Order) -> Answer:
         """Reserve, run the slow step, store the order if it commits, confirm."""

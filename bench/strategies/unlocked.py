@@ -64,6 +64,7 @@ class DecrCompensate(CountedStrategy):
 
     name: ClassVar[str] = "decr-compensate"
     summary: ClassVar[str] = "DECRBY, and INCRBY back when it went below zero; the slow step outside of any lock"
+    is_parallel: ClassVar[bool] = True
     guarantees: ClassVar[Guarantees] = replace(
         CountedStrategy.guarantees,
         never_oversells=True,
@@ -71,11 +72,6 @@ class DecrCompensate(CountedStrategy):
         section="unlimited",
         after_a_crash="units of an order under way stay sold, or the counter stays below zero",
     )
-
-    @property
-    def lanes(self) -> int:
-        """Every buyer can be in the slow step."""
-        return self.context.buyers
 
     def buy(self, order: Order) -> Answer:
         """Take units and give them back if they were too many; else run the slow step and record the order."""
@@ -150,11 +146,7 @@ class WatchMultiShort(WatchMulti):
     name: ClassVar[str] = "watch-multi-short"
     summary: ClassVar[str] = "WATCH, read, MULTI, and only then the slow step, outside of any lock"
     is_short: ClassVar[bool] = True
+    is_parallel: ClassVar[bool] = True
     guarantees: ClassVar[Guarantees] = replace(
         WatchMulti.guarantees, after_a_crash="units of an order under way stay sold, its order may be missing"
     )
-
-    @property
-    def lanes(self) -> int:
-        """Every buyer can be in the slow step."""
-        return self.context.buyers

@@ -10,10 +10,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import redis
-from rich.table import Table
 
 from bench.micro.counts.sequences import MANY, Steps, operations, strategies
 from bench.micro.counts.tally import BASELINE, GATED, Counter, Tally, differences, read_baseline, write_baseline
+from bench.results import say, show_rows
 from segmented.models import Order
 from segmented.servers import ValkeyServer
 from segmented.stores.redis import RedisStore
@@ -40,28 +40,19 @@ def count(console: Console, *, writes: bool = False, file: Path = BASELINE) -> i
     show(counts, console)
     if writes:
         write_baseline(file, counts)
-        console.print(f"{len(counts)} operations written to {file}", highlight=False, soft_wrap=True)
+        say(console, f"{len(counts)} operations written to {file}")
         return 0
     found = differences(counts, before)
-    for sentence in found:
-        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
-    if not found:
-        console.print(f"all counts of {len(counts)} operations are as in the baseline", highlight=False)
+    say(console, *(found or [f"all counts of {len(counts)} operations are as in the baseline"]))
     return 1 if found else 0
 
 
 def show(counts: Mapping[str, Tally], console: Console) -> None:
     """Print the cost of an order; the server's microseconds are shown but not compared."""
-    fields = (*GATED, "server_us")
-    if console.is_terminal:
-        table = Table("an order of", *(field.replace("_", " ") for field in fields))
-        for name, tally in counts.items():
-            table.add_row(name, *(tally.each(field) for field in fields))
-        console.print(table)
-        return
-    for name, tally in counts.items():
-        said = ", ".join(f"{field.replace('_', ' ')} {tally.each(field)}" for field in fields)
-        console.print(f"{name}: {said}", highlight=False, soft_wrap=True)
+    heads = {field: field.replace("_", " ") for field in (*GATED, "server_us")}
+    rows = [(name, *(tally.each(field) for field in heads)) for name, tally in counts.items()]
+    line = "{}: " + ", ".join(f"{head} {{}}" for head in heads.values())
+    show_rows(console, ("an order of", *heads.values()), rows, line.format)
 
 
 def measure() -> dict[str, Tally]:

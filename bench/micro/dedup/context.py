@@ -13,7 +13,9 @@ from segmented import RedisStore
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+
+    from bench.display import Progress
 
 BROKER: Final = 0
 RECORDS: Final = 1
@@ -46,7 +48,7 @@ class BenchContext:
 
     url: str
     sizes: Sizes
-    progress: Callable[[str, int, int], None]
+    progress: Progress
 
 
 def at_database(url: str, number: int) -> str:

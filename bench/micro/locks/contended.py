@@ -17,7 +17,7 @@ from bench.micro.locks.bare_socket import BareSocket
 from segmented import Lock, RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from bench.display import Progress
 
 WAITERS: Final = 10
 PARKED_SECONDS: Final = 10.0
@@ -40,7 +40,7 @@ OWN: Final = {"cmdstat_info", "cmdstat_config|resetstat", "cmdstat_hello", "cmds
 """Commands of the measurement itself and of connecting, which do not count."""
 
 
-def measure_contended(url: str, progress: Callable[[str, int, int], None]) -> list[Figure]:
+def measure_contended(url: str, progress: Progress) -> list[Figure]:
     """Park ten waiters, count, release, and time until the last of them was served."""
     with RedisStore.from_url(url) as store, redis.Redis.from_url(url) as server:
         progress("ten waiters parked", 0, ROUNDS + 1)

@@ -16,10 +16,12 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from segmented.protocol.wire import Dialect
 
     Cycles = Callable[[int], float]
 
@@ -39,6 +41,14 @@ def _timed(cycle: Callable[[], object]) -> Cycles:
     return run
 
 
+def _timed_pairs(lock: Any) -> Cycles:  # noqa: ANN401  # each library has its own type
+    def cycle() -> None:
+        lock.acquire()
+        lock.release()
+
+    return _timed(cycle)
+
+
 def _timed_async(loop: asyncio.AbstractEventLoop, cycle: Callable[[], Awaitable[object]]) -> Cycles:
     async def several(count: int) -> float:
         began = time.perf_counter()
@@ -53,24 +63,18 @@ def _timed_async(loop: asyncio.AbstractEventLoop, cycle: Callable[[], Awaitable[
     return run
 
 
-def segmented_lock(url: str) -> Cycles:
+def segmented_lock_by_scripts(url: str) -> Cycles:
+    """Run our `Lock` by scripts, as on servers without a command of their own."""
+    from segmented.protocol.wire import Dialect
+
+    return segmented_lock(url, Dialect.SCRIPT)
+
+
+def segmented_lock(url: str, dialect: Dialect | None = None) -> Cycles:
     """Run our `Lock`, with the server's own command if it has one."""
     from segmented import Lock, RedisStore
 
-    lock = Lock(RedisStore.from_url(url), NAME, ttl=TTL)
-
-    def cycle() -> None:
-        lock.acquire().release()
-
-    return _timed(cycle)
-
-
-def segmented_lock_by_scripts(url: str) -> Cycles:
-    """Run our `Lock` by scripts, as on servers without such a command."""
-    from segmented import Lock, RedisStore
-    from segmented.protocol.wire import Dialect
-
-    lock = Lock(RedisStore.from_url(url, dialect=Dialect.SCRIPT), NAME, ttl=TTL)
+    lock = Lock(RedisStore.from_url(url, dialect=dialect), NAME, ttl=TTL)
 
     def cycle() -> None:
         lock.acquire().release()
@@ -97,13 +101,7 @@ def redis_py_lock(url: str) -> Cycles:
     """Run the `Lock` of redis-py."""
     import redis
 
-    lock = redis.Redis.from_url(url).lock(NAME, timeout=TTL)
-
-    def cycle() -> None:
-        lock.acquire()
-        lock.release()
-
-    return _timed(cycle)
+    return _timed_pairs(redis.Redis.from_url(url).lock(NAME, timeout=TTL))
 
 
 def redis_py_async_lock(url: str) -> Cycles:
@@ -155,13 +153,7 @@ def pottery_redlock(url: str) -> Cycles:
     import redis
     from pottery import Redlock
 
-    lock = Redlock(key=NAME, masters={redis.Redis.from_url(url)}, auto_release_time=TTL)
-
-    def cycle() -> None:
-        lock.acquire()
-        lock.release()
-
-    return _timed(cycle)
+    return _timed_pairs(Redlock(key=NAME, masters={redis.Redis.from_url(url)}, auto_release_time=TTL))
 
 
 def sherlock_lock(url: str) -> Cycles:
@@ -169,13 +161,7 @@ def sherlock_lock(url: str) -> Cycles:
     import redis
     from sherlock import RedisLock
 
-    lock = RedisLock(NAME, client=redis.Redis.from_url(url), expire=int(TTL), timeout=1)
-
-    def cycle() -> None:
-        lock.acquire()
-        lock.release()
-
-    return _timed(cycle)
+    return _timed_pairs(RedisLock(NAME, client=redis.Redis.from_url(url), expire=int(TTL), timeout=1))
 
 
 OURS: Final = "segmented Lock"

@@ -27,7 +27,6 @@ from segmented.models import Acquired
 from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from bench.display import Display, Progress
@@ -74,7 +73,7 @@ def _pythons(progress: Progress, *, only_there: bool) -> dict[str, Path]:
     return found
 
 
-def measure_renewal(url: str, progress: Callable[[str, int, int], None]) -> list[Figure]:
+def measure_renewal(url: str, progress: Progress) -> list[Figure]:
     """Hold the leases for a while, and read the CPU time of this otherwise idle process."""
     others = _keepers()  # threads of other stores of this process
     with RedisStore.from_url(url) as store:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
@@ -16,22 +15,27 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import redis
 
+from bench.children import close_process, start_child, tell_child
 from bench.figures import Figure
 from bench.micro.locks.cycles import CYCLES, OURS, OURS_ASYNC, PEERS, RAW, REDIS_PY, REDIS_PY_ASYNC
 from bench.proof.peers.environments import ROOT
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from bench.display import Progress
 
 BURST: Final = 200
 ROUNDS: Final = 30
 RESAMPLES: Final = 2_000
 RATIO_MAX: Final = 0.75
 ROUND_TRIPS_MAX: Final = 2
+STDERR: Final = 2
+"""The descriptor of this process's error output, which a subject writes to."""
 
 
 class Subject:
@@ -40,13 +44,9 @@ class Subject:
     def __init__(self, name: str, python: str, url: str) -> None:
         """Start the process, and wait until it is warm."""
         self.name = name
-        self._process = subprocess.Popen(  # noqa: S603  # our own module
-            [python, "-m", "bench.micro.locks.cycles", name, url],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        arguments = ("-m", "bench.micro.locks.cycles", name, url)
+        self._process = start_child(arguments, errors=STDERR, environment=environment, python=python)
         said = self._read()
         if said != "ready":
             self.close()
@@ -55,10 +55,7 @@ class Subject:
 
     def seconds(self, count: int) -> float:
         """Run `count` cycles, and return their seconds."""
-        stdin = self._process.stdin
-        if stdin is not None:
-            stdin.write(f"{count}\n")
-            stdin.flush()
+        tell_child(self._process, f"{count}")
         return float(self._read() or "nan")
 
     def _read(self) -> str:
@@ -67,21 +64,13 @@ class Subject:
 
     def close(self) -> None:
         """End it."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        try:
-            self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        close_process(self._process)
 
 
 def measure_uncontended(
     url: str,
     pythons: Mapping[str, Path],
-    progress: Callable[[str, int, int], None],
+    progress: Progress,
     *,
     rounds: int = ROUNDS,
     seed: int = 1,

@@ -6,32 +6,30 @@ The process keeps one store for its whole life, as a shop does, so it remembers 
 from __future__ import annotations
 
 import logging
-import multiprocessing
-import os
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench.proof.durability.journal import JournalWriter
 from bench.proof.orders_torture.event_log import LogWriter
-from segmented.errors import AlreadySettled, PoolFrozen, PoolMissing, PoolVanished, SegmentedError, StoreUnavailable
+from bench.proof.processes import AGAIN_SECONDS, connected, end_with_starter
+from segmented.errors import AlreadySettled, PoolFrozen, PoolMissing, PoolVanished, SegmentedError
 from segmented.models import Decided, Order, Settled, SoldOut
 from segmented.models.submitted import Dead
 from segmented.orders import Gate, connect, take_order
 from segmented.stock import Grant, Pool
 from segmented.stock.outbox import Outbox
-from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from segmented.models import Refusal
+    from segmented.stores.redis import RedisStore
 
 SKU: Final = "durable"
 SEGMENTS: Final = 8
@@ -40,10 +38,7 @@ TTL: Final = 1.0
 HOLD: Final = 2.0
 PACE_SECONDS: Final = 0.004
 """Pause after each order, so that a sale lasts until its fault."""
-AGAIN_SECONDS: Final = 0.02
 TAKE_SECONDS: Final = 1.0
-CONNECT_SECONDS: Final = 20.0
-"""Maximum time for a replica to be promoted, seen by a process that connects just then."""
 KNOWN_SECONDS: Final = 6.0
 """Time for the outcome of an order to become known. A killed call's lease may outlast it, if a clock is behind."""
 OUTBOX: Final = Outbox(publish_after=0.001)
@@ -70,16 +65,15 @@ def shop_pool(store: RedisStore) -> Pool:
     return Pool(store, SKU, ttl=TTL, hold=HOLD, outbox=OUTBOX)
 
 
-def connected(url: str) -> RedisStore:
-    """Connect, waiting for a server in the middle of a failover. Raises StoreUnavailable if none answers in time."""
-    until = time.monotonic() + CONNECT_SECONDS
-    while True:
-        try:
-            return RedisStore.from_url(url)
-        except StoreUnavailable:
-            if time.monotonic() > until:
-                raise
-        time.sleep(AGAIN_SECONDS)
+@contextmanager
+def joined(assignment: Assignment) -> Iterator[tuple[Pool, Gate | None]]:
+    """Connect a process of a trial, which ends with its starter."""
+    end_with_starter()
+    logging.getLogger("segmented").addHandler(logging.NullHandler())  # the journal says what was noticed
+    with ExitStack() as stack:
+        store = stack.enter_context(connected(assignment.url))
+        gate = None if assignment.database is None else stack.enter_context(Gate(connect(assignment.database)))
+        yield shop_pool(store), gate
 
 
 def take(pool: Pool, gate: Gate | None, order_id: str) -> Settled | Refusal:
@@ -98,14 +92,8 @@ def submit(pool: Pool, order_id: str) -> Settled | Refusal | None:
 
 def be_buyer(assignment: Assignment) -> None:
     """Buy until everything is sold. Runs in a process of its own."""
-    os.setsid()  # a terminal's Ctrl-C reaches only the command, which ends its processes
-    threading.Thread(target=end_with_starter, daemon=True).start()
-    logging.getLogger("segmented").addHandler(logging.NullHandler())  # the journal says what was noticed
-    with ExitStack() as stack:
-        store = stack.enter_context(connected(assignment.url))
-        gate = None if assignment.database is None else stack.enter_context(Gate(connect(assignment.database)))
+    with joined(assignment) as (pool, gate):
         log = LogWriter(Path(assignment.journal))
-        pool = shop_pool(store)
         names = [f"{assignment.process}.{thread}" for thread in range(THREADS)]
         buy = partial(submit, pool) if assignment.is_submitting else partial(take, pool, gate)
         threads = [threading.Thread(target=_buy, args=(buy, JournalWriter(log, name), name)) for name in names]
@@ -149,11 +137,3 @@ def _settle(buy: Callable[[str], Settled | Refusal | None], journal: JournalWrit
                 journal.left(order_id)
                 return True
         time.sleep(AGAIN_SECONDS)
-
-
-def end_with_starter() -> None:
-    """End the process with the one that started it."""
-    starter = multiprocessing.parent_process()
-    if starter is not None:
-        wait([starter.sentinel])
-    os._exit(1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from bench.proof.durability.buyer import Assignment, be_buyer
 from bench.proof.durability.worker import be_worker
+from bench.proof.processes import end
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
@@ -73,14 +74,8 @@ class Buyers:
 
     def kill(self, number: int) -> None:
         """Kill one process."""
-        _kill(self._processes.pop(number))
+        end(self._processes.pop(number))
 
     def kill_worker(self) -> None:
         """Kill one worker."""
-        _kill(self._workers.pop())
-
-
-def _kill(process: ForkServerProcess) -> None:
-    process.kill()
-    process.join()
-    process.close()
+        end(self._workers.pop())

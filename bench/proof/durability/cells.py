@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final, Literal
 
+from bench.proof.options import require_seed, require_within
 from segmented.errors import InvalidInput
 
 TRIALS_MAX: Final = 1_000
@@ -185,12 +186,8 @@ class DurabilityOptions:
 
     def __post_init__(self) -> None:
         """Validate the options. Raises InvalidInput."""
-        if not 1 <= self.trials <= TRIALS_MAX:
-            message = f"--trials {self.trials} must be between 1 and {TRIALS_MAX:,}"
-            raise InvalidInput(message)
-        if self.seed < 0:
-            message = f"--seed {self.seed} must not be negative"
-            raise InvalidInput(message)
+        require_within("--trials", self.trials, 1, TRIALS_MAX)
+        require_seed(self.seed)
         if not self.cells:
             names = ", ".join(cell.name for cell in CELLS)
             message = f"--cell {self.cell!r} matches none of the cells: {names}"

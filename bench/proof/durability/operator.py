@@ -10,8 +10,9 @@ import time
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final, Self
 
-from bench.proof.durability.buyer import AGAIN_SECONDS, HOLD, SEGMENTS, SKU, connected, shop_pool, take
+from bench.proof.durability.buyer import HOLD, SEGMENTS, SKU, shop_pool, take
 from bench.proof.durability.journal import Ack
+from bench.proof.processes import AGAIN_SECONDS, connected
 from segmented.errors import PoolMissing, PoolNotFrozen, PoolVanished, SegmentedError
 from segmented.models import Decided, Order, Settled, SoldOut
 from segmented.orders import Gate, cancel_order, connect, expire_voided, open_gated, rebuild, reopen_gated

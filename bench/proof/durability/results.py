@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.table import Table
-
-from bench.results import described_conditions
+from bench.results import Judged, described_conditions, say, show_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +56,7 @@ class CellRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class DurabilityResults:
+class DurabilityResults(Judged):
     """The results of a run."""
 
     cells: tuple[CellRecord, ...]
@@ -68,11 +66,6 @@ class DurabilityResults:
     def broken(self) -> list[str]:
         """Return one sentence per guarantee that did not hold."""
         return [sentence for record in self.cells for sentence in record.broken]
-
-    @property
-    def is_kept(self) -> bool:
-        """Return whether every guarantee held."""
-        return not self.broken
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of the results file."""
@@ -86,20 +79,12 @@ class DurabilityResults:
 
     def show(self, console: Console) -> None:
         """Print a table on a terminal, or lines into a pipe."""
-        found = [(record.cell.name, row_of(record.as_json())) for record in self.cells]
-        if console.is_terminal:
-            shown = Table("cell", *LABELS)
-            for name, row in found:
-                shown.add_row(name, *row)
-            console.print(shown)
-        else:
-            for name, row in found:
-                told = ", ".join(f"{label}: {value}" for label, value in zip(LABELS, row, strict=True))
-                console.print(f"{name}: {told}", highlight=False, soft_wrap=True)
+        rows = [(record.cell.name, *row_of(record.as_json())) for record in self.cells]
+        told = ", ".join(f"{label}: {{}}" for label in LABELS)
+        show_rows(console, ("cell", *LABELS), rows, f"{{}}: {told}".format)
         end = [f"BROKEN: {sentence}" for sentence in self.broken]
         end += [f"Skipped: {record.cell.name}: {record.skipped}." for record in self.cells if record.skipped]
-        for sentence in (*(end or ["Every promise held."]), described_conditions(self.conditions)):
-            console.print(sentence, highlight=False, soft_wrap=not console.is_terminal)
+        say(console, *(end or ["Every promise held."]), described_conditions(self.conditions))
 
 
 def row_of(cell: dict[str, Any]) -> list[str]:

@@ -181,7 +181,8 @@ class ClusterDeployment(WatchedDeployment):
         self._ids = [node.ask("CLUSTER", "MYID") for node in self._nodes]
         self._primary, self._replica = self._nodes[:2]
         self._slot = int(self._primary.ask("CLUSTER", "KEYSLOT", shard_keys(SKU).meta))
-        deal_slots(self._nodes[::2], self._ranges())
+        # the pool's slot is among those of the first master
+        deal_slots(self._nodes[::2], sorted(equal_ranges(MASTERS), key=lambda one: not one[0] <= self._slot <= one[1]))
         introduce(self._nodes)
         for number in range(0, len(self._nodes), 2):
             master, replica = self._ids[number], self._nodes[number + 1]
@@ -189,10 +190,6 @@ class ClusterDeployment(WatchedDeployment):
             replica.ask("CLUSTER", "REPLICATE", master)
         for node in self._nodes:
             self._wait(partial(self._is_whole, node), "all nodes say that the cluster is whole")
-
-    def _ranges(self) -> list[tuple[int, int]]:
-        """Return each master's slots; the pool's slot is among the first one's."""
-        return sorted(equal_ranges(MASTERS), key=lambda one: not one[0] <= self._slot <= one[1])
 
     def _is_whole(self, node: StockServer) -> bool:
         serving = {end[1] for row in node.ask("CLUSTER", "SLOTS") for end in row[2:]}

@@ -6,18 +6,16 @@ messages a fault could lose. `segmented torture orders` kills Celery workers.
 
 from __future__ import annotations
 
-import logging
-import os
-import threading
 import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from bench.proof.durability.buyer import AGAIN_SECONDS, SKU, connected, end_with_starter, shop_pool
+from bench.proof.durability.buyer import SKU, joined
+from bench.proof.processes import AGAIN_SECONDS
 from segmented import protocol as op
 from segmented.errors import SegmentedError
 from segmented.models.submitted import Swept
-from segmented.orders import Gate, WorkTerms, connect, take_envelope
+from segmented.orders import WorkTerms, take_envelope
 
 if TYPE_CHECKING:
     from bench.proof.durability.buyer import Assignment
@@ -34,18 +32,12 @@ BEGUN_MAX: Final = 5
 
 def be_worker(assignment: Assignment) -> None:
     """Finish orders until killed. Runs in a process of its own."""
-    os.setsid()
-    threading.Thread(target=end_with_starter, daemon=True).start()
-    logging.getLogger("segmented").addHandler(logging.NullHandler())
-    with ExitStack() as stack:
-        store = stack.enter_context(connected(assignment.url))
-        gate = None if assignment.database is None else stack.enter_context(Gate(connect(assignment.database)))
-        pool = shop_pool(store)
+    with joined(assignment) as (pool, gate):
         sweep = op.SweepOutbox(SKU, ENVELOPE_MAX, None, *PUBLISHED_AGAIN_MS, hold_ms=TERMS.hold_ms, begun_max=BEGUN_MAX)
         while True:
             due: list[str] = []
             with suppress(SegmentedError):  # the server is away, or the pool is frozen
-                swept = store.execute(sweep)
+                swept = pool.store.execute(sweep)
                 due = [order_id for order_id, _ in swept.due] if isinstance(swept, Swept) else []
                 take_envelope(pool, due, gate=gate, step=_work, terms=TERMS)
             if not due:

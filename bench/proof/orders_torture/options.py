@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
+from bench.proof.options import require_seed, require_within
 from segmented.errors import InvalidInput
 from segmented.models.submitted import Deciding
 
@@ -50,14 +51,12 @@ class OrdersOptions:
 
     def __post_init__(self) -> None:
         """Validate the options. Raises InvalidInput."""
-        _within("--orders", self.orders, 1, ORDERS_MAX)
-        _within("--kills", self.kills, 0, KILLS_MAX)
-        _within("--workers", self.workers, 1, WORKERS_MAX)
+        require_within("--orders", self.orders, 1, ORDERS_MAX)
+        require_within("--kills", self.kills, 0, KILLS_MAX)
+        require_within("--workers", self.workers, 1, WORKERS_MAX)
         _one_of("--decides", self.decides, get_args(Deciding))
         _one_of("--effect", self.effect, get_args(Effect))
-        if self.seed < 0:
-            message = f"--seed {self.seed} must not be negative"
-            raise InvalidInput(message)
+        require_seed(self.seed)
         if self.kill_count and self.order_count < ORDERS_A_KILL * self.kill_count:
             quick = " with --quick" if self.is_quick else ""
             message = (
@@ -85,12 +84,6 @@ class OrdersOptions:
 def quantity_of(number: int, seed: int) -> int:
     """Return the quantity of an order: 1 to 3, the same in every process."""
     return 1 + ((number + seed) * KNUTH % 2**32 >> 16) % QUANTITY_MAX
-
-
-def _within(option: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        message = f"{option} {value} must be between {low:,} and {high:,}"
-        raise InvalidInput(message)
 
 
 def _one_of(option: str, value: str, known: tuple[str, ...]) -> None:

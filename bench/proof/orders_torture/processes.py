@@ -12,16 +12,15 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from multiprocessing.connection import wait
 from typing import IO, TYPE_CHECKING, Final, Self
 
-from bench.children import start_child, tell_child
+from bench.children import hang_up, start_child, tell_child
 from bench.proof.orders_torture.event_log import LOG, LogTail
+from bench.proof.processes import end, end_with_starter
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
@@ -71,7 +70,8 @@ class RunProcesses:
         """Start no process yet. Processes run in `folder`, with this environment."""
         self._environment = dict(environment)
         self._folder = folder
-        self._fork_server = WorkerForkServer(self._environment, folder)
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(list(PRELOADED))
         self._numbers = count(1)
         self._workers: dict[int, _Worker] = {}
         self._submitter: _Helper | None = None
@@ -86,14 +86,12 @@ class RunProcesses:
     def __exit__(self, *_: object) -> None:
         """Kill the remaining processes."""
         for worker in self._workers.values():
-            _end(worker.process)
+            end(worker.process)
         self._workers.clear()
         for helper in self._helpers():
             helper.process.kill()
             helper.process.wait()
-            if helper.process.stdin is not None:
-                with suppress(BrokenPipeError):
-                    helper.process.stdin.close()
+            hang_up(helper.process)
             helper.output.close()
         self._submitter = self._beat = None
 
@@ -101,7 +99,10 @@ class RunProcesses:
         """Start a worker and return its number."""
         number = next(self._numbers)
         log, output = self._folder / f"worker-{number}.log", self._folder / f"worker-{number}.output"
-        self._workers[number] = _Worker(self._fork_server.start(f"worker-{number}", log, output), output, LogTail(log))
+        given = {**self._environment, LOG: str(log)}
+        process = self._context.Process(target=_be_worker, args=(number, given, str(self._folder), str(output)))
+        process.start()
+        self._workers[number] = _Worker(process, output, LogTail(log))
         self.started += 1
         return number
 
@@ -143,14 +144,13 @@ class RunProcesses:
         worker = self._workers.pop(number)
         worker.process.kill()
         at_ns = time.monotonic_ns()
-        _end(worker.process)
+        end(worker.process)
         return at_ns, list(worker.log_tail.lines())
 
     def stop(self) -> None:
         """Let the processes finish and exit, within a time limit. `new_lines` has their last lines."""
-        if self._submitter is not None and self._submitter.process.stdin is not None:
-            with suppress(BrokenPipeError):
-                self._submitter.process.stdin.close()
+        if self._submitter is not None:
+            hang_up(self._submitter.process)
         if self._beat is not None:
             self._beat.process.kill()
         for worker in self._workers.values():
@@ -178,53 +178,21 @@ class RunProcesses:
             tell_child(self._submitter.process, line)
 
 
-def _end(process: ForkServerProcess) -> None:
-    process.kill()  # its exit is not yet collected, so its id cannot belong to another process
-    process.join()
-    process.close()
-
-
 def _ended(name: str, code: int, words: str) -> str:
     lines = [line.rstrip() for line in words.splitlines() if line.strip()]
     return f"{name} ended by itself with code {code}: {chr(10).join(lines[-TAIL_LINES:]) or 'no output'}"
 
 
-class WorkerForkServer:
-    """Forks workers."""
-
-    def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
-        """Fork workers in `folder`, with this environment. The fork server starts with the first worker."""
-        self._environment = dict(environment)
-        self._folder = folder
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(list(PRELOADED))
-
-    def start(self, name: str, log: Path, output: Path) -> ForkServerProcess:
-        """Start a worker that logs messages to `log`, and prints to `output`."""
-        environment = {**self._environment, LOG: str(log)}
-        process = self._context.Process(target=_be_worker, args=(name, environment, str(self._folder), str(output)))
-        process.start()
-        return process
-
-
-def _be_worker(name: str, environment: dict[str, str], folder: str, output: str) -> None:
-    os.setsid()  # a terminal's Ctrl-C reaches only the command
+def _be_worker(number: int, environment: dict[str, str], folder: str, output: str) -> None:
+    end_with_starter()
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
     descriptor = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
-    threading.Thread(target=_end_with_starter, daemon=True).start()
     sys.argv = ["workers"]
 
     from segmented.celery.app import app  # noqa: PLC0415  # its settings come from the environment, which was not there before
 
-    app.worker_main(["worker", *OPTIONS, "--hostname", f"{name}@torture"])
-
-
-def _end_with_starter() -> None:
-    starter = multiprocessing.parent_process()
-    if starter is not None:
-        wait([starter.sentinel])
-    os._exit(1)
+    app.worker_main(["worker", *OPTIONS, "--hostname", f"worker-{number}@torture"])

@@ -1,14 +1,12 @@
-"""The progress of `torture orders`, and its results. A run that broke a guarantee has no other figures."""
+"""The results of `torture orders`. A run that broke a guarantee has no other figures."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
-
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from typing import TYPE_CHECKING, Any, Final
 
 from bench.proof.orders_torture.order_checker import MUST_BE_ZERO
-from bench.results import show_torture
+from bench.results import Judged, show_end, show_rows
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,17 +14,13 @@ if TYPE_CHECKING:
     from bench.proof.orders_torture.messages import Recovery
     from bench.proof.orders_torture.options import OrdersOptions
     from bench.proof.orders_torture.order_checker import Verdict
-    from segmented.clock import Clock
 
 RECOVERY_ASKED: Final = 10.0
 """Seconds within which another worker should finish a killed worker's orders."""
-LINE_SECONDS: Final = 10.0
-ESTIMATE_SHARE: Final = 0.03
-"""Share of the orders that must be done before the time left is estimated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OrdersResults:
+class OrdersResults(Judged):
     """The results of a run."""
 
     options: OrdersOptions
@@ -51,11 +45,6 @@ class OrdersResults:
         if self.kills < self.options.kill_count:
             found.append(f"only {self.kills:,} of {self.options.kill_count:,} workers could be killed")
         return found
-
-    @property
-    def is_kept(self) -> bool:
-        """Return whether every guarantee held."""
-        return not self.broken
 
     @property
     def figures(self) -> dict[str, Any]:
@@ -118,63 +107,5 @@ class OrdersResults:
 
     def show(self, console: Console) -> None:
         """Print a table on a terminal, or lines into a pipe."""
-        show_torture(
-            console, f"{self.options.effect}, {self.options.decides}", self.rows(), self.broken, self.conditions
-        )
-
-
-class RunDisplay:
-    """Shows the progress of a run. Kills are spread evenly over the orders, so their rate gives the time left."""
-
-    def __init__(self, console: Console, total: int, kills: int, clock: Clock) -> None:
-        """Create a display that shows nothing yet."""
-        self._console = console
-        self._total = total
-        self._kills = kills
-        self._clock = clock
-        self._began: float | None = None
-        self._line_due = clock.now() + LINE_SECONDS
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[more]}"),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._task = self._progress.add_task("starting", total=total, more="")
-
-    def __enter__(self) -> Self:
-        """Start the display."""
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Remove the bar from the terminal."""
-        self._progress.stop()
-
-    def phase(self, name: str) -> None:
-        """Show the current phase."""
-        self._progress.update(self._task, description=name, more="")
-        if not self._console.is_terminal:
-            self._console.print(name, highlight=False, soft_wrap=True)
-
-    def show(self, done: int, kills: int) -> None:
-        """Show how many orders are done, and how many workers have been killed."""
-        now = self._clock.now()
-        self._began = self._began or now
-        more = f"{kills:,} of {self._kills:,} kills{left(done, self._total, now - self._began)}"
-        self._progress.update(self._task, completed=done, more=more)
-        if not self._console.is_terminal and now >= self._line_due:
-            self._line_due = now + LINE_SECONDS
-            self._console.print(f"{done:,} of {self._total:,} orders, {more}", highlight=False, soft_wrap=True)
-
-
-def left(done: int, total: int, seconds: float) -> str:
-    """Return the estimated time left as text, or nothing if it is too early."""
-    if done < total * ESTIMATE_SHARE or not done:
-        return ""
-    rest = seconds * (total - done) / done
-    return f", about {rest / 60:.0f} min left" if rest >= 120 else f", about {rest:.0f} s left"  # noqa: PLR2004  # two minutes
+        show_rows(console, ("", f"{self.options.effect}, {self.options.decides}"), self.rows())
+        show_end(console, self.broken, self.conditions)

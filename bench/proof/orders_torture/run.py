@@ -18,19 +18,17 @@ from bench.proof.orders_torture.messages import MessageTracker
 from bench.proof.orders_torture.options import KillSchedule
 from bench.proof.orders_torture.order_checker import OrderChecker
 from bench.proof.orders_torture.processes import RunProcesses
-from bench.proof.orders_torture.results import OrdersResults, RunDisplay
+from bench.proof.orders_torture.results import OrdersResults
 from bench.proof.orders_torture.servers import ENVELOPE_MAX, SEGMENTS, SKU, Servers, servers
 from bench.proof.orders_torture.submitter import SubmitterAssignment
 from segmented import protocol as op
-from segmented.clock import SystemClock
 from segmented.errors import SegmentedError
 from segmented.orders.tables import orders as orders_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.console import Console
-
+    from bench.display import Display, Progress
     from bench.proof.orders_torture.options import OrdersOptions
     from bench.proof.orders_torture.order_checker import Verdict
 
@@ -49,16 +47,16 @@ QUEUES: Final = ("segmented",)
 UNACKED: Final = "unacked"
 
 
-def torture_orders(options: OrdersOptions, console: Console) -> OrdersResults:
+def torture_orders(options: OrdersOptions, display: Display) -> OrdersResults:
     """Run on embedded servers. Raises SegmentedError if a process ends that the run did not kill."""
     with tempfile.TemporaryDirectory(prefix="segmented-torture-") as name:
         folder = Path(name)
         with (
-            RunDisplay(console, options.order_count, options.kill_count, SystemClock()) as display,
+            display.strategy("torture orders") as progress,
             servers(options, folder) as found,
             RunProcesses(found.environment, folder) as processes,
         ):
-            run = Run(options, found, processes, display, folder)
+            run = Run(options, found, processes, progress, folder)
             run.start()
             run.inject_faults()
             return run.finish()
@@ -68,13 +66,13 @@ class Run:
     """One run on started servers."""
 
     def __init__(
-        self, options: OrdersOptions, found: Servers, processes: RunProcesses, display: RunDisplay, folder: Path
+        self, options: OrdersOptions, found: Servers, processes: RunProcesses, progress: Progress, folder: Path
     ) -> None:
         """Prepare the run; it does not start anything."""
         self._options = options
         self._servers = found
         self._processes = processes
-        self._display = display
+        self._progress = progress
         self._log = folder / "accepted.log"
         self._accepted = LogTail(self._log)
         self._total = options.order_count
@@ -91,7 +89,7 @@ class Run:
 
     def start(self) -> None:
         """Start all processes, and wait until the workers are ready. Raises SegmentedError."""
-        self._display.phase("starting")
+        self._progress("starting", 0, 1)
         options = self._options
         for _ in range(options.workers):
             self._processes.start_worker()
@@ -112,7 +110,6 @@ class Run:
 
     def inject_faults(self) -> None:
         """Submit all orders and kill workers, until all orders are done or there is no more progress."""
-        self._display.phase("orders and kills")
         began = changed = time.monotonic()
         while True:
             self._allow()
@@ -125,7 +122,7 @@ class Run:
                 self._messages.feed(number, last_lines)
                 self._messages.kill(number, at_ns)
                 self._processes.start_worker()
-            self._display.show(self._done, self._kill_schedule.killed)
+            self._progress("orders and kills", self._done, self._total)
             if self._done >= self._total or now - changed > STALLED_SECONDS:
                 break
             time.sleep(TICK)
@@ -137,7 +134,7 @@ class Run:
 
     def finish(self) -> OrdersResults:
         """Stop all processes, and check every order."""
-        self._display.phase("counting")
+        self._progress("counting", 0, 1)
         self._processes.stop()
         self._read_logs(may_end=True)
         queued, unacked = self._left_at_broker()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Final, Self
 
+from bench.proof.processes import end
 from segmented.errors import SegmentedError
 from segmented.models import Order, Settled
 from segmented.orders import Gate, connect, open_gated, take_order
@@ -62,9 +63,7 @@ class Neighbour:
 
     def __exit__(self, *_: object) -> None:
         """End the process."""
-        self._process.kill()
-        self._process.join()
-        self._process.close()
+        end(self._process)
 
     def stop(self) -> list[Sample]:
         """Stop the sale, and return all its orders. Raises SegmentedError if one was not confirmed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from segmented.errors import InvalidInput
+from bench.proof.options import require_within
 
 ORDERS_MIN: Final = 1_000
 ORDERS_MAX: Final = 10_000_000
@@ -32,12 +32,8 @@ class RebuildOptions:
 
     def __post_init__(self) -> None:
         """Validate the options. Raises InvalidInput."""
-        if not ORDERS_MIN <= self.orders <= ORDERS_MAX:
-            message = f"--orders {self.orders} must be between {ORDERS_MIN:,} and {ORDERS_MAX:,}"
-            raise InvalidInput(message)
-        if not 1 <= self.rounds <= ROUNDS_MAX:
-            message = f"--rounds {self.rounds} must be between 1 and {ROUNDS_MAX}"
-            raise InvalidInput(message)
+        require_within("--orders", self.orders, ORDERS_MIN, ORDERS_MAX)
+        require_within("--rounds", self.rounds, 1, ROUNDS_MAX)
 
     @property
     def round_count(self) -> int:

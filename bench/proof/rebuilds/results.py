@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.table import Table
-
-from bench.results import described_conditions
+from bench.results import Judged, show_end, show_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +49,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RebuildResults:
+class RebuildResults(Judged):
     """The results of a run."""
 
     options: RebuildOptions
@@ -94,11 +92,6 @@ class RebuildResults:
         return found
 
     @property
-    def is_kept(self) -> bool:
-        """Return whether every guarantee held."""
-        return not self.broken
-
-    @property
     def figures(self) -> dict[str, Any]:
         """Return what was measured."""
         sale, steady, during = self.options.sale, self.steady, self.during
@@ -130,22 +123,9 @@ class RebuildResults:
 
     def show(self, console: Console) -> None:
         """Print a table on a terminal, or lines into a pipe."""
-        rows = [(name.replace("_", " "), f"{value}") for name, value in self.figures.items()]
-        if console.is_terminal:
-            shown = Table("", "", show_header=False)
-            for row in rows:
-                shown.add_row(*row)
-            console.print(shown)
-        else:
-            for name, value in rows:
-                console.print(f"{name}: {value}", highlight=False, soft_wrap=True)
-        end = [f"BROKEN: {sentence}" for sentence in self.broken] or ["Every promise held."]
-        if not self.is_p99_judged:
-            end.append(
-                f"Fewer than {SAMPLES_MIN:,} orders of the other sale: its p99 is not judged. Give more --rounds."
-            )
-        for sentence in (*end, described_conditions(self.conditions)):
-            console.print(sentence, highlight=False, soft_wrap=not console.is_terminal)
+        show_rows(console, (), [(name.replace("_", " "), f"{value}") for name, value in self.figures.items()])
+        few = f"Fewer than {SAMPLES_MIN:,} orders of the other sale: its p99 is not judged. Give more --rounds."
+        show_end(console, self.broken, self.conditions, *(() if self.is_p99_judged else (few,)))
 
 
 def p99(seconds: Sequence[float]) -> float:

@@ -71,21 +71,6 @@ def keys_of(client: redis.Redis, run_names: RunNames) -> list[bytes]:
     return list(cast("Any", client.scan_iter(match=f"*{run_names.prefix}*", count=SCAN_COUNT)))
 
 
-def immortal_keys(client: redis.Redis, run_names: RunNames) -> list[bytes]:
-    """Return the run's keys that never expire."""
-    return [key for key in keys_of(client, run_names) if client.pttl(key) == -1]
-
-
-def held_names(client: redis.Redis, run_names: RunNames) -> int:
-    """Count the names that are held."""
-    return client.exists(*(lock_keys(name).lock for name in run_names.names))
-
-
-def channels_of(client: redis.Redis, run_names: RunNames) -> list[bytes]:
-    """Return the run's channels that have subscribers."""
-    return cast("list[bytes]", client.pubsub_channels(f"*{run_names.prefix}*"))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftovers:
     """Counts that must be 0."""
@@ -108,10 +93,11 @@ def leftovers(
             sleep(LOOK_SECONDS)
         return found
 
+    locks = [lock_keys(name).lock for name in run_names.names]
     return Leftovers(
-        held_names=settled(lambda client: held_names(client, run_names)),
-        channels=settled(lambda client: len(channels_of(client, run_names))),
+        held_names=settled(lambda client: client.exists(*locks)),
+        channels=settled(lambda client: len(cast("Any", client.pubsub_channels(f"*{run_names.prefix}*")))),
         connections=settled(lambda client: len(connections_of(client, run_names.prefix))),
-        immortal_keys=sum(len(immortal_keys(client, run_names)) for client in clients),
+        immortal_keys=sum(client.pttl(key) == -1 for client in clients for key in keys_of(client, run_names)),
         processes=processes,
     )

@@ -1,27 +1,27 @@
-"""How a contender acquires each kind of lock, and what it then holds: names, tokens and a lease."""
+"""The lock of each kind, for threads and for asyncio tasks, and how the resource sees its holder."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from bench.proof.torture.events import EXCLUSIVE, PERMIT, SHARED
 from bench.proof.torture.options import PERMITS
-from segmented.locks.fair import FairLock
-from segmented.locks.lock import Lock
-from segmented.locks.multi import MultiLock
-from segmented.locks.quorum import QuorumLock
-from segmented.locks.read_write import ReadWriteLock
-from segmented.locks.reentrant import ReentrantLock, thread_owner
-from segmented.locks.semaphore import Semaphore
+from bench.proof.torture.resource import AccessRequest
+from segmented.locks.fair import AsyncFairLock, FairLock
+from segmented.locks.lock import AsyncLock, Lock
+from segmented.locks.multi import AsyncMultiLock, MultiLock
+from segmented.locks.quorum import AsyncQuorumLock, QuorumLock
+from segmented.locks.read_write import AsyncReadWriteLock, ReadWriteLock
+from segmented.locks.reentrant import AsyncReentrantLock, ReentrantLock, task_owner, thread_owner
+from segmented.locks.semaphore import AsyncSemaphore, Semaphore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from random import Random
 
-    from segmented.locks.lease import Lease
-    from segmented.plans.drivers import Store
-    from segmented.stores.quorum import QuorumStore
+    from segmented.plans.drivers import AsyncStore, Store
 
 WRITERS: Final = 0.4
 """Share of writers among the users of a read-write lock."""
@@ -29,6 +29,16 @@ SINGLES: Final = 0.3
 """Share of plain locks among the multi-name acquisitions."""
 AGAIN: Final = 0.3
 """Share of owners that acquire again while they hold the lock."""
+CLASSES: Final[dict[str, tuple[Callable[..., Any], Callable[..., Any]]]] = {
+    "lock": (Lock, AsyncLock),
+    "reentrant": (ReentrantLock, AsyncReentrantLock),
+    "fair": (FairLock, AsyncFairLock),
+    "read_write": (ReadWriteLock, AsyncReadWriteLock),
+    "semaphore": (Semaphore, AsyncSemaphore),
+    "multi": (MultiLock, AsyncMultiLock),
+    "quorum": (QuorumLock, AsyncQuorumLock),
+}
+"""The classes of each kind: for threads, and for tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,89 +54,54 @@ class LockRequest:
     timeout: float
 
 
-class AnyLease(Protocol):
-    """The interface of all leases."""
-
-    @property
-    def trusted_until(self) -> float:
-        """Return the local time after which the lease must not be trusted."""
-
-    def renew(self, *, ttl: float | None = None) -> None:
-        """Extend the lease."""
-
-    def release(self) -> None:
-        """End the lease."""
-
-
 @dataclass(frozen=True, slots=True)
-class HeldLease:
-    """A held lease, as the resource sees it."""
+class ContendedLock:
+    """A lock that one thread or task acquires, and how the resource sees its holder."""
 
-    lease: AnyLease
-    holder: str
-    tokens: Mapping[str, int | None]
-    """Fencing token by name."""
+    acquire: Callable[[], Any]
+    """Return a lease; in a task, what to await or to enter for it."""
     mode: str = EXCLUSIVE
-    again: Callable[[], HeldLease] | None = None
-    """Acquires once more, as the same owner."""
+    owner: Callable[[], str] | None = None
+    """Returns the holder if that is the thread or task, rather than the lease."""
+    is_entered_again: bool = False
+    """Whether the holder acquires it once more inside."""
+
+    def requests(self, lease: Any, *, now: float, asked_at: float) -> list[AccessRequest]:  # noqa: ANN401  # leases of several kinds
+        """Return what the holder asks of the resource. Call it in the thread or task that acquired the lease."""
+        holder = str(lease.holder_id) if self.owner is None else self.owner()
+        return [
+            AccessRequest(name, token, holder, self.mode, now, lease.trusted_until, now - asked_at)
+            for name, token in tokens_of(lease).items()
+        ]
 
 
-def _of(lease: Lease, mode: str = EXCLUSIVE) -> HeldLease:
-    return HeldLease(lease, lease.holder_id, {lease.name: lease.fencing_token}, mode)
+def tokens_of(lease: Any) -> Mapping[str, int | None]:  # noqa: ANN401  # as above
+    """Return the fencing token of each name."""
+    several: Mapping[str, int] | None = getattr(lease, "fencing_tokens", None)
+    return {lease.name: getattr(lease, "fencing_token", None)} if several is None else dict(several)
 
 
-def _lock(store: Store, request: LockRequest, _: Random) -> HeldLease:
-    return _of(Lock(store, request.name, ttl=request.ttl, renew=request.renew).acquire(timeout=request.timeout))
-
-
-def _fair(store: Store, request: LockRequest, _: Random) -> HeldLease:
-    return _of(FairLock(store, request.name, ttl=request.ttl, renew=request.renew).acquire(timeout=request.timeout))
-
-
-def _reentrant(store: Store, request: LockRequest, random: Random) -> HeldLease:
-    lock = ReentrantLock(store, request.name, ttl=request.ttl, renew=request.renew, owner=thread_owner)
-
-    def entered() -> HeldLease:
-        lease = lock.acquire(timeout=request.timeout)
-        return HeldLease(lease, thread_owner(), {request.name: lease.fencing_token})
-
-    first = entered()
-    again = entered if random.random() < AGAIN else None
-    return HeldLease(first.lease, first.holder, first.tokens, again=again)
-
-
-def _read_write(store: Store, request: LockRequest, random: Random) -> HeldLease:
-    lock = ReadWriteLock(store, request.name, ttl=request.ttl, renew=request.renew)
-    if random.random() < WRITERS:
-        return _of(lock.write.acquire(timeout=request.timeout))
-    return _of(lock.read.acquire(timeout=request.timeout), SHARED)
-
-
-def _semaphore(store: Store, request: LockRequest, _: Random) -> HeldLease:
-    semaphore = Semaphore(store, request.name, permits=PERMITS, ttl=request.ttl, renew=request.renew)
-    return _of(semaphore.acquire(timeout=request.timeout), PERMIT)
-
-
-def _multi(store: Store, request: LockRequest, random: Random) -> HeldLease:
-    if random.random() < SINGLES:
-        return _lock(store, request, random)
-    names = random.sample(request.names, min(2, len(request.names)))
-    lease = MultiLock(store, names, ttl=request.ttl, renew=request.renew).acquire(timeout=request.timeout)
-    return HeldLease(lease, lease.holder_id, dict(lease.fencing_tokens))
-
-
-def _quorum(store: Store, request: LockRequest, _: Random) -> HeldLease:
-    lock = QuorumLock(cast("QuorumStore", store), request.name, ttl=request.ttl, renew=request.renew)
-    lease = lock.acquire(timeout=request.timeout)
-    return HeldLease(lease, lease.holder_id, {request.name: None})
-
-
-CONTENDERS: Final[dict[str, Callable[[Store, LockRequest, Random], HeldLease]]] = {
-    "lock": _lock,
-    "reentrant": _reentrant,
-    "fair": _fair,
-    "read_write": _read_write,
-    "semaphore": _semaphore,
-    "multi": _multi,
-    "quorum": _quorum,
-}
+def lock_of(
+    kind: str, store: Store | AsyncStore, request: LockRequest, random: Random, *, in_task: bool
+) -> ContendedLock:
+    """Return the lock of one round."""
+    made = partial(CLASSES[kind][in_task], store, ttl=request.ttl, renew=request.renew)
+    timeout = request.timeout
+    match kind:
+        case "reentrant":
+            owned, again = made(request.name), random.random() < AGAIN
+            owner = task_owner if in_task else thread_owner
+            return ContendedLock(partial(owned.acquire, timeout=timeout), owner=owner, is_entered_again=again)
+        case "read_write":
+            if random.random() < WRITERS:
+                return ContendedLock(partial(made(request.name).write.acquire, timeout=timeout))
+            return ContendedLock(partial(made(request.name).read.acquire, timeout=timeout), SHARED)
+        case "semaphore":
+            semaphore = made(request.name, permits=PERMITS)
+            return ContendedLock(partial(semaphore.acquire, timeout=timeout), PERMIT)
+        case "multi":
+            if random.random() < SINGLES:
+                return lock_of("lock", store, request, random, in_task=in_task)
+            several = made(random.sample(request.names, min(2, len(request.names))))
+            return ContendedLock(partial(several.acquire, timeout=timeout))
+    return ContendedLock(partial(made(request.name).acquire, timeout=timeout))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from bench.proof.options import require_within
 from segmented.errors import InvalidInput
 from segmented.stores.redis.addresses import Deployment, parse_address
 
@@ -58,14 +59,6 @@ KINDS: Final = {
 }
 
 
-def find_kind(name: str) -> Kind:
-    """Return a kind. Raises InvalidInput that lists the known kinds."""
-    if name not in KINDS:
-        message = f"--kind {name!r} cannot be tortured; known are: {', '.join(KINDS)}"
-        raise InvalidInput(message)
-    return KINDS[name]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TortureOptions:
     """The options of a run. `url` replaces the embedded server."""
@@ -84,9 +77,9 @@ class TortureOptions:
     def __post_init__(self) -> None:
         """Validate the options. Raises InvalidInput."""
         self.what()
-        _within("--seconds", self.seconds, SECONDS_MIN, SECONDS_MAX)
-        _within("--processes", self.processes, PROCESSES_MIN, PROCESSES_MAX)
-        _within("--threads", self.threads, 1, THREADS_MAX)
+        require_within("--seconds", self.seconds, SECONDS_MIN, SECONDS_MAX)
+        require_within("--processes", self.processes, PROCESSES_MIN, PROCESSES_MAX)
+        require_within("--threads", self.threads, 1, THREADS_MAX)
         for name in self._named_faults():
             if name not in {*FAULTS, ALL}:
                 message = f"--faults {name!r} is unknown; known are: {', '.join(FAULTS)}, or {ALL}"
@@ -104,8 +97,11 @@ class TortureOptions:
             raise InvalidInput(message)
 
     def what(self) -> Kind:
-        """Return the kind of lock. Raises InvalidInput for an unknown one."""
-        return find_kind(self.kind)
+        """Return the kind of lock. Raises InvalidInput that lists the known kinds."""
+        if self.kind not in KINDS:
+            message = f"--kind {self.kind!r} cannot be tortured; known are: {', '.join(KINDS)}"
+            raise InvalidInput(message)
+        return KINDS[self.kind]
 
     def injects(self, fault: str) -> bool:
         """Return whether the run injects this fault."""
@@ -118,9 +114,3 @@ class TortureOptions:
 
     def _named_faults(self) -> list[str]:
         return [name.strip() for name in self.faults.split(",")]
-
-
-def _within(option: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:  # also refuses NaN
-        message = f"{option} {value:g} must be between {low:,g} and {high:,g}"
-        raise InvalidInput(message)

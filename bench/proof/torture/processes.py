@@ -6,12 +6,11 @@ import json
 import signal
 import subprocess
 import tempfile
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from bench.children import start_child, tell_child
+from bench.children import hang_up, start_child, tell_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,9 +115,7 @@ class ContenderProcesses:
         """Resume all processes, and ask them to stop."""
         for number, process in self._running.items():
             self.resume(number)
-            if process.stdin is not None:
-                with suppress(BrokenPipeError):
-                    process.stdin.close()
+            hang_up(process)
 
     def reap(self) -> bool:
         """Forget processes that stopped as asked, record those that failed, and return whether all are gone."""
@@ -136,9 +133,7 @@ class ContenderProcesses:
     def _forget(self, number: int) -> str:
         process, words = self._running.pop(number), self._words.pop(number)
         self._paused.discard(number)
-        if process.stdin is not None:
-            with suppress(BrokenPipeError):
-                process.stdin.close()
+        hang_up(process)
         words.seek(0)
         last = [line.strip() for line in words.read().splitlines() if line.strip()][-1:]
         words.close()

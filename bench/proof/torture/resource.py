@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import selectors
 import socket
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 CHUNK: Final = 65_536
 BACKLOG: Final = 1_024
+
+
+class ServerGone(Exception):
+    """The resource server has closed the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +68,7 @@ class Resource:
         access = next(self._ids)
         if is_accepted:
             self._inside[access] = asked, process
-        self._note(
-            Entered(
-                now,
-                access,
-                asked.name,
-                asked.token,
-                asked.holder,
-                asked.mode,
-                process,
-                asked.held_since,
-                asked.trusted_until,
-                asked.waited,
-                is_accepted,
-            )
-        )
+        self._note(Entered(at=now, access=access, process=process, is_accepted=is_accepted, **asdict(asked)))
         return access if is_accepted else None
 
     def write(self, access: int, *, trusted_until: float, now: float) -> bool:

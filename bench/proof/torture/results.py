@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.proof.torture.checker import MUST_BE_ZERO, Verdict
-from bench.results import show_torture
+from bench.results import Judged, show_end, show_rows
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +36,7 @@ LABELS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class TortureResults:
+class TortureResults(Judged):
     """The results of a run."""
 
     kind: Kind
@@ -71,11 +71,6 @@ class TortureResults:
         if self.kind.is_fenced and verdict.pauses and not verdict.late_refused:
             found.append("no late write was refused: nothing is known about the fence")
         return found
-
-    @property
-    def is_kept(self) -> bool:
-        """Return whether every guarantee held."""
-        return not self.broken
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of the results file."""
@@ -129,4 +124,5 @@ class TortureResults:
 
     def show(self, console: Console) -> None:
         """Print a table on a terminal, or lines into a pipe."""
-        show_torture(console, self.kind.name, self.rows(), self.broken, self.conditions)
+        show_rows(console, ("", self.kind.name), self.rows())
+        show_end(console, self.broken, self.conditions)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.conditions import commit, cpu_model, package_versions
-from bench.cpu import core_count
+from bench.conditions import server_conditions
 from bench.proof.torture.checker import check
 from bench.proof.torture.events import line_of, read_events
 from bench.proof.torture.options import RESTART
@@ -19,7 +16,6 @@ from bench.proof.torture.results import TortureResults
 from bench.proof.torture.supervisor import NAMES, Supervisor
 from segmented.errors import InvalidInput
 from segmented.servers import ValkeyServer
-from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
     from bench.display import Display
@@ -73,20 +69,7 @@ def _server(options: TortureOptions, data: Path) -> ValkeyServer:
 
 def conditions(options: TortureOptions, url: str) -> dict[str, Any]:
     """Return versions, cores and options. Raises InvalidInput for an unusable server."""
-    with RedisStore.from_url(url) as store:
-        info = store.client.info("server")
-    server = str(info.get("server_name", "redis"))
-    return {
-        "versions": {
-            "python": platform.python_version(),
-            **package_versions(),
-            server: str(info.get(f"{server}_version", info["redis_version"])),
-        },
-        "cores": core_count(),
-        "commit": commit(),
-        "cpu_model": cpu_model(),
-        "system": platform.platform(),
-        "load_before": round(os.getloadavg()[0], 2),
+    return server_conditions(url) | {
         "options": {
             "kind": options.kind,
             "seconds": options.seconds,

@@ -14,9 +14,9 @@ from dataclasses import asdict
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from bench.proof.torture.resource import AccessRequest
+from bench.proof.torture.contenders import lock_of
+from bench.proof.torture.resource import ServerGone
 from bench.proof.torture.rounds import NOT_ACQUIRED, NOT_RELEASED, draw_round, reason_of
-from bench.proof.torture.task_kinds import task_lock, tokens_of
 from segmented.clock import SystemClock
 from segmented.stores.quorum import AsyncQuorumStore
 from segmented.stores.redis import AsyncRedisStore
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Coroutine
 
+    from bench.proof.torture.contenders import ContendedLock
     from bench.proof.torture.processes import Assignment
+    from bench.proof.torture.resource import AccessRequest
     from bench.proof.torture.rounds import Round
-    from bench.proof.torture.task_kinds import TaskLock
     from segmented.plans.drivers import AsyncStore
 
 OutcomeT = TypeVar("OutcomeT")
@@ -68,10 +69,6 @@ class TaskStuck(Exception):
 
 class Unasked(Exception):
     """A task was cancelled, and nobody had cancelled it."""
-
-
-class ServerGone(Exception):
-    """The resource server has closed the connection."""
 
 
 async def to_the_end(asked: Coroutine[Any, Any, OutcomeT]) -> OutcomeT:
@@ -128,7 +125,7 @@ class TaskClient:
 class LockUse:
     """One use of a lock, by one task."""
 
-    def __init__(self, client: TaskClient, drawn: Round, lock: TaskLock, *, is_block: bool) -> None:
+    def __init__(self, client: TaskClient, drawn: Round, lock: ContendedLock, *, is_block: bool) -> None:
         """Acquire `lock` as `drawn`."""
         self._client = client
         self._drawn = drawn
@@ -178,7 +175,7 @@ class LockUse:
     async def _use(self, lease: Any, *, is_again: bool = False) -> None:  # noqa: ANN401  # leases of several kinds
         open_ones: list[int] = []
         try:
-            asked = self._asked(lease)
+            asked = self._lock.requests(lease, now=_clock.now(), asked_at=self._asked_at)
             await to_the_end(self._enter(asked, open_ones))
             self._reach(BODY)
             for step in range(1 if is_again else 2):
@@ -192,14 +189,6 @@ class LockUse:
             await to_the_end(self._tell("leave", open_ones, lease))
             if not is_again:
                 self._reach(RELEASE)
-
-    def _asked(self, lease: Any) -> list[AccessRequest]:  # noqa: ANN401  # as above
-        now, lock = _clock.now(), self._lock
-        waited, holder = now - self._asked_at, lock.holder(lease)
-        return [
-            AccessRequest(name, token, holder, lock.mode, now, lease.trusted_until, waited)
-            for name, token in tokens_of(lease).items()
-        ]
 
     async def _enter(self, asked: list[AccessRequest], open_ones: list[int]) -> None:
         for one in asked:
@@ -233,7 +222,7 @@ class TaskContender:
 
     def _drawn_use(self) -> LockUse:
         drawn = draw_round(self._random, self._assignment)
-        lock = task_lock(self._assignment.kind, self._store, drawn.request, self._random)
+        lock = lock_of(self._assignment.kind, self._store, drawn.request, self._random, in_task=True)
         return LockUse(self._client, drawn, lock, is_block=self._random.random() < BLOCKS)
 
     async def _one(self, moment: str) -> None:

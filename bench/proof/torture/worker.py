@@ -27,36 +27,29 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import redis
 
+from bench.proof.processes import connected
 from bench.proof.torture.admin import connections_of, plain
-from bench.proof.torture.contenders import CONTENDERS
+from bench.proof.torture.contenders import lock_of
 from bench.proof.torture.processes import Assignment
-from bench.proof.torture.resource import AccessRequest
+from bench.proof.torture.resource import ServerGone
 from bench.proof.torture.rounds import NOT_ACQUIRED, NOT_RELEASED, draw_round, reason_of
 from bench.proof.torture.tasks import contend
 from segmented.clock import SystemClock
-from segmented.errors import StoreUnavailable
 from segmented.servers.guard import parent_death_signal
 from segmented.stores.quorum import QuorumStore
-from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
-    from bench.proof.torture.contenders import HeldLease
+    from bench.proof.torture.contenders import ContendedLock
     from segmented.plans.drivers import Store
 
 EXIT_CRASHED: Final = 4
 CLOSED_SECONDS: Final = 30.0
 """Seconds for a server to notice that connections were closed."""
-AWAY_SECONDS: Final = 30.0
-"""Seconds to connect for the first time, if a server is being restarted."""
 LOOK_SECONDS: Final = 0.05
 ANSWER_TIMEOUT: Final = 0.2
 """Seconds that a quorum lock waits for a server: several processes share few cores."""
 
 _clock = SystemClock()
-
-
-class ResourceServerClosed(Exception):
-    """The resource server has closed the connection."""
 
 
 class ResourceClient:
@@ -70,14 +63,14 @@ class ResourceClient:
         self.ask("hello", {"process": process})
 
     def ask(self, do: str, said: dict[str, Any]) -> Any:  # noqa: ANN401  # whatever the server answers
-        """Send a request, and return the answer. Raises ResourceServerClosed."""
+        """Send a request, and return the answer. Raises ServerGone."""
         try:
             self._socket.sendall(json.dumps({"do": do, **said}).encode() + b"\n")
             line = self._answers.readline()
         except OSError as error:
-            raise ResourceServerClosed from error
+            raise ServerGone from error
         if not line:
-            raise ResourceServerClosed
+            raise ServerGone
         return json.loads(line)
 
 
@@ -98,7 +91,7 @@ class Contender(threading.Thread):
         try:
             while not self._stop_asked.is_set():
                 self._round()
-        except ResourceServerClosed:
+        except ServerGone:
             self._stop_asked.set()
         except Exception:  # noqa: BLE001  # the supervisor must notice any error
             _crash()
@@ -106,9 +99,10 @@ class Contender(threading.Thread):
     def _round(self) -> None:
         drawn = draw_round(self._random, self._assignment)
         request = drawn.request
+        lock = lock_of(self._assignment.kind, self._store, request, self._random, in_task=False)
         asked_at = _clock.now()
         try:
-            held = CONTENDERS[self._assignment.kind](self._store, request, self._random)
+            lease = lock.acquire()
         except NOT_ACQUIRED as error:
             reason = reason_of(error)
             waited = _clock.now() - asked_at
@@ -116,36 +110,25 @@ class Contender(threading.Thread):
             if reason == "unavailable":
                 self._stop_asked.wait(self._random.uniform(0.0, request.ttl))
             return
-        self._use(held, drawn.hold_s, asked_at)
+        self._use(lock, lease, drawn.hold_s, asked_at)
 
-    def _use(self, held: HeldLease, hold_s: float, asked_at: float) -> None:
-        held_since = _clock.now()
-        open_ones = []
-        for name, token in held.tokens.items():
-            waited = held_since - asked_at
-            asked = AccessRequest(name, token, held.holder, held.mode, held_since, held.lease.trusted_until, waited)
-            access = self._client.ask("enter", asdict(asked))["access"]
-            if access is not None:
-                open_ones.append(access)
+    def _use(self, lock: ContendedLock, lease: Any, hold_s: float, asked_at: float, *, is_again: bool = False) -> None:  # noqa: ANN401  # leases of several kinds
+        asked = lock.requests(lease, now=_clock.now(), asked_at=asked_at)
+        answers = [self._client.ask("enter", asdict(one))["access"] for one in asked]
+        open_ones = [access for access in answers if access is not None]
         for step in range(2):
             self._stop_asked.wait(hold_s / 2)
-            for access in open_ones:
-                self._tell("write", access, held)
-            if step == 0 and held.again is not None:
-                self._enter_again(held, asked_at)
-        for access in open_ones:
-            self._tell("leave", access, held)
+            self._tell("write", open_ones, lease)
+            if step == 0 and lock.is_entered_again and not is_again:
+                with suppress(*NOT_ACQUIRED):
+                    self._use(lock, lock.acquire(), 0.0, asked_at, is_again=True)
+        self._tell("leave", open_ones, lease)
         with suppress(*NOT_RELEASED):
-            held.lease.release()
+            lease.release()
 
-    def _enter_again(self, held: HeldLease, asked_at: float) -> None:
-        if held.again is None:
-            return
-        with suppress(*NOT_ACQUIRED):
-            self._use(held.again(), 0.0, asked_at)
-
-    def _tell(self, do: str, access: int, held: HeldLease) -> None:
-        self._client.ask(do, {"access": access, "trusted_until": held.lease.trusted_until})
+    def _tell(self, do: str, open_ones: list[int], lease: Any) -> None:  # noqa: ANN401  # as above
+        for access in open_ones:
+            self._client.ask(do, {"access": access, "trusted_until": lease.trusted_until})
 
 
 class TaskThread(threading.Thread):
@@ -194,7 +177,7 @@ def main(line: str) -> int:
         for thread in threads:
             thread.join()
     client = ResourceClient(assignment.socket_path, assignment.process)
-    with suppress(ResourceServerClosed):
+    with suppress(ServerGone):
         client.ask("finished", {"tasks": of_tasks.tasks_left, "connections": _connections_left(assignment)})
     return 0
 
@@ -212,22 +195,10 @@ def _connections_left(assignment: Assignment) -> int:
 
 
 def _store(assignment: Assignment, stack: ExitStack) -> Store:
-    stores = [stack.enter_context(_connected(url)) for url in assignment.urls]
+    stores = [stack.enter_context(connected(url)) for url in assignment.urls]
     if len(stores) == 1:
         return stores[0]
     return stack.enter_context(QuorumStore(stores, answer_timeout=ANSWER_TIMEOUT))
-
-
-def _connected(url: str) -> RedisStore:
-    """Connect to a server, which may be away now. Raises StoreUnavailable if it stays away."""
-    until = _clock.now() + AWAY_SECONDS
-    while True:
-        try:
-            return RedisStore.from_url(url)
-        except StoreUnavailable:
-            if _clock.now() >= until:
-                raise
-        time.sleep(LOOK_SECONDS)
 
 
 if __name__ == "__main__":

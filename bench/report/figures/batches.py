@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 from matplotlib.patches import Patch
 
-from bench.report.colours import BLACK, GREY, PAPER
+from bench.report.colours import GREY, PAPER
 from bench.report.drawn import Drawn, NotDrawn, with_ends
 from bench.report.facts import OURS, counted, families, said, section, shared
-from bench.report.figures.points import BAR_OPACITY, LEGEND, Measure, gid, model_line, plot, void_gid
-from bench.report.style import from_zero, log_axis, new_figure
+from bench.report.figures.points import BAR_OPACITY, LEGEND, Measure, across_bar, gid, model_line, plot, void_gid
+from bench.report.style import from_zero, legend_below, log_axis, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from bench.report.facts import Facts, Spot
 
 TITLE_12: Final = "Batch size: rate and latency"
-IN_MEMORY: Final = ("none", "sleep")
 TITLE_13: Final = "The price of a commit"
 P99: Final = "ms at p99, lowest and highest run"
 
@@ -27,8 +26,7 @@ P99: Final = "ms at p99, lowest and highest run"
 def batches(facts: Facts) -> Outcome:
     """F12: orders per second and the p99 of the service time, by orders per batch."""
     name = "f12-batches"
-    closed = [spot for spot in facts.usual if spot.cell.loop == "closed"]
-    found = families(closed, "batch")
+    found = families(facts.select(loop="closed"), "batch")
     if not found:
         return NotDrawn("F12", name, TITLE_12, "no closed sweep over three sizes of a batch")
     family = found[0]
@@ -57,7 +55,7 @@ def batches(facts: Facts) -> Outcome:
         log_axis(axes, "x", "orders in a batch B", base=2, ticks=ticks)
     log_axis(rates, "y", "orders/s")
     from_zero(latency, "p99 from sending to the answer, ms")
-    figure.legend(*rates.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    legend_below(figure, [rates], ncols=4)
     caption = (
         f"Closed loop, {said(family.cell, without=('batch',))}: each buyer sends the next batch once the last is "
         "answered. "
@@ -154,15 +152,5 @@ def _bar(
         return
     if value is None:
         return
-    low, high = bounds or (value, value)
-    bar = axes.barh(
-        place,
-        value,
-        height=0.36,
-        color=PAPER if hatch else (colour, BAR_OPACITY),
-        edgecolor=colour,
-        hatch=hatch,
-        xerr=[[max(0.0, value - low)], [max(0.0, high - value)]],
-        error_kw={"ecolor": BLACK, "elinewidth": 0.9, "capsize": 2},
-    )
-    bar.patches[0].set_gid(gid(spot, f"{with_ends(value, bounds)} {unit}"))
+    named = gid(spot, f"{with_ends(value, bounds)} {unit}")
+    across_bar(axes, (value, place), bounds, named, colour=colour, height=0.36, hatch=hatch)

@@ -15,11 +15,9 @@ from bench.report.colours import BLACK, GREY, PAPER
 from bench.report.drawn import Drawn, NotDrawn
 from bench.report.facts import ONE_LOCK, OURS, WITHOUT_LOCK, counted, families, said
 from bench.report.figures.points import LEGEND, gid, plot, void_gid
-from bench.report.style import log_axis, new_figure
+from bench.report.style import legend_below, log_axis, new_figure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.collections import QuadMesh
@@ -54,8 +52,8 @@ BREAK_EVEN: Final = "break-even"
 
 def crossover(facts: Facts) -> Outcome:
     """F11: grids of K and hold, and of K and round trip, if both were swept; otherwise lines over one of them."""
-    closed = [spot for spot in facts.usual if spot.cell.loop == "closed" and spot.cell.section in {"none", "sleep"}]
-    closed = [spot for spot in closed if spot.cell.strategy in SHOWN and spot.cell.batch == 1]
+    closed = [spot for spot in facts.select(loop="closed", batch=1) if spot.cell.section in {"none", "sleep"}]
+    closed = [spot for spot in closed if spot.cell.strategy in SHOWN]
     panels: list[tuple[Axis, str, Family, Table | None]] = []
     for axis, extra, label in SIDES:
         found = families(closed, axis, extra, "segments", least=2)
@@ -79,8 +77,11 @@ def crossover(facts: Facts) -> Outcome:
     if meshes:
         bar = figure.colorbar(meshes[0], ax=list(grid), label="times the rate without a lock, log scale")
         bar.set_ticks([-REACH, -2, 0, 2, REACH], labels=["1/32", "1/4", "1", "4", "32"])
-    handles, labels = _legend(grid)
-    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    hatched = Rectangle((0, 0), 1, 1, facecolor=PAPER, edgecolor=BLACK, hatch=HATCH, linewidth=0.5)
+    first: dict[str, Artist] = {"without a lock more is sold": hatched}
+    if any(line.get_gid() == BREAK_EVEN for axes in grid for line in axes.get_lines()):
+        first[BREAK_EVEN] = Line2D([], [], color=BLACK, linewidth=2.4)
+    legend_below(figure, grid, first=first, ncols=4)
     return Drawn("F11", NAME, TITLE, _caption(facts, panels), figure)
 
 
@@ -199,15 +200,3 @@ def _one_k(spots: list[Spot]) -> list[Spot]:
     for spot in spots:
         groups.setdefault(spot.cell.segments, []).append(spot)
     return max(groups.values(), key=lambda group: (len(group), group[0].cell.segments), default=[])
-
-
-def _legend(panels: Iterable[Axes]) -> tuple[list[Artist], list[str]]:
-    hatched = Rectangle((0, 0), 1, 1, facecolor=PAPER, edgecolor=BLACK, hatch=HATCH, linewidth=0.5)
-    found: dict[str, Artist] = {"without a lock more is sold": hatched}
-    panels = list(panels)
-    if any(line.get_gid() == BREAK_EVEN for axes in panels for line in axes.get_lines()):
-        found[BREAK_EVEN] = Line2D([], [], color=BLACK, linewidth=2.4)
-    for axes in panels:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    return list(found.values()), list(found)

@@ -9,6 +9,7 @@ import numpy as np
 
 from bench.report.drawn import Drawn, NotDrawn, interval_of, with_ends
 from bench.report.facts import families, is_perverse, said
+from bench.report.figures.points import whisker
 from bench.report.figures.strategies import name
 from bench.report.style import new_figure
 from bench.report.svg import POINT
@@ -67,16 +68,8 @@ def _chosen(facts: Facts) -> list[Spot]:
 def _point(facts: Facts, axes: Axes, spot: Spot, place: int, values: list[float], label: str) -> None:
     look, middle = facts.looks[spot.cell.strategy], fmean(values)
     found = interval_of(values)
-    low, high = found or (middle, middle)
-    bar = axes.errorbar(
-        [middle],
-        [place],
-        xerr=[[max(0.0, middle - low)], [max(0.0, high - middle)]],
-        fmt=look.marker,
-        color=look.colour,
-        capsize=2.5,
-    )
-    bar.lines[0].set_gid(f"{POINT}:{spot.named(f'{label} = {with_ends(middle, found)}')}")
+    named = f"{POINT}:{spot.named(f'{label} = {with_ends(middle, found)}')}"
+    whisker(axes, (middle, place), found, named, colour=look.colour, marker=look.marker)
     said = "100" if middle == WHOLE else f"{middle:.1f}"
     axes.annotate(said, (middle, place), xytext=(0, 5), textcoords="offset points", ha="center", fontsize=6.5)
 

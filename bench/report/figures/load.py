@@ -17,7 +17,7 @@ from bench.report.drawn import Drawn, NotDrawn
 from bench.report.facts import OURS, Family, counted, families, said, shared
 from bench.report.figures.points import LEGEND, crosses, model_line, plot, point
 from bench.report.models import by_buyers, said_of, scalability
-from bench.report.style import from_zero, log_axis, new_figure, ramp
+from bench.report.style import from_zero, legend_below, log_axis, new_figure, ramp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,8 +47,7 @@ OPEN_ONLY: Final = ("loop", "offered_per_s", "arrivals", "buyers")
 
 def throughput_by_buyers(facts: Facts) -> Outcome:
     """F3: one line per K (or per strategy with only one K), the fit, and its residuals."""
-    closed = [spot for spot in facts.usual if spot.cell.loop == "closed"]
-    found = families(closed, "buyers", "segments")
+    found = families(facts.select(loop="closed"), "buyers", "segments")
     if not found:
         return NotDrawn("F3", BUYERS_NAME, BUYERS_TITLE, "no closed sweep over three numbers of buyers")
     lines = _lines(found[0])
@@ -135,8 +134,7 @@ def latency_by_load(facts: Facts) -> Outcome:
         axes.set_title(f"{strategy}, K={spots[0].cell.segments}")
     for axes in grid.flat[len(lines) :]:
         axes.set_visible(False)
-    handles, labels = grid.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5)
+    legend_below(figure, grid.flat[:1], ncols=5)
     base = f"100 % is the closed-loop capacity in orders/s: {'; '.join(told)}." if told else ""
     caption = (
         "Latency from the intended time to the answer, failed orders included; histograms of all runs added up. "

@@ -5,27 +5,18 @@ They are drawn from the history of a run: every call, compressed, beside the res
 
 from __future__ import annotations
 
-import io
-import json
-from array import array
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import zstandard
 
+from bench.lint.replayed import calls_of
 from bench.report.colours import BLACK, BLUE, GREEN, GREY, LIGHT, ORANGE, RED
 from bench.report.drawn import Drawn, NotDrawn
 from bench.report.facts import OURS, said, section, shared
-from bench.report.style import from_zero, log_axis, new_figure, note
-from segmented.errors import InvalidInput
-from segmented.files import bounded_lines
+from bench.report.style import from_zero, legend_below, log_axis, new_figure, note
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from matplotlib.axes import Axes
-    from numpy.typing import NDArray
 
     from bench.engine.record import Run, Series
     from bench.report.drawn import Outcome
@@ -45,38 +36,6 @@ LINES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Calls:
-    """Calls as columns, in the order of their answers. Seconds since the first order."""
-
-    asked: NDArray[np.float64]
-    done: NDArray[np.float64]
-    sold: NDArray[np.float64]
-    sold_out: NDArray[np.float64]
-    failed: NDArray[np.float64]
-
-
-def calls_of(folder: Path, run: Run, size_max: int) -> Calls | None:
-    """Return the calls of a run, or None if no history was kept.
-
-    Raises InvalidInput for a history that cannot be read, or that has more than `size_max` MiB unpacked.
-    """
-    if run.history is None or not (folder / run.history).is_file():
-        return None
-    file = folder / run.history
-    numbers = array("d")
-    try:
-        with file.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as plain:
-            for _, line in bounded_lines(io.BufferedReader(plain), file, size_max=size_max, of="calls"):
-                found = json.loads(line)
-                numbers.extend([float(found[name]) for name in FIELDS])
-    except (OSError, zstandard.ZstdError, ValueError, KeyError, TypeError, RecursionError) as error:
-        message = f"the history {file} cannot be read: {error}"
-        raise InvalidInput(message) from error
-    columns = np.frombuffer(numbers, dtype=np.float64).reshape(-1, len(FIELDS)).T
-    return Calls(*columns)
-
-
 def sale_over_time(facts: Facts) -> Outcome:
     """F7: rates by outcome, and median and longest latency in bins, of the spike sale or else of a closed one."""
     name = "f07-sale-over-time"
@@ -91,7 +50,7 @@ def sale_over_time(facts: Facts) -> Outcome:
         _latency(grid[1, column], run.series)
         grid[0, column].set_title(f"{run.cell.strategy}, K={run.cell.segments}")
         grid[1, column].set_xlabel("time since the first order, s")
-    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    legend_below(figure, grid[0, :1], ncols=5)
     arrivals = "each buyer orders again at once" if loop == "closed" else f"{runs[0].cell.arrivals} arrivals"
     caption = (
         f"One run of each strategy, the first that counts ({'; '.join(f'run {run.run}' for run in runs)}); {loop} "
@@ -215,16 +174,18 @@ def outcomes(facts: Facts) -> Outcome:
     """F16: each order at its answer, by outcome and latency."""
     name = "f16-outcomes"
     chosen = shown_order_by_order(facts)
-    calls = None if chosen is None or facts.folder is None else calls_of(facts.folder, chosen, facts.history_max)
-    if chosen is None or calls is None or not len(calls.done):
+    calls = None
+    if chosen is not None and facts.folder is not None:
+        calls = calls_of(facts.folder, chosen, FIELDS, size_max=facts.history_max)
+    if chosen is None or calls is None or not len(calls["done"]):
         return NotDrawn("F16", name, TITLE_16, "no history of calls beside the results")
     figure = new_figure(f"F16  {TITLE_16} ({chosen.cell.loop} loop)", height=3.4)
     axes = figure.subplots()
-    took = np.maximum(1e-3, (calls.done - calls.asked) * 1_000)
+    took = np.maximum(1e-3, (calls["done"] - calls["asked"]) * 1_000)
     kinds = (
-        ("sold", calls.sold > 0, GREEN, "."),
-        ("sold out", (calls.sold == 0) & (calls.sold_out > 0), ORANGE, "|"),
-        ("failed, outcome unknown", calls.failed > 0, RED, "x"),
+        ("sold", calls["sold"] > 0, GREEN, "."),
+        ("sold out", (calls["sold"] == 0) & (calls["sold_out"] > 0), ORANGE, "|"),
+        ("failed, outcome unknown", calls["failed"] > 0, RED, "x"),
     )
     for label, is_kind, colour, marker in kinds:
         places = np.flatnonzero(is_kind)
@@ -232,7 +193,7 @@ def outcomes(facts: Facts) -> Outcome:
         shown = places[::every]
         thinned = f", 1 of {every} drawn" if every > 1 else ""
         dots = axes.plot(
-            calls.done[shown],
+            calls["done"][shown],
             took[shown],
             linestyle="none",
             color=colour,

@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from matplotlib.axes import Axes
+    from matplotlib.container import BarContainer
     from matplotlib.transforms import Transform
 
+    from bench.report.drawn import Ends
     from bench.report.facts import Spot
     from bench.report.style import Look
 
     Value = Callable[[Spot], float]
-    Bounds = Callable[[Spot], tuple[float, float] | None]
+    Bounds = Callable[[Spot], Ends | None]
 
 LEGEND: Final = (
     "Hollow: generator, server or machine saturated. Cross: void runs, which have no value. Bars: 95 % over runs."
@@ -60,11 +62,10 @@ def plot(
     axes.plot(at, values, color=look.colour, linestyle=line, label="_line")
     for spot, place, value in zip(told, at, values, strict=True):
         found = y.bounds(spot)
-        low, high = found or (value, value)
         axes.errorbar(
             [place],
             [value],
-            yerr=[[max(0.0, value - low)], [max(0.0, high - value)]],
+            yerr=reach(value, found),
             fmt="none",
             ecolor=look.colour,
             elinewidth=1.1,
@@ -74,6 +75,57 @@ def plot(
         point(axes, (place, value), spot, said, colour=look.colour, marker=look.marker)
     crosses(axes, [spot for spot in spots if spot.has_void], x=x, colour=look.colour)
     axes.plot([], [], color=look.colour, linestyle=line, marker=look.marker, label=label)
+
+
+def reach(value: float, found: Ends | None) -> list[list[float]]:
+    """Return how far an interval reaches below and above its value, as matplotlib wants it."""
+    low, high = found or (value, value)
+    return [[max(0.0, value - low)], [max(0.0, high - value)]]
+
+
+def whisker(
+    axes: Axes,
+    at: tuple[float, float],
+    found: Ends | None,
+    named: str,
+    *,
+    colour: str,
+    marker: str,
+    is_hollow: bool = False,
+    capsize: float = 2.5,
+) -> None:
+    """Draw a value and its interval on a row of its own; `named` is the gid of its mark."""
+    face = PAPER if is_hollow else colour
+    reached = reach(at[0], found)
+    drawn = axes.errorbar(
+        [at[0]], [at[1]], xerr=reached, fmt=marker, color=colour, markerfacecolor=face, capsize=capsize
+    )
+    drawn.lines[0].set_gid(named)
+
+
+def across_bar(
+    axes: Axes,
+    at: tuple[float, float],
+    found: Ends | None,
+    named: str,
+    *,
+    colour: str,
+    height: float,
+    hatch: str | None,
+) -> BarContainer:
+    """Draw a bar and its interval on a row of its own, hatched on paper or filled; `named` is the gid of its mark."""
+    drawn = axes.barh(
+        at[1],
+        at[0],
+        height=height,
+        color=PAPER if hatch else (colour, BAR_OPACITY),
+        edgecolor=colour,
+        hatch=hatch,
+        xerr=reach(at[0], found),
+        error_kw={"ecolor": BLACK, "elinewidth": 0.9, "capsize": 2},
+    )
+    drawn.patches[0].set_gid(named)
+    return drawn
 
 
 def point(

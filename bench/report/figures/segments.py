@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from bench.analysis.intervals import paired_ratio
 from bench.report.colours import GREY
-from bench.report.drawn import Drawn, NotDrawn, ends, ratio_of
+from bench.report.drawn import Drawn, NotDrawn, ends
 from bench.report.facts import LOCK_FREE, ONE_LOCK, WITHOUT_LOCK, counted, families, said
 from bench.report.figures.points import LEGEND, Measure, model_line, plot
 from bench.report.models import lines_over_segments
-from bench.report.style import from_zero, log_axis, new_figure
+from bench.report.style import from_zero, legend_below, log_axis, new_figure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
     from bench.report.drawn import Outcome
@@ -31,7 +31,7 @@ TITLE_2: Final = "Speed-up and efficiency by number of segments"
 
 def segment_families(facts: Facts) -> list[Family]:
     """Return the closed sweeps over K, the largest first."""
-    return families([spot for spot in facts.usual if spot.cell.loop == "closed"], "segments")
+    return families(facts.select(loop="closed"), "segments")
 
 
 def throughput(facts: Facts) -> Outcome:
@@ -46,7 +46,7 @@ def throughput(facts: Facts) -> Outcome:
     sources = [_panel(facts, axes, family) for axes, family in zip(grid.flat, found, strict=False)]
     for axes in grid.flat[len(found) :]:
         axes.set_visible(False)
-    figure.legend(*_legend(grid.flat), loc="outside lower center", ncols=3)
+    legend_below(figure, grid.flat, ncols=3)
     spots = [spot for family in found for spot in family.spots]
     left_out = len(segment_families(facts)) - len(found)
     caption = (
@@ -84,14 +84,6 @@ def _panel(facts: Facts, axes: Axes, family: Family) -> str:
 
 def _segments(spot: Spot) -> float:
     return float(spot.cell.segments)
-
-
-def _legend(panels: Iterable[Axes]) -> tuple[list[Artist], list[str]]:
-    seen: dict[str, Artist] = {}
-    for axes in panels:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            seen.setdefault(label, handle)
-    return list(seen.values()), list(seen)
 
 
 def speed_up(facts: Facts) -> Outcome:
@@ -134,7 +126,7 @@ def speed_up(facts: Facts) -> Outcome:
     from_zero(times, "times the rate of K = 1")
     from_zero(share, "% of the ideal min(K, N)/S")
     share.axhline(100, color=GREY, linestyle=":", linewidth=1)
-    figure.legend(*_legend([times]), loc="outside lower center", ncols=4)
+    legend_below(figure, [times], ncols=4)
     caption = (
         f"Closed loop, {said(family.cell, without=('segments',))}. The base is the same strategy with K = 1, in "
         f"orders/s: {'; '.join(told)}. "
@@ -164,7 +156,7 @@ def _times(first: Spot) -> Callable[[Spot], float]:
 
 
 def _times_interval(first: Spot) -> Callable[[Spot], tuple[float, float] | None]:
-    return lambda spot: ends(ratio_of(spot.by_round, first.by_round))
+    return lambda spot: ends(paired_ratio(spot.by_round, first.by_round))
 
 
 def _ideal(spot: Spot) -> float:

@@ -136,8 +136,7 @@ def waits_and_holds(facts: Facts) -> Outcome:
 
 def fairness(facts: Facts) -> Outcome:
     """F14: orders of each buyer, the fewest first; Jain's index; the longest wait and its median."""
-    closed = [spot for spot in facts.usual if spot.cell.loop == "closed"]
-    found = segment_families(facts) or families(closed, "segments", least=1)
+    found = segment_families(facts) or families(facts.select(loop="closed"), "segments", least=1)
     spots = [] if not found else [_most(spots) for spots in found[0].by_strategy().values()]
     spots = [spot for spot in spots if not spot.is_void and spot.whole[0].fairness and spot.percentiles("wait")]
     spots = sorted(spots, key=lambda spot: (spot.cell.strategy not in BESIDE, _jain(spot)))[:LINES_MAX]

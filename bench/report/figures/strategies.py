@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bench.report.colours import BLACK, PAPER
 from bench.report.drawn import Drawn, NotDrawn, with_ends
 from bench.report.facts import Family, counted, families, said
-from bench.report.figures.points import BAR_OPACITY, LEGEND, gid, void_gid
+from bench.report.figures.points import LEGEND, across_bar, gid, void_gid, whisker
 from bench.report.figures.segments import segment_families
 from bench.report.style import log_axis, new_figure, plain
 
@@ -36,8 +35,7 @@ MEASURES: Final[tuple[tuple[Callable[[Run], float], str], ...]] = (
 
 def strategies(facts: Facts) -> Outcome:
     """S: orders per second of every strategy at each K, in the settings with the most strategies."""
-    closed = [spot for spot in facts.usual if spot.cell.loop == "closed"]
-    found = families(closed, "segments", "batch", least=1)
+    found = families(facts.select(loop="closed"), "segments", "batch", least=1)
     found = sorted(found, key=lambda one: -len(one.by_strategy()))[:PANELS_MAX]
     found = [one for one in found if len(one.by_strategy()) > 2]  # noqa: PLR2004  # two strategies are a ratio, shown in F15
     if not found:
@@ -73,17 +71,9 @@ def across(facts: Facts, axes: Axes, spot: Spot, place: float) -> None:
         mark.set_gid(void_gid(spot))
     if spot.is_void or not spot.mean:
         return
-    low, high = spot.interval or (spot.mean, spot.mean)
-    bar = axes.errorbar(
-        [spot.mean],
-        [place],
-        xerr=[[max(0.0, spot.mean - low)], [max(0.0, high - spot.mean)]],
-        fmt=look.marker,
-        color=look.colour,
-        markerfacecolor=PAPER if spot.is_hollow else look.colour,
-        capsize=2.5,
-    )
-    bar.lines[0].set_gid(gid(spot, f"{with_ends(spot.mean, spot.interval)} orders/s"))
+    named = gid(spot, f"{with_ends(spot.mean, spot.interval)} orders/s")
+    at = spot.mean, place
+    whisker(axes, at, spot.interval, named, colour=look.colour, marker=look.marker, is_hollow=spot.is_hollow)
 
 
 def name(spot: Spot) -> str:
@@ -104,8 +94,7 @@ def _rate(spot: Spot) -> float:
 
 def work(facts: Facts) -> Outcome:
     """F10: four bars per cell; the units differ, so they are side by side, not stacked."""
-    closed = [spot for spot in facts.usual if spot.cell.loop == "closed"]
-    found = segment_families(facts) or families(closed, "segments", least=1)
+    found = segment_families(facts) or families(facts.select(loop="closed"), "segments", least=1)
     if not found:
         return NotDrawn("F10", WORK_NAME, WORK_TITLE, "no closed run")
     spots = _some_of(found[0])
@@ -116,19 +105,9 @@ def work(facts: Facts) -> Outcome:
         values = [spot.mean_of(get) for spot in spots]
         for place, spot, value in zip(places, spots, values, strict=True):
             look = facts.looks[spot.cell.strategy]
-            known = spot.interval_of(get)
-            bounds = known or (value, value)
-            bar = axes.barh(
-                place,
-                value,
-                color=PAPER if spot.is_void else (look.colour, BAR_OPACITY),
-                edgecolor=look.colour,
-                hatch="xx" if spot.is_void else None,
-                xerr=[[max(0.0, value - bounds[0])], [max(0.0, bounds[1] - value)]],
-                error_kw={"ecolor": BLACK, "elinewidth": 0.9, "capsize": 2},
-                height=0.72,
-            )
-            bar.patches[0].set_gid(gid(spot, f"{label} an order = {with_ends(value, known)}"))
+            known, hatch = spot.interval_of(get), "xx" if spot.is_void else None
+            named = gid(spot, f"{label} an order = {with_ends(value, known)}")
+            bar = across_bar(axes, (value, place), known, named, colour=look.colour, height=0.72, hatch=hatch)
             axes.bar_label(bar, [f"{value:,.3g}" if value < 1_000 else f"{value:,.0f}"], fontsize=6.5, padding=3)  # noqa: PLR2004  # three digits are enough
         axes.set_xlabel(label)
         axes.set_xlim(0, 1.32 * max(values, default=1.0) or 1.0)

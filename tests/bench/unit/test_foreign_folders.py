@@ -14,10 +14,12 @@ from bench.engine.environment import commit_of
 from bench.engine.folder import ResultsFolder
 from bench.engine.record import ResultFile, as_line, read_results
 from bench.lint.repetition import reproducible
+from bench.lint.replayed import calls_of
 from bench.lint.subject import Subject
-from bench.report import drawing, redraw
+from bench.report import drawing
+from bench.report.drawing import redraw
 from bench.report.facts import Facts
-from bench.report.figures.over_time import FIELDS, calls_of
+from bench.report.figures.over_time import FIELDS
 from bench.report.markdown import reproduce
 from segmented.errors import InvalidInput
 from tests.bench.records import end_line, run, session_line
@@ -84,10 +86,10 @@ def test_a_history_that_unpacks_to_more_than_allowed_is_refused_in_the_middle(tm
     with pytest.raises(
         InvalidInput, match=r"history\.zst, line [0-9]+: the file is larger than 1 MiB: allow more with"
     ):
-        calls_of(tmp_path, kept, 1)
-    calls = calls_of(tmp_path, kept, 8)
+        calls_of(tmp_path, kept, FIELDS, size_max=1)
+    calls = calls_of(tmp_path, kept, FIELDS, size_max=8)
     assert calls is not None
-    assert len(calls.asked) == 60_000
+    assert len(calls["asked"]) == 60_000
 
 
 def test_the_command_passes_its_size_and_its_price_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +110,7 @@ def test_a_line_of_a_history_without_an_end_is_refused(tmp_path: Path) -> None:
     (tmp_path / "history.zst").write_bytes(zstandard.ZstdCompressor().compress(bytes(50_000_000)))
     kept = run().model_copy(update={"history": "history.zst"})
     with pytest.raises(InvalidInput, match=r"line 1: it is longer than 65,536 bytes: is this a file of calls\?$"):
-        calls_of(tmp_path, kept, 256)
+        calls_of(tmp_path, kept, FIELDS)
 
 
 def test_a_device_is_not_read_without_end_as_results(tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_no_command_waits_for_a_pipe_in_place_of_a_file(tmp_path: Path, command:
 def test_a_pipe_in_place_of_a_history_is_no_history(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "history.zst")
     kept = run().model_copy(update={"history": "history.zst", "history_sha256": "0" * 64})
-    assert calls_of(tmp_path, kept, 1) is None
+    assert calls_of(tmp_path, kept, FIELDS, size_max=1) is None
     told = reproducible(Subject(ResultFile(session=session_line(), runs=(kept,), end=end_line(1)), tmp_path))
     assert told.outcome == "broken"
 

@@ -12,7 +12,6 @@ from bench.proof.orders_torture.event_log import LogTail, LogWriter, number_of, 
 from bench.proof.orders_torture.messages import MessageTracker, WorkerState
 from bench.proof.orders_torture.options import KillSchedule, OrdersOptions, quantity_of
 from bench.proof.orders_torture.order_checker import OrderChecker, Verdict
-from bench.proof.orders_torture.results import left
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.models import LedgerEntry
 
@@ -349,13 +348,6 @@ def test_quick_is_a_tenth_of_orders_and_kills_and_the_stock_is_too_small_for_all
     asked = [quantity_of(number, 1) for number in range(1, 2_001)]
     assert set(asked) == {1, 2, 3}
     assert options.stock() == sum(asked) * 975 // 1_000
-
-
-def test_an_estimate_is_given_once_there_is_a_pace() -> None:
-    assert left(0, 1_000, 5.0) == ""
-    assert left(29, 1_000, 5.0) == ""
-    assert left(100, 1_000, 10.0) == ", about 90 s left"
-    assert left(100, 1_000, 60.0) == ", about 9 min left"
 
 
 @pytest.mark.parametrize(("name", "number"), [("o-17", 17), ("17", 0), ("o-", 0), ("o--1", 0), ("p-1", 0), ("", 0)])

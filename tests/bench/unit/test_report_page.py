@@ -13,9 +13,8 @@ import pytest
 from bench.engine.cell import Cell
 from bench.engine.record import ResultFile, as_line, read_results
 from bench.lint import RuleFinding, check
-from bench.report import redraw, redraw as draw_report
 from bench.report.colours import PAPER
-from bench.report.drawing import FIGURES
+from bench.report.drawing import FIGURES, redraw, redraw as draw_report
 from bench.report.drawn import Drawn, NotDrawn
 from bench.report.facts import Facts, Spot
 from bench.report.figures.crossover import crossover
@@ -272,7 +271,7 @@ def test_a_table_is_written_once_the_lint_allows_it(
 ) -> None:
     runs = tuple(one for one in results[0].runs if one.cell.strategy == "global-lock" and one.cell.loop == "closed")
     (tmp_path / "results.jsonl").write_text(as_line(results[0].session) + "".join(map(as_line, runs)), encoding="utf-8")
-    monkeypatch.setattr("bench.lint.check", lambda _, __: [RuleFinding("R1", "one loop", "holds", "it does")])
+    monkeypatch.setattr("bench.report.drawing.check", lambda _, __: [RuleFinding("R1", "one loop", "holds", "it does")])
     monkeypatch.setattr("bench.report.drawing.FIGURES", FIGURES[-1:])
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "u-unfavourable.svg").touch()

@@ -11,12 +11,11 @@ import pytest
 
 from bench.proof.torture.admin import called, plain
 from bench.proof.torture.checker import check
-from bench.proof.torture.contenders import CONTENDERS, LockRequest
+from bench.proof.torture.contenders import CLASSES, LockRequest, lock_of, tokens_of
 from bench.proof.torture.options import FAULTS, KILL, KINDS, PAUSE, TortureOptions
 from bench.proof.torture.processes import Assignment, ContenderProcesses
 from bench.proof.torture.resource import AccessRequest, Resource
 from bench.proof.torture.supervisor import Fault, FaultInjector
-from bench.proof.torture.task_kinds import task_lock, tokens_of
 from bench.proof.torture.tasks import to_the_end
 from segmented.errors import InvalidInput
 from segmented.stores.memory import AsyncMemoryStore
@@ -137,7 +136,7 @@ def test_no_more_connections_are_cut_than_there_are() -> None:
 
 
 def test_every_kind_has_contenders() -> None:
-    assert list(CONTENDERS) == list(KINDS)
+    assert list(CLASSES) == list(KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -150,12 +149,12 @@ async def _has_lock(kind: str) -> None:
     store = AsyncQuorumStore(stores) if kind == "quorum" else stores[0]
     request = LockRequest(["a", "b"], "a", 5.0, renew=False, timeout=1.0)
     for seed in range(5):
-        lock = task_lock(kind, store, request, Random(seed))
+        lock = lock_of(kind, store, request, Random(seed), in_task=True)
         async with lock.acquire() as lease:
             tokens = tokens_of(lease)
             assert set(tokens) <= {"a", "b"}
             assert all((token is None) == (kind == "quorum") for token in tokens.values())
-            assert lock.holder(lease)
+            assert all(asked.holder for asked in lock.requests(lease, now=1.0, asked_at=0.5))
 
 
 @pytest.mark.parametrize("moment", ["before", "middle", "twice"])

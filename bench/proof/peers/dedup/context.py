@@ -22,7 +22,6 @@ from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
-    from types import TracebackType
 
     from bench.proof.peers.dedup.settings import Entry
 
@@ -74,9 +73,7 @@ class BenchContext:
         """Return itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End every process and server."""
         self._stack.close()
 
@@ -137,10 +134,6 @@ class BenchContext:
     def effects(self, key: str = ORDER) -> int:
         """Count the effects of a key."""
         return len(self.seen("effect", key))
-
-    def of_order(self) -> list[Entry]:
-        """Return all entries of the order."""
-        return [entry for entry in entries(Path(self.base.journal)) if entry.key == ORDER]
 
     def messages(self) -> int:
         """Return the number of messages waiting at the broker."""
@@ -226,6 +219,6 @@ def one_effect(context: BenchContext, more: str = "") -> Finding:
 def one_run(context: BenchContext) -> Finding:
     """Return whether the order ran exactly once and had its effect, with the evidence."""
     runs = context.seen("began", ORDER)
-    most = at_once(context.of_order())
+    most = at_once([entry for entry in entries(Path(context.base.journal)) if entry.key == ORDER])
     evidence = f"{counted(len(runs), 'run')} of 1 order" + (f", {most} at the same time" if most > 1 else "")
     return Finding(len(runs) == 1 and context.effects() == 1, evidence)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import queue
-import signal
 import subprocess
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from bench.children import close_process, kill_group, start_child, tell_child
 from bench.proof.peers.common import last_line
 from bench.proof.peers.environments import ROOT
 from segmented.errors import SegmentedError
@@ -19,7 +19,6 @@ from segmented.errors import SegmentedError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from bench.proof.peers.dedup.settings import Settings
 
@@ -30,40 +29,29 @@ START_SECONDS: Final = 30.0
 class Child:
     """A process that logs errors to a file, and is ended completely."""
 
-    def __init__(self, command: Sequence[str], settings: Settings, log: Path) -> None:
+    def __init__(
+        self, python: Path, arguments: Sequence[str], settings: Settings, log: Path, *, output: int = subprocess.PIPE
+    ) -> None:
         """Start it."""
         self.log = log
-        with log.open("ab") as complaints:
-            self.process = subprocess.Popen(  # noqa: S603  # our own modules and Celery
-                command,
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT), **settings.to_environment()},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=complaints,
-                text=True,
-                start_new_session=True,
+        given = {**os.environ, "PYTHONPATH": str(ROOT), **settings.to_environment()}
+        with log.open("ab") as words:
+            self.process = start_child(
+                arguments, errors=words, output=output, environment=given, folder=ROOT, python=str(python)
             )
 
     def __enter__(self) -> Self:
         """Return itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Kill it."""
         self.kill()
 
     def kill(self) -> None:
         """Send SIGKILL to it and its children, and wait for its end."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(END_SECONDS)
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                with suppress(BrokenPipeError):
-                    stream.close()
+        kill_group(self.process)
+        close_process(self.process, seconds=END_SECONDS)
 
     def last_words(self) -> str:
         """Return the last line of its log."""
@@ -76,14 +64,8 @@ class Worker(Child):
     def __init__(self, python: Path, adapter: str, settings: Settings, log: Path, *, pool: str) -> None:
         """Start the worker; it writes `ready` into the journal when it takes messages."""
         quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "INFO"]
-        command = [str(python), "-m", "celery", "-A", adapter, "worker", "--pool", pool, "--concurrency", "1", *quiet]
-        super().__init__([*command, "--hostname", log.stem], settings, log)
-        threading.Thread(target=self._drain, daemon=True).start()
-
-    def _drain(self) -> None:
-        with suppress(ValueError, OSError):  # closed by the end of the case
-            for _ in self.process.stdout or ():
-                pass
+        command = ["-m", "celery", "-A", adapter, "worker", "--pool", pool, "--concurrency", "1", *quiet]
+        super().__init__(python, [*command, "--hostname", log.stem], settings, log, output=subprocess.DEVNULL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +81,7 @@ class Publisher(Child):
 
     def __init__(self, python: Path, adapter: str, settings: Settings, log: Path) -> None:
         """Start the publisher, and wait until it has imported the tasks. Raises SegmentedError if it fails."""
-        super().__init__([str(python), "-m", "bench.proof.peers.dedup.publisher", adapter], settings, log)
+        super().__init__(python, ["-m", "bench.proof.peers.dedup.publisher", adapter], settings, log)
         self._lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
         answer = self._answer(START_SECONDS)
@@ -110,10 +92,7 @@ class Publisher(Child):
 
     def ask(self, do: str, request: Mapping[str, Any] | None = None, *, seconds: float = 15.0) -> Answer:
         """Send a request, and return the answer; no answer is an error too."""
-        if self.process.stdin is not None:
-            with suppress(BrokenPipeError):
-                self.process.stdin.write(json.dumps({"do": do, **(request or {})}) + "\n")
-                self.process.stdin.flush()
+        tell_child(self.process, json.dumps({"do": do, **(request or {})}))
         return self._answer(seconds)
 
     def submit(self, task: str, *arguments: object, named: Mapping[str, Any] | None = None) -> Answer:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import redis
 
+from bench.conditions import named_version
 from bench.proof.peers.common import chosen, conditions, last_line
 from bench.proof.peers.environments import ROOT
 from bench.proof.peers.locks.registry import OURS, PEERS
@@ -91,11 +92,10 @@ def _run_rows(
 
 def _conditions(url: str) -> dict[str, Any]:
     with redis.Redis.from_url(url, decode_responses=True) as server:
-        about = server.info("server")
-    name = about.get("server_name", "redis")
+        about = named_version(server.info("server"))
     return conditions(
         {
-            "server": f"{name} {about.get(f'{name}_version', about['redis_version'])}",
+            "server": " ".join(about),
             "python": platform.python_version(),
             "load_before": round(os.getloadavg()[0], 2),
         }

@@ -186,7 +186,10 @@ class Contender(ABC):
 
 
 class RedisClientContender(Contender):
-    """A lock for threads whose client is redis-py's, with its defaults, retries included."""
+    """A lock for threads whose client is redis-py's, with its defaults, retries included.
+
+    Unless a method is overridden, its handle has `acquire(blocking=False)` and `release`.
+    """
 
     def connect(self, urls: Sequence[str]) -> Client:
         """Create a client."""
@@ -195,6 +198,33 @@ class RedisClientContender(Contender):
     def close(self, client: Client) -> None:
         """Close its connections."""
         client.close()
+
+    def try_acquire(self, handle: Handle) -> Hold | None:
+        """Try."""
+        return handle if handle.acquire(blocking=False) else None
+
+    def release(self, hold: Hold) -> None:
+        """Release."""
+        hold.release()
+
+
+class AsyncContender(Contender):
+    """A lock for asyncio, whose handle has `acquire(blocking=False)` and `release`, and is a context manager."""
+
+    is_async = True
+
+    async def try_acquire(self, handle: Handle) -> Hold | None:
+        """Try."""
+        return handle if await handle.acquire(blocking=False) else None
+
+    async def release(self, hold: Hold) -> None:
+        """Release."""
+        await hold.release()
+
+    async def run_inside(self, handle: Handle, body: Body) -> None:
+        """Use it as a context manager."""
+        async with handle:
+            body(handle)
 
 
 def client_arguments(url: str) -> dict[str, Any]:

@@ -21,14 +21,12 @@ class Peer(Environment):
 
 
 PEERS: Final = (
-    Peer(
-        "redis-py", HERE, adapters=(f"{ADAPTERS}.redis_py:RedisPyLock", f"{ADAPTERS}.redis_py_asyncio:RedisPyAsyncLock")
-    ),
+    Peer("redis-py", HERE, adapters=(f"{ADAPTERS}.redis_py:RedisPyLock", f"{ADAPTERS}.redis_py:RedisPyAsyncLock")),
     Peer("python-redis-lock", HERE, adapters=(f"{ADAPTERS}.python_redis_lock:PythonRedisLock",)),
     Peer(
         "pottery",
         HERE,
-        adapters=(f"{ADAPTERS}.pottery_redlock:PotteryRedlock", f"{ADAPTERS}.pottery_aioredlock:PotteryAIORedlock"),
+        adapters=(f"{ADAPTERS}.pottery_redlocks:PotteryRedlock", f"{ADAPTERS}.pottery_redlocks:PotteryAIORedlock"),
     ),
     Peer("sherlock", HERE, adapters=(f"{ADAPTERS}.sherlock_redis:SherlockRedisLock",)),
 )

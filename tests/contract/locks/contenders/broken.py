@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import redis
 import sqlalchemy
 
-from bench.proof.peers.locks.adapters.redis_py import RedisPyLock
-from bench.proof.peers.locks.adapters.redis_py_asyncio import RedisPyAsyncLock
+from bench.proof.peers.locks.adapters.redis_py import RedisPyAsyncLock, RedisPyLock
 from segmented.locks.locked_decorator import locked
 from segmented.locks.reentrant import AsyncReentrantLock, thread_owner
 from tests.contract.locks.contenders.elsewhere import SqlRows, Transaction

@@ -50,7 +50,8 @@ def other_payload(context: BenchContext) -> Finding:
     runs = _runs(context)
     if other.error:
         return Finding(context.effects() == 1, f"raised {other.error}; {runs}")
-    return Finding(held=False, evidence=f"no error, {_handle(other)}; {runs}")
+    handle = "handle None" if other.ok["id"] is None else "a handle"
+    return Finding(held=False, evidence=f"no error, {handle}; {runs}")
 
 
 def after_completion(context: BenchContext) -> Finding:
@@ -109,7 +110,3 @@ def _run(result: dict[str, Any]) -> str | None:
     """Return the run of a result."""
     value = result["value"]
     return str(value["run"]) if isinstance(value, dict) else None
-
-
-def _handle(submitted: Answer) -> str:
-    return "handle None" if submitted.ok["id"] is None else "a handle"

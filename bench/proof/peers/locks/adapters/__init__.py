@@ -1,1 +1,1 @@
-"""One adapter per library; each imports only that library."""
+"""One module per library; each imports only that library."""

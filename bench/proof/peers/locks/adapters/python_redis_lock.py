@@ -52,10 +52,6 @@ class PythonRedisLock(RedisClientContender):
         except AlreadyAcquired:
             return None
 
-    def release(self, hold: Lock) -> None:
-        """Release."""
-        hold.release()
-
     def renew(self, hold: Lock, ttl: float) -> None:
         """Extend."""
         hold.extend(ttl)

@@ -1,19 +1,24 @@
-"""The `Lock` of redis-py, for threads."""
+"""The `Lock` of redis-py, for threads and for asyncio."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from redis import asyncio as redis_asyncio
 from redis.exceptions import LockError, LockNotOwnedError
 
-from bench.proof.peers.locks.contender import RedisClientContender
+from bench.proof.peers.locks.contender import AsyncContender, Contender, RedisClientContender, client_arguments
 
 if TYPE_CHECKING:
-    import redis
+    from collections.abc import Sequence
+
+    from redis.asyncio.lock import Lock as AsyncLock
     from redis.lock import Lock
 
+    from bench.proof.peers.locks.contender import Client, Handle
 
-class RedisPyLock(RedisClientContender):
+
+class RedisPy(Contender):
     """Created by `client.lock(...)`, as in its documentation."""
 
     title = "redis-py"
@@ -26,28 +31,44 @@ class RedisPyLock(RedisClientContender):
         """Its name is its key."""
         return name
 
-    def make(self, client: redis.Redis, name: str, ttl: float | None) -> Lock:
+    def make(self, client: Client, name: str, ttl: float | None) -> Handle:
         """By default a lease has no end."""
-        made: Lock = client.lock(name, timeout=ttl)
-        return made
+        return client.lock(name, timeout=ttl)
 
-    def make_endless(self, client: redis.Redis, name: str) -> Lock:
+    def make_endless(self, client: Client, name: str) -> Handle:
         """Its default."""
-        made: Lock = client.lock(name)
-        return made
+        return client.lock(name)
+
+
+class RedisPyLock(RedisPy, RedisClientContender):
+    """For threads."""
 
     def acquire(self, handle: Lock, wait: float) -> Lock | None:
         """Wait."""
         return handle if handle.acquire(blocking_timeout=wait) else None
 
-    def try_acquire(self, handle: Lock) -> Lock | None:
-        """Try."""
-        return handle if handle.acquire(blocking=False) else None
-
-    def release(self, hold: Lock) -> None:
-        """Release."""
-        hold.release()
-
     def renew(self, hold: Lock, ttl: float) -> None:
         """Set the remaining time, not add to it."""
         hold.extend(ttl, replace_ttl=True)
+
+
+class RedisPyAsyncLock(RedisPy, AsyncContender):
+    """For asyncio."""
+
+    offers = RedisPy.offers | {"cancelling"}
+
+    async def connect(self, urls: Sequence[str]) -> redis_asyncio.Redis:
+        """Create a client with defaults, retries included."""
+        return redis_asyncio.Redis(**client_arguments(urls[0]))
+
+    async def close(self, client: redis_asyncio.Redis) -> None:
+        """Close its connections."""
+        await client.aclose()
+
+    async def acquire(self, handle: AsyncLock, wait: float) -> AsyncLock | None:
+        """Wait."""
+        return handle if await handle.acquire(blocking_timeout=wait) else None
+
+    async def renew(self, hold: AsyncLock, ttl: float) -> None:
+        """Set the remaining time, not add to it."""
+        await hold.extend(ttl, replace_ttl=True)

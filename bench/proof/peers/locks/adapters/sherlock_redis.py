@@ -43,14 +43,6 @@ class SherlockRedisLock(RedisClientContender):
         except LockTimeoutException:
             return None
 
-    def try_acquire(self, handle: RedisLock) -> RedisLock | None:
-        """Try."""
-        return handle if handle.acquire(blocking=False) else None
-
-    def release(self, hold: RedisLock) -> None:
-        """Release."""
-        hold.release()
-
     def renew(self, hold: RedisLock, ttl: float) -> None:  # noqa: ARG002  # it renews by its original time
         """Renew."""
         if not hold.renew():
