@@ -11,7 +11,7 @@
 --          {"reserved", epoch, sequence, lines, hold_until_ms}   one line per order, separated by newlines, with tabs
 --            inside; the end of the hold of all orders taken in this call, by the server's clock. Fewer lines than
 --            orders: the others need another call, because the first ones have many parts.
---            mismatch     the id exists with other content
+--            mismatch, quantity, customer   the id exists with other content: these were asked for
 --            settled, state, quantity, segment, fence, sequence   decided before
 --            segment, quantity, parts, sequence, hold_until_ms   a repeat, whose hold starts again. With "own" behind
 --                         it: taken by an earlier attempt of this call, whose reply was lost
@@ -111,8 +111,9 @@ local function take(index, id, quantity, customer)
 end
 
 local function repeated(id, record, quantity, customer)
-  if not is_same_order(record, quantity, customer) then
-    return 'mismatch'
+  local mismatch = mismatch_of(record, quantity, customer)
+  if mismatch then
+    return mismatch
   end
   if record.state ~= 'r' then
     return settled_line(record)
@@ -129,10 +130,8 @@ local function repeated(id, record, quantity, customer)
 end
 
 local function repeated_here(at, quantity, customer)
-  if (asked[at] or quantities[at]) ~= quantity or customers[at] ~= customer then
-    return 'mismatch'
-  end
-  return table.concat({ digits(segments[at]), digits(quantities[at]), parts[at] or '', '+' }, '\t')
+  local mismatch = mismatch_of({ quantity = asked[at] or quantities[at], customer = customers[at] }, quantity, customer)
+  return mismatch or table.concat({ digits(segments[at]), digits(quantities[at]), parts[at] or '', '+' }, '\t')
 end
 
 for index = 1, #ids do
@@ -142,6 +141,7 @@ for index = 1, #ids do
   local id, quantity, customer = ids[index], asked_by[index], customer_of[index] or ''
   local at = taken_at[id]
   local raw = not at and raws(index)
+  local queued_otherwise = not at and has_entries and (not raw or is_undone(raw)) and queued_mismatch(id, quantity, customer)
   if at then
     answers[index] = repeated_here(at, quantity, customer)
   elseif raw and not is_undone(raw) then
@@ -151,8 +151,8 @@ for index = 1, #ids do
       note_work(record)
     end
     answers[index] = record and repeated(id, record, quantity, customer) or 'drifted'
-  elseif has_entries and is_queued_otherwise(id, quantity, customer) then
-    answers[index] = 'mismatch'
+  elseif queued_otherwise then
+    answers[index] = queued_otherwise
   elseif is_plain and left >= quantity then
     left, plain_sum, count = left - quantity, plain_sum + quantity, count + 1
     taken_ids[count], segments[count], quantities[count], customers[count] = id, start, quantity, customer

@@ -13,7 +13,6 @@ from segmented.errors import (
     ChangeMismatch,
     EpochEnded,
     InvalidInput,
-    OrderMismatch,
     OrderUnknown,
     PoolDrifted,
     PoolGated,
@@ -80,8 +79,6 @@ def kind_of(sku: str, reply: Reply, order_id: str = "") -> str:
         raise no_keys_of(sku)
     if kind == "elsewhere":
         raise AssignedElsewhere(sku, readable(reply[1]), readable(reply[2]))
-    if kind == "mismatch":
-        raise OrderMismatch(order_id)
     if kind == "unknown":
         raise OrderUnknown(order_id)
     if kind == "drifted":
