@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from bench.analysis.intervals import Estimate, paired_ratio, rate_of
 from bench.engine.percentiles import merged
+from segmented.models.ids import counted, plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -187,5 +188,6 @@ def noise_floor(results: ResultFile) -> NoiseFloor:
             found[step] = max(deviation, found.get(step, 0.0))
     if not found:
         most = max(row.ratio.n for row in rows)
-        return NoiseFloor(tuple(rows), {}, f"{most} rounds of the A/A row give no interval, so the noise is not known")
+        rounds, give = counted(most, "round"), plural(most, "gives")
+        return NoiseFloor(tuple(rows), {}, f"{rounds} of the A/A row {give} no interval, so the noise is not known")
     return NoiseFloor(tuple(rows), found, None)

@@ -27,6 +27,7 @@ from segmented.advise.workload import ROUND_TRIP, SERVER_TIME, SPREAD_MAX
 from segmented.cli.output import DEFAULT_URL, JsonOption, UrlOption, is_terminal, print_table, write_json
 from segmented.errors import InvalidInput
 from segmented.files import STDOUT
+from segmented.models.ids import counted
 from segmented.stores.redis import RedisStore
 
 UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
@@ -297,9 +298,9 @@ def _print_advice(advice: Advice, workload: Workload, found: Measured | None, pa
         _say(f"- {reason}")
     if past is not None:
         served = (
-            f"{past.orders:,} orders"
+            counted(past.orders, "order")
             if past.holds == past.orders
-            else f"{past.orders:,} orders in {past.holds:,} holds"
+            else f"{counted(past.orders, 'order')} in {counted(past.holds, 'hold')}"
         )
         lasted = f"{duration(past.locked)} each, as a mean; their spread is {past.spread:.2g}"
         _say(f"- In that pool {served} held a segment for {lasted}.")
@@ -328,7 +329,7 @@ def _waiting(advice: Advice) -> str:
 
 
 def _measurement(found: Measured) -> str:
-    taken = f"Measured with {found.orders:,} orders: a call takes {duration(found.round_trip)}"
+    taken = f"Measured with {counted(found.orders, 'order')}: a call takes {duration(found.round_trip)}"
     if found.server_time is None:
         return f"{taken}; the server's own time could not be read."
     return f"{taken}, an order {duration(found.server_time)} of the server's thread."

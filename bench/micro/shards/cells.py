@@ -18,9 +18,9 @@ import psutil
 from bench.analysis.fleet import Costs, Fleet, throughput
 from bench.cpu import core_count, own_seconds
 from bench.micro.stock.context import STOCK
-from bench.results import counted
 from segmented import AsyncGrant, AsyncRedisStore
 from segmented.errors import SegmentedError
+from segmented.models.ids import counted
 from segmented.stock import AsyncShardedPool
 
 if TYPE_CHECKING:

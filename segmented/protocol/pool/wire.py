@@ -35,6 +35,7 @@ from segmented.models import (
     Restocked,
     TooFew,
 )
+from segmented.models.ids import counted, plural
 from segmented.models.pools import LedgerStep
 from segmented.models.profiles import DATABASE, MEMORY, pool_profile
 from segmented.models.shards import no_keys_of
@@ -234,7 +235,8 @@ def _encode_restock(operation: op.Restock | op.Withdraw) -> Call:
 def too_many_units(sku: str, units: int, left: int) -> InvalidInput:
     """Return the error for a restock that the pool's numbers cannot count."""
     message = (
-        f"{units:,} units are too many to restock {sku!r} by: with what it was given before, {left:,} more are possible"
+        f"{counted(units, 'unit', 'is')} too many to restock {sku!r} by: with what it was given before, {left:,} more "
+        f"{plural(left, 'is')} possible"
     )
     return InvalidInput(message)
 
