@@ -102,6 +102,7 @@ def run_session(options: SessionOptions, display: SessionDisplay) -> Path:
             plan_sha256=options.loaded.sha256,
             plan_commit=commit_of(options.loaded.file),
             is_quick=options.is_quick,
+            sweeps=options.only,
             left_out=grid.left_out,
             started_at=_now(),
             environment=environment_of(folder.path, described, placement=servers.placement),
