@@ -94,8 +94,3 @@ def described_conditions(found: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
     machine = f"{found['cores']} cores for everything ({found['cpu_model']})"
     return f"Conditions: {machine}; {versions}; commit {found['commit'] or 'unknown'}."
-
-
-def counted(number: int, what: str) -> str:
-    """Return `1 run` or `2 runs`."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 from scipy import stats
 
+from segmented.models.ids import counted
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -144,7 +146,7 @@ def _ratio(effect: Numbers, moved: Numbers, level: float) -> Ratio:
 
 def _verdict(ratio: Ratio, floor: float | None, rounds: int) -> tuple[Verdict, str]:
     if ratio.low is None or ratio.high is None or floor is None:
-        return "not judged", f"{rounds} rounds give no interval: it takes {ROUNDS_MIN}"
+        return "not judged", f"{counted(rounds, 'round', 'gives')} no interval: it takes {ROUNDS_MIN}"
     change = abs(ratio.value - 1)
     if ratio.low <= 1 <= ratio.high:
         return "no difference", "the interval has 1 in it"

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 from scipy import stats
 
+from segmented.models.ids import counted
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -52,7 +54,7 @@ class Estimate:
     @property
     def why_no_interval(self) -> str | None:
         """Why there is no interval; None if there is one."""
-        return None if self.low is not None else f"{self.n} runs give no interval: it takes {RUNS_MIN}"
+        return None if self.low is not None else f"{counted(self.n, 'run', 'gives')} no interval: it takes {RUNS_MIN}"
 
     @property
     def deviation(self) -> float | None:

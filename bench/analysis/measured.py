@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from bench.analysis.intervals import Estimate, paired_ratio, rate_of
+from segmented.models.ids import counted, plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -180,5 +181,6 @@ def noise_floor(results: ResultFile) -> NoiseFloor:
             found[step] = max(deviation, found.get(step, 0.0))
     if not found:
         most = max(row.ratio.n for row in rows)
-        return NoiseFloor(tuple(rows), {}, f"{most} rounds of the A/A row give no interval, so the noise is not known")
+        rounds, give = counted(most, "round"), plural(most, "gives")
+        return NoiseFloor(tuple(rows), {}, f"{rounds} of the A/A row {give} no interval, so the noise is not known")
     return NoiseFloor(tuple(rows), found, None)

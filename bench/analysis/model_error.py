@@ -4,7 +4,8 @@ The model of each strategy, in `MODELS`, was chosen before anything was measured
 
 The throughput of N clients over K lanes: three models of a closed loop. Calls per second; a batch of B is one call.
 
-- The ceiling, min(K, N) / S: no scheme that holds a lane for S per call is faster.
+- The ceiling, min(K, N) / hold: no scheme that holds a lane for that time per call is faster, even if a hand-over took
+  no time.
 - A random lane, where a caller waits for the lane it drew: K equal queues and a thinking time Z, a network with a
   product form (W. Gordon, G. Newell, 1967), by exact mean value analysis (M. Reiser, S. Lavenberg, JACM 27, 1980). With
   Z = 0 it is (K / S) x N / (N + K - 1): N = K gives half of the ceiling. The form assumes exponential holds; constant
@@ -120,8 +121,13 @@ def predict(cell: Cell, found: Calibration, *, lanes: int, model: Model) -> floa
 
 
 def ceiling_of(cell: Cell, found: Calibration, *, lanes: int) -> float:
-    """Return the lock ceiling in orders per second, B x min(K, N) / S, with only the hold as S."""
-    return cell.batch * ceiling(cell.buyers, lanes, service=found.hold / 1_000)
+    """Return the lock ceiling in orders per second: B x min(K, N) / hold."""
+    return cell.batch * ceiling(cell.buyers, lanes, service=ideal_hold(cell, found) / 1_000)
+
+
+def ideal_hold(cell: Cell, found: Calibration) -> float:
+    """Return the hold of the ceiling in milliseconds: the configured one, or the one measured if none is fixed."""
+    return cell.hold_ms if cell.section == "sleep" else found.hold
 
 
 def model_error(results: ResultFile, *, figure: str = FIGURE) -> ModelError:

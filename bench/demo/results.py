@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
 
-from bench.results import counted, described_conditions
+from bench.results import described_conditions
+from segmented.models.ids import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -73,7 +73,8 @@ class CaseState:
         try:
             self.strategy.restock(units)
         except Exception as error:  # noqa: BLE001  # whatever it was, it voids the run
-            self.failures.append(f"{units} units did not come in: {type(error).__name__}: {error}")
+            what = "1 unit" if units == 1 else f"{units} units"
+            self.failures.append(f"{what} did not come in: {type(error).__name__}: {error}")
             return
         self.came_in.append((time.monotonic(), units))
         self.restocked += units

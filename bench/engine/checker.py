@@ -94,7 +94,7 @@ def broken_promises(found: Checker, failures: Sequence[str], *, failed: int) -> 
     """Return what voids a run, one sentence each."""
     audit_is_wrong = found.audit not in CLEAN
     sentences = {
-        f"oversold by {found.oversold} units": found.oversold,
+        f"oversold by {found.oversold} unit{'' if found.oversold == 1 else 's'}": found.oversold,
         f"orders refused while units were free: {found.refused_wrongly}": found.refused_wrongly,
         f"units that no order can get: {found.stranded}": found.stranded,
         f"orders with more than one effect: {found.duplicates}": found.duplicates,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bench.engine.cell import RATE_MAX, Cell
 from bench.engine.plan import checked_cell
-from bench.results import counted
 from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput
+from segmented.models.ids import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

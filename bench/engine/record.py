@@ -246,6 +246,8 @@ class SessionLine(Frozen):
     plan_commit: str | None
     """The commit that last changed the plan's file; null if it has uncommitted changes, or is in no repository."""
     is_quick: bool
+    sweeps: tuple[str, ...] = ()
+    """The sweeps that were asked for; empty: all of the plan."""
     left_out: tuple[str, ...]
     """Measurements that this profile leaves out, one sentence each."""
     started_at: str
@@ -283,7 +285,8 @@ class ResultFile(Frozen):
     def why_not_whole(self) -> str | None:
         """Missing runs of the session; None if it has all planned runs."""
         if self.end is None:
-            return f"its last line is missing, as after a kill; {len(self.runs)} runs are there"
+            there = "1 run is" if len(self.runs) == 1 else f"{len(self.runs)} runs are"
+            return f"its last line is missing, as after a kill; {there} there"
         if self.end.runs_planned != len(self.runs):
             why = f": {self.end.stopped_by}" if self.end.stopped_by else ""
             return f"{len(self.runs)} of {self.end.runs_planned} planned runs are there{why}"

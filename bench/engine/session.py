@@ -20,9 +20,9 @@ from bench.engine.record import EndLine, Run, SessionLine
 from bench.engine.schedule import Estimate, lost_run, turns_of, wanted
 from bench.engine.servers import SessionServers
 from bench.engine.stocks import stock_of
-from bench.results import counted
 from bench.strategies.own import OWN
 from segmented.errors import InvalidInput, SegmentedError
+from segmented.models.ids import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -101,6 +101,7 @@ def run_session(options: SessionOptions, display: SessionDisplay) -> Path:
             plan_sha256=options.loaded.sha256,
             plan_commit=commit_of(options.loaded.file),
             is_quick=options.is_quick,
+            sweeps=options.only,
             left_out=grid.left_out,
             started_at=_now(),
             environment=environment_of(folder.path, described, placement=servers.placement),
@@ -120,8 +121,7 @@ def kept_in(folder: Path, runs: int) -> str:
     if not runs:
         return f"no run was finished; {folder} can be used again"
     return (
-        f"the {counted(runs, 'finished run')} {'is' if runs == 1 else 'are'} kept in {folder}; the same command with "
-        f"--report {folder} goes on"
+        f"the {counted(runs, 'finished run', 'is')} kept in {folder}; the same command with --report {folder} goes on"
     )
 
 

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress as RichProgres
 from rich.table import Table
 
 from bench.engine.schedule import spoken
-from bench.results import counted
+from segmented.models.ids import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,7 +44,7 @@ class LineView:
         for sentence in grid.left_out:
             self.print(f"Left out: {sentence}.")
         if done:
-            self.print(f"{counted(done, 'run')} {'is' if done == 1 else 'are'} done already and kept.")
+            self.print(f"{counted(done, 'run', 'is')} done already and kept.")
 
     @contextmanager
     def run(self, turn: Turn, left: float | None) -> Iterator[Progress]:  # noqa: ARG002  # a bar shows them

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from bench.engine.percentiles import BEYOND_MIN, DIGITS, LOWEST_US, decoded, described
 from bench.lint.subject import broken, holds, labels, named, not_applicable
 from segmented.errors import InvalidInput
+from segmented.models.ids import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +51,7 @@ def one_loop_each(subject: Subject) -> Verdict:
     if mixed:
         return broken(f"closed and open loops are in one sweep: {named(mixed)}")
     count = len(subject.open_runs)
-    return holds(f"{len(subject.runs) - count} runs closed, {count} open, and no sweep has both")
+    return holds(f"{counted(len(subject.runs) - count, 'run')} closed, {count} open, and no sweep has both")
 
 
 def from_the_intended_time(subject: Subject) -> Verdict:

@@ -1,8 +1,9 @@
 """R25: the plan is laid out again, and every run is compared with the one that it should be.
 
-The plan beside the results gives the cells, the order of all runs and their seeds. A seed gives the arrivals of an open
-loop; the calibrations and the earlier runs of a cell give the stock of a closed one. Git gives the dates of the commits
-that the file names. So no run can be left out, added, moved, replaced or given another seed without a trace.
+The plan beside the results gives the cells, the order of all runs and their seeds; the first line names the sweeps, if
+not all were asked for. A seed gives the arrivals of an open loop; the calibrations and the earlier runs of a cell give
+the stock of a closed one. Git gives the dates of the commits that the file names. So no run can be left out, added,
+moved, replaced or given another seed without a trace.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from bench.engine.arrivals import schedule_of
 from bench.engine.cases import opened_of
 from bench.engine.environment import committed
 from bench.engine.folder import CALIBRATIONS, ENVIRONMENT, PLAN
-from bench.engine.grid import grid_of
 from bench.engine.plan import read_plan
 from bench.engine.schedule import turns_of, wanted
 from bench.engine.skus import choice_of
@@ -44,7 +44,7 @@ def as_planned(subject: Subject) -> Verdict:
     session = subject.results.session
     try:
         loaded = read_plan(subject.folder / PLAN)
-        grid = grid_of(loaded, is_quick=session.is_quick)
+        grid = subject.grid(loaded)
         rates = {str(name): float(rate) for name, rate in _json(subject, CALIBRATIONS).items()}
         environment = _json(subject, ENVIRONMENT)
     except (InvalidInput, ValueError, TypeError, AttributeError) as error:

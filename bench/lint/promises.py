@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench.engine.checker import CLEAN
 from bench.lint.subject import broken, holds, labels, named, not_applicable, without_redis
+from segmented.models.ids import counted
 
 if TYPE_CHECKING:
     from bench.engine.record import Fairness, Run
@@ -34,7 +35,8 @@ def checked_to_the_unit(subject: Subject) -> Verdict:
     if unsold:
         return broken(f"orders were refused while units are left: {named(labels(unsold))}")
     void = len(subject.runs) - len(subject.kept)
-    return holds(f"{len(subject.runs)} runs are checked, {void} of them void and without a throughput")
+    runs = counted(len(subject.runs), "run", "is")
+    return holds(f"{runs} checked, {void} of them void and without a throughput")
 
 
 def _has_broken(run: Run) -> bool:
@@ -64,7 +66,8 @@ def goodput(subject: Subject) -> Verdict:
     if padded:
         return broken(f"the rate is not that of the orders sold in the window: {named(labels(padded))}")
     sold_out = sum(run.counts.sold_out for run in subject.runs)
-    return holds(f"{len(subject.kept)} rates are of orders that hold stock; {sold_out:,} refusals are a series apart")
+    rates = counted(len(subject.kept), "rate", "is")
+    return holds(f"{rates} of orders that hold stock; a series apart has the refusals: {sold_out:,}")
 
 
 def _adds_up(run: Run) -> bool:
@@ -99,8 +102,12 @@ def evenness(subject: Subject) -> Verdict:
     if unfair:
         return broken(f"Jain's index is missing, or does not follow from the buyers' orders: {named(labels(unfair))}")
     worst = min((run.fairness.jain for run in closed if run.fairness), default=None)
-    fairness = "" if worst is None else f", and {len(closed)} have fairness, the least {worst:g}"
-    return holds(f"{len(segmented)} runs show every segment{fairness}")
+    fairness = (
+        "" if worst is None else f", and {counted(len(closed), 'closed run', 'has')} fairness, the least {worst:g}"
+    )
+    unread = sum(run.cell.skus > 1 for run in segmented)
+    over_time = f", {unread} of several skus without the units left over time" if unread else ""
+    return holds(f"{counted(len(segmented), 'run', 'shows')} every segment{over_time}{fairness}")
 
 
 def _segments(run: Run) -> int:
@@ -129,7 +136,9 @@ def work_done(subject: Subject) -> Verdict:
     if blind:
         return broken(f"what an order cost is not counted: {named(labels(blind))}")
     most = max(sold, key=lambda run: run.work.commands)
-    return holds(f"counted in {len(sold)} runs; {most.work.commands:g} commands an order at most, in {most.cell_id}")
+    return holds(
+        f"counted in {counted(len(sold), 'run')}; {most.work.commands:g} commands an order at most, in {most.cell_id}"
+    )
 
 
 def _is_counted(run: Run) -> bool:

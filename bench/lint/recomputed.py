@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 from bench.engine.checker import broken_promises, summed
 from bench.engine.folder import PLAN
-from bench.engine.grid import grid_of
 from bench.engine.plan import read_plan
 from bench.engine.schedule import turns_of
 from bench.engine.summary import LATE_SHARE, noted_of, too_short_of, unsold
@@ -44,8 +43,11 @@ CUT_SHORT: Final = re.compile(
     r"given up after \d+ orders without an answer|orders that had not ended when the run did: "
 )
 LOST: Final = "the run ended without a record: "
-OLDER_WORDS: Final = ("units that nobody can have", "units that no order can get")
-"""Words in the results of the session of 22 November 2026."""
+OLDER_WORDS: Final = (
+    ("units that nobody can have", "units that no order can get"),
+    ("oversold by 1 units", "oversold by 1 unit"),
+)
+"""Words in the results of sessions up to 28 November 2026."""
 EVEN: Final = 0.9
 """Jain's index from which on no buyer waits for the whole window without an answer."""
 
@@ -53,7 +55,7 @@ EVEN: Final = 0.9
 def follows(subject: Subject) -> Verdict:
     """R26: every stated figure is the one that the record and the history give."""
     try:
-        turns = turns_of(grid_of(read_plan(subject.folder / PLAN), is_quick=subject.results.session.is_quick))
+        turns = turns_of(subject.grid(read_plan(subject.folder / PLAN)))
     except InvalidInput as error:
         return broken(f"the plan cannot be laid out again: {error}")
     seconds = {turn.number: turn.planned.seconds for turn in turns}
@@ -118,7 +120,9 @@ def _void(run: Run, seconds: float) -> Iterator[str]:
     is_late = any(OF_THE_GENERATOR.match(one) for one in run.void)
     if is_open and is_late != (share > LATE_SHARE) and abs(share / LATE_SHARE - 1) > LATE_TOLERANCE:
         yield "whether the generator was late does not follow from the histograms"
-    said = {one.replace(*OLDER_WORDS) for one in run.void}
+    said = set(run.void)
+    for older, newer in OLDER_WORDS:
+        said = {one.replace(older, newer) for one in said}
     if not needed <= said:
         yield "a reason is missing for which the run is void"
     may_be = (OF_THE_GENERATOR, CUT_SHORT) if is_open and (is_late or counts.failed > counts.shed) else ()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench.lint.subject import broken, holds, labels, named
 from segmented.files import open_plain
+from segmented.models.ids import counted, plural
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,11 +50,11 @@ def repeated(subject: Subject) -> Verdict:
     if least < RUNS_MIN:
         few = sum(count < RUNS_MIN for count in arms.values())
         return broken(f"fewer than {RUNS_MIN} runs in {few} of {len(arms)} cells, as {least} of {cell_id} ({arm})")
-    return holds(f"{least} runs a cell or more, in {len({run.round for run in subject.runs})} rounds")
+    return holds(f"{least} runs a cell or more, in {counted(len({run.round for run in subject.runs}), 'round')}")
 
 
 def planned_before(subject: Subject) -> Verdict:
-    """R20: the plan was committed before, states expectations and when to stop, and was run completely."""
+    """R20: the plan was committed before, states expectations and when to stop; what was asked for of it was run."""
     session, end = subject.results.session, subject.results.end
     if session.plan_commit is None:
         return broken("the plan was not committed before the run")
@@ -69,8 +70,12 @@ def planned_before(subject: Subject) -> Verdict:
         return broken("the session has no end, so what is missing is unknown")
     if end.stopped_by is not None or len(subject.runs) != end.runs_planned:
         why = end.stopped_by or "no reason given"
-        return broken(f"{len(subject.runs)} of {end.runs_planned} planned runs are there: {why}")
-    count = f"{len(subject.runs)} runs of {len(subject.cells)} cells"
+        there = plural(len(subject.runs), "is")
+        return broken(f"{len(subject.runs)} of {counted(end.runs_planned, 'planned run')} {there} there: {why}")
+    count = f"{counted(len(subject.runs), 'run')} of {counted(len(subject.cells), 'cell')}"
+    if session.left_out:
+        apart = "; ".join(session.left_out)
+        return holds(f"what was asked for of the plan of commit {session.plan_commit[:12]} was run: {count}; {apart}")
     return holds(f"the plan of commit {session.plan_commit[:12]} was run whole: {count}")
 
 
@@ -87,7 +92,7 @@ def noise_floor(subject: Subject) -> Verdict:
         lone = [run for run in subject.runs if run.cell_id in uneven and run.orders_per_s is None]
         return broken(f"A and B do not have the same number of throughputs: {named(labels(lone) or uneven)}")
     pairs = sum(arms["A"] for arms in both.values())
-    return holds(f"{pairs} pairs of A and B in {named(both)}")
+    return holds(f"{counted(pairs, 'pair')} of A and B in {named(both)}")
 
 
 def reproducible(subject: Subject) -> Verdict:

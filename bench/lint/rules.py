@@ -15,6 +15,7 @@ from bench.engine.record import read_results
 from bench.lint import baselines, limits, loops, planned, promises, recomputed, repetition
 from bench.lint.subject import RuleFinding, Subject
 from bench.results import say, show_rows
+from segmented.models.ids import counted, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -104,8 +105,9 @@ def show(findings: Sequence[RuleFinding], console: Console) -> None:
 def summary(findings: Sequence[RuleFinding]) -> str:
     """Return the summary as one sentence."""
     count = Counter(one.outcome for one in findings)
-    are = "is" if count["broken"] == 1 else "are"
-    told = f"{count['holds']} of {len(findings)} rules hold, {count['broken']} {are} broken"
-    apart = f", {count['not applicable']} do not apply" if count["not applicable"] else ""
-    end = "not be published" if count["broken"] else "be published"
-    return f"{told}{apart}: a table of these results may {end}."
+    holding, broken, apart = count["holds"], count["broken"], count["not applicable"]
+    told = f"{holding} of {counted(len(findings), 'rule')} {plural(holding, 'holds')}"
+    told += f", {broken} {plural(broken, 'is')} broken"
+    told += f", {apart} {plural(apart, 'does')} not apply" if apart else ""
+    end = "not be published" if broken else "be published"
+    return f"{told}: a table of these results may {end}."

@@ -8,11 +8,15 @@ from functools import cached_property
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from bench.engine.grid import grid_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     from bench.engine.cell import Cell
+    from bench.engine.grid import Grid
+    from bench.engine.plan import LoadedPlan
     from bench.engine.record import ResultFile, Run
 
 Outcome = Literal["holds", "broken", "not applicable"]
@@ -109,6 +113,11 @@ class Subject:
         for run in self.kept:
             found[run.cell].append(run.orders_per_s or 0.0)
         return {cell: fmean(each) for cell, each in found.items()}
+
+    def grid(self, loaded: LoadedPlan) -> Grid:
+        """Lay out the part of a plan that the first line says was asked for. Raises InvalidInput if none is."""
+        session = self.results.session
+        return grid_of(loaded, is_quick=session.is_quick, only=session.sweeps)
 
     def capacity(self, cell: Cell) -> float | None:
         """Return the highest closed-loop rate of the same strategy, granularity and critical section."""

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bench.analysis.intervals import number, paired_ratio
 from bench.analysis.measured import noise_floor
 from bench.report.drawn import ends
 from bench.report.facts import ONE_LOCK, OURS, WITHOUT_LOCK
-from bench.report.tables import main_family, main_setting, with_interval
+from bench.report.tables import main_families, setting_of, with_interval
+from segmented.models.ids import plural
 
 if TYPE_CHECKING:
     from bench.report.facts import Facts, Family, Spot
+
+NO_PAIR: Final = (
+    "This session compares no segments with one lock: that takes two cells of one sku in a closed loop, one with one "
+    "lock and one with more segments, equal otherwise and both with a rate."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +41,20 @@ class Answer:
 
     sentence: str
     bars: tuple[Bar, ...]
+    """Empty if the session compares nothing with one lock."""
     bound: str
     """The meaning of the marks at the bars; empty if no bar has one."""
     conditions: str
 
 
-def answer(facts: Facts) -> Answer | None:
-    """Compare our segments with one lock in the headline's cells; None if the session has not both."""
-    family = main_family(facts)
-    if family is None:
-        return None
+def answer(facts: Facts) -> Answer:
+    """Compare our segments with one lock in the headline's cells, or say that the session has no such pair of cells."""
+    found = (_compared(facts, family) for family in main_families(facts) if family.cell.skus == 1)
+    return next((one for one in found if one is not None), Answer(NO_PAIR, (), "", ""))
+
+
+def _compared(facts: Facts, family: Family) -> Answer | None:
+    """Return the comparison of these cells; None if they lack one lock, or more segments than one."""
     ours = [spot for spot in family.of(OURS) if not spot.is_void]
     one_lock = _best([*family.of(ONE_LOCK), *(spot for spot in ours if spot.cell.segments == 1)])
     best = _fewest([spot for spot in ours if spot.cell.segments > 1], noise_floor(facts.results).floor or 0.0)
@@ -128,4 +138,5 @@ def _conditions(facts: Facts, family: Family) -> str:
     counts = sorted({len(spot.whole) for spot in family.spots if not spot.is_void})
     runs = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
     quick = " A quick session: directions, not results." if facts.results.session.is_quick else ""
-    return f"{main_setting(facts)}; {runs} runs a bar, with 95 % intervals over runs.{quick}"
+    many = plural(counts[-1], "run")
+    return f"{setting_of(family)}; {runs} {many} a bar, with 95 % intervals over runs.{quick}"

@@ -28,7 +28,7 @@ from bench.report.svg import as_svg
 from bench.report.unfavourable import unfavourable_figure
 from segmented.errors import InvalidInput
 from segmented.files import write_instead
-from segmented.models.ids import visible
+from segmented.models.ids import counted, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,15 +76,15 @@ class Report:
     """Figures without data, with reasons."""
     why_no_table: str | None
     """Why there is no table for the README; None if there is one."""
-    answer: str | None
-    """The sentence with which the page begins; None if the session compares nothing with one lock."""
+    answer: str
+    """The sentence with which the page begins."""
 
     def sentences(self) -> list[str]:
         """Return a summary for a terminal."""
-        said = [f"{len(self.drawn)} figures, report.html and REPRODUCE.md are in {self.folder}."]
+        said = [f"{counted(len(self.drawn), 'figure')}, report.html and REPRODUCE.md are in {self.folder}."]
         said += [f"Not drawn: {one}." for one in self.not_drawn]
         said.append(f"No {TABLE}: {self.why_no_table}" if self.why_no_table else f"{TABLE} may go into a README.")
-        return said if self.answer is None else [*said, self.answer]
+        return [*said, self.answer]
 
 
 def redraw(
@@ -126,7 +126,7 @@ def redraw(
         tuple(one.name for one in outcomes if isinstance(one, Drawn)),
         tuple(f"{one.number} {one.title}: {one.why}" for one in outcomes if isinstance(one, NotDrawn)),
         why_no_table,
-        None if (found := answer(facts)) is None else found.sentence,
+        answer(facts).sentence,
     )
 
 

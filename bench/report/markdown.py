@@ -6,6 +6,7 @@ Markdown may contain HTML, so every "<" is escaped: it may be from a results fil
 from __future__ import annotations
 
 import re
+import shlex
 from typing import TYPE_CHECKING, Final
 
 from bench.analysis.hypotheses import judge
@@ -74,6 +75,7 @@ def reproduce(facts: Facts) -> str:
     """Return REPRODUCE.md: one command, and what to expect of it."""
     session = facts.results.session
     quick = " --quick" if session.is_quick else ""
+    sweeps = "".join(f" --sweep {shlex.quote(_line(name))}" for name in session.sweeps)
     found = {_line(name): _line(str(value)) for name, value in settings(session.environment)}
     commit = _number(found.get("code.commit", found.get("commit", "-")))
     family = main_family(facts)
@@ -86,7 +88,7 @@ def reproduce(facts: Facts) -> str:
             f"Code: commit `{commit}`. Plan: SHA-256 `{_number(session.plan_sha256)}`, beside this file.",
             "",
             "```console",
-            f"$ segmented bench granularity{quick} --plan plan.toml --report again",
+            f"$ segmented bench granularity{quick}{sweeps} --plan plan.toml --report again",
             "```",
             "",
             "Then compare the two, with the noise of both; and where the histories are, draw this report again:",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bench.analysis.calibration import Calibration, calibrate
-from bench.analysis.model_error import MODELS, ceiling_of, predict
+from bench.analysis.model_error import MODELS, ceiling_of, ideal_hold, predict
 from bench.analysis.usl import Fit, NoFit, fit
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 STYLES: Final[dict[Model, str]] = {"any free lane": "--", "random lane": "-."}
 """The models that depend on K."""
+IDEAL: Final = "ideal min(K, N)/hold"
 STEPS: Final = 40
 
 
@@ -34,27 +35,33 @@ class Line:
 
 
 def lines_over_segments(facts: Facts, family: Family) -> tuple[list[Line], str]:
-    """Return the ceiling and the models of the strategies in a sweep over K, and the origin of S."""
+    """Return the ceiling and the models of a sweep over K, and the times that each was computed with.
+
+    Strategies with the same model share a line, with the S of the first.
+    """
     cell = family.cell
     where = sorted({int(one) for one in np.geomspace(family.values[0], family.values[-1], STEPS)})
-    found: list[Line] = []
-    said = "no model: no cell of one lane tells S"
+    found: dict[str, Line] = {}
+    said: list[str] = []
+    why_none = "no model: no cell of one lane tells S"
     for strategy in family.by_strategy():
         model = MODELS.get(strategy)
-        if model not in STYLES or len(family.of(strategy)) == 1:
+        if model not in STYLES or model in found or len(family.of(strategy)) == 1:
             continue
         own = cell.model_copy(update={"strategy": strategy})
         calibration = calibrate(own, facts.measured)
         if not isinstance(calibration, Calibration):
-            said = calibration.why
+            why_none = calibration.why
             continue
         if not found:
             ideal = [ceiling_of(own, calibration, lanes=lanes) for lanes in where]
-            found.append(Line("ideal min(K, N)/S", ":", [*map(float, where)], ideal))
-            said = f"S = {calibration.service:.3g} ms, from cells of one lane"
+            found[IDEAL] = Line(IDEAL, ":", [*map(float, where)], ideal)
+            kind = "configured" if own.section == "sleep" else "measured"
+            said.append(f"hold = {ideal_hold(own, calibration):.3g} ms ({kind})")
         rates = [predict(own, calibration, lanes=lanes, model=model) for lanes in where]
-        found.append(Line(f"model: {model}", STYLES[model], [*map(float, where)], rates))
-    return list({line.label: line for line in found}.values()), said
+        found[model] = Line(f"model: {model}", STYLES[model], [*map(float, where)], rates)
+        said.append(f"S = {calibration.service:.3g} ms ({model})")
+    return list(found.values()), ", ".join(said) or why_none
 
 
 def by_buyers(facts: Facts, spots: Sequence[Spot]) -> tuple[list[float], list[float]] | None:

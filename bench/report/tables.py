@@ -135,16 +135,24 @@ def cores(spot: Spot) -> str:
     return " / ".join(f"{one:.2f}" for one in parts)
 
 
+def main_families(facts: Facts) -> list[Family]:
+    """Return closed cells that differ in strategy and K, the best headline first.
+
+    One sku comes before several, a sweep over K before fewer values of it, and the larger before the smaller.
+    """
+    swept = segment_families(facts)
+    every = families([spot for spot in facts.usual if spot.cell.loop == "closed"], "segments", least=1)
+    found = [*swept, *(one for one in every if one not in swept)]
+    return sorted(found, key=lambda family: family.cell.skus > 1)
+
+
 def main_family(facts: Facts) -> Family | None:
-    """Return the cells of the headline: the largest closed sweep over K, or the nearest to it."""
-    found = segment_families(facts)
-    if not found:
-        found = families(facts.select(loop="closed"), "segments", least=1)
-    return found[0] if found else None
+    """Return the cells of the strategies' table."""
+    return next(iter(main_families(facts)), None)
 
 
 def strategy_rows(facts: Facts) -> list[CellRow]:
-    """Return the headline's cells: controls last, then by strategy and K."""
+    """Return that table: controls last, then by strategy and K."""
     family = main_family(facts)
     if family is None:
         return []
@@ -188,9 +196,14 @@ def settings(found: Any, name: str = "") -> Iterator[tuple[str, str]]:  # noqa: 
 
 
 def main_setting(facts: Facts) -> str:
-    """Return the conditions of the headline."""
+    """Return the conditions of the strategies' table."""
     family = main_family(facts)
-    return "" if family is None else f"{family.cell.loop} loop, {said(family.cell, without=('segments',))}"
+    return "" if family is None else setting_of(family)
+
+
+def setting_of(family: Family) -> str:
+    """Return the conditions that cells of different strategy and K share."""
+    return f"{family.cell.loop} loop, {said(family.cell, without=('segments',))}"
 
 
 def rendered(template: str, told: Mapping[str, Any]) -> str:

@@ -103,7 +103,7 @@ class PooledStrategy(Strategy):
     def _take_in(self, units: int, restock_id: str) -> None:
         answer = self.pool.restock(units, restock_id=restock_id)
         if not isinstance(answer, Restocked):
-            message = f"{units} units were not taken in: {answer}"
+            message = f"{units} unit{' was' if units == 1 else 's were'} not taken in: {answer}"
             raise SegmentedError(message)
 
     def judge(self, refusals: Sequence[Refused]) -> Verdict:

@@ -27,6 +27,7 @@ from segmented.advise.workload import CLIENT_TIME, ROUND_TRIP, SERVER_TIME, SPRE
 from segmented.cli.output import DEFAULT_URL, JsonOption, UrlOption, is_terminal, print_table, write_json
 from segmented.errors import InvalidInput
 from segmented.files import STDOUT
+from segmented.models.ids import counted
 from segmented.stores.redis import RedisStore
 
 UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
@@ -324,9 +325,9 @@ def _print_advice(advice: Advice, workload: Workload, found: Measured | None, pa
         _say(f"- {reason}")
     if past is not None:
         served = (
-            f"{past.orders:,} orders"
+            counted(past.orders, "order")
             if past.holds == past.orders
-            else f"{past.orders:,} orders in {past.holds:,} holds"
+            else f"{counted(past.orders, 'order')} in {counted(past.holds, 'hold')}"
         )
         lasted = f"{duration(past.locked)} each, as a mean; their spread is {past.spread:.2g}"
         _say(f"- In that pool {served} held a segment for {lasted}.")
@@ -355,7 +356,7 @@ def _waiting(advice: Advice) -> str:
 
 
 def _measurement(found: Measured) -> str:
-    taken = f"Measured with {found.orders:,} orders: a call takes {duration(found.round_trip)}"
+    taken = f"Measured with {counted(found.orders, 'order')}: a call takes {duration(found.round_trip)}"
     client = f"{duration(found.client_time)} of the client's core"
     if found.server_time is None:
         return f"{taken}, an order {client}; the server's own time could not be read."

@@ -15,7 +15,6 @@ from segmented.cli.orders_view import (
     MESSAGE_HEADS,
     OUTBOX_HEADS,
     REPLAY_HEADS,
-    counted,
     dead_json,
     dead_row,
     message_row,
@@ -41,6 +40,7 @@ from segmented.cli.output import (
 from segmented.errors import InvalidInput, OrderUnknown
 from segmented.files import STDOUT
 from segmented.models import check_id
+from segmented.models.ids import counted
 from segmented.models.submitted import KeptMessage
 from segmented.plans import run_sync
 from segmented.stock.dead_letters import (
@@ -289,5 +289,5 @@ def _print_dead(letters: Sequence[DeadLetter], messages: Sequence[KeptMessage], 
         typer.echo(f"no kept messages of queue {shown(queue)}")
     holding = [one.units_on_hold for one in letters if one.units_on_hold]
     if holding:
-        what = f"{counted(len(holding), 'dead order')} {'keeps' if len(holding) == 1 else 'keep'}"
+        what = f"{counted(len(holding), 'dead order', 'keeps')}"
         typer.echo(f"{what} {counted(sum(holding), 'unit')} from other buyers until the holds lapse", err=True)

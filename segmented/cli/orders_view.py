@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from segmented.cli.output import Row, shown, span
 from segmented.models import Settled
+from segmented.models.ids import counted
 from segmented.models.submitted import SUBMITTED_UNTIL_MS, KeptMessage, Replayed, Submitted
 from segmented.stock.dead_letters import DeadLetter, Place, PlacedOrder, PlacedOutbox, ReplayedOrder
 
@@ -28,11 +29,6 @@ DECIDED: Final = {
 def place_name(place: Place) -> str:
     """Return a pool's name, with the shard of a sharded pool."""
     return shown(place.sku) if place.shard is None else f"{shown(place.sku)}, shard {place.shard}"
-
-
-def counted(number: int, what: str) -> str:
-    """Return a number with its noun, in the plural where needed."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def lasting(milliseconds: int) -> str:

@@ -35,6 +35,7 @@ from segmented.clock import SystemClock
 from segmented.errors import ChangeGated, InvalidInput, PoolDiffers
 from segmented.files import STDOUT
 from segmented.models import AlreadyOpen, CartSweep, Opened, PoolState, UnfinishedCart
+from segmented.models.ids import plural
 from segmented.process import tell
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stock.carts import LIST_MAX, SWEEP_LIMIT, Carts
@@ -129,7 +130,7 @@ def _said(sweep: CartSweep) -> str:
     counts = Counter(one.state for one in sweep.finished)
     total = len(sweep.finished)
     parts = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-    return f"finished {total} cart{'s' if total != 1 else ''}: {parts}"
+    return f"finished {total} {plural(total, 'cart')}: {parts}"
 
 
 def _row(one: UnfinishedCart) -> tuple[str, ...]:
@@ -350,7 +351,8 @@ def _is_wanted(state: PoolState) -> bool:
     if state.is_closed:
         return True
     print_table(("", ""), total_rows(state))
-    return typer.confirm(f"Close {shown(state.sku)} for good, with {state.available} units unsold?")
+    units = f"{state.available} {plural(state.available, 'unit')}"
+    return typer.confirm(f"Close {shown(state.sku)} for good, with {units} unsold?")
 
 
 def _tell(state: PoolState, more: dict[str, Any], json_file: Path | None, sentence: str) -> None:

@@ -21,6 +21,7 @@ from segmented.cli.output import (
 )
 from segmented.errors import InvalidInput
 from segmented.files import STDOUT, check_kept
+from segmented.models.ids import counted
 from segmented.stock import find_pool
 from segmented.stock.archiving import FileArchive, archive as archive_pool
 from segmented.stock.archiving.checking import check_archive
@@ -74,7 +75,8 @@ def archive(
     if json_file == STDOUT:
         return
     said = "archived before: nothing is changed" if archived.replay else "archived, and its keys are removed"
-    typer.echo(f"{said}: {archived.orders:,} orders in {archived.lines:,} lines at {shown(archived.target)}")
+    what = f"{counted(archived.orders, 'order')} in {counted(archived.lines, 'line')}"
+    typer.echo(f"{said}: {what} at {shown(archived.target)}")
     typer.echo(f"digest {archived.digest}")
     if archived.gated:
         typer.echo("the order database keeps its rows: they say what was sold")
@@ -110,8 +112,8 @@ def verify_archive(
         write_json(json_file, {"is_complete": True} | asdict(checked))
     if json_file != STDOUT:
         typer.echo(
-            f"complete: {shown(checked.sku)} in epoch {checked.epoch}, {checked.orders:,} orders, "
-            f"{checked.confirmed:,} units sold, {checked.lines:,} lines"
+            f"complete: {shown(checked.sku)} in epoch {checked.epoch}, {counted(checked.orders, 'order')}, "
+            f"{counted(checked.confirmed, 'unit')} sold, {counted(checked.lines, 'line')}"
         )
         typer.echo(f"digest {checked.digest}")
 
@@ -155,7 +157,8 @@ def _progress() -> Iterator[Progress]:
         def tell(step: str, _done: int, total: int) -> None:
             if step not in seen:
                 seen.add(step)
-                typer.echo(f"{step}{f' about {total:,} records' if total else ''}", err=True)
+                about = f" about {counted(total, 'record')}" if total else ""
+                typer.echo(f"{step}{about}", err=True)
 
         yield tell
         return

@@ -27,6 +27,7 @@ from segmented.cli.pool_shards import away_line, drift_lines, ledgers, place, pl
 from segmented.cli.pool_view import as_json
 from segmented.files import STDOUT, whole_file
 from segmented.models import LedgerEntry, PoolState
+from segmented.models.ids import plural
 from segmented.stock import AuditReport, Repair, ShardedAuditReport, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
 
@@ -123,7 +124,7 @@ def export(
         rows = (dict.fromkeys(more, place) | asdict(entry) for place, entry in entries)
         count = write_rows(file, form, rows, (*more, *COLUMNS))
     if to != STDOUT:
-        typer.echo(f"{count} entries written")
+        typer.echo(f"{count} {plural(count, 'entry')} written")
 
 
 def _repair_shards(pool: ShardedPool, json_file: Path | None, *, is_asked: bool) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from segmented.cli.output import print_table, shown
 from segmented.cli.pool_shards import required_no_database
+from segmented.models.ids import plural
 from segmented.stock import ShardedPool
 
 if TYPE_CHECKING:
@@ -68,8 +69,10 @@ def _print_one(report: BothReport, place: str) -> None:
     if report.difference_count > len(report.differences):
         typer.echo(f"{place}and {report.difference_count - len(report.differences)} more")
     for change in report.unfinished:
-        typer.echo(f"{place}unfinished: {change.units} units {change.kind} under the id {shown(change.change_id)}")
+        units = f"{change.units} {plural(change.units, 'unit')}"
+        typer.echo(f"{place}unfinished: {units} {change.kind} under the id {shown(change.change_id)}")
     judgment = "clean" if report.is_clean else "not clean"
+    orders = f"{report.pool_count} and {report.database_count} {plural(report.database_count, 'order')}"
     rows = [
         ("stocked in the database", str(report.quota)),
         ("sold in the database", str(report.sold)),
@@ -78,7 +81,7 @@ def _print_one(report: BothReport, place: str) -> None:
         *((kind, str(count)) for kind, count in sorted(report.by_kind.items())),
         (
             f"{place}both sides",
-            f"{judgment}, {report.pool_count} and {report.database_count} orders compared",
+            f"{judgment}, {orders} compared",
         ),
     ]
     print_table(("", ""), rows)

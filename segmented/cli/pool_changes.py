@@ -16,6 +16,7 @@ from segmented.cli.pool_view import as_json
 from segmented.errors import InvalidInput
 from segmented.files import STDOUT
 from segmented.models import Closed, Restocked, TooFew
+from segmented.models.ids import plural
 from segmented.process import tell
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
@@ -167,18 +168,20 @@ def _write(file: Path, content: dict[str, Any], said: str) -> None:
 
 
 def _resized(count: int, *, was_so: bool) -> str:
-    many = f"{count} segment{'s' if count != 1 else ''}"
+    many = f"{count} {plural(count, 'segment')}"
     return f"{many} before: nothing is changed" if was_so else f"{many} now"
 
 
 def _tell_change(word: str, answer: Restocked | TooFew | Closed, units: int, json_file: Path | None) -> None:
     if isinstance(answer, Restocked):
         found: dict[str, Any] = {"answer": word} | asdict(answer)
-        now = "nothing is changed now" if answer.replay else f"{answer.available} are free now"
-        said = f"{word}{' before under this id' if answer.replay else ''}: {answer.units} units, {now}"
+        free = f"{answer.available} {plural(answer.available, 'is')} free now"
+        now = "nothing is changed now" if answer.replay else free
+        before = " before under this id" if answer.replay else ""
+        said = f"{word}{before}: {answer.units} {plural(answer.units, 'unit')}, {now}"
     elif isinstance(answer, TooFew):
         found = {"answer": "too_few"} | asdict(answer)
-        said = f"only {answer.available} units are free, not {units}: nothing is changed"
+        said = f"only {answer.available} {plural(answer.available, 'unit', 'is')} free, not {units}: nothing is changed"
     else:
         found = {"answer": "closed", "change_id": answer.order_id, "units": units}
         said = "the pool is closed: nothing is changed"

@@ -13,6 +13,7 @@ import typer
 from segmented.cli.output import DEFAULT_URL, DatabaseOption, JsonOption, UrlOption, shown, write_json
 from segmented.errors import InvalidInput
 from segmented.files import STDOUT
+from segmented.models.ids import counted, plural
 from segmented.process import tell
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
@@ -54,12 +55,13 @@ def forget(
         write_json(json_file, asdict(report))
     if json_file != STDOUT:
         typer.echo(
-            f"forgot {report.orders:,} orders with {report.units:,} sold units, up to change {report.up_to}; "
-            f"{report.left:,} records are left"
+            f"forgot {counted(report.orders, 'order')} with {counted(report.units, 'sold unit')}, up to change "
+            f"{report.up_to}; {counted(report.left, 'record', 'is')} left"
         )
+        cure = f"run 'segmented pool relay {sku}' with --trim-keep"
         for count, why in (
-            (report.not_relayed, f"are not relayed: run 'segmented pool relay {sku}' with --trim-keep"),
-            (report.not_trimmed, f"are relayed but not trimmed: run 'segmented pool relay {sku}' with --trim-keep"),
+            (report.not_relayed, f"{plural(report.not_relayed, 'is')} not relayed: {cure}"),
+            (report.not_trimmed, f"{plural(report.not_trimmed, 'is')} relayed but not trimmed: {cure}"),
             (report.in_grace, f"ended less than {grace:g} s ago: --grace sets this time"),
         ):
             if count:
@@ -76,6 +78,6 @@ def _progress() -> Iterator[Callable[[int], None] | None]:
 
     from segmented.cli.console import Console  # noqa: PLC0415  # as above
 
-    with Bars(TextColumn("{task.completed:,} orders forgotten"), console=Console(stderr=True), transient=True) as bars:
+    with Bars(TextColumn("orders forgotten: {task.completed:,}"), console=Console(stderr=True), transient=True) as bars:
         line = bars.add_task("", total=None)
         yield lambda done: bars.update(line, completed=done)

@@ -12,6 +12,7 @@ from segmented.cli.export_files import FormatOption, ToOption, write_rows
 from segmented.cli.output import DEFAULT_URL, UrlOption
 from segmented.files import STDOUT, whole_file
 from segmented.models import OrderRecord, OrderState
+from segmented.models.ids import plural
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
 
@@ -42,7 +43,7 @@ def orders(
         more = ("shard",) if isinstance(pool, ShardedPool) else ()
         count = write_rows(file, form, _rows(pool, state), (*more, *COLUMNS))
     if to != STDOUT:
-        typer.echo(f"{count} orders written")
+        typer.echo(f"{count} {plural(count, 'order')} written")
 
 
 def _rows(pool: Pool | ShardedPool, state: OrderState | None) -> Iterator[dict[str, Any]]:

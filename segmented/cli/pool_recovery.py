@@ -24,6 +24,7 @@ from segmented.cli.pool_view import as_json, total_rows
 from segmented.errors import InvalidInput, PoolArchived, PoolMissing, PoolNotFrozen, PoolNotGated, ThawGated
 from segmented.files import STDOUT
 from segmented.models import Opened, PoolState, Thawed
+from segmented.models.ids import plural
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
 
@@ -201,7 +202,8 @@ def _one_of(pool: Pool | ShardedPool, shard: int | None) -> Pool:
 def _is_wanted(state: PoolState, sold: int, stocked: int | None) -> bool:
     print_table(("", ""), total_rows(state))
     left = (state.stocked if stocked is None else stocked) - sold
-    return typer.confirm(f"Sell {shown(state.sku)} again, with {sold} units sold and {left} free or reserved?")
+    units = f"{sold} {plural(sold, 'unit')}"
+    return typer.confirm(f"Sell {shown(state.sku)} again, with {units} sold and {left} free or reserved?")
 
 
 def _tell(word: str, thawed: Thawed, json_file: Path | None) -> None:
@@ -215,4 +217,6 @@ def _tell(word: str, thawed: Thawed, json_file: Path | None) -> None:
     sells = f"sells in epoch {state.epoch}: nothing is changed"
     typer.echo(sells if thawed.replay else f"{word} in epoch {state.epoch}: {numbers}")
     if thawed.cancelled_count:
-        typer.echo(f"{thawed.cancelled_count} reserved orders were cancelled, the newest ones: their units are sold")
+        count = thawed.cancelled_count
+        orders, which = f"{count} {plural(count, 'reserved order', 'was')}", plural(count, "the newest one")
+        typer.echo(f"{orders} cancelled, {which}: the units are sold")

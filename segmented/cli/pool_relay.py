@@ -26,6 +26,7 @@ from segmented.cli.output import (
 from segmented.errors import DatabaseUnavailable, InvalidInput, StoreUnavailable
 from segmented.files import STDOUT
 from segmented.models import Trimmed
+from segmented.models.ids import plural
 from segmented.process import tell
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
@@ -181,11 +182,12 @@ def _relayed(one: ShardRelay) -> str:
     epoch, sequence = one.relayed
     behind = "nothing behind"
     if one.entries_behind:
-        many = "entry" if one.entries_behind == 1 else "entries"
-        behind = f"{one.entries_behind} {many} and {span(one.seconds_behind)} behind"
+        many = f"{one.entries_behind} {plural(one.entries_behind, 'entry')}"
+        behind = f"{many} and {span(one.seconds_behind)} behind"
     marked = f", {one.marked} marked as lost" if one.marked else ""
     begins = "" if one.first_sequence is None else f"; the ledger begins with {one.first_sequence}"
-    return f"relayed up to {epoch}-{sequence}: {one.copied} changes copied{marked}, {behind}{begins}"
+    changes = f"{one.copied} {plural(one.copied, 'change')}"
+    return f"relayed up to {epoch}-{sequence}: {changes} copied{marked}, {behind}{begins}"
 
 
 def _trimmed(one: Trimmed) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from segmented.cli.output import Row
 from segmented.errors import InvalidInput, PoolInShards, SegmentedError
 from segmented.models import LedgerEntry, Restocked, ShardedState
+from segmented.models.ids import plural
 from segmented.models.shards import units_away
 from segmented.stock import Pool, Repair, ShardedAuditReport, ShardedPool, find_pool
 from segmented.stock.sharded import ShardedRepairReport
@@ -113,4 +114,4 @@ def place(number: int | None) -> str:
 
 def away_line(units: int) -> Iterable[str]:
     """Return a line about units in transit, if there are any."""
-    return [f"{units} unit{'s' if units != 1 else ''} on the way between shards"] if units else []
+    return [f"{units} {plural(units, 'unit')} on the way between shards"] if units else []

@@ -22,7 +22,7 @@ from segmented.cli.output import ELSEWHERE, address, data_folder, output_file
 from segmented.clock import SystemClock
 from segmented.errors import InvalidInput
 from segmented.masking import masked
-from segmented.models.ids import visible
+from segmented.models.ids import counted, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -204,15 +204,14 @@ def _note_oddities(orders: OrdersFile) -> None:
     if orders.ignored_columns:
         typer.echo(f"{orders.path}: columns not used: {visible(', '.join(orders.ignored_columns))}", err=True)
     if orders.repeated:
-        typer.echo(
-            f"{orders.path}: {orders.repeated:,} lines repeat an order of an earlier line; each counts once", err=True
-        )
+        lines = counted(orders.repeated, "line", "repeats")
+        typer.echo(f"{orders.path}: {lines} an order of an earlier line; each counts once", err=True)
 
 
 def _stopped(choices: Choices, sale: Sale | None) -> str:
     if sale is None:
         return "stopped before the sale began"
-    decided = f"stopped with {len(sale.book.outcomes):,} of {len(sale.book.orders):,} orders decided"
+    decided = f"stopped with {len(sale.book.outcomes):,} of {counted(len(sale.book.orders), 'order')} decided"
     if choices.is_kept:
         return f"{decided}; the same command finishes the sale"
     if choices.url is not None:

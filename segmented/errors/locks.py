@@ -62,7 +62,8 @@ class PermitsMismatch(InvalidInput):
 
     def __init__(self, name: str, permits: int, wanted: int) -> None:
         """Create the error with the semaphore, its current number of permits, and this handle's number."""
-        super().__init__(f"semaphore {name!r} is in use with {permits} permits, not with {wanted}")
+        many = "1 permit" if permits == 1 else f"{permits} permits"
+        super().__init__(f"semaphore {name!r} is in use with {many}, not with {wanted}")
         self.name, self.permits, self.wanted = name, permits, wanted
 
 

@@ -125,9 +125,10 @@ class GrantSuperseded(StockError):
 class CartMismatch(StockError):
     """A cart id was used again with other content."""
 
-    def __init__(self, home: str, cart_id: str) -> None:
-        """Create the error with the cart and the pool that keeps it."""
-        super().__init__(f"cart {cart_id!r} in the pool {home!r} exists with other content")
+    def __init__(self, home: str, cart_id: str, detail: str = "") -> None:
+        """Create the error with the cart, the pool that keeps it and, if known, the difference."""
+        told = f": {detail}" if detail else ""
+        super().__init__(f"cart {cart_id!r} in the pool {home!r} exists with other content{told}")
         self.home = home
         self.cart_id = cart_id
 

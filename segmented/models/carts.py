@@ -7,8 +7,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from segmented.errors import InvalidInput
-from segmented.models.ids import CART_DIGEST_LENGTH, QUANTITY_MAX, SKU_BYTES_MAX, check_id, shortened
+from segmented.errors import CartMismatch, InvalidInput
+from segmented.models.ids import CART_DIGEST_LENGTH, QUANTITY_MAX, SKU_BYTES_MAX, check_id, plural, shortened
+from segmented.models.orders import customer_said
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,6 +25,8 @@ CartLine = tuple[str, int]
 CART_ID_BYTES_MAX: Final = 240
 CART_SKUS_MAX: Final = 100
 """Maximum number of skus in one cart: each takes a round trip."""
+SKUS_SHOWN: Final = 3
+"""Maximum number of lines that an error names."""
 PINNED_UNTIL_MS: Final = 253_402_300_799_000
 """The end of a hold that does not expire: the last second of the year 9999."""
 
@@ -74,6 +77,22 @@ def cart_of(cart_id: str, content: str) -> Cart:
     """Return the cart of an id and its stored content."""
     customer_id, *lines = json.loads(content)
     return Cart(cart_id, ((sku, quantity) for sku, quantity in lines), customer_id)
+
+
+def mismatch_of(cart: Cart, stored: Cart) -> CartMismatch:
+    """Return the error for a cart whose id is stored with other content: what differs, with both values."""
+    found = []
+    if stored.customer_id != cart.customer_id:
+        found.append(customer_said(stored.customer_id, cart.customer_id))
+    before, now = dict(stored.lines), dict(cart.lines)
+    skus = [sku for sku in sorted({*before, *now}) if before.get(sku) != now.get(sku)]
+    found += [
+        f"quantity {before.get(sku, 0)} of {sku!r} is stored, {now.get(sku, 0)} was given" for sku in skus[:SKUS_SHOWN]
+    ]
+    if len(skus) > SKUS_SHOWN:
+        more = len(skus) - SKUS_SHOWN
+        found.append(f"{more} more {plural(more, 'line', 'differs')}")
+    return CartMismatch(cart.home, cart.cart_id, "; ".join(found))
 
 
 def _summed(cart_id: str, lines: Iterable[CartLine]) -> tuple[CartLine, ...]:

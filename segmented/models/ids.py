@@ -1,4 +1,4 @@
-"""Limits on ids, skus and numbers."""
+"""Limits on ids, skus and numbers, and how they are shown."""
 
 from __future__ import annotations
 
@@ -84,3 +84,22 @@ def _bytes_of(value: str) -> int:
         return len(value.encode())
     except UnicodeEncodeError:
         return 0
+
+
+def plural(number: float, *words: str) -> str:
+    """Return a noun, and maybe its verb, in the singular for 1 and else in the plural: `unit is`, `units are`."""
+    return " ".join(words if number == 1 else map(_plural_of, words))
+
+
+def counted(number: int, *words: str) -> str:
+    """Return a number with thousands separated, and its noun: `1 run`, `2,000 runs`."""
+    return f"{number:,} {plural(number, *words)}"
+
+
+_IRREGULAR: Final = {"is": "are", "was": "were", "has": "have", "does": "do"}
+
+
+def _plural_of(word: str) -> str:
+    if word.endswith("s"):  # a verb
+        return _IRREGULAR.get(word, word[:-1])
+    return f"{word[:-1]}ies" if word.endswith("ry") else f"{word}s"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NoReturn
 
-from segmented.errors import InvalidInput, NotGranted
-from segmented.models.ids import QUANTITY_MAX, check_id, is_plain_id, shortened
+from segmented.errors import InvalidInput, NotGranted, OrderMismatch
+from segmented.models.ids import QUANTITY_MAX, check_id, is_plain_id, plural, shortened
 
 OrderState = Literal["reserved", "confirmed", "cancelled", "expired", "refused"]
 Part = tuple[int, int]
@@ -165,7 +165,8 @@ class SoldOut:
 
     def describe(self) -> str:
         """Return the answer in words."""
-        return f"sold out ({self.available} units free, {self.reserved} on hold, {self.quantity} asked for)"
+        free = f"{self.available} {plural(self.available, 'unit')} free"
+        return f"sold out ({free}, {self.reserved} on hold, {self.quantity} asked for)"
 
     def __bool__(self) -> Literal[False]:
         """Return False: nothing is granted."""
@@ -241,9 +242,8 @@ class LimitReached:
 
     def describe(self) -> str:
         """Return the answer in words."""
-        return (
-            f"customer {self.customer_id!r} has {self.taken} of at most {self.limit} units, {self.quantity} asked for"
-        )
+        most = f"{self.limit} {plural(self.limit, 'unit')}"
+        return f"customer {self.customer_id!r} has {self.taken} of at most {most}, {self.quantity} asked for"
 
     def __bool__(self) -> Literal[False]:
         """Return False: nothing is granted."""
@@ -295,3 +295,25 @@ class OrderRecord:
     def is_of(self, order: Order) -> bool:
         """Return whether the record has the content of `order`; the same id with other content is an error."""
         return (self.asked, self.customer_id) == (order.quantity, order.customer_id)
+
+
+def check_content(order: Order, quantity: int | None, customer_id: str | None) -> None:
+    """Raise OrderMismatch if the order's id is stored with another quantity or customer."""
+    if (quantity, customer_id) != (order.quantity, order.customer_id):
+        raise mismatch_of(order, quantity, customer_id)
+
+
+def mismatch_of(order: Order, quantity: int | None, customer_id: str | None) -> OrderMismatch:
+    """Return the error for an order whose id is stored with other content: it names each field that differs."""
+    found = []
+    if quantity != order.quantity:
+        found.append(f"quantity {quantity} is stored, {order.quantity} was given")
+    if customer_id != order.customer_id:
+        found.append(customer_said(customer_id, order.customer_id))
+    return OrderMismatch(order.order_id, "; ".join(found))
+
+
+def customer_said(stored: str | None, given: str | None) -> str:
+    """Return the difference between two customers as text."""
+    before = "no customer" if stored is None else f"customer {stored}"
+    return f"{before} is stored, {'none' if given is None else given} was given"

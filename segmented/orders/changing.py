@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from segmented import protocol as op
 from segmented.errors import ChangeDiverged, EpochEnded, InvalidInput, PoolNotGated
 from segmented.models import Closed, Restocked, TooFew
+from segmented.models.ids import plural
 from segmented.orders.answers import EpochChanged, Stored, TooFewUnsold
 from segmented.orders.stocking import Change
 from segmented.orders.tables import DONE, RESTOCKED, UNDONE, WITHDRAWN
@@ -99,7 +100,7 @@ def resize_gated(pool: Pool, gate: OrderDatabase, segments: int) -> Resized:
     Rows of removed segments stay, and their quota moves to where it is sold. Safe to repeat.
     """
     _checks(pool).resize(segments)
-    change = f"a resize to {segments} segments"
+    change = f"a resize to {segments} {plural(segments, 'segment')}"
 
     def resize(state: PoolState) -> Resized:
         _refuse(pool.sku, change, gate.stocking.add_segments(pool.sku, segments, epoch=state.epoch))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from segmented.errors import OrderMismatch
+from segmented.models.ids import plural
 from segmented.orders.answers import Confirmed, SoldOut
 from segmented.orders.standing import Standing, classify
 from segmented.orders.tables import CONFIRMED
@@ -146,7 +147,8 @@ def plan_moves(rows: Sequence[SegmentRow], segment: int, quantity: int) -> tuple
     if missing <= 0:
         return ()
     if missing > sum(spare.values()):
-        message = f"segment {segment} lacks {missing} units, and the others have {sum(spare.values())}"
+        lacking = f"{missing} {plural(missing, 'unit')}"
+        message = f"segment {segment} lacks {lacking}, and the others have {sum(spare.values())}"
         raise ValueError(message)
     changes: dict[int, int] = {}
     for giver, units in sorted(spare.items(), key=lambda item: (-item[1], item[0])):
@@ -175,7 +177,7 @@ def plan_withdrawal(rows: Sequence[SegmentRow], units: int) -> tuple[QuotaMove, 
     spare = {row.segment: row.quota - row.sold for row in rows}
     total = sum(spare.values())
     if units > total:
-        message = f"{units} units should be withdrawn, but the rows have {total}"
+        message = f"{units} {plural(units, 'unit')} should be withdrawn, but the rows have {total}"
         raise ValueError(message)
     taken = {segment: units * left // total if total else 0 for segment, left in spare.items()}
     missing = units - sum(taken.values())

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from segmented.ledger_lines import parse_record
+from segmented.models.ids import plural
 from segmented.orders.tables import CONFIRMED, VOID, WITHDRAWN
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def said_by_database(row: OrderRow | None) -> str:
 
 def _said(state: str, quantity: int, customer_id: str | None) -> str:
     buyer = "" if customer_id is None else f" for customer {customer_id}"
-    return f"{state} with {quantity} unit{'s' if quantity != 1 else ''}{buyer}"
+    return f"{state} with {quantity} {plural(quantity, 'unit')}{buyer}"
 
 
 def parsed(found: Iterable[Inspected]) -> dict[str, OrderRecord | None]:
@@ -124,11 +125,13 @@ def sold_differences(before: PoolState, after: PoolState, totals: SegmentTotals,
     An order that the database has sold may still be reserved in the pool, never the other way round.
     """
     if not before.confirmed <= totals.sold - sums.earlier <= after.confirmed + after.reserved:
-        said = f"{totals.sold} units sold" + (f", {sums.earlier} of them before" if sums.earlier else "")
-        yield Difference("sum", None, f"{after.confirmed} units confirmed", said)
+        earlier = f", {sums.earlier} of them before" if sums.earlier else ""
+        said = f"{totals.sold} {plural(totals.sold, 'unit')} sold{earlier}"
+        yield Difference("sum", None, f"{after.confirmed} {plural(after.confirmed, 'unit')} confirmed", said)
     if not sums.sold_before <= sums.sold <= totals.sold:
-        said = f"{totals.sold} units sold by its segments' rows, {sums.sold} by its orders' rows"
-        yield Difference("sum", None, f"{after.confirmed} units confirmed", said)
+        units = f"{totals.sold} {plural(totals.sold, 'unit')}"
+        said = f"{units} sold by its segments' rows, {sums.sold} by its orders' rows"
+        yield Difference("sum", None, f"{after.confirmed} {plural(after.confirmed, 'unit')} confirmed", said)
 
 
 def stock_difference(
@@ -151,5 +154,6 @@ def stock_difference(
             most += change.units
             least += change.units if change.epoch == state.epoch else 0
     if not least <= totals.quota - on_the_way - sums.earlier - state.stocked <= most:
-        said = f"{totals.quota} units" + (f", {sums.earlier} of them sold before" if sums.earlier else "")
-        yield Difference("sum", None, f"{state.stocked} units stocked", said)
+        earlier = f", {sums.earlier} of them sold before" if sums.earlier else ""
+        said = f"{totals.quota} {plural(totals.quota, 'unit')}{earlier}"
+        yield Difference("sum", None, f"{state.stocked} {plural(state.stocked, 'unit')} stocked", said)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput, PoolArchived, PoolMissing, PoolVanished, ShardVanished
 from segmented.models import AlreadyOpen, Assignment, Shard
+from segmented.models.ids import plural
 from segmented.models.shards import SHARD_MARK, checked_pool_name
 from segmented.orders import answers
 from segmented.orders.verifying import check_sale, own_totals
@@ -150,7 +151,8 @@ def reopen_gated(
         message = f"{pool.sku!r} was opened by another process meanwhile: read its state"
         raise InvalidInput(message)
     if raised.quota == raised.sold:
-        message = f"all {raised.quota} units of {pool.sku!r} are sold: there is nothing to open again"
+        units = f"{raised.quota} {plural(raised.quota, 'unit')}"
+        message = f"the whole stock of {pool.sku!r} is sold, {units}: there is nothing to open again"
         raise InvalidInput(message)
     return _opened(pool, gate, replace(operation, stock=raised.quota - raised.sold), rows)
 
@@ -200,14 +202,19 @@ def _check_gated(state: PoolState) -> None:
         raise InvalidInput(message)
 
 
+def stock_said(stock: int, segments: int) -> str:
+    """Return a stock and its segments as text."""
+    return f"stock {stock} in {segments} {plural(segments, 'segment')}"
+
+
 def _check_unopened(sku: str, known: int | None, found: answers.AlreadyOpen, stock: int, segments: int) -> None:
     """Refuse to open again a pool that was open; one that never was can be finished as it was begun."""
     if known is not None or found.sold:
         raise PoolVanished(sku, found.epoch)
     if (found.stock, found.segment_count) != (stock, segments):
         message = (
-            f"the order database has rows for {sku!r} with stock {found.stock} in {found.segment_count} segments, "
-            f"not with stock {stock} in {segments} segments"
+            f"the order database has rows for {sku!r} with {stock_said(found.stock, found.segment_count)}, "
+            f"not with {stock_said(stock, segments)}"
         )
         raise InvalidInput(message)
 

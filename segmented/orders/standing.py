@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from segmented.errors import OrderMismatch
+from segmented.models.orders import check_content
 from segmented.orders.answers import (
     AlreadyConfirmed,
     Confirmed,
@@ -96,7 +96,9 @@ def fate(order: Order, standing: Standing, asked: int | None = None) -> VoidAnsw
 def check_same(order: Order, standing: Standing | OrderRow, asked: int | None) -> None:
     """Refuse other content under a known id. Customers are compared if both sides name one."""
     is_part = asked is not None and standing.quantity is not None and standing.quantity <= asked
-    if order.quantity != standing.quantity and not is_part:
-        raise OrderMismatch(order.order_id, f"quantity {standing.quantity} is stored, {order.quantity} was given")
-    if None not in (order.customer_id, standing.customer_id) and order.customer_id != standing.customer_id:
-        raise OrderMismatch(order.order_id, f"customer {standing.customer_id} is stored, {order.customer_id} was given")
+    are_named = None not in (order.customer_id, standing.customer_id)
+    check_content(
+        order,
+        order.quantity if is_part else standing.quantity,
+        standing.customer_id if are_named else order.customer_id,
+    )

@@ -11,6 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from segmented.errors import StoreRefused
+from segmented.models.ids import plural
 from segmented.stock.audit_carts import carts_plan
 from segmented.stock.audit_fold import AuditFold
 from segmented.stock.audit_orders import NO_NUMBER_OF_UNITS, OLDER_NAMES, changes_drift, customers_drift, orders_drift
@@ -153,7 +154,7 @@ def _totals_drift(state: PoolState, fold: LedgerFold) -> list[Drift]:
         Drift(
             "foreign write",
             None,
-            f"segment {segment} has {units} units, the ledger says {expected}",
+            f"segment {segment} has {units} {plural(units, 'unit')}, the ledger says {expected}",
             "segment",
             str(segment),
         )
@@ -178,18 +179,20 @@ def _transfers_drift(state: PoolState, fold: LedgerFold) -> Iterator[Drift]:
         if found == expected or (fold.first_sequence > 1 and found and (not expected or found[0] == expected[0])):
             continue
         name = f"{place[0]}:{place[1]}"
-        said = f"{found[0]} with {found[1]} units in all" if found else "missing"
+        said = f"{found[0]} with {found[1]} {plural(found[1], 'unit')} in all" if found else "missing"
         ledger = f"{expected[0]} with {expected[1]}" if expected else "nothing"
         yield Drift("foreign write", None, f"transfer {name} is {said}, the ledger says {ledger}", "transfer", name)
     for (kind, other), found in kept.items():
         if kind == "away" and found != fold.last_sent.get(other, _unknown(kept.get(("sent", other)), found, fold)):
             name, (number, units) = f"away:{other}", found
-            detail = f"transfer {name} is {number} with {units} units, which is not the last that was sent there"
+            said = f"{number} with {units} {plural(units, 'unit')}"
+            detail = f"transfer {name} is {said}, which is not the last that was sent there"
             yield Drift("foreign write", None, detail, "transfer", name)
     for kind, total in (("sent", fold.sent), ("received", fold.received)):
         found_in_all = sum(units for (one, _), (_, units) in kept.items() if one == kind)
         if found_in_all != total and fold.first_sequence > 1:
-            detail = f"transfers {kind} add up to {found_in_all} units, the ledger says {total}"
+            in_all = f"{found_in_all} {plural(found_in_all, 'unit')}"
+            detail = f"transfers {kind} add up to {in_all}, the ledger says {total}"
             yield Drift("foreign write", None, detail, "transfer", kind)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput
 from segmented.ledger_lines import LETTERS, UNHEARD, entries_of, entry_of_line, line_of, step_digest, step_of
+from segmented.models.ids import plural
 from segmented.models.pools import LedgerStep
 from segmented.stock.fold import BY_LIMIT, STATE_AFTER, FoldedOrder, LedgerFold, folded
 from segmented.stock.spill import Spill
@@ -81,7 +82,8 @@ class AuditFold(LedgerFold):
 
     def covers(self, quantity: int, sequence: int) -> bool:
         """Raise InvalidInput: an audit does not keep the free units after each change."""
-        message = f"whether {quantity} units were free after change {sequence} is not kept by an audit: fold the ledger"
+        units = f"{quantity} {plural(quantity, 'unit', 'was')}"
+        message = f"whether {units} free after change {sequence} is not kept by an audit: fold the ledger"
         raise InvalidInput(message)
 
     def add_bought(self, customer_id: str | None, units: int) -> None:

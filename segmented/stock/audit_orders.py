@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from segmented import protocol as op
 from segmented.ledger_lines import parse_record
+from segmented.models.ids import plural
 from segmented.plans import Plan, perform
 from segmented.stock.audit_fold import UNDECIDED
 from segmented.stock.ledger import PAGE, Drift, LedgerTrimmed, extend_plan
@@ -161,7 +162,7 @@ def _compare(inspected: Inspected, expected: FoldedOrder, fold: LedgerFold, late
         expected.customer_id,
         expected.fencing_token,
     ):
-        found = f"its record says {record.state} with {record.quantity} units at {record.sequence}"
+        found = f"its record says {said_of(record)} at {record.sequence}"
         what = "" if found.endswith(str(expected)) else f", the ledger says {expected}"
         return Drift("foreign write", order_id, found + (what or ", the ledger has another segment, customer or token"))
     return _hold_drift(record, inspected)
@@ -192,7 +193,7 @@ def _unexplained(inspected: Inspected, audit: OrdersAudit) -> Drift | None:
     if record.sequence > fold.sequence:
         audit.later[order_id] = record.sequence
     elif record.sequence >= fold.first_sequence:
-        detail = f"its record says {record.state} with {record.quantity} units, but it has no ledger entry"
+        detail = f"its record says {said_of(record)}, but it has no ledger entry"
         return Drift("foreign write", order_id, detail)
     else:
         audit.older.add("", (f"{order_id}\t{record.state}\t{record.quantity}\t{record.customer_id or ''}",))
@@ -222,8 +223,8 @@ def _older_drift(older: Older, fold: LedgerFold, lost: int) -> Iterator[Drift]:
     for name, (found, expected) in zip(OLDER_NAMES, counts, strict=True):
         if found != expected:
             detail = (
-                f"orders from before checkpoint {fold.first_sequence} add up to {found} units {name.split()[1]}, "
-                f"the checkpoint says {expected}"
+                f"orders from before checkpoint {fold.first_sequence} add up to {found} {plural(found, 'unit')} "
+                f"{name.split()[1]}, the checkpoint says {expected}"
             )
             yield Drift("foreign write", None, detail, "ledger", name)
 
@@ -303,16 +304,22 @@ def customers_drift(state: PoolState, fold: AuditFold) -> Plan[list[Drift]]:
             if forgotten and found is not None and found > expected:
                 further += found - expected
             elif found != expected:
-                has = NO_NUMBER_OF_UNITS if found is None else f"{found} units"
+                has = NO_NUMBER_OF_UNITS if found is None else f"{found} {plural(found, 'unit')}"
                 detail = f"customer {customer_id} has {has}, the ledger says {expected}"
                 drift.append(Drift("foreign write", None, detail, "customer", customer_id))
     if further > forgotten:
-        detail = f"customers have {further} units beyond their orders, but only {forgotten} of forgotten orders"
+        more = f"{further} {plural(further, 'unit')}"
+        detail = f"customers have {more} beyond their orders, but only {forgotten} of forgotten orders"
         drift.append(Drift("foreign write", None, detail, "ledger", "customers"))
     return drift
 
 
 # --- pieces ---
+
+
+def said_of(record: OrderRecord) -> str:
+    """Return an order's state and units as text."""
+    return f"{record.state} with {record.quantity} {plural(record.quantity, 'unit')}"
 
 
 def _pages(items: list[ItemT]) -> Iterator[tuple[ItemT, ...]]:

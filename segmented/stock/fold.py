@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput
 from segmented.ledger_lines import NO_DIGEST, UNHEARD, Checkpoint, digest, parse_checkpoint
+from segmented.models.ids import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -48,7 +49,7 @@ class FoldedOrder:
 
     def __str__(self) -> str:
         """Return the state in words."""
-        return f"{self.state} with {self.quantity} units at {self.sequence}"
+        return f"{self.state} with {self.quantity} {plural(self.quantity, 'unit')} at {self.sequence}"
 
 
 @dataclass(slots=True)

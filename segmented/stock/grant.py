@@ -11,6 +11,7 @@ from segmented.locks.claim import LeaseClaim
 from segmented.locks.dropped import WarnsWhenDropped
 from segmented.locks.lease_state import LeaseState, trusted_until
 from segmented.models import Acquired, Granted, Lost, Refusal, Renewed
+from segmented.models.ids import plural
 from segmented.process import THIS
 from segmented.protocol import ReleaseGrant
 
@@ -149,9 +150,10 @@ class GrantState(WarnsWhenDropped):
     def _note_dropped(self) -> str | None:
         if not self.is_trusted or self._is_handed_on or THIS.process_id != self._process_id:
             return None
+        stay = plural(self.quantity, "unit", "stays")
         return (
-            f"grant of order {self.order_id!r} was dropped: its {self.quantity} units stay reserved until its hold "
-            "ends; confirm or cancel it, or use it in a with statement"
+            f"grant of order {self.order_id!r} was dropped: its {self.quantity} {stay} "
+            "reserved until its hold ends; confirm or cancel it, or use it in a with statement"
         )
 
     def _note_renewal(self, answer: Renewed | Lost, asked_at: float) -> None:
@@ -162,7 +164,7 @@ class GrantState(WarnsWhenDropped):
 
     def __repr__(self) -> str:
         """Show the order, units, segment and fencing token."""
-        units = f"{self.quantity} units, segment {self.segment}"
+        units = f"{self.quantity} {plural(self.quantity, 'unit')}, segment {self.segment}"
         return f"<{type(self).__name__} order {self.order_id!r}: {units}, token {self.fencing_token}>"
 
 

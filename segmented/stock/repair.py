@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from segmented import protocol as op
 from segmented.ledger_lines import parse_record, record_text
 from segmented.models import Differing, Mended, OrderRecord, Outrun, Sound
+from segmented.models.ids import plural
 from segmented.plans import Plan, perform
 from segmented.stock.audit import LEDGER_END, all_drift_plan, audit_plan, totals_of, unreadable_totals
 from segmented.stock.audit_orders import UNREADABLE, changes_plan
@@ -142,7 +143,8 @@ def _untold(after: AuditReport, fold: LedgerFold) -> list[Repair]:
         for order_id in fold.refused_wrongly
     ]
     if after.oversold:
-        detail = f"{after.oversold} more units are confirmed and reserved than were stocked: restock, or cancel orders"
+        more = f"{after.oversold} more {plural(after.oversold, 'unit', 'is')}"
+        detail = f"{more} confirmed and reserved than were stocked: restock, or cancel orders"
         told.append(Repair("oversold", None, detail, is_done=False))
     return told
 

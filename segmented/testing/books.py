@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from segmented.models.ids import plural
+
 if TYPE_CHECKING:
     from segmented.orders import Gate
     from segmented.stock import Pool
@@ -26,16 +28,17 @@ class Book:
         if report.drift_count > NAMED_MAX:
             found.append(f"and {report.drift_count - NAMED_MAX} more")
         if report.oversold:
-            found.append(f"{report.oversold} units oversold")
+            found.append(f"{report.oversold} {plural(report.oversold, 'unit')} oversold")
         if report.refused_wrongly:
-            found.append(f"{report.refused_wrongly} orders refused although there were enough units")
+            orders = plural(report.refused_wrongly, "order")
+            found.append(f"{report.refused_wrongly} {orders} refused although there were enough units")
         if self.gate is not None:
             sold = self.gate.totals(self.pool.sku).sold
             state = self.pool.state()
             if not state.confirmed <= sold <= state.confirmed + state.reserved:
                 found.append(
-                    f"the order database has {sold} units sold, the pool {state.confirmed} confirmed and "
-                    f"{state.reserved} reserved"
+                    f"the order database has {sold} {plural(sold, 'unit')} sold, the pool {state.confirmed} confirmed "
+                    f"and {state.reserved} reserved"
                 )
         return found
 

@@ -275,7 +275,7 @@ def test_the_command_prints_both_reports_and_ends_with_one_if_either_is_not_clea
     both = ran("pool", "audit", SKU, "--database", order_database, url=valkey.url)
     assert (alone.returncode, both.returncode, both.stderr) == (0, 0, "")
     assert both.stdout.startswith(f"{alone.stdout}\n")
-    assert "both sides\tclean, 1 and 1 orders compared" in both.stdout.splitlines()
+    assert "both sides\tclean, 1 and 1 order compared" in both.stdout.splitlines()
     gate.confirm(order_id="alone", sku=SKU, segment=0, quantity=1, epoch=1)
     restock_id = "half"
     with suppress(Died):

@@ -45,7 +45,7 @@ def test_a_closed_pool_is_archived_once(pool: Pool, valkey: ValkeyServer, tmp_pa
     words = ["pool", "archive", SKU, "--to", str(file), "--yes"]
     first, again = (ran(*words, url=valkey.url) for _ in range(2))
     assert (first.returncode, again.returncode) == (0, 0)
-    said = f"1 orders in {len_of(first.stdout)} lines at {file}"
+    said = f"1 order in {len_of(first.stdout)} lines at {file}"
     assert first.stdout.splitlines()[0] == f"archived, and its keys are removed: {said}"
     assert again.stdout.splitlines() == [f"archived before: nothing is changed: {said}", first.stdout.splitlines()[1]]
     assert first.stderr.splitlines()[0] == "checking"
@@ -72,7 +72,7 @@ def test_an_archive_is_verified_without_a_server(pool: Pool, valkey: ValkeyServe
     file = tmp_path / "sold.jsonl"
     assert ran("pool", "archive", pool.sku, "--to", str(file), "--yes", url=valkey.url).returncode == 0
     good = ran("pool", "verify-archive", str(file), url=None)
-    assert good.stdout.splitlines()[0].startswith("complete: concert in epoch 1, 1 orders, 3 units sold, ")
+    assert good.stdout.splitlines()[0].startswith("complete: concert in epoch 1, 1 order, 3 units sold, ")
     file.write_text(file.read_text(encoding="utf-8").replace('"c\\t3', '"c\\t4'), encoding="utf-8")
     bad = ran("pool", "verify-archive", str(file), url=None)
     assert (bad.returncode, bad.stdout) == (2, "")
@@ -84,7 +84,7 @@ def test_an_archive_in_a_table(pool: Pool, valkey: ValkeyServer, sqlite_url: str
     done = ran("pool", "archive", pool.sku, "--database", sqlite_url, "--yes", url=valkey.url)
     assert (done.returncode, "at the table segmented_archives of sqlite" in done.stdout) == (0, True)
     good = ran("pool", "verify-archive", "--database", sqlite_url, "--sku", SKU, url=None)
-    assert good.stdout.splitlines()[0].startswith("complete: concert in epoch 1, 1 orders, 3 units sold, ")
+    assert good.stdout.splitlines()[0].startswith("complete: concert in epoch 1, 1 order, 3 units sold, ")
     for words in (["--sku", "other"], ["--sku", SKU, "--epoch", "7"]):
         bad = ran("pool", "verify-archive", "--database", sqlite_url, *words, url=None)
         assert (bad.returncode, bad.stderr.startswith("segmented: there is no archive of ")) == (2, True)
@@ -113,7 +113,7 @@ def test_a_pool_in_shards(valkey: ValkeyServer, tmp_path: Path) -> None:
     words = ["pool", "archive", "tour", "--to", str(tmp_path / "sold.jsonl"), "--yes"]
     first, again = (ran(*words, url=valkey.url) for _ in range(2))
     assert (first.returncode, again.returncode) == (0, 0)
-    assert again.stdout.startswith("archived before: nothing is changed: 1 orders")
+    assert again.stdout.startswith("archived before: nothing is changed: 1 order")
 
 
 BAD: dict[str, tuple[list[str], str]] = {
@@ -191,4 +191,4 @@ def test_on_a_terminal_it_asks_first(pool: Pool, valkey: ValkeyServer, tmp_path:
     assert (exit_code, "Archive concert to" in shown, file.exists()) == (1, True, False)
     exit_code, shown = on_a_terminal(*words, url=valkey.url, typed="y\n")
     assert (exit_code, file.exists()) == (0, True)
-    assert "archived, and its keys are removed: 1 orders" in " ".join(shown.split())
+    assert "archived, and its keys are removed: 1 order" in " ".join(shown.split())

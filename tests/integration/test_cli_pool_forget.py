@@ -84,7 +84,7 @@ def test_it_says_how_many_records_stay_and_why(
     assert said.stdout == (
         "forgot 2 orders with 3 sold units, up to change 5; 4 records are left\n"
         "2 of them are not relayed: run 'segmented pool relay mug' with --trim-keep\n"
-        "1 of them are relayed but not trimmed: run 'segmented pool relay mug' with --trim-keep\n"
+        "1 of them is relayed but not trimmed: run 'segmented pool relay mug' with --trim-keep\n"
     )
 
 

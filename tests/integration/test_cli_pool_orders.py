@@ -43,7 +43,7 @@ def test_who_got_what_is_exported_as_lines_of_json_and_as_csv(valkey: ValkeyServ
     assert all("holder_id" not in one for one in lines)  # it would prove ownership
     file = tmp_path / "sold.csv"
     words = ["pool", "orders", SKU, "--state", "confirmed", "--format", "csv", "--to", str(file)]
-    assert ran_apart(*words, url=valkey.url).stdout == "1 orders written\n"
+    assert ran_apart(*words, url=valkey.url).stdout == "1 order written\n"
     (row,) = csv.DictReader(file.read_text(encoding="utf-8").splitlines())
     assert (row["order_id"], row["quantity"], row["customer_id"]) == ("sold", "3", "")
 

@@ -70,7 +70,7 @@ def test_a_pool_whose_keys_are_gone_is_opened_in_the_next_epoch_with_what_is_not
     assert reopen(order_database, valkey) == (
         2,
         "",
-        "segmented: all 10 units of 'mug' are sold: there is nothing to open again\n",
+        "segmented: the whole stock of 'mug' is sold, 10 units: there is nothing to open again\n",
     )
 
 

@@ -92,7 +92,7 @@ def test_with_a_sku_column_each_sku_has_a_stock_of_its_own(tmp_path: Path, own_s
     file.write_text("order_id,sku,quantity\n" + "".join(lines) + "jug-0,jug,1\n")
     sold = sell(tmp_path, file, "--stock", "40", "--segments", "4", *own_servers)
     assert sold.exit_code == 0, sold
-    assert sold.errors == f"{file}: 1 lines repeat an order of an earlier line; each counts once\n"
+    assert sold.errors == f"{file}: 1 line repeats an order of an earlier line; each counts once\n"
     assert (sold.counts["orders"], sold.counts["confirmed_orders"], sold.counts["refused_orders"]) == (180, 120, 60)
     assert (sold.counts["confirmed_units"], sold.counts["sql_units"]) == (120, 120)
     for sku in ("mug", "cup", "jug"):

@@ -82,9 +82,7 @@ def test_a_pool_and_a_database_that_do_not_belong_together_are_refused(
         "that was the temporary one of an earlier sale, close the pool and sell under another sku"
     )
     assert refuse(file, *TEN_IN_TWO, "--url", url, "--database", sqlite_url) == lacks
-    known = (
-        "the order database knows pool 'default' as open, with 1 units sold, but the stock's server has no such pool"
-    )
+    known = "the order database knows pool 'default' as open, with 1 unit sold, but the stock's server has no such pool"
     assert refuse(file, *TEN_IN_TWO, "--database", database, notes=1) == f"{known}: name the server it was opened on"
 
 

@@ -53,6 +53,9 @@ def test_a_customer_is_compared_where_both_sides_name_one() -> None:
     assert classify(Claim(Order("o-1", 2), "mug", 0, 3, 7), named) == Confirmed(replay=True)
     with pytest.raises(OrderMismatch, match="customer bob is stored, ann was given"):
         classify(CLAIM, named)
+    more = Standing("confirmed", 5, "bob", 3, 7, 9, 2)
+    with pytest.raises(OrderMismatch, match="quantity 5 is stored, 2 was given; customer bob is stored, ann was given"):
+        classify(CLAIM, more)
 
 
 def test_the_fate_of_an_order_that_has_a_row_is_that_row() -> None:

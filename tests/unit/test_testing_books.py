@@ -51,7 +51,7 @@ def test_ten_drifts_are_named_and_the_rest_is_counted(orders: int, last: str) ->
     store.tamper = without_records
     found = Book(pool, None).faults()
     assert len(found) == orders
-    assert found[0].startswith("lost: order o0: it has no record, the ledger says reserved with 1 units at 2")
+    assert found[0].startswith("lost: order o0: it has no record, the ledger says reserved with 1 unit at 2")
     assert found[-1].startswith(last)
 
 
@@ -70,13 +70,13 @@ def test_units_oversold_and_an_order_refused_wrongly_are_said() -> None:
         return tuple(replace(step, kind="refused") if step.lines.startswith("o1\t") else step for step in answer)
 
     store.tamper = refused
-    assert "1 orders refused although there were enough units" in Book(pool, None).faults()
+    assert "1 order refused although there were enough units" in Book(pool, None).faults()
 
 
 def test_of_several_pools_each_that_does_not_balance_has_its_line() -> None:
     (mug, _), (cup, store), (jar, broken) = a_pool("mug"), a_pool("cup", orders=1), a_pool("jar", orders=1)
     store.tamper = broken.tamper = without_records
-    lost = "lost: order o0: it has no record, the ledger says reserved with 1 units at 2"
+    lost = "lost: order o0: it has no record, the ledger says reserved with 1 unit at 2"
     assert unbalanced([Book(mug, None), Book(cup, None), Book(jar, None)]) == (
         f"the books of pool 'cup' do not balance: {lost}\nthe books of pool 'jar' do not balance: {lost}"
     )

@@ -21,10 +21,10 @@ from bench.analysis.fleet import Costs, Fleet, throughput
 from bench.cpu import core_count, own_seconds
 from bench.micro.shards.host import HostProcess, Work, sell
 from bench.micro.stock.context import STOCK
-from bench.results import counted
 from segmented import AsyncRedisStore
 from segmented.advise import Workload, predict
 from segmented.errors import SegmentedError
+from segmented.models.ids import counted
 from segmented.stock import AsyncShardedPool
 
 if TYPE_CHECKING:

@@ -31,10 +31,10 @@ from bench.micro.shards.cells import (
 )
 from bench.micro.shards.sale import AT_HOME, MICROSECONDS, Sale, sell
 from bench.micro.stock.shards import TRANSFERS_MAX
-from bench.results import counted
 from segmented.advise.workload import ROUND_TRIP
 from segmented.errors import InvalidInput
 from segmented.models import SEGMENT_COUNT_MAX
+from segmented.models.ids import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -15,9 +15,9 @@ from bench.micro.shards.chart import alt, cells_table, chart, costs_table, curve
 from bench.micro.shards.measure import BUSY, CROWDS, ERROR_MAX, HOLD_MS, WORKERS_A_CORE, ShardSizes, name_of, work_of
 from bench.micro.shards.sale import MICROSECONDS, QUANTITY_MAX, SEGMENTS
 from bench.readme_chart import PALETTES
-from bench.results import counted
 from segmented.advise.workload import ROUND_TRIP
 from segmented.models import SEGMENT_COUNT_MAX
+from segmented.models.ids import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

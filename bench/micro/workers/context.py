@@ -15,6 +15,7 @@ from bench.micro.dedup.context import emptied
 from bench.micro.workers.processes import environment, running_processes
 from segmented import Outbox, Pool, RedisStore, protocol as op
 from segmented.keys import shard_keys
+from segmented.models.ids import counted
 from segmented.orders import Gate, connect, open_gated
 from segmented.servers import PostgresServer, ValkeyServer
 
@@ -122,12 +123,15 @@ def faults(pool: Pool, sent: int, gate: Gate | None = None) -> str:
     outbox = pool.store.execute(op.ReadOutbox(pool.sku))
     found = [
         (state.confirmed != sent, f"{state.confirmed:,} of {sent:,} orders were confirmed"),
-        (state.reserved != 0, f"{state.reserved:,} units are reserved still"),
-        (bool(outbox.waiting), f"{outbox.waiting:,} orders wait in the outbox"),
-        (bool(outbox.dead), f"{outbox.dead:,} orders are in the dead-letter set"),
-        (bool(report.drift_count), f"the audit found {report.drift_count} drifts, the first: {report.drift[:1]}"),
-        (bool(report.oversold), f"{report.oversold:,} units were oversold"),
-        (bool(report.refused_wrongly), f"{report.refused_wrongly:,} orders were refused wrongly"),
+        (state.reserved != 0, f"{counted(state.reserved, 'unit', 'is')} reserved still"),
+        (bool(outbox.waiting), f"{counted(outbox.waiting, 'order', 'waits')} in the outbox"),
+        (bool(outbox.dead), f"{counted(outbox.dead, 'order', 'is')} in the dead-letter set"),
+        (
+            bool(report.drift_count),
+            f"the audit found {counted(report.drift_count, 'drift')}, the first: {report.drift[:1]}",
+        ),
+        (bool(report.oversold), f"{counted(report.oversold, 'unit', 'was')} oversold"),
+        (bool(report.refused_wrongly), f"{counted(report.refused_wrongly, 'order', 'was')} refused wrongly"),
     ]
     if gate is not None:
         sold = gate.totals(pool.sku).sold

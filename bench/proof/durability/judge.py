@@ -10,6 +10,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from segmented.models.ids import counted, plural
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
@@ -100,20 +102,23 @@ def judge(evidence: Evidence) -> Verdict:
 def _broken(evidence: Evidence, verdict: Verdict) -> list[str]:
     found = []
     if (verdict.forgotten or verdict.lost) and verdict.noticed_s is None:
-        found.append(f"{max(verdict.forgotten, verdict.lost)} orders were forgotten, and no process noticed it")
+        orders = counted(max(verdict.forgotten, verdict.lost), "order", "was")
+        found.append(f"{orders} forgotten, and no process noticed it")
     doubled = [order_id for order_id, count in Counter(ack.order_id for ack in evidence.acks).items() if count > 1]
     if doubled:
-        found.append(f"{len(doubled)} orders were acknowledged twice, such as {doubled[0]}")
+        found.append(f"{counted(len(doubled), 'order', 'was')} acknowledged twice, such as {doubled[0]}")
     if evidence.undecided:
-        found.append(f"{len(evidence.undecided)} submitted orders were not finished, such as {min(evidence.undecided)}")
+        orders = counted(len(evidence.undecided), "submitted order", "was")
+        found.append(f"{orders} not finished, such as {min(evidence.undecided)}")
     if evidence.failed_s_max > FAILED_SECONDS_MAX:
         found.append(f"a call failed only after {evidence.failed_s_max:.1f} s")
     if evidence.rows is None:
         return found
     if verdict.lost:
-        found.append(f"{verdict.lost} acknowledged orders are not in the order database")
+        found.append(f"{counted(verdict.lost, 'acknowledged order', 'is')} not in the order database")
     if verdict.sold_twice:
-        found.append(f"{verdict.sold_twice} units were sold twice although an order database decides")
+        units = counted(verdict.sold_twice, "unit", "was")
+        found.append(f"{units} sold twice although an order database decides")
     if verdict.unsold > 0:
-        found.append(f"{verdict.unsold} units of {evidence.stock} were not sold")
+        found.append(f"of {evidence.stock} units, {verdict.unsold} {plural(verdict.unsold, 'was')} not sold")
     return found

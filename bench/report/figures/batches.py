@@ -50,7 +50,7 @@ def batches(facts: Facts) -> Outcome:
     if family.cell.section == "sleep" and family.cell.hold_ms:
         lanes = min(family.cell.segments, family.cell.buyers)
         ideal = [one * lanes * 1_000 / family.cell.hold_ms for one in ticks]
-        model_line(rates, ticks, ideal, "ideal B min(K, N)/S", style=":")
+        model_line(rates, ticks, ideal, "ideal B min(K, N)/hold", style=":")
     for axes in (rates, latency):
         log_axis(axes, "x", "orders in a batch B", base=2, ticks=ticks)
     log_axis(rates, "y", "orders/s")

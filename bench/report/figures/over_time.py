@@ -26,6 +26,7 @@ FIELDS = ("asked", "done", "sold", "sold_out", "failed")
 TITLE_7: Final = "A sale over time"
 TITLE_8: Final = "Units left by segment, over a sale"
 TITLE_16: Final = "Every order of a sale by its outcome"
+OF_SEVERAL_SKUS: Final = "cells of several skus, whose units are not read during the sale"
 SALES_MAX: Final = 3
 DOTS_MAX: Final = 800
 LINES: Final = (
@@ -123,8 +124,10 @@ def segment_map(facts: Facts) -> Outcome:
     """F8: units left in each segment over time."""
     name = "f08-segments-over-time"
     order = _beside_each_other(facts)
+    is_left_out = any(spot.cell.skus > 1 and spot.cell.segments > 1 for spot in facts.usual)
     if not order:
-        return NotDrawn("F8", name, TITLE_8, "no run with readings of units by segment")
+        why = "no run with readings of units by segment"
+        return NotDrawn("F8", name, TITLE_8, f"{why}; {OF_SEVERAL_SKUS}" if is_left_out else why)
     loop = order[0].cell.loop
     figure = new_figure(f"F8  {TITLE_8} ({loop} loop)", height=3.3)
     panels = figure.subplots(1, len(order), squeeze=False, sharey=True)[0]
@@ -150,6 +153,8 @@ def segment_map(facts: Facts) -> Outcome:
         "offered. Dark: empty. "
         f"One run each, {loop} loop, {section(order[0].cell)}, {order[0].cell.buyers} buyers. {'; '.join(told)}."
     )
+    if is_left_out:
+        caption += f" Not shown: {OF_SEVERAL_SKUS}."
     return Drawn("F8", name, TITLE_8, caption, figure)
 
 

@@ -35,7 +35,7 @@ def segment_families(facts: Facts) -> list[Family]:
 
 
 def throughput(facts: Facts) -> Outcome:
-    """F1: points, ideal K/S, models, and lines of lock-free strategies."""
+    """F1: points, the ideal, models, and lines of lock-free strategies."""
     found = segment_families(facts)[:PANELS_MAX]
     if not found:
         return NotDrawn("F1", "f01-throughput", TITLE_1, "no closed sweep over three numbers of segments")
@@ -51,8 +51,9 @@ def throughput(facts: Facts) -> Outcome:
     left_out = len(segment_families(facts)) - len(found)
     caption = (
         "Orders per second that hold stock, answered within the window; refusals are not counted. Closed loop: each "
-        f"buyer orders again at once. {counted(spots)}. Dotted: the ideal, min(K, N)/S. Dashed and dash-dotted: the "
-        f"closed network of N buyers, for the lane of each strategy. {'; '.join(sources)}: no throughput is used, and "
+        f"buyer orders again at once. {counted(spots)}. Dotted: the ideal, min(K, N)/hold, with a hand-over that "
+        "takes no time. Dashed and dash-dotted: the closed network of N buyers, for the lane of each strategy, with S, "
+        f"the hold and the hand-over measured in cells of one lane. {'; '.join(sources)}. No throughput is used, and "
         "the model's error is given below. An ideal far above the points is cut off. Thin lines across: what needs "
         f"no segments. Strategies measured at a single K are in figure S. y begins at 0. {LEGEND}"
         + (f" {left_out} smaller sweeps are in the table only." if left_out else "")
@@ -124,7 +125,7 @@ def speed_up(facts: Facts) -> Outcome:
     for axes in (times, share):
         log_axis(axes, "x", "segments K", base=2, ticks=where)
     from_zero(times, "times the rate of K = 1")
-    from_zero(share, "% of the ideal min(K, N)/S")
+    from_zero(share, "% of the ideal min(K, N)/hold")
     share.axhline(100, color=GREY, linestyle=":", linewidth=1)
     legend_below(figure, [times], ncols=4)
     caption = (

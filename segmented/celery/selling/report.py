@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from segmented.files import whole_file, write_whole
+from segmented.models.ids import counted, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -107,13 +108,13 @@ class SaleReport:
         table.add_column()
         for name, value, note in (
             ("orders", len(self.book.orders), ""),
-            ("confirmed", counts["confirmed"], f"{self.confirmed_units:,} units"),
+            ("confirmed", counts["confirmed"], counted(self.confirmed_units, "unit")),
             ("refused", counts["refused"], "sold out"),
             ("cancelled or expired", counts["cancelled"] + counts["expired"], ""),
             ("undecided", self.book.undecided, "run the same command again"),
             ("decided before this run", self.book.replayed, ""),
-            ("oversold", self.accounts.oversold, "units"),
-            ("refused wrongly", self.accounts.refused_wrongly, "orders"),
+            ("oversold", self.accounts.oversold, plural(self.accounts.oversold, "unit")),
+            ("refused wrongly", self.accounts.refused_wrongly, plural(self.accounts.refused_wrongly, "order")),
             ("units in SQL", self.accounts.sql_units, ""),
         ):
             if value or not name.startswith(("cancelled", "undecided", "decided")):
@@ -129,7 +130,8 @@ class SaleReport:
         if children:
             lines.append(f"peak memory in MiB of the largest process it started, by name: {children}")
         if self.book.published_again:
-            lines.append(f"published again, since their messages seemed lost: {self.book.published_again:,} orders")
+            again = counted(self.book.published_again, "order")
+            lines.append(f"published again, since their messages seemed lost: {again}")
         if self.workers_restarted:
             lines.append(f"workers started again: {self.workers_restarted:,}")
         return lines + [f"drift: {line}" for line in self.accounts.drift]
@@ -177,10 +179,11 @@ def _totals_drift(pool: Pool, gate: Gate, *, confirmed_before: int, sold: int) -
     """Compare totals. The database is always written first, so its total lies between two readings of the pool."""
     after = pool.state()
     if not confirmed_before <= sold <= after.confirmed + after.reserved:
-        yield f"pool {pool.sku!r} has {after.confirmed} units confirmed, the order database has {sold}"
+        units = f"{after.confirmed} {plural(after.confirmed, 'unit')}"
+        yield f"pool {pool.sku!r} has {units} confirmed, the order database has {sold}"
     rows = gate.totals(pool.sku).sold
     if rows < sold:
-        yield f"the segment rows of {pool.sku!r} have {rows} units sold, its order rows {sold}"
+        yield f"the segment rows of {pool.sku!r} have {rows} {plural(rows, 'unit')} sold, its order rows {sold}"
 
 
 def _compare_orders(sku: str, gate: Gate, file: OrdersFile, outcomes: Mapping[str, Outcome]) -> tuple[int, list[str]]:
@@ -195,9 +198,8 @@ def _compare_orders(sku: str, gate: Gate, file: OrdersFile, outcomes: Mapping[st
         outcome = outcomes.get(order_id)
         expected = line.order.quantity if outcome is not None and outcome.state == "confirmed" else 0
         if stored != expected and outcome is not None:
-            differing.append(
-                f"order {order_id} is {outcome.state}, but the order database has {stored} units confirmed"
-            )
+            found = f"{stored} {plural(stored, 'unit')}"
+            differing.append(f"order {order_id} is {outcome.state}, but the order database has {found} confirmed")
     if len(differing) > NAMED_MAX:
         differing[NAMED_MAX:] = [f"and {len(differing) - NAMED_MAX} more orders of {sku!r}"]
     return units, differing
@@ -273,7 +275,8 @@ class Screen:
             self._progress.update(self._task, completed=done, counts=text)
         elif self._clock.now() >= self._line_due:
             self._line_due = self._clock.now() + LINE_SECONDS
-            self._console.print(f"{done:,} of {len(self._book.orders):,} orders decided: {text}", highlight=False)
+            orders = counted(len(self._book.orders), "order")
+            self._console.print(f"{done:,} of {orders} decided: {text}", highlight=False)
 
     def __enter__(self) -> Self:
         """Begin."""

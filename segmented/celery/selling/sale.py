@@ -18,8 +18,9 @@ from segmented.celery.selling.publisher import Publisher
 from segmented.celery.selling.report import SaleReport, Screen, settle_accounts
 from segmented.errors import InvalidInput, StoreError
 from segmented.models import Assignment
+from segmented.models.ids import plural
 from segmented.orders import Gate, connect
-from segmented.orders.opening import UNGATED, open_gated, state_of
+from segmented.orders.opening import UNGATED, open_gated, state_of, stock_said
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 
@@ -196,8 +197,8 @@ def open_sale(
 def _check_pool(state: PoolState, stock: int, segment_count: int) -> None:
     if (state.opened, state.segment_count) != (stock, segment_count):
         message = (
-            f"pool {state.sku!r} is open with stock {state.opened} in {state.segment_count} segments, "
-            f"not with stock {stock} in {segment_count} segments"
+            f"pool {state.sku!r} is open with {stock_said(state.opened, state.segment_count)}, "
+            f"not with {stock_said(stock, segment_count)}"
         )
         raise InvalidInput(message)
     if not state.gated:
@@ -216,9 +217,10 @@ def _check_rows(sku: str, state: PoolState | None, gate: Gate, stock: int, segme
             raise InvalidInput(message)
         return
     if state is None and (totals.sold or gate.stocking.opened_epoch(sku) is not None):
+        units = f"{totals.sold} {plural(totals.sold, 'unit')}"
         message = (
-            f"the order database knows pool {sku!r} as open, with {totals.sold} units sold, but the stock's server has "
-            "no such pool: name the server it was opened on"
+            f"the order database knows pool {sku!r} as open, with {units} sold, but "
+            "the stock's server has no such pool: name the server it was opened on"
         )
         raise InvalidInput(message)
     # There may be more rows than the pool shows: of removed segments, and of an unfinished restock.
@@ -226,8 +228,8 @@ def _check_rows(sku: str, state: PoolState | None, gate: Gate, stock: int, segme
     is_enough = state is not None and totals.quota >= state.stocked and len(totals.segments) >= segment_count
     if not (is_same or is_enough):
         message = (
-            f"the order database has rows for {sku!r} with stock {totals.quota} in {len(totals.segments)} segments, "
-            f"not with stock {stock} in {segment_count} segments"
+            f"the order database has rows for {sku!r} with {stock_said(totals.quota, len(totals.segments))}, "
+            f"not with {stock_said(stock, segment_count)}"
         )
         raise InvalidInput(message)
 

@@ -9,6 +9,7 @@ from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolDrifted, StoreRefused
 from segmented.keys import OUTBOXES, cart_keys, directory_keys, shard_keys
 from segmented.models.archives import ENTRIES_AT_ONCE, Archiving
+from segmented.models.ids import plural
 from segmented.models.shards import Shard, no_keys_of
 from segmented.protocol.wire import Call, Codec, plain_call, script_call, text
 
@@ -25,17 +26,14 @@ def not_archivable(sku: str, *, reserved: int, orders: int, away: int, carts: in
     """Return the error for a pool in which something is left to decide."""
     name = sku.sku if isinstance(sku, Shard) else sku
     left = (
-        (reserved, f"{reserved} units are reserved: confirm or cancel their orders, or let their holds expire"),
-        (orders, f"{orders} submitted orders are unfinished: let the workers finish them, or cancel them"),
-        (away, f"{away} transfers to other shards are unfinished: run 'segmented pool repair {name}'"),
-        (carts, f"{carts} carts are unfinished: run 'segmented pool finish-carts {name}'"),
-        (
-            behind,
-            f"{behind} changes are not in the order database yet: run 'segmented pool relay {name} --database URL'",
-        ),
+        (reserved, "unit", "reserved: confirm or cancel the orders, or let their holds expire"),
+        (orders, "submitted order", "unfinished: let the workers finish what was submitted, or cancel it"),
+        (away, "transfer", f"unfinished between shards: run 'segmented pool repair {name}'"),
+        (carts, "cart", f"unfinished: run 'segmented pool finish-carts {name}'"),
+        (behind, "change", f"not in the order database yet: run 'segmented pool relay {name} --database URL'"),
     )
-    said = next(sentence for count, sentence in left if count)
-    return InvalidInput(f"pool {name!r} cannot be archived: {said}")
+    count, what, said = next(one for one in left if one[0])
+    return InvalidInput(f"pool {name!r} cannot be archived: {count} {plural(count, what, 'is')} {said}")
 
 
 def still_open(sku: str) -> InvalidInput:

@@ -7,8 +7,9 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
-from segmented.errors import CartGated, CartMismatch, CartUnknown
+from segmented.errors import CartGated, CartUnknown
 from segmented.models import CartRecord, InspectedCart, UnfinishedCart, UnfinishedCarts
+from segmented.models.carts import mismatch_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +64,7 @@ class CartModel:
         place = cart.home, cart.cart_id
         found = self._carts.get(place)
         if found is not None and found.cart != cart:
-            raise CartMismatch(*place)
+            raise mismatch_of(cart, found.cart)
         if found is None:
             deadline_ms = self._now_ms() + operation.hold_ms
             self._carts[place] = ModelCart(cart, deadline_ms)

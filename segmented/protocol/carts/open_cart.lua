@@ -4,7 +4,7 @@
 -- Open a cart that expires hold_ms from now, or read a known one.
 -- ARGV     1 cart_id   2 hold_ms   3 content (what must be the same when the id comes again)
 -- answers  {"missing"}    the pool is not open
---          {"mismatch"}   the id exists with other content
+--          {"mismatch", content}   the id exists with this other content
 --          {"cart", state, left_ms, finished ("1"), refusal, content, replay ("1": nothing changed)}
 local id, content = ARGV[1], ARGV[3]
 if is_pool_missing() then
@@ -12,7 +12,7 @@ if is_pool_missing() then
 end
 local cart = read_cart(id)
 if cart and cart.content ~= content then
-  return { 'mismatch' }
+  return { 'mismatch', cart.content }
 end
 if cart then
   return answer(cart, true)

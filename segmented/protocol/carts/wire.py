@@ -26,6 +26,7 @@ from segmented.models import (
     UnfinishedCarts,
     cart_of,
 )
+from segmented.models.carts import mismatch_of
 from segmented.protocol.audit.wire import foreign_text, pairs_in
 from segmented.protocol.pool.foreign import moment
 from segmented.protocol.pool.wire import SCAN_COUNT, STATES, keys_of, kind_of
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 CART_STATES: Final[dict[str, CartState]] = {"o": "open", **STATES}
 RECORD: Final = re.compile(r"([a-z])\t[0-9]{1,18}\t([^\t\n]*)(?:\t[0-9a-f]*)?\n(.*)", re.DOTALL)
+UNREADABLE: Final = (InvalidInput, LookupError, RecursionError, TypeError, ValueError)
+"""Errors of a content that another program wrote."""
 LETTERS: Final = {state: letter for letter, state in CART_STATES.items()}
 REFUSALS: Final[dict[str, Any]] = {kind.__name__: kind for kind in (SoldOut, Busy, Decided, Closed, LimitReached)}
 
@@ -56,11 +59,9 @@ def _refusal(raw: str) -> LineRefusal | None:
 
 
 def _record(home: str, cart_id: str, reply: Reply) -> CartRecord:
-    kind = kind_of(home, reply) if text(reply[0]) not in {"mismatch", "unknown", "gated"} else text(reply[0])
+    kind = kind_of(home, reply) if text(reply[0]) not in {"unknown", "gated"} else text(reply[0])
     if kind == "gated":
         raise CartGated(home, cart_id)
-    if kind == "mismatch":
-        raise CartMismatch(home, cart_id)
     if kind == "unknown":
         raise CartUnknown(home, cart_id)
     state, left_ms, finished, refusal, content, replay = (text(part) for part in reply[1:7])
@@ -80,7 +81,14 @@ def _encode_open(operation: op.OpenCart) -> Call:
 
 
 def _decode_open(operation: op.OpenCart, reply: Reply) -> CartRecord:
-    return _record(operation.cart.home, operation.cart.cart_id, reply)
+    cart = operation.cart
+    if text(reply[0]) == "mismatch":
+        try:
+            stored = cart_of(cart.cart_id, text(reply[1]))
+        except UNREADABLE:
+            raise CartMismatch(cart.home, cart.cart_id) from None
+        raise mismatch_of(cart, stored)
+    return _record(cart.home, cart.cart_id, reply)
 
 
 def _encode_read(operation: op.ReadCart) -> Call:
@@ -171,7 +179,7 @@ def _inspected(home: str, cart_id: str, raw: Reply, *, is_unfinished: bool) -> I
         cart = cart_of(cart_id, content)
         _refusal(refusal)
         found = replace(unreadable, cart=cart, state=CART_STATES[state])
-    except (InvalidInput, LookupError, RecursionError, TypeError, ValueError):
+    except UNREADABLE:
         return unreadable
     return found if (cart.home, cart.content) == (home, content) else unreadable
 

@@ -8,6 +8,7 @@ from segmented import protocol as op
 from segmented.errors import AnotherDatabase, InvalidInput, PoolNotFrozen, PoolNotGated, ThawGated
 from segmented.keys import shard_keys
 from segmented.models import Frozen, Thawed, Verified
+from segmented.models.ids import plural
 from segmented.protocol.pool.foreign import pool_state
 from segmented.protocol.pool.wire import SCAN_COUNT, keys_of, kind_of
 from segmented.protocol.wire import Call, Codec, plain_call, position, script_call, text
@@ -31,10 +32,12 @@ class TooManySold(InvalidInput):
 
     def __init__(self, sku: str, sold: int, stocked: int, reserved: int = 0) -> None:
         """Create the error with the pool and its units. Reserved orders can be cancelled, sold ones cannot."""
-        more = f"{sold} sold and {reserved} reserved units" if reserved else f"{sold} sold units"
+        more = f"{sold} {plural(sold, 'sold unit', 'is')}"
+        if reserved:
+            more = f"{sold} sold and {reserved} reserved units are"
         super().__init__(
-            f"{more} are more than the {stocked} units that pool {sku!r} ever had: check the number, or give the units "
-            "ever stocked with stocked=N, in the command --stocked N"
+            f"{more} more than the {stocked} {plural(stocked, 'unit')} that pool {sku!r} ever had: check the number, "
+            "or give the units ever stocked with stocked=N, in the command --stocked N"
         )
         self.sku = sku
         self.sold = sold

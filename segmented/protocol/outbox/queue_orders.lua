@@ -6,7 +6,7 @@
 -- ARGV     1 publish_after_ms   then for each order, at most 1,000: order_id, quantity, customer_id ("" for none)
 -- answers  {"missing"}   the pool is not open
 --          {"queued", epoch, lines}   one line per order, separated by newlines, with tabs inside:
---            mismatch     the id exists with other content
+--            mismatch, quantity, customer   the id exists with other content: these were asked for
 --            settled, state, quantity, segment, fence, sequence   decided before
 --            reserved, segment, quantity, parts, sequence   units are taken for it
 --            closed       no new orders
@@ -26,8 +26,9 @@ local raws, entries = redis.call('HMGET', ORDERS, unpack(ids)), redis.call('HMGE
 local queued_here = {}
 
 local function known(id, record, quantity, customer)
-  if not is_same_order(record, quantity, customer) then
-    return 'mismatch'
+  local mismatch = mismatch_of(record, quantity, customer)
+  if mismatch then
+    return mismatch
   end
   if record.state ~= 'r' then
     return settled_line(record)
@@ -44,11 +45,11 @@ for index, id in ipairs(ids) do
   if raws[index] and not is_undone(raws[index]) then
     answers[index] = known(id, parsed(raws[index]), quantity, customer)
   elseif entry.quantity then
-    local is_same = entry.quantity == quantity and entry.customer == customer
+    local mismatch = mismatch_of(entry, quantity, customer)
     local is_own = is_further and entry.by == this_call and not queued_here[id]
-    answers[index] = is_same and (is_own and 'queued\t0' or 'queued\t1') or 'mismatch'
-    waiting[#waiting + 1] = is_same and id or nil
-    queued_here[id] = is_same and entry or queued_here[id]
+    answers[index] = mismatch or is_own and 'queued\t0' or 'queued\t1'
+    waiting[#waiting + 1] = not mismatch and id or nil
+    queued_here[id] = not mismatch and entry or queued_here[id]
   elseif pool.is_closed then
     answers[index] = 'closed'
   elseif pool.customer_limit > 0 and customer == '' then

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
-from segmented.errors import OrderMismatch, OrderUnknown, PoolDrifted, SegmentedError
+from segmented.errors import OrderUnknown, PoolDrifted, SegmentedError
 from segmented.keys import OUTBOXES, message_keys, shard_keys
 from segmented.ledger_lines import parse_parts
 from segmented.models import Busy, Closed, Decided, Order, Reserved, Settled
@@ -29,7 +29,7 @@ from segmented.models.submitted import (
     encodable,
     one_line,
 )
-from segmented.protocol.pool.orders_wire import customer_missing, settled_line
+from segmented.protocol.pool.orders_wire import customer_missing, other_content, settled_line
 from segmented.protocol.pool.wire import SCAN_COUNT, keys_of, kind_of, order_record
 from segmented.protocol.wire import (
     Call,
@@ -91,7 +91,7 @@ def _queued(sku: str, order: Order, line: str, epoch: int) -> Queued | Reserved 
         case "nobody":
             return customer_missing(sku, order)
         case _:
-            return OrderMismatch(order.order_id)
+            return other_content(order, fields)
 
 
 # --- working ---

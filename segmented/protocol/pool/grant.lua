@@ -41,8 +41,9 @@ end
 local count, refused
 local is_replay = record and true or false
 if record then
-  if not is_same_order(record, quantity, customer) then
-    return { 'mismatch' }
+  local mismatch = mismatch_of(record, quantity, customer)
+  if mismatch then
+    return { mismatch }
   end
   local own = own_change(pool, record.sequence)
   is_replay = not (own and own.kind == 'reserved') -- an earlier attempt of this call took the units
@@ -76,9 +77,11 @@ if record then
       return { 'in_hand', digits(pool.sequence), digits(math.max(0, redis.call('PTTL', lock))) }
     end
   end
-elseif is_queued_otherwise(id, quantity, customer) then
-  return { 'mismatch' }
 else
+  local mismatch = queued_mismatch(id, quantity, customer)
+  if mismatch then
+    return { mismatch }
+  end
   -- 2. too few units: exact, independent of the locks
   count, refused = allowed(pool, quantity, customer, is_partial)
   if refused == 'sold_out' and keeps_refusal then

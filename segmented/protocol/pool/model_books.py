@@ -12,7 +12,6 @@ from segmented.errors import (
     ChangeMismatch,
     EpochEnded,
     InvalidInput,
-    OrderMismatch,
     OrderQueued,
     OrderUnknown,
     PoolGated,
@@ -39,6 +38,7 @@ from segmented.models import (
     SoldOut,
     TooFew,
 )
+from segmented.models.orders import check_content
 from segmented.models.shards import no_keys_of
 from segmented.protocol.pool.model_records import (
     ORDER_WORK,
@@ -367,10 +367,10 @@ class PoolBooks:
     def _known(self, pool: ModelPool, order: Order) -> OrderRecord | None:
         """Return the record of an order, or None; the id of one whose caller was gone can be used again."""
         record = None if order.order_id in pool.undone else pool.orders.get(order.order_id)
-        if record is not None and not record.is_of(order):
-            raise OrderMismatch(order.order_id)
-        if pool.queued(order.order_id) not in (None, order):
-            raise OrderMismatch(order.order_id)
+        if record is not None:
+            check_content(order, record.asked, record.customer_id)
+        if (queued := pool.queued(order.order_id)) is not None:
+            check_content(order, queued.quantity, queued.customer_id)
         return record
 
     def append(self, pool: ModelPool, kind: EntryKind, entries: Sequence[LedgerEntry]) -> int:

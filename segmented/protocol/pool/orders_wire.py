@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from segmented import protocol as op
 from segmented.errors import (
     InvalidInput,
-    OrderMismatch,
     PoolDrifted,
     SegmentedError,
 )
@@ -29,7 +28,7 @@ from segmented.models import (
     SoldOut,
     Taken,
 )
-from segmented.models.orders import decided_as
+from segmented.models.orders import decided_as, mismatch_of
 from segmented.protocol.lock.operations import NEWCOMER
 from segmented.protocol.lock.wire import asked_of, has_left, leaving_call
 from segmented.protocol.pool.wire import STATES, keys_of, kind_of
@@ -38,6 +37,7 @@ from segmented.protocol.wire import Call, Codec, always, json_text, load_script,
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from segmented.errors import OrderMismatch
     from segmented.protocol.wire import Finish, Reply, Sight
 
 
@@ -90,7 +90,13 @@ def _refused(sku: str, order: Order, line: str) -> SoldOut | Busy | Decided | Cl
         case "drifted":
             return PoolDrifted(sku)
         case _:
-            return OrderMismatch(order_id)
+            return other_content(order, fields)
+
+
+def other_content(order: Order, fields: Sequence[str]) -> OrderMismatch:
+    """Read what is stored under the id of an order."""
+    quantity, *customer = fields
+    return mismatch_of(order, int(quantity), customer[0] if customer else None)
 
 
 def customer_missing(sku: str, order: Order) -> InvalidInput:

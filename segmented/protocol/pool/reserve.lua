@@ -11,7 +11,7 @@
 --          {"reserved", epoch, sequence, lines, hold_until_ms}   one line per order, separated by newlines, with tabs
 --            inside; the end of the hold of all orders taken in this call, by the server's clock. Fewer lines than
 --            orders: the others need another call, because the first ones have many parts.
---            mismatch     the id exists with other content
+--            mismatch, quantity, customer   the id exists with other content: these were asked for
 --            settled, state, quantity, segment, fence, sequence   decided before
 --            segment, quantity, parts, sequence, hold_until_ms   a repeat, whose hold starts again. With "own" behind
 --                         it: taken by an earlier attempt of this call, whose reply was lost
@@ -113,8 +113,9 @@ local function take(index, id, quantity, customer)
 end
 
 local function repeated(id, record, quantity, customer)
-  if not is_same_order(record, quantity, customer) then
-    return 'mismatch'
+  local mismatch = mismatch_of(record, quantity, customer)
+  if mismatch then
+    return mismatch
   end
   if record.state ~= 'r' then
     return settled_line(record)
@@ -132,10 +133,9 @@ end
 
 local function repeated_here(at, quantity, customer)
   local group = taken[at]
-  if (group.asked or group.quantity) ~= quantity or (customers[at] or '') ~= customer then
-    return 'mismatch'
-  end
-  return table.concat({ digits(group.segment), digits(group.quantity), group.parts, '+' }, '\t')
+  local here = { quantity = group.asked or group.quantity, customer = customers[at] or '' }
+  return mismatch_of(here, quantity, customer)
+    or table.concat({ digits(group.segment), digits(group.quantity), group.parts, '+' }, '\t')
 end
 
 local raws, raws_before, read_up_to = {}, 0, 0 -- records of a chunk of orders, and how many orders are before it
@@ -150,6 +150,7 @@ for index = 1, #ids do
   local id, quantity, customer = ids[index], asked_by_all or asked_by[index], customer_of[index] or ''
   local at = taken_at[id]
   local raw = not at and raws[index - raws_before]
+  local queued_otherwise = not at and has_entries and (not raw or is_undone(raw)) and queued_mismatch(id, quantity, customer)
   if at then
     answers[index] = repeated_here(at, quantity, customer)
   elseif raw and not is_undone(raw) then
@@ -159,8 +160,8 @@ for index = 1, #ids do
       note_work(record)
     end
     answers[index] = record and repeated(id, record, quantity, customer) or 'drifted'
-  elseif has_entries and is_queued_otherwise(id, quantity, customer) then
-    answers[index] = 'mismatch'
+  elseif queued_otherwise then
+    answers[index] = queued_otherwise
   elseif is_plain and left >= quantity then
     local group = groups[quantity] or group_of(quantity, '')
     left, plain_sum, count = left - quantity, plain_sum + quantity, count + 1

@@ -13,7 +13,6 @@ from segmented.errors import (
     ChangeMismatch,
     EpochEnded,
     InvalidInput,
-    OrderMismatch,
     OrderUnknown,
     PoolDrifted,
     PoolGated,
@@ -36,6 +35,7 @@ from segmented.models import (
     Restocked,
     TooFew,
 )
+from segmented.models.ids import counted, plural
 from segmented.models.pools import LedgerStep
 from segmented.models.profiles import DATABASE, MEMORY, pool_profile
 from segmented.models.shards import no_keys_of
@@ -80,8 +80,6 @@ def kind_of(sku: str, reply: Reply, order_id: str = "") -> str:
         raise no_keys_of(sku)
     if kind == "elsewhere":
         raise AssignedElsewhere(sku, readable(reply[1]), readable(reply[2]))
-    if kind == "mismatch":
-        raise OrderMismatch(order_id)
     if kind == "unknown":
         raise OrderUnknown(order_id)
     if kind == "drifted":
@@ -237,7 +235,8 @@ def _encode_restock(operation: op.Restock | op.Withdraw) -> Call:
 def too_many_units(sku: str, units: int, left: int) -> InvalidInput:
     """Return the error for a restock that the pool's numbers cannot count."""
     message = (
-        f"{units:,} units are too many to restock {sku!r} by: with what it was given before, {left:,} more are possible"
+        f"{counted(units, 'unit', 'is')} too many to restock {sku!r} by: with what it was given before, {left:,} more "
+        f"{plural(left, 'is')} possible"
     )
     return InvalidInput(message)
 

@@ -593,10 +593,20 @@ local function binding(raw, id)
   return not (is_undone(raw) and read_queued(id)) and raw or nil
 end
 
--- Return whether an undecided order with other content was submitted under this id.
-local function is_queued_otherwise(id, quantity, customer)
+-- The line that refuses other content under a known id, with what is stored; nil if the record, or the entry of the
+-- outbox, has this content. Another program may have written the customer, so nothing in it ends the line.
+local function mismatch_of(record, quantity, customer)
+  local stored = tonumber(record.asked or '') or record.quantity
+  if stored ~= quantity or record.customer ~= customer then
+    return joined({ 'mismatch', digits(stored), (string.gsub(record.customer, '%c', '?')) })
+  end
+end
+
+-- The same for an undecided order that was submitted under this id; nil if there is none.
+local function queued_mismatch(id, quantity, customer)
   local queued_quantity, queued_customer = read_queued(id)
-  return queued_quantity and (queued_quantity ~= quantity or queued_customer ~= customer)
+  return queued_quantity
+    and mismatch_of({ quantity = queued_quantity, customer = queued_customer }, quantity, customer)
 end
 
 -- Most records and lines have only their first fields, and are joined without the rest.
@@ -612,10 +622,6 @@ local function packed(record)
   return joined({ record.state, digits(record.quantity), record.segment and digits(record.segment) or '',
     digits(record.sequence), record.parts, record.customer, record.asked, record.holder, record.fence,
     record.home or '' })
-end
-
-local function is_same_order(record, quantity, customer)
-  return (record.asked ~= '' and tonumber(record.asked) or record.quantity) == quantity and record.customer == customer
 end
 
 local function line_of(id, record)

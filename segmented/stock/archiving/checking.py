@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented.errors import InvalidInput
+from segmented.models.ids import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -164,14 +165,16 @@ def _judge(pool: _Pool, where: str) -> None:
     except (KeyError, ValueError) as error:
         raise _wrong(where, f"the pool's number {error} is missing or cannot be read") from error
     stocked = numbers["opened"] + numbers["restocked"] - numbers["withdrawn"] + numbers["received"] - numbers["sent"]
+    orders, free, sold = counted(pool.orders, "order"), counted(pool.free, "unit", "is"), counted(pool.sold, "unit")
+    reserved = counted(numbers["reserved"], "unit", "is")
     checks = (
         (pool.last == numbers["sequence"] == said.get("sequence"), "the ledger does not end where the pool does"),
         (pool.chain == meta.get("chain") == said.get("chain"), "the ledger's last digest is not the pool's"),
-        (pool.orders == said.get("orders"), f"it has {pool.orders} orders, and the pool had {said.get('orders')}"),
-        (numbers["reserved"] == 0, f"{numbers['reserved']} units are reserved"),
-        (pool.free == numbers["available"], f"{pool.free} units are free in segments, {numbers['available']} in all"),
+        (pool.orders == said.get("orders"), f"it has {orders}, and the pool had {said.get('orders')}"),
+        (numbers["reserved"] == 0, f"{reserved} reserved"),
+        (pool.free == numbers["available"], f"{free} free in segments, {numbers['available']} in all"),
         (stocked == numbers["available"] + numbers["confirmed"], "stocked units are not the free and the sold ones"),
-        (pool.sold + numbers["lost"] == numbers["confirmed"], f"the orders sold {pool.sold} units, the pool others"),
+        (pool.sold + numbers["lost"] == numbers["confirmed"], f"the orders sold {sold}, the pool others"),
     )
     for is_right, why in checks:
         if not is_right:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from segmented import protocol as op
 from segmented.errors import PoolDrifted
 from segmented.models import Transfer
+from segmented.models.ids import plural
 from segmented.models.shards import note_of, units_away
 from segmented.plans import perform
 from segmented.stock.audit import AuditReport, Drift, audit_plan
@@ -122,7 +123,8 @@ def _transfers_drift(before: list[PoolState], between: list[PoolState], after: l
             detail = f"shard {source} knows that {sure} of its units arrived at shard {target}, which received {got}"
             yield Drift("orphan transfer", None, detail, "transfer", f"{source}>{target}")
         elif got > (last.units if last else 0):
-            detail = f"shard {target} received {got} units from shard {source}, which sent {last.units if last else 0}"
+            units = f"{got} {plural(got, 'unit')}"
+            detail = f"shard {target} received {units} from shard {source}, which sent {last.units if last else 0}"
             yield Drift("foreign write", None, detail, "transfer", f"{source}>{target}")
 
 
@@ -190,12 +192,13 @@ def _mend_plan(gathering: Gathering, drift: Drift, *, yes: bool) -> Plan[Repair]
     if lacking <= 0:
         return told(unclear)
     if not yes:
-        return told(f"{lacking} units would be brought in")
+        return told(f"{lacking} {plural(lacking, 'unit')} would be brought in")
     transfer = Transfer("away", target.number, sent.number, sent.units, sent.units, giver.epoch)
     came = yield from gathering.receive_plan(source, target, transfer)
     if came is None:
         return told(f"cannot be mended before shard {source.number} is rebuilt from the order database")
-    return Repair(drift.kind, None, f"{drift.detail}: {came.units} units were brought in", is_done=True)
+    units = f"{came.units} {plural(came.units, 'unit', 'was')}"
+    return Repair(drift.kind, None, f"{drift.detail}: {units} brought in", is_done=True)
 
 
 def _adds_up(state: PoolState) -> bool:

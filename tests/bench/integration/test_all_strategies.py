@@ -183,7 +183,7 @@ def test_without_a_lock_the_last_unit_is_sold_twice(open_sale: Open) -> None:
         buyer.join()
     found = checked(sale, 1)
     assert (found.sold, found.oversold) == (2, 1)
-    assert broken_promises(found, (), failed=0) == ("oversold by 1 units",)
+    assert broken_promises(found, (), failed=0) == ("oversold by 1 unit",)
 
 
 def test_a_segment_at_random_refuses_while_others_have_units(open_sale: Open, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,12 +13,17 @@ from bench.engine.record import ResultFile, Run, read_results
 from bench.engine.session import SessionOptions, run_session
 from bench.lint.planned import as_planned
 from bench.lint.recomputed import follows
+from bench.lint.repetition import planned_before
 from bench.lint.subject import Subject
+from bench.report.facts import Facts
+from bench.report.markdown import reproduce
 from tests.bench.integration.test_session import RecordingDisplay
 from tests.bench.plans import ONE_CELL, small_plan
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from bench.engine.record import EndLine
 
 MANY_SKUS = ('{ section = "none" }', '{ section = "none", skus = 4, zipf = 1.1 }')
 
@@ -91,3 +96,37 @@ def test_books_of_skus_that_do_not_follow_from_seed_record_and_history_are_named
     assert follows(subject("sold", 1)).evidence == f"the history gives another number of units sold of each sku{of}"
     alone = Subject(_with(results, run.model_copy(update={"skus": ()})), folder)
     assert follows(alone).evidence == f"the books are not those of the skus together{of}"
+
+
+@pytest.mark.full
+def test_a_session_of_one_sweep_is_compared_with_that_sweep_and_misses_no_cell_of_it(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    loaded = small_plan(tmp_path_factory.mktemp("plan"), ("rounds = 2", "rounds = 1"))
+    file = run_session(SessionOptions(loaded=loaded, folder=tmp_path / "k", only=("k",)), RecordingDisplay())
+    results = read_results(file)
+    subject = Subject(results, file.parent)
+    assert results.session.sweeps == ("k",)
+    assert {run.cell.segments for run in results.runs} == {1, 4}
+    assert follows(subject).outcome == "holds"
+    assert as_planned(subject).evidence.startswith("no commit of the plan")  # all before it agreed
+    assert planned_before(_committed(subject)).evidence == (
+        "what was asked for of the plan of commit 0123456789ab was run: 2 runs of 2 cells; "
+        "sweeps that are not measured: hold, load, a-a"
+    )
+    assert "$ segmented bench granularity --sweep k --plan plan.toml --report again" in reproduce(Facts(results))
+    dropped = results.model_copy(update={"runs": results.runs[:1], "end": results.end and _of_one_run(results.end)})
+    assert as_planned(Subject(dropped, file.parent)).evidence == (
+        "the last line does not say that 2 runs were planned and 1 done"
+    )
+    whole = results.model_copy(update={"session": results.session.model_copy(update={"sweeps": ()})})
+    assert as_planned(Subject(whole, file.parent)).outcome == "broken"
+
+
+def _of_one_run(end: EndLine) -> EndLine:
+    return end.model_copy(update={"runs_planned": 1, "runs_done": 1})
+
+
+def _committed(subject: Subject) -> Subject:
+    session = subject.results.session.model_copy(update={"plan_commit": "0123456789abcdef"})
+    return Subject(subject.results.model_copy(update={"session": session}), subject.folder)

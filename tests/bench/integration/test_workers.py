@@ -96,7 +96,7 @@ def test_the_checker_says_what_is_missing(private_valkey: ValkeyServer) -> None:
         pool.submit("b")
         pool.confirm("a")
         assert faults(pool, 2) == (
-            "1 of 2 orders were confirmed; 1 units are reserved still; 1 orders wait in the outbox"
+            "1 of 2 orders were confirmed; 1 unit is reserved still; 1 order waits in the outbox"
         )
         pool.confirm("b")
         assert faults(pool, 2) == ""

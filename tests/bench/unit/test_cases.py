@@ -66,7 +66,7 @@ def test_a_restock_that_never_came_voids_the_run() -> None:
     assert one.broken() == ("half of the units were not sold in time, so none came in",)
     refused = case_state(FakeStrategy(StoreUnavailable("away")), 2, case="restock")
     refused.after([Order("1", 1)], [SOLD])
-    assert refused.broken() == ("1 units did not come in: StoreUnavailable: away",)
+    assert refused.broken() == ("1 unit did not come in: StoreUnavailable: away",)
     assert refused.restocked == 0
 
 

@@ -11,8 +11,8 @@ from bench.proof.peers.dedup.comparison import compare, judged
 from bench.proof.peers.dedup.context import Finding, at_once
 from bench.proof.peers.dedup.registry import CONTENDERS, ONE_STEP, ROWS, WHY_NOT, Row
 from bench.proof.peers.dedup.settings import VARIABLE, Entry, Settings, entries, note
-from bench.results import counted
 from segmented.errors import InvalidInput
+from segmented.models.ids import counted
 
 if TYPE_CHECKING:
     from pathlib import Path

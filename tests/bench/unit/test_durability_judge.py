@@ -33,19 +33,19 @@ def test_a_forgotten_order_that_a_process_noticed_is_counted_and_breaks_nothing(
 
 def test_a_forgotten_order_that_no_process_noticed_is_found() -> None:
     found = judge(replace(SOUND, kept={"a"}, noticed=(1.9,)))  # before the fault: of another loss
-    assert (found.forgotten, found.broken) == (1, ("1 orders were forgotten, and no process noticed it",))
+    assert (found.forgotten, found.broken) == (1, ("1 order was forgotten, and no process noticed it",))
 
 
 def test_an_order_that_the_server_forgot_and_the_database_has_is_not_lost_but_must_be_noticed() -> None:
     found = judge(replace(GATED, kept={"a"}))
     assert (found.forgotten, found.lost) == (1, 0)
-    assert found.broken == ("1 orders were forgotten, and no process noticed it",)
+    assert found.broken == ("1 order was forgotten, and no process noticed it",)
     assert judge(replace(GATED, kept={"a"}, noticed=(3.1,))).broken == ()
 
 
 def test_an_acknowledged_order_that_the_database_lacks_is_lost() -> None:
     found = judge(replace(GATED, rows={"a": 1, "c": 1, "d": 1}, noticed=(3.1,), held=1))
-    assert (found.lost, found.broken) == (1, ("1 acknowledged orders are not in the order database",))
+    assert (found.lost, found.broken) == (1, ("1 acknowledged order is not in the order database",))
 
 
 def test_units_that_are_promised_beyond_the_stock_were_sold_twice() -> None:
@@ -54,7 +54,7 @@ def test_units_that_are_promised_beyond_the_stock_were_sold_twice() -> None:
     gated = judge(replace(GATED, stock=3))
     assert (gated.sold_twice, gated.broken) == (
         1,
-        ("1 units were sold twice although an order database decides",),
+        ("1 unit was sold twice although an order database decides",),
     )
 
 
@@ -64,12 +64,12 @@ def test_an_order_of_the_database_that_nobody_acknowledged_takes_units_too() -> 
 
 def test_an_order_that_is_acknowledged_twice_is_found() -> None:
     found = judge(replace(SOUND, acks=(*SOUND.acks, Ack(5.0, "a", 1))))
-    assert found.broken == ("1 orders were acknowledged twice, such as a",)
+    assert found.broken == ("1 order was acknowledged twice, such as a",)
 
 
 def test_units_that_a_database_leaves_unsold_are_found_unless_they_are_reserved() -> None:
     found = judge(replace(GATED, stock=6, held=1))
-    assert (found.unsold, found.broken) == (1, ("1 units of 6 were not sold",))
+    assert (found.unsold, found.broken) == (1, ("of 6 units, 1 was not sold",))
     assert judge(replace(GATED, stock=6, held=2)).broken == ()
 
 

@@ -80,7 +80,7 @@ def test_the_control_is_shown_failing_and_has_no_share_of_the_bound() -> None:
 
 def test_the_control_must_answer_every_order() -> None:
     counts = Counts(planned=9, sent=9, sold=7, sold_out=0, failed=2, shed=0, first_failure="OSError: no")
-    lost = demo_run("no-lock", counts=counts, void=("oversold by 1 units",))
+    lost = demo_run("no-lock", counts=counts, void=("oversold by 1 unit",))
     assert (lost.rate, lost.violations) == (None, ("orders without an answer: 2, the first: OSError: no",))
     assert not results(lost, ONE, MANY, FREE).is_kept
 

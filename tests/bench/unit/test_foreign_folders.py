@@ -50,11 +50,11 @@ def test_a_plan_of_a_foreign_repository_runs_none_of_its_programs(tmp_path: Path
 def test_no_text_of_a_results_file_becomes_a_line_to_run() -> None:
     session = session_line()
     environment = {**session.environment, "code": {"commit": SHELL, SHELL: SHELL}, SHELL: SHELL}
-    foreign = session.model_copy(update={"environment": environment, "plan_sha256": SHELL})
+    foreign = session.model_copy(update={"environment": environment, "plan_sha256": SHELL, "sweeps": ("k; rm -r .",)})
     written = reproduce(Facts(ResultFile(session=foreign, runs=(run(),), end=end_line(1))))
     assert written.count("```") == 4
     assert [line for line in written.splitlines() if line.startswith("$ ")] == [
-        "$ segmented bench granularity --plan plan.toml --report again",
+        "$ segmented bench granularity --sweep 'k; rm -r .' --plan plan.toml --report again",
         "$ segmented bench compare . again",
         "$ segmented bench report .",
     ]
@@ -97,7 +97,7 @@ def test_the_command_passes_its_size_and_its_price_on(tmp_path: Path, monkeypatc
 
     def redrawn(*_: object, **options: object) -> drawing.Report:
         passed.update(options)
-        return drawing.Report(tmp_path, (), (), None, None)
+        return drawing.Report(tmp_path, (), (), None, "")
 
     monkeypatch.setattr(drawing, "redraw", redrawn)
     assert ran("bench", "report", str(tmp_path), "--size-max", "7", url=None).returncode == 0

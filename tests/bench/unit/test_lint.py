@@ -294,7 +294,7 @@ BROKEN: Final[list[tuple[str, Callable[[], ResultFile], str]]] = [
     ),
     (
         "R21",
-        lambda: with_run(AT, orders_per_s=None, void=("oversold by 1 units",)),
+        lambda: with_run(AT, orders_per_s=None, void=("oversold by 1 unit",)),
         f"A and B do not have the same number of throughputs: {NAMED}",
     ),
     ("R22", lambda: with_run(AT, window_s=0.4), f"less than 0.5 s were measured: {NAMED}"),
@@ -349,6 +349,13 @@ def test_a_file_without_open_loops_claims_nothing_of_latency(folder: Path) -> No
     assert (findings["R2"], findings["R3"], findings["R15"]) == ("not applicable", "not applicable", "broken")
 
 
+def test_runs_of_several_skus_are_named_as_having_no_units_left_over_time(folder: Path) -> None:
+    unread = RUN.series.model_copy(update={"left": [], "left_at": []})
+    found = verdict("R17", with_run(AT, cell=changed(RUN.cell, skus=4), series=unread), folder)
+    assert found[0] == "holds"
+    assert " runs show every segment, 1 of several skus without the units left over time, and " in found[1]
+
+
 def test_a_file_without_runs_may_not_be_published(folder: Path) -> None:
     findings = check(honest().model_copy(update={"runs": ()}), folder)
     assert [one.rule for one in findings if one.outcome == "holds"] == ["R23"]
@@ -369,5 +376,5 @@ def test_a_finding_that_does_not_apply_does_not_stand_in_the_way() -> None:
     ]
     assert may_publish(findings)
     assert summary(findings) == (
-        "1 of 2 rules hold, 0 are broken, 1 do not apply: a table of these results may be published."
+        "1 of 2 rules holds, 0 are broken, 1 does not apply: a table of these results may be published."
     )

@@ -248,7 +248,7 @@ def test_sales_of_a_page_are_compared_with_the_last_sale_under_one_lock_that_cou
         result_of("global-lock", 1, 40.0),
         result_of("segment-locks", 4, 150.0),
         result_of("global-lock", 1, 80.0, void="late"),
-        result_of("segment-locks", 8, 200.0, broken=("oversold by 1 units",)),
+        result_of("segment-locks", 8, 200.0, broken=("oversold by 1 unit",)),
         result_of("segment-locks", 16, 500.0),
     ]
     rows = sale_rows(finished, None)

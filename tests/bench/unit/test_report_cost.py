@@ -30,7 +30,7 @@ def test_microseconds_of_redis_an_order_are_seconds_a_million_and_those_of_the_d
 
 
 def test_a_run_without_a_rate_and_a_fixed_stock_beside_a_database_have_no_cost() -> None:
-    void = run(orders_per_s=500.0, void=("oversold by 1 units",))
+    void = run(orders_per_s=500.0, void=("oversold by 1 unit",))
     fixed = CELL.model_copy(update={"stock": 100})
     assert server_seconds(void) is None
     assert server_seconds(run(fixed, orders_per_s=500.0, cpu=WITH_SQL)) is None

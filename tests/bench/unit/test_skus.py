@@ -68,7 +68,7 @@ def test_a_sku_that_is_oversold_is_not_balanced_by_one_that_has_units_left() -> 
     ]
     found = summed(books)
     assert (found.stock, found.sold, found.oversold, found.stranded) == (2, 2, 1, 0)
-    assert broken_promises(found, (), failed=0) == ("oversold by 1 units",)
+    assert broken_promises(found, (), failed=0) == ("oversold by 1 unit",)
 
 
 def test_the_books_of_a_cell_are_the_sums_and_name_the_sku_whose_audit_is_not_clean() -> None:

@@ -58,6 +58,6 @@ def test_lines_in_an_archived_pool_are_not_judged(pools: CartPools, tmp_path: Pa
 def test_a_cart_that_is_open_keeps_its_home_from_being_archived(pools: CartPools, tmp_path: Path) -> None:
     pools.reserved(pools.cart("late", ("a", 1), ("b", 1)))
     pools.shops["a"].close()
-    with pytest.raises(InvalidInput, match="1 units are reserved"):
+    with pytest.raises(InvalidInput, match="1 unit is reserved"):
         pools.side.run(archive_plan(pools.sku("a"), FileArchive(tmp_path / "a.jsonl"), no_progress))
     assert pools.side.execute(op.ListCarts(pools.sku("a"), 10)).count == 1

@@ -127,14 +127,30 @@ def test_a_refusal_is_final_and_a_repeat_gets_it_again(pools: CartPools) -> None
 
 
 @pytest.mark.parametrize(
-    "other", [[("a", 1), ("b", 3)], [("a", 1)], [("a", 1), ("b", 2), ("c", 1)], [("a", 3)]], ids=str
+    ("other", "differs"),
+    [
+        ([("a", 1), ("b", 3)], {"b": (2, 3)}),
+        ([("a", 1)], {"b": (2, 0)}),
+        ([("a", 1), ("b", 2), ("c", 1)], {"c": (0, 1)}),
+        ([("a", 3)], {"a": (1, 3), "b": (2, 0)}),
+    ],
+    ids=str,
 )
-def test_the_same_id_with_other_content_is_an_error(pools: CartPools, other: list[tuple[str, int]]) -> None:
+def test_the_same_id_with_other_content_is_an_error_that_names_each_difference(
+    pools: CartPools, other: list[tuple[str, int]], differs: dict[str, tuple[int, int]]
+) -> None:
     pools.reserved(pools.cart("c1", ("a", 1), ("b", 2)))
-    with pytest.raises(CartMismatch, match="exists with other content"):
+    lines = [
+        f"quantity {stored} of {pools.sku(letter)!r} is stored, {given} was given"
+        for letter, (stored, given) in differs.items()
+    ]
+    known = f"cart 'c1' in the pool {pools.sku('a')!r} exists with other content: "
+    with pytest.raises(CartMismatch) as caught:
         pools.reserve(pools.cart("c1", *other))
-    with pytest.raises(CartMismatch):
-        pools.reserve(pools.cart("c1", ("a", 1), ("b", 2), customer_id="ann"))
+    assert str(caught.value) == known + "; ".join(lines)
+    with pytest.raises(CartMismatch) as caught:
+        pools.reserve(pools.cart("c1", *other, customer_id="ann"))
+    assert str(caught.value) == known + "; ".join(["no customer is stored, ann was given", *lines])
     assert pools.totals() == {"a": (9, 1, 0), "b": (8, 2, 0), "c": (10, 0, 0)}
 
 

@@ -138,7 +138,7 @@ def test_a_pool_with_reserved_units_is_refused_and_can_still_decide_them(shop: S
     shop.open(10, 4)
     shop.reserved("one", 3)
     shop.close()
-    with pytest.raises(InvalidInput, match="cannot be archived: 3 units are reserved: confirm or cancel their orders"):
+    with pytest.raises(InvalidInput, match="cannot be archived: 3 units are reserved: confirm or cancel the orders"):
         archived(shop, tmp_path / "sold.jsonl")
     assert shop.confirm("one").state == "confirmed"
     assert archived(shop, tmp_path / "sold.jsonl").orders == 1
@@ -157,7 +157,7 @@ def test_a_queued_order_is_refused(shop: Shop, tmp_path: Path) -> None:
     shop.open(10, 4)
     shop.side.execute(op.QueueOrders(shop.sku, (Order("one", 1),), 1_000))
     shop.close()
-    with pytest.raises(InvalidInput, match="1 submitted orders are unfinished: let the workers finish them"):
+    with pytest.raises(InvalidInput, match="1 submitted order is unfinished: let the workers finish"):
         archived(shop, tmp_path / "sold.jsonl")
 
 
@@ -165,7 +165,7 @@ def test_an_unfinished_cart_is_refused(shop: Shop, tmp_path: Path) -> None:
     shop.open(10, 4)
     shop.side.execute(op.OpenCart(Cart("basket", [(shop.sku, 1)]), 600_000))
     shop.close()
-    with pytest.raises(InvalidInput, match="1 carts are unfinished: run 'segmented pool finish-carts"):
+    with pytest.raises(InvalidInput, match="1 cart is unfinished: run 'segmented pool finish-carts"):
         archived(shop, tmp_path / "sold.jsonl")
 
 

@@ -47,7 +47,7 @@ def test_a_repeat_is_answered_again_when_everything_is_sold(shop: Shop) -> None:
 def test_the_same_id_with_another_quantity_is_an_error(shop: Shop) -> None:
     shop.open(10, 4)
     shop.reserved("a", 2)
-    with pytest.raises(OrderMismatch, match=r"^order 'a' exists with other content$") as caught:
+    with pytest.raises(OrderMismatch, match=r"^order 'a' exists with other content: quantity 2 is") as caught:
         shop.reserve("a", 3)
     assert caught.value.order_id == "a"
     assert shop.totals() == (8, 2, 0)

@@ -139,7 +139,7 @@ def test_a_pool_is_never_given_more_units_than_a_script_can_count(shop: Shop) ->
     most = UNITS_MAX - 6
     assert isinstance(shop.restock(most - 1, "r1"), Restocked)
     before = shop.state()
-    with pytest.raises(InvalidInput, match=r"^2 units are too many to restock .*, 1 more are possible$"):
+    with pytest.raises(InvalidInput, match=r"^2 units are too many to restock .*, 1 more is possible$"):
         shop.restock(2, "r2")
     assert shop.state() == before
     assert isinstance(shop.withdraw(before.available - 1, "w1"), Restocked)

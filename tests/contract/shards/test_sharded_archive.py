@@ -84,7 +84,7 @@ def test_units_on_the_way_between_shards_are_refused(side: Side, tmp_path: Path)
     shard = shards_of(side, sku)[1]
     assert side.execute(op.SendUnits(shard, 2, 3)) is not None
     sharded(side, sku).close()
-    with pytest.raises(InvalidInput, match="1 transfers to other shards are unfinished: run 'segmented pool repair"):
+    with pytest.raises(InvalidInput, match="1 transfer is unfinished between shards: run 'segmented pool repair"):
         archived(side, sku, tmp_path / "sold.jsonl")
     sharded(side, sku).finish_transfers()
     assert archived(side, sku, tmp_path / "sold.jsonl").orders == 0

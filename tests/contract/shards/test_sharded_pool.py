@@ -126,7 +126,7 @@ def test_a_repeat_gets_its_first_answer_after_the_sell_out_too(pool: ShardedPool
     again = pool.reserve("a", quantity=9)
     assert isinstance(first, Reserved)
     assert again == replace(first, replay=True)
-    with pytest.raises(OrderMismatch):
+    with pytest.raises(OrderMismatch, match="quantity 9 is stored, 8 was given"):
         pool.reserve("a", quantity=8)
     pool.confirm("a")
     assert isinstance(pool.reserve("a", quantity=9), Decided)
@@ -190,6 +190,7 @@ def test_a_repeated_id_that_was_served_from_other_shards_is_a_repeat(pool: Shard
     assert [taken(answers[index]) for index in (0, 2)] == [9, 9]
     assert [refused(answers[index]) for index in (1, 3)] == [(2, 9), (2, 9)]
     assert isinstance(answers[4], OrderMismatch)
+    assert str(answers[4]) == "order 'big' exists with other content: quantity 9 is stored, 8 was given"
 
 
 def test_one_order_s_answer_is_not_another_s(pool: ShardedPool) -> None:
@@ -199,6 +200,7 @@ def test_one_order_s_answer_is_not_another_s(pool: ShardedPool) -> None:
     orders = [Order("known", 3), Order("sold", 1), Order("huge", 99), Order("a", 5), Order("b", 3), Order("c", 9)]
     answers = pool.reserve_many(orders)
     assert isinstance(answers[0], OrderMismatch)
+    assert str(answers[0]) == "order 'known' exists with other content: quantity 2 is stored, 3 was given"
     assert isinstance(answers[1], Decided)
     assert refused(answers[2])[0] <= 8
     assert [taken(answer) for answer in answers[3:5]] == [5, 3]

@@ -141,7 +141,7 @@ def test_a_repeat_has_its_units_once_and_nobody_is_told_again(shop: Shop) -> Non
         assert pool.submit("a", quantity=9).state == "reserved"
     assert (shop.pool.state().reserved, sum(shop.waiting()), shop.publisher.messages()) == (9, 1, [])
     pool = shop.process()
-    with pytest.raises(OrderMismatch):
+    with pytest.raises(OrderMismatch, match="quantity 9 is stored, 8 was given"):
         pool.submit("a", quantity=8)
     first, second, third = pool.submit_many([Order("a", 2), Order("b", 2), Order("b", 2)])
     assert isinstance(first, OrderMismatch)

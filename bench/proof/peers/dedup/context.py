@@ -16,8 +16,8 @@ import redis
 from bench.proof.peers.common import free_port
 from bench.proof.peers.dedup.processes import START_SECONDS, Child, Publisher, Worker
 from bench.proof.peers.dedup.settings import CHARGE, Settings, entries
-from bench.results import counted
 from segmented.errors import SegmentedError
+from segmented.models.ids import counted
 from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.proof.peers.dedup.context import ORDER, Finding
 from bench.proof.peers.dedup.settings import CHARGE
-from bench.results import counted
+from segmented.models.ids import counted
 
 if TYPE_CHECKING:
     from bench.proof.peers.dedup.context import BenchContext

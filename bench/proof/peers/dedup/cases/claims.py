@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench.proof.peers.dedup.context import ORDER, Finding, one_run
 from bench.proof.peers.dedup.settings import CHARGE, LABEL
-from bench.results import counted
+from segmented.models.ids import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

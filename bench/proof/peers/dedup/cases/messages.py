@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from bench.proof.peers.common import free_port
 from bench.proof.peers.dedup.context import ORDER, Finding, one_effect, one_run
 from bench.proof.peers.dedup.settings import CHARGE
-from bench.results import counted
+from segmented.models.ids import counted
 
 if TYPE_CHECKING:
     from bench.proof.peers.dedup.context import BenchContext
