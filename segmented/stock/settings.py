@@ -258,18 +258,14 @@ def _check_decided(order_id: str, holder_id: str | None) -> None:
 def as_order(order: Order | str, quantity: int, customer_id: str | None) -> Order:
     """Return an order, from an order or from an id with its parts; refuses an order with a contradicting part."""
     if not isinstance(order, Order):
-        return _own(Order(order, quantity, customer_id))
-    if customer_id is not None and customer_id != order.customer_id:
+        order = Order(order, quantity, customer_id)
+    elif customer_id is not None and customer_id != order.customer_id:
         message = f"customer_id {shortened(customer_id)} beside order {shortened(order.order_id)}, which has its own"
         raise InvalidInput(message)
-    if type(quantity) is not int or 1 != quantity != order.quantity:
+    elif type(quantity) is not int or 1 != quantity != order.quantity:
         what = f"quantity {shortened(quantity)} beside order {shortened(order.order_id)}"
         message = f"{what}, which has {order.quantity}, is not allowed"
         raise InvalidInput(message)
-    return _own(order)
-
-
-def _own(order: Order) -> Order:
     if "~" in order.order_id:  # nearly no id has one
         check_own_id(order.order_id)
     return order
