@@ -21,24 +21,19 @@ SETTLED: Final = frozenset({"settled", b"settled"})
 """The first word of the usual answer, as text and as bytes; `kind_of` reads the others."""
 
 
-# As in `orders_wire`: a frozen dataclass takes longer to set its own fields, and a batch makes a thousand of them.
-_new: Any = object.__new__
-_SETTERS: Any = [getattr(Settled, one.name).__set__ for one in fields(Settled)]
-_set_id, _set_state, _set_quantity, _set_segment, _set_token, _set_sequence, _set_replay = _SETTERS
+class _Copy:
+    """A copy of a `Settled` under another order id, as in `orders_wire`."""
 
+    __slots__ = tuple(one.name for one in fields(Settled))
 
-def _done(  # the fields, in their order
-    order_id: str, state: OrderState, quantity: int, segment: int, fencing_token: int | None, sequence: int
-) -> Settled:
-    made: Settled = _new(Settled)
-    _set_id(made, order_id)
-    _set_state(made, state)
-    _set_quantity(made, quantity)
-    _set_segment(made, segment)
-    _set_token(made, fencing_token)
-    _set_sequence(made, sequence)
-    _set_replay(made, False)  # noqa: FBT003  # the descriptor's argument
-    return made
+    def __init__(self, order_id: str, like: Settled) -> None:
+        self.order_id = order_id
+        self.state = like.state
+        self.quantity = like.quantity
+        self.segment = like.segment
+        self.fencing_token = like.fencing_token
+        self.sequence = like.sequence
+        self.replay = like.replay
 
 
 def _encode_settle(operation: op.SettleMany) -> Call:
@@ -69,17 +64,22 @@ def _ended(
         kind_of(sku, reply)
     sequence = int(reply[1])
     answers: list[Settled | Superseded | SegmentedError | None] = []
-    done: dict[str, tuple[int, int, int | None]] = {}  # most lines of a batch are the same few
+    done: dict[str, Settled] = {}  # most lines of a batch are the same few
     for order_id, line in zip(order_ids, lines_of(reply[2]), strict=False):  # maybe of the first orders only
-        found = done.get(line)
-        if found is None:
-            kind, *fields = line.split("\t")
-            if kind != "done":
-                answers.append(_not_ended(sku, state, order_id, kind, fields, int(reply[3])))
-                continue
-            quantity, segment, fence = (*fields, "")[:3]
-            found = done[line] = int(quantity), int(segment), int(fence) if fence else None
-        answers.append(_done(order_id, state, *found, sequence))
+        like = done.get(line)
+        if like is not None:
+            copy: Any = _Copy(order_id, like)
+            copy.__class__ = Settled
+            answers.append(copy)
+            continue
+        kind, *rest = line.split("\t")
+        if kind != "done":
+            answers.append(_not_ended(sku, state, order_id, kind, rest, int(reply[3])))
+            continue
+        quantity, segment, fence = (*rest, "")[:3]
+        token = int(fence) if fence else None
+        done[line] = like = Settled(order_id, state, int(quantity), int(segment), token, sequence, replay=False)
+        answers.append(like)
     return answers
 
 

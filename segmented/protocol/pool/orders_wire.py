@@ -111,8 +111,8 @@ def customer_missing(sku: str, order: Order) -> InvalidInput:
 class _Copy:
     """A copy of a `Reserved` under another order id, which becomes a `Reserved` when its class is set.
 
-    A frozen dataclass sets its fields one by one through `object.__setattr__`, which takes three times as long; a batch
-    makes a thousand of them.
+    A frozen dataclass sets its fields one by one through `object.__setattr__`, which takes several times as long, and a
+    batch makes a thousand of them.
     """
 
     __slots__ = Reserved.__slots__
