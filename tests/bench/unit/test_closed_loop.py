@@ -11,8 +11,9 @@ from tests.support.paths import ROOT
 
 PROGRAM = """
 import itertools, sys
+from importlib import import_module
 from types import SimpleNamespace
-import bench.engine.measurement, bench.load.scenario  # first: they import Locust, which patches threads for gevent
+user_class = getattr(import_module(sys.argv[1]), sys.argv[2])  # it imports Locust, which patches threads for gevent
 import gevent
 from gevent.event import Event
 from locust.exception import StopUser
@@ -34,16 +35,18 @@ user = SimpleNamespace(sale=sale, scenario=scenario, numbers=itertools.count())
 gevent.spawn(wait_for_a_segment)
 gevent.sleep(0)
 try:
-    (bench.engine.measurement.Buyer if sys.argv[1] == "demo" else bench.load.scenario.OrderingUser).buy(user)
+    user_class.buy(user)
 except StopUser:
     print(done)
 """
 
 
-@pytest.mark.parametrize("loop", ["demo", "locustfile"])
-def test_an_order_that_was_handed_a_segment_goes_on_before_the_buyer_who_freed_it_orders_again(loop: str) -> None:
+@pytest.mark.parametrize("user", [("bench.engine.measurement", "Buyer"), ("bench.load.scenario", "OrderingUser")])
+def test_an_order_that_was_handed_a_segment_goes_on_before_the_buyer_who_freed_it_orders_again(
+    user: tuple[str, str],
+) -> None:
     found = subprocess.run(
-        [sys.executable, "-P", "-c", PROGRAM, loop],
+        [sys.executable, "-P", "-c", PROGRAM, *user],
         capture_output=True,
         text=True,
         check=True,
