@@ -88,6 +88,9 @@ def connections() -> Connections:
 
     Raises StoreUnavailable or DatabaseUnavailable for any error, since a server's problem may be solved later.
     """
+    for made in _made[:]:  # a copy, since another thread may disconnect; at most one
+        if made.process_id == THIS.process_id:
+            return made
     try:
         return open_connections(pool_size=settings().concurrency)
     except InvalidInput as error:

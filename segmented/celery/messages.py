@@ -59,7 +59,7 @@ def read_envelope(parts: Sequence[object], named: dict[str, object]) -> Envelope
     if version > VERSION:
         message = f"the envelope has version {version}, and this worker reads up to {VERSION}: upgrade workers first"
         raise InvalidInput(message)
-    if set(body) != FIELDS or not isinstance(orders, list):
+    if body.keys() != FIELDS or not isinstance(orders, list):
         message = f"the envelope must have {', '.join(sorted(FIELDS))}, and orders in a list: {shortened(body)}"
         raise InvalidInput(message)
     if not 1 <= len(orders) <= ORDERS_MAX:

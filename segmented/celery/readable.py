@@ -112,7 +112,9 @@ def _check_fields(fields: dict[str, Any], required: tuple[str, ...] = ("task", "
 def _check_own(task: Task[Any, Any], fields: dict[str, Any], parts: Any, named: dict[str, Any]) -> None:  # noqa: ANN401  # as JSON has it
     """Raise Unreadable for a message of one of our tasks that no publisher of ours sends."""
     limits, own = fields.get("timelimit") or (None, None), (task.time_limit, task.soft_time_limit)
-    if any(given and given < min(least or LIMIT_MIN, LIMIT_MIN) for given, least in zip(limits, own, strict=True)):
+    if any(limits) and any(
+        given and given < min(least or LIMIT_MIN, LIMIT_MIN) for given, least in zip(limits, own, strict=True)
+    ):
         reason = f"it sets a time limit of {shortened(limits)}: {LIMIT_MIN:g} s is the least"
         raise Unreadable(reason)
     if (fields.get("retries") or 0) > (task.max_retries or 0):
@@ -122,17 +124,22 @@ def _check_own(task: Task[Any, Any], fields: dict[str, Any], parts: Any, named: 
     if eta is not None and _timestamp(eta) - WALL.now() > ETA_SECONDS_MAX:
         reason = f"its time is {shortened(eta)}: {task.name} waits up to {ETA_SECONDS_MAX:,g} s"
         raise Unreadable(reason)
+    signature = _signature_of(task)
+    if signature is None:
+        return
     try:
-        _signature_of(task).bind(*parts, **named)
+        signature.bind(*parts, **named)
     except TypeError as error:
         reason = f"its arguments are not those of {task.name}: {error}"
         raise Unreadable(reason) from error
 
 
 @cache
-def _signature_of(task: Task[Any, Any]) -> inspect.Signature:
-    """Return what a task of ours takes; remembered, since every message is checked against it."""
-    return inspect.signature(task.run)
+def _signature_of(task: Task[Any, Any]) -> inspect.Signature | None:
+    """Return what a task of ours takes, or None if it takes anything; every message is checked, so it is remembered."""
+    found = inspect.signature(task.run)
+    kinds = {one.kind for one in found.parameters.values()}
+    return None if kinds == {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} else found
 
 
 # --- one field ---

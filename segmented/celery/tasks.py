@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from celery import shared_task
 
 from segmented import protocol as op
-from segmented.celery.assignments import assignment_of, refuse
+from segmented.celery.assignments import APPS_MAX, assignment_of, refuse
 from segmented.celery.celery_settings import TASK_OPTIONS
 from segmented.celery.connections import connections
 from segmented.celery.current import settings
@@ -38,9 +38,9 @@ from segmented.orders.work_terms import checked_step
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from celery import Task
+    from celery import Celery, Task
 
-    from segmented.models import Assignment, Refusal
+    from segmented.models import Refusal
     from segmented.models.submitted import BegunOrder
 
 log = logging.getLogger(__name__)
@@ -84,12 +84,13 @@ def take_order(self: Task[Any, Any], sku: str, order_id: str, quantity: int, cus
 
 
 @shared_task(bind=True, name=TASK, typing=False, **TASK_OPTIONS)
-def take_envelope(self: Task[Any, Any], *parts: object, **passed_on: object) -> dict[str, int]:
-    """Finish the submitted orders that a message names, each once, however often it is named. Returns counts.
+def take_envelope(self: Task[Any, Any], *parts: object, **passed_on: object) -> str:
+    """Finish the submitted orders that a message names, each once, however often it is named. Returns text.
 
     A message that cannot be read is kept in the dead-letter set, also if it cannot be read in part: then the other
     orders are finished. Orders that cannot be finished now are in the outbox: Celery does not retry the task, since it
-    would hold it in memory meanwhile. So are those of a pool that leaves them to other workers.
+    would hold it in memory meanwhile. So are those of a pool that leaves them to other workers. The text has the number
+    of orders of each outcome, for Celery's log.
     """
     shared = connections()
     try:
@@ -97,38 +98,41 @@ def take_envelope(self: Task[Any, Any], *parts: object, **passed_on: object) -> 
         if envelope.wrong:
             keep(shared.store, text_of(parts, passed_on), envelope.wrong)
         if not envelope.order_ids:
-            return {}
+            return ""
         pool = shared.pool(envelope.sku)
-        own = assignment_of(self.app)
+        terms = _terms(self.app)
         gate = shared.gate if pool.is_gated() else None
         if gate is not None:  # before the order database is asked, which may be another one
-            shared.store.execute(op.CheckAssignment(pool.sku, own))
-        report = envelopes.take_envelope(pool, envelope.order_ids, gate=gate, step=step(), terms=_terms(own))
+            shared.store.execute(op.CheckAssignment(pool.sku, terms.assignment))
+        report = envelopes.take_envelope(pool, envelope.order_ids, gate=gate, step=step(), terms=terms)
     except AssignedElsewhere as error:
         refuse(error)
-        return {}
+        return ""
     except (StoreUnavailable, DatabaseUnavailable, PoolFrozen, PoolUnverified, AnotherDatabase) as error:
         log.warning("an envelope is left to the sweep: %s", error)
-        return {}
+        return ""
     except UNREADABLE as error:
         keep(shared.store, text_of(parts, passed_on), str(error))
-        return {}
+        return ""
     if report.alone:  # they were republished in smaller envelopes, or will be
         log.info("%d orders of %r go with fewer others", len(report.alone), envelope.sku)
     for order_id, reason in report.put_off.items():
         log.warning("order %r of %r is tried again later: %s", order_id, envelope.sku, reason)
-    return report.counts()
+    return report.summary()
 
 
-def _terms(own: Assignment) -> WorkTerms:
+def _terms(app: Celery) -> WorkTerms:
     """Return the terms of this worker: once republished, its orders and its segment's lease belong to another."""
     said = settings()
-    return _checked_terms(said.publish_after, said.hold, said.attempts_max, said.segment_timeout, own)
+    return _checked_terms(app, said.step, said.publish_after, said.hold, said.attempts_max, said.segment_timeout)
 
 
-@cache
-def _checked_terms(work: float, hold: float, begun_max: int, segment_timeout: float, own: Assignment) -> WorkTerms:
-    return WorkTerms(work, hold, work, begun_max, segment_timeout, own)
+@lru_cache(APPS_MAX)
+def _checked_terms(
+    app: Celery, _step: str | None, work: float, hold: float, begun_max: int, segment_timeout: float
+) -> WorkTerms:
+    """Return the same, remembered: each message asks, and an assignment takes long to compare."""
+    return WorkTerms(work, hold, work, begun_max, segment_timeout, assignment_of(app))
 
 
 def _take(sku: str, order: Order) -> str:

@@ -40,6 +40,8 @@ def check_id(value: str, what: str, *, bytes_max: int = ORDER_ID_BYTES_MAX) -> N
     if not isinstance(value, str):
         message = f"{what} {shortened(value)} is not text"
         raise InvalidInput(message)
+    if len(value) <= bytes_max and is_plain_id(value) and not value.isspace():
+        return
     if not 1 <= _bytes_of(value) <= bytes_max:
         message = f"{what} {shortened(value)} must have 1 to {bytes_max} bytes of UTF-8"
         raise InvalidInput(message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from segmented.models import Settled
@@ -26,4 +26,15 @@ class EnvelopeReport:
 
     def counts(self) -> dict[str, int]:
         """Return the number of orders of each kind, without empty kinds."""
-        return {one.name: len(getattr(self, one.name)) for one in fields(self) if getattr(self, one.name)}
+        return {name: len(found) for name in KINDS if (found := getattr(self, name))}
+
+    def summary(self) -> str:
+        """Return the counts as text, such as "98 settled, 2 put_off": a task's result, which Celery writes in its log.
+
+        Celery takes five times as long to write an object.
+        """
+        return ", ".join([f"{len(found)} {name}" for name in KINDS if (found := getattr(self, name))])
+
+
+KINDS: Final = tuple(one.name for one in fields(EnvelopeReport))
+"""Names of the kinds, in the order of the fields."""

@@ -69,6 +69,18 @@ def test_whatever_celery_publishes_is_readable(app: Celery, protocol: int) -> No
         check_message(message)
 
 
+def test_any_arguments_of_take_envelope_pass_since_the_task_reads_them_itself(app: Celery) -> None:
+    for arguments, named in (((), {}), ((1, 2, 3), {"sku": "mug"})):
+        app.send_task("segmented.take_envelope", arguments, named)
+    app.send_task("segmented.sweep", (1,))  # which takes none
+    first, second, third = messages(app)
+    task: Any = app.tasks["segmented.take_envelope"]
+    check_message(first, task)
+    check_message(second, task)
+    with pytest.raises(Unreadable, match=r"^its arguments are not those of segmented\.sweep: too many positional"):
+        check_message(third, app.tasks["segmented.sweep"])
+
+
 def test_messages_of_our_tasks_are_readable(app: Celery) -> None:
     app.send_task("segmented.take_order", ("mug", "a", 1), {"customer_id": "ann"}, countdown=10, retries=5)
     app.send_task("segmented.take_order", ("mug", "a", 1, None), link=app.tasks["shop.add"].s(1))

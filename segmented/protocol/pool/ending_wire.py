@@ -46,7 +46,9 @@ def _encode_settle(operation: op.SettleMany) -> Call:
     )
     worker = operation.assignment.texts if operation.idle else ()
     holder = () if operation.holder_id is None else (operation.holder_id,)
-    arguments = (operation.state, flags, json_text(operation.order_ids), *worker, *holder)
+    ids = operation.order_ids
+    listed = f"[{json_text(ids[0])}]" if len(ids) == 1 else json_text(ids)  # the encoder writes one text in a third
+    arguments = (operation.state, flags, listed, *worker, *holder)
     return Call(load_script("settle"), keys_of(operation.sku), arguments)
 
 
@@ -108,7 +110,14 @@ def _not_ended(
 def _decode_settle(operation: op.SettleMany, reply: Reply) -> tuple[Settled | SegmentedError | None, ...]:
     state: OrderState = "confirmed" if operation.sold_before else operation.state
     answers = _ended(operation.sku, state, operation.order_ids, reply)
+    if operation.holder_id is None:  # without a holder no other one can have superseded it
+        return tuple(answers)  # type: ignore[arg-type]  # as the script answers
     return tuple(None if isinstance(answer, Superseded) else answer for answer in answers)
+
+
+def _has_several(operation: op.SettleMany) -> bool:
+    """Return whether one step may be too short for it: each step ends its first order."""
+    return len(operation.order_ids) > 1
 
 
 def _settle_rest(operation: op.SettleMany, answers: tuple[Settled | SegmentedError | None, ...]) -> Finish:
@@ -201,7 +210,12 @@ CODECS: Final = {
     op.Cancel: Codec(_encode_cancel, _decode_cancel, wakes=woken_by, acknowledges=_is_promised, sight=_sight_of_ended),
     op.Expire: Codec(_encode_expire, _decode_expire, sight=_sight_of_ended),
     op.SettleMany: Codec(
-        _encode_settle, _decode_settle, finish=_settle_rest, acknowledges=_are_promised, sight=_sight_of_ended
+        _encode_settle,
+        _decode_settle,
+        finish=_settle_rest,
+        finishes=_has_several,
+        acknowledges=_are_promised,
+        sight=_sight_of_ended,
     ),
     op.ExpireDue: Codec(_encode_expire_due, _decode_expire_due, sight=_sight_of_expired),
 }

@@ -94,7 +94,8 @@ class Seen:
         if script.takes_seen:
             name = call.keys[0]
             sight, seen_on = self._pools.get(name) or self._locks.get(name), self._servers.get(name, server)
-            seen = f"0-0-0-{server}" if sight is None else "{}-{}-{}-{}".format(*sight, server)
+            epoch, sequence, token = sight or NOTHING
+            seen = f"{epoch}-{sequence}-{token}-{server}"
             profile = self._profiles.get(name)
             if seen_on != server or profile is not None:
                 seen += f"-{'' if seen_on == server else seen_on}" + ("" if profile is None else f"-{profile}")
@@ -303,6 +304,8 @@ def whole(call: Call) -> Command:
 def packed(commands: Sequence[Command]) -> bytes:
     """Encode commands for the wire. Faster than the driver's packer, which supports more types."""
     if pack_command is not None:  # with texts only: at a number it crashes where a signal handler raises (hiredis 3.5)
+        if len(commands) == 1:
+            return pack_command(tuple(map(str, commands[0])))
         return b"".join([pack_command(tuple(map(str, command))) for command in commands])
     pieces: list[str] = []
     for command in commands:
