@@ -314,6 +314,9 @@ def mismatch_of(order: Order, quantity: int | None, customer_id: str | None) -> 
 
 
 def customer_said(stored: str | None, given: str | None) -> str:
-    """Return the difference between two customers as text."""
-    before = "no customer" if stored is None else f"customer {stored}"
+    """Return the difference between two customers as text.
+
+    The stored customer is not named: whoever may try order ids would learn whose they are.
+    """
+    before = "no customer" if stored is None else "a customer" if given is None else "another customer"
     return f"{before} is stored, {'none' if given is None else given} was given"
