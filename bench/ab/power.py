@@ -111,7 +111,7 @@ def summary(rounds: Sequence[Round]) -> list[dict[str, Any]]:
     plain = compare(rounds).plain
     tries = [
         (f"a build that is slower by {1 - plain:.1%}", rounds, SLOWER),
-        *((f"the same runs, made slower by {share:.0%}", slowed(rounds, share), SLOWER) for share in SHARES),
+        *((f"the same runs, scaled to {share:.0%} slower", slowed(rounds, share), SLOWER) for share in SHARES),
         (SAME, same, DIFFERENT),
     ]
     return [

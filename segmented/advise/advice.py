@@ -218,9 +218,8 @@ def _hosts(workload: Workload, expected: Prediction) -> list[str]:
         return []
     time = workload.client_time * workload.share
     where = "one host" if workload.hosts == 1 else f"{workload.hosts:,} hosts"
-    spent = (
-        f"{duration(time)} of a core on an order, so those of {where} ({count:,}) can do {count / time:,.0f} orders/s"
-    )
+    named = "1 process" if count == 1 else f"{count:,} processes"
+    spent = f"{duration(time)} of a core on an order, so those of {where} ({named}) can do {count / time:,.0f} orders/s"
     helps = "more of them would help" if expected.limited_by == "processes" else "more of them would help little"
     return [f"A process spends {spent}; {helps}. Waits for cores of processes and masters are simulated."]
 

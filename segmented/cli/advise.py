@@ -108,7 +108,9 @@ ProcessesOption = Annotated[
 HostsOption = Annotated[
     int | None,
     typer.Option(
-        metavar="H", help="Hosts of the workers: simulates the cores of all processes and masters.  [default: formulas]"
+        metavar="H",
+        help="Number of hosts of the workers: simulates the cores of all processes and masters.  [default: none, "
+        "formulas are used]",
     ),
 ]
 SpreadOption = Annotated[
@@ -135,7 +137,8 @@ ArrivalsOption = Annotated[
     typer.Option(metavar="N", help="Arrival rate, orders per second. [default: saturated]"),
 ]
 MeasureOption = Annotated[
-    bool, typer.Option("--measure", help="Measure round trip and server time with a short run against --url.")
+    bool,
+    typer.Option("--measure", help="Measure round trip, server time and client time with a short run against --url."),
 ]
 SecondsOption = Annotated[float, typer.Option("--for", metavar="SECONDS", help="With --measure: duration of the run.")]
 

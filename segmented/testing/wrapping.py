@@ -6,6 +6,8 @@ For processes under test: it changes classes of the libraries for as long as the
 from __future__ import annotations
 
 import functools
+import importlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import kombu
@@ -15,6 +17,7 @@ from kombu.transport import redis as redis_transport
 from sqlalchemy import Engine, Pool, event
 from sqlalchemy.engine.default import DefaultDialect
 
+from segmented.orders.postgresql import FAILED
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from segmented.testing.control import ACK, COMMIT, POPPED, PUBLISH
 
@@ -105,8 +108,9 @@ def _many_async(real: Callable[..., Any], control: Control) -> Callable[..., Any
 def _around_commits(control: Control) -> None:
     """Find each COMMIT, and each statement that writes in autocommit, which is its own transaction."""
 
-    def before(connection: Any, _cursor: object, statement: str, *_: object) -> None:  # noqa: ANN401  # SQLAlchemy's
-        if _commits(connection.connection, statement):
+    def before(connection: Any, _cursor: object, statement: str, _values: object, context: Any, *_: object) -> None:  # noqa: ANN401  # SQLAlchemy's
+        is_sent = FAILED not in context.execution_options  # the driver has run the statement itself, and it failed
+        if is_sent and _commits(connection.connection, statement):
             control.reach(f"before:{COMMIT}")
 
     def after(connection: Any, _cursor: object, statement: str, *_: object) -> None:  # noqa: ANN401  # SQLAlchemy's
@@ -123,6 +127,24 @@ def _around_commits(control: Control) -> None:
     _replace(DefaultDialect, "do_commit", lambda real: _committing(real, control))
     event.listen(Engine, "rollback", lambda connection: connection.connection.info.pop(BEGUN, None))
     event.listen(Pool, "reset", lambda _driver, record, _state: record.info.pop(BEGUN, None))
+    with suppress(ImportError):  # an extra: without it there is no PostgreSQL
+        _replace(importlib.import_module("psycopg").Connection, "execute", lambda real: _executing(real, control))
+
+
+def _executing(real: Callable[..., Any], control: Control) -> Callable[..., Any]:
+    """Find the confirm of an order, which goes to psycopg itself; SQLAlchemy's cursors call another method."""
+
+    @functools.wraps(real)
+    def execute(driver: Any, query: Any, *parts: Any, **options: Any) -> Any:  # noqa: ANN401  # as the wrapped one
+        commits = driver.autocommit and isinstance(query, str) and _first_word(query) in WRITES
+        if commits:
+            control.reach(f"before:{COMMIT}")
+        answer = real(driver, query, *parts, **options)
+        if commits:
+            control.reach(f"after:{COMMIT}")
+        return answer
+
+    return execute
 
 
 def _committing(real: Callable[..., Any], control: Control) -> Callable[..., Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import psycopg
 from sqlalchemy import event
 
 if TYPE_CHECKING:
@@ -73,5 +74,19 @@ def let_die(gate: Gate, counter: StepCounter) -> None:
             connection.invalidate()
             raise
 
+    def count_own(driver: Any, *_: object) -> None:  # noqa: ANN401  # of either database
+        """Count the statements that go to psycopg itself, too; a cursor's have the events."""
+        if isinstance(driver, psycopg.Connection) and "execute" not in vars(driver):
+            real = driver.execute
+
+            def execute(*parts: Any, **options: Any) -> Any:  # noqa: ANN401  # as the real one
+                counter.count()
+                answer = real(*parts, **options)
+                counter.count()
+                return answer
+
+            driver.execute = execute  # type: ignore[method-assign]
+
     for name in ("before_cursor_execute", "after_cursor_execute", "commit"):
         event.listen(engine, name, count)
+    event.listen(engine, "checkout", count_own)

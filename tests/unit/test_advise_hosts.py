@@ -131,11 +131,11 @@ def reasons_for(workload: Workload) -> str:
 
 def test_the_advice_says_what_the_hosts_can_do_and_whether_more_would_help() -> None:
     assert (
-        "A process spends 100 us of a core on an order, so those of 3 hosts (6) can do 60,000 orders/s; more of them "
-        "would help little. Waits for cores of processes and masters are simulated."
+        "A process spends 100 us of a core on an order, so those of 3 hosts (6 processes) can do 60,000 orders/s; more "
+        "of them would help little. Waits for cores of processes and masters are simulated."
     ) in reasons_for(replace(WORK, processes=2))
     busy = replace(WORK, workers=200, client_time=0.01, hosts=1)
-    assert "so those of one host (1) can do 100 orders/s; more of them would help." in reasons_for(busy)
+    assert "so those of one host (1 process) can do 100 orders/s; more of them would help." in reasons_for(busy)
     assert "can do" not in reasons_for(replace(WORK, hosts=None))
 
 

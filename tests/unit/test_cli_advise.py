@@ -107,7 +107,7 @@ def test_hosts_are_simulated_and_are_in_the_answer(capsys: pytest.CaptureFixture
     found = json.loads(shown)
     assert code == 0
     assert [found["workload"][name] for name in ("hosts", "processes", "client_time")] == [2, 4, 0.001]
-    said = "so those of 2 hosts (8) can do 8,000 orders/s; more of them would help little."
+    said = "so those of 2 hosts (8 processes) can do 8,000 orders/s; more of them would help little."
     assert said in " ".join(found["reasons"])
     refused = written(capsys, *ARTICLE, "--hosts", "40")
     assert refused == (

@@ -92,8 +92,8 @@ def _costs(results: Results) -> Iterator[str]:
     )
     yield f"{costs_table(results.figures)}{SHOWN}\n"
     yield _paragraph(
-        "An order has two commands at its home shard, however many masters there are. Until 90 % is sold, at most 0.05 "
-        "transfers an order are promised. Only in the last 10 % do orders need other shards, and reading all shards "
+        "An order has two commands at its home shard, however many masters there are. Until 90 % is sold, the promise "
+        "is at most 0.05 transfers an order. Only in the last 10 % do orders need other shards, and reading all shards "
         "takes a command to each.",
         marks=_shown(COUNTS),
     )
@@ -103,10 +103,10 @@ def _costs(results: Results) -> Iterator[str]:
         "which a cluster sends to all masters.",
         marks=_shown(COUNTS, MESSAGES),
     )
-    if each:
+    if each > 0:
         yield _paragraph(
-            f"The CPU time of an order grows with the masters all the same: a further master adds {each} us to an "
-            f"order's {one} us, by least squares. A likely cause, which was not measured apart, is that all masters "
+            f"A line through the CPU times of an order, by least squares, is {one} us with one master, and rises by "
+            f"{each} us for each further one. A likely cause, which was not measured apart, is that all masters "
             f"share {counted(cores, 'core')}: one caller sends an order to one master after the other, so each has "
             "slept and finds its data out of the cores' caches. Masters with a core of their own were not there to be "
             f"measured, so the model below keeps these {each} us: with them, no number of masters could do more than "
@@ -135,8 +135,9 @@ def _cells(results: Results) -> Iterator[str]:
     )
     yield _paragraph(
         "Beside it is the simulation of [`segmented advise --hosts`](../how-to/advise.md#several-hosts), which needs "
-        "only the lone worker. It also knows workers in several processes: a segment that one process frees for a "
-        "waiter of another is handed over by a message and one more round trip.",
+        "only the lone worker and the CPU times. It also knows workers in several processes: a segment that one "
+        "process frees for a waiter of another is handed over by a message and one more round trip. The model has one "
+        "process only.",
         marks=_shown(MESSAGE),
     )
     yield f"{cells_table(figures)}{SHOWN}\n"
@@ -145,10 +146,10 @@ def _cells(results: Results) -> Iterator[str]:
     )
     yield _paragraph(
         "Each order of a cell has a random id. Numbered ids would not do: an order's home is the CRC-32 of its id "
-        "modulo the number of shards, and for 2, 4 or 8 shards that spreads ids which differ in one digit without "
-        "chance. Eight such ids have 8 different homes of 8, and eight random ones have 5.25 on average. An earlier "
-        "round had numbered ids, so cells on 2, 4 and 8 masters sold more than predicted. Orders of a real sale that "
-        "are numbered wait less than this page says, too.",
+        "modulo the number of shards, and for 2, 4 or 8 shards that spreads ids that differ in one digit more evenly "
+        "than chance does. Eight such ids have 8 different homes of 8, and eight random ones have 5.25 on average. An "
+        "earlier round had numbered ids, so cells on 2, 4 and 8 masters sold more than predicted. Orders of a real "
+        "sale that are numbered wait less than this page says, too.",
         marks=_shown(RANDOM),
     )
 
@@ -172,7 +173,7 @@ def _curves(results: Results) -> Iterator[str]:
         ]
     )
     yield _paragraph(
-        "The chart has the model's answer for machines that were not there: one core for each master and for each "
+        "The chart has the model's answer for machines that were not measured: one core for each master and for each "
         f"{WORKERS_A_CORE} workers, a hold of {HOLD_MS} ms, {SEGMENT_COUNT_MAX:,} segments over all shards, {client} "
         f"us of client CPU and {one} us of server CPU an order, {each} us more for each further master, and a round "
         f"trip of {ROUND_TRIP * 1_000:g} ms. In orders per second:",
@@ -186,16 +187,16 @@ def _curves(results: Results) -> Iterator[str]:
         rates = dict(points)
         lines.append(f"| {workers:,} | {' | '.join(f'{rates[masters]:,.0f}' for masters in COLUMNS)} |")
     yield "\n".join([*lines, SHOWN, ""])
-    because = f", because of the {each} us" if each else ""
+    because = f", because of the {each} us" if each > 0 else ""
     yield _paragraph(
         f"With {min(CROWDS):,} workers a few masters are enough, and the workers are the limit. With {max(CROWDS):,} "
         f"workers each further master adds less than the one before{because}.",
     )
     yield _paragraph(
-        "What these figures do not show: the network between machines, whose round trip is an assumption; masters or "
+        "These figures do not show the network between machines, whose round trip is an assumption; masters or "
         "clients whose cores are saturated, which only [a simulation](models-of-locks.md#a-pool-in-shards) has "
         f"checked; more than {ShardSizes().masters[-1]} masters, for which the line is extended; an order database; "
-        "customers of whom one shard has more than another; and the last 10 % of a sale, in which transfers cost "
+        "customers spread unevenly over the shards; and the last 10 % of a sale, in which transfers cost "
         "commands too.",
     )
 
