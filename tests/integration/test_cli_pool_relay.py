@@ -80,8 +80,8 @@ def test_each_shard_has_a_line(store: RedisStore, gate: Gate, order_database: st
     sharded.open(stock=100, segments=4, shards=2)
     said = shown("relay", "--database", order_database, url=valkey.url)
     assert said == (
-        "shard 0: relayed up to 1-1: 1 changes copied, nothing behind\n"
-        "shard 1: relayed up to 1-1: 1 changes copied, nothing behind\n"
+        "shard 0: relayed up to 1-1: 1 change copied, nothing behind\n"
+        "shard 1: relayed up to 1-1: 1 change copied, nothing behind\n"
     )
     assert row_count(gate) == 2
     assert "relayed of shard 1\t1-1, nothing behind\n" in shown("show", url=valkey.url)

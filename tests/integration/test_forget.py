@@ -239,7 +239,7 @@ def test_a_forgotten_order_that_was_sold_cannot_be_cancelled_and_a_cancelled_one
 def test_a_repeat_with_other_content_is_refused_and_keeps_no_units(pool: Pool, gate: Gate) -> None:
     take_order(pool, gate, Order("d", 1, "ann"), timeout=SECONDS)
     assert forgotten(pool, gate) == (5, 7)
-    others = (Order("b", 1), "quantity 2"), (Order("x", 5), "quantity 4"), (Order("d", 1, "bob"), "customer ann")
+    others = (Order("b", 1), "quantity 2"), (Order("x", 5), "quantity 4"), (Order("d", 1, "bob"), "another customer")
     for other, stored in others:
         with pytest.raises(OrderMismatch, match=f"{stored} is stored"):
             take_order(pool, gate, other, timeout=SECONDS)

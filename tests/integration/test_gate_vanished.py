@@ -262,7 +262,7 @@ def test_only_a_later_epoch_of_a_pool_that_is_gone_is_opened_anew(
     for epoch in (2, 3):
         with pytest.raises(InvalidInput, match="was open in epoch 3; give a later epoch"):
             reopen_gated(pool, gate, segments=2, epoch=epoch)
-    with pytest.raises(InvalidInput, match="all 10 units of 'mug' are sold: there is nothing to open"):
+    with pytest.raises(InvalidInput, match="the whole stock of 'mug' is sold, 10 units: there is nothing to open"):
         reopen_gated(pool, gate, segments=2, epoch=4)
     with pytest.raises(InvalidInput, match="has no rows for 'cup', so it is not opened again: name the database"):
         reopen_gated(Pool(pool.store, "cup"), gate, segments=2, epoch=2)
