@@ -109,9 +109,9 @@ class Simulation:
         for worker in range(workers):
             self._at(self._dice.random() * within, self._worker(worker % max(1, self._network.clients)))
 
-    def arrive(self, rate: float) -> None:
-        """Let orders arrive at random moments."""
-        self._at(0.0, self._arrivals(rate))
+    def arrive(self, rate: float, *, count: int) -> None:
+        """Let so many orders arrive at random moments."""
+        self._at(0.0, self._arrivals(rate, count))
 
     def run(self, *, count: int, warm: int) -> Played:
         """Play until `count` orders have got their segments, after the first `warm`, which are not counted."""
@@ -141,8 +141,8 @@ class Simulation:
             yield from self._order(process)
             yield self._now + self._network.outside
 
-    def _arrivals(self, rate: float) -> Iterator[float]:
-        while True:
+    def _arrivals(self, rate: float, count: int) -> Iterator[float]:
+        for _ in range(count):
             yield self._now + self._dice.expovariate(rate)
             self._continue(self._order(self._dice.randrange(max(1, self._network.clients))))
 
@@ -213,15 +213,19 @@ def counted(workload: Workload) -> int:
     return BATCHES if workload.hosts is None else HOSTED
 
 
-def play(workload: Workload, *, lanes: list[int], fixed: float) -> Played:
+def play(workload: Workload, *, lanes: list[int], fixed: float, most: float) -> Played:
     """Play a sale in which each shard has so many lanes, each kept for the hold and `fixed` seconds beside it.
 
     Saturated workers come back a round trip after each batch. Otherwise batches arrive at random: for a burst, those of
-    the burst are counted, or the first `counted` of them.
+    the burst are counted, or the first `counted` of them. If more orders arrive than `most`, which can be served in a
+    second, the line grows until the stock is sold, so no more batches are counted than the stock has.
     """
     dice = random.Random(SEED)  # noqa: S311  # not a secret
-    burst, most = workload.burst, counted(workload)
-    count, warm = (most, WARM) if burst is None else (max(1, min(most, int(burst))), 0)
+    count, warm = counted(workload), WARM
+    if workload.burst is not None:
+        count, warm = max(1, min(count, int(workload.burst))), 0
+    elif workload.rush is not None and workload.rush >= most and workload.batches < count:
+        count, warm = max(1, int(workload.batches)), 0
     if workload.rush is not None and workload.hosts is None:
         durations = _durations(workload, dice, fixed)
         return _arriving(workload.rush / workload.batch, dice, lanes, durations, count=count, warm=warm)
@@ -229,7 +233,7 @@ def play(workload: Workload, *, lanes: list[int], fixed: float) -> Played:
     if workload.rush is None:
         simulation.saturate(workload.busy, within=workload.cycle)
         return simulation.run(count=ROUNDS, warm=WARM)
-    simulation.arrive(workload.rush / workload.batch)
+    simulation.arrive(workload.rush / workload.batch, count=warm + count)
     return simulation.run(count=count, warm=warm)
 
 

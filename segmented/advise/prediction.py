@@ -167,10 +167,10 @@ def _played(workload: Workload, segments: int, most: float, *, is_locked: bool) 
         lanes = [workload.busy]
         if workload.hosts is not None:  # each master has a core of its own
             lanes = [workload.busy if is_saturated else ceil(workload.busy / workload.servers)] * workload.servers
-        return play(workload, lanes=lanes, fixed=kept - workload.hold)
+        return play(workload, lanes=lanes, fixed=kept - workload.hold, most=most)
     count = min(segments, workload.busy) if workload.rush is not None else segments
     lanes = [count // shards + (shard < count % shards) for shard in range(shards)]
-    return play(workload, lanes=[max(1, each) for each in lanes], fixed=workload.locked - workload.hold)
+    return play(workload, lanes=[max(1, each) for each in lanes], fixed=workload.locked - workload.hold, most=most)
 
 
 def _sale_seconds(workload: Workload, most: float) -> float:

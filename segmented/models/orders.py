@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NoReturn
+from typing import Final, Literal, NoReturn
 
 from segmented.errors import InvalidInput, NotGranted, OrderMismatch
 from segmented.models.ids import QUANTITY_MAX, check_id, is_plain_id, plural, shortened
@@ -301,6 +301,10 @@ def check_content(order: Order, quantity: int | None, customer_id: str | None) -
     """Raise OrderMismatch if the order's id is stored with another quantity or customer."""
     if (quantity, customer_id) != (order.quantity, order.customer_id):
         raise mismatch_of(order, quantity, customer_id)
+
+
+ANOTHER: Final = "\n"
+"""Stands for a stored customer who is not the given one; no customer id has a newline."""
 
 
 def mismatch_of(order: Order, quantity: int | None, customer_id: str | None) -> OrderMismatch:

@@ -133,8 +133,6 @@ def first_value(connection: Connection, text: str, values: dict[str, Any]) -> in
             known.orig = error  # of a closed connection SQLAlchemy learns only that it is closed
             raise
         raise
-    except Exception:  # a value that cannot be sent: nothing was
-        raise
     except BaseException as error:  # of a signal handler, or the end of a greenlet: the reply may still come
         connection.invalidate(error)
         raise

@@ -66,6 +66,7 @@ class Lane(Generic[AskedT, AnswerT]):
         """The calls that wait, and at the same places the futures of their answers."""
         self._under_way = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unbegun: set[asyncio.Task[None]] = set()
 
     def ask(self, asked: AskedT, loop: asyncio.AbstractEventLoop) -> asyncio.Future[AnswerT]:
         """Return a future of the answer; `loop` is the running one."""
@@ -74,11 +75,24 @@ class Lane(Generic[AskedT, AnswerT]):
         self._futures.append(future)
         count = self._under_way
         if count == 0 or (count < UNDER_WAY_MAX and len(self._asked) >= GATHERED_MAX):
-            self._under_way += 1
-            task = asyncio.create_task(begun(self._run))
-            self._tasks.add(task)  # the loop holds only a weak reference to a task
-            task.add_done_callback(self._tasks.discard)
+            self._begin()
         return future
+
+    def _begin(self) -> None:
+        self._under_way += 1
+        task = asyncio.create_task(begun(self._run))
+        self._tasks.add(task)  # the loop holds only a weak reference to a task
+        self._unbegun.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Forget a task. If it was cancelled before its first step, another one sends the calls that still wait."""
+        self._tasks.discard(task)
+        if task in self._unbegun:
+            self._unbegun.discard(task)
+            self._under_way -= 1
+            if self._asked and not self._under_way:
+                self._begin()
 
     def _next(self, count: int) -> tuple[list[AskedT], list[asyncio.Future[AnswerT]]]:
         """Take up to `count` calls out of those that wait."""
@@ -88,6 +102,8 @@ class Lane(Generic[AskedT, AnswerT]):
 
     async def _run(self) -> None:
         """Send batches until no calls are left."""
+        current = asyncio.current_task()
+        self._unbegun = {task for task in self._unbegun if task is not current}
         try:
             while self._asked:
                 await self._send(*self._next(GATHERED_MAX))
@@ -349,6 +365,13 @@ class Coalescing:
     def _start_giving(self) -> None:
         if self._owed and self._giver is None:
             self._giver = asyncio.create_task(begun(self._give_back))
+            self._giver.add_done_callback(self._given)
+
+    def _given(self, giver: asyncio.Task[None]) -> None:
+        """Start another task in place of one that was cancelled before its first step."""
+        if self._giver is giver:
+            self._giver = None
+            self._start_giving()
 
     async def _give_back(self) -> None:
         """Cancel owed reservations, for a short time only. One task per page: a repeat waits for its own page only."""

@@ -164,3 +164,10 @@ def test_hosts_that_no_sale_can_have_are_refused_in_one_sentence(changes: dict[s
     with pytest.raises(InvalidInput) as refused:
         replace(WORK, **changes)
     assert str(refused.value) == sentence
+
+
+@pytest.mark.parametrize("segments", [1, 61])
+def test_when_more_orders_arrive_than_are_served_only_those_of_the_stock_are_simulated(segments: int) -> None:
+    crowd = replace(WORK, workers=64, hosts=4, stock=1_000, arrivals=6_000.0)
+    found = predict(crowd, segments=segments)
+    assert 0 < found.wait_mean < found.sale_seconds

@@ -6,7 +6,7 @@
 -- ARGV     1 publish_after_ms   then for each order, at most 1,000: order_id, quantity, customer_id ("" for none)
 -- answers  {"missing"}   the pool is not open
 --          {"queued", epoch, lines}   one line per order, separated by newlines, with tabs inside:
---            mismatch, quantity, customer   the id exists with other content: these were asked for
+--            mismatch, quantity, customer   the id exists with other content: this quantity, "=" or "?" as in mismatch_of
 --            settled, state, quantity, segment, fence, sequence   decided before
 --            reserved, segment, quantity, parts, sequence   units are taken for it
 --            closed       no new orders

@@ -28,7 +28,7 @@ from segmented.models import (
     SoldOut,
     Taken,
 )
-from segmented.models.orders import decided_as, mismatch_of
+from segmented.models.orders import ANOTHER, decided_as, mismatch_of
 from segmented.protocol.lock.operations import NEWCOMER
 from segmented.protocol.lock.wire import asked_of, has_left, leaving_call
 from segmented.protocol.pool.wire import STATES, keys_of, kind_of
@@ -96,7 +96,8 @@ def _refused(sku: str, order: Order, line: str) -> SoldOut | Busy | Decided | Cl
 def other_content(order: Order, fields: Sequence[str]) -> OrderMismatch:
     """Read what is stored under the id of an order."""
     quantity, *customer = fields
-    return mismatch_of(order, int(quantity), customer[0] if customer else None)
+    stored = order.customer_id if customer == ["="] else ANOTHER if customer else None
+    return mismatch_of(order, int(quantity), stored)
 
 
 def customer_missing(sku: str, order: Order) -> InvalidInput:

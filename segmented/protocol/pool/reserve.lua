@@ -11,7 +11,7 @@
 --          {"reserved", epoch, sequence, lines, hold_until_ms}   one line per order, separated by newlines, with tabs
 --            inside; the end of the hold of all orders taken in this call, by the server's clock. Fewer lines than
 --            orders: the others need another call, because the first ones have many parts.
---            mismatch, quantity, customer   the id exists with other content: these were asked for
+--            mismatch, quantity, customer   the id exists with other content: this quantity, "=" or "?" as in mismatch_of
 --            settled, state, quantity, segment, fence, sequence   decided before
 --            segment, quantity, parts, sequence, hold_until_ms   a repeat, whose hold starts again. With "own" behind
 --                         it: taken by an earlier attempt of this call, whose reply was lost

@@ -593,12 +593,13 @@ local function binding(raw, id)
   return not (is_undone(raw) and read_queued(id)) and raw or nil
 end
 
--- The line that refuses other content under a known id, with what is stored; nil if the record, or the entry of the
--- outbox, has this content. Another program may have written the customer, so nothing in it ends the line.
+-- The line that refuses other content under a known id, with the stored quantity, and "=" for the same customer, "?" for
+-- another one; nil if the record, or the entry of the outbox, has this content. The customer itself is not in the line:
+-- another program may have written it, and the line must be readable.
 local function mismatch_of(record, quantity, customer)
   local stored = tonumber(record.asked or '') or record.quantity
   if stored ~= quantity or record.customer ~= customer then
-    return joined({ 'mismatch', digits(stored), (string.gsub(record.customer, '%c', '?')) })
+    return joined({ 'mismatch', digits(stored), record.customer == customer and '=' or record.customer == '' and '' or '?' })
   end
 end
 

@@ -68,10 +68,15 @@ def endless(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
         start_new_session=True,
     ) as process:
-        assert process.stdout is not None
-        assert [process.stdout.readline() for _ in range(2)] == ["starting\n", "orders and kills\n"]
-        yield process
-        process.kill()
+        try:
+            assert process.stdout is not None
+            assert [process.stdout.readline() for _ in range(2)] == [
+                "torture orders: starting\n",
+                "torture orders: orders and kills\n",
+            ]
+            yield process
+        finally:
+            process.kill()
 
 
 def test_twenty_thousand_orders_and_forty_kills_in_redis_lose_and_double_nothing(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, OrderMismatch, StoreUnavailable
-from segmented.models import Reserved, Settled
+from segmented.models import Order, Reserved, Settled
 from segmented.stock import AsyncGrant, AsyncPool
 from segmented.stores.memory import AsyncMemoryStore
 from segmented.stores.redis import AsyncRedisStore
@@ -364,3 +364,40 @@ def test_a_connection_of_a_closed_loop_is_told_in_a_sentence_and_the_same_order_
     pools.clear()
     stores.clear()
     gc.collect()
+
+
+@pytest.mark.parametrize("call", ["reserve", "cancel"])
+def test_a_task_of_a_lane_that_is_cancelled_before_its_first_step_strands_no_call(run: Run, call: str) -> None:
+    async def scenario(pool: AsyncPool, _: Watched) -> None:
+        await pool.reserve("a")
+        others = asyncio.all_tasks()
+        asked: asyncio.Task[Any] = asyncio.create_task(getattr(pool, call)("a"))
+        await asyncio.sleep(0)
+        (lane,) = asyncio.all_tasks() - others - {asked}
+        lane.cancel()
+        assert (await asked).order_id == "a"
+        assert (await getattr(pool, call)("a")).order_id == "a"
+
+    run(scenario)
+
+
+def test_a_loop_that_ends_while_a_call_is_new_still_sends_the_call_of_its_cleanup(run: Run) -> None:
+    async def scenario(pool: AsyncPool, _: Watched) -> None:
+        async def main() -> None:
+            try:
+                await asyncio.sleep(SOON)
+            finally:
+                await pool.cancel("w")
+
+        await pool.reserve_many([Order("v"), Order("w")])
+        others = asyncio.all_tasks()
+        buyer = asyncio.create_task(main())
+        await asyncio.sleep(0)
+        asked = asyncio.create_task(pool.cancel("v"))
+        await asyncio.sleep(0)
+        for task in asyncio.all_tasks() - others:  # as asyncio.run does at its end
+            task.cancel()
+        await asyncio.gather(buyer, asked, return_exceptions=True)
+        assert (await pool.state()).reserved == 0
+
+    run(scenario)

@@ -92,3 +92,16 @@ def test_a_customer_whom_another_program_wrote_does_not_break_the_lines_of_a_bat
     assert str(first) == KNOWN + "quantity 2 is stored, 3 was given; a customer is stored, none was given"
     assert isinstance(second, Reserved)
     raw.hset(shop.keys.orders, "a", record)
+
+
+def test_a_customer_in_another_encoding_does_not_hide_the_answers_of_a_batch(plain_redis_shop: Shop) -> None:
+    shop = plain_redis_shop
+    shop.open(10, 1)
+    shop.reserve("a", 2, customer_id="ann")
+    raw = shop.side.raw()
+    record = str(raw.hget(shop.keys.orders, "a"))
+    raw.hset(shop.keys.orders, "a", record.replace("\tann", "\tM\xfcller").encode("latin-1"))
+    first, second = shop.reserve_many([Order("a", 3), Order("b", 1)])
+    assert str(first) == KNOWN + "quantity 2 is stored, 3 was given; a customer is stored, none was given"
+    assert isinstance(second, Reserved)
+    raw.hset(shop.keys.orders, "a", record)
