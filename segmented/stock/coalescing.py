@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from math import inf
-from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
@@ -36,11 +36,7 @@ AskedT = TypeVar("AskedT")
 AnswerT = TypeVar("AnswerT")
 
 GATHERED_MAX: Final = 500
-"""Maximum number of calls in a batch.
-
-Twice as many would cost the server no less each, and a thousand callers would wait in one batch, while this process has
-nothing to do.
-"""
+"""Maximum number of calls in a batch: more would cost the server no less each, while this process has nothing to do."""
 UNDER_WAY_MAX: Final = 2
 """Maximum number of batches of one lane in flight: one on the server, and one, if full, being encoded or read here."""
 
@@ -65,8 +61,8 @@ class Lane(Generic[AskedT, AnswerT]):
         self._futures: list[asyncio.Future[AnswerT]] = []
         """The calls that wait, and at the same places the futures of their answers."""
         self._under_way = 0
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._unbegun: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[Any] | None, bool] = {}
+        """The running tasks, and whether each has begun; the loop holds only weak references to them."""
 
     def ask(self, asked: AskedT, loop: asyncio.AbstractEventLoop) -> asyncio.Future[AnswerT]:
         """Return a future of the answer; `loop` is the running one."""
@@ -81,15 +77,12 @@ class Lane(Generic[AskedT, AnswerT]):
     def _begin(self) -> None:
         self._under_way += 1
         task = asyncio.create_task(begun(self._run))
-        self._tasks.add(task)  # the loop holds only a weak reference to a task
-        self._unbegun.add(task)
+        self._tasks[task] = False
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Forget a task. If it was cancelled before its first step, another one sends the calls that still wait."""
-        self._tasks.discard(task)
-        if task in self._unbegun:
-            self._unbegun.discard(task)
+        if not self._tasks.pop(task):
             self._under_way -= 1
             if self._asked and not self._under_way:
                 self._begin()
@@ -102,8 +95,7 @@ class Lane(Generic[AskedT, AnswerT]):
 
     async def _run(self) -> None:
         """Send batches until no calls are left."""
-        current = asyncio.current_task()
-        self._unbegun = {task for task in self._unbegun if task is not current}
+        self._tasks[asyncio.current_task()] = True
         try:
             while self._asked:
                 await self._send(*self._next(GATHERED_MAX))
@@ -175,18 +167,13 @@ def _tell(futures: Sequence[asyncio.Future[AnswerT]], answers: Sequence[AnswerT 
 
 def _fail(error: Exception, futures: Sequence[asyncio.Future[AnswerT]]) -> None:
     """Fail every caller. Each gets an exception of its own, because raising one modifies it."""
-    is_first = True
-    for future in futures:
-        if future.done():
-            continue
-        if is_first or not isinstance(error, SegmentedError):
-            future.set_exception(error)
-        else:
+    for place, future in enumerate([one for one in futures if not one.done()]):
+        own = error
+        if place and isinstance(error, SegmentedError):
             own = type(error).__new__(type(error), *error.args)
             own.__dict__.update(error.__dict__)
             own.__cause__ = error
-            future.set_exception(own)
-        is_first = False
+        future.set_exception(own)
 
 
 class _Asked:

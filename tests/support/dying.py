@@ -85,7 +85,7 @@ def let_die(gate: Gate, counter: StepCounter) -> None:
                 counter.count()
                 return answer
 
-            driver.execute = execute  # type: ignore[method-assign]
+            driver.execute = execute  # type: ignore[method-assign]  # of this connection only
 
     for name in ("before_cursor_execute", "after_cursor_execute", "commit"):
         event.listen(engine, name, count)
