@@ -57,7 +57,7 @@ class Played:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """What an order passes. Times are in seconds; work on a core varies like an exponential distribution."""
+    """Lines and cores that an order passes. Times are in seconds; work on a core varies exponentially."""
 
     lanes: tuple[int, ...]
     """Segments of each shard."""

@@ -183,7 +183,7 @@ def test_a_server_that_stands_still_is_given_up_at_the_deadline(
     with pytest.raises(DatabaseUnavailable, match="connection timeout expired"):
         work(gate, "o-1")
     assert len(errors) == 2
-    assert heard in errors[0]  # and then the attempt to connect anew
+    assert heard in errors[0]  # the second error is that of the attempt to connect again
 
 
 class Struck(BaseException):

@@ -1,4 +1,4 @@
-"""What a worker's task returns of an envelope: one short text."""
+"""The result of a worker's task for an envelope: one short text."""
 
 from __future__ import annotations
 

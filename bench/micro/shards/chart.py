@@ -41,13 +41,13 @@ Figures = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What a results file has."""
+    """The content of a results file."""
 
     figures: Figures
     """By name."""
     rounds: int
     cores: int
-    """Of the machine that measured."""
+    """Number of cores of the machine that measured."""
     others: float
     """Cores that other programs used meanwhile."""
 

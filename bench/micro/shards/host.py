@@ -45,7 +45,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Sold:
-    """What the workers of a process did in the time that counts."""
+    """Orders and CPU time of the workers of a process, in the time that counts."""
 
     orders: int
     cpu_seconds: float

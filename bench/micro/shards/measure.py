@@ -84,9 +84,9 @@ class Measured:
     sales: dict[int, list[Sale]] = field(default_factory=dict)
     rates: dict[Cell, list[float]] = field(default_factory=dict)
     predictions: dict[Cell, list[float]] = field(default_factory=dict)
-    """Of the queueing model, for cells of one process."""
+    """Rates by the queueing model, for cells of one process."""
     simulations: dict[Cell, list[float]] = field(default_factory=dict)
-    """Of the advisor's simulation."""
+    """Rates by the advisor's simulation."""
     cores: dict[Cell, list[float]] = field(default_factory=dict)
     costs: list[Costs] = field(default_factory=list)
     others: float = 0.0

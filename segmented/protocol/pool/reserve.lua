@@ -52,8 +52,8 @@ local is_told = {} -- order id -> true once a repeat was answered: a second one 
 -- `book` adds them to the numbers.
 local left, plain_sum = units_of(start), 0
 
--- What the answers, lines and records of orders say that took the same units from `start`, without the id. Those that have
--- all units from there share one, by quantity; others have a group each, `asked` if they asked for more.
+-- Orders that took as many units from `start` share a group: the text of their answers, lines and records without the id.
+-- Those that have all units from there share one by quantity; others have a group each, `asked` if they asked for more.
 local groups = {}
 
 local function new_group(quantity, parts, asked)
