@@ -156,7 +156,6 @@ class Buyer(User):
         number = next(self.numbers)
         while not self.sale.is_closing:
             self.sale.call(number)
-            gevent.sleep(0)  # an order that was handed a segment goes on before this buyer begins its next one
         raise StopUser
 
 

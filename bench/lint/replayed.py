@@ -148,7 +148,7 @@ def calls_of(
                 found: dict[str, Any] = json.loads(line)
                 numbers.extend([np.nan if found[name] is None else float(found[name]) for name in fields])
     except (OSError, zstandard.ZstdError, ValueError, KeyError, TypeError, RecursionError) as error:
-        message = f"the history {file} cannot be read: {error}"
+        message = f"the history {file.name} cannot be read: {error}"
         raise InvalidInput(message) from error
     columns = np.frombuffer(numbers, dtype=np.float64).reshape(-1, len(fields)).T
     return dict(zip(fields, columns, strict=True))

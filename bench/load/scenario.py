@@ -331,7 +331,6 @@ class OrderingUser(User):
         seller, number = self.scenario.seller, next(self.numbers)
         while seller is not None and not seller.sale.is_closing:
             seller.sale.call(number)
-            gevent.sleep(0)  # an order that was handed a segment goes on before this buyer begins its next one
         raise StopUser
 
 
