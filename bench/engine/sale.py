@@ -209,8 +209,8 @@ class Sale:
         """Process the next orders, one batch in one call.
 
         Without `intended`, the buyer orders again at once (closed loop). Then the others run first, as one of them was
-        perhaps handed the segment of the buyer's last order. This wait counts as service time: so the service times of a
-        buyer fill its time in the window.
+        perhaps handed the segment of the buyer's last order. This wait counts as service time, so a buyer's service
+        times fill its time in the window.
         """
         first, size, quantity = self.numbered_from + self.order_count + 1, self.cell.batch, self.cell.quantity
         self.order_count += size
