@@ -206,26 +206,20 @@ class Sale:
         return (stock,) if self.choice is None else self.choice.shares(stock, self.cell.quantity)
 
     def call(self, buyer: int, *, intended: float | None = None) -> None:
-        """Process the next orders, one batch in one call.
-
-        Without `intended`, the buyer orders again at once (closed loop). Then the others run first, as one of them was
-        perhaps handed the segment of the buyer's last order. This wait counts as service time, so a buyer's service
-        times fill its time in the window.
-        """
+        """Process the next orders, one batch in one call."""
         first, size, quantity = self.numbered_from + self.order_count + 1, self.cell.batch, self.cell.quantity
         self.order_count += size
         orders = [Order(str(number), quantity) for number in range(first, first + size)]
         strategy = self.strategy if self.choice is None else self.strategies[self.choice.of(first)]
         asked = time.monotonic()
         meant = asked if intended is None else intended
-        if intended is None:
-            time.sleep(0)  # also if calls fail without I/O
         try:
             answers = strategy.buy_batch(orders)
         except Exception as error:  # noqa: BLE001  # any error voids the run
             done = time.monotonic()
             self.recorder.note_failure(buyer, first, error, intended=meant, asked=asked, done=done, orders=size)
             is_failed = True
+            time.sleep(0)  # a call that fails without I/O would let no other greenlet run
         else:
             done = time.monotonic()
             self.recorder.note(buyer, first, answers, intended=meant, asked=asked, done=done, quantity=quantity)

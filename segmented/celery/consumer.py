@@ -21,7 +21,7 @@ from celery.worker.consumer import Consumer
 from vine import promise
 
 from segmented.celery.celery_settings import STRATEGY
-from segmented.celery.queue_items import survive_foreign_items
+from segmented.celery.queue_items import reuse_client, survive_foreign_items
 from segmented.celery.readable import Unreadable, check_message, drop
 from segmented.errors.base import FOREIGN
 
@@ -55,6 +55,7 @@ class KeepingConsumer(Consumer):
     def create_task_handler(self, promise: type[promise] = promise) -> Callable[..., Any]:
         """Return Celery's handler of messages, preceded by the check, which decodes the body once for both."""
         survive_foreign_items(self.task_consumer.channel)
+        reuse_client(self.task_consumer.channel)
         handle = super().create_task_handler(promise)
 
         def handle_readable(message: Any) -> None:  # noqa: ANN401  # kombu's

@@ -7,6 +7,7 @@ The channel that reads here keeps such an item and continues.
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +16,7 @@ from segmented.errors.base import FOREIGN
 from segmented.models import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 READER: Final = "BRPOP"
 
@@ -37,6 +38,27 @@ def survive_foreign_items(channel: Any) -> None:  # noqa: ANN401  # kombu's, of 
         return
     channel.handlers[READER] = partial(_read_any, read)
     channel.Message = _checked(channel.Message, frozenset(channel.codecs))
+
+
+def reuse_client(channel: Any) -> None:  # noqa: ANN401  # as above
+    """Make a channel of a Redis broker reuse its client; it creates one for each message and each acknowledgement.
+
+    That takes as long as both do. The client has no connection of its own: it takes one from the channel's pool.
+    """
+    make = getattr(channel, "conn_or_acquire", None)
+    if make is None:
+        return
+    kept: Any = None
+
+    @contextmanager
+    def acquired(client: Any = None) -> Iterator[Any]:  # noqa: ANN401  # redis-py's
+        nonlocal kept
+        if client is None and (kept is None or kept.connection_pool is not channel.pool):
+            with make() as kept:  # it closes nothing
+                pass
+        yield kept if client is None else client
+
+    channel.conn_or_acquire = acquired
 
 
 def _read_any(read: Callable[..., Any], **options: Any) -> Any:  # noqa: ANN401  # kombu's

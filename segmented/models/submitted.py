@@ -82,6 +82,8 @@ class TakenOrders:
     epoch: int
     is_gated: bool
     """Whether an order database decides the pool's orders: it may have been opened again since the worker asked."""
+    ahead: int = 0
+    """Processes that are ahead of the worker's in the pool's line, if no segment was free."""
 
     def lease(self) -> tuple[int, int] | None:
         """Return the segment that the worker holds for these orders, with its fencing token; None if it holds none."""

@@ -239,13 +239,14 @@ class Line:
         return place
 
     def hand(self, place: Place, handed: tuple[Any, float] | None) -> bool:
-        """Wake a place with the answer to its attempt (None: it must try itself); return False if it has left.
+        """Wake a place with the answer to its attempt (None: it must try itself); return False if it has left before.
 
-        An exception may interrupt it at any point; calling it again completes it, and returns the same.
+        An exception may interrupt it at any point; calling it again completes it, and returns the same. The waiter may
+        have gone on and left after the first call, with the answer.
         """
-        if place.has_left:
-            return False
         if place.is_under_way:
+            if place.has_left:
+                return False
             place.handed, place.woken, place.is_under_way = handed, True, False  # without a call in between
         place.notify()
         return True

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol
+from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
     from segmented.protocol.base import Operation
@@ -46,3 +47,9 @@ class Codecs(dict[type["Operation[Any]"], "Codec"]):
 
 
 CODECS: Final = Codecs()
+
+
+def has_declined(attempt: Operation[object], answer: object) -> bool:
+    """Return whether an attempt failed, or took nothing although something may be free for other waiters."""
+    declines = CODECS[type(attempt)].declines
+    return isinstance(answer, SegmentedError) or (declines is not None and declines(answer))

@@ -23,7 +23,7 @@ from segmented.locks.handle import acquire_plan
 from segmented.models import Busy, Granted, Lost, Renewed, Settled
 from segmented.models.shards import SHARD_MARK
 from segmented.models.submitted import BegunOrder
-from segmented.plans import Now, Plan, Try, pause, perform, undo_after, wait_for, wait_in_line
+from segmented.plans import Now, Plan, Try, pause, perform, undo_after, wait_in_line
 from segmented.plans.waiting import AT_ONCE, GONE_SECONDS, MILLISECOND, undone
 from segmented.protocol.lock.operations import NEWCOMER
 
@@ -287,7 +287,21 @@ def take_plan(operation: op.TakeOrders, channel: str, timeout: float) -> Plan[tu
 
     Also returns the local time from which the orders are the worker's.
     """
-    return wait_for(operation, channel=channel, timeout=timeout, is_busy=_lacks_segment)
+    trying = Try(operation, channel, timeout, joins_if_heard=True)
+    tried: tuple[TakenOrders, float] | None = yield trying
+    if tried is not None and (timeout == 0 or not _lacks_segment(tried[0])):
+        return tried[0], trying.asked_at
+    return (
+        yield from wait_in_line(
+            trying,
+            is_tried=tried is not None,
+            is_busy=_lacks_segment,
+            handed="kept late",
+            look_seconds=GONE_SECONDS,
+            in_line=lambda party: replace(operation, party=party),
+            out_of_line=partial(op.LeavePoolLine, operation.sku),
+        )
+    )
 
 
 def _lacks_segment(taken: TakenOrders) -> bool:

@@ -47,7 +47,8 @@ class Wake:
 
     def clear(self) -> None:
         """Forget that it was set."""
-        self._lock.acquire(blocking=False)
+        if not self._lock.locked():  # gevent lets others run before it says that a lock is taken
+            self._lock.acquire(blocking=False)
 
 
 class OwnReleases:

@@ -272,6 +272,18 @@ def test_an_attempt_for_somebody_who_was_cancelled_is_to_be_undone() -> None:
         assert a.offer is not None
 
 
+def test_an_attempt_is_not_undone_once_its_waiter_has_gone_on_with_the_answer() -> None:
+    waiters = Waiters()
+    a = waiters.offering("a")
+    taken: list[Place] = []
+    assert waiters.line.take_offer(taken) is a
+    assert waiters.line.hand(a, ("answer", 1.0))
+    assert waiters.line.next_step(a, 1.0, inf) is True
+    assert a.take_handed() == ("answer", 1.0)
+    waiters.line.leave(a, inf)
+    assert waiters.line.hand(a, None)  # an exception struck the caller after the first call
+
+
 def test_a_release_that_came_while_the_first_had_its_turn_wakes_the_next_once_the_first_has_left() -> None:
     line = Line("freed", "us")
     first, second = line.join(lambda: None), line.join(lambda: None)

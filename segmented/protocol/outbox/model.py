@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
 from segmented.errors import EpochEnded, OrderMismatch, OrderUnknown, SegmentedError
+from segmented.keys import shard_keys
 from segmented.models import Busy, Closed, Decided, Order, Reserved, Settled, SoldOut
 from segmented.models.orders import decided_as
 from segmented.models.submitted import (
@@ -17,7 +18,6 @@ from segmented.models.submitted import (
     TakenOrders,
     TooManyOthers,
 )
-from segmented.protocol.lock.operations import NEWCOMER
 from segmented.protocol.outbox.model_upkeep import OutboxUpkeep
 from segmented.protocol.pool.model import customer_missing
 from segmented.protocol.pool.model_records import (
@@ -54,6 +54,8 @@ class _Envelope:
     has_looked: bool = False
     busy_ms: int | None = None
     """Milliseconds after which a segment may be free for it, if it found none."""
+    ahead: int = 0
+    """Processes ahead in the pool's line then."""
     taken: list[OrderRecord] = field(default_factory=list)
     moved: list[OrderRecord] = field(default_factory=list)
     refused: dict[str, OrderRecord] = field(default_factory=dict)
@@ -152,9 +154,7 @@ class OutboxModel(OutboxUpkeep):
         for order_id, answer in found.items():
             if isinstance(answer, Settled | OrderUnknown):
                 pool.leave_outbox(order_id, is_dead_kept=True)
-        if envelope.segment is not None and not envelope.holds:
-            del pool.locks[envelope.segment]
-            pool.note_free_at(envelope.segment, self._now_ms())
+        self._end_turn(pool, envelope)
         answers = (
             self._begun(pool, envelope, order_id) if answer is None else answer for order_id, answer in found.items()
         )
@@ -162,7 +162,19 @@ class OutboxModel(OutboxUpkeep):
             replace(answer, sequence=pool.sequence) if isinstance(answer, Busy) else answer for answer in answers
         )
         free_in_ms = self._free_in_ms(pool) if envelope.busy_ms is None else envelope.busy_ms
-        return TakenOrders(tuple(numbered), free_in_ms, pool.epoch, is_gated=pool.gated)
+        return TakenOrders(tuple(numbered), free_in_ms, pool.epoch, is_gated=pool.gated, ahead=envelope.ahead)
+
+    def _end_turn(self, pool: ModelPool, envelope: _Envelope) -> None:
+        """Free the segment if nothing was taken under it, and notify the next process of the line."""
+        if envelope.segment is None:
+            if envelope.busy_ms is None:  # no order needed a segment
+                self._line(pool).pass_turn(envelope.asked.party, self._clock.now(), 0)
+            return
+        if not envelope.holds:
+            del pool.locks[envelope.segment]
+            pool.note_free_at(envelope.segment, self._now_ms())
+            self._publish(shard_keys(pool.sku).freed)
+        self._line(pool).tell_following(self._free_in_ms(pool) if envelope.holds else 0)
 
     def _begin(
         self, pool: ModelPool, envelope: _Envelope, order_id: str
@@ -217,9 +229,9 @@ class OutboxModel(OutboxUpkeep):
             if holder_id == envelope.asked.holder_id and until_ms > self._now_ms():
                 envelope.segment, envelope.fencing_token, envelope.is_earlier = segment, token, True
                 return segment
-            envelope.segment, left_ms = self._free_in_turn(pool, NEWCOMER)
+            envelope.segment, busy_ms, envelope.ahead = self._segment_in_turn(pool, envelope.asked.party)
             if envelope.segment is None:
-                envelope.busy_ms = self._free_in_ms(pool) if left_ms is None else left_ms
+                envelope.busy_ms = busy_ms
             else:
                 envelope.fencing_token = self.next_fence(pool, envelope.asked.above)
                 lapses_at = self._now_ms() + envelope.asked.ttl_ms

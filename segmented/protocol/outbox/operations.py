@@ -19,6 +19,7 @@ from segmented.models.submitted import (
     TakenOrders,
 )
 from segmented.protocol.base import Operation
+from segmented.protocol.lock.operations import NEWCOMER
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class TakeOrders(Operation[TakenOrders]):
     """The segment that an earlier step took for the message, and its fencing token."""
     assignment: Assignment = UNASSIGNED
     """Queue and step of the worker: raises AssignedElsewhere if the pool names others."""
+    party: str = NEWCOMER
+    """As for `Grant`."""
 
 
 @dataclass(frozen=True, slots=True)

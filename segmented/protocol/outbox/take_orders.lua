@@ -14,11 +14,12 @@
 --          7 epoch (in which the worker has asked the order database for these orders; "" without one)
 --          8 earlier (how many orders of this message earlier steps have answered)   9 segment and 10 fence that one of
 --          these took for it ("" if none did)   11 queue and 12 step of the worker ("" for none)
---          13 on: order ids, at most 1,000, each once
+--          13 asked (shared/line.lua)   14 on: order ids, at most 1,000, each once
 -- answers  {"missing"}   the pool is not open
 --          {"elsewhere", queue, step}   the pool names these for its orders, and the worker has another queue or step
 --          {"late", epoch}   it is in another epoch: an earlier one may have sold the orders
---          {"taken", epoch, sequence, free_in_ms, lines}   ("taken_gated" if an order database decides the pool's orders)
+--          {"taken", epoch, sequence, free_in_ms, lines, ahead}   ("taken_gated" if an order database decides the pool's
+--          orders). ahead: the processes ahead in the pool's line, if no segment was free.
 --          one line per order, separated by newlines, with tabs inside. Fewer lines than orders: the others need another
 --          call, since a step answers 200 orders, or fewer with many parts.
 --            settled, state, quantity, segment, fence, sequence   decided before, or refused now
@@ -47,8 +48,8 @@ if pool.is_gated and ARGV[7] ~= '' and ARGV[7] ~= pool.epoch then
   return { 'late', pool.epoch }
 end
 local ids = {}
-for index = 13, #ARGV do
-  ids[index - 12] = ARGV[index]
+for index = 14, #ARGV do
+  ids[index - 13] = ARGV[index]
 end
 local message_size = tonumber(ARGV[8]) + #ids
 local raws, entries = raws_of(ids), redis.call('HMGET', ENTRIES, unpack(ids))
@@ -66,7 +67,8 @@ do
 end
 
 local answers, left, records, taken, regranted, refused = {}, {}, {}, {}, {}, {}
-local segment, fence, busy_ms, is_earlier
+local line = segment_line(ARGV[13])
+local segment, fence, busy_ms, ahead, is_earlier
 
 local function hold_of(index)
   return waiting[index] and SUBMITTED_UNTIL or hold_until
@@ -77,8 +79,7 @@ local answered = 0
 do -- for Lua allows 200 local variables at once
   local has_looked, is_stuck = false, false
 
-  -- The lock of one segment, taken when the first order needs it. A message keeps no place in the line, and leaves a
-  -- segment to those that have one.
+  -- The lock of one segment, taken when the first order needs it.
   local function has_segment()
     if not has_looked then
       has_looked = true
@@ -87,7 +88,7 @@ do -- for Lua allows 200 local variables at once
         segment, fence = tonumber(ARGV[9]), ARGV[10]
         holders[segment] = holder_id
       else
-        segment, busy_ms = take_segment_in_turn(pool, segment_line('*'), holder_id, ttl_ms)
+        segment, busy_ms, ahead = take_segment_in_turn(pool, line, holder_id, ttl_ms)
       end
       if segment and not is_earlier then
         holders[segment] = holder_id
@@ -269,7 +270,8 @@ if #left > 0 then
   has_outbox, has_entries = true, true
   leave_outbox(left, 'expired')
 end
-if segment and not is_earlier and #taken == 0 and #regranted == 0 then
+local is_unused = segment and not is_earlier and #taken == 0 and #regranted == 0
+if is_unused then
   redis.call('DEL', lock_of(segment)) -- nothing was taken under it
   note_free_at(pool, segment, now_ms)
   redis.pcall('PUBLISH', FREED, holder_id)
@@ -277,5 +279,10 @@ end
 if segment or due_so_far > 0 then
   write_pool(pool)
 end
-local kind = pool.is_gated and 'taken_gated' or 'taken'
-return { kind, pool.epoch, digits(pool.sequence), busy_ms or free_in_ms(), table.concat(answers, '\n') }
+local kind, next_ms = pool.is_gated and 'taken_gated' or 'taken', busy_ms or free_in_ms()
+if segment then
+  tell_following(line, is_unused and 0 or math.max(0, tonumber(next_ms)))
+elseif not busy_ms then
+  pass_turn(line, pool.line, now_us, 0) -- no order needed a segment
+end
+return { kind, pool.epoch, digits(pool.sequence), next_ms, table.concat(answers, '\n'), ahead or '0' }

@@ -29,6 +29,7 @@ from segmented.models.submitted import (
     encodable,
     one_line,
 )
+from segmented.protocol.lock.wire import asked_of
 from segmented.protocol.pool.orders_wire import customer_missing, other_content, settled_line
 from segmented.protocol.pool.wire import SCAN_COUNT, keys_of, kind_of, order_record
 from segmented.protocol.wire import (
@@ -109,6 +110,7 @@ def _encode_take(operation: op.TakeOrders) -> Call:
         operation.earlier,
         *(operation.lease or ("", "")),
         *operation.assignment.texts,
+        asked_of(operation.party),
     )
     return Call(load_script("take_orders"), keys_of(operation.sku), (*head, *operation.order_ids))
 
@@ -121,7 +123,14 @@ def _decode_take(operation: op.TakeOrders, reply: Reply) -> TakenOrders:
         _taken(operation.sku, order_id, line, epoch, sequence)
         for order_id, line in zip(operation.order_ids, lines, strict=False)  # maybe of the first orders only
     )
-    return TakenOrders(orders, optional_number(reply[3]), epoch, is_gated=text(reply[0]) == "taken_gated")
+    is_gated, ahead = text(reply[0]) == "taken_gated", int(reply[5])
+    return TakenOrders(orders, optional_number(reply[3]), epoch, is_gated=is_gated, ahead=ahead)
+
+
+def _declines(taken: TakenOrders) -> bool:
+    """Return whether a worker took no segment although one may be free: its orders are decided, or another's."""
+    is_busy = any(isinstance(one, Busy) and not one.is_in_hand for one in taken.orders)
+    return not is_busy and taken.lease() is None
 
 
 def _take_rest(operation: op.TakeOrders, taken: TakenOrders) -> Finish:
@@ -363,7 +372,7 @@ def _sight_of_taken(reply: Reply, answer: TakenOrders) -> Sight:
 
 CODECS: Final = {
     op.QueueOrders: Codec(_encode_queue, _decode_queue, acknowledges=always),
-    op.TakeOrders: Codec(_encode_take, _decode_take, finish=_take_rest, sight=_sight_of_taken),
+    op.TakeOrders: Codec(_encode_take, _decode_take, finish=_take_rest, declines=_declines, sight=_sight_of_taken),
     op.RenewWork: Codec(_encode_renew, _decode_renew),
     op.PutOff: Codec(_encode_put_off, _decode_put_off, finish=_put_off_rest, finishes=_has_more_than_a_page),
     op.SweepOutbox: Codec(_encode_sweep, _decode_sweep),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import EpochEnded, OrderQueued, OrderUnknown, PoolDrifted, PoolGated, SegmentedError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from segmented.protocol.wire import Finish, Reply, Sight
 
+EndingT = TypeVar("EndingT", op.Confirm, op.Cancel, op.SettleMany)
 SETTLED: Final = frozenset({"settled", b"settled"})
 """The first word of the usual answer, as text and as bytes; `kind_of` reads the others."""
 
@@ -43,6 +44,7 @@ def _encode_settle(operation: op.SettleMany) -> Call:
         idle=operation.idle,
         unheard=operation.unheard,
         sold_before=operation.sold_before,
+        quiet=operation.quiet,
     )
     worker = operation.assignment.texts if operation.idle else ()
     holder = () if operation.holder_id is None else (operation.holder_id,)
@@ -52,11 +54,17 @@ def _encode_settle(operation: op.SettleMany) -> Call:
     return Call(load_script("settle"), keys_of(operation.sku), arguments)
 
 
-def _flags(
-    epoch: int | None = None, *, decided: bool, idle: bool = False, unheard: bool = False, sold_before: bool = False
+def _flags(  # one letter each, by name
+    epoch: int | None = None,
+    *,
+    decided: bool,
+    idle: bool = False,
+    unheard: bool = False,
+    sold_before: bool = False,
+    quiet: bool = False,
 ) -> str:
     stored = "" if not decided else "d" if epoch is None else f"d{epoch}"
-    return stored + "i" * idle + "u" * unheard + "s" * sold_before or "0"
+    return stored + "i" * idle + "u" * unheard + "s" * sold_before + "q" * quiet or "0"
 
 
 def _ended(
@@ -135,7 +143,7 @@ def _one(sku: str, state: OrderState, order_id: str, reply: Reply) -> Settled | 
 
 
 def _encode_confirm(operation: op.Confirm) -> Call:
-    flags = _flags(operation.epoch, decided=operation.stored)
+    flags = _flags(operation.epoch, decided=operation.stored, quiet=operation.quiet)
     arguments = ("confirmed", flags, f"[{json_text(operation.order_id)}]", operation.holder_id or "")
     return Call(load_script("settle"), keys_of(operation.sku), arguments)
 
@@ -145,7 +153,7 @@ def _decode_confirm(operation: op.Confirm, reply: Reply) -> Settled:
 
 
 def _encode_cancel(operation: op.Cancel) -> Call:
-    flags = _flags(decided=operation.voided, unheard=operation.unheard)
+    flags = _flags(decided=operation.voided, unheard=operation.unheard, quiet=operation.quiet)
     arguments = ("cancelled", flags, f"[{json_text(operation.order_id)}]", operation.holder_id or "")
     return Call(load_script("settle"), keys_of(operation.sku), arguments)
 
@@ -188,6 +196,13 @@ def _sight_of_expired(reply: Reply, _: object) -> Sight:
     return int(reply[4]), int(reply[1]), 0
 
 
+# --- waking ---
+
+
+def _quietly(operation: EndingT) -> EndingT:
+    return replace(operation, quiet=True)
+
+
 # --- acknowledging ---
 
 
@@ -205,15 +220,29 @@ def _are_promised(operation: op.SettleMany, *, is_gated: bool) -> bool:
 
 CODECS: Final = {
     op.Confirm: Codec(
-        _encode_confirm, _decode_confirm, wakes=woken_by, acknowledges=_is_promised, sight=_sight_of_ended
+        _encode_confirm,
+        _decode_confirm,
+        wakes=woken_by,
+        quietly=_quietly,
+        acknowledges=_is_promised,
+        sight=_sight_of_ended,
     ),
-    op.Cancel: Codec(_encode_cancel, _decode_cancel, wakes=woken_by, acknowledges=_is_promised, sight=_sight_of_ended),
+    op.Cancel: Codec(
+        _encode_cancel,
+        _decode_cancel,
+        wakes=woken_by,
+        quietly=_quietly,
+        acknowledges=_is_promised,
+        sight=_sight_of_ended,
+    ),
     op.Expire: Codec(_encode_expire, _decode_expire, sight=_sight_of_ended),
     op.SettleMany: Codec(
         _encode_settle,
         _decode_settle,
         finish=_settle_rest,
         finishes=_has_several,
+        wakes=woken_by,
+        quietly=_quietly,
         acknowledges=_are_promised,
         sight=_sight_of_ended,
     ),

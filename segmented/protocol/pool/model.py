@@ -184,9 +184,9 @@ class PoolModel(PoolDeciding):
                 return allowed
             quantity = allowed
         # 3. a free segment
-        segment = self._segment_in_turn(pool, operation)
-        if isinstance(segment, Busy):
-            return segment
+        segment, free_in_ms, ahead = self._segment_in_turn(pool, operation.party)
+        if segment is None:
+            return Busy(order.order_id, pool.sequence, free_in_ms, ahead=ahead)
         # 4. units, from this segment first
         now_ms = self._now_ms()
         pool.locks[segment] = (operation.holder_id, now_ms + operation.ttl_ms)
@@ -312,18 +312,15 @@ class PoolModel(PoolDeciding):
         free = [segment for segment in pool.free if segment not in pool.locks or pool.locks[segment][1] <= now_ms]
         return sorted(free, key=lambda segment: (pool.free[segment], str(segment)))
 
-    def _segment_in_turn(self, pool: ModelPool, operation: op.Grant) -> int | Busy:
-        """Return a free segment, if it is the caller's turn; the caller may keep its place."""
-        line, now, party = self._line(pool), self._clock.now(), operation.party
-        free_in_ms, ahead = self._free_in_ms(pool), 0
+    def _segment_in_turn(self, pool: ModelPool, party: str) -> tuple[int | None, int, int]:
+        """Return a free segment, if it is the caller's turn, or None, when to try again, and how many are ahead."""
+        line, now, free_in_ms = self._line(pool), self._clock.now(), self._free_in_ms(pool)
         segment, left_ms = self._free_in_turn(pool, party)
         if segment is not None:
-            return segment
+            return segment, free_in_ms, 0
         if left_ms is None:
-            ahead = line.keep_place(party, now)
-        else:
-            free_in_ms, ahead = line.wait_behind(party, now, left_ms)
-        return Busy(operation.order.order_id, pool.sequence, free_in_ms, ahead=ahead)
+            return None, free_in_ms, line.keep_place(party, now)
+        return None, *line.wait_behind(party, now, left_ms)
 
     def _free_in_turn(self, pool: ModelPool, party: str) -> tuple[int | None, int | None]:
         """Return a free segment that the caller may take, or for how many milliseconds it is left to others."""

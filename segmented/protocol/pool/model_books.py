@@ -26,12 +26,10 @@ from segmented.models import (
     Busy,
     Closed,
     LedgerEntry,
-    Lost,
     Opened,
     OrderRecord,
     PoolClosed,
     PoolState,
-    Released,
     Resized,
     Restocked,
     Settled,
@@ -279,6 +277,7 @@ class PoolBooks:
         keeps: Collection[str] = (),
         unheard: bool = False,
         sold_before: bool = False,
+        quiet: bool = False,
     ) -> list[OrderRecord]:
         """End reservations in one step; the segments of the orders in `keeps` stay with their holders."""
         for record in records:
@@ -288,7 +287,7 @@ class PoolBooks:
                 pool.put_back(record)
             pool.reserved -= record.quantity
             if record.order_id not in keeps:
-                self._free(pool, record)
+                self._free(pool, record, quiet=quiet)
         note = UNHEARD if unheard else SOLD_BEFORE if sold_before else ""
         sequence = self.append(pool, state, [replace(entry_of(record), note=note) for record in records])
         if unheard:
@@ -302,14 +301,6 @@ class PoolBooks:
             pool.holds.pop(record.order_id, None)
             pool.leave_outbox(record.order_id, is_dead_kept=state == "expired")
         return settled
-
-    def release_grant(self, operation: op.ReleaseGrant) -> Released | Lost:
-        """Free a grant's segment; the units stay reserved."""
-        pool, record = self._found(operation.sku, operation.order_id)
-        if record.holder_id != operation.holder_id or not self._lease(pool, record):
-            return Lost()
-        self._free(pool, record)
-        return Released()
 
     def _want_of_units(self, pool: ModelPool, order: Order, quantity: int, room: Room) -> SoldOut | Busy | None:
         """Return the refusal of `quantity` units; due holds are expired first, unless another party decides them."""
@@ -388,11 +379,12 @@ class PoolBooks:
             return None
         return lease
 
-    def _free(self, pool: ModelPool, record: OrderRecord) -> None:
+    def _free(self, pool: ModelPool, record: OrderRecord, *, quiet: bool = False) -> None:
         if self._lease(pool, record):
             del pool.locks[record.segment]
             pool.note_free_at(record.segment, self._now_ms())
-            self._publish(shard_keys(pool.sku).freed)
+            if not quiet:
+                self._publish(shard_keys(pool.sku).freed)
 
     def _due(self, pool: ModelPool, limit: int) -> list[str]:
         now_ms = self._now_ms()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from segmented import protocol as op
 from segmented.errors import EpochEnded, OrderQueued, OrderUnknown, PoolGated, SegmentedError
-from segmented.models import OrderRecord, Settled, Superseded
+from segmented.models import Lost, OrderRecord, Released, Settled, Superseded
 from segmented.protocol.pool.model_books import PoolBooks
 from segmented.protocol.pool.model_records import (
     ORDER_WORK,
@@ -17,9 +18,6 @@ from segmented.protocol.pool.model_records import (
     part_count,
     settled_answer,
 )
-
-if TYPE_CHECKING:
-    from segmented import protocol as op
 
 SettledState = Literal["confirmed", "cancelled", "expired"]
 ALIVE = "alive"
@@ -36,34 +34,42 @@ class PoolDeciding(PoolBooks):
         if _is_late(pool, operation, known):
             raise EpochEnded(pool.sku, pool.epoch)
         pool, record = self._found_to_end(operation.sku, operation.order_id)
-        answer = self._undecided(pool, record, "confirmed", operation.holder_id, decided=operation.stored)
+        answer = self._undecided(pool, record, "confirmed", operation, decided=operation.stored)
         if isinstance(answer, SegmentedError):
             raise answer
         if isinstance(answer, Settled):
             return answer
         keeps = () if operation.holder_id in {None, record.holder_id} else (record.order_id,)
-        return self._settled_one(pool, record, "confirmed", keeps)
+        return self._settled_one(pool, record, "confirmed", keeps, quiet=operation.quiet)
 
     def cancel(self, operation: op.Cancel) -> Settled | Superseded:
         """Cancel an order."""
         pool = self.found(operation.sku)
         record = _queued_record(pool, operation.order_id) or self._found(operation.sku, operation.order_id)[1]
-        answer = self._undecided(pool, record, "cancelled", operation.holder_id, decided=operation.voided)
+        answer = self._undecided(pool, record, "cancelled", operation, decided=operation.voided)
         if isinstance(answer, SegmentedError):
             raise answer
         if isinstance(answer, Settled | Superseded):
             return answer
-        return self._settled_one(pool, record, "cancelled", unheard=operation.unheard)
+        return self._settled_one(pool, record, "cancelled", unheard=operation.unheard, quiet=operation.quiet)
 
     def expire(self, operation: op.Expire) -> Settled | None:
         """Expire an order."""
         pool, record = self._found_to_end(operation.sku, operation.order_id)
-        answer = self._undecided(pool, record, "expired", None, decided=operation.voided)
+        answer = self._undecided(pool, record, "expired", operation, decided=operation.voided)
         if isinstance(answer, SegmentedError):
             raise answer
         if answer == ALIVE:
             return None
         return answer if isinstance(answer, Settled) else self._settled_one(pool, record, "expired")
+
+    def release_grant(self, operation: op.ReleaseGrant) -> Released | Lost:
+        """Free a grant's segment; the units stay reserved."""
+        pool, record = self._found(operation.sku, operation.order_id)
+        if record.holder_id != operation.holder_id or not self._lease(pool, record):
+            return Lost()
+        self._free(pool, record)
+        return Released()
 
     def settle_many(self, operation: op.SettleMany) -> tuple[Settled | SegmentedError | None, ...]:
         """End many orders, each as if alone, in as many steps as their parts need."""
@@ -98,7 +104,7 @@ class PoolDeciding(PoolBooks):
             elif order_id in ending:
                 found.append(REPEATED)
             else:
-                answer = self._undecided(pool, record, operation.state, operation.holder_id, decided=operation.decided)
+                answer = self._undecided(pool, record, operation.state, operation, decided=operation.decided)
                 found.append(answer)
                 if answer is None:
                     ending[order_id] = record
@@ -120,7 +126,7 @@ class PoolDeciding(PoolBooks):
         holder_id = operation.holder_id
         keeps = [order_id for order_id, record in ending.items() if holder_id not in {None, record.holder_id}]
         records = list(ending.values())
-        noted = {"unheard": operation.unheard, "sold_before": operation.sold_before}
+        noted = {"unheard": operation.unheard, "sold_before": operation.sold_before, "quiet": operation.quiet}
         ended = self._settle(pool, records, operation.state, keeps=keeps, **noted)
         return {record.order_id: record for record in ended}
 
@@ -142,19 +148,28 @@ class PoolDeciding(PoolBooks):
         keeps: tuple[str, ...] = (),
         *,
         unheard: bool = False,
+        quiet: bool = False,
     ) -> Settled:
-        (settled,) = self._settle(pool, [record], state, keeps=keeps, unheard=unheard)
+        (settled,) = self._settle(pool, [record], state, keeps=keeps, unheard=unheard, quiet=quiet)
         return settled_answer(settled, replay=False)
 
     def _undecided(
-        self, pool: ModelPool, record: OrderRecord, state: SettledState, holder_id: str | None, *, decided: bool
+        self,
+        pool: ModelPool,
+        record: OrderRecord,
+        state: SettledState,
+        operation: op.Confirm | op.Cancel | op.Expire | op.SettleMany,
+        *,
+        decided: bool,
     ) -> Settled | Superseded | SegmentedError | str | None:
         """Return the reason against ending a reservation, or None."""
+        holder_id = None if isinstance(operation, op.Expire) else operation.holder_id
+        quiet = not isinstance(operation, op.Expire) and operation.quiet
         is_holders = holder_id in {None, record.holder_id}
         if record.state != "reserved":
             is_own = holder_id is not None and holder_id == record.holder_id
             if is_own or (state == "confirmed" and is_holders):
-                self._free(pool, record)
+                self._free(pool, record, quiet=quiet)
             return settled_answer(record, replay=True)
         if state == "cancelled" and not is_holders:
             return Superseded(record.order_id, record.fencing_token or 0)

@@ -163,6 +163,8 @@ class Confirm(Operation[Settled]):
     """The epoch in which the database has stored it: raises EpochEnded if the pool is in a later one, and has counted
     it; None: not compared.
     """
+    quiet: bool = False
+    """As for `ReleaseLock`: wake no waiter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +180,8 @@ class Cancel(Release[Settled | Superseded]):
     voided: bool = False
     unheard: bool = False
     """The caller was gone before it had the answer: the id can be reserved or granted again."""
+    quiet: bool = False
+    """As for `ReleaseLock`: wake no waiter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +221,8 @@ class SettleMany(Operation[tuple[Settled | SegmentedError | None, ...]]):
     """Cancelled because the database sold these orders in an earlier epoch: callers learn that they are confirmed."""
     assignment: Assignment = UNASSIGNED
     """With `idle`, queue and step of the worker: raises AssignedElsewhere if the pool names others."""
+    quiet: bool = False
+    """As for `ReleaseLock`: wake no waiter."""
 
 
 @dataclass(frozen=True, slots=True)

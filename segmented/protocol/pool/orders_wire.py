@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from segmented.errors import OrderMismatch
+    from segmented.models import Refusal
     from segmented.protocol.wire import Finish, Reply, Sight
 
 
@@ -269,11 +270,18 @@ def _decode_release(operation: op.ReleaseGrant, reply: Reply) -> Released | Lost
     return Released() if kind_of(operation.sku, reply, operation.order_id) == "released" else Lost()
 
 
-def woken_by(operation: op.Confirm | op.Cancel | op.ReleaseGrant) -> tuple[str, str] | None:
+def woken_by(operation: op.Confirm | op.Cancel | op.ReleaseGrant | op.SettleMany) -> tuple[str, str] | None:
     """Return the channel to wake and the holder id, if given: its segment is freed if it still has it."""
     if operation.holder_id is None:
         return None
     return shard_keys(operation.sku).freed, operation.holder_id
+
+
+def _declines(answer: Granted | Refusal) -> bool:
+    """Return whether a grant took no segment although one may be free: it is a repeat, or refused for good."""
+    if isinstance(answer, Granted):
+        return answer.replay
+    return not isinstance(answer, Busy) or answer.is_in_hand
 
 
 def _sight_of_many(reply: Reply, _: object) -> Sight:
@@ -285,7 +293,7 @@ CODECS: Final = {
     op.ReserveMany: Codec(
         _encode_reserve_many, _decode_reserve_many, finish=_reserve_rest, acknowledges=always, sight=_sight_of_many
     ),
-    op.Grant: Codec(_encode_grant, _decode_grant, acknowledges=always),
+    op.Grant: Codec(_encode_grant, _decode_grant, declines=_declines, acknowledges=always),
     op.RenewGrant: Codec(_encode_renew, _decode_renew),
     op.LeavePoolLine: Codec(_encode_leave, has_left),
     op.ReleaseGrant: Codec(_encode_release, _decode_release, wakes=woken_by, doubt=unsure_if_lost),

@@ -11,7 +11,7 @@
 -- ARGV     1 state   2 flags ("0" for none): d(ecided): the order database of this pool has stored, or voided, these
 --            orders, with the epoch in which it has stored them, if it is known ("d2"); i(dle): only submitted
 --            orders that no worker has in hand; u(nheard): cancelled for a caller that is gone, so that the id can be used again;
---            s(old): cancelled because the order database sold them in an earlier epoch
+--            s(old): cancelled because the order database sold them in an earlier epoch; q(uiet): wake no waiter
 --          3 order ids, a JSON list of at most 1,000
 --          4 queue and 5 step of the worker ("" for none): with idle alone
 --          then the holder_id of all of them ("" or absent: any holder)
@@ -33,6 +33,7 @@
 local state, is_decided = ARGV[1], string.find(ARGV[2], 'd', 1, true)
 local noted = string.find(ARGV[2], 'u', 1, true) and 'v' or string.find(ARGV[2], 's', 1, true) and 's' or nil
 local is_idle = string.find(ARGV[2], 'i', 1, true)
+is_quiet = string.find(ARGV[2], 'q', 1, true)
 local refusal = is_idle and assigned_elsewhere(ARGV[4], ARGV[5])
 if refusal then
   return refusal

@@ -791,11 +791,15 @@ local function has_lease(record)
   return holders[segment] == record.holder
 end
 
+local is_quiet = false -- a caller that sends the attempt of a waiter right behind wakes none
+
 local function free_segment(pool, record)
   redis.call('DEL', lock_of(record.segment))
   holders[record.segment] = false
   note_free_at(pool, record.segment, now_ms)
-  redis.pcall('PUBLISH', FREED, record.holder)
+  if not is_quiet then
+    redis.pcall('PUBLISH', FREED, record.holder)
+  end
 end
 
 -- --- the outbox ---

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from segmented.clock import Clock, checked_clock
 from segmented.errors import SegmentedError
 from segmented.plans.waiting import UNDO_SECONDS
-from segmented.protocol.codecs import CODECS
+from segmented.protocol.codecs import CODECS, has_declined
 from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.async_listener import AsyncRedisWakeups
 from segmented.stores.redis.clients import async_client, close_async_client
@@ -167,7 +167,7 @@ class AsyncRedisStore:
                 answer, attempt = await self._link.free(release, offer.attempt, where=self._where, deadline=deadline)
             if not isinstance(attempt, SegmentedError):  # on an error the waiter makes its own attempt
                 handed = attempt, asked_at
-            elif quietly is not None:
+            if quietly is not None and has_declined(offer.attempt, attempt):
                 with suppress(RedisError, OSError):
                     await self._link.publish(channel, holder_id, deadline=deadline)
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
@@ -12,7 +13,7 @@ from redis.exceptions import RedisError
 from segmented.clock import Clock, checked_clock
 from segmented.errors import InvalidInput, SegmentedError, StoreError
 from segmented.plans.waiting import UNDO_SECONDS
-from segmented.protocol.codecs import CODECS
+from segmented.protocol.codecs import CODECS, has_declined
 from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.clients import close_client, sync_client
 from segmented.stores.redis.edge import (
@@ -169,19 +170,21 @@ class RedisStore:
         taken: list[Place] = []
         try:
             place = self.wakeups.take_offer(channel, taken)
-            if place is not None:
-                return self._hand_over(operation, place, channel, holder_id, deadline)
-            self.wakeups.note_release(holder_id)
-            try:
-                with Translated(self._where):
-                    return self._link.perform(operation, deadline=deadline)
-            finally:
-                self.wakeups.signal(channel)
+            if place is None:
+                self.wakeups.note_release(holder_id)
+                try:
+                    with Translated(self._where):
+                        return self._link.perform(operation, deadline=deadline)
+                finally:
+                    self.wakeups.signal(channel)
+            answer = self._hand_over(operation, place, channel, holder_id, deadline)
         except SegmentedError:
             raise
         except BaseException:  # of a signal handler, at any point: also in the middle of what wakes the next waiter
             self._undo(self.wakeups.recover(channel, holder_id, taken))
             raise
+        time.sleep(0)  # the waiter goes on first: until it does, nobody works under the lock
+        return answer
 
     def _hand_over(
         self, operation: Operation[AnswerT], place: Place, channel: str, holder_id: str, deadline: float
@@ -198,7 +201,7 @@ class RedisStore:
                 answer, attempt = self._link.free(release, offer.attempt, where=self._where, deadline=deadline)
             if not isinstance(attempt, SegmentedError):  # on an error the waiter makes its own attempt
                 handed = attempt, asked_at
-            elif quietly is not None:
+            if quietly is not None and has_declined(offer.attempt, attempt):
                 with suppress(RedisError, OSError):
                     self._link.publish(channel, holder_id, deadline=deadline)
         finally:

@@ -73,10 +73,10 @@ class Box:
     def release(self, order_id: str) -> None:
         self.store.execute(op.Confirm(SKU, order_id, f"h-{order_id}"))
 
-    def take(self, order: Order) -> object:
+    def take(self, order: Order, party: str = NEWCOMER) -> object:
         """Begin a submitted order, as a worker with a message of one order does."""
-        holder = f"h-{order.order_id}"
-        taken = self.store.execute(op.TakeOrders(SKU, (order.order_id,), holder, 60_000, 60_000, 60_000, 5))
+        work = (f"h-{order.order_id}", 60_000, 60_000, 60_000, 5)
+        taken = self.store.execute(op.TakeOrders(SKU, (order.order_id,), *work, party=party))
         (answer,) = taken.orders
         if isinstance(answer, Busy):
             assert answer.free_in_ms == taken.free_in_ms
@@ -231,6 +231,25 @@ def test_a_first_that_is_told_sold_out_passes_its_turn_on(store: RedisStore | Me
     store.execute(op.Withdraw(SKU, "back", 1))
     assert isinstance(box.ask("first", "first"), SoldOut)
     assert box.hears("turn:second")
+
+
+@pytest.mark.parametrize("ending", ["confirmed", "cancelled"])
+def test_a_worker_passes_its_turn_on_when_its_order_was_begun_and_also_when_it_was_cancelled_meanwhile(
+    store: RedisStore | MemoryStore, ending: str
+) -> None:
+    box, order = Box(store), Order("submitted", 1)
+    box.fill(1)
+    store.execute(op.QueueOrders(SKU, (order,), 60_000))
+    waits = box.take(order, "first"), box.ask("second", "second")
+    assert [type(one) for one in waits] == [Busy, Busy]
+    if ending == "cancelled":
+        store.execute(op.Cancel(SKU, order.order_id))
+        box.take(order, "first")
+        assert box.hears("turn:second")
+    else:
+        box.release("full0")
+        assert isinstance(box.take(order, "first"), BegunOrder)
+        assert box.hears("first:second ")
 
 
 def test_a_line_leaves_no_key_when_the_last_of_it_had_its_turn(valkey: ValkeyServer) -> None:

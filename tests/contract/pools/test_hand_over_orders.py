@@ -1,0 +1,153 @@
+"""A worker that ends its orders hands their segment to the next one of its process; a quiet release loses nobody."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+from segmented import Pool, RedisStore, protocol as op
+from segmented.keys import shard_keys
+from segmented.models import Order, SoldOut
+from segmented.models.submitted import BegunOrder
+from segmented.orders.envelopes import take_envelope
+from segmented.stock import Grant
+from tests.contract.locks.test_hand_over import SOON, Spy, offers
+from tests.contract.parking import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SKU = "ticket"
+FREED = shard_keys(SKU).freed
+
+
+@pytest.fixture(autouse=True)
+def rare_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A waiter does not look by itself, and hand-overs of any number follow each other."""
+    monkeypatch.setattr("segmented.stock.plans.GONE_SECONDS", 600.0)
+    monkeypatch.setattr("segmented.plans.line.HANDING_SECONDS", 600.0)
+
+
+class Messages:
+    """The messages that other processes get of a pool's segments."""
+
+    def __init__(self, store: RedisStore) -> None:
+        self._store = store
+        self._heard = store.client.pubsub(ignore_subscribe_messages=True)
+        self._heard.subscribe(FREED)
+        self()
+
+    def __call__(self) -> list[str]:
+        """Return those that were sent since the last call."""
+        found: list[str] = []
+        mark = uuid4().hex
+        self._store.client.publish(FREED, mark)
+        while True:
+            message: Any = self._heard.get_message(timeout=SOON)
+            if message is None:
+                continue
+            data = message["data"]
+            text = data.decode() if isinstance(data, bytes) else str(data)
+            if text == mark:
+                return found
+            found.append(text)
+
+    def close(self) -> None:
+        self._heard.close()
+
+
+@pytest.fixture
+def messages(store: RedisStore) -> Iterator[Messages]:
+    """Listen from before the first release."""
+    found = Messages(store)
+    yield found
+    found.close()
+
+
+def test_a_worker_hands_its_segment_to_the_next_and_only_the_last_one_sends_a_message(
+    store: RedisStore, messages: Messages
+) -> None:
+    pool, spy = Pool(store, SKU), Spy(store)
+    pool.open(stock=9, segments=1)
+    ids = [f"o{index}" for index in range(4)]
+    store.execute(op.QueueOrders(SKU, tuple(Order(order_id, 1) for order_id in ids), 600_000))
+    goes_on, reports = threading.Event(), []
+
+    def step(_: BegunOrder) -> None:
+        goes_on.wait(SOON)
+
+    def work(order_id: str) -> None:
+        reports.append(take_envelope(pool, [order_id], step=step))
+
+    workers = [threading.Thread(target=work, args=(order_id,)) for order_id in ids]
+    for worker in workers:
+        worker.start()
+    wait_until(lambda: offers(store) >= 3)
+    goes_on.set()
+    for worker in workers:
+        worker.join(SOON)
+    assert [report.counts() for report in reports] == [{"settled": 1}] * 4
+    assert spy.count == 3
+    assert len([said for said in messages() if not said.startswith(("turn:", "first:"))]) == 1
+    assert pool.state().confirmed == 4
+    assert pool.audit().is_clean
+
+
+def test_a_release_for_a_buyer_who_is_then_refused_wakes_the_others_by_its_message(
+    store: RedisStore, messages: Messages
+) -> None:
+    pool, spy = Pool(store, SKU), Spy(store)
+    pool.open(stock=2, segments=1)
+    first = pool.grant("a", timeout=0)
+    assert isinstance(first, Grant)
+    found: list[object] = []
+    waiter = threading.Thread(target=lambda: found.append(pool.grant("b", timeout=60)))
+    waiter.start()
+    wait_until(lambda: offers(store) >= 1)
+    pool.withdraw(1, withdraw_id="damaged")
+    first.confirm()
+    waiter.join(SOON)
+    assert spy.count == 1
+    assert isinstance(found[0], SoldOut)
+    assert first.answer.holder_id in messages()
+
+
+def test_a_release_for_a_worker_whose_order_was_decided_meanwhile_wakes_the_others_by_its_message(
+    store: RedisStore, messages: Messages
+) -> None:
+    pool, spy = Pool(store, SKU), Spy(store)
+    pool.open(stock=2, segments=1)
+    store.execute(op.QueueOrders(SKU, (Order("b", 1),), 600_000))
+    first = pool.grant("a", timeout=0)
+    assert isinstance(first, Grant)
+    found: list[Any] = []
+    worker = threading.Thread(target=lambda: found.append(take_envelope(pool, ["b"], step=lambda _: None)))
+    worker.start()
+    wait_until(lambda: offers(store) >= 1)
+    pool.cancel("b")
+    first.confirm()
+    worker.join(SOON)
+    assert spy.count == 1
+    assert found[0].counts() == {"settled": 1}
+    assert first.answer.holder_id in messages()
+    assert pool.state().confirmed == 1
+
+
+def test_a_worker_that_waits_has_a_place_in_the_line_of_processes(store: RedisStore) -> None:
+    pool = Pool(store, SKU)
+    pool.open(stock=9, segments=1)
+    store.execute(op.QueueOrders(SKU, (Order("b", 1), Order("c", 1)), 600_000))
+    first = pool.grant("a", timeout=0)
+    assert isinstance(first, Grant)
+
+    def take(order_id: str, party: str) -> Any:  # noqa: ANN401  # an answer of any kind
+        return store.execute(op.TakeOrders(SKU, (order_id,), f"h-{order_id}", *3 * (60_000,), 5, party=party))
+
+    assert [take("b", "first").ahead, take("c", "second").ahead] == [0, 1]
+    first.confirm()
+    begun = take("b", "first")
+    assert [type(one) for one in begun.orders] == [BegunOrder]
+    assert take("c", "second").ahead == 0

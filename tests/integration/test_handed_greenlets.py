@@ -1,0 +1,49 @@
+"""With gevent, the waiter that was handed a lock goes on before the caller that released it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from tests.support.paths import ROOT
+
+if TYPE_CHECKING:
+    from segmented.servers import ValkeyServer
+
+PROGRAM = """
+from gevent import monkey
+monkey.patch_all()
+import sys
+import gevent
+from segmented import Lock, RedisStore
+
+events = []
+with RedisStore.from_url(sys.argv[1]) as store:
+    lock = Lock(store, "door", ttl=600)
+
+    def wait():
+        with lock.acquire(timeout=100):
+            events.append("the waiter has the lock")
+
+    first = lock.acquire(timeout=100)
+    waiter = gevent.spawn(wait)
+    while not any(place.offer for line in store.wakeups._lines.values() for place in line._places):
+        gevent.sleep(0.01)
+    first.release()
+    events.append("the caller goes on")
+    waiter.join()
+    print(events)
+"""
+
+
+def test_a_greenlet_that_is_handed_a_lock_goes_on_before_the_one_that_released_it(valkey: ValkeyServer) -> None:
+    found = subprocess.run(
+        [sys.executable, "-P", "-c", PROGRAM, valkey.url],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=200,
+        env={"PYTHONPATH": str(ROOT)},
+    )
+    assert found.stdout == "['the waiter has the lock', 'the caller goes on']\n"
