@@ -59,7 +59,7 @@ class TakeOrders(Operation[TakenOrders]):
     assignment: Assignment = UNASSIGNED
     """Queue and step of the worker: raises AssignedElsewhere if the pool names others."""
     party: str = NEWCOMER
-    """As for `Grant`."""
+    """As for `Grant`, but a segment is left to the processes that wait in any case."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,14 @@
 --          4 work_ms (after which the outbox may publish them again, and another worker may begin)
 --          5 begun_max   6 above (a token that the database has accepted: the new one is higher)
 --          7 epoch (in which the worker has asked the order database for these orders; "" without one)
---          8 earlier (how many orders of this message earlier steps have answered)   9 segment and 10 fence that one of
---          these took for it ("" if none did)   11 queue and 12 step of the worker ("" for none)
---          13 asked (shared/line.lua)   14 on: order ids, at most 1,000, each once
+--          8 earlier (how many orders of this message earlier steps have answered)   9 segment that one of these took for
+--          it ("" if none did)   10 its fence; without a segment, asked (shared/line.lua), or "" for "*"
+--          11 queue and 12 step of the worker ("" for none)   13 on: order ids, at most 1,000, each once
 -- answers  {"missing"}   the pool is not open
 --          {"elsewhere", queue, step}   the pool names these for its orders, and the worker has another queue or step
 --          {"late", epoch}   it is in another epoch: an earlier one may have sold the orders
 --          {"taken", epoch, sequence, free_in_ms, lines, ahead}   ("taken_gated" if an order database decides the pool's
---          orders). ahead: the processes ahead in the pool's line, if no segment was free.
+--          orders). ahead: the processes ahead in the pool's line, only if no segment was free.
 --          one line per order, separated by newlines, with tabs inside. Fewer lines than orders: the others need another
 --          call, since a step answers 200 orders, or fewer with many parts.
 --            settled, state, quantity, segment, fence, sequence   decided before, or refused now
@@ -48,8 +48,8 @@ if pool.is_gated and ARGV[7] ~= '' and ARGV[7] ~= pool.epoch then
   return { 'late', pool.epoch }
 end
 local ids = {}
-for index = 14, #ARGV do
-  ids[index - 13] = ARGV[index]
+for index = 13, #ARGV do
+  ids[index - 12] = ARGV[index]
 end
 local message_size = tonumber(ARGV[8]) + #ids
 local raws, entries = raws_of(ids), redis.call('HMGET', ENTRIES, unpack(ids))
@@ -67,7 +67,7 @@ do
 end
 
 local answers, left, records, taken, regranted, refused = {}, {}, {}, {}, {}, {}
-local line = segment_line(ARGV[13])
+local line = segment_line(ARGV[9] == '' and ARGV[10] ~= '' and ARGV[10] or '*')
 local segment, fence, busy_ms, ahead, is_earlier
 
 local function hold_of(index)
@@ -285,4 +285,4 @@ if segment then
 elseif not busy_ms then
   pass_turn(line, pool.line, now_us, 0) -- no order needed a segment
 end
-return { kind, pool.epoch, digits(pool.sequence), next_ms, table.concat(answers, '\n'), ahead or '0' }
+return { kind, pool.epoch, digits(pool.sequence), next_ms, table.concat(answers, '\n'), ahead }

@@ -29,6 +29,7 @@ from segmented.models.submitted import (
     encodable,
     one_line,
 )
+from segmented.protocol.lock.operations import NEWCOMER
 from segmented.protocol.lock.wire import asked_of
 from segmented.protocol.pool.orders_wire import customer_missing, other_content, settled_line
 from segmented.protocol.pool.wire import SCAN_COUNT, keys_of, kind_of, order_record
@@ -108,9 +109,8 @@ def _encode_take(operation: op.TakeOrders) -> Call:
         operation.above,
         "" if operation.epoch is None else operation.epoch,
         operation.earlier,
-        *(operation.lease or ("", "")),
+        *(operation.lease or ("", "" if operation.party == NEWCOMER else asked_of(operation.party))),
         *operation.assignment.texts,
-        asked_of(operation.party),
     )
     return Call(load_script("take_orders"), keys_of(operation.sku), (*head, *operation.order_ids))
 
@@ -123,7 +123,7 @@ def _decode_take(operation: op.TakeOrders, reply: Reply) -> TakenOrders:
         _taken(operation.sku, order_id, line, epoch, sequence)
         for order_id, line in zip(operation.order_ids, lines, strict=False)  # maybe of the first orders only
     )
-    is_gated, ahead = text(reply[0]) == "taken_gated", int(reply[5])
+    is_gated, ahead = text(reply[0]) == "taken_gated", int(reply[5]) if len(reply) > 5 else 0  # noqa: PLR2004  # the last one
     return TakenOrders(orders, optional_number(reply[3]), epoch, is_gated=is_gated, ahead=ahead)
 
 
