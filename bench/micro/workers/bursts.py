@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ENVELOPE: Final = 100
 SUBMITTED_AT_ONCE: Final = 1_000
 WARM_UP: Final = 30
-LOOK_SECONDS: Final = 0.002
+LOOK_SECONDS: Final = 0.01
 BURST_SECONDS: Final = 120.0
 UNACKED: Final = "unacked"
 """The broker's hash of unacknowledged messages."""
