@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from celery.signals import worker_ready
 
-from bench.micro.workers.processes import EMPTY, READY
+from bench.micro.workers.processes import CONSUMER, EMPTY, READY
 from segmented import Outbox, Pool, RedisStore
 from segmented.celery import publisher
 from segmented.celery.app import app
@@ -32,6 +32,8 @@ __all__ = ["app"]
 WAIT_SECONDS: Final = 30.0
 PAUSE_SECONDS: Final = 0.01
 """Pause between two orders of the idle latency."""
+if CONSUMER in os.environ:
+    app.conf.worker_consumer = os.environ[CONSUMER]
 
 
 @app.task(name=EMPTY)

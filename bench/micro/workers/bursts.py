@@ -15,7 +15,7 @@ import psutil
 
 from bench.cpu import busy_seconds, own_seconds
 from bench.micro.workers.context import DECIDING, faults
-from bench.micro.workers.processes import LOADING, QUEUE
+from bench.micro.workers.processes import LOADING, PLAIN_QUEUE, QUEUE
 from segmented.errors import SegmentedError
 from segmented.models import Order
 
@@ -42,12 +42,14 @@ class Kind:
     is_stored: bool = False
     """Whether orders are stored in the order database."""
     orders: int = 1
+    is_plain: bool = False
+    """Whether workers with Celery's own consumer get it."""
 
     @property
     def name(self) -> str:
         """Name of the kind in the figures."""
         if self.decides is None:
-            return "empty task"
+            return "empty task of Celery's own consumer" if self.is_plain else "empty task"
         size = "one order a task" if self.orders == 1 else f"envelopes of {self.orders}"
         return f"{size}, decided {self.decides}{', PostgreSQL' if self.is_stored else ''}"
 
@@ -59,8 +61,10 @@ class Kind:
 
 
 EMPTY_TASK: Final = Kind(None)
+PLAIN_TASK: Final = Kind(None, is_plain=True)
 KINDS: Final = (
     EMPTY_TASK,
+    PLAIN_TASK,
     *(Kind(decides, stored, orders) for decides in DECIDING for stored in (False, True) for orders in (1, ENVELOPE)),
 )
 
@@ -121,7 +125,7 @@ def own_and_children_seconds() -> float:
 
 def _burst(context: BenchContext, kind: Kind, messages: int) -> Burst:
     if kind.decides is None:
-        return empty_burst(context, messages)
+        return empty_burst(context, messages, is_plain=kind.is_plain)
     with context.pool(kind.decides, gated=kind.is_stored) as pool:
         sent = load(context, pool, [f"o-{index}" for index in range(messages * kind.orders)], kind.orders)
         burst = work_off(context, messages, sent)
@@ -130,10 +134,10 @@ def _burst(context: BenchContext, kind: Kind, messages: int) -> Burst:
     return burst
 
 
-def empty_burst(context: BenchContext, messages: int) -> Burst:
+def empty_burst(context: BenchContext, messages: int, *, is_plain: bool = False) -> Burst:
     """Work off messages of the empty task."""
     context.processes.ask({"do": "empty", "queue": LOADING, "count": messages})
-    return work_off(context, messages, messages)
+    return work_off(context, messages, messages, is_plain=is_plain)
 
 
 def load(context: BenchContext, pool: Pool, ids: list[str], size: int) -> int:
@@ -148,15 +152,15 @@ def load(context: BenchContext, pool: Pool, ids: list[str], size: int) -> int:
     return len(ids)
 
 
-def work_off(context: BenchContext, messages: int, items: int) -> Burst:
+def work_off(context: BenchContext, messages: int, items: int, *, is_plain: bool = False) -> Burst:
     """Give the prepared messages to the workers, and wait until the last one is acknowledged."""
-    broker = context.broker
-    workers = [psutil.Process(pid) for pid in context.workers]
+    broker, queue = context.broker, PLAIN_QUEUE if is_plain else QUEUE
+    workers = [psutil.Process(pid) for pid in (context.plain_workers if is_plain else context.workers)]
     broker.config_resetstat()
     cpu = sum(map(own_seconds, workers))
     began = time.perf_counter()
-    broker.rename(LOADING, QUEUE)
-    while not _is_done(context, messages):
+    broker.rename(LOADING, queue)
+    while not _is_done(context, messages, queue):
         time.sleep(LOOK_SECONDS)
         if time.perf_counter() - began > BURST_SECONDS:
             message = f"{messages:,} messages were not worked off within {BURST_SECONDS:g} s"
@@ -165,13 +169,13 @@ def work_off(context: BenchContext, messages: int, items: int) -> Burst:
     return Burst(items, seconds, sum(map(own_seconds, workers)) - cpu)
 
 
-def _is_done(context: BenchContext, messages: int) -> bool:
+def _is_done(context: BenchContext, messages: int, queue: str) -> bool:
     """Return whether nothing is queued or unacknowledged, and all sent messages were acknowledged.
 
     The count is needed because a message may be between queue and worker.
     """
     pipe = context.broker.pipeline(transaction=False)
-    pipe.llen(QUEUE)
+    pipe.llen(queue)
     pipe.hlen(UNACKED)
     waiting, in_hand = pipe.execute()
     if waiting or in_hand:

@@ -44,6 +44,8 @@ class BenchContext:
     processes: BenchProcesses
     workers: list[int]
     """Process ids."""
+    plain_workers: list[int] = field(default_factory=list)
+    """Process ids of workers with Celery's own consumer, if there are any."""
     broken: dict[str, str] = field(default_factory=dict)
     """Faults found by the checker, by part."""
 

@@ -32,6 +32,11 @@ READY: Final = "BENCH_READY_FILE"
 """Environment variable: the file that a worker creates when it takes messages."""
 QUEUE: Final = "segmented"
 """The queue that workers serve by default."""
+PLAIN_QUEUE: Final = "bench-plain"
+"""The queue of the workers with Celery's own consumer."""
+CONSUMER: Final = "BENCH_CONSUMER"
+"""Environment variable: the consumer of a worker, if it is not the app's."""
+CELERYS_CONSUMER: Final = "celery.worker.consumer:Consumer"
 LOADING: Final = "bench-loading"
 """A queue that no worker serves: messages are collected there, then the queue is renamed."""
 
@@ -62,13 +67,13 @@ class BenchProcesses:
 
     # --- starting ---
 
-    def start_workers(self, count: int = PROCESSES) -> list[int]:
-        """Start workers, and return their process ids when all take messages."""
+    def start_workers(self, count: int = PROCESSES, more: Mapping[str, str] | None = None) -> list[int]:
+        """Start workers, and return their process ids when all take messages. `more` is added to their environment."""
         marks = [self.folder / f"ready-{len(self._processes)}-{index}" for index in range(count)]
         workers = [
             self._start(
                 ("-m", "celery", "-A", APP, "worker", *QUIET, f"--hostname={mark.name}@here"),
-                {READY: str(mark), "SEGMENTED_ENDS_WITH_STDIN": "1"},
+                {READY: str(mark), "SEGMENTED_ENDS_WITH_STDIN": "1", **(more or {})},
             )
             for mark in marks
         ]
@@ -79,6 +84,10 @@ class BenchProcesses:
                 raise self._trouble(message)
             time.sleep(0.02)
         return [worker.pid for worker in workers]
+
+    def start_plain_workers(self) -> list[int]:
+        """Start workers with Celery's own consumer, on a queue of their own; return their process ids."""
+        return self.start_workers(more={CONSUMER: CELERYS_CONSUMER, "SEGMENTED_QUEUE": PLAIN_QUEUE})
 
     def start_beat(self) -> None:
         """Start beat, which schedules the sweep of the outbox."""

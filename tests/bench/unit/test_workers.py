@@ -43,7 +43,7 @@ def test_a_ratio_is_the_median_of_ratios_of_the_same_round_and_not_a_ratio_of_me
     found = by_name(burst_figures(bursts(empty=[1_000, 2_000, 4_000], one=[900, 1_200, 2_800]), {}))
     ratio = found["one order a task, decided at acceptance / empty task"]
     assert (ratio.value, ratio.low, ratio.high) == pytest.approx((0.7, 0.6, 0.9))
-    assert ratio.at_least == 0.7
+    assert ratio.at_least is None
     cpu = found["one order a task, decided at acceptance / empty task, by CPU of the workers"]
     assert cpu.value == pytest.approx(0.7)
     assert cpu.at_least is None
@@ -63,7 +63,7 @@ def test_envelopes_are_compared_in_orders_a_second() -> None:
 def test_bounds_are_those_that_were_asked_and_none_is_asked_of_orders_decided_in_the_worker() -> None:
     bounds = {figure.name: figure.at_least for figure in burst_figures(bursts(), {}) if figure.at_least is not None}
     assert bounds == {
-        "one order a task, decided at acceptance / empty task": 0.7,
+        "one order a task, decided at acceptance / empty task of Celery's own consumer, by CPU of the workers": 0.85,
         "envelopes of 100, decided at acceptance / one order a task, decided at acceptance": 20,
         "envelopes of 100, decided at acceptance, PostgreSQL / one order a task, decided at acceptance, PostgreSQL": 10,
     }
@@ -144,14 +144,14 @@ def test_the_queue_is_the_one_that_workers_serve_by_default() -> None:
 
 
 def test_what_was_asked_stands_beside_what_was_measured_on_the_console_and_in_the_file() -> None:
-    figures = tuple(burst_figures(bursts(empty=[100] * 3, one=[60] * 3), {}))
+    figures = tuple(burst_figures(bursts(one=[60] * 3), {}))
     conditions = {"cores": 2, "cpu_model": "any", "versions": {"python": "3"}, "commit": None}
     results = FigureResults("workers", figures, conditions)
     console = Console(width=200, record=True)
     results.show(console)
-    name = "one order a task, decided at acceptance / empty task"
-    assert f"{name}: 0.6 (0.6 to 0.6; goal >= 0.7; kept: no)" in console.export_text()
+    name = "one order a task, decided at acceptance / empty task of Celery's own consumer, by CPU of the workers"
+    assert f"{name}: 0.6 (0.6 to 0.6; goal >= 0.85; kept: no)" in console.export_text()
     written = json.loads(json.dumps(results.as_json()))
     (figure,) = [figure for figure in written["figures"] if figure["name"] == name]
-    assert (figure["at_least"], figure["is_within"]) == (0.7, False)
+    assert (figure["at_least"], figure["is_within"]) == (0.85, False)
     assert results.is_kept  # a busy machine excuses a time
