@@ -297,6 +297,11 @@ class OrderRecord:
         return (self.asked, self.customer_id) == (order.quantity, order.customer_id)
 
 
+def took_segment(answer: object) -> bool:
+    """Return whether this attempt of a grant took a segment, and not an earlier one of the same call."""
+    return isinstance(answer, Granted) and not answer.replay
+
+
 def check_content(order: Order, quantity: int | None, customer_id: str | None) -> None:
     """Raise OrderMismatch if the order's id is stored with another quantity or customer."""
     if (quantity, customer_id) != (order.quantity, order.customer_id):

@@ -62,6 +62,7 @@ class Place:
     __slots__ = (
         "ahead",
         "arrival",
+        "giver",
         "handed",
         "has_left",
         "is_alone",
@@ -94,6 +95,8 @@ class Place:
         self.offer: Offer | None = None
         self.is_under_way = False
         """Whether another caller is making this waiter's attempt."""
+        self.giver: object = None
+        """The list of the caller that makes it, or made the last one."""
         self.handed: tuple[Any, float] | None = None
         """The answer to that attempt, and the local time just before it was sent."""
         self.has_left = False
@@ -232,19 +235,21 @@ class Line:
         place = self._places[0]
         if taken is not None:
             taken.append(place)
+        place.giver = taken
         place.is_under_way = True
         self._pop_head()
         self._in_a_row += 1
         self._notify_head()
         return place
 
-    def hand(self, place: Place, handed: tuple[Any, float] | None) -> bool:
+    def hand(self, place: Place, handed: tuple[Any, float] | None, taken: list[Place] | None = None) -> bool:
         """Wake a place with the answer to its attempt (None: it must try itself); return False if it has left before.
 
         An exception may interrupt it at any point; calling it again completes it, and returns the same. The waiter may
-        have gone on and left after the first call, with the answer.
+        have gone on and left after the first call, with the answer, or wait again, for another caller's attempt.
+        `taken` is the list that `take_offer` got.
         """
-        if place.is_under_way:
+        if place.is_under_way and place.giver is taken:
             if place.has_left:
                 return False
             place.handed, place.woken, place.is_under_way = handed, True, False  # without a call in between

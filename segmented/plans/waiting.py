@@ -84,6 +84,7 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
     look_seconds: float | None = None,
     in_line: Callable[[str], Operation[AttemptT] | None] | None = None,
     out_of_line: Callable[[str], Operation[object]] | None = None,
+    has_taken: Callable[[AttemptT], object] | None = None,
 ) -> Plan[tuple[AttemptT | None, float]]:
     """Wait in this process's queue after the first attempt, or instead of it (not `is_tried`) if others were waiting.
 
@@ -95,8 +96,9 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
     head's attempt for it (`plans.line`); that attempt, too, is undone by `undo` if its waiter is gone. The head checks
     again after `look_seconds` in any case (None: LOOK_SECONDS).
 
-    When the last waiter of a process gives up, is cancelled or fails, the operation that `out_of_line` returns takes
-    the process out of the store's line, so that nothing is left to it. If the store cannot be reached, the process
+    When the last waiter of a process gives up, is cancelled, fails or is answered without taking anything (`has_taken`;
+    without it, every answer that is not busy has taken something), the operation that `out_of_line` returns takes the
+    process out of the store's line, so that nothing is left to it. If the store cannot be reached, the process
     loses its place when its turn has passed.
 
     Returns what `wait_for` does. If it raises, it has left the queue, and the caller must undo (`undo_after`).
@@ -130,7 +132,8 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
         yield from _leave_line(place, if_so=is_last and not isinstance(error, StoreUnavailable))
         raise
     is_last = yield from perform(Leave(place, due))
-    yield from _leave_line(place, if_so=is_last and (answer is None or is_busy(answer)))
+    took = answer is not None and (not is_busy(answer) if has_taken is None else has_taken(answer))
+    yield from _leave_line(place, if_so=is_last and not took)
     return answer, asked_at
 
 

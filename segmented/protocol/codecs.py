@@ -49,7 +49,7 @@ class Codecs(dict[type["Operation[Any]"], "Codec"]):
 CODECS: Final = Codecs()
 
 
-def has_declined(attempt: Operation[object], answer: object) -> bool:
-    """Return whether an attempt failed, or took nothing although something may be free for other waiters."""
-    declines = CODECS[type(attempt)].declines
-    return isinstance(answer, SegmentedError) or (declines is not None and declines(answer))
+def has_taken(attempt: Operation[object], answer: object) -> bool:
+    """Return whether an attempt took what it asked for; otherwise that may be free for other waiters."""
+    takes = CODECS[type(attempt)].takes
+    return takes is not None and not isinstance(answer, SegmentedError) and bool(takes(answer))

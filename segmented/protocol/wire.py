@@ -174,8 +174,8 @@ class Codec:
     """For a possible release: returns the waiters' channel and the holder id that its message carries."""
     quietly: Callable[[Any], Any] | None = None
     """Returns a release without its message, for a caller that sends the attempt of a waiter right behind it."""
-    declines: Callable[[Any], bool] | None = None
-    """For an attempt: returns whether its answer leaves what is free to other waiters, who must then be woken."""
+    takes: Callable[[Any], object] | None = None
+    """For an attempt: returns whether its answer says that it took something."""
     acknowledges: Callable[..., bool] | None = None
     """Returns whether an operation's answer promises a change to a caller, so that it waits for the pool's profile. It
     takes the operation, and `is_gated`: whether the pool is.

@@ -21,8 +21,9 @@ from segmented.locks.claim import new_holder_id
 from segmented.locks.fair import FairClaim, FairTry
 from segmented.locks.handle import acquire_plan
 from segmented.models import Busy, Granted, Lost, Renewed, Settled
+from segmented.models.orders import took_segment
 from segmented.models.shards import SHARD_MARK
-from segmented.models.submitted import BegunOrder
+from segmented.models.submitted import BegunOrder, TakenOrders
 from segmented.plans import Now, Plan, Try, pause, perform, undo_after, wait_in_line
 from segmented.plans.waiting import AT_ONCE, GONE_SECONDS, MILLISECOND, undone
 from segmented.protocol.lock.operations import NEWCOMER
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from segmented.models import OrderRecord, Refusal, Taken
-    from segmented.models.submitted import TakenOrders
 
 AnswerT = TypeVar("AnswerT")
 
@@ -47,6 +47,9 @@ STANDS: Final = (StockError, StoreError)
 """Exceptions after which a grant is not undone: a repeat continues."""
 LOOK_FIRST: Final = 0.05
 """Seconds until a second delivery asks for the first time whether the first has ended."""
+STOPPED_MS: Final = 2_000
+"""Milliseconds after which an order is published again whose worker was stopped while it waited."""
+STOPPED: Final = "its worker was stopped while it waited for a segment"
 BUSY_TRIES_MAX: Final = 1_000
 """Each Busy of a reservation returned 16 expired holds, so this many tries clear 16,000."""
 DOOR_TTL_MS: Final = 10_000
@@ -112,6 +115,7 @@ def _waited(operation: op.Grant, trying: Try[Granted | Refusal]) -> Plan[tuple[G
                 look_seconds=GONE_SECONDS,
                 in_line=lambda party: replace(operation, party=party),
                 out_of_line=partial(op.LeavePoolLine, operation.sku),
+                has_taken=took_segment,
             )
         )
     except BaseException as error:
@@ -285,23 +289,37 @@ def _leave(door: FairTry) -> Plan[None]:
 def take_plan(operation: op.TakeOrders, channel: str, timeout: float) -> Plan[tuple[TakenOrders | None, float]]:
     """Begin work; if it needs a segment and none is free, wait for one. None: the deadline came before a turn.
 
-    Also returns the local time from which the orders are the worker's.
+    Also returns the local time from which the orders are the worker's. If the wait is ended by something other than a
+    SegmentedError, the orders that were perhaps begun are given back.
     """
     trying = Try(operation, channel, timeout, joins_if_heard=True)
-    tried: tuple[TakenOrders, float] | None = yield trying
-    if tried is not None and (timeout == 0 or not _lacks_segment(tried[0])):
-        return tried[0], trying.asked_at
-    return (
-        yield from wait_in_line(
-            trying,
-            is_tried=tried is not None,
-            is_busy=_lacks_segment,
-            handed="kept late",
-            look_seconds=GONE_SECONDS,
-            in_line=lambda party: replace(operation, party=party),
-            out_of_line=partial(op.LeavePoolLine, operation.sku),
+    giving_back = partial(_giving_back, operation)
+    try:
+        tried: tuple[TakenOrders, float] | None = yield trying
+        if tried is not None and (timeout == 0 or not _lacks_segment(tried[0])):
+            return tried[0], trying.asked_at
+        return (
+            yield from wait_in_line(
+                trying,
+                is_tried=tried is not None,
+                is_busy=_lacks_segment,
+                undo=giving_back,
+                stands=(SegmentedError,),
+                handed="kept late",
+                look_seconds=GONE_SECONDS,
+                in_line=lambda party: replace(operation, party=party),
+                out_of_line=partial(op.LeavePoolLine, operation.sku),
+                has_taken=TakenOrders.lease,
+            )
         )
-    )
+    except BaseException as error:
+        yield from undo_after(error, giving_back, trying, (SegmentedError,))
+        raise
+
+
+def _giving_back(operation: op.TakeOrders) -> op.PutOff:
+    head = (operation.sku, operation.order_ids, operation.holder_id, STOPPED_MS)
+    return op.PutOff(*head, counts=False, begun_max=operation.begun_max, reason=STOPPED, hold_ms=operation.hold_ms)
 
 
 def _lacks_segment(taken: TakenOrders) -> bool:

@@ -167,10 +167,12 @@ class ThreadWakeups(OwnReleases):
             line = self._lines.get(channel)
             return line is not None and line.lets_others(self._clock.now())
 
-    def hand(self, place: Place, handed: tuple[object, float] | None) -> tuple[Operation[object], ...]:
+    def hand(
+        self, place: Place, handed: tuple[object, float] | None, taken: list[Place] | None = None
+    ) -> tuple[Operation[object], ...]:
         """Wake a place with the answer to its attempt; return the operations that undo it if the waiter has left."""
         with self._guard:
-            return () if place.line.hand(place, handed) else place.line.undoing(place)
+            return () if place.line.hand(place, handed, taken) else place.line.undoing(place)
 
     def recover(self, channel: str, holder_id: str, taken: list[Place]) -> tuple[Operation[object], ...]:
         """Repair the line after an exception that may have struck a release at any point.
@@ -179,7 +181,7 @@ class ThreadWakeups(OwnReleases):
         """
         self.forget_release(holder_id)
         with self._guard:
-            undoing = [operation for place in taken for operation in self.hand(place, None)]
+            undoing = [operation for place in taken for operation in self.hand(place, None, taken)]
             if line := self._lines.get(channel):
                 line.mend()
         return tuple(undoing)
@@ -272,9 +274,11 @@ class AsyncioWakeups(OwnReleases):
         line = self._lines.get(channel)
         return line is not None and line.lets_others(self._clock.now())
 
-    def hand(self, place: Place, handed: tuple[object, float] | None) -> tuple[Operation[object], ...]:
+    def hand(
+        self, place: Place, handed: tuple[object, float] | None, taken: list[Place] | None = None
+    ) -> tuple[Operation[object], ...]:
         """Wake a place with the answer to its attempt; return the operations that undo it if the waiter has left."""
-        return () if place.line.hand(place, handed) else place.line.undoing(place)
+        return () if place.line.hand(place, handed, taken) else place.line.undoing(place)
 
     def recover(self, channel: str, holder_id: str, taken: list[Place]) -> tuple[Operation[object], ...]:
         """Repair the line after an exception that may have struck a release at any point.
@@ -282,7 +286,7 @@ class AsyncioWakeups(OwnReleases):
         Returns the operations that undo the attempts for waiters of `taken` that have left.
         """
         self.forget_release(holder_id)
-        undoing = [operation for place in taken for operation in self.hand(place, None)]
+        undoing = [operation for place in taken for operation in self.hand(place, None, taken)]
         if line := self._lines.get(channel):
             line.mend()
         return tuple(undoing)

@@ -47,3 +47,48 @@ def test_a_greenlet_that_is_handed_a_lock_goes_on_before_the_one_that_released_i
         env={"PYTHONPATH": str(ROOT)},
     )
     assert found.stdout == "['the waiter has the lock', 'the caller goes on']\n"
+
+
+KILLED = """
+from gevent import monkey
+monkey.patch_all()
+import sys
+import gevent
+from segmented import Pool, RedisStore, protocol as op
+from segmented.models import Order
+from segmented.orders.envelopes import take_envelope
+
+with RedisStore.from_url(sys.argv[1]) as store:
+    pool = Pool(store, "ticket", ttl=600)
+    pool.open(stock=9, segments=1)
+    store.execute(op.QueueOrders("ticket", (Order("b", 1),), 600_000))
+    first = pool.grant("a", timeout=0)
+    worker = gevent.spawn(take_envelope, pool, ["b"])
+    while not any(place.offer for line in store.wakeups._lines.values() for place in line._places):
+        gevent.sleep(0.01)
+    free = store._link.free
+
+    def killing(*arguments, **named):
+        answers = free(*arguments, **named)
+        worker.kill()
+        return answers
+
+    store._link.free = killing
+    first.confirm()
+    taken = store.execute(op.TakeOrders("ticket", ("b",), "another worker", 600_000, 600_000, 600_000, 5))
+    print(worker.dead, [type(one).__name__ for one in taken.orders])
+"""
+
+
+def test_a_worker_that_is_killed_while_it_is_handed_a_segment_leaves_its_order_to_another(
+    valkey: ValkeyServer,
+) -> None:
+    found = subprocess.run(
+        [sys.executable, "-P", "-c", KILLED, valkey.url],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=200,
+        env={"PYTHONPATH": str(ROOT)},
+    )
+    assert found.stdout == "True ['BegunOrder']\n"

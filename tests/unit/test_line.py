@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from segmented.clock import ManualClock
-from segmented.plans.line import AHEAD_SECONDS, Line, Offer, Place
+from segmented.plans.line import AHEAD_SECONDS, LATE_SECONDS, Line, Offer, Place
 from segmented.protocol import AcquireLock, ReleaseLock
 from segmented.stores.wakeups import ThreadWakeups
 
@@ -277,11 +277,23 @@ def test_an_attempt_is_not_undone_once_its_waiter_has_gone_on_with_the_answer() 
     a = waiters.offering("a")
     taken: list[Place] = []
     assert waiters.line.take_offer(taken) is a
-    assert waiters.line.hand(a, ("answer", 1.0))
-    assert waiters.line.next_step(a, 1.0, inf) is True
-    assert a.take_handed() == ("answer", 1.0)
+    assert waiters.line.hand(a, ("answer", 1.0), taken)
     waiters.line.leave(a, inf)
-    assert waiters.line.hand(a, None)  # an exception struck the caller after the first call
+    assert waiters.line.hand(a, None, taken)  # an exception struck the caller after the first call
+
+
+def test_a_caller_that_was_struck_after_its_hand_over_does_not_answer_for_the_next_one() -> None:
+    waiters = Waiters()
+    a, ones, others = waiters.offering("a"), list[Place](), list[Place]()
+    assert waiters.line.take_offer(ones) is a
+    assert waiters.line.hand(a, ("busy", 1.0), ones)
+    assert waiters.line.next_step(a, 1.0, inf) is True
+    waiters.line.park(a, inf, a.offer)
+    assert waiters.line.take_offer(others) is a
+    assert waiters.line.hand(a, None, ones)
+    assert waiters.line.next_step(a, 1.0, 9.0) == 9.0 + LATE_SECONDS  # the other caller is making its attempt still
+    waiters.line.leave(a, inf, in_time=False)
+    assert not waiters.line.hand(a, ("acquired", 2.0), others)
 
 
 def test_a_release_that_came_while_the_first_had_its_turn_wakes_the_next_once_the_first_has_left() -> None:

@@ -203,7 +203,13 @@ def _await_replicas(operation: AcquireLock, answer: Acquired | Held) -> Exchange
 
 
 CODECS: Final = {
-    AcquireLock: Codec(_encode_acquire, _decode_acquire, finish=_await_replicas, finishes=attrgetter("replicas")),
+    AcquireLock: Codec(
+        _encode_acquire,
+        _decode_acquire,
+        finish=_await_replicas,
+        finishes=attrgetter("replicas"),
+        takes=lambda answer: isinstance(answer, Acquired),
+    ),
     AdoptLock: Codec(_encode_adopt, _decode_adopt),
     LeaveLine: Codec(_encode_leave, has_left),
     RenameHolder: Codec(_encode_rename, _decode_rename),

@@ -127,12 +127,6 @@ def _decode_take(operation: op.TakeOrders, reply: Reply) -> TakenOrders:
     return TakenOrders(orders, optional_number(reply[3]), epoch, is_gated=is_gated, ahead=ahead)
 
 
-def _declines(taken: TakenOrders) -> bool:
-    """Return whether a worker took no segment although one may be free: its orders are decided, or another's."""
-    is_busy = any(isinstance(one, Busy) and not one.is_in_hand for one in taken.orders)
-    return not is_busy and taken.lease() is None
-
-
 def _take_rest(operation: op.TakeOrders, taken: TakenOrders) -> Finish:
     """Begin the orders that one step was too short for, under the same segment's lock."""
     while left := operation.order_ids[len(taken.orders) :]:
@@ -372,7 +366,7 @@ def _sight_of_taken(reply: Reply, answer: TakenOrders) -> Sight:
 
 CODECS: Final = {
     op.QueueOrders: Codec(_encode_queue, _decode_queue, acknowledges=always),
-    op.TakeOrders: Codec(_encode_take, _decode_take, finish=_take_rest, declines=_declines, sight=_sight_of_taken),
+    op.TakeOrders: Codec(_encode_take, _decode_take, finish=_take_rest, takes=TakenOrders.lease, sight=_sight_of_taken),
     op.RenewWork: Codec(_encode_renew, _decode_renew),
     op.PutOff: Codec(_encode_put_off, _decode_put_off, finish=_put_off_rest, finishes=_has_more_than_a_page),
     op.SweepOutbox: Codec(_encode_sweep, _decode_sweep),

@@ -28,7 +28,7 @@ from segmented.models import (
     SoldOut,
     Taken,
 )
-from segmented.models.orders import ANOTHER, decided_as, mismatch_of
+from segmented.models.orders import ANOTHER, decided_as, mismatch_of, took_segment
 from segmented.protocol.lock.operations import NEWCOMER
 from segmented.protocol.lock.wire import asked_of, has_left, leaving_call
 from segmented.protocol.pool.wire import STATES, keys_of, kind_of
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from segmented.errors import OrderMismatch
-    from segmented.models import Refusal
     from segmented.protocol.wire import Finish, Reply, Sight
 
 
@@ -277,13 +276,6 @@ def woken_by(operation: op.Confirm | op.Cancel | op.ReleaseGrant | op.SettleMany
     return shard_keys(operation.sku).freed, operation.holder_id
 
 
-def _declines(answer: Granted | Refusal) -> bool:
-    """Return whether a grant took no segment although one may be free: it is a repeat, or refused for good."""
-    if isinstance(answer, Granted):
-        return answer.replay
-    return not isinstance(answer, Busy) or answer.is_in_hand
-
-
 def _sight_of_many(reply: Reply, _: object) -> Sight:
     return int(reply[1]), int(reply[2]), 0
 
@@ -293,7 +285,7 @@ CODECS: Final = {
     op.ReserveMany: Codec(
         _encode_reserve_many, _decode_reserve_many, finish=_reserve_rest, acknowledges=always, sight=_sight_of_many
     ),
-    op.Grant: Codec(_encode_grant, _decode_grant, declines=_declines, acknowledges=always),
+    op.Grant: Codec(_encode_grant, _decode_grant, takes=took_segment, acknowledges=always),
     op.RenewGrant: Codec(_encode_renew, _decode_renew),
     op.LeavePoolLine: Codec(_encode_leave, has_left),
     op.ReleaseGrant: Codec(_encode_release, _decode_release, wakes=woken_by, doubt=unsure_if_lost),

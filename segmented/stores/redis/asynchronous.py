@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from segmented.clock import Clock, checked_clock
 from segmented.errors import SegmentedError
 from segmented.plans.waiting import UNDO_SECONDS
-from segmented.protocol.codecs import CODECS, has_declined
+from segmented.protocol.codecs import CODECS, has_taken
 from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.async_listener import AsyncRedisWakeups
 from segmented.stores.redis.clients import async_client, close_async_client
@@ -139,7 +139,7 @@ class AsyncRedisStore:
         try:
             place = self.wakeups.take_offer(channel, taken)
             if place is not None:
-                return await self._hand_over(operation, place, channel, holder_id, deadline)
+                return await self._hand_over(operation, taken, channel, holder_id, deadline)
             self.wakeups.note_release(holder_id)
             try:
                 with Translated(self._where):
@@ -150,12 +150,15 @@ class AsyncRedisStore:
             raise
         except BaseException:  # of a signal handler, at any point: also in the middle of what wakes the next waiter
             await self._undo(self.wakeups.recover(channel, holder_id, taken))
+            if taken:
+                await self._announce(channel, holder_id)
             raise
 
     async def _hand_over(
-        self, operation: Operation[AnswerT], place: Place, channel: str, holder_id: str, deadline: float
+        self, operation: Operation[AnswerT], taken: list[Place], channel: str, holder_id: str, deadline: float
     ) -> AnswerT:
         """Release, and then make the attempt of the next waiter; waiters of other processes are not woken in vain."""
+        (place,) = taken
         offer, asked_at = cast("Offer", place.offer), self.clock.now()
         handed: tuple[object, float] | None = None
         quietly = CODECS[type(operation)].quietly
@@ -167,14 +170,18 @@ class AsyncRedisStore:
                 answer, attempt = await self._link.free(release, offer.attempt, where=self._where, deadline=deadline)
             if not isinstance(attempt, SegmentedError):  # on an error the waiter makes its own attempt
                 handed = attempt, asked_at
-            if quietly is not None and has_declined(offer.attempt, attempt):
-                with suppress(RedisError, OSError):
-                    await self._link.publish(channel, holder_id, deadline=deadline)
         finally:
-            await self._undo(self.wakeups.hand(place, handed))
+            await self._undo(self.wakeups.hand(place, handed, taken))
+        if quietly is not None and not has_taken(offer.attempt, attempt):
+            await self._announce(channel, holder_id, deadline)
         if isinstance(answer, SegmentedError):
             raise answer
         return cast("AnswerT", answer)
+
+    async def _announce(self, channel: str, holder_id: str, deadline: float = inf) -> None:
+        """Send the message of a release, which may have been a quiet one."""
+        with suppress(RedisError, OSError, SegmentedError):
+            await self._link.publish(channel, holder_id, deadline=deadline)
 
     async def _undo(self, undoing: Sequence[Operation[object]]) -> None:
         """Undo the attempt for a waiter that has left."""

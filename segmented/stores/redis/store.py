@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from segmented.clock import Clock, checked_clock
 from segmented.errors import InvalidInput, SegmentedError, StoreError
 from segmented.plans.waiting import UNDO_SECONDS
-from segmented.protocol.codecs import CODECS, has_declined
+from segmented.protocol.codecs import CODECS, has_taken
 from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.clients import close_client, sync_client
 from segmented.stores.redis.edge import (
@@ -177,19 +177,22 @@ class RedisStore:
                         return self._link.perform(operation, deadline=deadline)
                 finally:
                     self.wakeups.signal(channel)
-            answer = self._hand_over(operation, place, channel, holder_id, deadline)
+            answer = self._hand_over(operation, taken, channel, holder_id, deadline)
         except SegmentedError:
             raise
         except BaseException:  # of a signal handler, at any point: also in the middle of what wakes the next waiter
             self._undo(self.wakeups.recover(channel, holder_id, taken))
+            if taken:
+                self._announce(channel, holder_id)
             raise
         time.sleep(0)  # the waiter goes on first: until it does, nobody works under the lock
         return answer
 
     def _hand_over(
-        self, operation: Operation[AnswerT], place: Place, channel: str, holder_id: str, deadline: float
+        self, operation: Operation[AnswerT], taken: list[Place], channel: str, holder_id: str, deadline: float
     ) -> AnswerT:
         """Release, and then make the attempt of the next waiter; waiters of other processes are not woken in vain."""
+        (place,) = taken
         offer, asked_at = cast("Offer", place.offer), self.clock.now()
         handed: tuple[object, float] | None = None
         quietly = CODECS[type(operation)].quietly
@@ -201,14 +204,18 @@ class RedisStore:
                 answer, attempt = self._link.free(release, offer.attempt, where=self._where, deadline=deadline)
             if not isinstance(attempt, SegmentedError):  # on an error the waiter makes its own attempt
                 handed = attempt, asked_at
-            if quietly is not None and has_declined(offer.attempt, attempt):
-                with suppress(RedisError, OSError):
-                    self._link.publish(channel, holder_id, deadline=deadline)
         finally:
-            self._undo(self.wakeups.hand(place, handed))
+            self._undo(self.wakeups.hand(place, handed, taken))
+        if quietly is not None and not has_taken(offer.attempt, attempt):
+            self._announce(channel, holder_id, deadline)
         if isinstance(answer, SegmentedError):
             raise answer
         return cast("AnswerT", answer)
+
+    def _announce(self, channel: str, holder_id: str, deadline: float = inf) -> None:
+        """Send the message of a release, which may have been a quiet one."""
+        with suppress(RedisError, OSError, SegmentedError):
+            self._link.publish(channel, holder_id, deadline=deadline)
 
     def _undo(self, undoing: Sequence[Operation[object]]) -> None:
         """Undo the attempt for a waiter that has left."""
