@@ -161,7 +161,7 @@ def test_a_release_whose_script_the_server_had_forgotten_wakes_the_waiter_that_a
 
 
 class Struck(BaseException):
-    """What a signal handler raises."""
+    """The exception that a signal handler raises."""
 
 
 def test_a_release_that_an_exception_strikes_after_its_hand_over_wakes_the_others(
