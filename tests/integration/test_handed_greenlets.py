@@ -37,16 +37,21 @@ with RedisStore.from_url(sys.argv[1]) as store:
 """
 
 
-def test_a_greenlet_that_is_handed_a_lock_goes_on_before_the_one_that_released_it(valkey: ValkeyServer) -> None:
+def printed_by(program: str, valkey: ValkeyServer) -> str:
+    """Run a program with the server's address, in a process of its own, and return its output."""
     found = subprocess.run(
-        [sys.executable, "-P", "-c", PROGRAM, valkey.url],
+        [sys.executable, "-P", "-c", program, valkey.url],
         capture_output=True,
         text=True,
         check=True,
         timeout=200,
         env={"PYTHONPATH": str(ROOT)},
     )
-    assert found.stdout == "['the waiter has the lock', 'the caller goes on']\n"
+    return found.stdout
+
+
+def test_a_greenlet_that_is_handed_a_lock_goes_on_before_the_one_that_released_it(valkey: ValkeyServer) -> None:
+    assert printed_by(PROGRAM, valkey) == "['the waiter has the lock', 'the caller goes on']\n"
 
 
 KILLED = """
@@ -83,12 +88,4 @@ with RedisStore.from_url(sys.argv[1]) as store:
 def test_a_worker_that_is_killed_while_it_is_handed_a_segment_leaves_its_order_to_another(
     valkey: ValkeyServer,
 ) -> None:
-    found = subprocess.run(
-        [sys.executable, "-P", "-c", KILLED, valkey.url],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=200,
-        env={"PYTHONPATH": str(ROOT)},
-    )
-    assert found.stdout == "True ['BegunOrder']\n"
+    assert printed_by(KILLED, valkey) == "True ['BegunOrder']\n"
