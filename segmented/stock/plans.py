@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 
 from segmented import protocol as op
 from segmented.errors import AcquireTimeout, SegmentedError, StockError, StoreError
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from segmented.models import OrderRecord, Refusal, Taken
+    from segmented.protocol import Operation
 
 AnswerT = TypeVar("AnswerT")
 
@@ -99,27 +100,40 @@ def _first_try(operation: op.Grant, channel: str, timeout: float | None) -> Try[
 
 def _waited(operation: op.Grant, trying: Try[Granted | Refusal]) -> Plan[tuple[Granted | Refusal | None, float]]:
     """Wait for a segment, once; return the last answer, if any, and the local time just before it was sent."""
-    cancelling = _cancelling(operation)
+    undo = _cancelling(operation)
+    return _in_line(operation, trying, is_busy=_needs_segment, has_taken=took_segment, undo=undo, stands=STANDS)
+
+
+def _in_line(
+    operation: op.Grant | op.TakeOrders,
+    trying: Try[AnswerT],
+    *,
+    is_busy: Callable[[AnswerT], bool],
+    has_taken: Callable[[AnswerT], object],
+    undo: Callable[[], Operation[object]],
+    stands: tuple[type[BaseException], ...],
+) -> Plan[tuple[AnswerT | None, float]]:
+    """Make the first attempt, and wait in the pool's line if it does not get a segment."""
     try:
-        tried: tuple[Granted | Refusal, float] | None = yield trying
-        if tried is not None and (trying.timeout == 0 or not _needs_segment(tried[0])):
+        tried: tuple[AnswerT, float] | None = yield trying
+        if tried is not None and (trying.timeout == 0 or not is_busy(tried[0])):
             return tried[0], trying.asked_at
         return (
             yield from wait_in_line(
                 trying,
                 is_tried=tried is not None,
-                is_busy=_needs_segment,
-                undo=cancelling,
-                stands=STANDS,
+                is_busy=is_busy,
+                undo=undo,
+                stands=stands,
                 handed="kept late",
                 look_seconds=GONE_SECONDS,
-                in_line=lambda party: replace(operation, party=party),
+                in_line=lambda party: cast("Operation[AnswerT]", replace(operation, party=party)),
                 out_of_line=partial(op.LeavePoolLine, operation.sku),
-                has_taken=took_segment,
+                has_taken=has_taken,
             )
         )
     except BaseException as error:
-        yield from undo_after(error, cancelling, trying, STANDS)
+        yield from undo_after(error, undo, trying, stands)
         raise
 
 
@@ -293,28 +307,8 @@ def take_plan(operation: op.TakeOrders, channel: str, timeout: float) -> Plan[tu
     SegmentedError, the orders that were perhaps begun are given back.
     """
     trying = Try(operation, channel, timeout, joins_if_heard=True)
-    giving_back = partial(_giving_back, operation)
-    try:
-        tried: tuple[TakenOrders, float] | None = yield trying
-        if tried is not None and (timeout == 0 or not _lacks_segment(tried[0])):
-            return tried[0], trying.asked_at
-        return (
-            yield from wait_in_line(
-                trying,
-                is_tried=tried is not None,
-                is_busy=_lacks_segment,
-                undo=giving_back,
-                stands=(SegmentedError,),
-                handed="kept late",
-                look_seconds=GONE_SECONDS,
-                in_line=lambda party: replace(operation, party=party),
-                out_of_line=partial(op.LeavePoolLine, operation.sku),
-                has_taken=TakenOrders.lease,
-            )
-        )
-    except BaseException as error:
-        yield from undo_after(error, giving_back, trying, (SegmentedError,))
-        raise
+    undo, stands = partial(_giving_back, operation), (SegmentedError,)
+    return _in_line(operation, trying, is_busy=_lacks_segment, has_taken=TakenOrders.lease, undo=undo, stands=stands)
 
 
 def _giving_back(operation: op.TakeOrders) -> op.PutOff:
