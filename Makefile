@@ -5,27 +5,25 @@ STAMP := $(VENV)/.installed
 # Four for two cores, because most tests wait, for a server or for a lease to lapse.
 WORKERS := 4
 
-.PHONY: demo rest test test-full test-long test-install test-costs test-mutants test-stacks test-pythons quick rings explore fuzz setup lint docs locked coverage clean
+.PHONY: demo test test-full test-long test-install test-costs test-mutants test-stacks test-pythons quick real explore fuzz setup lint docs locked coverage clean
 
 demo: $(STAMP) ## the main job, measured
 	@$(BIN)/segmented demo
 
-test: $(STAMP) ## in four minutes: style, types, layers, what needs no process, and one process test of each kind
+test: $(STAMP) ## style, types, layers, and every test that no clock, no load and no other process decides
 	@$(MAKE) --no-print-directory --jobs=2 lint quick
-
-test-full: $(STAMP) ## all but long profiles: every side of every store, every command, fault and page
-	@$(MAKE) --no-print-directory --jobs=2 lint rings
 
 PYTEST := -m pytest --no-header --quiet --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 
 quick: $(STAMP)
-	@$(BIN)/python $(PYTEST) -m 'quick and not long'
+	@$(BIN)/python $(PYTEST) -m quick
 
-rings: $(STAMP)
-	@$(BIN)/python $(PYTEST) -m 'not long and not install'
+real: $(STAMP) ## servers, processes, kills, frameworks, the examples of the pages, and the built wheel
+	@$(BIN)/python $(PYTEST) -m real
 
-rest: $(STAMP)
-	@$(BIN)/python $(PYTEST) -m 'not long and not install and not quick'
+test-full: $(STAMP) ## `make test` and `make real`
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory real
 
 test-mutants: $(STAMP) ## faults put into the code on purpose, each to be noticed by the tests that it names; MUTANTS=area or name
 	@$(BIN)/python -m tests.mutants $(MUTANTS)
@@ -34,24 +32,24 @@ SECONDS := 600
 
 explore: $(STAMP) ## simulations and properties with new seeds in each round, for SECONDS (600)
 	@end=$$(($$(date +%s) + $(SECONDS))); while [ $$(date +%s) -lt $$end ]; do \
-	  $(BIN)/python $(PYTEST) -m 'not install' tests/simulation tests/property || exit 1; done
+	  $(BIN)/python $(PYTEST) tests/quick/simulation tests/quick/property || exit 1; done
 
 fuzz: $(STAMP) ## random damage to messages, values, files, addresses and arguments, new in each round, for SECONDS (600)
 	@end=$$(($$(date +%s) + $(SECONDS))); while [ $$(date +%s) -lt $$end ]; do \
-	  $(BIN)/python $(PYTEST) -m fuzz tests/faults tests/property || exit 1; done
+	  $(BIN)/python $(PYTEST) -m fuzz tests/real/faults tests/quick/property || exit 1; done
 
 test-costs: $(STAMP) ## what each file of the full ring costs: CPU seconds, child processes, sleeps
-	@$(BIN)/python $(PYTEST) -p tests.support.costs -m 'not long and not install'
+	@$(BIN)/python $(PYTEST) -p tests.support.costs -m 'not long'
 
 test-install: $(STAMP) ## the built wheel in clean environments: each extra alone, and the documented combination
-	@$(BIN)/python -m pytest --no-header --quiet --numprocesses=2 -m install tests/install
+	@$(BIN)/python -m pytest --no-header --quiet --numprocesses=2 tests/real/install
 
 test-long: $(STAMP) ## what `make test-full` leaves out: more seeds, flavours of Redis, and ways for workers to die
 	@$(BIN)/python -m pytest --no-header --quiet -m long
 
 # `make test` divides the Redis sides of each test among hiredis, redis-py's own parsers and uvloop (tests/support/stacks.py).
 # Here the Redis sides of the contract ring run on each of them, all under RESP2 and RESP3, sync and asyncio.
-CONTRACT := $(PYTEST) -m 'not long' -k redis- tests/contract
+CONTRACT := $(PYTEST) -m 'not long' -k redis- tests/quick/contract
 
 test-stacks: $(STAMP) ## the contract ring with hiredis, without it, and under uvloop
 	@SEGMENTED_TEST_STACK=hiredis $(BIN)/python $(CONTRACT)
@@ -68,8 +66,8 @@ test-pythons: $(STAMP) ## unit, contract and install rings on each Python that t
 	  { $(BIN)/uv venv --quiet --allow-existing --python "$$found" $$home && \
 	  $(BIN)/uv pip install --quiet --python $$home/bin/python --editable '.[dev]' && \
 	  $$home/bin/python -V && \
-	  $$home/bin/python $(PYTEST) -m 'not long' tests/unit tests/contract && \
-	  $$home/bin/python -m pytest --no-header --quiet --numprocesses=2 -m install tests/install; } || exit 1; \
+	  $$home/bin/python $(PYTEST) -m quick && \
+	  $$home/bin/python -m pytest --no-header --quiet --numprocesses=2 tests/real/install; } || exit 1; \
 	done
 
 setup: $(STAMP)
@@ -91,7 +89,7 @@ docs: $(STAMP) ## write the generated pages and charts, then check every link
 	@$(BIN)/python -m bench.readme_chart docs/results/2026-11-28 docs/charts >/dev/null
 	@$(BIN)/python -m bench.micro.shards.page bench/micro/shards/results.json docs/charts docs/explanation/units-between-shards.md
 	@$(BIN)/python -m bench.source_map docs/charts >/dev/null
-	@$(BIN)/python -m pytest --no-header --quiet tests/tidy/test_docs.py
+	@$(BIN)/python -m pytest --no-header --quiet tests/quick/tidy/test_docs.py
 
 # One resolution for every environment: requirements/dev.txt holds one version of each package, for each Python from 3.11 on
 # Linux and macOS, with the hashes of its files. The other files are parts of it, for pip takes the hashes of a file only

@@ -17,9 +17,10 @@ from hypothesis import HealthCheck, settings
 
 from tests import fixtures
 from tests.support.file_order import side_by_side
+from tests.support.flavour import Flavour
 from tests.support.paths import TESTS
 from tests.support.quick_folder import quick_folder
-from tests.support.rings import RINGS, is_quick, ring_of
+from tests.support.rings import RINGS, outermost, ring_of, ring_of_side
 from tests.support.sim.seeds import VARIABLE, seed_of_run
 
 if TYPE_CHECKING:
@@ -83,15 +84,14 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test with its folder's ring and the ring's time limit, and run the inner rings first.
+    """Mark each test with its ring and the ring's time limit, and run the inner rings first.
 
     Several workers run them side by side: see tests/support/file_order.py.
     """
     for item in items:
-        ring = ring_of(item.path)
-        item.add_marker(getattr(pytest.mark, ring))
-        if is_quick(ring, item.name) and item.get_closest_marker("full") is None:
-            item.add_marker(pytest.mark.quick)
+        ring = ring_of_test(item)
+        if item.get_closest_marker(ring) is None:
+            item.add_marker(getattr(pytest.mark, ring))
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(RINGS[ring]))
     if hasattr(config, "workerinput"):  # one worker of several
@@ -100,6 +100,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     else:
         order = list(RINGS)
         items.sort(key=lambda item: order.index(ring_of(item.path)))
+
+
+def ring_of_test(item: pytest.Item) -> str:
+    """Return the outermost ring that the folder, a marker or the side of a test names."""
+    rings = {ring_of(item.path), *(ring for ring in RINGS if item.get_closest_marker(ring) is not None)}
+    given = getattr(item, "callspec", None)
+    for fixture, value in given.params.items() if given is not None else ():
+        if isinstance(value, Flavour):
+            rings.add(ring_of_side(value, has_memory=fixture in {"side", "waiting_side"}))
+    return outermost(rings)
 
 
 @cache

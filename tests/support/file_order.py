@@ -15,38 +15,9 @@ from tests.support.rings import ring_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SECONDS_A_TEST: Final = {
-    "tidy": 0.05,
-    "unit": 0.05,
-    "contract": 0.05,
-    "property": 1.0,
-    "simulation": 0.02,
-    "faults": 4.0,
-    "integration": 0.5,
-    "docs": 3.0,
-    "install": 8,
-}
+SECONDS_A_TEST: Final = {"quick": 0.03, "real": 0.5, "long": 1.0}
 """About, for files that are not named below. A wrong number costs some seconds at the end, and nothing else."""
-SECONDS: Final = {
-    "contract/locks/test_conformance.py": 65,
-    "contract/locks/test_fair_waiting.py": 45,
-    "bench/faults/test_long_run.py": 60,
-    "faults/test_orders_kills.py": 45,
-    "faults/test_orders_frozen_and_stopped.py": 50,
-    "faults/test_quorum_faults.py": 20,
-    "faults/test_sell_faults.py": 75,
-    "bench/faults/test_torture.py": 115,
-    "faults/test_worker_points.py": 80,
-    "bench/integration/test_workers.py": 20,
-    "integration/test_compose_up.py": 35,
-    "bench/integration/test_demo.py": 65,
-    "integration/test_order_file_sharded.py": 65,
-    "integration/test_order_file_totals.py": 30,
-    "integration/test_sell.py": 70,
-    "integration/test_take_order_refusals.py": 50,
-    "integration/test_testing_plugin.py": 35,
-    "integration/test_zookeeper_cancellation.py": 30,
-}
+SECONDS: Final[dict[str, float]] = {}
 """File -> seconds, of those that take far longer than their number of tests says."""
 
 

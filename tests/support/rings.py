@@ -1,9 +1,17 @@
-"""The rings of tests, from the inside out, and what to do about a server that is not there."""
+"""The rings of tests, by what decides them, and what to do about a server that is not there.
+
+| ring | what decides its tests | command |
+| --- | --- | --- |
+| quick | the code alone: no clock, no load and no other process but one Valkey | `make test` |
+| real | servers, processes, kills and frameworks; each waits for an event | `make real` |
+| long | further servers, versions and seeds of what the others show | `make test-long` |
+
+A test is in the ring of its folder, or in an outer one by its marker or by its side (see `ring_of_side`).
+"""
 
 from __future__ import annotations
 
 import os
-import re
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
@@ -15,41 +23,41 @@ from tests.support.paths import TESTS
 if TYPE_CHECKING:
     from pathlib import Path
 
-RINGS: Final = {
-    "tidy": 120,
-    "unit": 180,
-    "contract": 180,
-    "property": 240,
-    "simulation": 240,
-    "faults": 300,
-    "integration": 300,
-    "docs": 900,
-    "install": 300,
-}
-"""Ring, which is also its folder and its marker -> seconds after which one of its tests is stopped."""
+    from tests.support.flavour import Flavour
 
-BENCH: Final = "bench"
-"""The folder of the bench's own tests, which has the rings as its folders."""
-QUICK: Final = {"tidy", "unit", "contract", "property", "simulation"}
-"""The rings that `make test` runs, besides single tests of the others that are marked as quick: one of each kind."""
-OTHER_SIDES: Final = re.compile(r"memory-async|asyncio-memory|redis-sync-resp3|redis-sync-resp2-text|redis-async-resp2")
-"""Of the contract ring, `make test` runs three sides: memory and Redis with threads, and Redis with asyncio."""
+RINGS: Final = {"quick": 240, "real": 300, "long": 3_600}
+"""Ring, which is also its folder and its marker -> seconds after which one of its tests is stopped, as hung."""
+MEMORY: Final = "memory-sync"
+REDIS: Final = "redis-sync-resp2-bytes"
+REDIS_ASYNC: Final = "redis-async-resp3-bytes"
+COMMANDS: Final = {"quick": "make test", "real": "make real", "long": "make test-long"}
 
 
 @cache  # asked for every test, of which a file has many
 def ring_of(path: Path) -> str:
-    """Return the ring a test file belongs to. Raises UsageError for a file outside of all rings."""
-    parts = path.relative_to(TESTS).parts
-    ring = parts[parts[0] == BENCH]
+    """Return the ring of a test file's folder. Raises UsageError for a file outside of all rings."""
+    ring = path.relative_to(TESTS).parts[0]
     if ring not in RINGS:
-        message = f"{path} is in no ring: tests live in tests/[{BENCH}/]<ring>/, one of {', '.join(RINGS)}"
+        message = f"{path} is in no ring: tests live in tests/<ring>/, one of {', '.join(RINGS)}"
         raise pytest.UsageError(message)
     return ring
 
 
-def is_quick(ring: str, name: str) -> bool:
-    """Is a test, of this name with its parameters, one that `make test` runs?"""
-    return ring in QUICK and (ring != "contract" or OTHER_SIDES.search(name) is None)
+def ring_of_side(flavour: Flavour, *, has_memory: bool) -> str:
+    """Return the innermost ring for a store and colour; `has_memory`: the test runs on memory, too.
+
+    Quick is memory, whose clock the test moves, or Redis for a test that has no memory side. Two more sides are real:
+    Redis with threads and RESP2, and with asyncio and RESP3. The others are long.
+    """
+    side = str(flavour)
+    if side == MEMORY or (side == REDIS and not has_memory):
+        return "quick"
+    return "real" if side in {REDIS, REDIS_ASYNC} else "long"
+
+
+def outermost(rings: set[str]) -> str:
+    """Return the ring that includes the others."""
+    return max(rings, key=list(RINGS).index)
 
 
 def require(server: str, *, found: bool, missing: str) -> None:

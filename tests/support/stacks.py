@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from redis._parsers import _AsyncRESP2Parser, _RESP2Parser  # their public parameter `parser_class` takes them
 
 if TYPE_CHECKING:
-    from tests.fixtures.stores import Flavour
+    from tests.support.flavour import Flavour
 
 STACKS: Final = ("hiredis", "python", "uvloop")
 ASKED: Final = os.environ.get("SEGMENTED_TEST_STACK", "")

@@ -33,7 +33,7 @@ GIVES_BACK: Final = """\
   <!-- set: segmented/stock/archiving/plan.py::NOTE_MS -->
 - [Forgetting finished orders](../how-to/forget-orders.md) gives back their records, while a gated pool sells. After a
   trim of the ledger nothing is left of them. A step of up to 1,000 orders takes the server less than 10 ms.
-  <!-- shown: tests/integration/test_forget_steps.py::test_no_step_takes_the_server_ten_milliseconds -->
+  <!-- shown: tests/real/integration/test_forget_steps.py::test_no_step_takes_the_server_ten_milliseconds -->
 - Nothing else removes single records from an open pool: while it is open, a late repeat of any order finds its answer.
   Ids of restocks and withdrawals, carts, refused orders and pools without an order database are kept in the same way.
   For a sale without end, open a pool for each period, such as a day, and archive the pool of the period before.
@@ -43,7 +43,7 @@ Redis keeps the memory that was freed for new keys: the size of its process may 
 """
 
 WITHOUT_MEMORY: Final = (
-    "<!-- shown: tests/contract/stores/test_redis_trouble.py::"
+    "<!-- shown: tests/real/contract/stores/test_redis_trouble.py::"
     "test_without_memory_what_was_taken_is_renewed_confirmed_cancelled_and_expired -->"
 )
 CHOOSING: Final = f"""\
@@ -56,7 +56,7 @@ CHOOSING: Final = f"""\
    that may be as much again.
 4. Set `maxmemory-policy noeviction`. Another policy would drop stock and locks, so a store refuses the server. If
    memory is full, new orders are refused with an error. Confirms, cancels, expiries, trims and archives still work.
-   <!-- shown: tests/integration/test_archive_places.py::test_an_archive_works_when_memory_is_full -->
+   <!-- shown: tests/real/integration/test_archive_places.py::test_an_archive_works_when_memory_is_full -->
    {WITHOUT_MEMORY}
 
 The append-only file grows with every command. The server rewrites it, by default, when it has doubled. After that it is

@@ -29,7 +29,7 @@ HEADING: Final = "## How it scales\n"
 COLUMNS: Final = (1, 4, 16, 64)
 """Masters in the table of the modelled curves."""
 WIDTH: Final = 132
-PAGE_TESTS: Final = "tests/bench/unit/test_shards_page.py::"
+PAGE_TESTS: Final = "tests/quick/bench/test_shards_page.py::"
 TEST: Final = f"{PAGE_TESTS}test_the_page_is_what_the_kept_results_render_to"
 DRAWN: Final = f"{PAGE_TESTS}test_each_chart_of_the_shards_is_drawn_again_from_the_results_to_the_last_character"
 SIZES: Final = (
@@ -42,13 +42,13 @@ MODELLED_BY: Final = (
     "segmented/advise/workload.py::ROUND_TRIP",
 )
 SHOWN: Final = f"<!-- shown: {TEST} -->"
-COUNTS: Final = "tests/bench/integration/test_shards.py::test_an_order_is_two_commands_at_home_until_shards_run_empty"
+COUNTS: Final = "tests/real/bench/integration/test_shards.py::test_an_order_is_two_commands_at_home_until_shards_run_empty"
 MESSAGES: Final = (
-    "tests/integration/test_deployments_slots.py::"
+    "tests/real/integration/test_deployments_slots.py::"
     "test_an_order_and_a_released_lock_send_one_message_to_their_replica_and_none_to_other_masters"
 )
-MESSAGE: Final = "tests/unit/test_advise_hosts.py::test_a_waiter_of_another_process_takes_a_segment_a_round_trip_later"
-RANDOM: Final = "tests/bench/unit/test_shards_figures.py::test_orders_of_a_cell_are_at_home_in_random_shards"
+MESSAGE: Final = "tests/quick/unit/test_advise_hosts.py::test_a_waiter_of_another_process_takes_a_segment_a_round_trip_later"
+RANDOM: Final = "tests/quick/bench/test_shards_figures.py::test_orders_of_a_cell_are_at_home_in_random_shards"
 
 
 def section(results: Results) -> str:

@@ -67,7 +67,7 @@ finish it in envelopes. An order that the other one does not finish within 6 s b
 
 The judge reads journals and order rows. It shares no code with the pool, and its own tests feed it journals that were
 doctored.
-<!-- shown: tests/bench/unit/test_durability_judge.py::test_a_forgotten_order_that_no_process_noticed_is_found -->
+<!-- shown: tests/quick/bench/test_durability_judge.py::test_a_forgotten_order_that_no_process_noticed_is_found -->
 """
 
 RESERVATIONS: Final = """\

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     PythonOf = Callable[[Peer], Path]
 
 SERVERS: Final = 3
-MODULE: Final = "tests.contract.locks.run_row"
+MODULE: Final = "tests.support.contract.locks.run_row"
 ROW_SECONDS: Final = 60.0
 """Seconds after which a hanging lock is stopped and has failed the row."""
 

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from bench.demo.findings import findings, remarks
+from bench.demo.results import LABELS, Results, bars, cells, line, rate
+from bench.engine.record import Counts
+from tests.support.bench.records import checker, demo_run
+
+if TYPE_CHECKING:
+    from bench.demo.runs import DemoRun
+
+CORES = 2
+NO_LOCK = demo_run(
+    "no-lock",
+    lone_hold_ms=25.0,
+    orders_per_s=1_800.0,
+    checker=checker(stock=600, sold=20_000, sold_in_sql=20_000, oversold=19_400, audit="none"),
+    void=("oversold by 19400 units",),
+)
+ONE = demo_run("global-lock", lone_hold_ms=21.6, orders_per_s=45.0)
+MANY = demo_run()
+FREE = demo_run("lock-free", lone_hold_ms=27.83, orders_per_s=2_100.0)
+OTHERS = "with the system and other programs, so the figure is the limit of this machine."
+RUNS = (NO_LOCK, ONE, MANY, FREE)
+FAST = demo_run("global-lock", lone_hold_ms=1_000 / 575, orders_per_s=1_150.0)
+
+
+def results(*runs: DemoRun) -> Results:
+    conditions = {"versions": {"python": "3.11.7"}, "cores": CORES, "commit": "c0ffee", "cpu_model": "a processor"}
+    return Results("demo", runs, conditions, findings(runs), remarks(runs, CORES))
+
+
+def printed(shown: Results, *, is_terminal: bool) -> str:
+    console = Console(force_terminal=is_terminal, width=80, color_system=None)
+    with console.capture() as capture:
+        shown.show(console)
+    return capture.get()
+
+
+def test_each_rate_is_a_bar_up_to_a_mark_at_its_bound_and_a_broken_run_has_none() -> None:
+    broken = demo_run(void=("oversold by 3 units",))
+    above = demo_run("global-lock", lone_hold_ms=1_000 / 575, orders_per_s=600.0)
+    assert bars((NO_LOCK, broken, above, FREE)) == [
+        "global-lock   █████████│ 600 of 575 orders/s",
+        "lock-free     █████████████████████████████████···│ 2,100 of 2,300 orders/s",
+    ]
+    assert bars((NO_LOCK, broken)) == []
+    assert bars((FAST, FREE))[0] == "global-lock   █████████│█████████ 1,150 of 575 orders/s"
+    for is_terminal in (True, False):
+        assert max(map(len, printed(results(*RUNS), is_terminal=is_terminal).splitlines())) <= 80 or not is_terminal
+        assert "███···│ 2,100 of 2,300 orders/s" in printed(results(*RUNS), is_terminal=is_terminal)
+
+
+def test_the_ratio_stands_beside_the_absolute_figures() -> None:
+    found = findings(RUNS)
+    assert found["segment_locks_per_global_lock"] == 18.67
+    assert found["bound_per_s"] == {
+        "no-lock": 40.0, "global-lock": 46.3, "segment-locks": 888.89, "lock-free": 2_299.68,
+    }  # fmt: skip
+    assert found["lone_hold_ms"]["segment-locks"] == 22.5
+    assert "20 segment locks sold 840.0 orders/s, one lock 45.0: 18.7 times as many." in remarks(RUNS, CORES)
+
+
+def test_the_share_of_the_bound_is_said_for_both_kinds_of_locks() -> None:
+    said = remarks(RUNS, CORES)
+    beside = "In the sale it took 24.5 ms: the difference is the delay of generator and servers."
+    bound = "its bound: each lock serves one order after another, and a lone buyer's order took"
+    assert f"global-lock reached 97.2% of 46.3 orders/s, {bound} 21.6 ms. {beside}" in said
+    assert f"segment-locks reached 94.5% of 888.9 orders/s, {bound} 22.5 ms. {beside}" in said
+
+
+def test_the_control_is_shown_failing_and_has_no_share_of_the_bound() -> None:
+    assert remarks(RUNS, CORES)[0] == "Without a lock 20,000 units of 600 were sold: 19,400 too many."
+    assert (rate(NO_LOCK), NO_LOCK.share_of_bound) == ("1,800.0", None)
+
+
+def test_the_control_must_answer_every_order() -> None:
+    counts = Counts(planned=9, sent=9, sold=7, sold_out=0, failed=2, shed=0, first_failure="OSError: no")
+    lost = demo_run("no-lock", counts=counts, void=("oversold by 1 unit",))
+    assert (lost.rate, lost.violations) == (None, ("orders without an answer: 2, the first: OSError: no",))
+    assert not results(lost, ONE, MANY, FREE).is_kept
+
+
+def test_the_lock_free_line_says_when_it_is_the_better_choice() -> None:
+    said = [sentence for sentence in remarks(RUNS, CORES) if "better choice" in sentence]
+    assert len(said) == 1
+    assert said[0].startswith("lock-free sold 2,100.0 orders/s: ")
+
+
+@pytest.mark.parametrize(
+    ("saturated", "sentence"),
+    [
+        (("generator",), "the generator was saturated, so the figure is that limit."),
+        (("generator", "redis"), "the generator and Redis were saturated, so the figure is that limit."),
+        (("servers",), "the servers were saturated, so the figure is that limit."),
+        (("machine",), f"all 2 cores were busy, 0.0 of them {OTHERS}"),
+    ],
+)
+def test_a_limit_that_was_reached_is_said_and_so_is_that_none_was(saturated: tuple[str, ...], sentence: str) -> None:
+    free = "Under both kinds of locks, neither the generator nor a server was saturated."
+    assert free in remarks(RUNS, CORES)
+    limited = remarks((NO_LOCK, ONE, demo_run(saturated=saturated), FREE), CORES)
+    assert free not in limited
+    assert f"segment-locks: {sentence}" in limited
+
+
+def test_a_run_that_broke_a_promise_has_no_ratio_and_no_throughput() -> None:
+    broken = demo_run(void=("oversold by 3 units",))
+    shown = results(NO_LOCK, ONE, broken, FREE)
+    assert not shown.is_kept
+    assert shown.findings["segment_locks_per_global_lock"] is None
+    assert "segment-locks broke its promise: oversold by 3 units." in shown.remarks
+    assert line(broken).startswith("segment-locks: - orders/s (- of 888.9, 20 segments, hold 24.5 ms); ")
+
+
+def test_runs_that_kept_their_promises_are_kept_though_the_control_oversold() -> None:
+    assert results(*RUNS).is_kept
+
+
+def test_a_sale_that_ran_out_of_time_says_so() -> None:
+    counts = Counts(planned=9, sent=9, sold=9, sold_out=0, failed=0, shed=0)
+    late = remarks((demo_run("no-lock", counts=counts), ONE, MANY, FREE), CORES)
+    assert "no-lock: the time limit came before the last unit was sold." in late
+
+
+def test_the_table_has_a_cell_for_every_label_and_fits_80_columns() -> None:
+    assert len(cells(NO_LOCK)) == len(LABELS)
+    shown = printed(results(*RUNS), is_terminal=True)
+    assert "│ orders/s           │ 1,800.0 │        45.0 │         840.0 │   2,100.0 │" in shown
+    assert max(len(row) for row in shown.splitlines()) <= 80
+
+
+def test_a_pipe_gets_no_table_and_whole_lines() -> None:
+    shown = printed(results(*RUNS), is_terminal=False)
+    assert "┃" not in shown
+    assert shown.splitlines()[-1] == "Conditions: 2 cores for everything (a processor); python 3.11.7; commit c0ffee."
+
+
+def test_a_run_is_one_line() -> None:
+    assert line(MANY) == (
+        "segment-locks: 840.0 orders/s (94.5% of 888.9, 20 segments, hold 24.5 ms); sold 13,334 of 13,334, oversold 0; "
+        "refused 5,000, wrongly 0; wait p50 50.0 ms, p99 50.0 ms; "
+        "cores: generator 0.55, Redis 0.15, database 0.16"
+    )
+    counts = Counts(planned=9, sent=9, sold=7, sold_out=1, failed=1, shed=0, first_failure="OSError: no")
+    assert "refused 1, wrongly 0; 1 ended in errors; " in line(demo_run(counts=counts))

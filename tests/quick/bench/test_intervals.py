@@ -1,0 +1,168 @@
+"""The intervals of the bench: what they cover, over made-up runs and over those of the published session."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from bench.analysis.intervals import Estimate, mean_of, median_of, paired_ratio, rate_of, unpaired_ratio
+from bench.analysis.measured import cells_of
+from bench.engine.record import read_results
+from tests.support.paths import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.float64]
+
+RATES: Final = (100.0, 102.0, 98.0, 101.0, 99.0, 103.0, 97.0, 100.0, 100.0, 100.0)
+SPREAD: Final = 0.11
+"""Standard deviation of the log rates of the published session's cells, in the median cell."""
+SLOW_SHARE: Final = 0.04
+"""Share of runs that are slower by `SLOW_BY` such deviations.
+
+With both, runs beyond three robust deviations are as frequent and as far as in the published session, and the residuals
+as skewed (-0.5).
+"""
+SLOW_BY: Final = 5.0
+SESSIONS: Final = 10_000
+PUBLISHED: Final = ROOT / "docs" / "results" / "2026-11-28" / "results.jsonl"
+
+
+def test_an_interval_of_rates_holds_their_geometric_mean_and_is_students() -> None:
+    found = rate_of(RATES)
+    logs = np.log(RATES)
+    half = 2.2621571627 * logs.std(ddof=1) / math.sqrt(10)  # t of 9 degrees of freedom, from a printed table
+    assert (found.n, found.method) == (10, "t")
+    assert (found.value, found.low, found.high) == pytest.approx(
+        [math.exp(logs.mean() + by) for by in (0, -half, half)], rel=1e-9
+    )
+
+
+def test_two_runs_have_no_interval_and_equal_ones_have_a_point() -> None:
+    two = mean_of([1.0, 3.0])
+    assert (two.value, two.low, two.high, two.why_no_interval) == (2, None, None, "2 runs give no interval: it takes 3")
+    assert str(two) == "2 (n = 2, no interval)"
+    assert mean_of([5.0] * 4) == Estimate(5.0, 5.0, 5.0, 4, "all equal")
+    assert str(mean_of([51_521.0] * 4)) == "51,521"
+    assert str(Estimate(27_740.4, 25_790, 30_240, 10, "t")) == "27,740 [25,790, 30,240]"
+    for estimate in (mean_of, rate_of, median_of):
+        with pytest.raises(ValueError, match="no run to estimate from"):
+            estimate([])
+
+
+def test_the_interval_of_a_median_ends_at_values_and_needs_six() -> None:
+    assert median_of([1.0, 2.0, 90.0]) == Estimate(2.0, None, None, 3, "none")
+    assert median_of([6.0, 1.0, 2.0, 5.0, 4.0, 3.0]) == Estimate(3.5, 1.0, 6.0, 6, "order")
+    assert median_of([float(one) for one in range(1, 11)]) == Estimate(5.5, 2.0, 9.0, 10, "order")
+
+
+@given(st.lists(st.floats(1, 1_000), min_size=3, max_size=6))
+def test_a_paired_ratio_swapped_is_its_reciprocal(rates: list[float]) -> None:
+    above, below = dict(enumerate(rates)), dict(enumerate(reversed(rates)))
+    one, other = (paired_ratio(*pair) for pair in ((above, below), (below, above)))
+    assert one is not None
+    assert other is not None
+    assert one.value * other.value == pytest.approx(1)
+
+
+def test_pairs_take_out_what_slowed_a_whole_round() -> None:
+    slow = {number: 100.0 * (1 + number) for number in range(5)}
+    found = paired_ratio({number: rate * 2 for number, rate in slow.items()}, slow)
+    assert found is not None
+    assert (found.value, found.low, found.high) == pytest.approx((2, 2, 2))
+    assert paired_ratio({1: 1.0}, {2: 1.0}) is None
+    assert unpaired_ratio([], [1.0]) is None
+
+
+def test_the_ratio_of_two_cells_is_that_of_their_rates_paired_or_not() -> None:
+    above, below = [2.0, 8.0, 4.0], [1.0, 1.0, 8.0]
+    paired = paired_ratio(dict(enumerate(above)), dict(enumerate(below)))
+    unpaired = unpaired_ratio(above, below)
+    assert paired is not None
+    assert unpaired is not None
+    assert paired.value == unpaired.value == pytest.approx(rate_of(above).value / rate_of(below).value) == 2
+
+
+def test_the_reciprocal_of_an_interval_of_two_sessions_is_that_of_the_swapped_ones() -> None:
+    one, other = (unpaired_ratio(*pair) for pair in ((RATES, RATES[:5]), (RATES[:5], RATES)))
+    assert one is not None
+    assert other is not None
+    assert (one.low or 0) * (other.high or 0) == pytest.approx(1)
+
+
+def _noisy(generator: np.random.Generator, runs: int) -> Numbers:
+    """Return the log rates of one cell's runs: lognormal, some slower by the measured outliers."""
+    is_slow = generator.random((SESSIONS, runs)) < SLOW_SHARE
+    return SPREAD * (generator.standard_normal((SESSIONS, runs)) - SLOW_BY * is_slow)
+
+
+def _measured(generator: np.random.Generator, runs: int) -> Numbers:
+    """Return log rates drawn from all runs of the published session, each as deviations of its own cell."""
+    results, found = read_results(PUBLISHED), []
+    for arm in ("A", "B"):
+        for one in cells_of(results, arm="A" if arm == "A" else "B").values():
+            if one.cell.loop == "closed" and len(one.rates) == results.session.plan["rounds"]:
+                logs = np.log(one.rates)
+                found.append((logs - logs.mean()) / logs.std(ddof=1))
+    assert len(found) == 87
+    return SPREAD * generator.choice(np.concatenate(found), (SESSIONS, runs))
+
+
+def _share(is_in: list[bool]) -> float:
+    return sum(is_in) / len(is_in)
+
+
+@pytest.mark.parametrize("runs", [5, 10])
+@pytest.mark.parametrize(("noise", "true"), [(_noisy, -SPREAD * SLOW_BY * SLOW_SHARE), (_measured, 0.0)])
+def test_95_in_100_intervals_of_a_rate_hold_it(
+    noise: Callable[[np.random.Generator, int], Numbers], true: float, runs: int
+) -> None:
+    drawn = np.exp(noise(np.random.default_rng(20_261_128), runs))
+    found = [rate_of(one) for one in drawn.tolist()]
+    assert 0.935 <= _share([(one.low or 0) <= math.exp(true) <= (one.high or 0) for one in found]) <= 0.965
+
+
+@pytest.mark.parametrize("runs", [5, 10])
+@pytest.mark.parametrize("noise", [_noisy, _measured])
+def test_95_in_100_intervals_of_a_ratio_hold_it(
+    noise: Callable[[np.random.Generator, int], Numbers], runs: int
+) -> None:
+    generator = np.random.default_rng(20_261_129)
+    slow_rounds = 0.3 * generator.standard_normal((SESSIONS, runs))  # both cells of a round, so it cancels in a pair
+    above, below = (np.exp(noise(generator, runs)) for _ in range(2))
+    rounded = [np.exp(slow_rounds) * one for one in (above, below)]
+    paired = [
+        paired_ratio(dict(enumerate(one)), dict(enumerate(other)))
+        for one, other in zip(*map(np.ndarray.tolist, rounded), strict=True)
+    ]
+    unpaired = [unpaired_ratio(one, other) for one, other in zip(above.tolist(), below.tolist(), strict=True)]
+    for each in (paired, unpaired):  # outliers on both sides make the interval of five pairs wider than it needs to be
+        assert 0.935 <= _share([one is not None and (one.low or 0) <= 1 <= (one.high or 0) for one in each]) <= 0.975
+
+
+def test_all_intervals_of_a_family_hold_their_values_together_in_95_of_100_sessions() -> None:
+    cells, runs = 20, 10
+    generator = np.random.default_rng(20_261_130)
+    drawn = np.exp(_noisy(generator, runs)).reshape(-1, cells, runs).tolist()
+    true = math.exp(-SPREAD * SLOW_BY * SLOW_SHARE)
+
+    def together(family: int) -> float:
+        return _share(
+            [
+                all(
+                    (found.low or 0) <= true <= (found.high or 0)
+                    for found in (rate_of(one, family=family) for one in session)
+                )
+                for session in drawn
+            ]
+        )
+
+    assert together(1) < 0.6
+    assert together(cells) > 0.9

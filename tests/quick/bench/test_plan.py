@@ -1,0 +1,198 @@
+"""A plan is read and checked before anything is started: what is wrong is one sentence with file and key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench.analysis.usl import CLIENTS_MIN
+from bench.engine.cell import Cell
+from bench.engine.grid import grid_of
+from bench.engine.plan import PLAN_FILE, read_plan
+from bench.engine.schedule import planned_seconds
+from bench.strategies import STRATEGIES
+from segmented.errors import InvalidInput
+from tests.support.bench.plans import small_plan, written
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+K4 = Cell(strategy="segment-locks", segments=4, section="sleep", hold_ms=5.0, buyers=8)
+
+
+def test_the_published_plan_has_buyers_enough_for_the_law_and_one_way_to_the_server_in_a_sweep_of_delays() -> None:
+    cells = [one for one in grid_of(read_plan(PLAN_FILE)).cells if one.cell.strategy == "segment-locks"]
+    assert len({one.cell.buyers for one in cells if "n" in one.sweeps}) >= CLIENTS_MIN
+    delays = [(one.cell.rtt_ms, one.cell.proxied) for one in cells if "round-trips" in one.sweeps]
+    assert delays == [(0.0, True), (0.5, True), (2.0, True), (10.0, True)]
+
+
+def test_the_published_plan_takes_less_than_an_hour() -> None:
+    assert 40 * 60 < planned_seconds(grid_of(read_plan(PLAN_FILE))) < 55 * 60
+
+
+def refusal(file: Path) -> str:
+    """Return what is said of the plan, without the file that every sentence begins with."""
+    with pytest.raises(InvalidInput) as caught:
+        grid_of(read_plan(file))
+    said = str(caught.value)
+    assert said.startswith(f"{file}")
+    return said.removeprefix(f"{file}").removeprefix(": ")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("stop =", "stopp =", "stopp: unknown key; did you mean 'stop'?"),
+        (
+            'question = "What do users feel?"',
+            'qestion = "What do users feel?"',
+            "sweeps.load.qestion: unknown key; did you mean 'question'?",
+        ),
+        ("seed = 7\n", "", "seed: is missing"),
+        ("seed = 7", "seed = 7\nsede = 8", "sede: unknown key; did you mean 'seed'?"),
+        ("rounds = 2", "rounds = 0", "rounds: Input should be greater than or equal to 1, not 0"),
+        (
+            'base = { strategy = "segment-locks", section',
+            'base = { strategy = "segment-lock", section',
+            "sweeps.k.strategy: there is no strategy 'segment-lock'; did you mean 'segment-locks'?",
+        ),
+        (
+            "segments = [1, 4]",
+            "segments = [1, 4, 100000]",
+            "sweeps.k.segments: Input should be less than or equal to 4096, not 100000",
+        ),
+        ("segments = [1, 4]", "segments = [0]", "sweeps.k.segments: Input should be greater than or equal to 1, not 0"),
+        ("segments = [1, 4]", 'segments = ["4"]', "sweeps.k.segments: Input should be a valid integer, not '4'"),
+        (
+            "axes = { segments = [1, 4] }",
+            "axes = { segmnts = [1, 4] }",
+            "sweeps.k.segmnts: unknown key; did you mean 'segments'?",
+        ),
+        (
+            '{ section = "none" }',
+            '{ section = "sleep", hold_ms = 2500.0 }',
+            "sweeps.hold.hold_ms: Input should be less than or equal to 2000, not 2500.0",
+        ),
+        (
+            '{ section = "none" }',
+            '{ section = "nap" }',
+            (
+                "sweeps.hold.section: Input should be 'none', 'sleep', 'lognormal', 'bimodal', 'cpu' or 'commit', not "
+                "'nap'"
+            ),
+        ),
+        ('sweep = "k"', 'sweep = "kk"', "hypotheses.H1.sweep: the plan has no sweep 'kk'; did you mean 'k'?"),
+        (
+            'orders = ["hold"]',
+            'orders = ["holds"]',
+            "orders: the plan has no sweep 'holds'; did you mean 'hold'?",
+        ),
+        ('of = "four"', 'of = "for"', "sweeps.load.load.of: the plan has no cell 'for'; did you mean 'four'?"),
+        (
+            ', loop = "open" }',
+            " }",
+            "sweeps.load.load: shares of a capacity are for an open loop without an offered_per_s of its own",
+        ),
+        ('name = "a-a"', 'name = "load"', "sweeps: 'load' is there twice"),
+        (
+            "seconds = 0.6",
+            "seconds = 0.6\nwarm_up = 0.7",
+            "sweeps.hold.warm_up: a warm-up of 0.7 s leaves nothing of 0.6 s",
+        ),
+        (
+            "segments = [1, 4]",
+            "batch = [64]",
+            "sweeps.k.batch: segment-locks sells one order after the other, so it has no batches",
+        ),
+        (
+            'base = { strategy = "segment-locks", section',
+            'base = { strategy = "global-lock", section',
+            "sweeps.k.segments: global-lock has no segments, so K=4 would change nothing",
+        ),
+        (
+            'base = { strategy = "segment-locks", section',
+            'base = { strategy = "segments-random", skus = 2, section',
+            "sweeps.k.skus: segments-random sells one sku in a process, so it cannot sell 2",
+        ),
+        (
+            "seconds = 0.4\nwarm_up = 0.1",
+            "seconds = 0.4\nwarm_up = 0.4",
+            "quick.warm_up: a warm-up of 0.4 s leaves nothing of 0.4 s",
+        ),
+        (
+            "buyers = 8 }\naxes",
+            "buyers = 8, stock = 9_000_000_000_000 }\naxes",
+            "sweeps.k.stock: Input should be less than or equal to 1000000000000, not 9000000000000",
+        ),
+        (
+            "bench-plan/1",
+            "bench-plan/9",
+            "schema: Input should be 'segmented-bench-plan/1', not 'segmented-bench-plan/9'",
+        ),
+    ],
+)
+def test_each_mistake_is_one_sentence_with_its_key(tmp_path: Path, old: str, new: str, sentence: str) -> None:
+    assert refusal(written(tmp_path, (old, new))) == sentence
+
+
+def test_what_is_no_toml_or_no_file_is_said_so(tmp_path: Path) -> None:
+    file = tmp_path / "plan.toml"
+    with pytest.raises(InvalidInput, match=f"{file} cannot be read: No such file or directory"):
+        read_plan(file)
+    file.write_text("rounds = = 2", encoding="utf-8")
+    with pytest.raises(InvalidInput, match=f"{file} is not TOML: Invalid value"):
+        read_plan(file)
+
+
+def test_a_cell_of_several_sweeps_runs_once_and_carries_their_names(tmp_path: Path) -> None:
+    grid = grid_of(small_plan(tmp_path))
+    found = {one.key: one for one in grid.cells}
+    assert len(found) == len(grid.cells) == 5
+    shared = found[K4.cell_id]
+    assert (shared.sweeps, shared.arms, shared.seconds) == (("k", "hold", "a-a"), ("A", "B"), 0.6)
+    assert grid.runs_planned == 2 * 6
+
+
+def test_an_open_cell_gets_its_rate_from_the_measured_capacity(tmp_path: Path) -> None:
+    half, most = [one for one in grid_of(small_plan(tmp_path)).cells if one.sweeps == ("load",)]
+    assert half.key == ("segment-locks K=4 N=64 B=1 5ms poisson=1/s 50% of segment-locks K=4 N=64 B=1 5ms")
+    assert (half.at(731.4).offered_per_s, most.at(731.4).offered_per_s) == (366.0, 695.0)
+    assert half.at(731.4).buyers == 64
+
+
+def test_the_quick_profile_says_what_it_leaves_out(tmp_path: Path) -> None:
+    grid = grid_of(small_plan(tmp_path), is_quick=True)
+    assert [one.key for one in grid.cells] == [K4.cell_id]
+    assert (grid.cells[0].seconds, grid.cells[0].warm_up, grid.rounds, grid.budget) == (0.4, 0.1, 1, 60.0)
+    assert grid.left_out == (
+        "sweeps that are not measured: hold, load, a-a",
+        "of the others, all but 1 cell",
+        "1 round of 0.4 s a run, instead of 2 of 0.5 s",
+        "so few and so short runs give no interval that is worth publishing",
+    )
+
+
+def test_only_the_named_sweeps_are_measured(tmp_path: Path) -> None:
+    loaded = small_plan(tmp_path)
+    grid = grid_of(loaded, only=tuple(loaded.plan.orders))
+    assert len(grid.cells) == 2
+    assert grid.left_out == ("sweeps that are not measured: k, load, a-a",)
+    with pytest.raises(InvalidInput, match="no sweep of load has a quick part"):
+        grid_of(loaded, is_quick=True, only=("load",))
+
+
+def test_the_published_plan_fits_into_an_hour_and_its_quick_part_into_its_budget() -> None:
+    loaded = read_plan(PLAN_FILE)
+    whole, quick = grid_of(loaded), grid_of(loaded, is_quick=True)
+    assert whole.rounds == 10
+    assert planned_seconds(whole) < 3_500
+    assert quick.budget is not None
+    assert planned_seconds(quick) < quick.budget < 100
+
+
+def test_the_hypothesis_that_nobody_oversells_asks_for_everybody_who_promises_it() -> None:
+    (hypothesis,) = (one for one in read_plan(PLAN_FILE).plan.hypotheses if one.id == "H9")
+    asked = {one.of["strategy"] for one in hypothesis.expect if one.figure == "oversold" and one.at_most == 0}
+    assert asked == {name for name, one in STRATEGIES.items() if one.guarantees.never_oversells and not one.is_control}

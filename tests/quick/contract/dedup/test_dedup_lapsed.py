@@ -1,0 +1,88 @@
+"""Claims and runs that lapsed, were overtaken or were replaced: what is said of them afterwards, and what is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from segmented import protocol as op
+from segmented.models import Lost, Released
+from segmented.models.dedup import Freed, KeyClaimed, Reaped, RunBegun
+from segmented.once_keys import once_keys
+from tests.fixtures.stores import FEW, Side
+from tests.support.contract.dedup.dedup_calls import Calls
+from tests.support.contract.dedup.dedup_desk import LONG_MS, SHORT, SHORT_MS, KeyClient
+
+on_few_sides = pytest.mark.parametrize("side", FEW, ids=str, indirect=True)
+
+
+@on_few_sides
+def test_a_claim_that_lapsed_is_no_replay_for_its_own_message(side: Side) -> None:
+    client = KeyClient(side)
+    client.claim("a", wait_ms=SHORT_MS)
+    side.pass_time(SHORT)
+    assert client.claim("a") == KeyClaimed(replay=False)
+
+
+@on_few_sides
+def test_a_seat_that_lapsed_is_not_what_an_operator_frees(side: Side) -> None:
+    client = KeyClient(side)
+    client.claim("a", wait_ms=SHORT_MS)
+    side.pass_time(SHORT)
+    assert client.free() == Freed(None, None)
+
+
+@on_few_sides
+def test_a_message_at_work_goes_on_with_its_retries_when_another_takes_its_window(side: Side) -> None:
+    client = KeyClient(side, "until_expired")
+    client.claim("a")
+    client.token("a")
+    assert client.claim("b", replaces=True) == KeyClaimed(replay=False, replaced="a")
+    assert isinstance(client.begin("a", "next", attempt=1), RunBegun)
+
+
+@on_few_sides
+def test_a_holder_that_was_overtaken_has_not_announced_a_later_retry(side: Side) -> None:
+    client = KeyClient(side)
+    client.token("a", "first", ttl_ms=SHORT_MS)
+    side.pass_time(SHORT)
+    client.token("a", "second")
+    assert client.abandon("a", "second", next_attempt=1) == Released()
+    assert client.abandon("a", "first", next_attempt=1) == Released()  # it may be its own, whose reply was lost
+    assert client.abandon("a", "first", next_attempt=2) == Lost()
+
+
+@on_few_sides
+def test_the_key_for_a_provider_is_the_same_in_each_attempt(side: Side) -> None:
+    calls = Calls(side)
+    first = calls.run("order-1")
+    first.abandon()
+    second = calls.run("order-1")
+    assert second.fencing_token > first.fencing_token
+    assert second.provider_key("charge") == first.provider_key("charge") == f"{first.key}-charge"
+
+
+def test_a_token_is_one_past_the_last_where_the_servers_clock_is_behind_it(plain_redis_side: Side) -> None:
+    client = KeyClient(plain_redis_side)
+    ahead = client.token("a") + 60_000_000
+    plain_redis_side.raw().hset(client.record_key, "token", ahead)
+    client.abandon("a")
+    assert client.token("b") == ahead + 1
+
+
+def test_reaping_keeps_a_record_no_shorter_than_it_was_kept(plain_redis_side: Side) -> None:
+    client = KeyClient(plain_redis_side)
+    client.claim("a", wait_ms=SHORT_MS, remember_ms=2 * LONG_MS)
+    plain_redis_side.pass_time(SHORT)
+    assert plain_redis_side.execute(op.ReapKey(client.record, SHORT_MS)) == Reaped("freed")
+    assert 2 * LONG_MS - 30_000 < plain_redis_side.raw().pttl(client.record_key) <= 2 * LONG_MS
+
+
+def test_who_waits_for_a_dead_holders_key_is_woken_by_the_reaper(plain_redis_side: Side) -> None:
+    client = KeyClient(plain_redis_side)
+    client.token("a", ttl_ms=SHORT_MS)
+    with plain_redis_side.raw().pubsub() as heard:
+        heard.subscribe(once_keys(client.record.namespace, client.key).freed)
+        assert heard.get_message(timeout=30)["type"] == "subscribe"
+        plain_redis_side.pass_time(SHORT)
+        assert client.reap() == Reaped("freed")
+        assert heard.get_message(timeout=30)["data"] in {b"freed", "freed"}

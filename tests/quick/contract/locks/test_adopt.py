@@ -1,0 +1,115 @@
+"""A lease that is acquired in one place and gone on with in another, which knows the name and the holder id."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from segmented import AsyncFairLock, AsyncLock, FairLock, Lock, MemoryStore
+from segmented.errors import InvalidInput, LeaseLost, WrongKind
+from segmented.keys import lock_keys
+from tests.support.contract.bodies import Renewals
+from tests.support.contract.parking import wait_until
+
+if TYPE_CHECKING:
+    from tests.fixtures.stores import Side
+
+
+def test_an_adopted_lease_has_the_token_and_the_end_of_the_one_that_was_acquired(side: Side) -> None:
+    lock = side.lock(side.name(), ttl=60)
+    acquired = lock.acquire()
+    handed = json.loads(json.dumps({"name": acquired.name, "holder_id": acquired.holder_id}))
+    adopted = side.lock(handed["name"], ttl=600).adopt(handed["holder_id"])
+    assert (adopted.fencing_token, adopted.holder_id) == (acquired.fencing_token, acquired.holder_id)
+    assert 50 < adopted.remaining() < 60
+    adopted.renew()
+    assert 500 < adopted.remaining() < 600
+    adopted.release()
+    assert lock.try_acquire() is not None
+
+
+def test_what_is_not_held_is_not_adopted(side: Side) -> None:
+    name = side.name()
+    lock = side.lock(name, ttl=60)
+    first = lock.acquire()
+    with pytest.raises(LeaseLost):
+        side.lock(side.name(), ttl=60).adopt(first.holder_id)
+    first.release()
+    with pytest.raises(LeaseLost):
+        lock.adopt(first.holder_id)
+    second = lock.acquire()
+    with pytest.raises(LeaseLost) as lost:
+        lock.adopt(first.holder_id)
+    assert (lost.value.name, lost.value.holder_id) == (name, first.holder_id)
+    assert second.is_trusted
+
+
+def test_a_lease_that_lapsed_is_not_adopted_nor_while_its_delay_runs(side: Side) -> None:
+    lock = side.lock(side.name(), ttl=60, lock_delay=60)
+    lease = lock.acquire()
+    side.execute(lease.claim.renewing(50))
+    side.pass_time(0.1)
+    with pytest.raises(LeaseLost):
+        lock.adopt(lease.holder_id)
+    assert lock.is_locked()
+
+
+def test_a_lock_delay_does_not_belong_to_the_adopted_lease(side: Side) -> None:
+    lock = side.lock(side.name(), ttl=30, lock_delay=600)
+    assert 20 < lock.adopt(lock.acquire().holder_id).remaining() < 30
+
+
+@pytest.mark.parametrize("holder_id", ["", 5, "a\nb"])
+def test_a_holder_id_that_is_none_is_refused(side: Side, holder_id: object) -> None:
+    with pytest.raises(InvalidInput, match="a holder"):
+        side.lock(side.name(), ttl=60).adopt(cast("str", holder_id))
+
+
+def test_a_lock_tells_whether_it_is_held(side: Side) -> None:
+    lock = side.lock(side.name(), ttl=60)
+    assert lock.is_locked() is False
+    lease = lock.acquire()
+    assert lock.is_locked() is True
+    lease.release()
+    assert lock.is_locked() is False
+
+
+def test_an_adopted_lease_is_renewed_where_the_handle_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", 200)  # and a busy machine is never late
+    store = MemoryStore()
+    lease = Lock(store, "door", ttl=60).acquire()
+    adopted = Lock(store, "door", ttl=60, renew=True).adopt(lease.holder_id)
+    wait_until(Renewals(store.execute, store.clock, "door").has_two)
+    assert not adopted.is_lost
+    assert Lock(store, "door").try_acquire() is None
+    adopted.release()
+
+
+def test_a_fair_lock_is_not_adopted_as_a_plain_one(redis_side: Side) -> None:
+    name = redis_side.name()
+    fair = redis_side.made(lambda store: FairLock(store, name), lambda store: AsyncFairLock(store, name))
+    lease = fair.acquire()
+    with pytest.raises(WrongKind):
+        redis_side.lock(name, ttl=60).adopt(lease.holder_id)
+    lease.release()
+
+
+def test_a_fence_that_lapsed_under_the_lease_is_no_reason_for_an_older_token(plain_redis_side: Side) -> None:
+    name = plain_redis_side.name()
+    lock = plain_redis_side.lock(name, ttl=60)
+    acquired = lock.acquire()
+    assert plain_redis_side.raw().delete(lock_keys(name).fence) == 1
+    adopted = lock.adopt(acquired.holder_id)
+    assert adopted.fencing_token > acquired.fencing_token
+    adopted.release()
+    assert lock.acquire().fencing_token > adopted.fencing_token
+
+
+def test_an_adopted_lease_ends_with_its_block_for_asyncio_too(side: Side) -> None:
+    name = side.name()
+    lock = side.made(lambda store: Lock(store, name), lambda store: AsyncLock(store, name))
+    with lock.adopt(lock.acquire().holder_id):
+        assert lock.is_locked()
+    assert not lock.is_locked()

@@ -1,0 +1,204 @@
+"""Orders that a worker gives back unfinished, and those that it keeps for longer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmented.models import Order
+from segmented.models.submitted import BegunOrder, TakenOrders
+from tests.quick.contract.orders.test_sweep_outbox import check_due_in
+from tests.support.contract.orders.submitting import (
+    begin_and_die,
+    begun,
+    buried,
+    confirm,
+    dead,
+    named,
+    orders,
+    outbox,
+    put_off,
+    queue,
+    renew_work,
+    submit,
+    submitted,
+    take,
+    waiting,
+)
+from tests.support.contract.pools.shop import LONG_MS, SHORT_MS, Shop
+
+if TYPE_CHECKING:
+    from tests.fixtures.stores import Side
+    from tests.support.contract.parking import CountScripts
+
+MINUTE_MS = 60_000
+
+TEN = [order.order_id for order in orders(10)]
+
+
+def taken(answer: TakenOrders) -> list[BegunOrder]:
+    found = [one for one in answer.orders if isinstance(one, BegunOrder)]
+    assert len(found) == len(answer.orders), answer
+    return found
+
+
+def test_what_is_put_off_is_not_this_workers_any_more_and_its_segment_is_free(shop: Shop) -> None:
+    shop.open(9, 1)
+    queue(shop, *orders(2))
+    began_us = shop.now_us()
+    token = begun(shop, "o00").fencing_token
+    assert put_off(shop, "o00") == 0
+    found = submitted(shop, "o00")
+    assert (found.state, found.begun, found.reason, found.is_in_outbox) == ("reserved", 1, "it rained", True)
+    shop.check_tokens(began_us, token, begun(shop, "o01", holder="w2").fencing_token)
+    confirm(shop, "o01", holder="w2")
+    assert begun(shop, "o00", holder="w2").begun == 2
+
+
+@pytest.mark.parametrize(("counts", "times"), [(True, 1), (False, 0)])
+def test_what_stopped_the_worker_does_not_count_unless_it_was_the_orders_fault(
+    shop: Shop, times: int, *, counts: bool
+) -> None:
+    shop.open(9, 3)
+    submit(shop, Order("a", 1))
+    begun(shop, "a")
+    put_off(shop, "a", counts=counts)
+    put_off(shop, "a", counts=counts)
+    assert submitted(shop, "a").begun == times
+
+
+def test_an_order_that_could_not_be_tried_for_ever_is_never_buried(shop: Shop) -> None:
+    shop.open(9, 3)
+    submit(shop, Order("a", 1))
+    for _ in range(12):
+        assert begun(shop, "a").begun == 1
+        assert put_off(shop, "a", counts=False) == 0
+    assert dead(shop) == []
+
+
+def test_what_was_not_the_orders_fault_does_not_bury_it_where_fewer_tries_are_allowed_by_now(shop: Shop) -> None:
+    shop.open(9, 3)
+    submit(shop, Order("a", 1))
+    begin_and_die(shop, "a", times=3)
+    begun(shop, "a")
+    assert put_off(shop, "a", counts=False, begun_max=2) == 0
+    assert dead(shop) == []
+
+
+def test_an_order_that_failed_five_times_is_buried_when_it_is_put_off(shop: Shop) -> None:
+    shop.open(9, 3)
+    submit(shop, Order("a", 1))
+    told = [(begun(shop, "a").begun, put_off(shop, "a", reason="no such\n\taddress")) for _ in range(5)]
+    assert told == [(1, 0), (2, 0), (3, 0), (4, 0), (5, 1)]
+    (found,) = dead(shop)
+    assert (found.order_id, found.begun, found.reason) == ("a", 5, "no such address")
+    assert submitted(shop, "a").reason == "no such address"
+    assert waiting(shop) == 0
+
+
+def test_what_another_worker_has_by_now_is_left_alone(shop: Shop) -> None:
+    shop.open(9, 3)
+    queue(shop, Order("a", 1))
+    begun(shop, "a", ttl_ms=SHORT_MS, work_ms=SHORT_MS)
+    shop.let_short_holds_lapse()
+    begun(shop, "a", holder="w2")
+    assert put_off(shop, "a", holder="w1", delay_ms=0, begun_max=1) == 0
+    found = submitted(shop, "a")
+    assert (found.begun, found.reason, outbox(shop).due) == (2, "", 0)
+    assert renew_work(shop, "a", holder="w1") == ()
+
+
+def test_a_decided_and_an_unknown_order_are_not_put_off(shop: Shop) -> None:
+    shop.open(9, 3)
+    submit(shop, Order("a", 1))
+    shop.confirm("a")
+    assert put_off(shop, "a", "nobody", begun_max=1) == 0
+    assert waiting(shop) == 0
+    assert dead(shop) == []
+
+
+def test_a_queued_order_that_found_no_segment_is_put_off_for_a_while(shop: Shop) -> None:
+    shop.open(9, 1)
+    shop.granted("other")
+    queue(shop, Order("a", 1), after_ms=1)
+    take(shop, "a")
+    put_off(shop, "a", counts=False, reason="no segment was free")
+    shop.side.pass_time(0.003)
+    found = submitted(shop, "a")
+    assert (found.state, found.begun, found.reason, outbox(shop).due) == ("queued", 0, "no segment was free", 0)
+
+
+def test_a_reason_is_kept_in_one_line_of_at_most_two_hundred_characters(shop: Shop) -> None:
+    shop.open(9, 3)
+    submit(shop, Order("a", 1))
+    begun(shop, "a")
+    put_off(shop, "a", reason="ü" * 300)
+    assert submitted(shop, "a").reason == "ü" * 200
+
+
+def test_a_reason_that_is_no_unicode_is_kept_readable(shop: Shop) -> None:
+    shop.open(9, 3)
+    submit(shop, Order("a", 1))
+    begun(shop, "a")
+    put_off(shop, "a", reason="no file 'x\udcff'")
+    assert submitted(shop, "a").reason == "no file 'x?'"
+
+
+def test_work_that_is_renewed_stays_this_workers_and_its_units_stay_reserved(shop: Shop) -> None:
+    shop.open(9, 3)
+    submit(shop, Order("a", 2), hold_ms=MINUTE_MS)
+    take(shop, "a", hold_ms=MINUTE_MS, work_ms=MINUTE_MS)
+    assert renew_work(shop, "a") == ("a",)
+    if shop.side.server is None:
+        shop.side.pass_time(61)
+    else:
+        check_due_in(shop, "a", LONG_MS)
+    assert named(take(shop, "a", holder="w2").orders) == ["Busy"]
+    assert shop.expire_due() == ((), False)
+    assert outbox(shop).due == 0
+
+
+def test_work_under_a_segments_lock_that_is_renewed_keeps_its_lease(shop: Shop) -> None:
+    shop.open(9, 1)
+    queue(shop, *orders(2))
+    first = begun(shop, "o00", ttl_ms=MINUTE_MS, work_ms=MINUTE_MS)
+    token = first.fencing_token
+    assert renew_work(shop, "o00") == ("o00",)
+    if shop.side.server is None:
+        shop.side.pass_time(61)
+    else:
+        assert shop.side.server.pttl(f"{shop.keys.lock}:{first.segment}") > LONG_MS - MINUTE_MS
+    assert named(take(shop, *TEN[:2], holder="w2").orders) == ["Busy", "Busy"]
+    assert submitted(shop, "o01").state == "queued"
+    assert begun(shop, "o00").fencing_token == token
+
+
+def test_only_what_is_still_this_workers_is_renewed(shop: Shop) -> None:
+    shop.open(9, 3)
+    submit(shop, *orders(4))
+    take(shop, *TEN[:3])
+    shop.confirm("o01")
+    put_off(shop, "o02")
+    assert renew_work(shop, *TEN[:4], "nobody") == ("o00",)
+
+
+def test_a_buried_order_is_dead_for_an_envelope_too(shop: Shop) -> None:
+    shop.open(9, 3)
+    submit(shop, *orders(2))
+    buried(shop, "o00")
+    assert named(take(shop, *TEN[:2]).orders) == ["Dead", "BegunOrder"]
+
+
+def test_a_thousand_orders_are_put_off_in_two_steps(plain_redis_side: Side, count_scripts: CountScripts) -> None:
+    shop = Shop(plain_redis_side, plain_redis_side.name())
+    shop.open(1_000, 2)
+    many = [Order(f"order-{number}", 1) for number in range(1_000)]
+    ids = [order.order_id for order in many]
+    queue(shop, *many)
+    taken(take(shop, *ids))
+    assert put_off(shop, "unknown") == 0  # afterwards the server knows the script
+    scripts = count_scripts(plain_redis_side.raw(), shop.sku)
+    assert put_off(shop, *ids, begun_max=1) == 1_000
+    assert scripts() == 2
+    assert len(dead(shop)) == 1_000

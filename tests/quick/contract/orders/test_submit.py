@@ -1,0 +1,340 @@
+"""Accepting orders: what they are and their place in the outbox are written in one step, and leave in one step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmented import protocol as op
+from segmented.errors import InvalidInput, OrderMismatch, OrderQueued, PoolGated, PoolMissing
+from segmented.models import Closed, Decided, Order, Reserved, Settled, SoldOut
+from segmented.models.orders import decided_as
+from segmented.models.submitted import OutboxState, Queued
+from tests.support.contract.orders.submitting import (
+    begin_and_die,
+    begun,
+    confirm,
+    named,
+    orders,
+    outbox,
+    put_off,
+    queue,
+    submit,
+    submitted,
+    sweep,
+    waiting,
+)
+from tests.support.contract.pools.shop import SHORT_MS, Shop
+
+if TYPE_CHECKING:
+    from tests.fixtures.stores import Side
+
+A, B = Order("a", 2), Order("b", 1, "ann")
+
+
+# --- units taken at acceptance ---
+
+
+def test_an_accepted_order_has_its_units_and_its_place_in_the_outbox_at_once(shop: Shop) -> None:
+    shop.open(9, 3)
+    answer = Reserved("a", 2, 0, ((0, 2),), 1, 2, replay=False)
+    assert submit(shop, A) == (answer,)
+    assert outbox(shop) == OutboxState(1, 0, 0, 0)
+    record = shop.record("a")
+    assert record is not None
+    kept = replace(record, hold_until_ms=None)
+    found = submitted(shop, "a")
+    assert found.record is not None
+    assert (found.state, replace(found.record, hold_until_ms=None), found.is_in_outbox) == ("reserved", kept, True)
+    assert (found.begun, found.published, found.reason, found.worker) == (0, 0, "", "")
+
+
+def test_orders_submitted_one_by_one_are_from_one_segment_for_a_run_of_64_changes(shop: Shop) -> None:
+    shop.open(900, 3)
+    found = [submit(shop, Order(f"o{number}", 1))[0] for number in range(130)]
+    segments = [answer.segment for answer in found if isinstance(answer, Reserved)]
+    assert segments == [0] * 63 + [1] * 64 + [2] * 3  # opening the pool was the first change
+
+
+def test_a_repeat_gets_the_same_answer_and_no_second_place(shop: Shop) -> None:
+    shop.open(9, 3)
+    submit(shop, A)
+    again = Reserved("a", 2, 0, ((0, 2),), 1, 2, replay=True)
+    assert submit(shop, A, A) == (again, again)
+    assert waiting(shop) == 1
+    assert shop.totals() == (7, 2, 0)
+
+
+def test_a_repeat_in_one_call_has_one_place(shop: Shop) -> None:
+    shop.open(9, 3)
+    assert named(submit(shop, A, A, B)) == ["Reserved"] * 3
+    assert waiting(shop) == 2
+
+
+def test_a_repeat_does_not_put_the_publication_off(shop: Shop) -> None:
+    shop.open(9, 3)
+    submit(shop, A, after_ms=SHORT_MS)
+    queue(shop, B, after_ms=SHORT_MS)
+    shop.let_short_holds_lapse()
+    submit(shop, A)
+    queue(shop, B)
+    assert outbox(shop).due == 2
+
+
+def test_a_repeat_of_a_reservation_that_was_not_submitted_gets_a_place(shop: Shop) -> None:
+    shop.open(9, 3)
+    shop.reserved("a", 2)
+    assert waiting(shop) == 0
+    assert submit(shop, A) == (Reserved("a", 2, 1, ((1, 2),), 1, 2, replay=True),)
+    assert waiting(shop) == 1
+
+
+def test_a_reservation_that_is_submitted_later_does_not_lapse_any_more(shop: Shop) -> None:
+    shop.open(9, 3)
+    shop.reserved("a", hold_ms=SHORT_MS)
+    assert named(queue(shop, Order("a", 1))) == ["Reserved"]
+    shop.let_short_holds_lapse()
+    assert shop.due() == ()
+
+
+def test_what_is_refused_at_the_door_leaves_nothing(shop: Shop) -> None:
+    shop.open(2, 2)
+    assert submit(shop, Order("a", 3)) == (SoldOut("a", 3, 2, 0, 1),)
+    shop.close()
+    assert submit(shop, Order("b", 1)) == (Closed("b"),)
+    assert queue(shop, Order("b", 1)) == (Closed("b"),)
+    assert outbox(shop) == OutboxState(0, 0, 0, 0)
+    assert [submitted(shop, order_id).state for order_id in "ab"] == ["unknown", "unknown"]
+
+
+def test_the_refused_of_a_batch_have_no_place_beside_those_that_have(shop: Shop) -> None:
+    shop.open(3, 3)
+    assert named(submit(shop, A, Order("large", 2), B)) == ["Reserved", "SoldOut", "Reserved"]
+    assert waiting(shop) == 2
+    assert not submitted(shop, "large").is_in_outbox
+
+
+def test_what_is_decided_gets_no_place_again(shop: Shop) -> None:
+    shop.open(9, 3)
+    submit(shop, A)
+    shop.confirm("a")
+    assert submit(shop, A) == queue(shop, A) == (Decided("a", "confirmed", 2, 0, None, 3, replay=True),)
+    assert waiting(shop) == 0
+
+
+def test_a_thousand_orders_are_accepted_in_one_step(shop: Shop) -> None:
+    shop.open(1_000, 7)
+    assert set(named(submit(shop, *(Order(f"o{number}", 1) for number in range(1_000))))) == {"Reserved"}
+    assert waiting(shop) == 1_000
+    assert shop.state().sequence == 2
+
+
+# --- units taken by a worker ---
+
+
+def test_a_queued_order_takes_no_units_yet(shop: Shop) -> None:
+    shop.open(9, 3)
+    assert queue(shop, A, B) == (Queued("a", replay=False), Queued("b", replay=False))
+    assert shop.totals() == (9, 0, 0)
+    assert shop.state().sequence == 1
+    found = submitted(shop, "b")
+    assert (found.state, found.record, found.order, found.is_in_outbox) == ("queued", None, B, True)
+
+
+def test_a_queued_order_that_comes_again_is_told_so_also_in_its_own_call(shop: Shop) -> None:
+    shop.open(9, 3)
+    assert queue(shop, A, A) == (Queued("a", replay=False), Queued("a", replay=True))
+    assert queue(shop, A) == (Queued("a", replay=True),)
+    assert waiting(shop) == 1
+
+
+def test_a_queued_order_whose_units_are_taken_is_answered_with_them(shop: Shop) -> None:
+    shop.open(9, 3)
+    queue(shop, A)
+    begun(shop, "a")
+    assert queue(shop, A) == (Reserved("a", 2, 0, ((0, 2),), 1, 2, replay=True),)
+
+
+def test_more_is_accepted_than_there_is_and_nothing_is_refused_yet(shop: Shop) -> None:
+    shop.open(2, 2)
+    assert set(named(queue(shop, *orders(50)))) == {"Queued"}
+    assert waiting(shop) == 50
+
+
+def test_a_pool_that_limits_customers_queues_none_without_a_name(shop: Shop) -> None:
+    shop.open(9, 3, limit_per_customer=2)
+    refused, accepted = queue(shop, A, B)
+    assert isinstance(refused, InvalidInput)
+    assert str(refused) == f"order 'a' names no customer, but pool '{shop.sku}' limits what one may have"
+    assert accepted == Queued("b", replay=False)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        op.QueueOrders("nowhere", (A,), 1),
+        op.TakeOrders("nowhere", ("a",), "w", 1, 1, 1, 5),
+        op.PutOff("nowhere", ("a",), "w", 1, counts=True, begun_max=5, reason=""),
+        op.RenewWork("nowhere", ("a",), "w", 1, 1, 1),
+        op.SweepOutbox("nowhere", 1, None, 1, 1, 1, 5),
+        op.ReadOutbox("nowhere"),
+        op.ReplayDead("nowhere", ("a",)),
+        op.ReserveMany("nowhere", (A,), 1, publish_after_ms=1),
+    ],
+    ids=lambda operation: type(operation).__name__,
+)
+def test_a_pool_that_is_not_open_is_missing(side: Side, operation: op.Operation[object]) -> None:
+    with pytest.raises(PoolMissing):
+        side.execute(operation)
+
+
+def test_of_a_pool_that_is_not_open_no_order_is_known(side: Side) -> None:
+    sku = side.name()
+    (found,) = side.execute(op.ReadSubmitted(sku, ("a",)))
+    assert (found.state, found.record, found.order, found.is_in_outbox) == ("unknown", None, None, False)
+    assert side.execute(op.ListDead(sku, 0)) == (0, ())
+
+
+# --- other content ---
+
+
+@pytest.mark.parametrize("other", [Order("a", 3), Order("a", 2, "ann")], ids=["quantity", "customer"])
+def test_other_content_under_the_id_of_a_submitted_order_is_a_mismatch(shop: Shop, other: Order) -> None:
+    shop.open(9, 3)
+    submit(shop, A)
+    assert named(submit(shop, other, B)) == ["OrderMismatch", "Reserved"]
+    assert named(queue(shop, other)) == ["OrderMismatch"]
+    assert waiting(shop) == 2
+
+
+@pytest.mark.parametrize("other", [Order("a", 3), Order("a", 2, "ann")], ids=["quantity", "customer"])
+def test_other_content_under_the_id_of_a_queued_order_is_a_mismatch_for_all(shop: Shop, other: Order) -> None:
+    shop.open(9, 3)
+    queue(shop, A)
+    assert named(queue(shop, other, B)) == ["OrderMismatch", "Queued"]
+    assert named(submit(shop, other)) == ["OrderMismatch"]
+    with pytest.raises(OrderMismatch):
+        shop.reserve("a", other.quantity, customer_id=other.customer_id)
+    with pytest.raises(OrderMismatch):
+        shop.grant("a", other.quantity, customer_id=other.customer_id)
+    assert shop.totals() == (9, 0, 0)
+    assert waiting(shop) == 2
+
+
+def test_other_content_later_in_the_same_call_is_a_mismatch(shop: Shop) -> None:
+    shop.open(9, 3)
+    assert named(queue(shop, A, Order("a", 3), A)) == ["Queued", "OrderMismatch", "Queued"]
+
+
+def test_the_same_content_may_be_reserved_or_granted_and_is_one_order(shop: Shop) -> None:
+    shop.open(9, 3)
+    queue(shop, A, Order("g", 1))
+    shop.reserved("a", 2)
+    shop.granted("g", 1)
+    assert [submitted(shop, order_id).state for order_id in "ag"] == ["reserved", "reserved"]
+    assert begun(shop, "a").quantity == 2
+    assert shop.totals() == (6, 3, 0)
+    shop.confirm("a")
+    shop.confirm("g")
+    assert waiting(shop) == 0
+
+
+def test_a_queued_order_cannot_be_confirmed_before_a_worker_has_decided_it(shop: Shop) -> None:
+    shop.open(9, 3)
+    queue(shop, A)
+    for call in (shop.confirm, shop.expire):
+        with pytest.raises(OrderQueued):
+            call("a")
+    assert named(shop.confirm_many("a", "nobody")) == ["OrderQueued", "OrderUnknown"]
+    assert waiting(shop) == 1
+
+
+def test_a_queued_order_is_cancelled_without_units_and_for_good(shop: Shop) -> None:
+    shop.open(9, 3)
+    queue(shop, A, B)
+    assert shop.cancel("a") == Settled("a", "cancelled", 0, -1, None, 2, replay=False)
+    again = Settled("a", "cancelled", 0, -1, None, 2, replay=True)
+    assert shop.cancel("a") == again
+    assert queue(shop, A) == (decided_as(again),)
+    assert named(queue(shop, Order("a", 3))) == ["OrderMismatch"]
+    assert shop.cancel_many("b", "b", "nobody")[:2] == (
+        Settled("b", "cancelled", 0, -1, None, 3, replay=False),
+        Settled("b", "cancelled", 0, -1, None, 3, replay=True),
+    )
+    assert (waiting(shop), shop.totals()) == (0, (9, 0, 0))
+
+
+def test_a_queued_order_of_a_gated_pool_is_voided_first(shop: Shop) -> None:
+    shop.open(9, 3, gated=True)
+    queue(shop, A)
+    with pytest.raises(PoolGated):
+        shop.cancel("a")
+    assert shop.cancel("a", voided=True).quantity == 0  # type: ignore[union-attr]  # nobody else has it
+
+
+# --- leaving ---
+
+
+@pytest.mark.parametrize("end", ["confirm", "cancel", "confirm_many", "cancel_many"])
+@pytest.mark.parametrize("by_worker", [False, True], ids=["at acceptance", "in the worker"])
+def test_who_ends_an_order_takes_it_out_of_the_outbox_in_the_same_step(
+    shop: Shop, end: str, *, by_worker: bool
+) -> None:
+    shop.open(9, 3)
+    (queue if by_worker else submit)(shop, A, B)
+    begin_and_die(shop, "a")
+    assert submitted(shop, "a").begun == 1
+    getattr(shop, end)("a")
+    found = submitted(shop, "a")
+    assert (found.begun, found.published, found.is_in_outbox) == (0, 0, False)
+    assert waiting(shop) == 1
+
+
+def test_an_order_in_the_outbox_does_not_expire_and_a_dead_one_does(shop: Shop) -> None:
+    shop.open(9, 3)
+    submit(shop, A, B, hold_ms=SHORT_MS)
+    begun(shop, "b")
+    put_off(shop, "b", begun_max=1, hold_ms=1)
+    shop.let_short_holds_lapse()
+    assert shop.expire("a") is None
+    settled, _ = shop.expire_due()
+    assert [one.order_id for one in settled] == ["b"]
+    assert (waiting(shop), submitted(shop, "b").state) == (1, "expired")
+
+
+def test_a_kept_refusal_takes_the_order_out_of_the_outbox(shop: Shop) -> None:
+    shop.open(2, 2)
+    queue(shop, Order("a", 3))
+    shop.grant("a", 3, keep_refusal=True)
+    assert submitted(shop, "a").state == "refused"
+    assert waiting(shop) == 0
+
+
+def test_a_gated_order_leaves_when_it_is_voided(shop: Shop) -> None:
+    shop.open(9, 3, gated=True)
+    submit(shop, A)
+    assert named(shop.cancel_many("a")) == ["PoolGated"]
+    assert waiting(shop) == 1
+    shop.cancel("a", voided=True)
+    assert waiting(shop) == 0
+
+
+def test_a_confirmation_that_was_refused_leaves_the_order_where_it_is(shop: Shop) -> None:
+    shop.open(9, 3)
+    submit(shop, A)
+    queue(shop, B)
+    assert named(confirm(shop, "a", "b", "c", holder=None)) == ["Settled", "OrderQueued", "OrderUnknown"]
+    assert waiting(shop) == 1
+    assert not isinstance(sweep(shop), Exception)
+
+
+# --- the pools that orders were submitted to ---
+
+
+def test_a_pool_is_noted_once_for_whoever_sweeps(side: Side) -> None:
+    sku = side.name("noted {x} ü")
+    for _ in range(2):
+        side.execute(op.NoteOutbox(sku))
+    assert [found for found in side.execute(op.ListOutboxes()) if found == sku] == [sku]

@@ -1,0 +1,315 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmented.errors import OrderMismatch, OrderUnknown
+from segmented.models import Busy, Decided, Granted, Lost, OrderRecord, Renewed, SoldOut
+from tests.support.contract.pools.shop import LONG_MS, SHORT_MS
+
+if TYPE_CHECKING:
+    from tests.support.contract.pools.shop import Shop
+
+
+def test_a_grant_takes_units_and_a_segment_in_one_step(shop: Shop) -> None:
+    shop.open(10, 4)
+    began_us = shop.now_us()
+    granted = shop.granted("a", 2, holder_id="h")
+    assert granted == Granted(
+        order_id="a",
+        quantity=2,
+        segment=0,
+        parts=((0, 2),),
+        holder_id="h",
+        fencing_token=granted.fencing_token,
+        epoch=1,
+        sequence=2,
+        free_in_ms=0,
+        replay=False,
+    )
+    shop.check_tokens(began_us, granted.fencing_token)
+    assert shop.totals() == (8, 2, 0)
+    assert shop.state().stock == (1, 3, 2, 2)
+
+
+def test_the_record_of_a_grant_names_its_holder_and_token(shop: Shop) -> None:
+    shop.open(10, 4)
+    granted = shop.grant("a", 4, holder_id="h", customer_id="ann")
+    record = shop.record("a")
+    assert isinstance(granted, Granted)
+    assert record is not None
+    assert record == OrderRecord(
+        order_id="a",
+        state="reserved",
+        quantity=4,
+        segment=0,
+        parts=((0, 3), (1, 1)),
+        holder_id="h",
+        fencing_token=granted.fencing_token,
+        hold_until_ms=record.hold_until_ms,
+        customer_id="ann",
+        sequence=2,
+        asked=4,
+    )
+
+
+def test_grants_take_free_segments_one_after_another_with_growing_tokens(shop: Shop) -> None:
+    shop.open(8, 4)
+    began_us = shop.now_us()
+    grants = [shop.granted(order_id) for order_id in "abcd"]
+    assert [granted.segment for granted in grants] == [0, 1, 2, 3]
+    shop.check_tokens(began_us, *(granted.fencing_token for granted in grants))
+
+
+def test_tokens_grow_over_every_segment_and_every_way_in(shop: Shop) -> None:
+    shop.open(20, 2)
+    began_us, tokens = shop.now_us(), []
+    for index in range(5):
+        shop.reserved(f"r{index}")
+        for order_id in (f"g{index}", f"r{index}"):
+            tokens.append(shop.granted(order_id).fencing_token)
+            shop.confirm(order_id)
+    assert len(tokens) == 10
+    shop.check_tokens(began_us, *tokens)
+
+
+def test_a_token_is_the_clock_when_the_last_one_is_behind_it_and_else_one_more_than_the_last(shop: Shop) -> None:
+    shop.open(20, 4)
+    first = shop.granted("a").fencing_token
+    shop.side.pass_time(0.01)
+    later_us = shop.now_us()
+    assert later_us - first >= 10_000
+    shop.check_tokens(later_us, shop.granted("b").fencing_token, shop.granted("c").fencing_token)
+
+
+def test_a_token_is_one_more_than_the_last_when_that_is_ahead_of_the_clock(redis_shop: Shop) -> None:
+    redis_shop.open(20, 4)
+    ahead = redis_shop.granted("a").fencing_token + 3_600_000_000
+    redis_shop.side.raw().hset(redis_shop.keys.meta, "fence", ahead)
+    assert [redis_shop.granted(order_id).fencing_token for order_id in "bc"] == [ahead + 1, ahead + 2]
+
+
+def test_a_token_is_above_every_one_that_the_process_has_seen(redis_shop: Shop) -> None:
+    redis_shop.open(20, 4)
+    ahead = redis_shop.granted("a").fencing_token + 3_600_000_000
+    redis_shop.side.raw().hset(redis_shop.keys.meta, "fence", ahead)
+    seen = redis_shop.granted("b").fencing_token
+    redis_shop.side.raw().hset(redis_shop.keys.meta, "fence", 1)  # as on a promoted server whose clock is behind
+    assert redis_shop.granted("c").fencing_token == seen + 1 == ahead + 2
+
+
+def test_a_grant_says_when_some_segment_may_be_free(shop: Shop) -> None:
+    shop.open(8, 2)
+    assert shop.granted("a", ttl_ms=60_000).free_in_ms == 0
+    free_in_ms = shop.granted("b", ttl_ms=120_000).free_in_ms
+    assert free_in_ms is not None
+    assert 0 < free_in_ms <= 60_000
+
+
+def test_a_grant_says_that_another_segment_was_freed(shop: Shop) -> None:
+    shop.open(8, 3)
+    for order_id in "abc":
+        shop.granted(order_id)
+    for order_id in "ab":
+        shop.confirm(order_id)
+    assert shop.granted("d").free_in_ms == 0
+
+
+def test_when_every_segment_is_held_the_answer_is_busy_with_the_shortest_remaining_life(shop: Shop) -> None:
+    shop.open(8, 2)
+    shop.granted("a", ttl_ms=60_000)
+    shop.granted("b", ttl_ms=120_000)
+    answer = shop.grant("c")
+    assert isinstance(answer, Busy)
+    assert (answer.order_id, answer.sequence, answer.is_in_hand) == ("c", 3, False)
+    assert answer.free_in_ms is not None
+    assert 0 < answer.free_in_ms <= 60_000
+    assert shop.record("c") is None
+    assert shop.totals() == (6, 2, 0)
+
+
+@pytest.mark.parametrize("end", ["confirm", "cancel"])
+def test_a_segment_is_free_again_when_its_order_is_decided(shop: Shop, end: str) -> None:
+    shop.open(8, 1)
+    shop.granted("a")
+    assert isinstance(shop.grant("b"), Busy)
+    (shop.confirm if end == "confirm" else shop.cancel)("a")
+    assert shop.granted("b").segment == 0
+
+
+def test_a_segment_is_free_again_when_its_lease_has_lapsed_but_the_units_stay(shop: Shop) -> None:
+    shop.open(8, 1)
+    began_us = shop.now_us()
+    first = shop.granted("a", 3)
+    shop.let_lease_lapse("a")
+    shop.check_tokens(began_us, first.fencing_token, shop.granted("b", 5).fencing_token)
+    assert shop.totals() == (0, 8, 0)
+    assert shop.confirm("a").state == "confirmed"
+    assert isinstance(shop.grant("c"), SoldOut)
+
+
+def test_confirming_after_the_lease_has_lapsed_leaves_the_successors_segment_held(shop: Shop) -> None:
+    shop.open(8, 1)
+    shop.granted("a")
+    shop.let_lease_lapse("a")
+    shop.granted("b")
+    shop.confirm("a")
+    assert isinstance(shop.grant("c"), Busy)
+
+
+def test_renewing_moves_the_lease_and_the_hold(shop: Shop) -> None:
+    shop.open(8, 1)
+    shop.granted("a", ttl_ms=60_000, hold_ms=60_000)
+    before = shop.record("a")
+    assert shop.renew("a", ttl_ms=LONG_MS) == Renewed(LONG_MS)
+    after = shop.record("a")
+    assert before is not None
+    assert after is not None
+    assert before.hold_until_ms is not None
+    assert after.hold_until_ms is not None
+    assert LONG_MS - 60_000 <= after.hold_until_ms - before.hold_until_ms <= LONG_MS
+    answer = shop.grant("b")
+    assert isinstance(answer, Busy)
+    assert answer.free_in_ms is not None
+    assert LONG_MS - 60_000 < answer.free_in_ms <= LONG_MS
+
+
+def test_renewing_never_shortens_the_hold(shop: Shop) -> None:
+    shop.open(8, 1)
+    shop.granted("a", hold_ms=60_000)
+    before = shop.record("a")
+    shop.renew("a", ttl_ms=10)
+    assert shop.record("a") == before
+
+
+def test_who_does_not_hold_the_lease_cannot_renew_it(shop: Shop) -> None:
+    shop.open(8, 2)
+    shop.granted("a", holder_id="h")
+    assert shop.renew("a", holder_id="another") == Lost()
+    shop.let_lease_lapse("a", "h")
+    assert shop.renew("a", holder_id="h") == Lost()
+    shop.reserved("b")
+    assert shop.renew("b", holder_id="h") == Lost()
+    shop.granted("c", holder_id="h")
+    shop.confirm("c")
+    assert shop.renew("c", holder_id="h") == Lost()
+    with pytest.raises(OrderUnknown, match=r"^order 'd' is not known to the pool$"):
+        shop.renew("d")
+
+
+def test_sold_out_goes_before_busy(shop: Shop) -> None:
+    shop.open(2, 1)
+    shop.granted("a")
+    assert shop.grant("b", 2) == SoldOut("b", 2, available=1, reserved=1, sequence=2)
+    assert isinstance(shop.grant("c", 1), Busy)
+
+
+def test_sold_out_is_exact_to_the_last_unit(shop: Shop) -> None:
+    shop.open(100, 7)
+    for index in range(99):
+        shop.granted(f"o{index}")
+        shop.confirm(f"o{index}")
+    assert shop.grant("two", 2) == SoldOut("two", 2, available=1, reserved=0, sequence=199)
+    assert shop.granted("one").parts[0][1] == 1
+    assert shop.grant("none") == SoldOut("none", 1, available=0, reserved=1, sequence=200)
+
+
+def test_a_refusal_is_not_kept_unless_asked(shop: Shop) -> None:
+    shop.open(1, 2)
+    assert shop.grant("a", 2) == SoldOut("a", 2, available=1, reserved=0, sequence=1)
+    assert shop.record("a") is None
+    assert shop.story() == [("opened", None)]
+
+
+def test_a_kept_refusal_has_a_sequence_number_of_its_own_and_is_final(shop: Shop) -> None:
+    shop.open(3, 2)
+    shop.reserved("r", 2)
+    assert shop.grant("a", 2, keep_refusal=True) == SoldOut("a", 2, available=1, reserved=2, sequence=3)
+    shop.cancel("r")
+    for keep_refusal in (True, False):
+        assert shop.grant("a", 2, keep_refusal=keep_refusal) == SoldOut("a", 2, 3, 0, sequence=3, replay=True)
+    assert shop.story()[-2:] == [("refused", "a"), ("cancelled", "r")]
+    record = shop.record("a")
+    assert record is not None
+    assert (record.state, record.segment, record.parts, record.sequence) == ("refused", -1, (), 3)
+
+
+def test_a_kept_refusal_holds_its_id_against_other_content(shop: Shop) -> None:
+    shop.open(1, 2)
+    shop.grant("a", 2, keep_refusal=True)
+    with pytest.raises(OrderMismatch):
+        shop.grant("a", 1)
+
+
+def test_busy_is_never_kept(shop: Shop) -> None:
+    shop.open(8, 1)
+    shop.granted("a")
+    assert isinstance(shop.grant("b", keep_refusal=True), Busy)
+    assert shop.record("b") is None
+
+
+def test_with_seventeen_due_holds_the_answer_is_busy_and_no_refusal_is_kept(shop: Shop) -> None:
+    shop.open(17, 4)
+    for index in range(17):
+        shop.reserved(f"late{index:02}", hold_ms=SHORT_MS)
+    shop.let_short_holds_lapse()
+    assert shop.grant("a", 17, keep_refusal=True) == Busy("a", sequence=19, free_in_ms=0)
+    assert shop.granted("a", 17).replay is False
+
+
+def test_what_lapsed_is_given_back_also_for_a_grant_that_finds_no_free_segment(shop: Shop) -> None:
+    shop.open(4, 1)
+    shop.granted("a")
+    shop.reserved("late", 3, hold_ms=SHORT_MS)
+    shop.let_short_holds_lapse()
+    assert isinstance(shop.grant("b", 2), Busy)
+    assert shop.totals() == (3, 1, 0)
+
+
+def test_holds_that_lapsed_together_with_their_leases_free_units_and_segments(shop: Shop) -> None:
+    shop.open(4, 2)
+    began_us = shop.now_us()
+    lapsed = [shop.granted(order_id, 2, ttl_ms=SHORT_MS, hold_ms=SHORT_MS) for order_id in "ab"]
+    shop.let_short_holds_lapse()
+    granted = shop.granted("c", 4)
+    shop.check_tokens(began_us, *(one.fencing_token for one in (*lapsed, granted)))
+    assert shop.story()[3:] == [("expired", "a"), ("expired", "b"), ("reserved", "c")]
+
+
+def test_a_gated_pool_refuses_rather_than_expire_and_keeps_the_refusal(shop: Shop) -> None:
+    shop.open(2, 2, gated=True)
+    shop.granted("late", 2, ttl_ms=SHORT_MS, hold_ms=SHORT_MS)
+    shop.let_short_holds_lapse()
+    assert shop.grant("a", keep_refusal=True) == SoldOut("a", 1, available=0, reserved=2, sequence=3)
+    assert shop.totals() == (0, 2, 0)
+
+
+def test_a_decided_order_is_told_what_had_happened(shop: Shop) -> None:
+    shop.open(8, 2)
+    granted = shop.granted("a", 3)
+    shop.confirm("a")
+    assert shop.grant("a", 3) == Decided("a", "confirmed", 3, 0, granted.fencing_token, sequence=3, replay=True)
+    assert shop.totals() == (5, 0, 3)
+
+
+def test_a_grant_with_other_content_is_an_error_and_changes_nothing(shop: Shop) -> None:
+    shop.open(8, 2)
+    shop.granted("a", 3, holder_id="h")
+    with pytest.raises(OrderMismatch):
+        shop.grant("a", 4, holder_id="h")
+    with pytest.raises(OrderMismatch):
+        shop.grant("a", 3, holder_id="h", customer_id="ann")
+    assert shop.totals() == (5, 3, 0)
+    assert shop.granted("a", 3, holder_id="h").replay
+
+
+def test_the_widest_quantity_and_the_longest_hold_stay_exact(shop: Shop) -> None:
+    shop.open(1_000_000_000, 2)
+    shop.granted("a", 999_999_999, hold_ms=10 * 365 * 24 * 3_600_000)
+    record = shop.record("a")
+    assert record is not None
+    assert record.parts == ((0, 500_000_000), (1, 499_999_999))
+    assert isinstance(record.hold_until_ms, int)
+    assert record.hold_until_ms > LONG_MS
+    assert shop.totals() == (1, 999_999_999, 0)

@@ -1,0 +1,107 @@
+"""An id that comes again with other content: the error names each field that differs, what is stored and what came."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmented.errors import OrderMismatch
+from segmented.models import Order, Reserved
+from tests.support.contract.orders.submitting import queue, submit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.contract.pools.shop import Shop
+
+KNOWN = "order 'a' exists with other content: "
+OTHERS = {
+    "another quantity": (Order("a", 3, "ann"), "quantity 2 is stored, 3 was given"),
+    "another customer": (Order("a", 2, "bob"), "another customer is stored, bob was given"),
+    "no customer": (Order("a", 2), "a customer is stored, none was given"),
+    "both": (Order("a", 7, "bob"), "quantity 2 is stored, 7 was given; another customer is stored, bob was given"),
+}
+others = pytest.mark.parametrize(("other", "difference"), OTHERS.values(), ids=OTHERS)
+
+
+def said_by(call: Callable[..., object], order: Order) -> str:
+    with pytest.raises(OrderMismatch) as caught:
+        call(order.order_id, order.quantity, customer_id=order.customer_id)
+    assert caught.value.order_id == order.order_id
+    return str(caught.value)
+
+
+@others
+@pytest.mark.parametrize("end", ["none", "confirmed", "cancelled"])
+def test_a_reserved_or_decided_order_says_what_differs_to_every_call(
+    shop: Shop, other: Order, difference: str, end: str
+) -> None:
+    shop.open(10, 4)
+    shop.reserve("a", 2, customer_id="ann")
+    if end != "none":
+        (shop.confirm if end == "confirmed" else shop.cancel)("a")
+    assert said_by(shop.reserve, other) == KNOWN + difference
+    assert said_by(shop.grant, other) == KNOWN + difference
+    found = [*shop.reserve_many([other]), *submit(shop, other), *queue(shop, other)]
+    assert [str(answer) for answer in found] == [KNOWN + difference] * 3
+
+
+@others
+def test_a_queued_order_says_what_differs_to_every_call(shop: Shop, other: Order, difference: str) -> None:
+    shop.open(10, 4)
+    queue(shop, Order("a", 2, "ann"))
+    assert said_by(shop.reserve, other) == KNOWN + difference
+    assert said_by(shop.grant, other) == KNOWN + difference
+    found = [*submit(shop, other), *queue(shop, other)]
+    assert [str(answer) for answer in found] == [KNOWN + difference] * 2
+
+
+def test_a_granted_order_without_a_customer_names_the_one_who_came(shop: Shop) -> None:
+    shop.open(10, 4)
+    shop.granted("a", 2)
+    found = said_by(shop.grant, Order("a", 2, "ann"))
+    assert found == KNOWN + "no customer is stored, ann was given"
+
+
+def test_the_quantity_that_is_stored_is_the_one_asked_for_even_if_fewer_units_were_left(shop: Shop) -> None:
+    shop.open(3, 1)
+    shop.reserve("a", 5, partial=True)
+    assert shop.totals() == (0, 3, 0)
+    assert said_by(shop.reserve, Order("a", 3)) == KNOWN + "quantity 5 is stored, 3 was given"
+    assert said_by(shop.grant, Order("a", 4)) == KNOWN + "quantity 5 is stored, 4 was given"
+
+
+def test_an_order_is_compared_with_one_before_it_in_the_same_call(shop: Shop) -> None:
+    shop.open(10, 4)
+    first, other, again = Order("a", 2, "ann"), Order("a", 3), Order("b", 1)
+    difference = KNOWN + "quantity 2 is stored, 3 was given; a customer is stored, none was given"
+    assert str(shop.reserve_many([first, other, again])[1]) == difference
+    assert str(queue(shop, Order("q", 2, "ann"), Order("q", 3))[1]) == difference.replace("'a'", "'q'")
+
+
+def test_a_customer_whom_another_program_wrote_does_not_break_the_lines_of_a_batch(plain_redis_shop: Shop) -> None:
+    shop = plain_redis_shop
+    shop.open(10, 1)
+    shop.reserve("a", 2, customer_id="ann")
+    raw = shop.side.raw()
+    record = str(raw.hget(shop.keys.orders, "a"))
+    assert "\tann" in record
+    raw.hset(shop.keys.orders, "a", record.replace("\tann", "\ta\nn"))
+    first, second = shop.reserve_many([Order("a", 3), Order("b", 1)])
+    assert str(first) == KNOWN + "quantity 2 is stored, 3 was given; a customer is stored, none was given"
+    assert isinstance(second, Reserved)
+    raw.hset(shop.keys.orders, "a", record)
+
+
+def test_a_customer_in_another_encoding_does_not_hide_the_answers_of_a_batch(plain_redis_shop: Shop) -> None:
+    shop = plain_redis_shop
+    shop.open(10, 1)
+    shop.reserve("a", 2, customer_id="ann")
+    raw = shop.side.raw()
+    record = str(raw.hget(shop.keys.orders, "a"))
+    raw.hset(shop.keys.orders, "a", record.replace("\tann", "\tM\xfcller").encode("latin-1"))
+    first, second = shop.reserve_many([Order("a", 3), Order("b", 1)])
+    assert str(first) == KNOWN + "quantity 2 is stored, 3 was given; a customer is stored, none was given"
+    assert isinstance(second, Reserved)
+    raw.hset(shop.keys.orders, "a", record)

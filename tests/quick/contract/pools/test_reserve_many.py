@@ -1,0 +1,305 @@
+"""Reservations in batches: each as if alone, in the order given, in one step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmented import protocol as op
+from segmented.errors import OrderMismatch, PoolMissing
+from segmented.models import Busy, Closed, Decided, Order, Reserved, SoldOut
+from tests.support.contract.pools.shop import SHORT_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.support.contract.pools.shop import Shop
+
+
+def named(answers: Iterable[object]) -> list[str]:
+    return [type(answer).__name__ for answer in answers]
+
+
+def test_a_batch_is_one_step_with_one_answer_an_order(shop: Shop) -> None:
+    shop.open(9, 3)
+    assert shop.reserve_many([Order("a", 2), Order("b", 1), Order("c", 3)]) == (
+        Reserved("a", 2, 1, ((1, 2),), 1, 2, replay=False),
+        Reserved("b", 1, 1, ((1, 1),), 1, 2, replay=False),
+        Reserved("c", 3, 0, ((0, 3),), 1, 2, replay=False),
+    )
+    assert shop.totals() == (3, 6, 0)
+    assert shop.state().stock == (0, 0, 3)
+    assert [(entry.sequence, entry.order_id) for entry in shop.ledger()] == [(1, None), (2, "a"), (2, "b"), (2, "c")]
+    assert len({entry.chain for entry in shop.ledger(after=1)}) == 1
+
+
+def test_a_refused_order_does_not_stop_a_smaller_one_after_it(shop: Shop) -> None:
+    shop.open(5, 2)
+    answers = shop.reserve_many([Order("a", 3), Order("b", 3), Order("c", 2)])
+    assert named(answers) == ["Reserved", "SoldOut", "Reserved"]
+    assert answers[1] == SoldOut("b", 3, available=0, reserved=5, sequence=2)
+    assert shop.totals() == (0, 5, 0)
+    assert shop.record("b") is None
+
+
+def folded(shop: Shop, sequence: int) -> tuple[int, int]:
+    """Units free, and on hold, by the ledger up to an entry; reckoned as neither script nor model does."""
+    available, held = 0, dict[str | None, int]()
+    for entry in shop.ledger():
+        if entry.sequence > sequence:
+            continue
+        if entry.kind in {"opened", "restocked"}:
+            available += entry.quantity
+        elif entry.kind in {"reserved", "granted"} and entry.order_id not in held:
+            held[entry.order_id] = entry.quantity
+            available -= entry.quantity
+        elif entry.kind in {"cancelled", "expired"}:
+            available += held.pop(entry.order_id)
+        elif entry.kind == "confirmed":
+            del held[entry.order_id]
+    return available, sum(held.values())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_numbers_of_a_refusal_are_those_of_the_ledger_at_its_sequence(shop: Shop, seed: int) -> None:
+    draw, refused = Random(seed), 0
+    shop.open(60, draw.randint(1, 7))
+    for step in range(12):
+        if draw.random() < 0.3:
+            shop.reserve_many([Order(f"late{step}-{n}", 1) for n in range(20)], hold_ms=SHORT_MS)
+            shop.let_short_holds_lapse()
+        if draw.random() < 0.3:
+            shop.restock(draw.randint(1, 20), f"more{step}")
+        wanted = [Order(f"o{step}-{n}", draw.choice((1, 2, 9, 30))) for n in range(draw.randint(1, 6))]
+        answers: list[object] = [*shop.reserve_many(wanted, partial=draw.random() < 0.2)]
+        answers.append(shop.grant(f"g{step}", draw.choice((1, 40)), keep_refusal=draw.random() < 0.5))
+        for answer in answers:
+            if isinstance(answer, SoldOut):
+                assert (answer.available, answer.reserved) == folded(shop, answer.sequence)
+                assert answer.available < answer.quantity
+                refused += 1
+            elif isinstance(answer, Reserved) and draw.random() < 0.3:
+                draw.choice((shop.confirm, shop.cancel))(answer.order_id)
+    assert refused >= 12
+
+
+def test_an_id_that_comes_again_in_its_batch_is_a_repeat(shop: Shop) -> None:
+    shop.open(9, 3)
+    answers = shop.reserve_many([Order("a", 2), Order("b", 1), Order("a", 2), Order("a", 2)])
+    first = Reserved("a", 2, 1, ((1, 2),), 1, 2, replay=False)
+    again = Reserved("a", 2, 1, ((1, 2),), 1, 2, replay=True)
+    assert (answers[0], answers[2], answers[3]) == (first, again, again)
+    assert shop.totals() == (6, 3, 0)
+    assert shop.state().order_count == 2
+
+
+def test_an_id_that_comes_again_with_other_content_is_a_mismatch_in_its_place(shop: Shop) -> None:
+    shop.open(9, 3)
+    wanted = [Order("a", 2), Order("a", 3), Order("a", 2, "ann"), Order("b", 1)]
+    answers = shop.reserve_many(wanted)
+    assert named(answers) == ["Reserved", "OrderMismatch", "OrderMismatch", "Reserved"]
+    assert isinstance(answers[1], OrderMismatch)
+    assert answers[1].order_id == "a"
+    assert shop.totals() == (6, 3, 0)
+
+
+def test_a_refused_id_that_comes_again_in_its_batch_is_a_new_attempt(shop: Shop) -> None:
+    shop.open(2, 2)
+    answers = shop.reserve_many([Order("a", 3), Order("a", 2), Order("a", 3)])
+    assert named(answers) == ["SoldOut", "Reserved", "OrderMismatch"]
+
+
+def test_a_batch_that_is_sent_again_is_answered_again(shop: Shop) -> None:
+    shop.open(9, 3)
+    wanted = [Order("a", 2), Order("b", 4), Order("c", 3)]
+    first = shop.reserve_many(wanted)
+    again = shop.reserve_many(reversed(wanted))
+    assert all(isinstance(answer, Reserved) and answer.replay and answer.sequence == 2 for answer in again)
+    assert [getattr(answer, "parts", None) for answer in reversed(again)] == [
+        getattr(answer, "parts", None) for answer in first
+    ]
+    assert shop.state().sequence == 2
+
+
+def test_a_repeat_is_answered_in_a_batch_when_everything_is_sold(shop: Shop) -> None:
+    shop.open(2, 2)
+    shop.reserved("a", 2)
+    assert named(shop.reserve_many([Order("b", 1), Order("a", 2)])) == ["SoldOut", "Reserved"]
+
+
+def test_decided_orders_are_told_what_had_happened(shop: Shop) -> None:
+    shop.open(9, 3)
+    shop.reserve_many([Order("a", 2), Order("b", 1), Order("c", 1)])
+    shop.confirm("a")
+    shop.cancel("b")
+    shop.grant("d", 30, keep_refusal=True)
+    answers = shop.reserve_many([Order("a", 2), Order("b", 1), Order("c", 1), Order("d", 30), Order("e", 1)])
+    assert answers[0] == Decided("a", "confirmed", 2, 1, None, 3, replay=True)
+    assert answers[1] == Decided("b", "cancelled", 1, 1, None, 4, replay=True)
+    assert answers[3] == Decided("d", "refused", 30, -1, None, 5, replay=True)
+    assert named(answers) == ["Decided", "Decided", "Reserved", "Decided", "Reserved"]
+
+
+def test_an_order_larger_than_any_segment_is_gathered_within_a_batch(shop: Shop) -> None:
+    shop.open(20, 20)
+    answers = shop.reserve_many([Order("large", 15), Order("larger", 6), Order("rest", 5)])
+    assert named(answers) == ["Reserved", "SoldOut", "Reserved"]
+    assert isinstance(answers[0], Reserved)
+    assert len(answers[0].parts) == 15
+    assert shop.totals() == (0, 20, 0)
+
+
+@pytest.mark.parametrize("segments", [1, 7, 20, 64])
+def test_a_thousand_orders_a_call_sell_the_last_unit_at_any_segment_count(shop: Shop, segments: int) -> None:
+    shop.open(2_500, segments)
+    answers = shop.reserve_many(Order(f"o{index}", 1 + index % 5) for index in range(1_000))
+    sold = sum(answer.quantity for answer in answers if isinstance(answer, Reserved))
+    assert sold == 2_500
+    assert shop.totals() == (0, 2_500, 0)
+    for answer in answers:
+        if isinstance(answer, SoldOut):
+            assert answer.available < answer.quantity
+    assert shop.state().sequence == 2
+
+
+def test_a_batch_of_a_closed_pool_answers_repeats_and_refuses_the_rest(shop: Shop) -> None:
+    shop.open(9, 3)
+    shop.reserved("a", 2)
+    shop.close()
+    answers = shop.reserve_many([Order("a", 2), Order("b", 1), Order("a", 1)])
+    assert named(answers) == ["Reserved", "Closed", "OrderMismatch"]
+    assert answers[1] == Closed("b")
+
+
+def test_a_batch_for_a_pool_that_is_not_open_says_so(shop: Shop) -> None:
+    with pytest.raises(PoolMissing):
+        shop.reserve_many([Order("a", 1)])
+    shop.open(1, 1)
+
+
+# --- holds that have lapsed ---
+
+
+def test_what_has_lapsed_is_given_back_before_a_batch_is_refused(shop: Shop) -> None:
+    shop.open(10, 2)
+    shop.reserve_many([Order(f"late{index}", 1) for index in range(10)], hold_ms=SHORT_MS)
+    shop.let_short_holds_lapse()
+    answers = shop.reserve_many([Order("a", 4), Order("b", 6), Order("c", 1)])
+    assert named(answers) == ["Reserved", "Reserved", "SoldOut"]
+    assert shop.totals() == (0, 10, 0)
+    assert [kind for kind, _ in shop.story()].count("expired") == 10
+
+
+def test_a_repeat_holds_its_lapsed_units_anew_before_the_next_order_may_want_them(shop: Shop) -> None:
+    shop.open(1, 1)
+    shop.reserved("a", hold_ms=SHORT_MS)
+    shop.let_short_holds_lapse()
+    assert named(shop.reserve_many([Order("a", 1), Order("b", 1)])) == ["Reserved", "SoldOut"]
+
+
+def test_a_repeat_that_comes_after_its_units_were_given_back_is_told_so(shop: Shop) -> None:
+    shop.open(1, 1)
+    shop.reserved("a", hold_ms=SHORT_MS)
+    shop.let_short_holds_lapse()
+    answers = shop.reserve_many([Order("b", 1), Order("a", 1)])
+    assert named(answers) == ["Reserved", "Decided"]
+    assert isinstance(answers[1], Decided)
+    assert (answers[1].state, answers[1].replay) == ("expired", True)
+
+
+def test_one_batch_gives_back_160_due_holds_and_says_busy_for_the_rest(shop: Shop) -> None:
+    shop.open(200, 4)
+    shop.reserve_many([Order(f"late{index}", 1) for index in range(200)], hold_ms=SHORT_MS)
+    shop.let_short_holds_lapse()
+    wanted = [Order(f"o{index}", 16) for index in range(13)]
+    answers = shop.reserve_many(wanted)
+    assert named(answers) == ["Reserved"] * 10 + ["Busy"] * 3
+    assert answers[10] == Busy("o10", shop.state().sequence, 0)
+    assert shop.totals() == (0, 200, 0)
+    assert shop.state().order_count == 210
+    assert named(shop.reserve_many(wanted[10:])) == ["Reserved", "Reserved", "SoldOut"]
+
+
+def test_behind_an_order_that_has_to_ask_again_nobody_gets_its_units(shop: Shop) -> None:
+    shop.open(40, 4)
+    shop.reserve_many([Order(f"late{index}", 1) for index in range(40)], hold_ms=SHORT_MS)
+    shop.let_short_holds_lapse()
+    orders = [Order("large", 30), Order("small", 16)]
+    assert named(shop.reserve_many(orders)) == ["Busy", "Busy"]
+    assert named(shop.reserve_many(orders)) == ["Reserved", "SoldOut"]
+    assert shop.totals() == (10, 30, 0)
+
+
+def test_behind_an_order_that_has_to_ask_again_not_even_the_smallest_gets_its_units(shop: Shop) -> None:
+    shop.open(40, 4)
+    shop.reserve_many([Order(f"late{index}", 1) for index in range(40)], hold_ms=SHORT_MS)
+    shop.let_short_holds_lapse()
+    orders = [Order("large", 30), Order("tiny", 2)]  # one segment alone has units enough for it
+    assert named(shop.reserve_many(orders)) == ["Busy", "Busy"]
+    assert shop.totals() == (16, 24, 0)
+    assert named(shop.reserve_many(orders)) == ["Reserved", "Reserved"]
+    assert shop.totals() == (0, 40, 0)
+
+
+def test_a_gated_pool_gives_nothing_back_for_a_batch(shop: Shop) -> None:
+    shop.open(1, 1, gated=True)
+    shop.reserved("a", hold_ms=SHORT_MS)
+    shop.let_short_holds_lapse()
+    assert named(shop.reserve_many([Order("b", 1), Order("a", 1)])) == ["SoldOut", "Reserved"]
+
+
+def test_a_batch_of_nothing_but_repeats_writes_no_ledger_entry(shop: Shop) -> None:
+    shop.open(9, 3)
+    shop.reserve_many([Order("a", 2), Order("b", 1)])
+    before = shop.ledger()
+    shop.reserve_many([Order("b", 1), Order("a", 2)])
+    shop.reserve_many([Order("z", 100)])
+    assert shop.ledger() == before
+
+
+def test_ids_of_any_text_come_back_as_they_were(shop: Shop) -> None:
+    shop.open(9, 3)
+    ids = ("ü票", "{a}", "100 %", "a:b|c,d", " ", "x" * 256)
+    shop.reserve_many([Order(order_id, 1, order_id) for order_id in ids])
+    found = shop.side.execute(op.ReadOrders(shop.sku, ids))
+    assert [record and (record.order_id, record.customer_id) for record in found] == [(one, one) for one in ids]
+
+
+ODD_IDS = ('"', "\\", '\\"', "\\n", "/", "[]", "null", "1", " ", "票", "🎫", "\\u0041")
+
+
+def test_ids_and_customers_of_any_printable_text_are_the_same_in_answers_records_and_ledger(shop: Shop) -> None:
+    shop.open(100, 3)
+    wanted = [Order(odd, 1, odd) for odd in ODD_IDS]
+    answers = shop.reserve_many(wanted)
+    assert [(answer.order_id, answer.replay) for answer in answers if isinstance(answer, Reserved)] == [
+        (odd, False) for odd in ODD_IDS
+    ]
+    assert [shop.reserve(odd, 1, customer_id=odd) for odd in ODD_IDS] == [
+        replace(answer, replay=True) for answer in answers if isinstance(answer, Reserved)
+    ]
+    assert [getattr(shop.record(odd), "customer_id", None) for odd in ODD_IDS] == list(ODD_IDS)
+    assert [(entry.order_id, entry.customer_id) for entry in shop.ledger(after=1)] == [(odd, odd) for odd in ODD_IDS]
+    assert [getattr(answer, "order_id", None) for answer in shop.confirm_many(*ODD_IDS)] == list(ODD_IDS)
+    assert shop.totals() == (88, 0, 12)
+
+
+def test_the_ledger_has_the_orders_of_a_batch_as_they_were_given_whatever_they_share(shop: Shop) -> None:
+    shop.open(20, 2)
+    quantities = (("a", 1), ("b", 1), ("c", 1, "ann"), ("d", 1), ("e", 2), ("f", 2), ("g", 5), ("h", 1), ("i", 1))
+    shop.reserve_many([Order(*order) for order in quantities])
+    assert [(one.order_id, one.quantity, one.segment, one.parts, one.customer_id) for one in shop.ledger(after=1)] == [
+        ("a", 1, 1, ((1, 1),), None),
+        ("b", 1, 1, ((1, 1),), None),
+        ("c", 1, 1, ((1, 1),), "ann"),
+        ("d", 1, 1, ((1, 1),), None),
+        ("e", 2, 1, ((1, 2),), None),
+        ("f", 2, 1, ((1, 2),), None),
+        ("g", 5, 1, ((1, 2), (0, 3)), None),
+        ("h", 1, 0, ((0, 1),), None),
+        ("i", 1, 0, ((0, 1),), None),
+    ]
+    assert shop.totals() == (5, 15, 0)

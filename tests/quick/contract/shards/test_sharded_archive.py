@@ -1,0 +1,120 @@
+"""A pool in shards is archived as a whole: all of its shards, or none; its directory last."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmented import protocol as op
+from segmented.errors import InvalidInput, PoolArchived, PoolMissing
+from segmented.stock.archiving import FileArchive
+from segmented.stock.archiving.checking import check_archive
+from segmented.stock.archiving.file import lines_of
+from segmented.stock.archiving.plan import archive_plan, no_progress
+from segmented.stock.sharded.finding import is_in_shards_plan
+from tests.support.contract.shards.sharding import check_all, directory_of, sharded, shards_of, taken
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from segmented.models.archives import Archived
+    from tests.fixtures.stores import Side
+
+
+def archived(side: Side, sku: str, file: Path) -> Archived:
+    return side.run(archive_plan(sku, FileArchive(file), no_progress))
+
+
+def sold(side: Side, sku: str, count: int = 30) -> None:
+    """Open a pool of 40 units in 8 segments and 3 shards, and sell some."""
+    pool = sharded(side, sku)
+    pool.open(stock=40, segments=8, shards=3)
+    for number in range(count):
+        assert taken(pool.reserve(f"order {number}")) == 1
+        pool.confirm(f"order {number}")
+    pool.finish_transfers()
+    check_all(pool)
+
+
+def test_all_shards_are_in_one_archive(side: Side, tmp_path: Path) -> None:
+    sku, file = side.name(), tmp_path / "sold.jsonl"
+    sold(side, sku)
+    sharded(side, sku).close()
+    answer = archived(side, sku, file)
+    checked = check_archive(lines_of(file), "here")
+    assert (answer.orders, checked.orders, checked.confirmed, len(checked.pools)) == (30, 30, 30, 3)
+    found = [json.loads(line) for line in lines_of(file)]
+    assert {one["shard"] for one in found if one["record"] == "orders"} == {0, 1, 2}
+    assert sum(int(one["value"]) for one in found if one["record"] == "stock") == 10
+
+
+def test_an_archived_pool_in_shards_says_so_to_those_who_know_it_and_to_those_who_do_not(
+    side: Side, tmp_path: Path
+) -> None:
+    sku = side.name()
+    sold(side, sku)
+    known = sharded(side, sku)
+    known.close()
+    archived(side, sku, tmp_path / "sold.jsonl")
+    for pool in (known, sharded(side, sku)):
+        for read_or_change in (pool.state, lambda: pool.reserve("late")):  # noqa: B023  # called at once
+            with pytest.raises(PoolArchived):
+                read_or_change()
+    assert archived(side, sku, tmp_path / "sold.jsonl").replay
+
+
+def test_one_open_shard_keeps_all_of_them_unarchived(side: Side, tmp_path: Path) -> None:
+    sku = side.name()
+    sold(side, sku)
+    first, second, _ = shards_of(side, sku)
+    for shard in (first, second):
+        side.execute(op.ClosePool(shard))
+    with pytest.raises(InvalidInput, match=f"'{sku}' is open: close it first, with 'segmented pool close {sku}'"):
+        archived(side, sku, tmp_path / "sold.jsonl")
+    assert side.execute(op.ClosePool(first)).replay
+    check_all(sharded(side, sku))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_units_on_the_way_between_shards_are_refused(side: Side, tmp_path: Path) -> None:
+    sku = side.name()
+    sold(side, sku, 0)
+    shard = shards_of(side, sku)[1]
+    assert side.execute(op.SendUnits(shard, 2, 3)) is not None
+    sharded(side, sku).close()
+    with pytest.raises(InvalidInput, match="1 transfer is unfinished between shards: run 'segmented pool repair"):
+        archived(side, sku, tmp_path / "sold.jsonl")
+    sharded(side, sku).finish_transfers()
+    assert archived(side, sku, tmp_path / "sold.jsonl").orders == 0
+
+
+def test_an_archived_pool_in_shards_is_opened_again_in_a_later_epoch_alone(side: Side, tmp_path: Path) -> None:
+    sku = side.name()
+    sold(side, sku)
+    sharded(side, sku).close()
+    archived(side, sku, tmp_path / "sold.jsonl")
+    with pytest.raises(PoolArchived):
+        sharded(side, sku).open(stock=4, segments=4, shards=2)
+    pool = sharded(side, sku)
+    assert pool.open(stock=4, segments=4, shards=2, epoch=2).state.available == 4
+    assert [taken(pool.reserve(f"again {number}")) for number in range(4)] == [1, 1, 1, 1]
+    assert directory_of(side, sku).epoch == 2
+    check_all(pool)
+
+
+def test_once_its_notes_are_gone_an_archived_pool_in_shards_was_never_there(redis_side: Side, tmp_path: Path) -> None:
+    side, sku = redis_side, redis_side.name()
+    sold(side, sku)
+    shards = shards_of(side, sku)
+    sharded(side, sku).close()
+    archived(side, sku, tmp_path / "sold.jsonl")
+    raw = side.raw()
+    left = sorted(raw.keys(f"seg:{{{sku}:*"))
+    assert len(left) == 3 + 5, shards
+    assert all(raw.pttl(name) > 0 for name in left)
+    raw.delete(*left)
+    assert not side.run(is_in_shards_plan(sku))
+    with pytest.raises(PoolMissing):
+        sharded(side, sku).state()

@@ -1,0 +1,368 @@
+"""Opening a pool in shards: once, whatever is cut short or comes in between; and what is left when keys vanish."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from segmented import protocol as op
+from segmented.errors import (
+    InvalidInput,
+    PoolDiffers,
+    PoolDrifted,
+    PoolInShards,
+    PoolMissing,
+    SegmentedError,
+    ShardVanished,
+)
+from segmented.keys import directory_keys, shard_keys
+from segmented.models import AlreadyOpen, Opened, Order, PoolState, Shard
+from segmented.stock import Pool
+from segmented.stock.sharded.opening import COPIES, home_of, open_plan
+from tests.support.contract.shards.sharding import check_all, delete_shard, directory_of, sharded, shards_of, taken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from segmented.plans import Plan
+    from segmented.stock.sharded import ShardedPool
+    from tests.fixtures.stores import Side, SyncSide
+
+SKUS: Final = ["{a}:{b}", "a:0", "}{%7B", "Bücher/日本 ü", "x" * 128, "{}"]
+STEPS: Final = range(1, 13)
+
+
+def opening(sku: str, stock: int, segments: int, shards: int) -> Plan[Opened | AlreadyOpen]:
+    return open_plan(op.OpenPool(sku, stock, segments, gated=False, epoch=3), shards)
+
+
+class ByHand:
+    """A plan of opening, step by step."""
+
+    def __init__(self, side: SyncSide, plan: Plan[Any]) -> None:
+        self.side, self.plan = side, plan
+        self.answer: object = None
+        self.is_over = False
+        self._reply: Any = None
+
+    def step(self) -> None:
+        """Ask for the next effect, and perform it."""
+        try:
+            effect = self.plan.send(self._reply)
+        except StopIteration as stop:
+            self.answer, self.is_over = stop.value, True
+            return
+        self._reply = self.side.run(alone(effect))
+
+    def finish(self) -> object:
+        while not self.is_over:
+            self.step()
+        return self.answer
+
+
+def alone(effect: Any) -> Plan[Any]:  # noqa: ANN401  # any effect
+    return (yield effect)
+
+
+def totals(state: PoolState) -> tuple[int, int, int]:
+    return state.opened, state.segment_count, state.epoch
+
+
+def test_stock_and_segments_are_shared_out_evenly(side: Side) -> None:
+    pool = sharded(side, side.name())
+    answer = pool.open(stock=11, segments=7, shards=3, epoch=5)
+    assert isinstance(answer, Opened)
+    assert totals(answer.state) == (11, 7, 5)
+    states = [side.execute(op.ReadPool(shard)) for shard in shards_of(side, pool.sku)]
+    assert [totals(state) for state in states] == [(4, 3, 5), (4, 2, 5), (3, 2, 5)]
+    assert answer.state == pool.state()
+    assert pool.state().stock == (2, 1, 1, 2, 2, 2, 1)
+    check_all(pool)
+
+
+def test_opened_again_it_says_what_is_there_and_changes_nothing(side: Side) -> None:
+    sku = side.name()
+    sharded(side, sku).open(stock=11, segments=7, shards=3, limit_per_customer=2)
+    before = directory_of(side, sku)
+    answer = sharded(side, sku).open(stock=11, segments=7, shards=3, limit_per_customer=2)
+    assert isinstance(answer, AlreadyOpen)
+    assert totals(answer.state) == (11, 7, 1)
+    for stock, segments, shards in ((99, 7, 3), (11, 8, 3), (11, 7, 5)):
+        with pytest.raises(PoolDiffers, match=r"limit per customer 2 instead of none"):
+            sharded(side, sku).open(stock=stock, segments=segments, shards=shards)
+    with pytest.raises(PoolDiffers, match=r"with shards 3 instead of 2: nothing is changed"):
+        sharded(side, sku).open(stock=11, segments=7, shards=2, limit_per_customer=2)
+    assert directory_of(side, sku) == before
+    assert len(before.salts) == 3
+
+
+@pytest.mark.parametrize("steps", STEPS)
+def test_an_opening_that_is_cut_short_is_gone_on_with_in_its_own_numbers(
+    plain_redis_side: SyncSide, steps: int
+) -> None:
+    side, sku = plain_redis_side, plain_redis_side.name()
+    first = ByHand(side, opening(sku, 11, 7, 3))
+    for _ in range(steps):
+        first.step()
+    first.plan.close()
+    has_begun = side.execute(op.ReadDirectory(sku, 0)) is not None
+    pool = sharded(side, sku)
+    with suppress(PoolDiffers):  # if only copies of the directory were missing
+        pool.open(stock=50, segments=10, shards=2)
+    state = pool.state()
+    assert totals(state) == ((11, 7, 3) if has_begun else (50, 10, 1))
+    copies = {side.execute(op.ReadDirectory(sku, copy)) for copy in range(COPIES)}
+    assert copies == {directory_of(side, sku)}
+    assert taken(pool.reserve("all of it", quantity=state.opened)) == state.opened
+    check_all(pool)
+
+
+def test_the_steps_that_are_cut_short_are_all_there_are(plain_redis_side: SyncSide) -> None:
+    plan, count = ByHand(plain_redis_side, opening(plain_redis_side.name(), 11, 7, 3)), 0
+    while not plan.is_over:
+        plan.step()
+        count += 1
+    assert count == STEPS.stop
+
+
+@pytest.mark.parametrize("steps", STEPS)
+def test_of_two_openings_that_interleave_the_first_written_counts_for_both(
+    plain_redis_side: SyncSide, steps: int
+) -> None:
+    side, sku = plain_redis_side, plain_redis_side.name()
+    first, second = ByHand(side, opening(sku, 11, 7, 3)), ByHand(side, opening(sku, 50, 10, 2))
+    for _ in range(steps):
+        first.step()
+    second.step()
+    second.step()
+    while not (first.is_over and second.is_over):
+        for plan in (first, second):
+            if not plan.is_over:
+                plan.step()
+    found = [plan.answer for plan in (first, second)]
+    states = [answer.state for answer in found if isinstance(answer, Opened | AlreadyOpen)]
+    assert len(states) == 2
+    assert len({totals(state) for state in states}) == 1
+    assert states[0].available == states[0].opened
+    check_all(sharded(side, sku))
+
+
+def test_an_opening_that_comes_late_opens_nothing_again(plain_redis_side: SyncSide) -> None:
+    side, sku = plain_redis_side, plain_redis_side.name()
+    for steps in STEPS:
+        late, pool = ByHand(side, opening(f"{sku}{steps}", 50, 10, 2)), sharded(side, f"{sku}{steps}")
+        for _ in range(steps):
+            late.step()
+        with suppress(PoolDiffers):  # if the late one has opened it already
+            pool.open(stock=11, segments=7, shards=3)
+        opened = pool.state().opened
+        assert opened in {11, 50}
+        assert taken(pool.reserve("a", quantity=opened - 1)) == opened - 1
+        late.finish()
+        assert pool.state().available == 1
+        check_all(pool)
+
+
+def test_a_sku_is_sold_in_shards_or_in_one_slot_but_not_in_both(side: Side) -> None:
+    sku = side.name()
+    side.pool(sku).open(stock=3, segments=1)
+    said = f"'{sku}' is sold in one hash slot already: opening a ShardedPool beside would sell its units twice"
+    with pytest.raises(PoolInShards) as caught:
+        sharded(side, sku).open(stock=3, segments=2, shards=2)
+    assert str(caught.value) == said
+    with pytest.raises(PoolMissing):
+        sharded(side, sku).state()
+
+    other = side.name()
+    sharded(side, other).open(stock=3, segments=2, shards=2)
+    with pytest.raises(PoolInShards, match=f"'{other}' is sold in shards already: opening a Pool beside"):
+        side.pool(other).open(stock=3, segments=1)
+    with pytest.raises(PoolMissing):
+        side.pool(other).state()
+
+
+def test_one_that_is_not_open_is_missing(side: Side) -> None:
+    pool = sharded(side, side.name())
+    for ask in (pool.state, pool.audit, pool.close, lambda: pool.reserve("a"), lambda: pool.cancel_many(["a"])):
+        with pytest.raises(PoolMissing):
+            ask()
+
+
+# --- keys that vanish ---
+
+
+def asked_of(pool: ShardedPool) -> dict[str, Callable[[], object]]:
+    """Name everything that can be asked of a pool: each reaches shard 0, where `o0`, whose home it is, is asked for."""
+    return {
+        "state": pool.state,
+        "reserve": lambda: pool.reserve("o0"),
+        "reserve from all": lambda: pool.reserve("o3", quantity=11),
+        "grant": lambda: pool.grant("o0", timeout=0),
+        "reserve_many": lambda: raised(pool.reserve_many([Order("o0", 1)])),
+        "confirm": lambda: pool.confirm("o0"),
+        "cancel": lambda: pool.cancel("o0"),
+        "confirm_many": lambda: raised(pool.confirm_many(["o0"])),
+        "cancel_many": lambda: raised(pool.cancel_many(["o0"])),
+        "expire": pool.expire,
+        "restock": lambda: pool.restock(1, restock_id="o0"),
+        "withdraw": lambda: pool.withdraw(1, withdraw_id="o0"),
+        "withdraw from all": lambda: pool.withdraw(11, withdraw_id="o1"),
+        "resize": lambda: pool.resize(9),
+        "close": pool.close,
+        "finish_transfers": pool.finish_transfers,
+        "audit": pool.audit,
+        "open": lambda: pool.open(stock=11, segments=7, shards=3),
+    }
+
+
+def raised(answers: object) -> object:
+    (answer,) = answers if isinstance(answers, list) else [answers]
+    if isinstance(answer, SegmentedError):
+        raise answer
+    return answer
+
+
+def test_a_shard_without_keys_is_refused_by_every_operation_and_never_opened_again(redis_side: Side) -> None:
+    pool = sharded(redis_side, redis_side.name())
+    pool.open(stock=11, segments=7, shards=3)
+    home = home_of("o0", 3)
+    assert home_of("o1", 3) != home
+    shard = shards_of(redis_side, pool.sku)[home]
+    delete_shard(redis_side, shard)
+    said = f"shard {home} of '{pool.sku}' was open and its keys are gone: bring its data back; opening it again"
+    assert taken(pool.reserve("o1")) == 1
+    for ask in asked_of(pool).values():
+        with pytest.raises(ShardVanished) as caught:
+            ask()
+        assert str(caught.value).startswith(said)
+    keys = shard_keys(shard).listed()
+    assert redis_side.raw().exists(*keys) == 0
+
+
+def test_without_its_directory_a_pool_sells_on_by_a_copy_and_is_not_opened_again(redis_side: Side) -> None:
+    side, sku = redis_side, redis_side.name()
+    sharded(side, sku).open(stock=11, segments=7, shards=3)
+    before = directory_of(side, sku)
+    for copy in range(COPIES - 1):
+        side.raw().delete(directory_keys(sku, copy).directory)
+        pool = sharded(side, sku)
+        assert taken(pool.reserve(f"o{copy}", quantity=2)) == 2
+        with pytest.raises(ShardVanished, match=f"'{sku}' was open and its keys are gone"):
+            pool.open(stock=11, segments=7, shards=3)
+        assert directory_of(side, sku) == before
+        check_all(pool)
+    side.raw().delete(directory_keys(sku, COPIES - 1).directory)
+    with pytest.raises(PoolMissing):
+        sharded(side, sku).state()
+
+
+def test_a_lost_copy_of_the_directory_is_written_again_by_the_next_opening(plain_redis_side: Side) -> None:
+    side, sku = plain_redis_side, plain_redis_side.name()
+    sharded(side, sku).open(stock=11, segments=7, shards=3)
+    side.raw().delete(*(directory_keys(sku, copy).directory for copy in (1, 4)))
+    assert isinstance(sharded(side, sku).open(stock=11, segments=7, shards=3), AlreadyOpen)
+    assert {side.execute(op.ReadDirectory(sku, copy)) for copy in range(COPIES)} == {directory_of(side, sku)}
+
+
+@pytest.mark.parametrize("said", ["", "x", "open", "open a", "open a 1 1 1", "ajar a 1 1 1 0", "open a x 1 1 0"])
+def test_a_directory_that_cannot_be_read_is_refused_and_left_alone(plain_redis_side: Side, said: str) -> None:
+    side, sku = plain_redis_side, plain_redis_side.name()
+    sharded(side, sku).open(stock=11, segments=7, shards=3)
+    key = directory_keys(sku, 0).directory
+    side.raw().set(key, said)
+    pool = sharded(side, sku)
+    with pytest.raises(PoolDrifted):
+        pool.reserve("a")
+    with pytest.raises(PoolDrifted):
+        pool.open(stock=11, segments=7, shards=3)
+    assert side.raw().get(key) == said
+
+
+def test_what_is_left_of_a_pool_in_one_slot_is_not_sold_again_in_shards(plain_redis_side: Side) -> None:
+    side, sku = plain_redis_side, plain_redis_side.name()
+    side.pool(sku).open(stock=3, segments=1)
+    side.pool(sku).reserve("a", quantity=3)
+    side.raw().delete(shard_keys(sku).meta)
+    with pytest.raises(PoolInShards):
+        sharded(side, sku).open(stock=3, segments=2, shards=2)
+
+
+def test_an_opening_whose_directory_is_lost_on_the_way_is_not_gone_on_with_in_other_numbers(
+    plain_redis_side: SyncSide,
+) -> None:
+    side, sku = plain_redis_side, plain_redis_side.name()
+    first = ByHand(side, opening(sku, 11, 7, 3))
+    while not (side.raw().exists(shard_keys(Shard(sku, 0, "a")).meta)):
+        first.step()
+    side.raw().delete(directory_keys(sku, 0).directory)
+    with pytest.raises(ShardVanished):
+        sharded(side, sku).open(stock=50, segments=10, shards=2)
+
+
+# --- input ---
+
+
+@pytest.mark.parametrize(
+    ("stock", "segments", "shards", "said"),
+    [
+        (9, 9, 0, "shard count 0 of '{sku}' must be between 1 and 64"),
+        (99, 99, 65, "shard count 65 of '{sku}' must be between 1 and 64"),
+        (9, 9, -1, "shard count -1 of '{sku}' must be between 1 and 64"),
+        (9, 9, True, "shard count True of '{sku}' is not a whole number"),
+        (9, 9, 2.5, "shard count 2.5 of '{sku}' is not a whole number"),
+        (9, 9, "3", "shard count '3' of '{sku}' is not a whole number"),
+        (2, 9, 3, "stock 2 of '{sku}' must be between 3 and 1,000,000,000,000"),
+        (9, 2, 3, "segment count 2 of '{sku}' must be between 3 and 4,096"),
+        (0, 9, 3, "stock 0 of '{sku}' must be between 1 and 1,000,000,000,000"),
+    ],
+)
+def test_what_cannot_be_split_is_refused_in_one_sentence_and_nothing_is_written(
+    plain_redis_side: Side,
+    stock: int,
+    segments: int,
+    shards: Any,  # noqa: ANN401  # bad on purpose
+    said: str,
+) -> None:
+    side, sku = plain_redis_side, plain_redis_side.name()
+    with pytest.raises(InvalidInput) as caught:
+        sharded(side, sku).open(stock=stock, segments=segments, shards=shards)
+    assert str(caught.value) == said.format(sku=sku)
+    assert list(side.raw().scan_iter(f"*{sku}*")) == []
+
+
+def test_a_resize_to_fewer_segments_than_shards_is_refused(side: Side) -> None:
+    pool = sharded(side, side.name())
+    pool.open(stock=9, segments=5, shards=3)
+    with pytest.raises(InvalidInput, match=f"segment count 2 of '{pool.sku}' must be between 3 and"):
+        pool.resize(2)
+    assert pool.state().segment_count == 5
+
+
+def test_no_sku_is_the_name_of_a_shard(plain_redis_side: Side) -> None:
+    sku = plain_redis_side.name()
+    for make in (sharded, lambda side, sku: side.pool(sku)):
+        with pytest.raises(InvalidInput, match="has characters that cannot be printed"):
+            make(plain_redis_side, f"{sku}\x1f0a")
+    with pytest.raises(InvalidInput, match="has characters that cannot be printed"):
+        sharded(plain_redis_side, Shard(sku, 0, "a"))
+
+
+@pytest.mark.parametrize("sku", SKUS)
+def test_a_sku_may_be_any_text(plain_redis_side: Side, sku: str) -> None:
+    pool = sharded(plain_redis_side, sku)
+    assert isinstance(pool.open(stock=7, segments=3, shards=3), Opened)
+    assert taken(pool.reserve("a", quantity=7)) == 7
+    assert [shard.sku for shard in shards_of(plain_redis_side, sku)] == [sku] * 3
+    with pytest.raises(PoolInShards):
+        plain_redis_side.pool(sku).open(stock=1, segments=1)
+    check_all(pool)
+
+
+def test_a_pool_of_one_slot_may_be_made_over_a_shard(plain_redis_side: Side) -> None:
+    pool = sharded(plain_redis_side, plain_redis_side.name())
+    pool.open(stock=6, segments=3, shards=3)
+    assert isinstance(pool.shards[1], Pool)
+    assert taken(pool.shards[1].reserve("x", quantity=2)) == 2
+    assert pool.state().available == 4

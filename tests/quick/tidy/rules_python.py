@@ -1,0 +1,173 @@
+"""Rules about Python source, each a pure function of the text."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from typing import TYPE_CHECKING, Final
+
+from tests.quick.tidy.rules_text import BANNED, MESSAGE_TURNS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MODULE_LINES_MAX: Final = 400
+FUNCTION_LINES_MAX: Final = 70
+
+WALL_CLOCK: Final = {
+    ("time", "time"),
+    ("time", "time_ns"),
+    ("datetime", "now"),
+    ("datetime", "utcnow"),
+    ("datetime", "today"),
+    ("date", "today"),
+}
+SLEEP: Final = {("time", "sleep")}
+
+PRIVATE: Final = re.compile(r"_[A-Za-z]")
+SILENCED: Final = re.compile(r"#\s*(noqa|type:\s*ignore|pragma:\s*no cover|fmt:\s*off)(?P<rest>.*)")
+CODES: Final = re.compile(r"(:\s*[A-Z]+\d+(,\s*[A-Z]+\d+)*|\[[\w, -]+\])?\s*(?P<reason>.*)")
+REASON: Final = re.compile(r"#\s*\w+\W+\w+")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def size(text: str) -> Iterator[tuple[int, str]]:
+    """A module fits into one reading, a function onto one screen."""
+    lines = len(text.splitlines())
+    if lines > MODULE_LINES_MAX:
+        yield lines, f"a module of {lines} lines; {MODULE_LINES_MAX} at most"
+    for function in _functions(ast.parse(text)):
+        length = (function.end_lineno or function.lineno) - function.lineno + 1
+        if length > FUNCTION_LINES_MAX:
+            yield function.lineno, f"{function.name} has {length} lines; {FUNCTION_LINES_MAX} at most"
+
+
+def options_by_name(text: str) -> Iterator[tuple[int, str]]:
+    """A public function names its options; `**kwargs` is for a wrapped call whose types pass through (P.kwargs).
+
+    `**_` takes what a signal sends along and nobody reads; it is no option. `**passed_on` goes to the method of another
+    library that is overridden.
+    """
+    for function in _public_functions(ast.parse(text).body):
+        rest = function.args.kwarg
+        if rest is None or rest.arg in {"_", "passed_on"}:
+            continue
+        if not (isinstance(rest.annotation, ast.Attribute) and rest.annotation.attr == "kwargs"):
+            yield function.lineno, f"{function.name} takes **{rest.arg}: name the options"
+
+
+def booleans_by_name(text: str) -> Iterator[tuple[int, str]]:
+    """A boolean is passed by name. (ruff's FBT overlooks `bool | None` and `Annotated[bool, ...]`.)"""
+    for function in _functions(ast.parse(text)):
+        for argument in [*function.args.posonlyargs, *function.args.args]:
+            if argument.annotation is not None and _is_boolean(argument.annotation):
+                yield (
+                    function.lineno,
+                    f"{function.name} takes the boolean {argument.arg} by position: put `*` before it",
+                )
+
+
+def plain_messages(text: str) -> Iterator[tuple[int, str]]:
+    """A message that a program prints uses the usual words; docstrings have rules of their own."""
+    tree = ast.parse(text)
+    statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    turns = [*MESSAGE_TURNS, *((rf"\b{turn}\b", plain) for turn, plain in BANNED)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in statements:
+            for turn, plain in turns:
+                for found in re.finditer(turn, node.value, re.IGNORECASE):
+                    yield node.lineno, f"{found.group()!r}: write {plain!r}"
+
+
+def no_wall_clock(text: str) -> Iterator[tuple[int, str]]:
+    """Time is an argument: a Clock is passed in."""
+    yield from _uses(ast.parse(text), WALL_CLOCK, "take a Clock")
+
+
+def no_sleep(text: str) -> Iterator[tuple[int, str]]:
+    """A test that sleeps is slow when it passes and wrong when the machine is."""
+    yield from _uses(ast.parse(text), SLEEP, "move a ManualClock, or wait for the event itself")
+
+
+def no_private_attribute(text: str) -> Iterator[tuple[int, str]]:
+    """What a library keeps private changes with a parser or a version: only `self`, `cls` and own classes are open.
+
+    An object that this module itself makes of one of its own classes may be named so too: `store = cls.__new__(cls)`.
+    """
+    tree = ast.parse(text)
+    own = {"self", "cls"} | {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Attribute(value=ast.Name(id="cls")))):
+                own.add(name)
+            case ast.ImportFrom(module=module) if module and module.startswith("redis") and "._" in f".{module}":
+                yield node.lineno, f"import from {module}, which is private"
+            case ast.ImportFrom(module=module, names=names) if module and module.startswith("redis"):
+                yield from ((node.lineno, f"{alias.name} is private") for alias in names if PRIVATE.match(alias.name))
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=owner, attr=name) if PRIVATE.match(name) and not _is_own(owner, own):
+                yield node.lineno, f"{ast.unparse(node)} is private: use what the library documents"
+            case ast.Call(func=ast.Name(id="getattr" | "setattr"), args=[owner, ast.Constant(value=str(name)), *_]):
+                if PRIVATE.match(name) and not _is_own(owner, own):
+                    yield node.lineno, f"{name} is private: use what the library documents"
+
+
+def _is_own(owner: ast.expr, own: set[str]) -> bool:
+    match owner:
+        case ast.Name(id=name):
+            return name in own
+        case ast.Call(func=ast.Name(id="super")):
+            return True
+    return False
+
+
+def silence_has_a_reason(text: str) -> Iterator[tuple[int, str]]:
+    """Whoever silences a tool names the rule and says why, in a second comment on the same line."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        found = SILENCED.search(token.string) if token.type == tokenize.COMMENT else None
+        rest = CODES.match(found["rest"]) if found else None
+        if found and not (rest and REASON.match(rest["reason"])):
+            yield token.start[0], f"{found[1]} without a reason"
+
+
+def _functions(tree: ast.AST) -> Iterator[Function]:
+    return (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def _public_functions(body: list[ast.stmt]) -> Iterator[Function]:
+    for node in body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from _public_functions(node.body)
+        elif isinstance(node, Function) and (not node.name.startswith("_") or node.name == "__init__"):
+            yield node
+
+
+def _is_boolean(annotation: ast.expr) -> bool:
+    match annotation:
+        case ast.Name(id="bool"):
+            return True
+        case ast.BinOp(left=left, right=right):
+            return _is_boolean(left) or _is_boolean(right)
+        case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[first, *_])):
+            return _is_boolean(first)
+        case ast.Subscript(value=ast.Name(id="Optional"), slice=first):
+            return _is_boolean(first)
+    return False
+
+
+def _uses(tree: ast.Module, banned: set[tuple[str, str]], instead: str) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id=owner) | ast.Attribute(attr=owner), attr=name) if (
+                owner,
+                name,
+            ) in banned:
+                yield node.lineno, f"{owner}.{name}: {instead}"
+            case ast.ImportFrom(module=owner, names=names):
+                for alias in names:
+                    if (owner, alias.name) in banned:
+                        yield node.lineno, f"{owner}.{alias.name}: {instead}"

@@ -1,0 +1,124 @@
+"""Every page can be reached from the first one, and every link leads somewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import segmented
+from tests.quick.tidy.sources import files
+from tests.support.paths import ROOT, TESTS
+
+START = ROOT / "docs" / "index.md"
+LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s#]*)(#(?P<part>[^)\s]*))?\)")
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+IMPORTS = (ast.Import, ast.ImportFrom)
+PUBLIC = {*segmented.LATE, "asyncio"}
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def links(page: Path) -> list[tuple[str, str]]:
+    """Return the targets of a page's links inside the repository, each with the part of the page it points at."""
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    found = [(match["target"], match["part"] or "") for match in LINK.finditer(text)]
+    return [(target, part) for target, part in found if "://" not in target and not target.startswith("mailto:")]
+
+
+def reachable(start: Path) -> set[Path]:
+    """Follow links from page to page."""
+    seen, ahead = set[Path](), [start.resolve()]
+    while ahead:
+        page = ahead.pop()
+        if page in seen or page.suffix != ".md" or not page.is_file():
+            continue
+        seen.add(page)
+        ahead.extend((page.parent / target).resolve() for target, _ in links(page) if target)
+    return seen
+
+
+def broken(page: Path) -> list[str]:
+    """Return the links of a page that lead nowhere: no such file, or no such heading in it."""
+    wrong = []
+    for target, part in links(page):
+        file = (page.parent / target).resolve() if target else page
+        if not file.exists() or (part and file.suffix == ".md" and part not in headings(file)):
+            wrong.append(f"{target}#{part}" if part else target)
+    return wrong
+
+
+def headings(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as code hosts make them."""
+    titles = re.findall(r"^#+ +(.*)$", FENCED.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def groups(page: Path) -> dict[str, int]:
+    """Return how many links stand under each heading of a page."""
+    parts = re.split(r"^#+ +(.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    return {title: len(LINK.findall(text)) for title, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def unimported(page: Path) -> list[str]:
+    """Return the public names that a page's Python uses before it, or an earlier part of the page, imports them."""
+    known, lacking = set[str](), list[str]()
+    for block in PYTHON.findall(page.read_text(encoding="utf-8")):
+        tree = ast.parse(block, mode="exec", feature_version=(3, 11))
+        nodes = list(ast.walk(tree))
+        known |= {alias.asname or alias.name for node in nodes if isinstance(node, IMPORTS) for alias in node.names}
+        used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+        lacking += sorted((used & PUBLIC) - known)
+    return lacking
+
+
+def test_every_public_name_in_an_example_is_imported_on_its_page() -> None:
+    pages = [*files("docs", suffix=".md"), ROOT / "README.md"]
+    assert {str(page.relative_to(ROOT)): lacking for page in pages if (lacking := unimported(page))} == {}
+
+
+def test_an_example_that_imports_too_little_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```python\nfrom segmented import Pool\nPool(store)\n```\n```python\nPool, Order\n```\n", encoding="utf-8"
+    )
+    assert unimported(page) == ["Order"]
+
+
+def test_every_page_is_reachable_from_the_index() -> None:
+    pages = {path.resolve() for path in files("docs", suffix=".md")}
+    assert START.resolve() in pages
+    assert sorted(str(page.relative_to(ROOT)) for page in pages - reachable(START)) == []
+
+
+def test_no_group_of_the_index_has_more_than_seven_links() -> None:
+    counted = groups(START)
+    assert sum(counted.values()) > 60
+    assert {title: count for title, count in counted.items() if count > 7} == {}
+
+
+def test_links_are_counted_by_heading(tmp_path: Path) -> None:
+    page = tmp_path / "index.md"
+    page.write_text("# All\n\n## A\n\n- [a](a.md)\n- [b](b.md)\n\n### B\n\n[c](c.md)\n", encoding="utf-8")
+    assert groups(page) == {"All": 0, "A": 2, "B": 1}
+
+
+def test_every_link_leads_somewhere() -> None:
+    pages = [*files("docs", suffix=".md"), ROOT / "README.md", ROOT / "CHANGELOG.md"]
+    assert {str(page.relative_to(ROOT)): wrong for page in pages if (wrong := broken(page))} == {}
+
+
+def test_a_page_that_nothing_links_to_and_a_link_to_nothing_are_noticed(tmp_path: Path) -> None:
+    start, linked, lost = tmp_path / "index.md", tmp_path / "linked.md", tmp_path / "lost.md"
+    start.write_text("# Start\n[on](linked.md#a-part) [off](away.md) [part](linked.md#no-part)\n", encoding="utf-8")
+    linked.write_text("# A part\n[back](index.md)\n```\n[code](nowhere.md)\n```\n", encoding="utf-8")
+    lost.write_text("# Lost\n", encoding="utf-8")
+    assert reachable(start) == {start, linked}
+    assert broken(start) == ["away.md", "linked.md#no-part"]
+    assert broken(linked) == []
+
+
+def test_the_page_on_faults_names_tests_that_are_there() -> None:
+    page = (START.parent / "reference" / "faults.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([\w/]+\.py)::(test_\w+)`", page)
+    gone = [name for file, name in named if f"def {name}(" not in (TESTS / file).read_text(encoding="utf-8")]
+    assert (len(named) > 50, gone) == (True, [])

@@ -1,0 +1,158 @@
+"""One thread renews the work of all envelopes of a store, and outlives neither them nor the interpreter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from math import inf
+
+import pytest
+
+from segmented import MemoryStore
+from segmented.errors import StoreUnavailable
+from segmented.orders import renewals
+from segmented.orders.renewals import Renewal
+from tests.support.contract.parking import wait_until
+
+EXITING = """
+import threading, time
+from segmented import MemoryStore
+from segmented.orders.renewals import Renewal
+began = threading.Event()
+Renewal(lambda: began.set() or time.sleep(600), MemoryStore(), every=0.01).__enter__()
+began.wait()
+"""
+
+
+def threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "segmented-renewal"}
+
+
+def test_all_envelopes_of_a_store_share_one_thread_and_each_is_renewed_in_its_interval() -> None:
+    before, store, counted = threads(), MemoryStore(), Counter[str]()
+    with Renewal(lambda: counted.update("s"), store, every=60) as seldom:
+        timer = seldom._timer  # noqa: SLF001  # the thread is to sleep before the others come
+        wait_until(lambda: timer._wakes_at < inf)  # noqa: SLF001  # as above
+        with (
+            Renewal(lambda: counted.update("a"), store, every=0.01),
+            Renewal(lambda: counted.update("b"), store, every=0.02),
+        ):
+            wait_until(lambda: counted["a"] >= 20 and counted["b"] >= 10)
+            assert len(threads() - before) == 1
+        ended = Counter(counted)
+        with Renewal(lambda: counted.update("c"), store, every=0.01):
+            wait_until(lambda: counted["c"] >= 10)
+        assert {name: counted[name] for name in ended} == ended
+    assert counted["s"] == 0
+
+
+def test_a_renewal_that_fails_is_tried_again_and_affects_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    store, counted = MemoryStore(), Counter[str]()
+
+    def fail(name: str, error: Exception) -> None:
+        counted.update([name])
+        raise error
+
+    with (
+        Renewal(lambda: fail("away", StoreUnavailable("the server is away")), store, every=0.01),
+        Renewal(lambda: fail("wrong", ZeroDivisionError("a bug")), store, every=0.01),
+        Renewal(lambda: counted.update(["good"]), store, every=0.01),
+    ):
+        wait_until(lambda: min(counted["away"], counted["wrong"], counted["good"]) >= 3)
+    assert "the server is away" in caplog.text
+    assert "a bug" in caplog.text
+
+
+class Slow:
+    """A renewal that goes on until it may end."""
+
+    def __init__(self) -> None:
+        """Begin nothing yet."""
+        self.began, self.may_end, self.ended = threading.Event(), threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        """Renew."""
+        self.began.set()
+        assert self.may_end.wait(20)
+        self.ended.set()
+
+
+def test_the_end_waits_for_a_renewal_in_progress() -> None:
+    slow = Slow()
+    with Renewal(slow, MemoryStore(), every=600) as renewal:
+        timer = renewal._timer  # noqa: SLF001  # to have it due now, though its interval is long
+        with timer._changed:  # noqa: SLF001  # as above
+            timer._due[renewal] = 0.0  # noqa: SLF001  # as above
+            timer._changed.notify_all()  # noqa: SLF001  # as above
+        assert slow.began.wait(20)
+        threading.Timer(0.2, slow.may_end.set).start()
+    assert slow.ended.is_set()
+
+
+def test_the_end_waits_no_longer_than_one_interval() -> None:
+    slow, store, counted = Slow(), MemoryStore(), Counter[str]()
+    with Renewal(slow, store, every=0.05):
+        assert slow.began.wait(20)
+    assert not slow.ended.is_set()
+    slow.began.clear()
+    slow.may_end.set()
+    assert slow.ended.wait(20)
+    with Renewal(lambda: counted.update("c"), store, every=0.05):
+        wait_until(lambda: counted["c"] >= 4)
+    assert not slow.began.is_set()
+
+
+def test_the_thread_ends_when_nothing_is_left_and_the_next_envelope_starts_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(renewals, "LINGER", 0.05)
+    before, store = threads(), MemoryStore()
+    for _ in range(2):
+        done = threading.Event()
+        with Renewal(done.set, store, every=0.01):
+            assert done.wait(20)
+            assert len(threads() - before) == 1
+        wait_until(lambda: threads() <= before)
+
+
+def test_stores_do_not_wait_for_each_other() -> None:
+    slow, done = Slow(), threading.Event()
+    with Renewal(slow, MemoryStore(), every=0.01):
+        assert slow.began.wait(20)
+        with Renewal(done.set, MemoryStore(), every=0.01):
+            assert done.wait(20)
+        slow.may_end.set()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_begins_without_renewals_and_can_have_its_own() -> None:
+    store, counted = MemoryStore(), Counter[str]()
+    with Renewal(lambda: counted.update("p"), store, every=0.01) as parents:
+        wait_until(lambda: counted["p"] > 0)
+        with parents._timer._changed:  # noqa: SLF001  # the worst moment: somebody holds its lock
+            child = os.fork()
+            if child == 0:
+                os._exit(as_child(parents, store, counted))
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        seen = counted["p"]
+        wait_until(lambda: counted["p"] > seen)
+
+
+def as_child(parents: Renewal, store: MemoryStore, counted: Counter[str]) -> int:
+    """Return 0 if the child does not renew for its parent, and renews its own work."""
+    seen, done = counted["p"], threading.Event()
+    with Renewal(done.set, store, every=0.01):
+        if not done.wait(20):
+            return 1
+    parents.__exit__()
+    return 2 if counted["p"] != seen else 0
+
+
+@pytest.mark.timeout(180)
+def test_a_renewal_in_progress_does_not_delay_the_interpreters_exit() -> None:
+    ended = subprocess.run([sys.executable, "-c", EXITING], timeout=120, check=False, capture_output=True)
+    assert (ended.returncode, ended.stderr) == (0, b"")

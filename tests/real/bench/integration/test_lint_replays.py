@@ -1,0 +1,128 @@
+"""The lint on a session that the engine made: it agrees with its plan and its histories, and with no other figures."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import zstandard
+
+from bench.engine.record import ResultFile, Run, read_results
+from bench.engine.session import SessionOptions, run_session
+from bench.lint.planned import as_planned
+from bench.lint.recomputed import follows
+from bench.lint.repetition import planned_before
+from bench.lint.subject import Subject
+from bench.report.facts import Facts
+from bench.report.markdown import reproduce
+from tests.real.bench.integration.test_session import RecordingDisplay
+from tests.support.bench.plans import ONE_CELL, small_plan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bench.engine.record import EndLine
+
+MANY_SKUS = ('{ section = "none" }', '{ section = "none", skus = 4, zipf = 1.1 }')
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("session")
+    loaded = small_plan(tmp_path_factory.mktemp("plan"), ONE_CELL, MANY_SKUS, ("rounds = 2", "rounds = 1"))
+    return run_session(SessionOptions(loaded=loaded, folder=found), RecordingDisplay()).parent
+
+
+def _with(found: ResultFile, run: Run) -> ResultFile:
+    return found.model_copy(update={"runs": tuple(run if one.run == run.run else one for one in found.runs)})
+
+
+def test_a_real_session_follows_from_its_plan_and_its_histories(folder: Path) -> None:
+    results = read_results(folder / "results.jsonl")
+    subject = Subject(results, folder)
+    whole = len([1 for run in results.runs if run.window_s > 0])  # one may have been lost on a machine that stood still
+    assert follows(subject).evidence == (
+        f"{len(results.runs)} records agree with themselves, and {whole} of them with their histories"
+    )
+    assert as_planned(subject).evidence.startswith("no commit of the plan")  # all before it agreed
+
+
+def test_a_history_with_other_calls_contradicts_its_run(folder: Path) -> None:
+    results = read_results(folder / "results.jsonl")
+    closed = [one for one in results.runs if one.cell.loop == "closed" and one.cell.hold_ms]
+    run = next(one for one in closed if one.orders_per_s is not None)  # one of several may have stood still
+    file = folder / str(run.history)
+    kept = file.read_bytes()
+    calls = [json.loads(line) for line in zstandard.ZstdDecompressor().decompress(kept).splitlines()]
+
+    def said(change: Any) -> str:  # noqa: ANN401  # a function of a call
+        packed = zstandard.ZstdCompressor().compress("\n".join(json.dumps(change(dict(one))) for one in calls).encode())
+        file.write_bytes(packed)
+        signed = run.model_copy(update={"history_sha256": hashlib.sha256(packed).hexdigest()})
+        return follows(Subject(_with(results, signed), folder)).evidence
+
+    try:
+        of = f": run {run.run} ({run.cell_id})"
+        assert said(lambda one: one | {"sold": 0}) == f"the history gives another number of sold orders or refusals{of}"
+        assert said(lambda one: one | {"done": one["done"] / 2}) == f"the history gives another rate{of}"
+        assert said(lambda one: one | {"buyer": 0}) == f"the history gives another number of orders by buyer{of}"
+        slower = said(lambda one: one | {"asked": one["asked"] - 0.004})
+        assert slower.startswith("the history gives another median service time (")
+        file.write_bytes(b"no history")
+        assert follows(Subject(results, folder)).evidence.startswith(f"the history {file.name} cannot be read: ")
+    finally:
+        file.write_bytes(kept)
+
+
+def test_books_of_skus_that_do_not_follow_from_seed_record_and_history_are_named(folder: Path) -> None:
+    results = read_results(folder / "results.jsonl")
+    run = next(one for one in results.runs if one.cell.skus > 1)
+    of = f": run {run.run} ({run.cell_id})"
+    first, second, *others = run.skus
+
+    def subject(name: str, moved: int) -> Subject:
+        less = first.model_copy(update={name: getattr(first, name) - moved})
+        more = second.model_copy(update={name: getattr(second, name) + moved})
+        return Subject(_with(results, run.model_copy(update={"skus": (less, more, *others)})), folder)
+
+    assert as_planned(subject("stock", 1)).evidence == (
+        f"stock or arrivals do not follow from seed, calibration and earlier runs{of}"
+    )
+    assert follows(subject("sold", 1)).evidence == f"the history gives another number of units sold of each sku{of}"
+    alone = Subject(_with(results, run.model_copy(update={"skus": ()})), folder)
+    assert follows(alone).evidence == f"the books are not those of the skus together{of}"
+
+
+def test_a_session_of_one_sweep_is_compared_with_that_sweep_and_misses_no_cell_of_it(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    loaded = small_plan(tmp_path_factory.mktemp("plan"), ("rounds = 2", "rounds = 1"))
+    file = run_session(SessionOptions(loaded=loaded, folder=tmp_path / "k", only=("k",)), RecordingDisplay())
+    results = read_results(file)
+    subject = Subject(results, file.parent)
+    assert results.session.sweeps == ("k",)
+    assert {run.cell.segments for run in results.runs} == {1, 4}
+    assert follows(subject).outcome == "holds"
+    assert as_planned(subject).evidence.startswith("no commit of the plan")  # all before it agreed
+    assert planned_before(_committed(subject)).evidence == (
+        "what was asked for of the plan of commit 0123456789ab was run: 2 runs of 2 cells; "
+        "sweeps that are not measured: hold, load, a-a"
+    )
+    assert "$ segmented bench granularity --sweep k --plan plan.toml --report again" in reproduce(Facts(results))
+    dropped = results.model_copy(update={"runs": results.runs[:1], "end": results.end and _of_one_run(results.end)})
+    assert as_planned(Subject(dropped, file.parent)).evidence == (
+        "the last line does not say that 2 runs were planned and 1 done"
+    )
+    whole = results.model_copy(update={"session": results.session.model_copy(update={"sweeps": ()})})
+    assert as_planned(Subject(whole, file.parent)).outcome == "broken"
+
+
+def _of_one_run(end: EndLine) -> EndLine:
+    return end.model_copy(update={"runs_planned": 1, "runs_done": 1})
+
+
+def _committed(subject: Subject) -> Subject:
+    session = subject.results.session.model_copy(update={"plan_commit": "0123456789abcdef"})
+    return Subject(subject.results.model_copy(update={"session": session}), subject.folder)

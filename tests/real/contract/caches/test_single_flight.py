@@ -1,0 +1,394 @@
+"""Single flights on every store and in both colours."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from segmented import AsyncMemoryStore, MemoryStore, protocol as op
+from segmented.errors import AcquireTimeout, InvalidInput, LoaderFailed, StoreRefused, StoreUnavailable
+from segmented.locks import AsyncLock
+from segmented.locks.call_keys import key_for
+from segmented.locks.flight_plan import FlightOptions
+from segmented.locks.flights import AsyncSingleFlight, SingleFlight, single_flight
+from segmented.models import Acquired, Cached, Forgotten, Released, Written
+from segmented.stores.redis import RedisStore
+from tests.support.contract.caches.flights import Flight, Loader
+from tests.support.contract.locks.locked import is_free
+
+if TYPE_CHECKING:
+    from segmented.protocol import Operation
+    from segmented.servers import ValkeyServer
+    from tests.fixtures.stores import Side
+
+
+def test_the_first_call_loads_and_the_others_read(side: Side) -> None:
+    flight, key, loader = Flight(side), side.name(), Loader({"sku": "shirt", "left": [3, None]})
+    assert [flight.get(key, loader) for _ in range(3)] == [{"sku": "shirt", "left": [3, None]}] * 3
+    assert (loader.calls, is_free(side, key)) == (1, True)
+
+
+def test_keys_do_not_meet(side: Side) -> None:
+    flight, one, two = Flight(side), side.name(), side.name()
+    assert (flight.get(one, Loader(1)), flight.get(two, Loader(2)), flight.get(one, Loader(3))) == (1, 2, 1)
+
+
+def test_a_value_is_loaded_again_after_its_time_to_live(side: Side) -> None:
+    flight, key, loader = Flight(side, keep=0.1), side.name(), Loader(1, 2)
+    assert flight.get(key, loader) == 1
+    side.pass_time(0.15)
+    assert flight.get(key, loader) == 2
+
+
+def test_none_is_a_result_and_is_kept_as_long_as_a_value(side: Side) -> None:
+    flight, key, loader = Flight(side), side.name(), Loader(None)
+    assert [flight.get(key, loader) for _ in range(3)] == [None] * 3
+    assert loader.calls == 1
+
+
+def test_none_may_be_kept_for_a_shorter_time_or_not_at_all(side: Side) -> None:
+    key, loader = side.name(), Loader(None, "here")
+    flight = Flight(side, keep=600, keep_none=60)
+    assert (flight.get(key, loader), flight.get(key, loader)) == (None, None)
+    brief, loader = side.name(), Loader(None, "here")
+    flight = Flight(side, keep_none=0.1)
+    assert flight.get(brief, loader) is None
+    side.pass_time(0.15)
+    assert flight.get(brief, loader) == "here"
+    other, loader = side.name(), Loader(None)
+    flight = Flight(side, keep_none=0)
+    assert (flight.get(other, loader), flight.get(other, loader), loader.calls) == (None, None, 2)
+
+
+def test_the_first_caller_gets_its_own_error_and_the_next_are_told_of_it_for_a_while(side: Side) -> None:
+    flight, key, error = Flight(side, keep=600, keep_failures=60), side.name(), KeyError("no such sku")
+    loader = Loader(error, "here")
+    with pytest.raises(KeyError) as caught:
+        flight.get(key, loader)
+    assert caught.value is error
+    for _ in range(2):
+        with pytest.raises(LoaderFailed) as told:
+            flight.get(key, loader)
+        assert (told.value.name, told.value.kind, told.value.detail) == (key, "KeyError", "'no such sku'")
+        assert str(told.value) == f"the loader of {key!r} failed a moment ago: KeyError: 'no such sku'"
+    assert loader.calls == 1
+
+
+def test_a_failure_is_forgotten_after_its_time(side: Side) -> None:
+    flight, key, loader = Flight(side, keep_failures=0.1), side.name(), Loader(KeyError("no such sku"), "here")
+    with pytest.raises(KeyError):
+        flight.get(key, loader)
+    side.pass_time(0.15)
+    assert flight.get(key, loader) == "here"
+
+
+def test_a_failure_need_not_be_kept(side: Side) -> None:
+    flight, key, loader = (
+        Flight(side, keep_failures=0),
+        side.name(),
+        Loader(ValueError("one"), ValueError("two"), "here"),
+    )
+    for message in ("one", "two"):
+        with pytest.raises(ValueError, match=message):
+            flight.get(key, loader)
+    assert flight.get(key, loader) == "here"
+
+
+def test_what_cannot_be_dumped_is_the_loaders_failure(side: Side) -> None:
+    flight, key, loader = Flight(side), side.name(), Loader({1, 2})
+    with pytest.raises(TypeError, match="set is not JSON serializable"):
+        flight.get(key, loader)
+    with pytest.raises(LoaderFailed, match=r"TypeError: .*set is not JSON serializable"):
+        flight.get(key, loader)
+    assert (loader.calls, is_free(side, key)) == (1, True)
+
+
+def test_a_value_that_is_too_large_is_the_loaders_failure(side: Side) -> None:
+    flight, key, loader = Flight(side, size_max=10), side.name(), Loader("é" * 9)
+    with pytest.raises(InvalidInput, match=f"^the value of '{key}' has 56 bytes; the maximum is 10$"):
+        flight.get(key, loader)
+    with pytest.raises(LoaderFailed, match="56 bytes"):
+        flight.get(key, loader)
+    assert flight.get(side.name(), Loader("a" * 8)) == "a" * 8
+
+
+def test_every_caller_gets_the_same_shape_the_one_that_loaded_too(side: Side) -> None:
+    flight, key, loader = Flight(side), side.name(), Loader({"size": (1, 2), 3: "three"})
+    expected = {"size": [1, 2], "3": "three"}
+    assert [flight.get(key, loader), flight.get(key, loader)] == [expected, expected]
+
+
+class Speechless(Exception):
+    """An error whose text fails."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_a_loaders_error_whose_text_fails_stays_the_loaders_error(side: Side) -> None:
+    flight, key, error = Flight(side), side.name(), Speechless()
+    with pytest.raises(Speechless) as caught:
+        flight.get(key, Loader(error))
+    assert caught.value is error
+    with pytest.raises(LoaderFailed) as told:
+        flight.get(key, Loader(1))
+    assert (told.value.kind, told.value.detail) == ("Speechless", "its text cannot be read (RuntimeError)")
+
+
+def test_a_refresh_that_fails_with_such_an_error_leaves_the_old_value(side: Side) -> None:
+    flight, key = Flight(side, keep=60, refresh_ahead=59.95), side.name()
+    assert flight.get(key, Loader("old")) == "old"
+    side.pass_time(0.1)
+    assert flight.get(key, Loader(Speechless())) == "old"
+
+
+def test_a_kept_value_that_load_cannot_read_is_a_miss(side: Side) -> None:
+    key, loader = side.name(), Loader({"release": 2})
+    old = Flight(side, dump=repr, load=str)
+    assert old.get(key, Loader({"release": 1})) == "{'release': 1}"
+    new = Flight(side)
+    assert new.peek(key, default="nothing") == "nothing"
+    assert [new.get(key, loader) for _ in range(3)] == [{"release": 2}] * 3
+    assert (loader.calls, is_free(side, key)) == (1, True)
+
+
+def test_a_kept_failure_that_cannot_be_read_is_a_miss(side: Side) -> None:
+    key = side.name()
+    flight = Flight(side)
+    with pytest.raises(KeyError):
+        flight.get(key, Loader(KeyError("x")))
+    held = side.execute(op.AcquireLock(key, "h", 60_000))
+    assert isinstance(held, Acquired)
+    write = op.WriteCached(key, "h", held.fencing_token, Cached("error", '{"what": 1}'), 60_000)
+    assert side.execute(write) == Written()
+    assert side.execute(op.ReleaseLock(key, "h")) == Released()
+    assert flight.get(key, Loader("here")) == "here"
+
+
+def test_a_value_that_is_due_for_a_refresh_and_cannot_be_read_does_not_replace_a_failure(side: Side) -> None:
+    key, error = side.name(), ValueError("down")
+    Flight(side, dump=repr, load=str, refresh_ahead=59.95).get(key, Loader({"release": 1}))
+    side.pass_time(0.1)
+    with pytest.raises(ValueError, match="down"):
+        Flight(side, refresh_ahead=59.95).get(key, Loader(error))
+
+
+def test_only_the_value_that_was_read_is_dropped(side: Side) -> None:
+    key = side.name()
+    flight = Flight(side)
+    flight.get(key, Loader("new"))
+    assert side.execute(op.ForgetCached(key, only=Cached("text", '"old"'))) == Forgotten(was_kept=False)
+    assert flight.peek(key) == "new"
+    assert side.execute(op.ForgetCached(key, only=Cached("text", '"new"'))) == Forgotten(was_kept=True)
+    assert flight.peek(key) is None
+
+
+def test_a_kept_value_is_read_although_the_servers_memory_is_full(private_valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(private_valkey.url) as store:
+        flight = single_flight(store, keep=60)
+        assert flight.get("kept", lambda: "value") == "value"
+        store.client.config_set("maxmemory", 1)
+        assert flight.get("kept", lambda: "another") == "value"
+        with pytest.raises(StoreRefused, match="memory"):
+            flight.get("missing", lambda: "value")
+        store.client.config_set("maxmemory", 0)
+        assert flight.get("missing", lambda: "value") == "value"
+
+
+def test_another_serializer_may_make_bytes(side: Side) -> None:
+    flight = Flight(side, dump=bytes, load=tuple)
+    key, loader = side.name(), Loader((0, 255, 128))
+    assert [flight.get(key, loader), flight.get(key, loader)] == [(0, 255, 128)] * 2
+    assert loader.calls == 1
+
+
+def test_what_is_kept_can_be_looked_at_without_loading(side: Side) -> None:
+    flight, key = Flight(side), side.name()
+    assert flight.peek(key, default="nothing") == "nothing"
+    flight.get(key, Loader(None))
+    assert flight.peek(key, default="nothing") is None
+    other = side.name()
+    with pytest.raises(ValueError, match="odd"):
+        flight.get(other, Loader(ValueError("odd")))
+    with pytest.raises(LoaderFailed, match="ValueError: odd"):
+        flight.peek(other)
+
+
+def test_what_is_forgotten_is_loaded_again(side: Side) -> None:
+    flight, key, loader = Flight(side), side.name(), Loader(1, 2)
+    assert flight.get(key, loader) == 1
+    assert (flight.forget(key), flight.forget(key)) == (True, False)
+    assert flight.get(key, loader) == 2
+
+
+def test_nothing_is_kept_that_was_being_loaded_when_it_was_forgotten(side: Side) -> None:
+    flight, key = Flight(side), side.name()
+
+    def load_old() -> str:
+        flight_elsewhere.forget(key)
+        return "old"
+
+    flight_elsewhere = Flight(side)
+    assert flight.get(key, load_old) == "old"
+    assert flight.get(key, Loader("new")) == "new"
+
+
+@pytest.mark.parametrize("key", ["", "a\nb", "x" * 1025, b"a", None])
+def test_a_key_that_is_no_name_is_refused(side: Side, key: Any) -> None:  # noqa: ANN401  # anything at all
+    loader, flight = Loader(), Flight(side)
+    for call in (lambda: flight.get(key, loader), lambda: flight.peek(key), lambda: flight.forget(key)):
+        with pytest.raises(InvalidInput, match="a single flight"):
+            call()
+    assert loader.calls == 0
+
+
+def test_a_loader_that_asks_for_its_own_key_is_told_so_in_time(side: Side) -> None:
+    flight, inner, key = Flight(side), Flight(side, timeout=0), side.name()
+    with pytest.raises(AcquireTimeout):
+        flight.get(key, lambda: inner.get(key, Loader()))
+    with pytest.raises(LoaderFailed, match="AcquireTimeout"):
+        flight.get(key, Loader())
+
+
+# --- as a decorator ---
+
+
+def test_a_function_is_kept_by_the_key_of_its_arguments() -> None:
+    calls: list[tuple[str, int]] = []
+    flight = single_flight(MemoryStore(), keep=60)
+
+    class Shop:
+        @flight("price:{sku}:{size}")
+        def price(self, sku: str, size: int = 1) -> int:
+            calls.append((sku, size))
+            return len(calls)
+
+    shop = Shop()
+    prices: list[int] = [shop.price("a:b"), shop.price("a:b", 1), shop.price("a:b", size=2), shop.price("a", 2)]
+    assert prices == [1, 1, 2, 3]
+    assert key_for(shop.price, "a:b") == "price:{a%3Ab}:{1}"
+    assert flight.forget(key_for(shop.price, "a:b"))
+    assert shop.price("a:b") == 4
+    assert calls == [("a:b", 1), ("a:b", 2), ("a", 2), ("a:b", 1)]
+
+
+def test_a_coroutine_function_is_kept_too() -> None:
+    async def run() -> list[int]:
+        calls: list[str] = []
+        flight = single_flight(AsyncMemoryStore(), keep=60)
+
+        @flight("price:{sku}")
+        async def price(sku: str) -> int:
+            calls.append(sku)
+            number = len(calls)
+            await asyncio.sleep(0.01)
+            return number
+
+        return list(await asyncio.gather(*(price("shirt") for _ in range(100)), price("shoe")))
+
+    assert asyncio.run(run()) == [1] * 100 + [2]
+
+
+def test_what_cannot_be_kept_is_refused_at_the_decoration() -> None:
+    flight, asynchronous = single_flight(MemoryStore(), keep=60), single_flight(AsyncMemoryStore(), keep=60)
+
+    async def coroutine(sku: str) -> str:
+        return sku
+
+    def function(sku: str) -> str:
+        return sku
+
+    def generator(sku: str) -> Any:  # noqa: ANN401  # a generator
+        yield sku
+
+    refused: list[tuple[Any, Any, str]] = [
+        (flight, coroutine, "keeps what a function returns, and .*coroutine is a coroutine function"),
+        (flight, generator, "keeps what a function returns, and .*generator is a generator function"),
+        (asynchronous, function, "keeps what a coroutine function returns, and .*function is a function"),
+    ]
+    for decorate, wrong, kind in refused:
+        with pytest.raises(InvalidInput, match=f"^a single flight {kind}$"):
+            decorate("{sku}")(wrong)
+    with pytest.raises(InvalidInput, match="'size' is not an argument; there are sku"):
+        flight("{size}")(function)
+
+
+def test_a_callable_gives_the_store_when_a_call_needs_it() -> None:
+    asked: list[str] = []
+    store = MemoryStore()
+
+    def give() -> MemoryStore:
+        asked.append("store")
+        return store
+
+    flight = SingleFlight(give, FlightOptions(keep=60))
+    assert asked == []
+    assert flight.get("shirt", lambda: 1) == 1
+    with pytest.raises(InvalidInput, match="needs a store, and got <function"):
+        single_flight(give, keep=60)  # type: ignore[call-overload]  # what is tested
+    with pytest.raises(InvalidInput, match=r"needs a store for asyncio, such as AsyncRedisStore, and got MemoryStore$"):
+        AsyncSingleFlight(store, FlightOptions(keep=60))  # type: ignore[arg-type]  # what is tested
+
+
+# --- trouble ---
+
+
+class SilentWriteStore(MemoryStore):
+    """A store that does not answer writes."""
+
+    def execute(self, operation: Operation[Any], **options: Any) -> Any:  # noqa: ANN401  # the operation's own answer
+        if isinstance(operation, op.WriteCached):
+            message = "no answer"
+            raise StoreUnavailable(message)
+        return super().execute(operation, **options)
+
+
+def test_a_value_that_could_not_be_kept_is_given_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    flight = single_flight(SilentWriteStore(), keep=60)
+    with caplog.at_level(logging.WARNING, logger="segmented.locks"):
+        assert [flight.get("shirt", Loader(1, 2)), flight.get("shirt", Loader(3))] == [1, 3]
+    assert [record.message for record in caplog.records] == ["flight.not_kept"] * 2
+
+
+def test_a_caller_that_is_cancelled_while_it_loads_lets_the_next_one_load() -> None:
+    async def run() -> str:
+        store, began = AsyncMemoryStore(), asyncio.Event()
+        flight = single_flight(store, keep=60)
+
+        async def sleep() -> str:
+            began.set()
+            await asyncio.sleep(60)
+            return "slept"
+
+        async def load() -> str:
+            return "loaded"
+
+        loading = asyncio.create_task(flight.get("shirt", sleep))
+        await began.wait()
+        waiting = asyncio.create_task(flight.get("shirt", load))
+        await asyncio.sleep(0.01)
+        loading.cancel()
+        found = await waiting
+        assert loading.cancelled()
+        assert await AsyncLock(store, "shirt").try_acquire() is not None
+        return found
+
+    assert asyncio.run(run()) == "loaded"
+
+
+def test_an_interrupt_in_the_loader_goes_through_and_keeps_nothing() -> None:
+    flight, loader = single_flight(MemoryStore(), keep=60), Loader(KeyboardInterrupt(), "here")
+    with pytest.raises(KeyboardInterrupt):
+        flight.get("shirt", loader)
+    assert flight.get("shirt", loader) == "here"
+
+
+def test_a_loader_may_raise_even_what_ends_generators() -> None:
+    flight = single_flight(MemoryStore(), keep=60)
+    with pytest.raises(StopIteration):
+        flight.get("shirt", lambda: next(iter(())))
+    with pytest.raises(LoaderFailed, match="StopIteration"):
+        flight.get("shirt", lambda: 1)

@@ -1,0 +1,191 @@
+"""Single flights with many callers at once, lost leases, and early refreshes. The ids are the rows of the catalogue."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from segmented import protocol as op
+from segmented.errors import AcquireTimeout, LoaderFailed
+from segmented.keys import lock_keys
+from tests.support.contract.bodies import Renewals
+from tests.support.contract.caches.flights import SOON, Flight, Loader
+from tests.support.contract.locks.locked import is_free
+from tests.support.contract.parking import has_come_to_rest, lines_of, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.fixtures.stores import Side
+    from tests.support.contract.parking import CountScripts
+
+CALLERS = 16
+
+
+def crowd(side: Side, call: Callable[[], object], *, count: int = CALLERS) -> list[Any]:
+    """Start callers, and return once they all wait."""
+    started = []
+    for index in range(count):
+        started.append(side.start(call))
+        wait_until(lambda: has_come_to_rest(side.store, index + 1))  # noqa: B023  # called at once
+    return started
+
+
+def test_j7_one_loader_call_for_any_number_of_callers(waiting_side: Side) -> None:
+    flight, key, gate = Flight(waiting_side), waiting_side.name(), threading.Event()
+    loader = Loader("loaded", gate=gate)
+    first = waiting_side.start(lambda: flight.get(key, loader))
+    assert loader.began.wait(SOON)
+    others = crowd(waiting_side, lambda: flight.get(key, loader))
+    gate.set()
+    assert [call.result(SOON) for call in [first, *others]] == ["loaded"] * (CALLERS + 1)
+    assert loader.calls == 1
+    assert lines_of(waiting_side.store) == {}
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"), [(None, None), (ValueError("odd"), LoaderFailed)], ids=["none", "error"]
+)
+def test_j7_none_and_a_failure_are_for_all_who_wait_too(waiting_side: Side, result: object, expected: Any) -> None:  # noqa: ANN401  # a value or an exception
+    flight, key, gate = Flight(waiting_side), waiting_side.name(), threading.Event()
+    loader = Loader(result, gate=gate)
+    first = waiting_side.start(lambda: flight.get(key, loader))
+    assert loader.began.wait(SOON)
+    others = crowd(waiting_side, lambda: flight.get(key, loader))
+    gate.set()
+    if expected is None:
+        assert [call.result(SOON) for call in [first, *others]] == [None] * (CALLERS + 1)
+    else:
+        assert isinstance(first.exception(SOON), ValueError)
+        assert [type(call.exception(SOON)) for call in others] == [LoaderFailed] * CALLERS
+    assert loader.calls == 1
+
+
+def test_waiters_look_once_each_and_none_takes_the_lock(plain_redis_side: Side, count_scripts: CountScripts) -> None:
+    side, gate = plain_redis_side, threading.Event()
+    flight, key, loader = Flight(side), side.name(), Loader("loaded", gate=gate)
+    flight.get(side.name(), Loader())  # and the server knows the scripts
+    first = side.start(lambda: flight.get(key, loader))
+    assert loader.began.wait(SOON)
+    others = crowd(side, lambda: flight.get(key, loader))
+    scripts = count_scripts(side.raw(), key)
+    gate.set()
+    assert [call.result(SOON) for call in [first, *others]] == ["loaded"] * (CALLERS + 1)
+    # the loader writes and releases, and each waiter looks once
+    assert scripts() == 2 + CALLERS
+
+
+def test_a_hit_is_one_script(plain_redis_side: Side, count_scripts: CountScripts) -> None:
+    side, key = plain_redis_side, plain_redis_side.name()
+    flight, loader = Flight(side), Loader()
+    flight.get(key, loader)
+    scripts = count_scripts(side.raw(), key)
+    flight.get(key, loader)
+    assert scripts() == 1
+
+
+def test_a_loader_that_takes_longer_than_its_lease_keeps_its_turn(
+    waiting_side: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", 200)  # and a busy machine is never late
+    flight, key, gate = Flight(waiting_side, ttl=60), waiting_side.name(), threading.Event()
+    loader = Loader("loaded", gate=gate)
+    first = waiting_side.start(lambda: flight.get(key, loader))
+    assert loader.began.wait(SOON)
+    other = waiting_side.start(lambda: flight.get(key, loader))
+    wait_until(Renewals(waiting_side.execute, waiting_side.clock, key).has_two)
+    gate.set()
+    assert [first.result(SOON), other.result(SOON), loader.calls] == ["loaded", "loaded", 1]
+
+
+def test_j7_a_lease_lost_in_the_middle_costs_one_more_call_and_not_one_a_waiter(waiting_side: Side) -> None:
+    side, key = waiting_side, waiting_side.name()
+    flight, gate, second_gate = Flight(side), threading.Event(), threading.Event()
+    slept, second = Loader("slept", gate=gate), Loader("second", gate=second_gate)
+    first = side.start(lambda: flight.get(key, slept))
+    assert slept.began.wait(SOON)
+    others = crowd(side, lambda: flight.get(key, second))
+    lose_lock(side, key)
+    assert second.began.wait(SOON)
+    gate.set()  # it wakes up while its successor loads: its value serves those who wait
+    assert first.result(SOON) == "slept"
+    wait_until(lambda: sum(call.done() for call in others) == CALLERS - 1)
+    second_gate.set()
+    assert sorted(call.result(SOON) for call in others) == ["second"] + ["slept"] * (CALLERS - 1)
+    assert (slept.calls, second.calls, flight.get(key, second)) == (1, 1, "second")
+
+
+def test_j7_a_loader_that_wakes_after_its_successor_does_not_take_the_newer_values_place(waiting_side: Side) -> None:
+    side, key = waiting_side, waiting_side.name()
+    flight, gate = Flight(side), threading.Event()
+    slept = Loader("slept", gate=gate)
+    first = side.start(lambda: flight.get(key, slept))
+    assert slept.began.wait(SOON)
+    lose_lock(side, key)
+    assert flight.get(key, Loader("newer")) == "newer"
+    gate.set()
+    assert first.result(SOON) == "slept"
+    assert flight.peek(key) == "newer"
+
+
+def lose_lock(side: Side, key: str) -> None:
+    """End the lease of whoever loads, as after a pause of its process for longer than it lasts."""
+    if side.server is not None:
+        side.raw().delete(lock_keys(key).lock)
+        side.raw().publish(lock_keys(key).freed, "freed")
+        return
+    locks = side.store._model._bodies[op.AcquireLock].__self__  # noqa: SLF001  # there is no other way to lose a lock of memory
+    holder = locks.holder(key)
+    side.execute(op.ReleaseLock(key, holder))
+
+
+def test_who_waits_too_long_for_the_loading_of_others_is_told_so(waiting_side: Side) -> None:
+    flight, key, gate = Flight(waiting_side, timeout=0.2), waiting_side.name(), threading.Event()
+    loader = Loader("loaded", gate=gate)
+    first = waiting_side.start(lambda: flight.get(key, loader))
+    assert loader.began.wait(SOON)
+    with pytest.raises(AcquireTimeout, match=f"^lock '{key}' was not free within 0.2 s$"):
+        flight.get(key, loader)
+    gate.set()
+    assert (first.result(SOON), loader.calls) == ("loaded", 1)
+
+
+# --- early refresh ---
+
+
+def test_one_caller_makes_a_value_anew_early_and_the_others_get_the_old_one_meanwhile(waiting_side: Side) -> None:
+    side, key, gate = waiting_side, waiting_side.name(), threading.Event()
+    flight = Flight(side, refresh_ahead=59.9)
+    assert flight.get(key, Loader("old")) == "old"
+    time.sleep(0.15)
+    loader = Loader("new", gate=gate)
+    refresher = side.start(lambda: flight.get(key, loader))
+    assert loader.began.wait(SOON)
+    assert [flight.get(key, loader) for _ in range(5)] == ["old"] * 5
+    gate.set()
+    assert (refresher.result(SOON), flight.get(key, loader), loader.calls) == ("new", "new", 1)
+
+
+def test_a_refresh_that_fails_leaves_the_old_value_and_is_held_off(
+    side: Side, caplog: pytest.LogCaptureFixture
+) -> None:
+    flight, key = Flight(side, refresh_ahead=59.9, keep_failures=60), side.name()
+    flight.get(key, Loader("old"))
+    side.pass_time(0.15)
+    loader = Loader(ValueError("odd"))
+    with caplog.at_level(logging.WARNING, logger="segmented.locks"):
+        assert [flight.get(key, loader) for _ in range(3)] == ["old"] * 3
+    assert loader.calls == 1
+    assert [record.message for record in caplog.records] == ["flight.refresh_failed"]
+    assert is_free(side, key)
+
+
+def test_a_value_that_is_young_is_not_made_anew(side: Side) -> None:
+    flight, key, loader = Flight(side, refresh_ahead=30), side.name(), Loader("old", "new")
+    assert [flight.get(key, loader) for _ in range(3)] == ["old"] * 3
+    side.pass_time(0.1)
+    assert (flight.get(key, loader), loader.calls) == ("old", 1)

@@ -1,0 +1,286 @@
+"""The audit of carts: a cart under way is never drift, and one that contradicts its lines is named, with its orders."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmented import protocol as op
+from segmented.models import CartReserved, Order
+from segmented.stock.audit import audit_plan
+from segmented.stock.cart_plans import finish_carts_plan
+from tests.support.contract.carts.carts import SHORT_MS, CartPools
+from tests.support.pools.carting import ending_before, reserved_and_ended
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.models import Cart
+    from segmented.protocol.carts.operations import CartMove
+    from segmented.stock import AuditReport, Pool
+    from tests.fixtures.stores import Side
+
+LONG_MS = 600_000
+
+
+@pytest.fixture
+def pools(side: Side) -> CartPools:
+    """Ten units each of a, b and c."""
+    return opened(side)
+
+
+@pytest.fixture
+def busy_market(waiting_side: Side) -> Iterator[CartPools]:
+    """Forty units each of a, b and c, on stores in which many may call at once."""
+    pools = opened(waiting_side, 40)
+    yield pools
+    pools.check_books()
+
+
+def opened(side: Side, stock: int = 10) -> CartPools:
+    pools = CartPools(side)
+    for letter in "abc":
+        pools.open(letter, stock)
+    return pools
+
+
+def report_of(pools: CartPools, letter: str) -> AuditReport:
+    report = pools.side.run(audit_plan(pools.sku(letter)))[0]
+    assert report.unread == ()
+    assert report.is_clean == (not report.drift)
+    return report
+
+
+def named(pools: CartPools, letter: str, cart: Cart) -> list[str]:
+    """Say what the audit of a pool names, with letters for the skus and the order."""
+    told = [str(drift) for drift in report_of(pools, letter).drift]
+    word = pools.sku("")
+    return [line.replace(f"order {cart.order_id}:", "order:").replace(word, "") for line in told]
+
+
+def reserved(pools: CartPools) -> Cart:
+    cart = pools.cart("c1", ("a", 1), ("b", 2))
+    pools.reserved(cart)
+    return cart
+
+
+def decide(pools: CartPools, cart: Cart, state: CartMove, *, finished: bool = False) -> None:
+    """Decide a cart as its plan does, without its lines."""
+    pools.side.execute(op.DecideCart(cart.home, cart.cart_id, state))
+    if finished:
+        pools.side.execute(op.FinishCart(cart.home, cart.cart_id))
+
+
+def pin(pools: CartPools, cart: Cart, letters: str = "ab") -> None:
+    for letter in letters:
+        pools.side.execute(op.PinOrder(pools.sku(letter), cart.order_id, cart.home))
+
+
+# --- what is no drift ---
+
+
+@pytest.mark.parametrize("end", ["confirm", "cancel"])
+@pytest.mark.parametrize("step", range(1, 18))
+def test_a_cart_whose_process_died_before_any_step_is_no_drift_and_neither_is_what_finishes_it(
+    pools: CartPools, end: str, step: int
+) -> None:
+    cart = pools.cart("cut", ("a", 1), ("b", 2), ("c", 3))
+    pools.side.run(ending_before(reserved_and_ended(cart, end, SHORT_MS), step, lambda: None))
+    assert [report_of(pools, letter).drift for letter in "abc"] == [(), (), ()]
+    pools.side.pass_time(0.0 if pools.side.server is not None else 100.0)
+    for letter in "abc":
+        pools.shops[letter].expire_due()
+        assert report_of(pools, letter).drift == ()
+    pools.side.run(finish_carts_plan(cart.home, 10))
+    assert [report_of(pools, letter).drift for letter in "abc"] == [(), (), ()]
+
+
+@pytest.mark.parametrize("state", ["confirmed", "cancelled", "expired"])
+def test_a_cart_that_was_decided_between_the_pins_and_the_lines_is_no_drift(pools: CartPools, state: CartMove) -> None:
+    cart = reserved(pools)
+    pin(pools, cart)
+    decide(pools, cart, state)
+    assert [report_of(pools, letter).drift for letter in "ab"] == [(), ()]
+    (pools.shops["b"].confirm if state == "confirmed" else pools.shops["b"].cancel)(cart.order_id)
+    assert [report_of(pools, letter).drift for letter in "ab"] == [(), ()]
+
+
+def test_a_late_line_of_a_cart_that_is_void_and_finished_is_no_drift(pools: CartPools) -> None:
+    cart = pools.cart("c1", ("a", 1), ("b", 2))
+    pools.side.execute(op.OpenCart(cart, LONG_MS))
+    pools.cancel(cart)
+    pools.side.execute(op.Reserve(pools.sku("b"), Order(cart.order_id, 2), LONG_MS))
+    assert pools.read(cart).is_finished
+    assert [report_of(pools, letter).drift for letter in "ab"] == [(), ()]
+
+
+def test_a_busy_sale_of_carts_audited_in_a_loop_names_nothing(busy_market: CartPools) -> None:
+    pools = busy_market
+    word = pools.side.name("busy")
+
+    def buyer(number: int) -> None:
+        for index in range(6):
+            cart = pools.cart(f"{word}-{number}-{index}", *((letter, 1) for letter in "abc"[index % 2 :]))
+            if isinstance(pools.reserve(cart), CartReserved) and index % 3:
+                (pools.confirm if index % 3 == 1 else pools.cancel)(cart)
+
+    def sweeper() -> None:
+        for letter in "abab":
+            pools.carts().finish(pools.sku(letter))
+
+    calls = [pools.side.start(partial(buyer, number)) for number in range(8)]
+    calls += [pools.side.start(sweeper) for _ in range(2)]
+    audits = 0
+    while not all(call.done() for call in calls) or audits < 3:
+        for letter in "abc":
+            assert report_of(pools, letter).drift == ()
+        audits += 1
+    for call in calls:
+        call.result(30)
+    assert all(total[2] > 0 for total in pools.totals().values())
+
+
+# --- carts against their lines ---
+
+
+@pytest.mark.parametrize("end", ["confirm", "cancel"])
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_line_that_somebody_ended_under_a_cart_under_way_is_named(
+    pools: CartPools, end: str, *, is_open: bool
+) -> None:
+    cart = pools.cart("c1", ("a", 1), ("b", 2))
+    if is_open:
+        pools.side.execute(op.OpenCart(cart, LONG_MS))
+        pools.side.execute(op.Reserve(pools.sku("b"), Order(cart.order_id, 2), LONG_MS))
+    else:
+        pools.reserved(cart)
+    (pools.shops["b"].confirm if end == "confirm" else pools.shops["b"].cancel)(cart.order_id)
+    what = f"{'open' if is_open else 'reserved'}, but its order in pool 'b' was {end}{'l' * (end == 'cancel')}ed"
+    assert named(pools, "a", cart) == [f"torn cart: order: cart 'c1' is {what} all the same"]
+    assert named(pools, "b", cart) == []
+
+
+@pytest.mark.parametrize("letter", ["a", "b"])
+def test_a_sold_cart_of_which_a_line_was_given_back_is_named(pools: CartPools, letter: str) -> None:
+    cart = reserved(pools)
+    pin(pools, cart)
+    decide(pools, cart, "confirmed")
+    pools.shops[letter].cancel(cart.order_id)
+    what = f"its order in pool '{letter}' was cancelled, so the buyer lacks those units"
+    assert named(pools, "a", cart) == [f"torn cart: order: cart 'c1' is confirmed, but {what}"]
+
+
+@pytest.mark.parametrize("state", ["cancelled", "expired", "refused"])
+def test_a_void_cart_of_which_a_line_was_sold_is_named(pools: CartPools, state: CartMove) -> None:
+    cart = pools.cart("c1", ("a", 1), ("b", 2))
+    pools.side.execute(op.OpenCart(cart, LONG_MS))
+    pools.shops["b"].reserved(cart.order_id, 2)
+    decide(pools, cart, state)
+    pools.shops["b"].confirm(cart.order_id)
+    what = "its order in pool 'b' was confirmed, so those units are sold"
+    assert named(pools, "a", cart) == [f"torn cart: order: cart 'c1' is {state}, but {what}"]
+
+
+def test_a_sold_cart_of_which_a_line_may_lapse_is_named_until_it_is_confirmed(pools: CartPools) -> None:
+    cart = reserved(pools)
+    pin(pools, cart, "a")
+    decide(pools, cart, "confirmed")
+    what = "its order in pool 'b' may expire: confirm the cart again, or it there"
+    assert named(pools, "a", cart) == [f"torn cart: order: cart 'c1' is confirmed, but {what}"]
+    pools.confirm(cart)
+    assert named(pools, "a", cart) == []
+
+
+@pytest.mark.parametrize(("state", "end"), [("confirmed", "confirm"), ("cancelled", "cancel"), ("expired", "cancel")])
+def test_a_hold_that_a_finished_cart_has_left_is_named_in_both_pools_and_ended_by_hand(
+    pools: CartPools, state: CartMove, end: str
+) -> None:
+    cart = reserved(pools)
+    pin(pools, cart)
+    decide(pools, cart, state, finished=True)
+    what = "on hold: confirm" if end == "confirm" else "on hold forever: cancel"
+    assert named(pools, "a", cart) == [
+        f"leaked hold: order: cart 'c1' is {state} and finished, but its order in pool '{letter}' is {what} it there"
+        for letter in "ab"
+    ]
+    said = f"it is on hold forever, though cart 'c1' of 'a' is {state} and finished: {end} it"
+    assert named(pools, "b", cart) == [f"leaked hold: order: {said}"]
+    for letter in "ab":
+        getattr(pools.shops[letter], end)(cart.order_id)
+    assert [named(pools, letter, cart) for letter in "ab"] == [[], []]
+
+
+def test_a_cart_that_has_no_order_is_named(pools: CartPools) -> None:
+    cart = pools.cart("c1", ("a", 1), ("b", 2))
+    pools.side.execute(op.OpenCart(cart, LONG_MS))
+    pools.shops["a"].reserved(cart.order_id)
+    decide(pools, cart, "reserved")
+    assert named(pools, "a", cart) == ["torn cart: order: cart 'c1' is reserved, but its order in pool 'b' is gone"]
+
+
+def test_a_cart_that_no_sweep_would_find_is_named_until_it_is_ended(pools: CartPools) -> None:
+    cart = reserved(pools)
+    pools.side.execute(op.FinishCart(cart.home, cart.cart_id))
+    told = "lost: cart 'c1' is reserved, but no sweep knows of it: confirm or cancel the cart"
+    assert named(pools, "a", cart) == [told]
+    pools.cancel(cart)
+    assert named(pools, "a", cart) == []
+
+
+# --- orders that are pinned for nobody ---
+
+
+@pytest.mark.parametrize("letter", ["a", "b"])
+def test_an_order_pinned_for_a_cart_that_its_home_does_not_know_is_named_until_it_is_ended(
+    pools: CartPools, letter: str
+) -> None:
+    cart = pools.cart("c1", ("a", 1), ("b", 2))
+    pools.shops[letter].reserved(cart.order_id)
+    pin(pools, cart, letter)
+    told = "it is on hold forever for cart 'c1', unknown in its home 'a': cancel or confirm it"
+    assert named(pools, letter, cart) == [f"leaked hold: order: {told}"]
+    (drift,) = report_of(pools, letter).drift
+    assert (drift.order_id, drift.name, drift.about) == (cart.order_id, "c1", "cart")
+    pools.shops[letter].cancel(cart.order_id)
+    assert named(pools, letter, cart) == []
+
+
+def test_an_order_pinned_for_another_cart_of_the_same_id_is_named(pools: CartPools) -> None:
+    other, cart = pools.cart("c1", ("a", 1), ("b", 1)), reserved(pools)
+    pools.shops["b"].reserved(other.order_id)
+    pin(pools, other, "b")
+    told = "it is on hold forever for cart 'c1', unknown in its home 'a': cancel or confirm it"
+    assert named(pools, "b", other) == [f"leaked hold: order: {told}"]
+    assert named(pools, "a", cart) == []
+
+
+def test_an_order_pinned_for_a_cart_of_a_pool_that_is_not_open_is_named(pools: CartPools) -> None:
+    cart = pools.cart("c1", ("Z", 1), ("b", 2))
+    pools.shops["b"].reserved(cart.order_id)
+    pin(pools, cart, "b")
+    told = "it is on hold forever for a cart of 'Z', but that pool is not open: cancel or confirm it"
+    assert named(pools, "b", cart) == [f"leaked hold: order: {told}"]
+
+
+def test_an_order_pinned_for_no_cart_is_named(pools: CartPools) -> None:
+    pools.shops["b"].reserved("plain")
+    pools.side.execute(op.PinOrder(pools.sku("b"), "plain", pools.sku("a")))
+    (drift,) = report_of(pools, "b").drift
+    assert (drift.kind, drift.order_id) == ("leaked hold", "plain")
+    assert drift.detail.startswith("it is on hold forever, but its record names no cart: ")
+
+
+def test_a_repair_leaves_carts_as_they_are_and_says_why(pools: CartPools) -> None:
+    cart = reserved(pools)
+    pin(pools, cart)
+    decide(pools, cart, "confirmed", finished=True)
+    pool: Pool = pools.side.pool(pools.sku("b"))
+    done = pool.repair(pool.audit(), yes=True)
+    assert (done.done_count, done.is_clean) == (0, False)
+    (repair,) = done.repairs
+    assert repair.order_id == cart.order_id
+    assert repair.detail.endswith("confirm it: cannot be mended from the ledger, which does not record carts")
+    pool.confirm(cart.order_id)
+    assert pool.audit().is_clean

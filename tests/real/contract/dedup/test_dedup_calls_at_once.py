@@ -1,0 +1,78 @@
+"""Calls with one key at the same time: one runs, the others wait for its answer or are told."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmented.errors import InFlight
+from tests.support.contract.dedup.dedup_calls import SOON, Calls, Refused, Work
+from tests.support.contract.parking import has_come_to_rest, wait_until
+
+if TYPE_CHECKING:
+    from tests.fixtures.stores import Side
+
+
+def test_sixteen_calls_at_once_are_one_run_and_the_others_wait_for_its_answer(waiting_side: Side) -> None:
+    gate = threading.Event()
+    calls, work = Calls(waiting_side), Work(gate)
+    started = [waiting_side.start(lambda: calls.call("k", work, timeout=SOON)) for _ in range(16)]
+    assert work.began.wait(SOON)
+    gate.set()
+    assert [one.result(SOON) for one in started] == [1] * 16
+    assert work.done == 1
+
+
+def test_a_call_that_has_come_to_rest_is_woken_by_the_end_of_the_run(waiting_side: Side) -> None:
+    gate = threading.Event()
+    calls, work = Calls(waiting_side), Work(gate)
+    first = waiting_side.start(lambda: calls.call("k", work))
+    assert work.began.wait(SOON)
+    second = waiting_side.start(lambda: calls.call("k", work, timeout=4 * SOON))
+    wait_until(lambda: has_come_to_rest(waiting_side.store, 1))
+    gate.set()
+    assert [first.result(SOON), second.result(SOON)] == [1, 1]
+    assert work.done == 1
+
+
+def test_of_calls_at_once_that_do_not_wait_one_runs_and_the_others_are_told(waiting_side: Side) -> None:
+    gate = threading.Event()
+    calls, work = Calls(waiting_side), Work(gate)
+    first = waiting_side.start(lambda: calls.call("k", work))
+    assert work.began.wait(SOON)
+    for _ in range(3):
+        with pytest.raises(InFlight):
+            calls.call("k", work)
+    gate.set()
+    assert (first.result(SOON), work.done) == (1, 1)
+
+
+def test_who_waits_for_a_call_that_fails_runs_itself(waiting_side: Side) -> None:
+    gate = threading.Event()
+    calls, work = Calls(waiting_side), Work()
+
+    def fail() -> object:
+        began.set()
+        assert gate.wait(SOON)
+        raise Refused
+
+    began = threading.Event()
+    first = waiting_side.start(lambda: calls.call("k", fail))
+    assert began.wait(SOON)
+    second = waiting_side.start(lambda: calls.call("k", work, timeout=SOON))
+    gate.set()
+    with pytest.raises(Refused):
+        first.result(SOON)
+    assert second.result(SOON) == 1
+
+
+def test_a_wait_ends_at_its_deadline(waiting_side: Side) -> None:
+    calls, clock = Calls(waiting_side), waiting_side.clock
+    with calls.run("k"):
+        before = clock.now()
+        with pytest.raises(InFlight) as refused:
+            calls.begin("k", timeout=0.3)
+        assert clock.now() - before >= 0.3
+        assert refused.value.state == "running"

@@ -1,0 +1,239 @@
+"""Decorated functions and coroutine functions: which calls are the same, and what is refused at decoration."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from segmented import AsyncDedup, Dedup
+from segmented.dedup import FailedBefore
+from segmented.errors import InvalidInput, OtherPayload
+from segmented.stores.memory import AsyncMemoryStore, MemoryStore
+from tests.support.contract.dedup.dedup_calls import Calls, Refused, Work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.fixtures.stores import Side
+
+
+@dataclass(frozen=True)
+class Order:
+    id: str
+    units: int = 1
+
+
+def test_calls_with_equal_arguments_are_one_however_they_are_given(waiting_side: Side) -> None:
+    work = Work()
+
+    def charge(order: str, units: int = 1, *, currency: str = "EUR") -> int:
+        return work(order, units, currency)
+
+    once = Calls(waiting_side).once(charge)
+    assert [once("7"), once("7", 1), once(order="7", currency="EUR"), once("7", units=1)] == [1, 1, 1, 1]
+    assert [once("7", 2), once(7), once("7", currency="USD"), once("7", units=True)] == [2, 3, 4, 5]
+
+
+def test_an_expression_names_the_key_and_all_else_is_the_payload(waiting_side: Side) -> None:
+    work = Work()
+
+    def charge(order: Order) -> int:
+        return work(order)
+
+    once = Calls(waiting_side).once(charge, "{order.id}")
+    assert (once(Order("7")), once(Order("7")), once(Order("8"))) == (1, 1, 2)
+    with pytest.raises(OtherPayload):
+        once(Order("7", 2))
+
+
+def test_the_payload_can_be_named_too_or_be_nothing(waiting_side: Side) -> None:
+    work = Work()
+
+    def charge(order: str, units: int, trace: str) -> int:
+        return work(order, units, trace)
+
+    once = Calls(waiting_side).once(charge, "{order}", payload="{units}")
+    assert (once("7", 2, "a"), once("7", 2, "b")) == (1, 1)
+    with pytest.raises(OtherPayload):
+        once("7", 3, "a")
+    lax = Calls(waiting_side).once(charge, "{order}", payload=False)
+    assert (lax("7", 2, "a"), lax("7", 3, "b")) == (2, 2)
+
+
+def test_a_callable_names_the_key(waiting_side: Side) -> None:
+    work = Work()
+
+    def charge(order: Order, units: int = 1) -> int:
+        return work(order, units)
+
+    once = Calls(waiting_side).once(charge, lambda order, units: (order.id, units), payload=False)
+    assert (once(Order("7", 1)), once(Order("7", 5)), once(Order("7"), 2)) == (1, 1, 2)
+
+
+def test_f25_values_that_only_look_alike_are_different_calls(waiting_side: Side) -> None:
+    work = Work()
+
+    def task(a: object, b: object = None) -> int:
+        return work(a, b)
+
+    once = Calls(waiting_side).once(task)
+    found = [
+        once("1_b-2"),
+        once(1, 2),
+        once("1", 2),
+        once(1, "2"),
+        once(a=True, b=2),
+        once(1.0, 2),
+        once([1, 2]),
+        once("[1, 2]"),
+    ]
+    assert found == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_two_functions_with_equal_arguments_are_two_calls(waiting_side: Side) -> None:
+    calls, work = Calls(waiting_side), Work()
+
+    def one(a: int) -> int:
+        return work(a)
+
+    def other(a: int) -> int:
+        return work(a)
+
+    assert (calls.once(one)(1), calls.once(other)(1)) == (1, 2)
+
+
+def test_a_partial_is_its_function_with_what_it_gives(waiting_side: Side) -> None:
+    work = Work()
+
+    def charge(order: str, units: int) -> int:
+        return work(order, units)
+
+    dedup = Dedup(MemoryStore(), waiting_side.name())
+    both = [dedup()(partial(charge, units=units)) for units in (1, 2, 1)]
+    assert [one("7") for one in both] == [1, 2, 1]
+
+
+def test_the_record_names_the_function(waiting_side: Side) -> None:
+    def charge() -> int:
+        raise Refused
+
+    once = Calls(waiting_side, keep_failures=60).once(charge)
+    with pytest.raises(Refused):
+        once()
+    with pytest.raises(FailedBefore, match="Refused"):
+        once()
+    assert once.__name__ == "charge" if hasattr(once, "__wrapped__") else once
+
+
+def test_arguments_that_the_function_does_not_take_are_a_type_error(waiting_side: Side) -> None:
+    def charge(order: str) -> None:
+        """Take one."""
+
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        Calls(waiting_side).once(charge)("a", "b")
+
+
+# --- refused ---
+
+
+def decorators() -> list[Callable[..., Any]]:
+    return [Dedup(MemoryStore(), "n"), AsyncDedup(AsyncMemoryStore(), "n")]
+
+
+def plain(order: Order, units: int = 1) -> None:
+    """Be decorated."""
+
+
+async def coroutine(order: Order, units: int = 1) -> None:
+    """Be decorated."""
+
+
+BAD_KEYS = [
+    ("{ordr.id}", "'ordr' is not an argument; there are order, units"),
+    ("fixed", "names no argument, so all its calls would be one"),
+    ("{order", "key expression '{order' of"),
+    (7, "is an expression or a callable, not 7"),
+]
+
+
+@pytest.mark.parametrize(("key", "sentence"), BAD_KEYS)
+@pytest.mark.parametrize("what", ["key", "payload"])
+@pytest.mark.parametrize("colour", [0, 1])
+def test_an_expression_that_does_not_fit_is_refused_at_decoration(
+    colour: int, what: str, key: object, sentence: str
+) -> None:
+    options: Any = {"key": "{order.id}", what: key}
+    with pytest.raises(InvalidInput) as refused:
+        decorators()[colour](**options)((plain, coroutine)[colour])
+    said = str(refused.value)
+    assert (sentence if what == "key" else sentence.removeprefix("key ")) in said
+    assert "\n" not in said
+    assert key == "fixed" or "plain" in said or "coroutine" in said
+
+
+def test_the_refusal_of_a_payload_says_payload() -> None:
+    with pytest.raises(InvalidInput, match=r"the payload of .*plain is an expression"):
+        Dedup(MemoryStore(), "n")("{order.id}", payload=7)(plain)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_functions_of_the_other_colour_and_what_is_no_function_are_refused() -> None:
+    sync, asynchronous = decorators()
+    for decorate, target, sentence in (
+        (sync(), coroutine, "Dedup runs a function, and .*coroutine is a coroutine function"),
+        (asynchronous(), plain, "AsyncDedup runs a coroutine function, and .*plain is a function"),
+        (sync(), 7, "decorates a function, not 7; a decorator without options needs its \\(\\)$"),
+        (sync(), Order, "decorates a function"),
+        (sync(), staticmethod(plain), "stands below @staticmethod"),
+        (sync(), lambda order: order, "has no name of its own"),
+    ):
+        with pytest.raises(InvalidInput, match=sentence):
+            decorate(target)
+
+
+def test_a_store_of_the_other_colour_is_refused_when_it_is_given() -> None:
+    with pytest.raises(InvalidInput, match="a Dedup needs a store for threads"):
+        Dedup(AsyncMemoryStore(), "n")  # type: ignore[arg-type]  # wrong on purpose
+    with pytest.raises(InvalidInput, match="a Dedup needs a store for asyncio"):
+        AsyncDedup(MemoryStore(), "n")  # type: ignore[arg-type]  # wrong on purpose
+    with pytest.raises(InvalidInput, match="needs a store, or a callable that gives one"):
+        Dedup(None, "n")  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_an_argument_without_a_text_is_refused_in_one_sentence_and_nothing_runs(waiting_side: Side) -> None:
+    work = Work()
+
+    def charge(order: object, units: int = 1) -> int:
+        return work(order, units)
+
+    once = Calls(waiting_side).once(charge)
+    for value, sentence in (
+        (object(), "argument 'order' of .*charge is object, which has no text"),
+        ({7: "x"}, "argument 'order' of .*charge has the key 7, which is not a text"),
+        (float("nan"), "argument 'order' of .*charge is nan, which equals nothing"),
+        ("\ud800", "argument 'order' of .*charge holds a lone surrogate"),
+        ([[object()]], r"argument 'order' of .*charge\[0\]\[0\] is object"),
+    ):
+        with pytest.raises(InvalidInput, match=sentence) as refused:
+            once(value)
+        assert "\n" not in str(refused.value)
+    assert work.done == 0
+
+
+def test_a_store_can_be_given_when_it_is_there() -> None:
+    stores: list[AsyncMemoryStore] = []
+    dedup = AsyncDedup(lambda: stores[0], "late")
+    work = Work()
+
+    @dedup()
+    async def charge(order: str) -> int:
+        return work(order)
+
+    async def scene() -> list[int]:
+        stores.append(AsyncMemoryStore())
+        return [await charge("7"), await charge("7")]
+
+    assert asyncio.run(scene()) == [1, 1]

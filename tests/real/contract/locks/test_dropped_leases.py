@@ -1,0 +1,387 @@
+"""A lease whose handle is dropped: a warning that names the lock, no more renewals, and no release before its end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from contextlib import suppress
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import redis
+
+from segmented import AsyncLock, AsyncMemoryStore, Lock, MemoryStore
+from segmented.errors import AcquireTimeout, LeaseLost, StoreUnavailable
+from segmented.keys import lock_keys
+from segmented.locks import (
+    AsyncFairLock,
+    AsyncMultiLock,
+    AsyncQuorumLock,
+    AsyncQuorumStore,
+    AsyncReadWriteLock,
+    AsyncReentrantLock,
+    AsyncSemaphore,
+    FairLock,
+    MultiLock,
+    QuorumLock,
+    QuorumStore,
+    ReadWriteLock,
+    ReentrantLock,
+    Semaphore,
+)
+from segmented.locks.keeper import thread_keeper
+from segmented.protocol import Operation, ReleaseLock, RenewLock
+from segmented.stores.redis import AsyncRedisStore, RedisStore
+from tests.support.contract.locks.late_clock import LASTS, LateClock
+from tests.support.contract.parking import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.usefixtures("watched_drops")
+
+LONG: Final = 600.0
+SOON: Final = 30.0
+STORM: Final = 2_000
+STORM_TTL: Final = 60.0
+LEFT_MS: Final = 1_000
+DROPPED: Final = r"^lease on '{}' was dropped without a release: release it, or use it in a with statement$"
+
+SYNC: Final[dict[str, Callable[[Any, bool], Any]]] = {
+    "lock": lambda store, renew: Lock(store, "door", ttl=LASTS, renew=renew),
+    "fair": lambda store, renew: FairLock(store, "door", ttl=LASTS, renew=renew),
+    "reentrant": lambda store, renew: ReentrantLock(store, "door", owner=os.urandom(4).hex(), ttl=LASTS, renew=renew),
+    "semaphore": lambda store, renew: Semaphore(store, "door", permits=1, ttl=LASTS, renew=renew),
+    "read": lambda store, renew: ReadWriteLock(store, "door", ttl=LASTS, renew=renew).read,
+    "write": lambda store, renew: ReadWriteLock(store, "door", ttl=LASTS, renew=renew).write,
+    "multi": lambda store, renew: MultiLock(store, ["door", "gate"], ttl=LASTS, renew=renew),
+    "quorum": lambda store, renew: QuorumLock(store, "door", ttl=LASTS, renew=renew),
+}
+ASYNC: Final[dict[str, Callable[[Any, bool], Any]]] = {
+    "lock": lambda store, renew: AsyncLock(store, "door", ttl=LASTS, renew=renew),
+    "fair": lambda store, renew: AsyncFairLock(store, "door", ttl=LASTS, renew=renew),
+    "reentrant": lambda store, renew: AsyncReentrantLock(
+        store, "door", owner=os.urandom(4).hex(), ttl=LASTS, renew=renew
+    ),
+    "semaphore": lambda store, renew: AsyncSemaphore(store, "door", permits=1, ttl=LASTS, renew=renew),
+    "read": lambda store, renew: AsyncReadWriteLock(store, "door", ttl=LASTS, renew=renew).read,
+    "write": lambda store, renew: AsyncReadWriteLock(store, "door", ttl=LASTS, renew=renew).write,
+    "multi": lambda store, renew: AsyncMultiLock(store, ["door", "gate"], ttl=LASTS, renew=renew),
+    "quorum": lambda store, renew: AsyncQuorumLock(store, "door", ttl=LASTS, renew=renew),
+}
+
+
+def exclusive(kind: str) -> str:
+    """The side that waits for a dropped lease of this kind: readers do not wait for readers."""
+    return "write" if kind == "read" else kind
+
+
+def named(kind: str) -> str:
+    return "door, gate" if kind == "multi" else "door"
+
+
+def dropped(name: str) -> Any:  # noqa: ANN401  # a context manager of pytest's
+    return pytest.warns(ResourceWarning, match=DROPPED.format(name))
+
+
+@pytest.fixture(autouse=True)
+def wakeful_keepers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let keepers look at the clock again soon, so that they renew what they still have when the clock is late."""
+    monkeypatch.setattr("segmented.locks.keeper.SLEEP_MAX", 0.05)
+
+
+class NotedStore(MemoryStore):
+    """A store that notes what it is asked, and does not answer the first `mute` releases."""
+
+    def __init__(self, mute: int = 0) -> None:
+        self.late_clock = LateClock()
+        super().__init__(clock=self.late_clock)
+        self.mute = mute
+        self.asked: list[str] = []
+
+    def execute(self, operation: Operation[Any], *, deadline: float = inf) -> Any:  # noqa: ANN401  # its own answer
+        if isinstance(operation, ReleaseLock | RenewLock):
+            self.asked.append(type(operation).__name__)
+        if isinstance(operation, ReleaseLock) and self.mute:
+            self.mute -= 1
+            raise StoreUnavailable
+        return super().execute(operation, deadline=deadline)
+
+
+# --- every kind ---
+
+
+@pytest.mark.parametrize("renew", [False, True], ids=["kept", "renewed"])
+@pytest.mark.parametrize("kind", SYNC)
+def test_a_dropped_lease_warns_and_ends_on_its_own(kind: str, renew: bool) -> None:  # noqa: FBT001  # a side of the test
+    clock = LateClock()
+    store: Any = MemoryStore(clock=clock)
+    if kind == "quorum":
+        store = QuorumStore([MemoryStore(clock=clock) for _ in range(3)], answer_timeout=SOON, clock=clock)
+    with dropped(named(kind)):
+        SYNC[kind](store, renew).acquire()
+    clock.come_late()
+    SYNC[exclusive(kind)](store, False).acquire(timeout=SOON).release()  # noqa: FBT003  # not renewed
+
+
+@pytest.mark.parametrize("renew", [False, True], ids=["kept", "renewed"])
+@pytest.mark.parametrize("kind", ASYNC)
+def test_a_dropped_asyncio_lease_warns_and_ends_on_its_own(kind: str, renew: bool) -> None:  # noqa: FBT001  # as above
+    async def drop() -> None:
+        clock = LateClock()
+        store: Any = AsyncMemoryStore(clock=clock)
+        if kind == "quorum":
+            stores = [AsyncMemoryStore(clock=clock) for _ in range(3)]
+            store = AsyncQuorumStore(stores, answer_timeout=SOON, clock=clock)
+        with dropped(named(kind)):
+            await ASYNC[kind](store, renew).acquire()
+        clock.come_late()
+        async with ASYNC[exclusive(kind)](store, False).acquire(timeout=SOON):  # noqa: FBT003  # not renewed
+            pass
+
+    asyncio.run(drop())
+
+
+def test_the_lock_of_a_dropped_lease_stays_until_the_lease_ends() -> None:
+    store = NotedStore()
+    with dropped("door"):
+        Lock(store, "door", ttl=LONG, renew=True).acquire()
+    assert Lock(store, "door").try_acquire() is None
+    assert store.asked == []
+
+
+# --- when and where a handle is dropped ---
+
+
+def test_a_lease_that_an_error_lost_is_not_renewed_again() -> None:
+    store = NotedStore()
+
+    def fail() -> None:
+        lease = Lock(store, "door", ttl=LASTS, renew=True).acquire()
+        lease.require()
+        raise ZeroDivisionError
+
+    with dropped("door"), suppress(ZeroDivisionError):
+        fail()
+    store.late_clock.come_late()
+    Lock(store, "door").acquire(timeout=SOON).release()
+    assert store.asked == ["ReleaseLock"]
+
+
+def test_a_lease_in_a_reference_cycle_warns_at_the_next_collection() -> None:
+    store = NotedStore()
+    lease: Any = Lock(store, "door", ttl=LASTS, renew=True).acquire()  # a collection of a large process takes its time
+    lease.itself = lease
+    with dropped("door"):
+        del lease
+        gc.collect()
+    store.late_clock.come_late()
+    Lock(store, "door").acquire(timeout=SOON).release()
+
+
+def test_a_lease_can_be_dropped_while_its_thread_is_inside_the_keeper() -> None:
+    store = NotedStore()
+    lease = Lock(store, "door", ttl=LASTS, renew=True).acquire()
+    with thread_keeper(store)._changed, dropped("door"):  # noqa: SLF001  # where the garbage collector may run
+        del lease
+    store.late_clock.come_late()
+    Lock(store, "door").acquire(timeout=SOON).release()
+
+
+def test_an_asyncio_lease_that_outlived_its_loop_warns() -> None:
+    store = AsyncMemoryStore()
+
+    async def acquire() -> list[Any]:
+        return [await AsyncLock(store, "door", ttl=LONG).acquire()]
+
+    async def is_locked() -> bool:
+        return await AsyncLock(store, "door").is_locked()
+
+    held = asyncio.run(acquire())
+    with dropped("door"):
+        held.clear()
+    assert asyncio.run(is_locked())
+
+
+def test_a_forked_child_that_drops_its_parents_lease_does_not_warn() -> None:
+    store = MemoryStore()
+    held = [Lock(store, "door", ttl=LONG, renew=True).acquire()]
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                held.clear()
+            code = 2 if caught else 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    held.pop().release()
+
+
+def test_the_end_of_the_interpreter_warns_of_a_lease_and_ends_without_an_error(valkey_url: str) -> None:
+    program = (
+        "from segmented import Lock, RedisStore\n"
+        f"store = RedisStore.from_url({valkey_url!r})\n"
+        "lease = Lock(store, 'dropped-at-the-end', ttl=30, renew=True).acquire()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-W", "always::ResourceWarning", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0
+    assert ended.stderr.count("ResourceWarning: lease on 'dropped-at-the-end' was dropped without a release") == 1
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_lease_that_outlives_the_modules_at_the_end_of_the_interpreter_says_nothing() -> None:
+    program = (
+        "import collections\n"
+        "from segmented import Lock, MemoryStore\n"
+        "from segmented.locks import dropped\n"
+        "collections.kept = Lock(MemoryStore(), 'door', ttl=30, renew=True).acquire()\n"
+        "class Clears:\n"
+        "    def __del__(self, _clear=vars(dropped).__setitem__): _clear('is_closed', None)\n"
+        "clears = Clears()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+# --- what is left to expire, and what is repeated ---
+
+
+def test_a_lease_whose_holder_id_was_read_may_be_adopted_so_a_drop_says_nothing() -> None:
+    store = NotedStore()
+    lease = Lock(store, "door", ttl=LONG, renew=True).acquire()
+    holder_id = lease.holder_id
+    del lease
+    Lock(store, "door").adopt(holder_id).release()
+    assert store.asked == ["ReleaseLock"]
+
+
+def test_a_dropped_lease_whose_holder_id_was_read_is_not_renewed_any_more() -> None:
+    store = NotedStore()
+    lease = Lock(store, "door", ttl=LASTS, renew=True).acquire()
+    assert len(lease.holder_id) == 32
+    del lease
+    store.late_clock.come_late()
+    Lock(store, "door").acquire(timeout=SOON).release()
+    assert store.asked == ["ReleaseLock"]
+
+
+def test_a_release_that_failed_is_repeated_after_its_handle_is_gone_without_a_warning() -> None:
+    store = NotedStore(mute=1)
+    with pytest.raises(StoreUnavailable), Lock(store, "door", ttl=LONG, renew=True).acquire():
+        pass
+    Lock(store, "door").acquire(timeout=SOON).release()
+
+
+@pytest.mark.parametrize("end", ["release", "lapse", "close"])
+def test_a_lease_that_has_ended_is_dropped_without_a_word(end: str, valkey_url: str) -> None:
+    with RedisStore.from_url(valkey_url) as store:
+        lease = Lock(store, f"ended-by-{end}", ttl=LONG).acquire()
+        if end == "release":
+            lease.release()
+        if end == "lapse":
+            with suppress(LeaseLost):  # on a machine that stands still
+                lease.renew(ttl=0.05)
+            wait_until(lambda: lease.remaining() == 0)
+        if end != "close":
+            del lease
+    if end == "close":
+        del lease
+
+
+# --- storms ---
+
+
+def names_of(storm: str) -> list[str]:
+    return [f"dropped-{storm}-{index}" for index in range(STORM)]
+
+
+def wait_for_no_lock(url: str, names: list[str]) -> None:
+    """Let each lock end soon, unless a keeper renews it, and wait until all have."""
+    with redis.Redis.from_url(url) as server, server.pipeline(transaction=False) as commands:
+        keys = [lock_keys(name).lock for name in names]
+
+        def are_gone() -> bool:
+            for key in keys:
+                commands.pexpire(key, LEFT_MS, lt=True)
+            return not any(commands.execute())
+
+        wait_until(lambda: are_gone() and server.exists(*keys) == 0)
+
+
+def connections(url: str) -> int:
+    with redis.Redis.from_url(url) as server:
+        return len(server.client_list())
+
+
+@pytest.fixture
+def eager_renewals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Renew leases ten times a second, so that one that is still renewed does not end."""
+    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", STORM_TTL / 0.1)
+
+
+@pytest.mark.filterwarnings("ignore:lease on 'dropped-tasks-:ResourceWarning")
+@pytest.mark.usefixtures("eager_renewals")
+def test_two_thousand_tasks_that_drop_their_leases_leave_no_lock_no_task_and_no_connection(
+    private_valkey_url: str,
+) -> None:
+    names, before = names_of("tasks"), connections(private_valkey_url)
+
+    async def storm() -> None:
+        async with await AsyncRedisStore.from_url(private_valkey_url) as store:
+
+            async def take(name: str) -> None:
+                await AsyncLock(store, name, ttl=STORM_TTL, renew=True).acquire(timeout=60)
+
+            await asyncio.gather(*(take(name) for name in names))
+            await asyncio.to_thread(wait_for_no_lock, private_valkey_url, names)
+            async with asyncio.timeout(SOON):
+                while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110  # the keeper ends on its own
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(storm())
+    wait_until(lambda: connections(private_valkey_url) == before)
+
+
+@pytest.mark.filterwarnings("ignore:lease on 'dropped-threads-:ResourceWarning")
+@pytest.mark.usefixtures("eager_renewals")
+def test_two_thousand_leases_that_threads_drop_leave_no_lock_no_thread_and_no_connection(
+    private_valkey_url: str,
+) -> None:
+    names, before, threads = names_of("threads"), connections(private_valkey_url), threading.active_count()
+    with RedisStore.from_url(private_valkey_url) as store:
+
+        def take(share: list[str]) -> None:
+            for name in share:
+                Lock(store, name, ttl=STORM_TTL, renew=True).acquire(timeout=60)
+
+        takers = [threading.Thread(target=take, args=(names[first::8],)) for first in range(8)]
+        for taker in takers:
+            taker.start()
+        for taker in takers:
+            taker.join()
+        wait_for_no_lock(private_valkey_url, names)
+    wait_until(lambda: threading.active_count() <= threads)
+    wait_until(lambda: connections(private_valkey_url) == before)
+
+
+def test_a_lock_that_was_only_tried_for_does_not_warn() -> None:
+    store = MemoryStore()
+    with Lock(store, "door", ttl=LONG).acquire():
+        assert Lock(store, "door").try_acquire() is None
+        with pytest.raises(AcquireTimeout):
+            Lock(store, "door").acquire(timeout=0)

@@ -1,0 +1,224 @@
+"""Hand-over on Redis: a release makes the next local waiter's attempt in the same round trip, and loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from segmented import AsyncLock, AsyncPool, AsyncRedisStore, Lock, Pool, RedisStore
+from segmented.errors import AcquireTimeout, StoreUnavailable
+from segmented.locks.lock import LockClaim
+from segmented.models import Granted
+from segmented.stock import AsyncGrant, Grant
+from tests.support.contract.parking import ScriptCount, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from segmented.servers import ValkeyServer
+
+SENT = ("evalsha", "delifeq", "publish")
+SOON = 30.0
+HURRIED = 12.0
+"""Seconds of a wait that is to time out, but not before a machine that stood still has gone on."""
+
+
+@pytest.fixture(autouse=True)
+def rare_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A parked waiter does not look by itself: it has its offer until somebody frees what it waits for."""
+    monkeypatch.setattr(LockClaim, "look_seconds", 600.0)
+    monkeypatch.setattr("segmented.stock.plans.GONE_SECONDS", 600.0)
+
+
+class Spy:
+    """Watches a store's hand-overs, and does something just before each."""
+
+    def __init__(self, store: Any, before: Callable[[], object] = lambda: None) -> None:  # noqa: ANN401  # of either colour
+        self.count = 0
+        link = store._link  # noqa: SLF001  # looks behind the store
+        self._free = link.free
+        self._before = before
+        link.free = self.free if isinstance(store, RedisStore) else self.free_async
+
+    def free(self, *arguments: Any, where: str, deadline: float) -> Any:  # noqa: ANN401  # passed on
+        self.count += 1
+        self._before()
+        return self._free(*arguments, where=where, deadline=deadline)
+
+    async def free_async(self, *arguments: Any, where: str, deadline: float) -> Any:  # noqa: ANN401  # passed on
+        self.count += 1
+        self._before()
+        return await self._free(*arguments, where=where, deadline=deadline)
+
+
+def offers(store: RedisStore | AsyncRedisStore) -> int:
+    """Count the waiters of a store who are parked, and have left their attempts."""
+    lines = store.wakeups._lines.values()  # noqa: SLF001  # looks behind the store
+    return sum(place.offer is not None for line in lines for place in line._places)  # noqa: SLF001  # as above
+
+
+def test_a_release_acquires_for_the_next_waiter_with_two_commands_in_all_and_wakes_nobody_else(
+    store: RedisStore,
+) -> None:
+    lock, spy = Lock(store, "door", ttl=60), Spy(store)
+    first = lock.acquire(timeout=30)
+    found: list[int] = []
+    waiter = threading.Thread(target=lambda: found.append(lock.acquire(timeout=60).fencing_token))
+    waiter.start()
+    wait_until(lambda: offers(store) >= 1)
+    with ScriptCount(store.client, "door", SENT) as commands:
+        first.release()
+        waiter.join(SOON)
+        assert spy.count == 1
+        assert len(found) == 1
+        assert found[0] > first.fencing_token
+        assert commands() == 2
+
+
+def test_a_confirm_grants_the_freed_segment_to_the_next_waiter_with_a_fresh_token(store: RedisStore) -> None:
+    pool, spy = Pool(store, "ticket"), Spy(store)
+    pool.open(stock=5, segments=1)
+    first = pool.grant("a", timeout=0)
+    assert isinstance(first, Grant)
+    found: list[Any] = []
+    waiter = threading.Thread(target=lambda: found.append(pool.grant("b", timeout=60)))
+    waiter.start()
+    wait_until(lambda: offers(store) >= 1)
+    first.confirm()
+    waiter.join(SOON)
+    assert spy.count == 1
+    assert isinstance(found[0], Grant)
+    assert found[0].fencing_token > first.fencing_token
+    assert found[0].is_trusted
+    assert pool.audit().is_clean
+
+
+def test_a_lock_handed_to_somebody_whose_deadline_has_come_is_free_again(store: RedisStore) -> None:
+    lock = Lock(store, "door", ttl=60)
+    given_up = threading.Event()
+    Spy(store, before=lambda: given_up.wait(SOON))
+    first = lock.acquire(timeout=30)
+
+    def wait() -> None:
+        with pytest.raises(AcquireTimeout):
+            lock.acquire(timeout=HURRIED)
+        given_up.set()
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    wait_until(lambda: offers(store) >= 1)
+    first.release()
+    waiter.join(SOON)
+    assert given_up.is_set()
+    lock.acquire(timeout=0).release()
+
+
+def test_an_order_handed_to_somebody_whose_deadline_has_come_keeps_its_units_for_the_repeat(store: RedisStore) -> None:
+    pool = Pool(store, "ticket", ttl=4)
+    pool.open(stock=5, segments=1)
+    given_up = threading.Event()
+    spy = Spy(store, before=lambda: given_up.wait(SOON))
+    first = Pool(store, "ticket", ttl=60).grant("a", timeout=0)
+    assert isinstance(first, Grant)
+
+    def wait() -> None:
+        with pytest.raises(StoreUnavailable):
+            pool.grant("b", timeout=HURRIED)
+        given_up.set()
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    wait_until(lambda: offers(store) >= 1)
+    first.confirm()
+    waiter.join(SOON)
+    assert given_up.is_set()
+    assert spy.count == 1
+    again = pool.grant("b", timeout=SOON)
+    assert isinstance(again, Grant)
+    assert again.replay
+    again.confirm()
+    assert pool.state().confirmed == 2
+    assert pool.audit().is_clean
+
+
+async def wait_for_one(store: AsyncRedisStore) -> None:
+    async with asyncio.timeout(SOON):
+        while not offers(store):  # noqa: ASYNC110  # a line has no event for it
+            await asyncio.sleep(0.005)
+
+
+def test_a_task_that_is_cancelled_while_it_is_handed_the_lock_leaves_it_free(valkey: ValkeyServer) -> None:
+    async def run() -> None:
+        async with await AsyncRedisStore.from_url(valkey.url) as store:
+            lock = AsyncLock(store, "door", ttl=60)
+            first = await lock.acquire(timeout=30)
+            waiter = asyncio.create_task(lock.acquire(timeout=60).__aenter__())
+            await wait_for_one(store)
+            spy = Spy(store, before=waiter.cancel)
+            await first.release()
+            with pytest.raises(asyncio.CancelledError):
+                await waiter
+            assert spy.count == 1
+            lease = await lock.acquire(timeout=0)
+            await lease.release()
+
+    asyncio.run(run())
+
+
+def test_an_order_that_is_cancelled_while_it_is_granted_gives_its_units_back(valkey: ValkeyServer) -> None:
+    async def run() -> None:
+        async with await AsyncRedisStore.from_url(valkey.url) as store:
+            pool = AsyncPool(store, "ticket")
+            await pool.open(stock=5, segments=1)
+            first = await pool.grant("a", timeout=0)
+            assert isinstance(first, AsyncGrant)
+
+            async def wait() -> object:
+                return await pool.grant("b", timeout=60)
+
+            waiter = asyncio.create_task(wait())
+            await wait_for_one(store)
+            spy = Spy(store, before=waiter.cancel)
+            await first.confirm()
+            with pytest.raises(asyncio.CancelledError):
+                await waiter
+            assert spy.count == 1
+            state = await pool.state()
+            assert (state.available, state.reserved, state.confirmed) == (4, 0, 1)
+            assert (await pool.audit()).is_clean
+            next_one = await pool.grant("c", timeout=0)
+            assert isinstance(next_one, AsyncGrant)
+
+    asyncio.run(run())
+
+
+def test_a_row_of_waiters_is_served_by_hand_overs_and_now_and_then_by_a_message(store: RedisStore) -> None:
+    lock, spy = Lock(store, "door", ttl=60), Spy(store)
+    first = lock.acquire(timeout=30)
+    tokens: list[int] = []
+
+    def visit() -> None:
+        with lock.acquire(timeout=60) as lease:
+            tokens.append(lease.fencing_token)
+
+    waiters = [threading.Thread(target=visit) for _ in range(20)]
+    for waiter in waiters:
+        waiter.start()
+    wait_until(lambda: offers(store) >= 20)
+    first.release()
+    for waiter in waiters:
+        waiter.join(SOON)
+    assert len(tokens) == 20
+    assert tokens == sorted(set(tokens))
+    assert 1 <= spy.count <= 20
+
+
+def test_an_answer_granted_says_so(store: RedisStore) -> None:
+    pool = Pool(store, "ticket")
+    pool.open(stock=1, segments=1)
+    grant = pool.grant("a", timeout=0)
+    assert isinstance(grant, Grant)
+    assert isinstance(grant.answer, Granted)

@@ -1,0 +1,200 @@
+"""Asyncio cancels at any await: nothing may stay behind, on the server or in the line."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+
+from segmented import protocol as op
+from segmented.keys import lock_keys
+from segmented.locks import AsyncLock
+from segmented.stock import AsyncPool
+from segmented.stores.memory import AsyncMemoryStore
+from segmented.stores.redis import AsyncRedisStore
+from tests.support.contract.parking import lines_of, parked
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from segmented.plans.drivers import AsyncStore
+    from tests.support.proxy import RedisProxy
+
+_numbers = count()
+
+
+def new_name() -> str:
+    return f"cancelled-{next(_numbers)}"
+
+
+def run(test: Callable[[AsyncRedisStore], Coroutine[Any, Any, None]], url: str) -> None:
+    async def with_store() -> None:
+        async with await AsyncRedisStore.from_url(url) as store:
+            await test(store)
+
+    asyncio.run(with_store())
+
+
+async def cancelled_in_flight(proxy: RedisProxy, awaitable: Awaitable[object], *, times: int = 1) -> None:
+    """Hold the next script back, cancel who sent it, and only then let it go on."""
+    proxy.hold(b"EVAL|DELIFEQ")
+    task = asyncio.ensure_future(awaitable)
+    assert await asyncio.to_thread(proxy.holding.wait, 30)
+    for _ in range(times):
+        task.cancel()
+        await asyncio.sleep(0)
+    proxy.let_go()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("timeout", [0, 60])
+def test_d11_an_acquire_cancelled_while_its_request_is_in_flight_leaves_no_key(
+    proxy: RedisProxy, valkey_url: str, timeout: float, times: int
+) -> None:
+    name = new_name()
+
+    async def body(store: AsyncRedisStore) -> None:
+        lock = AsyncLock(store, name, ttl=60)
+        assert not await lock.is_locked()  # which connects, so that the request is the acquire
+        await cancelled_in_flight(proxy, lock.acquire(timeout=timeout), times=times)
+        assert lines_of(store) == {}
+
+    run(body, proxy.url)
+    with redis.Redis.from_url(valkey_url) as server:
+        assert server.exists(lock_keys(name).lock) == 0
+
+
+def test_d11_acquires_cancelled_at_any_moment_leave_no_key_that_nobody_owns(valkey_url: str) -> None:
+    chance = random.Random(11)
+
+    async def body(store: AsyncRedisStore) -> None:
+        lock = AsyncLock(store, new_name(), ttl=60)
+        for _ in range(200):
+            task = asyncio.ensure_future(lock.acquire(timeout=30))
+            await asyncio.sleep(chance.random() * 0.002)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await (await task).release()
+            assert await store.client.exists(lock_keys(lock.name).lock) == 0
+        assert lines_of(store) == {}
+
+    run(body, valkey_url)
+
+
+def test_d2_when_the_waiter_that_was_woken_is_cancelled_the_next_one_gets_the_lock(
+    proxy: RedisProxy, valkey_url: str
+) -> None:
+    async def body(store: AsyncRedisStore) -> None:
+        lock = AsyncLock(store, new_name(), ttl=60)
+        held = await lock.acquire(timeout=0)
+        woken, spare = (asyncio.ensure_future(lock.acquire(timeout=60)) for _ in range(2))
+        await parked(store, 2)
+        proxy.hold(b"EVAL|DELIFEQ")
+        async with await AsyncRedisStore.from_url(valkey_url) as direct:
+            await direct.execute(op.ReleaseLock(lock.name, held.holder_id))
+            assert await asyncio.to_thread(proxy.holding.wait, 30)
+        woken.cancel()
+        proxy.let_go()
+        lease = await asyncio.wait_for(spare, 30)
+        await asyncio.wait([woken], timeout=30)
+        assert woken.cancelled()
+        await lease.release()
+
+    run(body, proxy.url)
+
+
+def test_a_cancelled_waiter_gives_its_place_up(valkey_url: str) -> None:
+    async def body(store: AsyncRedisStore) -> None:
+        lock = AsyncLock(store, new_name(), ttl=60)
+        held = await lock.acquire(timeout=0)
+        waiters = [asyncio.ensure_future(lock.acquire(timeout=60)) for _ in range(5)]
+        await parked(store, 5)
+        for waiter in waiters[:4]:
+            waiter.cancel()
+        await asyncio.wait(waiters[:4])
+        await held.release()
+        lease = await asyncio.wait_for(waiters[4], 30)
+        await lease.release()
+        assert lines_of(store) == {}
+
+    run(body, valkey_url)
+
+
+def test_a_waiter_cancelled_again_while_it_undoes_gives_its_place_up_all_the_same(proxy: RedisProxy) -> None:
+    async def body(store: AsyncRedisStore) -> None:
+        lock = AsyncLock(store, new_name(), ttl=60)
+        held = await lock.acquire(timeout=0)
+        waiter = asyncio.ensure_future(lock.acquire(timeout=60))
+        await parked(store, 1)
+        proxy.hold(b"EVAL|DELIFEQ")
+        waiter.cancel()
+        assert await asyncio.to_thread(proxy.holding.wait, 30)
+        waiter.cancel()
+        await asyncio.sleep(0)
+        proxy.let_go()
+        with pytest.raises(asyncio.CancelledError):
+            await waiter
+        assert lines_of(store) == {}
+        await held.release()
+
+    run(body, proxy.url)
+
+
+def test_a13_a_release_cancelled_in_flight_frees_the_lock_and_may_be_repeated(
+    proxy: RedisProxy, valkey_url: str
+) -> None:
+    name = new_name()
+
+    async def body(store: AsyncRedisStore) -> None:
+        lease = await AsyncLock(store, name, ttl=60).acquire(timeout=0)
+        await cancelled_in_flight(proxy, lease.release())
+        await lease.release()
+        assert not lease.is_lost
+
+    run(body, proxy.url)
+    with redis.Redis.from_url(valkey_url) as server:
+        assert server.exists(lock_keys(name).lock) == 0
+
+
+@pytest.mark.parametrize("timeout", [0, 60])
+def test_a_grant_cancelled_in_flight_gives_its_units_back(proxy: RedisProxy, timeout: float) -> None:
+    async def body(store: AsyncRedisStore) -> None:
+        pool = AsyncPool(store, new_name())
+        await pool.open(stock=8, segments=2)
+        await cancelled_in_flight(proxy, pool.grant("a", quantity=3, timeout=timeout))
+        state = await pool.state()
+        assert (state.available, state.reserved, state.sequence) == (8, 0, 3)
+        assert (await pool.audit()).is_clean
+        assert lines_of(store) == {}
+
+    run(body, proxy.url)
+
+
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+def test_a_grant_cancelled_while_it_waits_is_a_cancellation_and_leaves_the_line(kind: str, valkey_url: str) -> None:
+    async def body(store: AsyncStore) -> None:
+        pool = AsyncPool(store, new_name())
+        await pool.open(stock=8, segments=1)
+        held = await pool.grant("held", timeout=0)
+        waiters = [asyncio.ensure_future(pool.grant(f"o{index}", timeout=60)) for index in range(2)]
+        await parked(store, 2)
+        waiters[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiters[0]
+        await held.confirm()  # type: ignore[union-attr]  # it was granted
+        granted = await asyncio.wait_for(waiters[1], 30)
+        await granted.confirm()  # type: ignore[union-attr]  # it was granted
+        assert lines_of(store) == {}
+        assert (await pool.state()).confirmed == 2
+
+    if kind == "memory":
+        asyncio.run(body(AsyncMemoryStore()))
+    else:
+        run(body, valkey_url)

@@ -1,0 +1,176 @@
+"""A lock that ends with a transaction which a session has joined, prepared, lost or taken out of its pool."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import orm
+
+from segmented import Lock, MemoryStore
+from segmented.errors import LeaseLost
+from segmented.locks.locked_decorator import locked
+from tests.real.contract.locks.test_locked_transactions import COUNT, is_free, seller
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sqlalchemy.engine import Engine
+
+SOON: Final = 30.0
+THREADS: Final = 4
+STEPS: Final = 20
+
+
+class Base(orm.DeclarativeBase):
+    pass
+
+
+class Counter(Base):
+    __tablename__ = "counter"
+    name: orm.Mapped[str] = orm.mapped_column(sa.String(20), primary_key=True)
+    value: orm.Mapped[int]
+
+
+@pytest.fixture
+def engine(sqlite_url: str) -> Iterator[Engine]:
+    made = sa.create_engine(sqlite_url)
+    with made.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE sold (sku TEXT)"))
+        Base.metadata.create_all(connection)
+        connection.execute(sa.insert(Counter).values(name="a", value=0))
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+def by_binds(connection: sa.Connection) -> orm.Session:
+    return orm.Session(binds={Counter: connection}, join_transaction_mode="create_savepoint")
+
+
+def by_get_bind(connection: sa.Connection) -> orm.Session:
+    class Routed(orm.Session):
+        def get_bind(self, *_: object, **__: object) -> sa.Connection:
+            return connection
+
+    return Routed(join_transaction_mode="create_savepoint")
+
+
+JOINS: Final = {"binds": by_binds, "get_bind": by_get_bind}
+
+
+def adder(store: MemoryStore) -> Callable[[orm.Session], None]:
+    @locked("counter", store=store, transaction="session", timeout=SOON)
+    def add(session: orm.Session) -> None:
+        found = session.get_one(Counter, "a")
+        found.value += 1
+
+    return add
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_a_session_that_joins_a_connection_in_any_way_waits_for_its_commit(
+    engine: Engine, store: MemoryStore, join: str
+) -> None:
+    with engine.connect() as connection:
+        outer = connection.begin()
+        with JOINS[join](connection) as session:
+            adder(store)(session)
+            session.commit()
+            assert not is_free(store, "counter")
+        assert not is_free(store, "counter")
+        outer.commit()
+    assert is_free(store, "counter")
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_no_step_of_sessions_that_join_connections_is_lost(
+    postgres_database: str, store: MemoryStore, join: str
+) -> None:
+    engine = sa.create_engine(postgres_database)
+    Base.metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(sa.insert(Counter).values(name="a", value=0))
+    add = adder(store)
+
+    def work() -> None:
+        for _ in range(STEPS):
+            with engine.begin() as connection, JOINS[join](connection) as session:
+                add(session)
+                session.commit()
+
+    threads = [threading.Thread(target=work) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    with engine.connect() as connection:
+        assert connection.execute(sa.select(Counter.value)).scalar_one() == THREADS * STEPS
+    engine.dispose()
+
+
+def test_a_session_that_is_dropped_without_a_close_gives_its_connection_back(
+    sqlite_url: str, engine: Engine, store: MemoryStore
+) -> None:
+    pooled = sa.create_engine(sqlite_url, poolclass=sa.QueuePool, pool_size=5, max_overflow=0, pool_timeout=1)
+    for index in range(12):
+        session = orm.Session(pooled)
+        locked(f"sku-{index}", store=store, transaction="session")(lambda session: session.execute(COUNT))(session)
+        del session
+        gc.collect()
+    with pooled.connect() as connection:
+        assert connection.execute(COUNT).scalar() == 0
+    pooled.dispose()
+    del engine
+
+
+def test_a_connection_that_was_taken_out_of_its_pool_frees_the_lock_when_it_is_closed(
+    engine: Engine, store: MemoryStore
+) -> None:
+    for is_detached_first in (True, False):
+        connection = engine.connect()
+        if is_detached_first:
+            connection.detach()
+        seller(store)(connection, "shirt")
+        if not is_detached_first:
+            connection.detach()
+        connection.commit()
+        assert not is_free(store)
+        connection.close()
+        assert is_free(store)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_transaction_in_two_phases_is_covered_by_the_lease_or_not_prepared(
+    mariadb_url: str, store: MemoryStore, *, is_late: bool
+) -> None:
+    engine = sa.create_engine(mariadb_url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("DROP TABLE IF EXISTS sold"))
+        connection.execute(sa.text("CREATE TABLE sold (sku TEXT)"))
+    options: dict[str, Any] = {"ttl": 0.5} if is_late else {}
+    with engine.connect() as connection:
+        transaction = connection.begin_twophase()
+        seller(store, **options)(connection, "shirt")
+        assert is_late or not is_free(store)
+        if is_late:
+            successor = Lock(store, "shirt").acquire(timeout=SOON)
+            with pytest.raises(LeaseLost, match="shirt"):
+                transaction.prepare()
+            transaction.rollback()
+            successor.release()
+        else:
+            transaction.prepare()
+            transaction.commit()
+    assert is_free(store)
+    with engine.begin() as connection:
+        assert connection.execute(COUNT).scalar() == (0 if is_late else 1)
+        connection.execute(sa.text("DROP TABLE sold"))
+    engine.dispose()

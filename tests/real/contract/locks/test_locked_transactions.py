@@ -1,0 +1,369 @@
+"""A lock that ends with the caller's transaction: row I4 of the catalogue."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import orm
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
+
+from segmented import AsyncMemoryStore, Lock, MemoryStore
+from segmented.errors import InvalidInput, LeaseLost
+from segmented.locks import AsyncLock
+from segmented.locks.locked_decorator import locked
+from tests.support.contract.bodies import Renewals
+from tests.support.contract.parking import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sqlalchemy.engine import Engine
+
+    from segmented import AsyncLease, Lease
+
+SOON = 30.0
+ADD = sa.text("INSERT INTO sold VALUES (:sku)")
+COUNT = sa.text("SELECT count(*) FROM sold")
+
+
+@pytest.fixture
+def engine(sqlite_url: str) -> Iterator[Engine]:
+    made = sa.create_engine(sqlite_url)
+    with made.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE sold (sku TEXT)"))
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+def seller(store: MemoryStore, **options: Any) -> Callable[..., None]:  # noqa: ANN401  # those of locked
+    def sell(session: orm.Session | sa.Connection, sku: str, *, lease: Lease | None = None) -> None:
+        assert lease is not None
+        session.execute(ADD, {"sku": sku})
+
+    decorated: Callable[..., None] = locked("{sku}", store=store, transaction="session", lease_as="lease", **options)(
+        sell
+    )
+    return decorated
+
+
+def is_free(store: MemoryStore, name: str = "shirt") -> bool:
+    lease = Lock(store, name).try_acquire()
+    if lease is not None:
+        lease.release()
+    return lease is not None
+
+
+def test_i4_the_lock_is_held_until_the_session_has_committed(engine: Engine, store: MemoryStore) -> None:
+    sell, free = seller(store), list[bool]()
+    with orm.Session(engine) as session:
+        sa.event.listen(session, "after_commit", lambda _: free.append(is_free(store)))
+        sell(session, "shirt")
+        free.append(is_free(store))
+        session.commit()
+        free.append(is_free(store))
+    assert free == [False, False, True]
+
+
+@pytest.mark.parametrize("end", ["rollback", "close"])
+def test_i4_the_lock_ends_with_a_rollback_or_a_close_too(engine: Engine, store: MemoryStore, end: str) -> None:
+    with orm.Session(engine) as session:
+        seller(store)(session, "shirt")
+        assert not is_free(store)
+        getattr(session, end)()
+        assert is_free(store)
+
+
+def test_i4_a_body_that_raises_keeps_its_lock_until_the_rollback(engine: Engine, store: MemoryStore) -> None:
+    @locked("{sku}", store=store, transaction="session")
+    def fail(session: orm.Session, sku: str) -> None:
+        session.execute(ADD, {"sku": sku})
+        raise ZeroDivisionError
+
+    with orm.Session(engine) as session:
+        with pytest.raises(ZeroDivisionError):
+            fail(session, "shirt")
+        assert not is_free(store)
+        session.rollback()
+        assert is_free(store)
+
+
+def test_a_body_that_commits_keeps_its_lock_until_it_returns(engine: Engine, store: MemoryStore) -> None:
+    free: list[bool] = []
+
+    @locked("{sku}", store=store, transaction="session")
+    def sell(session: orm.Session, sku: str) -> None:
+        session.execute(ADD, {"sku": sku})
+        session.commit()
+        free.append(is_free(store))
+
+    with orm.Session(engine) as session:
+        sell(session, "shirt")
+        free.append(is_free(store))
+    assert free == [False, True]
+
+
+def test_without_an_open_transaction_the_lock_ends_with_the_body(engine: Engine, store: MemoryStore) -> None:
+    @locked("{sku}", store=store, transaction="session")
+    def look(session: orm.Session, sku: str) -> bool:
+        return session.in_transaction() or not sku
+
+    with orm.Session(engine) as session:
+        assert look(session, "shirt") is False
+        assert is_free(store)
+
+
+def test_the_end_of_a_savepoint_is_not_the_end(engine: Engine, store: MemoryStore) -> None:
+    with orm.Session(engine) as session, session.begin():
+        with session.begin_nested():
+            seller(store)(session, "shirt")
+        assert not is_free(store)
+    assert is_free(store)
+
+
+def test_one_session_may_hold_many_locks_and_hold_them_again(engine: Engine, store: MemoryStore) -> None:
+    sell = seller(store)
+    with orm.Session(engine) as session:
+        for _ in range(2):
+            for sku in ("shirt", "shoe", "sock"):
+                sell(session, sku)
+            assert [is_free(store, sku) for sku in ("shirt", "shoe", "sock")] == [False] * 3
+            session.commit()
+            assert [is_free(store, sku) for sku in ("shirt", "shoe", "sock")] == [True] * 3
+        assert session.execute(COUNT).scalar() == 6
+
+
+def test_a_session_in_the_transaction_of_a_connection_waits_for_that_one(engine: Engine, store: MemoryStore) -> None:
+    with engine.connect() as connection:
+        outer = connection.begin()
+        with orm.Session(connection, join_transaction_mode="create_savepoint") as session:
+            seller(store)(session, "shirt")
+            session.commit()
+        assert not is_free(store)
+        outer.commit()
+    assert is_free(store)
+
+
+def test_i4_the_lock_is_held_until_the_connection_is_back_after_its_commit(engine: Engine, store: MemoryStore) -> None:
+    with engine.begin() as connection:
+        seller(store)(connection, "shirt")
+        assert not is_free(store)
+    assert is_free(store)
+
+
+def test_i4_a_connections_lock_ends_as_its_next_transaction_begins(engine: Engine, store: MemoryStore) -> None:
+    with engine.connect() as connection:
+        seller(store)(connection, "shirt")
+        connection.commit()
+        assert not is_free(store)  # no event comes after the commit of a connection
+        connection.execute(COUNT)
+        assert is_free(store)
+
+
+@pytest.mark.parametrize("makes", ["session", "connection"])
+def test_i4_who_gets_the_lock_next_sees_what_was_committed(engine: Engine, store: MemoryStore, makes: str) -> None:
+    counted: list[object] = []
+
+    def count_next() -> None:
+        with Lock(store, "shirt").acquire(timeout=SOON), engine.connect() as connection:
+            counted.append(connection.execute(COUNT).scalar())
+
+    with orm.Session(engine) if makes == "session" else engine.connect() as work:
+        seller(store)(work, "shirt")
+        successor = threading.Thread(target=count_next)
+        successor.start()
+        work.commit()
+    successor.join(SOON)
+    assert counted == [1]
+
+
+def test_a_scoped_session_and_a_path_to_a_session_are_followed(engine: Engine, store: MemoryStore) -> None:
+    scoped = orm.scoped_session(orm.sessionmaker(engine))
+
+    class Shop:
+        session = scoped
+
+        @locked("{sku}", store=store, transaction="self.session")
+        def sell(self, sku: str) -> None:
+            self.session.execute(ADD, {"sku": sku})
+
+    Shop().sell("shirt")
+    assert not is_free(store)
+    scoped.commit()
+    assert is_free(store)
+    scoped.remove()
+
+
+@pytest.mark.parametrize("makes", ["session", "connection"])
+def test_a_commit_that_the_lease_no_longer_covers_is_refused(engine: Engine, store: MemoryStore, makes: str) -> None:
+    sell = seller(store, ttl=0.5)
+    with orm.Session(engine) if makes == "session" else engine.connect() as work:
+        sell(work, "shirt")
+        successor = Lock(store, "shirt").acquire(timeout=SOON)
+        with pytest.raises(LeaseLost, match="shirt"):
+            work.commit()
+        work.rollback()
+    successor.release()
+    with engine.connect() as connection:
+        assert connection.execute(COUNT).scalar() == 0
+
+
+def test_a_lease_that_is_renewed_covers_a_long_transaction(
+    engine: Engine, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", 200)  # and a busy machine is never late
+    with orm.Session(engine) as session:
+        seller(store, ttl=60, renew=True)(session, "shirt")
+        wait_until(Renewals(store.execute, store.clock, "shirt").has_two)
+        session.commit()
+    assert is_free(store)
+
+
+def test_a_release_that_fails_after_the_commit_is_logged_and_not_raised(
+    engine: Engine, store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    with orm.Session(engine) as session:
+        seller(store, ttl=0.5)(session, "shirt")
+        Lock(store, "shirt").acquire(timeout=SOON)
+        with caplog.at_level(logging.WARNING, logger="segmented.locks"):
+            session.rollback()
+    assert [record.message for record in caplog.records] == ["lease.release_failed"]
+
+
+def test_what_is_no_transaction_is_refused_before_the_lock_is_taken(store: MemoryStore) -> None:
+    sell = seller(store)
+    with pytest.raises(InvalidInput, match=r"'session' in locked on .*sell is of type str, not a Session or"):
+        sell("no session", "shirt")
+    assert is_free(store)
+
+
+# --- any other database: a hook ---
+
+
+def test_a_hook_says_when_the_lock_ends(store: MemoryStore) -> None:
+    ends: list[Callable[[], None]] = []
+
+    @locked("{sku}", store=store, release_with=lambda release, *_: ends.append(release))
+    def sell(sku: str) -> str:
+        return sku
+
+    assert sell("shirt") == "shirt"
+    assert not is_free(store)
+    ends[0]()
+    assert is_free(store)
+    ends[0]()  # and once more does nothing
+
+
+def test_a_hook_that_says_so_during_the_body_has_the_body_release(store: MemoryStore) -> None:
+    free: list[bool] = []
+    ends: list[Callable[[], None]] = []
+
+    @locked("{sku}", store=store, release_with=lambda release, *_: ends.append(release))
+    def sell(sku: str) -> str:
+        ends[0]()
+        free.append(is_free(store))
+        return sku
+
+    sell("shirt")
+    assert (free, is_free(store)) == ([False], True)
+
+
+def test_a_hook_that_raises_releases_and_the_body_does_not_run(store: MemoryStore) -> None:
+    ran: list[str] = []
+
+    def hook(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        locked("{object}", store=store, release_with=hook)(ran.append)("shirt")
+    assert (ran, is_free(store)) == ([], True)
+
+
+# --- asyncio ---
+
+
+async def is_free_async(store: AsyncMemoryStore) -> bool:
+    lease = await AsyncLock(store, "shirt").try_acquire()
+    if lease is not None:
+        await lease.release()
+    return lease is not None
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback", "close"])
+@pytest.mark.parametrize("makes", ["session", "connection"])
+def test_i4_under_asyncio_the_lock_is_free_when_the_transaction_has_ended(
+    postgres_database: str, makes: str, end: str
+) -> None:
+    async def run() -> list[bool]:
+        store = AsyncMemoryStore()
+
+        @locked("{sku}", store=store, transaction="session", lease_as="lease")
+        async def sell(
+            session: AsyncSession | AsyncConnection, sku: str, *, lease: AsyncLease | None = None
+        ) -> list[bool]:
+            assert lease is not None
+            assert lease.name == sku
+            await session.execute(sa.text("SELECT 1"))
+            return [await is_free_async(store)]
+
+        engine = create_async_engine(postgres_database)
+        async with AsyncSession(engine) if makes == "session" else engine.connect() as work:
+            free = await sell(work, "shirt")
+            free.append(await is_free_async(store))
+            await getattr(work, end)()
+            if makes == "connection" and end != "close":
+                await work.execute(sa.text("SELECT 1"))
+            free.append(await is_free_async(store))
+        await engine.dispose()
+        return free
+
+    assert asyncio.run(run()) == [False, False, True]
+
+
+@pytest.mark.parametrize("is_told_in", ["the loop", "a thread"])
+def test_a_hook_releases_an_asynchronous_lock_from_anywhere(is_told_in: str) -> None:
+    async def run() -> bool:
+        store = AsyncMemoryStore()
+        ends: list[Callable[[], None]] = []
+
+        @locked("{sku}", store=store, release_with=lambda release, *_: ends.append(release))
+        async def sell(sku: str) -> str:
+            return sku
+
+        await sell("shirt")
+        assert not await is_free_async(store)
+        if is_told_in == "the loop":
+            ends[0]()
+        else:
+            await asyncio.to_thread(ends[0])
+        await AsyncLock(store, "shirt").acquire(timeout=SOON)
+        return True
+
+    assert asyncio.run(run())
+
+
+def test_a_hook_that_speaks_after_the_loop_is_closed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    ends: list[Callable[[], None]] = []
+
+    async def run() -> None:
+        store = AsyncMemoryStore()
+
+        @locked("{sku}", store=store, release_with=lambda release, *_: ends.append(release))
+        async def sell(sku: str) -> str:
+            return sku
+
+        await sell("shirt")
+
+    asyncio.run(run())
+    with caplog.at_level(logging.WARNING, logger="segmented.locks"):
+        ends[0]()
+    assert [record.message for record in caplog.records] == ["lease.release_failed"]

@@ -1,0 +1,358 @@
+"""A reentrant lock: who may enter again, what counts, and who cannot take anything off. The ids are catalogue rows."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmented import protocol as op
+from segmented.errors import AcquireTimeout, LeaseLost, WrongKind
+from segmented.keys import lock_keys, reentrant_keys
+from segmented.locks.reentrant import AsyncReentrantLock, ReentrantLock
+from segmented.models import Acquired, Held, Lost, Released, Renewed
+from tests.real.contract.locks.test_keeper_wakes import renewed_twice
+from tests.support.contract.bodies import let_end_soon
+from tests.support.contract.parking import has_come_to_rest, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from segmented.locks.reentrant import Owner
+    from tests.fixtures.stores import Side
+    from tests.support.contract.parking import CountScripts
+
+LONG_MS = 60_000
+SOON = 30.0
+PATIENCE = 60.0
+
+
+def made(side: Side, name: str, *, owner: Owner | None = None, ttl: float = 60.0, renew: bool = False) -> ReentrantLock:
+    return side.made(
+        lambda store: ReentrantLock(store, name, owner=owner, ttl=ttl, renew=renew),
+        lambda store: AsyncReentrantLock(store, name, owner=owner, ttl=ttl, renew=renew),
+    )
+
+
+def enter(side: Side, name: str, owner: str, holder_id: str, *, ttl_ms: int = LONG_MS) -> Acquired:
+    answer = side.execute(op.AcquireReentrant(name, owner, holder_id, ttl_ms))
+    assert isinstance(answer, Acquired), answer
+    return answer
+
+
+def left_ms(side: Side, name: str) -> int:
+    """Return how long the lock still lives, as another owner is told."""
+    answer = side.execute(op.AcquireReentrant(name, "somebody else", "s", LONG_MS, only_again=True))
+    assert isinstance(answer, Held), answer
+    return answer.free_in_ms or 0
+
+
+# --- counting ---
+
+
+def test_an_owner_enters_twice_and_holds_until_both_have_left(side: Side) -> None:
+    name = side.name("lock")
+    enter(side, name, "a", "a1")
+    enter(side, name, "a", "a2")
+    assert isinstance(side.execute(op.AcquireReentrant(name, "b", "b1", LONG_MS)), Held)
+    assert side.execute(op.ReleaseReentrant(name, "a", "a1")) == Released()
+    assert isinstance(side.execute(op.AcquireReentrant(name, "b", "b1", LONG_MS)), Held)
+    assert side.execute(op.ReleaseReentrant(name, "a", "a2")) == Released()
+    enter(side, name, "b", "b1")
+
+
+def test_e1_an_acquire_that_is_sent_twice_counts_once(side: Side) -> None:
+    name = side.name("lock")
+    first = enter(side, name, "a", "a1")
+    again = enter(side, name, "a", "a1")
+    assert (first.replay, again.replay) == (False, True)
+    assert again.fencing_token == first.fencing_token
+    assert side.execute(op.ReleaseReentrant(name, "a", "a1")) == Released()
+    enter(side, name, "b", "b1")
+
+
+def test_a7_a_release_that_is_sent_twice_takes_one_off(side: Side) -> None:
+    name = side.name("lock")
+    enter(side, name, "a", "a1")
+    enter(side, name, "a", "a2")
+    assert side.execute(op.ReleaseReentrant(name, "a", "a1")) == Released()
+    assert side.execute(op.ReleaseReentrant(name, "a", "a1")) == Lost()
+    assert isinstance(side.execute(op.AcquireReentrant(name, "b", "b1", LONG_MS)), Held)
+    assert side.execute(op.RenewReentrant(name, "a", "a2", LONG_MS)) == Renewed(LONG_MS)
+
+
+@pytest.mark.parametrize(("owner", "holder_id"), [("b", "a1"), ("a", "a9"), ("b", "b1")])
+def test_h1_nobody_else_takes_anything_off_or_renews(side: Side, owner: str, holder_id: str) -> None:
+    name = side.name("lock")
+    enter(side, name, "a", "a1")
+    assert side.execute(op.ReleaseReentrant(name, owner, holder_id)) == Lost()
+    assert side.execute(op.RenewReentrant(name, owner, holder_id, 1)) == Lost()
+    assert left_ms(side, name) > LONG_MS / 2
+    assert side.execute(op.ReleaseReentrant(name, "a", "a1")) == Released()
+    enter(side, name, "b", "b1")
+
+
+def test_g3_entering_again_leaves_the_fencing_token_and_the_next_owner_has_a_greater_one(side: Side) -> None:
+    name = side.name("lock")
+    tokens = [enter(side, name, "a", f"a{index}").fencing_token for index in range(3)]
+    assert len(set(tokens)) == 1
+    for index in range(3):
+        side.execute(op.ReleaseReentrant(name, "a", f"a{index}"))
+    assert enter(side, name, "a", "again").fencing_token > tokens[0]
+
+
+def test_what_was_entered_before_a_loss_counts_no_more(side: Side) -> None:
+    name = side.name("lock")
+    before = enter(side, name, "a", "old", ttl_ms=20)
+    side.pass_time(0.05)
+    after = enter(side, name, "a", "new")
+    assert (after.replay, after.fencing_token > before.fencing_token) == (False, True)
+    assert side.execute(op.RenewReentrant(name, "a", "old", LONG_MS)) == Lost()
+    assert side.execute(op.ReleaseReentrant(name, "a", "old")) == Lost()
+    assert isinstance(side.execute(op.AcquireReentrant(name, "b", "b1", LONG_MS)), Held)
+    assert side.execute(op.ReleaseReentrant(name, "a", "new")) == Released()
+    enter(side, name, "b", "b1")
+
+
+def test_an_owner_that_may_only_enter_again_leaves_a_free_lock_alone(side: Side) -> None:
+    name = side.name("lock")
+    assert side.execute(op.AcquireReentrant(name, "a", "a1", LONG_MS, only_again=True)) == Held(0)
+    enter(side, name, "b", "b1")
+    assert isinstance(side.execute(op.AcquireReentrant(name, "b", "b2", LONG_MS, only_again=True)), Acquired)
+
+
+# --- time to live ---
+
+
+def test_h4_a_partial_release_leaves_the_time_to_live_as_it_is(side: Side) -> None:
+    name = side.name("lock")
+    enter(side, name, "a", "a1", ttl_ms=LONG_MS)
+    enter(side, name, "a", "a2", ttl_ms=LONG_MS)
+    side.pass_time(0.2)
+    side.execute(op.ReleaseReentrant(name, "a", "a2"))
+    assert 30_000 < left_ms(side, name) <= LONG_MS - 200
+
+
+def test_an_entry_for_a_shorter_time_does_not_shorten_what_another_was_promised(side: Side) -> None:
+    name = side.name("lock")
+    enter(side, name, "a", "long", ttl_ms=LONG_MS)
+    enter(side, name, "a", "short", ttl_ms=25_000)
+    assert left_ms(side, name) > LONG_MS / 2
+    assert side.execute(op.RenewReentrant(name, "a", "short", 25_000)) == Renewed(25_000)
+    assert left_ms(side, name) > LONG_MS / 2
+    side.execute(op.ReleaseReentrant(name, "a", "long"))
+    assert left_ms(side, name) > LONG_MS / 2
+    side.execute(op.RenewReentrant(name, "a", "short", 25_000))
+    assert left_ms(side, name) <= 25_000
+
+
+def test_b6_a_renewal_that_comes_too_late_makes_nothing_anew(side: Side) -> None:
+    name = side.name("lock")
+    enter(side, name, "a", "a1", ttl_ms=20)
+    side.pass_time(0.05)
+    assert side.execute(op.RenewReentrant(name, "a", "a1", LONG_MS)) == Lost()
+    enter(side, name, "b", "b1")
+
+
+# --- keys ---
+
+
+def test_the_main_key_is_a_hash_of_owner_and_count_and_everything_lapses(redis_side: Side) -> None:
+    name, server = redis_side.name("lock"), redis_side.raw()
+    keys = reentrant_keys(name)
+    enter(redis_side, name, "a", "a1", ttl_ms=5_000)
+    enter(redis_side, name, "a", "a2", ttl_ms=LONG_MS)
+    assert server.hgetall(keys.lock) == {"owner:a": "2"}
+    assert server.smembers(keys.entries) == {"a1", "a2"}
+    assert server.hget(keys.fence, "kind") == "reentrant"
+    assert 30_000 < server.pttl(keys.lock) <= LONG_MS
+    assert server.pexpiretime(keys.lock) == server.pexpiretime(keys.entries)
+    day_ms = 24 * 3_600_000
+    assert day_ms < server.pttl(keys.fence) <= day_ms + LONG_MS
+    redis_side.execute(op.ReleaseReentrant(name, "a", "a1"))
+    assert server.hgetall(keys.lock) == {"owner:a": "1"}
+    redis_side.execute(op.ReleaseReentrant(name, "a", "a2"))
+    assert server.keys(f"{keys.lock}*") == [keys.fence]
+
+
+def test_the_fence_outlives_a_lock_that_is_renewed_for_long(redis_side: Side) -> None:
+    name, server = redis_side.name("lock"), redis_side.raw()
+    token = enter(redis_side, name, "a", "a1").fencing_token
+    server.pexpire(reentrant_keys(name).fence, 1_000)
+    redis_side.execute(op.RenewReentrant(name, "a", "a1", LONG_MS))
+    assert server.pttl(reentrant_keys(name).fence) > LONG_MS
+    assert enter(redis_side, name, "a", "a2").fencing_token == token
+
+
+TAKEN_BY_OTHERS: list[Callable[[str], op.Operation[object]]] = [
+    lambda name: op.AcquireLock(name, "h", LONG_MS),
+    lambda name: op.AcquireRead(name, "h", LONG_MS),
+    lambda name: op.AcquireWrite(name, "h", LONG_MS),
+    lambda name: op.AcquirePermit(name, "h", LONG_MS, 1),
+]
+IDS = ["lock", "read", "write", "permit"]
+
+
+@pytest.mark.parametrize("taken", TAKEN_BY_OTHERS, ids=IDS)
+def test_a_name_that_another_kind_of_lock_holds_is_refused(
+    side: Side, taken: Callable[[str], op.Operation[object]]
+) -> None:
+    name = side.name("lock")
+    assert isinstance(side.execute(taken(name)), Acquired)
+    for only_again in (False, True):
+        with pytest.raises(WrongKind):
+            side.execute(op.AcquireReentrant(name, "mode", "a1", LONG_MS, only_again))
+
+
+@pytest.mark.parametrize("taken", TAKEN_BY_OTHERS, ids=IDS)
+def test_a_name_that_a_reentrant_lock_holds_is_refused_to_others(
+    side: Side, taken: Callable[[str], op.Operation[object]]
+) -> None:
+    name = side.name("lock")
+    enter(side, name, "mode", "a1")
+    with pytest.raises(WrongKind):
+        side.execute(taken(name))
+    assert side.execute(op.ReleaseReentrant(name, "mode", "a1")) == Released()
+
+
+# --- leases ---
+
+
+def test_every_acquire_has_a_lease_of_its_own(waiting_side: Side) -> None:
+    lock = made(waiting_side, waiting_side.name("lock"))
+    outer, inner = lock.acquire(owner="a"), lock.acquire(owner="a")
+    assert outer.holder_id != inner.holder_id
+    assert outer.fencing_token == inner.fencing_token
+    outer.release()  # in any order
+    assert inner.is_trusted
+    assert lock.try_acquire(owner="b") is None
+    inner.release()
+    assert lock.try_acquire(owner="b") is not None
+
+
+def test_a5_a_second_release_of_one_lease_does_nothing_to_the_other(waiting_side: Side) -> None:
+    lock = made(waiting_side, waiting_side.name("lock"))
+    outer, inner = lock.acquire(owner="a"), lock.acquire(owner="a")
+    inner.release()
+    inner.release()
+    assert lock.try_acquire(owner="b") is None
+    outer.release()
+
+
+def test_a1_a_lease_that_lapsed_takes_nothing_off_its_successors_and_is_told_so(waiting_side: Side) -> None:
+    name = waiting_side.name("lock")
+    lock = made(waiting_side, name)
+    first = lock.acquire(owner="a")
+    waiting_side.execute(op.RenewReentrant(name, "a", first.holder_id, 1))
+    waiting_side.pass_time(0.01)
+    second = lock.acquire(owner="a")
+    with pytest.raises(LeaseLost, match=f"^lease on '{name}' is lost"):
+        first.release()
+    assert second.is_trusted
+    assert lock.try_acquire(owner="b") is None
+    second.release()
+
+
+def test_a_waiter_is_woken_by_the_last_release(waiting_side: Side) -> None:
+    lock = made(waiting_side, waiting_side.name("lock"))
+    outer, inner = lock.acquire(owner="a"), lock.acquire(owner="a")
+    waiter = waiting_side.start(lambda: lock.acquire(owner="b", timeout=PATIENCE))
+    wait_until(lambda: has_come_to_rest(waiting_side.store, 1))
+    inner.release()
+    outer.release()
+    waiter.result(SOON).release()
+
+
+def test_an_owner_enters_again_at_once_though_others_wait_in_line_before_it(waiting_side: Side) -> None:
+    lock = made(waiting_side, waiting_side.name("lock"))
+    outer = lock.acquire(owner="a")
+    waiters = []
+    for index in range(2):
+        waiters.append(waiting_side.start(lambda: lock.acquire(owner="b", timeout=PATIENCE)))
+        wait_until(partial(has_come_to_rest, waiting_side.store, index + 1))
+    again = waiting_side.start(lambda: lock.acquire(owner="a", timeout=PATIENCE)).result(SOON)
+    assert again.fencing_token == outer.fencing_token
+    assert not any(waiter.done() for waiter in waiters)
+    again.release()
+    outer.release()
+    for waiter in waiters:
+        waiter.result(SOON).release()
+
+
+def test_a_newcomer_does_not_pass_those_who_wait_in_its_process(waiting_side: Side) -> None:
+    lock = made(waiting_side, waiting_side.name("lock"))
+    held = lock.acquire(owner="a")
+    first = waiting_side.start(lambda: lock.acquire(owner="b", timeout=PATIENCE))
+    wait_until(lambda: has_come_to_rest(waiting_side.store, 1))
+    second = waiting_side.start(lambda: lock.acquire(owner="c", timeout=PATIENCE))
+    wait_until(lambda: has_come_to_rest(waiting_side.store, 2))
+    held.release()
+    lease = first.result(SOON)
+    assert not second.done()
+    lease.release()
+    second.result(SOON).release()
+
+
+def test_a_wait_ends_on_time(waiting_side: Side) -> None:
+    name = waiting_side.name("lock")
+    lock = made(waiting_side, name)
+    held = lock.acquire(owner="a")
+    with pytest.raises(AcquireTimeout, match=f"^lock '{name}' was not free within 0.2 s$"):
+        lock.acquire(owner="b", timeout=0.2)
+    held.release()
+
+
+def test_uncontended_it_costs_one_script_to_enter_and_one_to_leave(
+    plain_redis_side: Side, count_scripts: CountScripts
+) -> None:
+    name = plain_redis_side.name("lock")
+    lock = made(plain_redis_side, name)
+    lock.acquire(owner="a").release()
+    scripts = count_scripts(plain_redis_side.raw(), name)
+    for _ in range(10):
+        lock.acquire(owner="a").release()
+    assert scripts() == 20
+
+
+def test_it_is_renewed_in_the_background_if_asked_to(waiting_side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", 200)  # and a busy machine is never late
+    name = waiting_side.name("lock")
+    kept = waiting_side.made(
+        lambda store: ReentrantLock(store, name, ttl=60, renew=True),
+        lambda store: AsyncReentrantLock(store, name, ttl=60, renew=True),
+    )
+    outer, inner = kept.acquire(owner="a"), kept.acquire(owner="a")
+    for leave in (inner.release, outer.require):
+        wait_until(renewed_twice(outer))
+        assert outer.is_trusted
+        leave()
+    assert kept.try_acquire(owner="b") is None
+    outer.release()
+    lapsing = let_end_soon(made(waiting_side, name).acquire(owner="a"))
+    kept.acquire(owner="b", timeout=SOON).release()
+    assert lapsing.is_lost
+
+
+def test_c1_entering_and_leaving_often_leaves_nothing_that_is_renewed(redis_side: Side) -> None:
+    name, server = redis_side.name("lock"), redis_side.raw()
+    lock = made(redis_side, name, ttl=60, renew=True)
+    for _ in range(200):
+        outer = lock.acquire(owner="a")
+        lock.acquire(owner="a").release()
+        outer.release()
+    assert server.keys(f"{lock_keys(name).lock}*") == [lock_keys(name).fence]
+
+
+def test_a10_after_an_operator_broke_the_lock_its_old_owner_takes_nothing_off_the_new_ones(redis_side: Side) -> None:
+    name = redis_side.name("lock")
+    lock = made(redis_side, name)
+    old = lock.acquire(owner="a")
+    assert redis_side.raw().delete(lock_keys(name).lock) == 1
+    new, more = lock.acquire(owner="a"), lock.acquire(owner="a")
+    with pytest.raises(LeaseLost):
+        old.release()
+    more.release()
+    assert lock.try_acquire(owner="b") is None
+    new.release()
+    assert lock.try_acquire(owner="b") is not None

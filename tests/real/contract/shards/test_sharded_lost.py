@@ -1,0 +1,153 @@
+"""Pools in shards where a careful reader found a fault: what failovers take, openings at once, and foreign writes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmented import protocol as op
+from segmented.keys import shard_keys
+from segmented.stock.sharded.opening import COPIES
+from tests.fixtures.stores import another_process
+from tests.support.contract.interposed import NeverReachedError, interposed, process_of
+from tests.support.contract.shards.sharding import at_home_in, check_all, refused, remembered, sharded, shards_of, taken
+from tests.support.pools.carting import one_by_one
+
+if TYPE_CHECKING:
+    from segmented.models import AlreadyOpen, Opened
+    from segmented.plans import Plan
+    from tests.fixtures.stores import Side
+
+
+def free_of_each(side: Side, sku: str) -> list[int]:
+    return [side.execute(op.ReadPool(shard)).available for shard in shards_of(side, sku)]
+
+
+# --- failovers that lose what a shard had acknowledged ---
+
+
+def test_units_that_a_source_has_twice_after_a_failover_are_named_and_put_right_by_its_next_transfer(
+    side: Side,
+) -> None:
+    sku = side.name()
+    pool = sharded(side, sku)
+    pool.open(stock=20_000, segments=2, shards=2)
+    x, y, z, big, last = at_home_in(0, 2)[:5]
+    elsewhere = at_home_in(1, 2)[0]
+    taken(pool.reserve(x, quantity=10_000))
+    fail_over = remembered(side, shards_of(side, sku)[1])
+    taken(pool.reserve(y))
+    assert free_of_each(side, sku) == [4_999, 5_000]
+    fail_over()
+    assert free_of_each(side, sku) == [4_999, 10_000]
+    with another_process(side) as other:  # for this one, which has seen what was lost, the shard would be frozen
+        pool = sharded(other, sku)
+        assert [taken(pool.reserve(z, quantity=4_999)), taken(pool.reserve(elsewhere, quantity=10_000))] == [
+            4_999,
+            10_000,
+        ]
+        report = pool.audit()
+        assert (report.state.reserved, report.oversold, report.is_clean) == (25_000, 5_000, False)
+        assert [(drift.kind, drift.name) for drift in report.drift] == [("foreign write", "1>0")]
+        assert report.drift[0].detail == "shard 0 received 5000 units from shard 1, which sent 0"
+        pool.cancel(elsewhere)
+        assert refused(pool.reserve(big, quantity=6_000)) == (5_000, 15_000)
+        assert pool.audit().drift == ()
+        assert taken(pool.reserve(last, quantity=5_000)) == 5_000
+        assert (pool.state().available, pool.state().reserved) == (0, 20_000)
+        check_all(pool)
+
+
+def test_transfers_smaller_than_what_was_doubled_bring_nothing_until_they_make_up_for_it(side: Side) -> None:
+    sku = side.name()
+    pool = sharded(side, sku)
+    pool.open(stock=200, segments=2, shards=2)
+    source = shards_of(side, sku)[1]
+    fail_over = remembered(side, source)
+    taken(pool.reserve(at_home_in(0, 2)[0], quantity=150))
+    assert free_of_each(side, sku) == [0, 50]
+    fail_over()
+    assert free_of_each(side, sku) == [0, 100]
+    with another_process(side) as other:  # for this one, which has seen what was lost, the shard would be frozen
+        pool = sharded(other, sku)
+        for units, left in ((20, 80), (20, 60), (20, 50)):
+            sent = other.execute(op.SendUnits(source, 0, units))
+            assert (sent.units, pool.finish_transfers()) == (units, 1)  # type: ignore[union-attr]  # there are free ones
+            assert max(sum(free_of_each(side, sku)), 50) == left
+        assert free_of_each(side, sku) == [10, 40]
+        check_all(pool)
+
+
+def test_what_a_target_lost_with_a_failover_comes_in_with_the_next_transfer_and_orders_are_served_meanwhile(
+    side: Side,
+) -> None:
+    sku = side.name()
+    pool = sharded(side, sku)
+    pool.open(stock=300, segments=3, shards=3)
+    first, second, third, last = at_home_in(0, 3)[:4]
+    fail_over = remembered(side, shards_of(side, sku)[0])
+    taken(pool.reserve(first, quantity=120))
+    assert free_of_each(side, sku) == [0, 80, 100]
+    fail_over()  # which forgot the order, too
+    assert free_of_each(side, sku) == [100, 80, 100]
+    report = pool.audit()
+    assert [(drift.kind, drift.name) for drift in report.drift] == [("orphan transfer", "1>0")]
+    assert report.drift[0].detail == "shard 1 knows that 20 of its units arrived at shard 0, which received 0"
+    with another_process(side) as other:  # for this one, which has seen what was lost, the shard would be frozen
+        pool = sharded(other, sku)
+        assert taken(pool.reserve(second, quantity=130)) == 130
+        assert free_of_each(side, sku) == [0, 80, 70]
+        assert taken(pool.reserve(third, quantity=50)) == 50
+        assert free_of_each(side, sku) == [20, 30, 70]
+        assert taken(pool.reserve(last, quantity=120)) == 120
+        check_all(pool)
+
+
+# --- opening, and what somebody else wrote ---
+
+
+def opened_while_another_does(side: Side, step: int) -> int:
+    """Open 60 units; another opens 90 before that step. Returns the units with which the pool is open for both.
+
+    Raises NeverReachedError when an opening has fewer steps.
+    """
+    sku, steps = side.name(), count(1)
+    answers: list[Opened | AlreadyOpen] = []
+
+    def other_opens() -> Plan[None]:
+        answers.append((yield from process_of(side, sku).open(op.OpenPool(sku, 90, 6, gated=False), 3)))
+
+    mine = one_by_one(process_of(side, sku).open(op.OpenPool(sku, 60, 6, gated=False), 3))
+    answers.append(side.run(interposed(mine, (lambda _: next(steps) == step, other_opens))))
+    state = sharded(side, sku).state()
+    assert state.available == state.opened
+    assert [answer.state.opened for answer in answers] == [state.opened] * 2
+    return state.opened
+
+
+def test_whoever_opens_at_any_step_of_another_opening_they_end_with_one_pool(side: Side) -> None:
+    seen: list[int] = []
+    with suppress(NeverReachedError):
+        seen.extend(opened_while_another_does(side, step) for step in count(1))
+    first = seen.count(90)
+    assert seen == [90] * first + [60] * (len(seen) - first)
+    assert first > COPIES  # the copies are read one after the other
+    assert len(seen) > first + 2 * COPIES
+
+
+@pytest.mark.parametrize("note", ["sent:7", "away:7", "received:7", "away:0", "sent:0"])
+def test_a_transfer_with_a_shard_that_is_none_is_told_by_audit_and_repair(plain_redis_side: Side, note: str) -> None:
+    sku = plain_redis_side.name()
+    pool = sharded(plain_redis_side, sku)
+    pool.open(stock=20, segments=4, shards=2)
+    plain_redis_side.raw().hset(shard_keys(shards_of(plain_redis_side, sku)[0]).transfers, note, "1 5")
+    report = pool.audit()
+    assert not report.is_clean
+    done = pool.repair(report, yes=True)
+    assert (done.is_clean, done.done_count) == (False, 0)
+    assert {repair.kind for repair in done.repairs} <= {"foreign write", "orphan transfer"}
+    assert len(done.repairs) == report.drift_count
+    assert pool.state().available == 20

@@ -1,0 +1,337 @@
+"""Taking from a pool in shards: as from one pool, whatever shard has the units; and an exact refusal when none have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from segmented.errors import AlreadySettled, InvalidInput, OrderMismatch, OrderUnknown
+from segmented.models import Busy, Closed, Decided, LimitReached, Order, Reserved, Settled, SoldOut
+from tests.support.contract.pools.shop import Shop
+from tests.support.contract.shards.sharding import at_home_in, check_all, refused, sharded, shards_of, taken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.stock.sharded import ShardedPool
+    from tests.fixtures.stores import Side
+
+SHARDS: Final = 3
+STOCK: Final = 11
+A_LITTLE: Final = 0.11
+"""Longer than a process may refuse by what it has found out."""
+
+
+@pytest.fixture
+def pool(side: Side) -> Iterator[ShardedPool]:
+    """Eleven units in seven segments of three shards: four, four and three units."""
+    made = sharded(side, side.name())
+    made.open(stock=STOCK, segments=7, shards=SHARDS)
+    yield made
+    check_all(made)
+
+
+@pytest.fixture
+def limited(side: Side) -> Iterator[ShardedPool]:
+    """The same with a limit of three units a customer."""
+    made = sharded(side, side.name())
+    made.open(stock=STOCK, segments=7, shards=SHARDS, limit_per_customer=3)
+    yield made
+    check_all(made)
+
+
+def free_of_each(side: Side, pool: ShardedPool) -> list[int]:
+    return [Shop(side, shard).state().available for shard in shards_of(side, pool.sku)]
+
+
+# --- orders of every size, down to the last unit ---
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 7])
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 20])
+def test_orders_of_one_size_get_everything_down_to_the_last_unit(waiting_side: Side, shards: int, size: int) -> None:
+    pool = sharded(waiting_side, waiting_side.name())
+    pool.open(stock=20, segments=7, shards=shards)
+    for index in range(20 // size):
+        assert taken(pool.reserve(f"o{index}", quantity=size)) == size
+    assert refused(pool.reserve("no more", quantity=size)) == (20 % size, 20 - 20 % size)
+    if 20 % size:
+        assert taken(pool.reserve("rest", quantity=20 % size)) == 20 % size
+    assert refused(pool.reserve("not one")) == (0, 20)
+    check_all(pool)
+
+
+def test_grants_of_every_size_get_everything(side: Side, pool: ShardedPool) -> None:
+    for index, size in enumerate((1, 5, 2, 3)):
+        grant: Any = pool.grant(f"o{index}", quantity=size, timeout=0, fair=index == 1)
+        assert grant.quantity == size
+        assert grant.confirm().quantity == size
+    assert refused(pool.grant("no more", timeout=0)) == (0, 0)
+    assert sum(free_of_each(side, pool)) == 0
+    assert pool.state().confirmed == STOCK
+
+
+def test_what_all_together_do_not_have_is_refused_with_the_totals_of_all(side: Side, pool: ShardedPool) -> None:
+    pool.reserve("a", quantity=2)
+    pool.confirm("a")
+    pool.reserve("b", quantity=3)
+    for index in range(SHARDS):
+        order_id = at_home_in(index, SHARDS)[0]
+        answer = pool.reserve(f"{order_id}", quantity=7)
+        assert refused(answer) == (6, 3)
+        assert isinstance(answer, SoldOut)
+        assert (answer.order_id, answer.quantity, answer.replay, answer.by_mark) == (order_id, 7, False, False)
+        assert 0 <= (answer.age_ms or 0) <= 100
+    assert free_of_each(side, pool) != [6, 0, 0]
+    assert taken(pool.reserve("c", quantity=6)) == 6
+
+
+def test_a_refusal_brings_nothing_anywhere(side: Side, pool: ShardedPool) -> None:
+    before = free_of_each(side, pool)
+    pool.reserve("a", quantity=12)
+    pool.grant("b", quantity=12, timeout=0)
+    assert free_of_each(side, pool) == before == [4, 4, 3]
+
+
+def test_a_partial_order_gets_what_all_together_have(pool: ShardedPool) -> None:
+    assert taken(pool.reserve("a", quantity=50, partial=True)) == STOCK
+    assert refused(pool.reserve("b", quantity=2, partial=True)) == (0, STOCK)
+    pool.cancel("a")
+    grant: Any = pool.grant("c", quantity=50, partial=True, timeout=0)
+    assert grant.quantity == STOCK
+    grant.cancel()
+    assert taken(pool.reserve_many([Order("d", 50)], partial=True)[0]) == STOCK
+
+
+def test_a_partial_order_within_a_limit_gets_what_is_left_of_both(limited: ShardedPool) -> None:
+    assert taken(limited.reserve(Order("a", 5, "ann"), partial=True)) == 3
+    assert taken(limited.reserve(Order("b", 1, "bob"))) == 1
+    assert taken(limited.reserve(Order("c", 5, "bob"), partial=True)) == 2
+    for customer in ("cid", "dan"):
+        assert taken(limited.reserve(Order(f"of {customer}", 2, customer))) == 2
+    assert taken(limited.reserve(Order("e", 3, "eve"), partial=True)) == 1
+    assert isinstance(limited.reserve(Order("f", 3, "ann"), partial=True), LimitReached)
+    assert refused(limited.reserve(Order("g", 3, "dan"), partial=True)) == (0, STOCK)
+
+
+# --- repeats ---
+
+
+def test_a_repeat_gets_its_first_answer_after_the_sell_out_too(pool: ShardedPool) -> None:
+    first = pool.reserve("a", quantity=9)
+    pool.reserve("b", quantity=2)
+    assert isinstance(pool.reserve("c"), SoldOut)
+    again = pool.reserve("a", quantity=9)
+    assert isinstance(first, Reserved)
+    assert again == replace(first, replay=True)
+    with pytest.raises(OrderMismatch, match="quantity 9 is stored, 8 was given"):
+        pool.reserve("a", quantity=8)
+    pool.confirm("a")
+    assert isinstance(pool.reserve("a", quantity=9), Decided)
+
+
+def test_a_partial_grant_within_a_limit_is_refused_for_want_of_units_and_that_is_kept(limited: ShardedPool) -> None:
+    limited.reserve(Order("a", 2, "ann"))
+    for customer in ("bob", "cid", "dan"):
+        assert taken(limited.reserve(Order(f"of {customer}", 3, customer))) == 3
+    kept = limited.grant(Order("b", 3, "ann"), partial=True, keep_refusal=True, timeout=0)
+    assert refused(kept) == (0, STOCK)
+    limited.cancel("of bob", customer_id="bob")
+    again = limited.grant(Order("b", 3, "ann"), partial=True, keep_refusal=True, timeout=0)
+    assert isinstance(again, SoldOut)
+    assert again.replay
+
+
+def test_a_refusal_that_is_kept_stays_and_one_that_is_not_is_tried_again(side: Side, pool: ShardedPool) -> None:
+    pool.reserve("a", quantity=9)
+    kept = pool.grant("b", quantity=3, keep_refusal=True, timeout=0)
+    assert refused(kept) == (2, 9)
+    assert refused(pool.grant("c", quantity=3, timeout=0)) == (2, 9)
+    pool.cancel("a")
+    again = pool.grant("b", quantity=3, keep_refusal=True, timeout=0)
+    assert isinstance(again, SoldOut)
+    assert isinstance(kept, SoldOut)
+    assert (again.replay, again.sequence, kept.replay) == (True, kept.sequence, False)
+    assert not isinstance(pool.grant("c", quantity=3, timeout=0), SoldOut)
+    homes = [Shop(side, shard).record("b") for shard in shards_of(side, pool.sku)]
+    assert [record.state for record in homes if record] == ["refused"]
+
+
+def test_a_grant_that_wants_a_refusal_kept_is_served_from_other_shards_first(side: Side, pool: ShardedPool) -> None:
+    grant: Any = pool.grant("a", quantity=STOCK, keep_refusal=True, timeout=0)
+    assert grant.quantity == STOCK
+    assert sum(free_of_each(side, pool)) == 0
+
+
+def test_a_segment_is_waited_for_in_the_order_s_own_shard(pool: ShardedPool) -> None:
+    ids = at_home_in(2, SHARDS)
+    grants: list[Any] = [pool.grant(order_id, timeout=0) for order_id in ids[:2]]
+    assert isinstance(pool.grant(ids[2], timeout=0), Busy)
+    grants[0].cancel()
+    assert not isinstance(pool.grant(ids[2], timeout=0), Busy)
+    grants[1].confirm()
+
+
+# --- many at once ---
+
+
+def test_many_orders_get_everything_and_repeats_of_an_id_their_answer(pool: ShardedPool) -> None:
+    answers = pool.reserve_many([Order(f"o{index % 10}", 1) for index in range(20)])
+    assert [taken(answer) for answer in answers] == [1] * 20
+    assert [answer.replay for answer in answers if isinstance(answer, Reserved)] == [False] * 10 + [True] * 10
+    assert pool.state().reserved == 10
+
+
+def test_a_repeated_id_that_was_served_from_other_shards_is_a_repeat(pool: ShardedPool) -> None:
+    big = Order("big", 9)
+    answers = pool.reserve_many([big, Order("x", 9), big, Order("x", 9), Order("big", 8)])
+    assert [taken(answers[index]) for index in (0, 2)] == [9, 9]
+    assert [refused(answers[index]) for index in (1, 3)] == [(2, 9), (2, 9)]
+    assert isinstance(answers[4], OrderMismatch)
+    assert str(answers[4]) == "order 'big' exists with other content: quantity 9 is stored, 8 was given"
+
+
+def test_one_order_s_answer_is_not_another_s(pool: ShardedPool) -> None:
+    pool.reserve("known", quantity=2)
+    pool.reserve("sold")
+    pool.confirm("sold")
+    orders = [Order("known", 3), Order("sold", 1), Order("huge", 99), Order("a", 5), Order("b", 3), Order("c", 9)]
+    answers = pool.reserve_many(orders)
+    assert isinstance(answers[0], OrderMismatch)
+    assert str(answers[0]) == "order 'known' exists with other content: quantity 2 is stored, 3 was given"
+    assert isinstance(answers[1], Decided)
+    assert refused(answers[2])[0] <= 8
+    assert [taken(answer) for answer in answers[3:5]] == [5, 3]
+    assert refused(answers[5])[0] < 9
+    assert pool.state().available == 0
+
+
+def test_many_are_confirmed_and_cancelled_by_id_or_as_orders(pool: ShardedPool) -> None:
+    pool.reserve_many([Order(f"o{index}", 1) for index in range(8)])
+    confirmed = pool.confirm_many(["o0", Order("o1", 1), "nobody", "o0"])
+    assert [getattr(answer, "state", None) for answer in confirmed] == ["confirmed", "confirmed", None, "confirmed"]
+    assert isinstance(confirmed[2], OrderUnknown)
+    cancelled = pool.cancel_many([Order("o2", 1), "o3", "o0"])
+    assert [answer.state for answer in cancelled if isinstance(answer, Settled)] == ["cancelled"] * 2
+    assert isinstance(cancelled[2], AlreadySettled)
+    state = pool.state()
+    assert (state.available, state.reserved, state.confirmed) == (5, 4, 2)
+    with pytest.raises(InvalidInput, match="'o1' is a single order id; give the orders to be cancelled"):
+        pool.cancel_many("o1")
+    assert pool.confirm_many([]) == []
+
+
+# --- customers ---
+
+
+def test_a_customer_s_limit_holds_over_all_orders_and_ends_with_a_cancellation(limited: ShardedPool) -> None:
+    assert [taken(limited.reserve(Order(f"o{index}", 1, "ann"))) for index in range(3)] == [1, 1, 1]
+    answer = limited.reserve(Order("o3", 1, "ann"))
+    assert isinstance(answer, LimitReached)
+    assert (answer.limit, answer.taken) == (3, 3)
+    limited.cancel("o1", customer_id="ann")
+    assert taken(limited.reserve(Order("o3", 1, "ann"))) == 1
+    limited.confirm("o3", customer_id="ann")
+    assert isinstance(limited.reserve(Order("o4", 1, "ann")), LimitReached)
+    answers = limited.confirm_many([Order("o0", 1, "ann"), Order("o2", 1, "ann")])
+    assert [answer.state for answer in answers if isinstance(answer, Settled)] == ["confirmed"] * 2
+
+
+def test_who_asks_a_limited_pool_must_name_the_customer(limited: ShardedPool) -> None:
+    said = f"pool '{limited.sku}' limits its customers, so an order's shard is that of its customer: "
+    for ask in (
+        lambda: limited.reserve("a"),
+        lambda: limited.grant("a", timeout=0),
+        lambda: limited.confirm("a"),
+        lambda: limited.cancel("a"),
+        lambda: limited.confirm_many(["a"]),
+        lambda: limited.cancel_many([Order("a", 1)]),
+        lambda: limited.shard_of("a"),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            ask()
+        assert str(caught.value) == f"{said}name the customer of order 'a'"
+    assert limited.state().order_count == 0
+
+
+def test_of_many_orders_only_those_without_a_customer_fail(limited: ShardedPool) -> None:
+    answers = limited.reserve_many([Order("a", 1, "ann"), Order("b", 1), Order("c", 1, "cid")])
+    assert [taken(answers[index]) for index in (0, 2)] == [1, 1]
+    assert isinstance(answers[1], InvalidInput)
+    assert "name the customer of order 'b'" in str(answers[1])
+
+
+# --- changes of the pool ---
+
+
+def test_units_are_put_in_once_for_each_id(pool: ShardedPool) -> None:
+    assert taken(pool.reserve("all", quantity=STOCK)) == STOCK
+    assert isinstance(pool.reserve("early"), SoldOut)
+    assert [pool.restock(5, restock_id="r").replay for _ in range(2)] == [False, True]  # type: ignore[union-attr]  # it is open
+    assert taken(pool.reserve("late", quantity=5)) == 5
+    state = pool.state()
+    assert (state.restocked, state.stocked, state.available) == (5, STOCK + 5, 0)
+
+
+def test_units_are_taken_out_of_several_shards_once_for_each_id(side: Side, pool: ShardedPool) -> None:
+    assert [pool.withdraw(9, withdraw_id="w").replay for _ in range(2)] == [False, True]  # type: ignore[union-attr]  # there are enough
+    assert sum(free_of_each(side, pool)) == 2
+    few = pool.withdraw(3, withdraw_id="v")
+    assert (type(few).__name__, few.units, few.available) == ("TooFew", 3, 2)
+    assert pool.withdraw(2, withdraw_id="u").units == 2
+    assert pool.state().withdrawn == STOCK
+    assert refused(pool.reserve("a")) == (0, 0)
+
+
+def test_a_resize_changes_nothing_but_the_segments(pool: ShardedPool) -> None:
+    pool.reserve("a", quantity=6)
+    done = pool.resize(10)
+    assert (done.replay, done.state.segment_count, done.state.available) == (False, 10, 5)
+    assert pool.resize(10).replay
+    assert pool.resize(3).state.segment_count == 3
+    pool.cancel("a")
+    assert taken(pool.reserve("b", quantity=STOCK)) == STOCK
+
+
+def test_a_closed_pool_takes_no_orders_and_ends_those_it_has(pool: ShardedPool) -> None:
+    for order_id in ("a", "b", "c"):
+        pool.reserve(order_id)
+    assert [pool.close().replay for _ in range(2)] == [False, True]
+    assert all(isinstance(pool.reserve(f"o{index}"), Closed) for index in range(6))
+    assert isinstance(pool.reserve("big", quantity=9), Closed)
+    assert isinstance(pool.restock(1, restock_id="r"), Closed)
+    assert pool.confirm("a").state == "confirmed"
+    assert pool.cancel("b").state == "cancelled"
+    assert pool.withdraw(9, withdraw_id="w").units == 9
+    assert pool.state().is_closed
+
+
+def test_lapsed_holds_of_every_shard_come_back(side: Side) -> None:
+    sku, other = side.name(), side.name()
+    patient, pool = sharded(side, sku, ttl=0.05, hold=0.1), sharded(side, sku, ttl=0.05, hold=0.05)
+    lasting = sharded(side, other)
+    lasting.open(stock=STOCK, segments=7, shards=SHARDS)
+    lasting.reserve_many([Order(f"o{index}", 1) for index in range(STOCK - 1)])
+    assert refused(lasting.reserve("early", quantity=2)) == (1, STOCK - 1)
+    patient.open(stock=STOCK, segments=7, shards=SHARDS)
+    orders = [Order(f"o{index}", 1) for index in range(STOCK - 1)]
+    assert [taken(answer) for answer in patient.reserve_many(orders)] == [1] * (STOCK - 1)
+    side.pass_time(0.15)
+    assert len(pool.expire(limit=5)) == 5
+    assert len(pool.expire()) == STOCK - 6
+    assert pool.expire() == ()
+    assert taken(pool.reserve("all", quantity=STOCK)) == STOCK
+    side.pass_time(0.07)
+    assert taken(pool.reserve("again", quantity=STOCK)) == STOCK
+    check_all(pool)
+
+
+def test_an_order_is_served_with_the_lapsed_holds_of_other_shards_however_many(side: Side) -> None:
+    short, pool = sharded(side, (sku := side.name()), ttl=0.02, hold=0.02), sharded(side, sku)
+    short.open(stock=120, segments=7, shards=SHARDS)
+    assert all(taken(answer) for answer in short.reserve_many([Order(f"o{index}", 1) for index in range(120)]))
+    side.pass_time(0.035)
+    assert taken(pool.reserve("all", quantity=120)) == 120
+    check_all(pool)

@@ -1,0 +1,303 @@
+"""Pools in shards where a careful reader found a fault: each test is the proof of one, that it is mended."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from segmented import protocol as op
+from segmented.clock import ManualClock, SystemClock
+from segmented.models import Busy, Granted, Order, Reserved, Restocked, SoldOut
+from segmented.plans import Join, Listen, Park, perform
+from segmented.stock.sharded import AsyncShardedPool
+from segmented.stores.memory import AsyncMemoryStore
+from tests.fixtures.stores import MEMORY, REDIS, make_side
+from tests.support.contract.interposed import asks, interposed, process_of
+from tests.support.contract.shards.sharding import at_home_in, check_all, refused, sharded, shards_of, taken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from segmented.models import Shard
+    from segmented.plans import Plan
+    from segmented.protocol import Effect
+    from tests.fixtures.stores import Side
+
+LONG_MS: Final = 600_000
+STALE: Final = 0.12
+"""Longer than what a refusal rests on may be old."""
+TURNS: Final = 50
+"""Of the event loop: more than any answer without a wait takes."""
+
+
+def granting(sku: str, order_id: str, *, quantity: int = 1, keep_refusal: bool = False) -> op.Grant:
+    return op.Grant(sku, Order(order_id, quantity), f"who-{order_id}", 60_000, LONG_MS, keep_refusal=keep_refusal)
+
+
+def kept_state(side: Side, shard: Shard, order_id: str) -> str | None:
+    (record,) = side.execute(op.ReadOrders(shard, (order_id,)))
+    return None if record is None else record.state
+
+
+def is_joining(effect: Effect[Any]) -> bool:
+    """Is it about to look at all shards, or to wait for a segment?"""
+    return isinstance(effect, Join)
+
+
+# --- refusals that are kept ---
+
+
+def one_unit_in_hand(side: Side) -> str:
+    """Open two shards of a unit and a segment each; the first is granted, the second reserved."""
+    sku = side.name()
+    sharded(side, sku).open(stock=2, segments=2, shards=2)
+    home, other = shards_of(side, sku)
+    assert isinstance(side.execute(granting(home, at_home_in(0, 2)[0])), Granted)
+    assert isinstance(side.execute(op.Reserve(other, Order(at_home_in(1, 2)[0], 1), LONG_MS)), Reserved)
+    return sku
+
+
+def test_a_refusal_that_is_kept_is_not_decided_by_what_was_found_before_its_order_waited(waiting_side: Side) -> None:
+    sku = one_unit_in_hand(waiting_side)
+    home, other = shards_of(waiting_side, sku)
+    first, rival, late = at_home_in(0, 2)[:3]
+
+    def comes_back() -> Plan[None]:  # so that the last attempt finds a unit, and no segment
+        yield from perform(op.Restock(home, "r0", 1))
+
+    def goes_and_comes_elsewhere() -> Plan[None]:
+        yield from perform(op.Reserve(home, Order(rival, 1), LONG_MS))
+        yield from perform(op.Restock(other, "r1", 50))
+        yield from perform(op.Confirm(home, first, f"who-{first}"))
+        waiting_side.pass_time(STALE)
+
+    plan = process_of(waiting_side, sku).grant(granting(sku, late, keep_refusal=True), 60.0, fair=False)
+    last, parked = asks(op.Grant, keeps=True), lambda effect: isinstance(effect, Park)
+    answer, _, _ = waiting_side.run(interposed(plan, (last, comes_back), (parked, goes_and_comes_elsewhere)))
+    assert isinstance(answer, Granted)
+    assert kept_state(waiting_side, home, late) == "reserved"
+    pool = sharded(waiting_side, sku)
+    assert pool.state().available == 49
+    check_all(pool)
+
+
+def test_a_refusal_is_not_kept_when_units_are_there_by_the_last_attempt_and_no_segment(side: Side) -> None:
+    sku = one_unit_in_hand(side)
+    home, _ = shards_of(side, sku)
+    late = at_home_in(0, 2)[2]
+
+    def comes_back() -> Plan[None]:
+        yield from perform(op.Restock(home, "r0", 1))
+
+    plan = process_of(side, sku).grant(granting(sku, late, keep_refusal=True), 0.0, fair=False)
+    answer, _, _ = side.run(interposed(plan, (asks(op.Grant, keeps=True), comes_back)))
+    assert isinstance(answer, Busy)
+    assert kept_state(side, home, late) is None
+    check_all(sharded(side, sku))
+
+
+# --- the same order, asked for twice ---
+
+
+class SlowSecond(AsyncMemoryStore):
+    """Keeps the second reservation that is asked for alone waiting until `go_on`, after which it is served."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.is_waiting, self.go_on = 0, asyncio.Event(), asyncio.Event()
+
+    async def execute(self, operation: Any, *, deadline: float = float("inf")) -> Any:  # noqa: ANN401  # of any answer
+        if isinstance(operation, op.Reserve):
+            self.asked += 1
+            if self.asked == 2:
+                self.is_waiting.set()
+                await self.go_on.wait()
+        return await super().execute(operation, deadline=deadline)
+
+
+def test_a_call_that_is_cancelled_after_units_were_brought_takes_nothing_from_its_twin() -> None:
+    async def twins() -> None:
+        store = SlowSecond()
+        pool = AsyncShardedPool(store, "p")
+        await pool.open(stock=20, segments=2, shards=2)
+        first, second = (asyncio.create_task(pool.reserve("o", quantity=15)) for _ in range(2))
+        async with asyncio.timeout(60.0):
+            await store.is_waiting.wait()
+            done, waiting = await asyncio.wait([first, second], return_when=asyncio.FIRST_COMPLETED)
+        assert [taken(one.result()) for one in done] == [15]
+        (cancelled,) = waiting
+        cancelled.cancel()
+        store.go_on.set()
+        await asyncio.wait([cancelled], timeout=60.0)
+        assert cancelled.cancelled()
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        assert (await pool.confirm("o")).state == "confirmed"
+        assert (await pool.audit()).drift == ()
+
+    asyncio.run(twins())
+
+
+def test_a_withdrawal_whose_twin_was_quicker_is_a_repeat_and_not_refused(side: Side) -> None:
+    sku = side.name()
+    pool = sharded(side, sku)
+    pool.open(stock=10, segments=2, shards=2)
+
+    def twin() -> Plan[None]:
+        answer = yield from process_of(side, sku).withdraw(op.Withdraw(sku, "w", 10))
+        assert isinstance(answer, Restocked)
+        assert not answer.replay
+
+    plan = process_of(side, sku).withdraw(op.Withdraw(sku, "w", 10))
+    answer = side.run(interposed(plan, (is_joining, twin)))
+    assert isinstance(answer, Restocked)
+    assert (answer.replay, answer.units) == (True, 10)
+    assert (pool.state().withdrawn, pool.state().available) == (10, 0)
+    check_all(pool)
+
+
+# --- batches ---
+
+
+def batch(sku: str, *orders: Order) -> op.ReserveMany:
+    return op.ReserveMany(sku, orders, LONG_MS)
+
+
+def refused_then_served(side: Side, passing: float) -> list[object]:
+    """Reserve 60 and 1 where 40 are free elsewhere; while the 1 is brought, 100 come back and some seconds pass."""
+    sku = side.name()
+    pool = sharded(side, sku)
+    pool.open(stock=200, segments=2, shards=2)
+    gone, big, small = at_home_in(0, 2)[:3]
+    taken(pool.reserve(gone, quantity=100))
+    taken(pool.reserve(at_home_in(1, 2)[0], quantity=60))
+
+    def comes_back() -> Plan[None]:
+        yield from process_of(side, sku).cancel(op.Cancel(sku, gone), None)
+        side.pass_time(passing)
+
+    plan = process_of(side, sku).reserve_many(batch(sku, Order(big, 60), Order(small, 1)))
+    answers: list[object] = side.run(interposed(plan, (asks(op.SendUnits), comes_back)))
+    check_all(pool)
+    return answers
+
+
+def test_a_refusal_in_a_batch_that_grew_old_while_others_gathered_is_asked_for_again(side: Side) -> None:
+    answers = refused_then_served(side, STALE)
+    assert [taken(answer) for answer in answers] == [60, 1]
+
+
+@pytest.fixture(params=MEMORY, ids=str)
+def manual_side(request: pytest.FixtureRequest) -> Iterator[Side]:
+    """A store whose clock stands still, so that a refusal is as old as the test says."""
+    made = make_side(request.param, ManualClock())
+    yield made
+    made.close()
+
+
+def test_a_refusal_in_a_batch_that_is_younger_than_a_tenth_of_a_second_stands(manual_side: Side) -> None:
+    big, small = refused_then_served(manual_side, 0.09)
+    assert refused(big) == (40, 160)
+    assert taken(small) == 1
+
+
+def test_an_order_of_a_batch_whose_twin_was_served_meanwhile_has_its_units(side: Side) -> None:
+    sku = side.name()
+    pool = sharded(side, sku)
+    pool.open(stock=4, segments=2, shards=2)
+    gone, without, twin = at_home_in(0, 2)[:3]
+    taken(pool.reserve(gone, quantity=2))
+    taken(pool.reserve(at_home_in(1, 2)[0], quantity=2))
+
+    def twin_is_served() -> Plan[None]:
+        other = process_of(side, sku)
+        yield from other.cancel(op.Cancel(sku, gone), None)
+        assert isinstance((yield from other.reserve(op.Reserve(sku, Order(twin, 2), LONG_MS))), Reserved)
+
+    plan = process_of(side, sku).reserve_many(batch(sku, Order(without, 2), Order(twin, 2)))
+    refusal, answer = side.run(interposed(plan, (asks(op.LookAtShard), twin_is_served)))
+    assert isinstance(refusal, SoldOut)
+    assert isinstance(answer, Reserved)
+    assert (answer.replay, answer.quantity) == (True, 2)
+    check_all(pool)
+
+
+# --- deadlines, and what a look costs ---
+
+
+def unparked(plan: Plan[Any], waits: list[float], now: Callable[[], float]) -> Plan[Any]:
+    """Run a plan that is not woken by anybody: note how long each wait would last, and end it at once."""
+    reply: Any = None
+    while True:
+        try:
+            effect: Effect[Any] = plan.send(reply)
+        except StopIteration as stop:
+            return stop.value
+        if isinstance(effect, Park):
+            waits.append(effect.deadline - now())
+            reply = False
+        elif isinstance(effect, Listen):
+            reply = None
+        else:
+            reply = yield effect
+
+
+@pytest.mark.parametrize("timeout", [0.0, 0.5])
+def test_a_grant_waits_for_another_who_gathers_no_longer_than_its_timeout(side: Side, timeout: float) -> None:
+    sku = side.name()
+    pool = sharded(side, sku)
+    pool.open(stock=20, segments=4, shards=2)
+    side.lock(f"pool:{sku}:gather", ttl=30.0).acquire(timeout=0)
+    waits: list[float] = []
+    plan = process_of(side, sku).grant(granting(sku, "x", quantity=15), timeout, fair=False)
+    answer, _, _ = side.run(unparked(plan, waits, side.clock.now))
+    assert isinstance(answer, Granted)  # without the lock
+    assert (len(waits), max(waits, default=0.0) <= timeout) == (int(timeout > 0), True)
+    check_all(pool)
+
+
+@pytest.mark.parametrize("timeout", [0.0, 0.5])
+def test_a_grant_waits_for_what_another_of_its_process_finds_no_longer_than_its_timeout(
+    side: Side, timeout: float
+) -> None:
+    sku = side.name()
+    sharded(side, sku).open(stock=20, segments=4, shards=2)
+    waits: list[float] = []
+
+    def looking() -> Plan[None]:
+        yield from perform(Join(f"pool:{sku}:looking"))
+
+    plan = process_of(side, sku).grant(granting(sku, "x", quantity=15), timeout, fair=False)
+    behind = unparked(plan, waits, side.clock.now)
+    answer, _, _ = side.run(interposed(behind, (is_joining, looking)))
+    assert isinstance(answer, Granted)
+    assert len(waits) == 1
+    assert waits[0] <= timeout
+
+
+@pytest.fixture
+def lone_side(private_valkey_url: str) -> Iterator[Side]:
+    """The only client of a server, so that its changes can be counted."""
+    made = make_side(REDIS[0], SystemClock(), private_valkey_url)
+    yield made
+    made.close()
+
+
+def test_a_look_at_a_shard_where_nothing_is_due_writes_nothing(lone_side: Side) -> None:
+    sku = lone_side.name()
+    pool = sharded(lone_side, sku)
+    pool.open(stock=20, segments=4, shards=2)
+    taken(pool.reserve("a", quantity=12))
+    lone_side.execute(op.SendUnits(shards_of(lone_side, sku)[1], 0, 1))
+
+    def changes() -> int:
+        found: int = lone_side.raw().info("persistence")["rdb_changes_since_last_save"]
+        return found
+
+    before = changes()
+    for _ in range(10):
+        for shard in shards_of(lone_side, sku):
+            lone_side.execute(op.LookAtShard(shard))
+    assert changes() == before

@@ -1,0 +1,169 @@
+"""Whatever another program has written under our keys, a call answers, or raises one of our errors; it never hangs.
+
+Each seed takes the keys from the middle of a story, damages some of them, and makes calls. The full ring takes the
+first half of the seeds: about 7,500 calls, from fresh seeds in every run.
+"""
+
+from __future__ import annotations
+
+import warnings
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import redis
+
+from segmented import protocol as op
+from segmented.errors import PoolDrifted, SegmentedError, StoreRefused, StoreUnavailable
+from segmented.keys import lock_keys, read_write_keys, shard_keys
+from segmented.locks import ReadWriteLock
+from segmented.models import Order
+from segmented.models.dedup import RecordName
+from segmented.once_keys import once_keys
+from segmented.stock import Pool
+from segmented.stores.redis import RedisStore
+from tests.support.sim.seeds import each_seed
+from tests.support.written.bench import Stand
+from tests.support.written.corrupting import asked_of, corrupt_call
+from tests.support.written.stories import STORIES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from segmented.servers import ValkeyServer
+    from tests.support.written.bench import Step
+
+PATIENCE: Final = 60.0
+"""Seconds after which a call hangs: far more than a machine that stands still adds to one."""
+STATES: Final = 5
+CALLS: Final = 4
+HUGE: Final = ("999999999999", "999999999999999", "9" * 20, "9" * 500, "-1", "nan", "0", "")
+
+_steps: dict[tuple[str, str], list[Step]] = {}
+
+
+@pytest.fixture
+def server(valkey: ValkeyServer) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(valkey.url) as client:
+        yield client
+
+
+@pytest.fixture
+def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
+    with RedisStore.from_url(unhurried(valkey.url), patience=PATIENCE) as made:
+        yield made
+
+
+def unhurried(url: str) -> str:
+    """Return the address for a client that does not take a server for dead which stands still for a while."""
+    return f"{url}&socket_timeout={PATIENCE:g}"
+
+
+@pytest.mark.fuzz
+@each_seed(range(800))
+def test_a_call_on_damaged_keys_answers_or_raises_one_of_our_errors(
+    valkey_server: ValkeyServer, server: redis.Redis, seed: int
+) -> None:
+    random, stand = Random(seed), Stand(server)
+    name = random.choice(list(STORIES))
+    if (valkey_server.url, name) not in _steps:
+        _steps[valkey_server.url, name] = stand.steps(STORIES[name])
+    with RedisStore.from_url(unhurried(valkey_server.url), patience=PATIENCE) as store, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # a lease that could not be released
+        for _ in range(STATES):
+            step, done = corrupt_call(random, stand, _steps[valkey_server.url, name])
+            asked = asked_of(name, store)
+            names = random.sample(sorted(asked), min(CALLS - 1, len(asked)))
+            calls = {step.name: lambda step=step: store.execute(step.operation)} | {each: asked[each] for each in names}
+            for what, call in calls.items():
+                outcome_of(call, f"{what} after {str(done)[:2_000]}", may_be_late=what == "single_flight")
+
+
+def outcome_of(call: Callable[[], object], told: str, *, may_be_late: bool = False) -> None:
+    """Make a call; any error but ours fails the test, and so does a server that does not answer in time."""
+    said = ""
+    try:
+        call()
+    except Exception as error:
+        is_late = isinstance(error, StoreUnavailable) and not may_be_late
+        if is_late or not isinstance(error, SegmentedError):
+            error.add_note(told)
+            raise
+        said = str(error)
+    assert "user_script" not in said, told
+    assert "\n" not in said, told
+
+
+@pytest.mark.parametrize("value", HUGE, ids=lambda value: f"{value[:9]}-{len(value)}")
+@pytest.mark.parametrize("field", ["segment_count", "sequence", "ledger_start", "epoch", "available", "fence"])
+def test_a_number_of_a_pool_that_cannot_be_hangs_no_call(
+    store: RedisStore, server: redis.Redis, field: str, value: str
+) -> None:
+    for name, call in asked_of("pool", store).items():
+        server.flushdb()
+        with RedisStore(server) as other:
+            pool = Pool(other, "poster")
+            pool.open(stock=10, segments=4)
+            pool.reserve(Order("a", 2))
+        server.hset(shard_keys("poster").meta, field, value)
+        outcome_of(call, name)
+
+
+@pytest.mark.parametrize("mode", ["", "garbage", "reads", "\x00"])
+def test_a_mode_that_cannot_be_read_lets_nobody_in(store: RedisStore, server: redis.Redis, mode: str) -> None:
+    lock = ReadWriteLock(store, "x", ttl=60)
+    with lock.write.acquire():
+        server.hset(read_write_keys("x").lock, "mode", mode)
+        for side in (lock.write, lock.read):
+            with pytest.raises(
+                StoreRefused, match=r"^mode of key 'seg:lock:\{x\}' cannot be read: another program wrote"
+            ):
+                side.try_acquire()
+        server.hset(read_write_keys("x").lock, "mode", "write")
+
+
+@pytest.mark.parametrize("until", ["nan", "inf", "", "-1", "x"])
+def test_a_run_whose_end_cannot_be_read_does_not_run_again(store: RedisStore, server: redis.Redis, until: str) -> None:
+    record = RecordName("app", "k")
+    store.execute(op.BeginRun(record, "m1", "h", "p", "task", 60_000, 60_000))
+    server.hset(once_keys("app", "k").record, "run_until", until)
+    for message in ("m1", "m2"):
+        with pytest.raises(
+            StoreRefused, match=r"^run_until of key 'seg:once:.*' cannot be read: another program wrote it"
+        ):
+            store.execute(op.BeginRun(record, message, "i", "p", "task", 60_000, 60_000))
+
+
+@pytest.mark.parametrize("fence", ["", "0", "nan", "00", "-1", "x"])
+def test_a_fence_that_cannot_be_read_accepts_no_token(store: RedisStore, server: redis.Redis, fence: str) -> None:
+    store.execute(op.FencedSet("door", "new", 10))
+    server.set("{door}:fence", fence)
+    with pytest.raises(StoreRefused, match=r"^token of key '.*' cannot be read: another program wrote it"):
+        store.execute(op.FencedSet("door", "stale", 5))
+    assert server.get("door") == b"new"
+
+
+@pytest.mark.parametrize("token", ["", "nan", "inf", "x", "-1"])
+def test_a_lock_whose_last_token_cannot_be_read_is_not_granted(
+    store: RedisStore, server: redis.Redis, token: str
+) -> None:
+    server.hset(lock_keys("x").fence, "token", token)
+    with pytest.raises(StoreRefused, match=r"^token of key 'seg:lock:\{x\}:fence' cannot be read"):
+        store.execute(op.AcquireLock("x", "h", 60_000))
+    assert not server.exists(lock_keys("x").lock)
+
+
+@pytest.mark.parametrize("record", ["r\t2", "r\t2\t0\t2\t\t\t\t\t\t\t\tx", "r\t99999999999999999999\t0\t2", "\xff"])
+def test_a_record_that_cannot_be_read_stops_no_other_order(store: RedisStore, server: redis.Redis, record: str) -> None:
+    pool = Pool(store, "poster")
+    pool.open(stock=10, segments=2)
+    pool.reserve(Order("a", 2))
+    server.hset(shard_keys("poster").orders, "a", record)
+    server.zadd(shard_keys("poster").holds, {"a": 1})  # long due
+    with pytest.raises(PoolDrifted):
+        pool.confirm("a")
+    pool.reserve(Order("b", 8))
+    pool.expire()
+    pool.confirm("b")
+    assert pool.state().confirmed == 8
+    assert pool.repair(pool.audit(), yes=True).is_clean

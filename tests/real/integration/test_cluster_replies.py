@@ -1,0 +1,170 @@
+"""Lost replies of a cluster's nodes, through a proxy before each."""
+
+from __future__ import annotations
+
+import math
+import re
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import redis
+from redis import asyncio as redis_asyncio
+
+from segmented import protocol as op
+from segmented.clock import SystemClock
+from segmented.errors import LeaseLost
+from segmented.keys import lock_keys
+from segmented.models import Settled
+from segmented.plans import perform
+from segmented.plans.effects import Batch
+from segmented.stores.redis import AsyncRedisStore, RedisStore
+from tests.fixtures.stores import AsyncSide, Side, SyncSide
+from tests.fixtures.stores_deployed import COLOURS
+from tests.support.contract.locks.shared import several
+from tests.support.contract.parking import has_come_to_rest, wait_until
+from tests.support.contract.pools.lost_replies import (
+    ROUNDS,
+    STOCK,
+    LossyPool,
+    expired,
+    operations_on_the_pool,
+    replays,
+    replays_in_batches,
+)
+from tests.support.contract.pools.shop import Shop
+from tests.support.flavour import Flavour
+from tests.support.proxy import LOOPBACK, Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.clock import Clock
+    from segmented.plans.drivers import AsyncStore
+    from tests.support.servers.deployments import Cluster
+
+LONG: Final = 600.0
+SOON: Final = 60.0
+
+
+@pytest.fixture
+def proxies(cluster: Cluster) -> Iterator[dict[int, Proxy]]:
+    """A proxy before each node, by the node's port."""
+    with ExitStack() as stack:
+        yield {node.port: stack.enter_context(Proxy((LOOPBACK, node.port))) for node in cluster.nodes}
+
+
+@pytest.fixture(params=COLOURS)
+def far_side(request: pytest.FixtureRequest, cluster: Cluster, proxies: dict[int, Proxy]) -> Iterator[Side]:
+    """A store that reaches every node through its proxy."""
+    ports = {port: proxy.port for port, proxy in proxies.items()}
+    options: dict[str, Any] = {
+        "host": LOOPBACK,
+        "port": ports[cluster.nodes[0].port],
+        "address_remap": lambda address: (LOOPBACK, ports.get(address[1], address[1])),
+    }
+
+    async def make_store(clock: Clock) -> AsyncStore:
+        return AsyncRedisStore(redis_asyncio.RedisCluster(**options), clock=clock, patience=SOON)
+
+    clock = SystemClock()
+    if request.param == "async":
+        side: Side = AsyncSide(Flavour("redis", "async"), clock, make_store)
+    else:
+        store = RedisStore(redis.RedisCluster(**options), clock=clock, patience=SOON)
+        side = SyncSide(Flavour("redis", "sync"), store, clock)
+    yield side
+    side.close()
+
+
+def test_a_release_whose_reply_was_lost_is_none_that_came_too_late_also_beside_a_local_waiter(
+    far_side: Side, cluster: Cluster, proxies: dict[int, Proxy]
+) -> None:
+    name = far_side.name("handed")
+    lock = far_side.lock(name, ttl=LONG)
+    lock.acquire(timeout=0).release()
+    for with_waiter in (False, True):
+        lease = lock.acquire(timeout=SOON)
+        waiter = far_side.start(partial(lock.acquire, timeout=LONG)) if with_waiter else None
+        if waiter is not None:
+            wait_until(partial(has_come_to_rest, far_side.store, 1))
+        proxy = proxies[cluster.master_of(lock_keys(name).lock).port]
+        before = proxy.swallowed
+        proxy.swallow_replies(1, to=re.escape(lease.holder_id.encode()))
+        lease.release()
+        assert proxy.swallowed == before + 1
+        if waiter is not None:
+            waiter.result(SOON).release()
+
+
+def test_several_names_on_several_nodes_are_released_though_a_reply_was_lost(
+    far_side: Side, cluster: Cluster, proxies: dict[int, Proxy]
+) -> None:
+    names = [far_side.name("one") for _ in range(6)]
+    several(far_side, names, ttl=LONG).acquire(timeout=0).release()
+    lease = several(far_side, names, ttl=LONG).acquire(timeout=0)
+    proxy = proxies[cluster.master_of(lock_keys(names[0]).lock).port]
+    before = proxy.swallowed
+    proxy.swallow_replies(1, to=b"DELIFEQ|EVALSHA")
+    lease.release()
+    assert proxy.swallowed == before + 1
+
+
+def test_a_lease_that_was_taken_away_is_lost_when_no_reply_was(far_side: Side, cluster: Cluster) -> None:
+    names = [far_side.name("gone") for _ in range(2)]
+    lease = several(far_side, names, ttl=LONG).acquire(timeout=0)
+    key = lock_keys(names[1]).lock
+    cluster.master_of(key).ask("DEL", key)
+    with pytest.raises(LeaseLost, match=names[1]):
+        lease.release()
+
+
+@pytest.fixture
+def lossy_pool(far_side: Side, cluster: Cluster, proxies: dict[int, Proxy]) -> Iterator[LossyPool]:
+    """A pool of one of the masters; not yet open."""
+    made = LossyPool(far_side, lambda key: proxies[cluster.master_of(key).port].swallow_replies(1, to=b"EVALSHA"))
+    yield made
+    assert sum(proxy.swallowed for proxy in proxies.values()) == made.lost
+
+
+def test_of_105_calls_whose_reply_was_lost_none_says_replay_and_of_105_repeats_all_do(lossy_pool: LossyPool) -> None:
+    lossy_pool.shop.open(STOCK, 4)
+    found = replays(lossy_pool)
+    assert found == dict.fromkeys(found, (0, ROUNDS))
+    assert len(found) * ROUNDS == 105
+
+
+def test_a_batch_whose_reply_was_lost_says_replay_only_of_the_order_that_it_names_twice(lossy_pool: LossyPool) -> None:
+    lossy_pool.shop.open(STOCK, 4)
+    found = replays_in_batches(lossy_pool, 200)
+    assert found == dict.fromkeys(found, [False] * 200 + [True])
+    assert len(found) == 4
+
+
+def test_expire_names_the_orders_that_it_expired_though_its_first_reply_was_lost(lossy_pool: LossyPool) -> None:
+    lossy_pool.shop.open(STOCK, 4)
+    found = expired(lossy_pool, (1, 100, 250))
+    assert [named for _, named in found] == [due for due, _ in found]
+
+
+def test_opening_resizing_and_closing_are_no_replay_when_the_reply_was_lost(lossy_pool: LossyPool) -> None:
+    calls = operations_on_the_pool(lossy_pool)
+    assert [lossy_pool.lossy(call) for call in calls.values()] == ["Opened", False, False]
+
+
+def test_independent_operations_on_several_nodes_are_no_replays_though_a_reply_was_lost(
+    far_side: Side, cluster: Cluster, proxies: dict[int, Proxy]
+) -> None:
+    shops = [Shop(far_side, far_side.name("one")) for _ in range(6)]
+    for shop in shops:
+        shop.open(9, 1)
+        shop.reserved("a")
+        shop.reserved("warm")
+        shop.confirm("warm")
+    proxy = proxies[cluster.master_of(shops[0].keys.meta).port]
+    proxy.swallow_replies(1, to=b"EVALSHA")
+    ends = tuple(op.Confirm(shop.sku, "a") for shop in shops)
+    answers = far_side.run(perform(Batch((*ends, ends[0]), math.inf)))
+    assert proxy.swallowed == 1
+    assert [answer.replay for answer in answers if isinstance(answer, Settled)] == [False] * 6 + [True]

@@ -1,0 +1,194 @@
+"""`segmented.compat.AsyncLock`: redis-py's lock interface for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from redis import asyncio as redis_asyncio
+from redis.exceptions import ConnectionError as RedisConnectionError, LockError, LockNotOwnedError
+
+from segmented import compat
+from segmented.locks.lock import LockClaim
+from tests.support.contract.parking import parked
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from segmented.servers import ValkeyServer
+
+    Test = Callable[[redis_asyncio.Redis], Awaitable[None]]
+    Run = Callable[[Test], None]
+
+LONG: Final = 600.0
+"""Seconds; no lease lapses in a test."""
+SOON: Final = 60.0
+
+_numbers = count()
+
+
+@pytest.fixture
+def name() -> str:
+    return f"async-compat-{next(_numbers)}"
+
+
+@pytest.fixture(params=[(2, False), (3, True)], ids=["resp2-bytes", "resp3-text"])
+def run(request: pytest.FixtureRequest, valkey_url: str) -> Run:
+    """Run a coroutine function with a client, in a loop of its own."""
+    protocol, is_text = request.param
+
+    async def with_client(test: Test) -> None:
+        client = redis_asyncio.Redis.from_url(valkey_url, protocol=protocol, decode_responses=is_text)
+        await test(client)
+        await compat.async_store_of(client).close()
+        await client.aclose()
+
+    return lambda test: asyncio.run(with_client(test))
+
+
+def lock_of(client: redis_asyncio.Redis, name: str, **options: Any) -> compat.AsyncLock:  # noqa: ANN401  # the lock's own
+    found: object = client.lock(name, lock_class=compat.AsyncLock, **options)  # type: ignore[arg-type]  # redis-py's own
+    assert isinstance(found, compat.AsyncLock)
+    return found
+
+
+def test_a_lock_is_held_for_its_block(run: Run, name: str) -> None:
+    async def test(client: redis_asyncio.Redis) -> None:
+        async with lock_of(client, name, timeout=LONG) as lock:
+            assert (await lock.locked(), await lock.owned()) == (True, True)
+            assert lock.lease is not None
+            assert not await client.lock(name).acquire(blocking=False)
+            assert await lock.extend(LONG)
+            assert 1_100_000 < await client.pttl(name) <= 1_200_000
+            assert await lock.reacquire()
+            assert 500_000 < await client.pttl(name) <= 600_000
+        assert (await lock.locked(), await lock.owned()) == (False, False)
+        assert lock.local.lease is None
+        with pytest.raises(LockError):
+            await lock.release()
+
+    run(test)
+
+
+def test_a_release_wakes_a_waiting_task(run: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LockClaim, "look_seconds", LONG)  # so the waiter asks once it is told, and no sooner
+
+    async def test(client: redis_asyncio.Redis) -> None:
+        holder = lock_of(client, name, timeout=LONG)
+        assert await holder.acquire()
+        waiter = lock_of(client, name, timeout=LONG)
+        task = asyncio.create_task(waiter.acquire())
+        await parked(compat.async_store_of(client), 1)
+        await holder.release()
+        assert await asyncio.wait_for(task, SOON)
+        await waiter.release()
+
+    run(test)
+
+
+def test_a_lock_that_is_not_free_is_false_or_a_lock_error(run: Run, name: str) -> None:
+    async def test(client: redis_asyncio.Redis) -> None:
+        await client.set(name, "another's")
+        assert not await lock_of(client, name).acquire(blocking_timeout=0.05)
+        with pytest.raises(LockError, match="within the time specified"):
+            async with lock_of(client, name, blocking=False):
+                pytest.fail("the body ran")
+
+    run(test)
+
+
+def test_a_token_set_from_outside_is_released(run: Run, name: str) -> None:
+    async def test(client: redis_asyncio.Redis) -> None:
+        first, second = lock_of(client, name, timeout=LONG), lock_of(client, name, timeout=LONG)
+        assert await first.acquire(token="mine")
+        assert not await second.acquire(blocking=False, token="mine")
+        second.local.token = b"mine"
+        assert await second.owned()
+        await second.release()
+        with pytest.raises(LockNotOwnedError):
+            await first.release()
+
+    run(test)
+
+
+def test_the_blocks_own_error_is_not_hidden(run: Run, name: str) -> None:
+    async def fail(client: redis_asyncio.Redis) -> None:
+        async with lock_of(client, name, timeout=LONG):
+            await client.delete(name)
+            raise KeyError(name)
+
+    async def test(client: redis_asyncio.Redis) -> None:
+        with pytest.raises(KeyError, match=name):
+            await fail(client)
+
+    run(test)
+
+
+def test_a_client_has_one_store_a_loop(valkey_url: str) -> None:
+    client = redis_asyncio.Redis.from_url(valkey_url)
+
+    async def look() -> tuple[object, bool]:
+        found = compat.async_store_of(client)
+        lock_of(client, "door")
+        return found, compat.async_store_of(client) is found
+
+    first, second = asyncio.run(look()), asyncio.run(look())
+    assert (first[1], second[1]) == (True, True)
+    assert first[0] is not second[0]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_loop_ends_though_the_store_of_a_waiter_was_not_closed(valkey_url: str, name: str) -> None:
+    async def leave() -> None:
+        pool = redis_asyncio.ConnectionPool.from_url(valkey_url)
+        client = redis_asyncio.Redis(connection_pool=pool)
+        lock = lock_of(client, name, timeout=LONG)
+        assert await lock.acquire()
+        assert not await lock_of(client, name).acquire(blocking_timeout=0.1)
+        await lock.release()
+        await pool.disconnect()
+
+    asyncio.run(leave())
+    gc.collect()  # the connections that nobody closed are complained of here, where that is expected
+
+
+def test_a_server_that_is_gone_is_redis_pys_connection_error(private_valkey: ValkeyServer) -> None:
+    async def test() -> None:
+        client = redis_asyncio.Redis.from_url(private_valkey.url)
+        lock = lock_of(client, "door", timeout=LONG)
+        assert await lock.acquire()
+        private_valkey.kill()
+        with pytest.raises(RedisConnectionError):
+            await lock.release()
+        assert lock.local.token is not None
+        await compat.async_store_of(client).close()
+        await client.aclose()
+
+    asyncio.run(test())
+
+
+def test_a_client_that_was_closed_and_collected_takes_its_store_along(run: Run, valkey_url: str, name: str) -> None:
+    async def scenario(client: redis_asyncio.Redis) -> None:
+        tasks = len(asyncio.all_tasks())
+        for _ in range(10):
+            other = redis_asyncio.Redis.from_url(valkey_url, client_name=name)
+            lock = compat.AsyncLock(other, name, timeout=LONG)
+            async with lock:
+                late = compat.AsyncLock(other, name, timeout=LONG, blocking_timeout=0.02)
+                assert not await late.acquire()  # it waits, and so listens
+            await other.aclose()
+            del other, lock, late
+            gc.collect()
+        end = time.monotonic() + SOON
+        while left := [found for found in await client.client_list() if found["name"] == name]:
+            assert time.monotonic() < end, left
+            await asyncio.sleep(0.02)
+        while len(asyncio.all_tasks()) > tasks:
+            assert time.monotonic() < end, asyncio.all_tasks()
+            await asyncio.sleep(0.02)
+
+    run(scenario)

@@ -1,0 +1,160 @@
+"""Deadlines hold with every parser, and a connection that was made in a hurry is as patient as any other afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import psutil
+import pytest
+import redis
+from redis import asyncio as redis_asyncio
+
+from segmented.errors import LockUnreachable, SegmentedError
+from segmented.locks import AsyncLock, Lock
+from segmented.protocol import AcquireLock
+from segmented.protocol.wire import Send
+from segmented.stores.redis import AsyncRedisStore, RedisStore
+from tests.support.flavour import Flavour
+from tests.support.stacks import new_event_loop, parser_options
+
+if TYPE_CHECKING:
+    from segmented.locks import AsyncLease, Lease
+    from segmented.protocol.wire import Exchange
+    from segmented.servers import ValkeyServer
+
+HURRY: Final = 0.15
+QUICK: Final = 0.5
+SLOW: Final = 0.9
+PATIENT: Final = 600.0
+"""Seconds that a connection waits for an answer, and that a lease lives: more than a test may take."""
+STACKS: Final = [
+    pytest.param(stack, protocol, id=f"{stack}-resp{protocol}")
+    for stack in ("hiredis", "python")
+    for protocol in (2, 3)
+]
+
+
+def stopped(server: ValkeyServer) -> None:
+    """Let a server stand still, and wait until it does: the signal takes a moment, in which it might answer."""
+    os.kill(server.pid, signal.SIGSTOP)
+    process = psutil.Process(server.pid)
+    while process.status() != psutil.STATUS_STOPPED:
+        time.sleep(0.001)
+
+
+each_parser = pytest.mark.parametrize(("stack", "protocol"), STACKS)
+
+
+def slow(*_: object) -> Exchange[None]:
+    """Have the server answer after a while."""
+    yield Send((("BLPOP", "nothing is ever here", str(SLOW)),))
+
+
+def options(stack: str, protocol: int, colour: str) -> dict[str, Any]:
+    patience = {"socket_timeout": PATIENT, "socket_connect_timeout": PATIENT}
+    return {"protocol": protocol, **patience, **parser_options(Flavour("redis", colour, protocol), stack)}
+
+
+def taken_in_a_hurry(store: RedisStore, name: str) -> Lease:
+    """Acquire a lock with less time than the connection's; on a busy machine that takes more than one attempt."""
+    for _ in range(100):
+        with suppress(LockUnreachable):
+            return Lock(store, name, ttl=PATIENT).acquire(timeout=QUICK)
+    raise AssertionError
+
+
+async def async_taken_in_a_hurry(store: AsyncRedisStore, name: str) -> AsyncLease:
+    """Do the same in asyncio."""
+    for _ in range(100):
+        with suppress(LockUnreachable):
+            return await AsyncLock(store, name, ttl=PATIENT).acquire(timeout=QUICK)
+    raise AssertionError
+
+
+@each_parser
+def test_threads(private_valkey: ValkeyServer, stack: str, protocol: int) -> None:
+    with redis.Redis.from_url(private_valkey.url, **options(stack, protocol, "sync")) as client:
+        stopped(private_valkey)
+        try:
+            store = RedisStore(client)  # checked later, as nobody answers
+            began = time.monotonic()
+            with pytest.raises(LockUnreachable):
+                Lock(store, "x", ttl=PATIENT).acquire(timeout=HURRY)
+            assert HURRY <= time.monotonic() - began < PATIENT / 4
+        finally:
+            os.kill(private_valkey.pid, signal.SIGCONT)
+        with store:
+            link: Any = store._link  # noqa: SLF001  # looks behind the store
+            taken_in_a_hurry(store, "x").release()
+            link._tries = 1  # noqa: SLF001  # a second try would hide a time-out
+            link.run(slow)
+            many = [AcquireLock(f"{'long' * 200}{index}", "h", 1_000) for index in range(2_000)]
+            assert len(store.execute_many(many)) == len(many)
+            stopped(private_valkey)
+            try:
+                began = time.monotonic()
+                with pytest.raises(LockUnreachable):
+                    Lock(store, "y", ttl=PATIENT).acquire(timeout=HURRY)
+                assert HURRY <= time.monotonic() - began < PATIENT / 4
+            finally:
+                os.kill(private_valkey.pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize(("stack", "protocol"), [*STACKS, pytest.param("uvloop", 3, id="uvloop-resp3")])
+def test_tasks(private_valkey: ValkeyServer, stack: str, protocol: int) -> None:
+    async def test() -> None:
+        client = redis_asyncio.Redis.from_url(private_valkey.url, **options(stack, protocol, "async"))
+        async with client, AsyncRedisStore(client) as store:
+            link: Any = store._link  # noqa: SLF001  # looks behind the store
+            for is_connected in (False, True):
+                stopped(private_valkey)
+                try:
+                    began = time.monotonic()
+                    with pytest.raises(LockUnreachable):
+                        await AsyncLock(store, "x", ttl=PATIENT).acquire(timeout=HURRY)
+                    assert HURRY <= time.monotonic() - began < PATIENT / 4
+                finally:
+                    os.kill(private_valkey.pid, signal.SIGCONT)
+                if not is_connected:
+                    await (await async_taken_in_a_hurry(store, "x")).release()
+                    await link.run(slow)
+
+    loop = new_event_loop(Flavour("redis", "async", protocol), stack)
+    try:
+        loop.run_until_complete(test())
+    finally:
+        loop.close()
+
+
+def test_a_task_that_was_cancelled_before_is_told_of_a_silent_server_in_its_clean_up(
+    private_valkey: ValkeyServer,
+) -> None:
+    told: list[type[BaseException]] = []
+
+    async def clean_up(store: AsyncRedisStore) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopped(private_valkey)
+            try:
+                await AsyncLock(store, "x", ttl=PATIENT).acquire(timeout=HURRY)
+            except SegmentedError as error:
+                told.append(type(error))
+            finally:
+                os.kill(private_valkey.pid, signal.SIGCONT)
+
+    async def test() -> None:
+        async with await AsyncRedisStore.from_url(private_valkey.url) as store:
+            await (await AsyncLock(store, "x", ttl=PATIENT).acquire(timeout=60)).release()  # connects
+            task = asyncio.create_task(clean_up(store))
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+
+    asyncio.run(test())
+    assert told == [LockUnreachable]

@@ -1,0 +1,240 @@
+"""Slots of a cluster: all keys of a name are in one, names are on all masters, and a slot may move in mid-use."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from segmented.keys import lock_keys, shard_keys
+from segmented.models import Acquired, Released
+from segmented.protocol import AcquireLock, ReleaseLock
+from tests.fixtures.stores_deployed import COLOURS, batch, deployed_side
+from tests.support.contract.parking import has_come_to_rest, wait_until
+from tests.support.servers.moving import WAYS, SlotMover
+from tests.support.servers.nodes import eventually
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from segmented.locks import Lease
+    from tests.fixtures.stores import Side
+    from tests.support.servers.deployments import Cluster
+
+LONG: Final = 600.0
+SOON: Final = 60.0
+ODD_NAMES: Final = ["plain", "{a}b", "a{b}c{d}", "}{", "{}", "%7B", "ünicode {x} 漢", "a b", "-", "x" * 300]
+
+
+# --- slots ---
+
+
+def test_all_keys_of_a_lock_and_of_a_pool_are_in_one_slot_whatever_the_name(cluster: Cluster) -> None:
+    node = cluster.nodes[0]
+    for name in ODD_NAMES:
+        for keys in (lock_keys(name).listed(), [*shard_keys(name).listed(), f"{shard_keys(name).lock}:7"]):
+            assert len({node.ask("CLUSTER", "KEYSLOT", key) for key in keys}) == 1
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_odd_names_are_locked(cluster: Cluster, colour: str) -> None:
+    side = deployed_side(cluster.url, colour)
+    for name in ODD_NAMES:
+        side.lock(name, ttl=LONG).acquire(timeout=0).release()
+    side.close()
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_locks_are_on_all_three_masters_and_a_batch_reaches_each(cluster: Cluster, colour: str) -> None:
+    side = deployed_side(cluster.url, colour)
+    names = [side.name("spread") for _ in range(60)]
+    operations = tuple(AcquireLock(name, "a", 60_000) for name in names)
+    assert all(isinstance(answer, Acquired) for answer in batch(side, operations))
+    homes = [cluster.master_of(lock_keys(name).lock) for name in names]
+    assert {home.port for home in homes} == {master.port for master in cluster.masters()}
+    for name, home in zip(names, homes, strict=True):
+        assert home.ask("GET", lock_keys(name).lock) == "a"
+        assert side.execute(ReleaseLock(name, "a")) == Released()
+    side.close()
+
+
+# --- messages ---
+
+
+def sent(cluster: Cluster) -> tuple[int, int]:
+    """Return how many messages of PUBLISH, and of SPUBLISH, all nodes have sent to each other."""
+    infos = [dict(line.split(":") for line in node.ask("CLUSTER", "INFO").split()) for node in cluster.nodes]
+    kinds = ("publish", "publishshard")
+    found = [sum(int(info.get(f"cluster_stats_messages_{kind}_sent", 0)) for info in infos) for kind in kinds]
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_an_order_and_a_released_lock_send_one_message_to_their_replica_and_none_to_other_masters(
+    cluster: Cluster, colour: str
+) -> None:
+    side = deployed_side(cluster.url, colour)
+    pool = side.pool(side.name())
+    pool.open(stock=100, segments=4)
+    before = sent(cluster)
+    for number in range(20):
+        with pool.grant(f"order{number}"):
+            pass
+        side.lock(side.name(), ttl=LONG).acquire(timeout=0).release()
+    after = sent(cluster)
+    side.close()
+    assert (after[0] - before[0], after[1] - before[1]) == (0, 40)
+
+
+# --- a slot moves ---
+
+
+def parked(side: Side, name: str) -> Future[Lease]:
+    """Begin to wait for a lock, and return once the waiter is parked."""
+    lock = side.lock(name, ttl=LONG)
+    waiter: Future[Lease] = side.start(lambda: lock.acquire(timeout=LONG))
+    wait_until(partial(has_come_to_rest, side.store, 1))
+    return waiter
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_waiter_follows_its_slot_to_the_other_node(
+    cluster: Cluster, shared_sides: tuple[Side, Side], way: str
+) -> None:
+    ours, theirs = shared_sides
+    name = ours.name("parked")
+    channel = lock_keys(name).freed
+    held = theirs.lock(name, ttl=2 * LONG).acquire(timeout=0)
+    waiter = parked(ours, name)
+    mover = SlotMover(cluster, channel)
+    mover.move(way)
+    eventually(lambda: mover.target.ask("PUBSUB", "SHARDNUMSUB", channel)[1] == 1, "the waiter listens at the new node")
+    assert not waiter.done()
+    held.release()
+    waiter.result(SOON).release()
+
+
+def test_a_lock_that_is_released_while_its_slot_moves_wakes_the_waiter_when_it_has_arrived(
+    cluster: Cluster, shared_sides: tuple[Side, Side]
+) -> None:
+    ours, theirs = shared_sides
+    name = ours.name("parked")
+    held = theirs.lock(name, ttl=2 * LONG).acquire(timeout=0)
+    waiter = parked(ours, name)
+    mover = SlotMover(cluster, lock_keys(name).lock)
+    mover.begin()
+    mover.move_keys()
+    held.release()  # its message goes to those who listen at the new node, and nobody does yet
+    assert not waiter.done()
+    mover.end()
+    waiter.result(SOON).release()
+
+
+def test_the_listener_of_a_node_ends_when_its_last_slot_has_moved(cluster: Cluster) -> None:
+    sides = [deployed_side(cluster.url, "sync") for _ in range(2)]
+    name, before = sides[0].name("parked"), set(threading.enumerate())
+    held = sides[1].lock(name, ttl=2 * LONG).acquire(timeout=0)
+    waiter = parked(sides[0], name)
+
+    def listeners() -> list[threading.Thread]:
+        return [each for each in threading.enumerate() if each.name == "segmented-listener" and each not in before]
+
+    (first,) = listeners()
+    SlotMover(cluster, lock_keys(name).lock).move(WAYS[0])
+    eventually(lambda: first not in listeners(), "the listener of the old node ends")
+    assert len(listeners()) == 1
+    held.release()
+    waiter.result(SOON).release()
+    for side in sides:
+        side.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_slot_that_is_moved_in_mid_use_costs_a_pause_and_no_error(
+    cluster: Cluster, shared_sides: tuple[Side, Side], way: str
+) -> None:
+    name = shared_sides[0].name("busy")
+    key = lock_keys(name).lock
+    mover = SlotMover(cluster, key)
+    stopping = threading.Event()
+    tokens: list[int] = []
+
+    def use(side: Side) -> None:
+        while not stopping.is_set():
+            with side.lock(name, ttl=LONG).acquire(timeout=LONG) as lease:
+                tokens.append(lease.fencing_token)
+
+    users = [side.start(partial(use, side)) for side in shared_sides]
+    wait_until(lambda: len(tokens) > 20, seconds=SOON)
+    mover.move(way)
+    after = len(tokens)
+    wait_until(lambda: len(tokens) > after + 20, seconds=SOON)
+    stopping.set()
+    for user in users:
+        user.result(2 * SOON)
+    assert tokens == sorted(set(tokens))
+    assert cluster.master_of(key) is mover.target
+
+
+def test_a_pool_is_sold_while_its_slot_moves(cluster: Cluster, shared_sides: tuple[Side, Side]) -> None:
+    ours, theirs = shared_sides
+    sales, sku = 120, ours.name("ticket")
+    pools = [side.pool(sku) for side in shared_sides]
+    pools[0].open(stock=sales, segments=8)
+    sold = threading.Semaphore(0)
+
+    def sell(half: int) -> None:
+        for number in range(sales // 2):
+            with pools[half].grant(f"order{half}-{number}", timeout=LONG):
+                sold.release()
+
+    sellers = [side.start(partial(sell, half)) for half, side in enumerate((ours, theirs))]
+    for _ in range(sales // 6):
+        assert sold.acquire(timeout=SOON)
+    mover = SlotMover(cluster, shard_keys(sku).meta)
+    mover.begin()
+    mover.move_keys()
+    mover.end()
+    for seller in sellers:
+        seller.result(2 * SOON)
+    report = pools[1].audit()
+    assert report.is_clean
+    assert (report.state.available, report.state.reserved, report.state.confirmed) == (0, 0, sales)
+    assert cluster.master_of(shard_keys(sku).meta) is mover.target
+
+
+def test_a_batch_finds_the_slots_that_were_moved_since_the_last_look(
+    cluster: Cluster, shared_sides: tuple[Side, Side]
+) -> None:
+    ours, theirs = shared_sides
+    names = [ours.name("lock") for _ in range(30)]
+    held = tuple(AcquireLock(name, "a", 60_000) for name in names)
+    assert all(isinstance(answer, Acquired) for answer in batch(ours, held))
+    for name in names[:5]:
+        mover = SlotMover(cluster, lock_keys(name).lock)
+        mover.begin()
+        mover.move_keys()
+        mover.end()
+    assert batch(ours, tuple(ReleaseLock(name, "a") for name in names)) == [Released()] * 30
+    assert all(isinstance(answer, Acquired) for answer in batch(theirs, held))
+
+
+def test_an_operation_on_a_slot_on_its_way_waits_until_it_has_arrived(
+    cluster: Cluster, shared_sides: tuple[Side, Side]
+) -> None:
+    ours, theirs = shared_sides
+    name = ours.name("lock")
+    held = ours.lock(name, ttl=LONG).acquire(timeout=0)
+    mover = SlotMover(cluster, lock_keys(name).lock)
+    mover.target.ask("CONFIG", "RESETSTAT")
+    mover.begin()
+    assert {key for key in mover.move_keys() if f"{{{name}}}" in key} == {lock_keys(name).lock, lock_keys(name).fence}
+    held.renew()  # one key: the source says where it is, once (ASK)
+    asking = theirs.start(lambda: theirs.execute(AcquireLock(name, "b", 60_000)))  # several keys: later (TRYAGAIN)
+    eventually(lambda: "errorstat_TRYAGAIN" in mover.target.info("errorstats"), "it was told to try again")
+    assert not asking.done()
+    mover.end()
+    assert not isinstance(asking.result(SOON), Acquired)  # held by us, as it should be
+    held.release()

@@ -1,0 +1,319 @@
+"""What the pages about deduplicated tasks show runs as it is shown, and what they state is so."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import MISSING, fields
+from threading import Event
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from celery import Celery, chord
+from celery.contrib.testing.worker import start_worker
+
+from segmented import MemoryStore
+from segmented.dedup import FailedBefore, InFlight, OtherPayload
+from segmented.dedup.celery import Once, OnceRule
+from segmented.dedup.celery.rule import ON_EXECUTE, ON_PUBLISH, POINTS
+from segmented.errors import InvalidInput
+from segmented.stores.redis import RedisStore
+from tests.quick.tidy.test_docs import PYTHON
+from tests.support.paths import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from segmented.servers import ValkeyServer
+
+HOW_TO: Final = ROOT / "docs" / "how-to" / "run-a-task-once.md"
+MIGRATE: Final = ROOT / "docs" / "how-to" / "migrate-from-celery-once-and-celery-singleton.md"
+CHOOSE: Final = ROOT / "docs" / "explanation" / "points-and-policies.md"
+PROMISE: Final = ROOT / "docs" / "explanation" / "what-once-cannot-promise.md"
+REFERENCE: Final = ROOT / "docs" / "reference" / "once.md"
+SERVERS: Final = 'broker="redis://localhost:6379/0", backend="redis://localhost:6379/1"'
+IN_MEMORY: Final = (
+    'broker="memory://", backend="cache+memory://", '
+    'changes={"task_always_eager": True, "worker_hijack_root_logger": False}'
+)
+WAIT_SECONDS: Final = 60.0
+PATIENT: Final[dict[str, Any]] = {
+    "perform_ping_check": False,
+    "shutdown_timeout": WAIT_SECONDS,
+    "loglevel": "CRITICAL",
+}
+"""How a worker in this process is started."""
+MODULE: Final = "shown_on_a_page"
+
+
+class App(Celery):
+    """An app whose tasks are its own: Celery gives those of one app to every other one of the process."""
+
+    def task(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # as Celery's own
+        """Make a task."""
+        return super().task(*arguments, **{**options, "shared": False})
+
+
+def blocks(page: Path) -> list[str]:
+    """Return the Python of a page, but for what shows another library."""
+    return [block for block in PYTHON.findall(page.read_text(encoding="utf-8")) if "import celery_" not in block]
+
+
+def shown(block: str, url: str) -> str:
+    """Return a block with its servers exchanged: tasks run where they are published, the records are at `url`."""
+    assert "celery_once" not in block
+    assert "celery_singleton" not in block
+    block = block.replace("from celery import Celery", f"from {__name__} import App as Celery")
+    patient = block.replace("perform_ping_check=False", f"perform_ping_check=False, shutdown_timeout={WAIT_SECONDS}")
+    return patient.replace(SERVERS, IN_MEMORY).replace("redis://localhost:6379/2", url)
+
+
+def cells(page: Path, heading: str) -> list[list[str]]:
+    """Return the rows of the first table under a heading, their code marks removed."""
+    _, _, below = page.read_text(encoding="utf-8").partition(f"\n{heading}\n")
+    lines = re.search(r"(?:^\|.*\n)+", below, re.MULTILINE)
+    assert lines is not None, f"no table under {heading}"
+    rows = [[cell.strip().replace("`", "") for cell in line.strip("|").split(" | ")] for line in lines[0].splitlines()]
+    return rows[2:]
+
+
+@pytest.fixture
+def module() -> Iterator[dict[str, Any]]:
+    """Where the blocks of a page run, one after the other."""
+    made = sys.modules[MODULE] = ModuleType(MODULE)
+    yield made.__dict__
+    del sys.modules[MODULE]
+
+
+def same(order: str) -> str:
+    """Give back what it was given."""
+    return order
+
+
+@pytest.fixture
+def app() -> App:
+    """An app that keeps everything in memory."""
+    made = App("shop", broker="memory://", backend="cache+memory://")
+    made.conf.update(
+        once_store=MemoryStore(),
+        task_always_eager=True,
+        worker_hijack_root_logger=False,
+        broker_transport_options={"polling_interval": 0.01},
+    )
+    return made
+
+
+@pytest.mark.parametrize("page", [HOW_TO, PROMISE], ids=lambda page: page.stem)
+def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, valkey: ValkeyServer, module: dict[str, Any]) -> None:
+    found = blocks(page)
+    assert found
+    for number, block in enumerate(found, start=1):
+        exec(compile(shown(block, valkey.url), f"{page.name}, block {number}", "exec"), module)  # noqa: S102  # our page
+
+
+def test_the_new_side_of_both_migrations_runs(valkey: ValkeyServer, module: dict[str, Any]) -> None:
+    after = [one for one in blocks(MIGRATE) if "celery_once" not in one and "celery_singleton" not in one]
+    assert len(after) == 2
+    for number, block in enumerate(after, start=1):
+        exec(compile(shown(block, valkey.url), f"{MIGRATE.name}, block {number}", "exec"), module)  # noqa: S102  # our page
+        assert module["rebuild"].delay("books").state == "SUCCESS"
+        assert module["charge"].delay("o-7", 1).state == "SUCCESS"
+
+
+def test_every_rule_that_a_page_names_in_a_table_can_be_made() -> None:
+    rules = [
+        found
+        for page in (CHOOSE, MIGRATE)
+        for found in re.findall(r"`(OnceRule\([^`]*\))`", page.read_text(encoding="utf-8"))
+        if "..." not in found
+    ]
+    assert len(rules) == 14
+    for rule in rules:
+        assert isinstance(eval(rule, {"OnceRule": OnceRule}), OnceRule)  # noqa: S307  # our page
+
+
+def test_the_reference_names_every_field_and_its_default() -> None:
+    stated = {name: default.replace(",", "") for name, default, _ in cells(REFERENCE, "## `OnceRule`")}
+    assert all(field.default is not MISSING for field in fields(OnceRule))
+    assert stated == {
+        field.name: f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
+        for field in fields(OnceRule)
+        if field.name != "size_max"
+    } | {"size_max": "1048576"}
+
+
+def test_the_pages_name_every_point_and_policy() -> None:
+    for heading, known in (
+        ("Points", POINTS),
+        ("Policies at publication", ON_PUBLISH),
+        ("Policies at execution", ON_EXECUTE),
+    ):
+        named = [row[0].removesuffix(" (default)") for row in cells(CHOOSE, f"## {heading}")]
+        assert sorted(named) == sorted(known)
+
+
+def test_a_policy_at_publication_goes_with_the_points_that_its_row_names() -> None:
+    needs: dict[str, dict[str, Any]] = {"until_expired": {"window": 9.0}}
+    for policy, _, _, stated in cells(CHOOSE, "## Policies at publication"):
+        name = policy.removesuffix(" (default)")
+        known = set()
+        for point in POINTS:
+            given = {"point": point, "on_publish": name, **needs.get(point, {})}
+            given |= {"delay": 1.0} if name == "debounce" else {}
+            try:
+                OnceRule("{a}", **given)
+            except InvalidInput:
+                continue
+            known.add(point)
+        named = set(stated.removeprefix("all but ").split(", ")) - {"all"}
+        assert known == (set(POINTS) - named if stated.startswith("all") else named), name
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"point": "while_executing", "on_publish": "raise"},
+        {"point": "until_expired", "window": 9, "on_publish": "replace"},
+        {"point": "exactly_once", "on_publish": "keep_last"},
+        {"point": "until_executing", "on_publish": "keep_last"},
+        {"on_publish": "replace", "keep": 9},
+        {"on_publish": "keep_last", "keep_failures": 9},
+        {"on_publish": "debounce", "delay": 1, "payload": True},
+        {"point": "until_executing", "keep": 9},
+        {"point": "while_executing", "keep_failures": 9},
+        {"point": "until_expired", "window": 9, "keep": 9},
+        {"window": 9},
+        {"point": "until_expired"},
+        {"on_publish": "debounce"},
+        {"delay_max": 9},
+        {"delay": 9},
+        {"keep": -1},
+        {"point": "once"},
+    ],
+    ids=str,
+)
+def test_what_the_page_says_is_refused_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        OnceRule("{a}", **given)
+
+
+def test_a_failure_is_kept_only_where_it_is_said_and_until_a_window_is_over(app: App) -> None:
+    runs = []
+
+    def failing(order: str) -> None:
+        runs.append(order)
+        raise ValueError(order)
+
+    rules = {"plain": OnceRule("{order}"), "kept": OnceRule("{order}", keep_failures=60)}
+    rules["window"] = OnceRule("{order}", point="until_expired", window=60)
+    tasks = {name: app.task(base=Once, once=rule, name=name)(failing) for name, rule in rules.items()}
+    for name, error in (("plain", ValueError), ("kept", FailedBefore), ("window", FailedBefore)):
+        runs.clear()
+        tasks[name].delay("o")
+        assert isinstance(tasks[name].delay("o").result, error)
+        assert len(runs) == (2 if name == "plain" else 1)
+
+
+def test_wait_and_raise_do_not_wait_for_a_result_that_is_kept(app: App) -> None:
+    for policy in ("wait", "raise"):
+        task = app.task(base=Once, once=OnceRule("{order}", on_publish=policy, keep=60), name=policy)(same)
+        task.delay("o")
+        with pytest.raises(InFlight, match="is done"):
+            task.delay("o")
+
+
+def test_a_dropped_repeat_answers_none_in_a_chord(app: App) -> None:
+    rule = OnceRule("{order}", keep=60, on_publish="drop", on_execute="drop")
+    task = app.task(base=Once, once=rule, name="t")(same)
+    total = app.task(name="total")(same)
+    assert chord([task.s("a"), task.s("b")], total.s())().get() == ["a", "b"]
+    assert task.delay("a").state == "IGNORED"
+    assert chord([task.s("a"), task.s("c")], total.s())().get() == [None, "c"]
+
+
+def test_publishers_of_another_namespace_do_not_meet(app: App) -> None:
+    task = app.task(base=Once, once=OnceRule("{order}", keep=60), name="t")(same)
+    task.delay("o")
+    assert task.delay("o").is_repeat
+    app.conf.once_namespace = "other"
+    assert not hasattr(task.delay("o"), "is_repeat")  # an eager result: it ran
+
+
+def test_a_replaced_message_has_the_outcome_of_the_newest_and_one_that_runs_is_not_replaced(app: App) -> None:
+    app.conf.task_always_eager = False
+    begun, may_end, runs = Event(), Event(), []
+
+    def body(order: str, version: int) -> int:
+        runs.append((order, version))
+        begun.set()
+        may_end.wait(WAIT_SECONDS)
+        return version
+
+    task = app.task(base=Once, once=OnceRule("{order}", on_publish="replace"), name="t")(body)
+    older, newer = task.delay("o", 1), task.delay("o", 2)
+    with start_worker(app, pool="threads", concurrency=2, **PATIENT):
+        assert begun.wait(WAIT_SECONDS)
+        while_running = task.delay("o", 3)
+        may_end.set()
+        assert [one.get(timeout=WAIT_SECONDS) for one in (older, newer, while_running)] == [2, 2, 2]
+    assert runs == [("o", 2)]
+
+
+def test_calls_of_a_mutex_that_differ_are_refused_only_where_a_payload_is_to_be_compared(app: App) -> None:
+    app.conf.task_always_eager = False
+    begun, may_end, runs = Event(), Event(), []
+
+    def body(account: str, step: int) -> int:
+        runs.append((account, step))
+        begun.set()
+        may_end.wait(WAIT_SECONDS)
+        return step
+
+    strict = app.task(base=Once, once=OnceRule("{account}", point="while_executing", payload=True), name="strict")(body)
+    serial_rule = OnceRule("{account}", point="while_executing", on_execute="reschedule")
+    serial = app.task(base=Once, once=serial_rule, name="serial")(body)
+    with start_worker(app, pool="threads", concurrency=2, **PATIENT):
+        for task, expected in ((strict, OtherPayload), (serial, None)):
+            begun.clear()
+            may_end.clear()
+            runs.clear()
+            first = task.delay("a", 1)
+            assert begun.wait(WAIT_SECONDS)
+            second = task.delay("a", 2)
+            if expected is not None:
+                with pytest.raises(expected):
+                    second.get(timeout=WAIT_SECONDS)
+            may_end.set()
+            assert first.get(timeout=WAIT_SECONDS) == 1
+            assert expected is not None or second.get(timeout=WAIT_SECONDS) == 2
+            assert runs == [("a", 1), ("a", 2)][: 1 if expected else 2]
+
+
+def test_settings_are_found_under_the_prefix_that_django_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = ModuleType(MODULE)
+    settings.CELERY_ONCE_URL = "redis://records/2"  # type: ignore[attr-defined]  # as a module of settings has them
+    monkeypatch.setitem(sys.modules, MODULE, settings)
+    app = App("shop")
+    app.config_from_object(MODULE, namespace="CELERY")
+    assert app.conf.get("once_url") == "redis://records/2"
+
+
+def test_what_is_left_over_of_the_old_options_is_refused_or_means_nothing(app: App) -> None:
+    app.conf.task_always_eager = False
+    task = app.task(base=Once, once="{order}", unique_on=["order"], lock_expiry=5, name="t")(same)
+    first = task.apply_async(("o",), once={"graceful": True})
+    assert task.delay("o") == first
+    with pytest.raises(InvalidInput, match="give an OnceRule"):
+        app.task(base=Once, once={"keys": ["order"]}, lazy=False, name="refused")(same)
+
+
+def test_a_key_of_the_callers_is_that_of_one_task(valkey: ValkeyServer, app: App) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        app.conf.once_store = store
+        rule = OnceRule("{order}", keep=60)
+        for name in ("one", "two"):
+            task = app.task(base=Once, once=rule, name=name)(same)
+            assert not hasattr(task.apply_async(("o",), once_key="request-1"), "is_repeat")  # an eager result: it ran
+            assert task.apply_async(("o",), once_key="request-1").is_repeat

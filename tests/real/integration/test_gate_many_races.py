@@ -1,0 +1,237 @@
+"""Envelopes at once, and across a network: no deadlock, each order once, few round trips, and nothing half stored."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from sqlalchemy import event, text
+
+from segmented.errors import DatabaseUnavailable
+from segmented.models import Order
+from segmented.orders import Claim
+from segmented.orders.answers import SegmentRow, SoldOut, Voided
+from tests.real.integration.test_gate_postgresql import traced
+from tests.real.integration.test_gate_races import THREADS, at_once, deadlocks
+from tests.support.pools.gating import NEW, REPLAY, one_by_one, watch_errors
+from tests.support.proxy import PostgresProxy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sqlalchemy import Connection
+
+    from segmented.orders import Gate
+
+ROUNDS = 20
+SEGMENTS = 6
+TIMEOUT = 120.0
+ALREADY_THERE = ("UniqueViolation", "IntegrityError('UNIQUE")
+"""How the two databases say that an order has a row: no trouble, the answer is a replay then."""
+
+
+@pytest.fixture
+def proxy(postgres_database: str) -> Iterator[PostgresProxy]:
+    with PostgresProxy(postgres_database) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def gate(order_database: str, open_gate: Callable[..., Gate]) -> Gate:
+    """A gate whose transactions wait for each other even while the process that runs them all stands still."""
+    return open_gate(order_database, timeout=TIMEOUT)
+
+
+def claims(ids: range, *, segment_count: int = 4, prefix: str = "o") -> list[Claim]:
+    return [Claim(Order(f"{prefix}-{number}", 1), "mug", number % segment_count, 1) for number in ids]
+
+
+# --- many at once ---
+
+
+@pytest.mark.parametrize("are_shared", [True, False], ids=["segments shared", "a segment for each thread"])
+def test_overlapping_envelopes_of_eight_threads_store_each_order_once_without_a_deadlock(
+    gate: Gate, *, are_shared: bool
+) -> None:
+    """The same orders, in another sequence from each thread; without a shared segment nothing but they take turns.
+
+    The units are as many as the orders need, so that quota moves in the end.
+    """
+    gate.open("mug", [150] * THREADS)
+    errors = watch_errors(gate)
+
+    def send(thread: int, turn: int) -> Counter[object]:
+        dice = random.Random(f"{thread} {turn}")
+        ids = dice.sample(range(40), 30)
+        envelope = [
+            Claim(Order(f"o-{turn}-{at}", at % 2 + 1), "mug", dice.randrange(THREADS) if are_shared else thread, 1)
+            for at in ids
+        ]
+        return Counter(one.order.order_id for one, answer in zip(envelope, answers(envelope), strict=True) if answer)
+
+    def answers(envelope: list[Claim]) -> list[bool]:
+        found = gate.confirm_many(envelope)
+        assert set(found) <= {NEW, REPLAY}
+        return [answer == NEW for answer in found]
+
+    for turn in range(ROUNDS):
+        counted = at_once([partial(send, thread, turn) for thread in range(THREADS)])
+        confirmed = sum((found for found in counted if isinstance(found, Counter)), Counter[object]())
+        assert set(confirmed.values()) == {1}
+    totals = gate.totals("mug")
+    assert totals.sold == gate.confirmed_units("mug") == sum(row.quantity for row in gate.each_order("mug"))
+    assert totals.quota == 1_200
+    assert [error for error in errors if not error.startswith(ALREADY_THERE)] == []
+    assert deadlocks(gate) == 0
+
+
+def test_envelopes_single_orders_and_voids_share_the_last_units_without_a_deadlock(gate: Gate) -> None:
+    """Nearly every envelope has to move quota, and the orders after the last unit are sold out exactly."""
+    gate.open("mug", [40] * SEGMENTS)
+    for at in range(20):  # some of these orders are in an envelope, whichever thread comes first
+        gate.void(order_id=f"o-{at}", sku="mug", quantity=at % 3 + 1)
+    errors = watch_errors(gate)
+
+    def run(thread: int) -> Counter[object]:
+        dice = random.Random(thread)
+        counted = Counter[object]()
+        for _ in range(ROUNDS):
+            ids = dice.sample(range(400), 20)
+            envelope = [Claim(Order(f"o-{at}", at % 3 + 1), "mug", dice.randrange(SEGMENTS), 1) for at in ids]
+            match thread % 4:
+                case 0 | 1:
+                    found = gate.confirm_many(envelope)
+                case 2:
+                    found = one_by_one(gate, envelope[:5])
+                case _:
+                    found = []
+                    for one in envelope[:2]:
+                        gate.void(order_id=one.order.order_id, sku="mug", quantity=one.order.quantity)
+            counted += Counter(type(answer) if isinstance(answer, SoldOut) else answer for answer in found)
+        return counted
+
+    counted = at_once([partial(run, thread) for thread in range(THREADS)])
+    answers = sum((found for found in counted if isinstance(found, Counter)), Counter[object]())
+    assert set(answers) == {NEW, REPLAY, Voided(replay=True), SoldOut}
+    rows = Counter(row.state for row in gate.each_order("mug"))
+    assert rows["confirmed"] == answers[NEW]
+    totals = gate.totals("mug")
+    assert totals.sold == gate.confirmed_units("mug")
+    assert 238 <= totals.sold <= totals.quota == 240  # an order of 3 is refused with 2 left
+    assert [error for error in errors if not error.startswith(ALREADY_THERE)] == []
+    assert deadlocks(gate) == 0
+
+
+# --- across a network ---
+
+
+def test_a_hundred_orders_are_one_round_trip(postgres_database: str, open_gate: Callable[..., Gate]) -> None:
+    """The commit is part of it."""
+    gate = open_gate(postgres_database, pool_size=1)
+    gate.open("mug", [300] * 4)
+
+    def send(number: int) -> object:
+        (answer,) = set(gate.confirm_many(claims(range(100), prefix=str(number))))
+        return answer
+
+    messages = traced(gate, send, 10)
+    assert messages.count("Sync") == messages.count("ReadyForQuery") == 10 + 1  # one to have it prepared
+    assert messages.count("Query") == 0  # as BEGIN, COMMIT and ROLLBACK would be sent
+    assert gate.totals("mug").sold == gate.confirmed_units("mug") == 1_000
+
+
+def test_an_envelope_with_a_repeat_is_five_round_trips_more(
+    postgres_database: str, open_gate: Callable[..., Gate]
+) -> None:
+    """BEGIN, the segments' rows, the orders that are there, the write, COMMIT; the gate itself sees an id twice."""
+    gate = open_gate(postgres_database, pool_size=1)
+    gate.open("mug", [200] * 4)
+
+    gate.confirm_many(claims(range(100)))
+    more = claims(range(101))
+    assert traced(gate, lambda _: gate.confirm_many(more)[100], 1).count("ReadyForQuery") == 1 + 5
+    twice = claims(range(200, 300)) + claims(range(200, 201))
+    assert traced(gate, lambda _: gate.confirm_many(twice)[0], 1).count("ReadyForQuery") == 5
+    assert gate.totals("mug").sold == gate.confirmed_units("mug") == 201
+
+
+def test_an_envelope_for_which_quota_moves_is_twelve_round_trips(
+    postgres_database: str, open_gate: Callable[..., Gate]
+) -> None:
+    """The one statement, three until it is known, a rollback, one in which the driver forgets what it had prepared, and
+    then six: all rows are read twice, see lock_segments.
+    """
+    gate = open_gate(postgres_database, pool_size=1)
+    gate.open("mug", [0, 200, 200, 200])
+
+    def send(_: int) -> object:
+        (answer,) = set(gate.confirm_many(claims(range(100))))
+        return answer
+
+    assert traced(gate, send, 1).count("ReadyForQuery") == 1 + 3 + 1 + 1 + 6
+    assert gate.totals("mug").sold == gate.confirmed_units("mug") == 100
+
+
+def test_more_envelopes_than_the_driver_takes_to_prepare_a_statement_are_all_stored(
+    postgres_database: str, open_gate: Callable[..., Gate]
+) -> None:
+    """With and without customers and fences, in one statement and, where an id comes twice, in five."""
+    gate = open_gate(postgres_database, pool_size=1)
+    gate.open("mug", [900])
+    for number in range(32):
+        order = Order(f"o-{number}", 1, "ann" if number % 2 else None)
+        claim = Claim(order, "mug", 0, 1, 2**40 if number > 3 else None)
+        other = replace(claim, order=Order(f"p-{number}"))
+        assert gate.confirm_many([claim, other]) == [NEW, NEW]
+        twice = replace(claim, order=replace(order, order_id=f"q-{number}"))
+        assert gate.confirm_many([twice, twice]) == [NEW, REPLAY]
+    assert gate.totals("mug").segments == (SegmentRow(0, 900, 96, 2**40, 1),)
+
+
+@pytest.mark.parametrize("commit", ["WITH given", "COMMIT"], ids=["of the one statement", "of the five"])
+def test_a_lost_reply_to_the_commit_is_asked_for_again_and_sells_once(
+    proxy: PostgresProxy, open_gate: Callable[..., Gate], commit: str
+) -> None:
+    gate = open_gate(proxy.url)
+    gate.open("mug", [60] * 4)
+    envelope = claims(range(100)) + (claims(range(1)) if commit == "COMMIT" else [])
+    proxy.swallow_replies(1, to=commit.encode())
+    assert gate.confirm_many(envelope) == [REPLAY] * len(envelope)
+    assert proxy.lost.is_set()
+    assert gate.totals("mug").sold == gate.confirmed_units("mug") == 100
+
+
+@pytest.mark.parametrize("statement", ["BEGIN", "FOR UPDATE", "SELECT segmented_orders.order_id", "WITH changed"])
+@pytest.mark.parametrize("kills", [1, 2])
+def test_a_connection_killed_in_mid_transaction_leaves_nothing_and_the_repeat_stores_it(
+    postgres_database: str, open_gate: Callable[..., Gate], statement: str, kills: int
+) -> None:
+    """An id that comes twice needs the transaction."""
+    gate, killer = open_gate(postgres_database), open_gate(postgres_database)
+    gate.open("mug", [60] * 4)
+    envelope, answers = claims(range(100)) + claims(range(1)), [NEW] * 100 + [REPLAY]
+    left = [kills]
+
+    @event.listens_for(gate._engine, "after_cursor_execute")  # noqa: SLF001  # to stand between two statements
+    def _kill(connection: Connection, _cursor: object, said: str, *_: object) -> None:
+        if statement in said and left[0]:
+            left[0] -= 1
+            link = connection.connection.driver_connection
+            assert link is not None
+            with killer._engine.connect() as administrator:  # noqa: SLF001  # an administrator's statement
+                ended = text("SELECT pg_terminate_backend(:process, 60000)")
+                assert administrator.execute(ended, {"process": link.info.backend_pid}).scalar_one()
+
+    if kills == 1:
+        assert gate.confirm_many(envelope) == answers
+    else:
+        with pytest.raises(DatabaseUnavailable, match="did not answer"):
+            gate.confirm_many(envelope)
+        assert (gate.totals("mug").sold, gate.confirmed_units("mug")) == (0, 0)
+        assert gate.confirm_many(envelope) == answers
+    assert left == [0]
+    assert gate.totals("mug").sold == gate.confirmed_units("mug") == 100

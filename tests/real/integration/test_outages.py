@@ -1,0 +1,188 @@
+"""An acquire waits until its own deadline for a server that is away, and takes the lock if it comes back in time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import redis
+
+from segmented.errors import AcquireTimeout, LockUnreachable
+from segmented.locks import AsyncLock, AsyncMultiLock, FairLock, Lock, MultiLock, ReadWriteLock, Semaphore, outages
+from segmented.locks.dead_letters import Work
+from segmented.locks.unreachable import UnreachablePolicy
+from segmented.stores.redis import AsyncRedisStore, RedisStore
+from tests.support.contract.parking import has_come_to_rest, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from segmented.servers import ValkeyServer
+
+LONG: Final = 60.0
+WAIT: Final = 1.5
+BOUND: Final = outages.AWAY_SECONDS / 2
+"""Less than a wait takes that does not end by itself, and far more than a busy machine needs."""
+AWAY: Final = 0.7
+
+
+@pytest.fixture
+def store(private_valkey: ValkeyServer) -> Iterator[RedisStore]:
+    with RedisStore.from_url(private_valkey.url) as store:
+        yield store
+
+
+def ways(store: RedisStore) -> dict[str, Callable[[float | None], object]]:
+    return {
+        "lock": lambda timeout: Lock(store, "a").acquire(timeout=timeout),
+        "fair": lambda timeout: FairLock(store, "a").acquire(timeout=timeout),
+        "semaphore": lambda timeout: Semaphore(store, "a", permits=2).acquire(timeout=timeout),
+        "write": lambda timeout: ReadWriteLock(store, "a").write.acquire(timeout=timeout),
+        "multi": lambda timeout: MultiLock(store, ["a", "b"]).acquire(timeout=timeout),
+    }
+
+
+KINDS: Final = ["lock", "fair", "semaphore", "write", "multi"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_acquire_on_a_dead_server_waits_until_its_own_deadline(
+    private_valkey: ValkeyServer, store: RedisStore, kind: str
+) -> None:
+    private_valkey.kill()
+    began = time.monotonic()
+    with pytest.raises(LockUnreachable, match="did not answer"):
+        ways(store)[kind](WAIT)
+    assert WAIT <= time.monotonic() - began < BOUND
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_acquire_takes_the_lock_of_a_server_that_comes_back_in_time(
+    private_valkey: ValkeyServer, store: RedisStore, kind: str
+) -> None:
+    private_valkey.kill()
+    timer = threading.Timer(AWAY, private_valkey.restart)
+    began = time.monotonic()
+    timer.start()
+    assert ways(store)[kind](LONG) is not None
+    assert AWAY <= time.monotonic() - began < LONG
+    timer.join()
+
+
+def test_a_waiter_that_sleeps_takes_the_lock_after_a_restart_without_data(
+    private_valkey: ValkeyServer, store: RedisStore
+) -> None:
+    store.client.config_set("save", "")
+    Lock(store, "a", ttl=LONG).acquire(timeout=0)
+    tokens: list[int] = []
+
+    def wait() -> None:
+        with Lock(store, "a", ttl=LONG).acquire(timeout=LONG) as lease:
+            tokens.append(lease.fencing_token)
+
+    waiters = [threading.Thread(target=wait) for _ in range(3)]
+    for count, waiter in enumerate(waiters, 1):
+        waiter.start()
+        wait_until(partial(has_come_to_rest, store, count))
+    private_valkey.kill()
+    time.sleep(AWAY * 2)  # longer than the time between two checks
+    private_valkey.restart()
+    for waiter in waiters:
+        waiter.join(LONG)
+    assert len(set(tokens)) == 3
+
+
+def test_a_server_that_stands_still_for_longer_than_its_clients_patience_is_waited_for(
+    private_valkey: ValkeyServer,
+) -> None:
+    with redis.Redis.from_url(private_valkey.url, socket_timeout=0.2) as client, RedisStore(client) as store:
+        Lock(store, "before", ttl=LONG).acquire(timeout=LONG)  # it has connected
+        os.kill(private_valkey.pid, signal.SIGSTOP)
+        timer = threading.Timer(WAIT, os.kill, (private_valkey.pid, signal.SIGCONT))
+        began = time.monotonic()
+        timer.start()
+        Lock(store, "a", ttl=LONG).acquire(timeout=LONG)
+        assert WAIT <= time.monotonic() - began < LONG
+        timer.join()
+
+
+def test_a_single_try_and_an_acquire_in_a_policys_block_are_told_at_once(
+    private_valkey: ValkeyServer, store: RedisStore
+) -> None:
+    private_valkey.kill()
+    for kind in KINDS:
+        began = time.monotonic()
+        with pytest.raises(LockUnreachable):
+            ways(store)[kind](0)
+        with pytest.raises(LockUnreachable), UnreachablePolicy().around(Work("ship")):
+            ways(store)[kind](BOUND)
+        with pytest.raises(LockUnreachable), UnreachablePolicy().around(Work("ship"), lock_name="a"):
+            ways(store)[kind](BOUND)
+        assert time.monotonic() - began < BOUND
+
+
+def test_after_a_policys_block_and_for_another_lock_in_it_an_acquire_waits_again(
+    private_valkey: ValkeyServer, store: RedisStore
+) -> None:
+    private_valkey.kill()
+    began = time.monotonic()
+    with pytest.raises(LockUnreachable), UnreachablePolicy().around(Work("ship"), lock_name="outer"):
+        Lock(store, "inner").acquire(timeout=WAIT)
+    assert time.monotonic() - began >= WAIT
+    with pytest.raises(LockUnreachable):
+        Lock(store, "outer").acquire(timeout=WAIT)
+    assert time.monotonic() - began >= 2 * WAIT
+
+
+def test_without_a_timeout_an_acquire_gives_up_when_the_server_was_away_for_so_long(
+    private_valkey: ValkeyServer, store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert outages.AWAY_SECONDS == 60.0
+    monkeypatch.setattr(outages, "AWAY_SECONDS", WAIT)
+    private_valkey.kill()
+    for kind in KINDS:
+        began = time.monotonic()
+        with pytest.raises(LockUnreachable):
+            ways(store)[kind](None)
+        assert WAIT <= time.monotonic() - began < BOUND
+
+
+def test_a_lock_that_is_held_when_the_server_comes_back_times_out_as_busy(
+    private_valkey: ValkeyServer, store: RedisStore
+) -> None:
+    Lock(store, "a", ttl=LONG).acquire(timeout=0)
+    store.client.save()
+    private_valkey.kill()
+    timer = threading.Timer(AWAY, private_valkey.restart)
+    timer.start()
+    with pytest.raises(AcquireTimeout):
+        Lock(store, "a").acquire(timeout=12)  # longer than a busy machine takes to start the server
+    timer.join()
+
+
+def test_tasks_wait_in_the_same_way(private_valkey: ValkeyServer) -> None:
+    async def run() -> None:
+        async with await AsyncRedisStore.from_url(private_valkey.url) as store:
+            await asyncio.to_thread(private_valkey.kill)
+            began = time.monotonic()
+            with pytest.raises(LockUnreachable):
+                await AsyncLock(store, "a").acquire(timeout=WAIT)
+            assert WAIT <= time.monotonic() - began < BOUND
+            with pytest.raises(LockUnreachable):
+                async with UnreachablePolicy().around(Work("ship")), AsyncLock(store, "a").acquire():
+                    pass
+            assert time.monotonic() - began < BOUND
+            one = asyncio.create_task(AsyncLock(store, "a").acquire())
+            several = asyncio.create_task(AsyncMultiLock(store, ["b", "c"]).acquire())
+            await asyncio.sleep(AWAY)
+            await asyncio.to_thread(private_valkey.restart)
+            await asyncio.wait_for(one, LONG)
+            await asyncio.wait_for(several, LONG)
+
+    asyncio.run(run())

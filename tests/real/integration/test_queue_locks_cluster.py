@@ -1,0 +1,154 @@
+"""Fair and reentrant locks on a cluster, where no node knows all subscribers, and on the oldest server we speak to."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from segmented.clock import SystemClock
+from segmented.keys import fair_keys
+from segmented.locks import AsyncFairLock, AsyncReentrantLock, FairLock, ReentrantLock
+from segmented.locks.fair import TIMES, FairClaim, FairTry
+from segmented.protocol import AcquireFair
+from segmented.protocol.fair.operations import FairTimes
+from tests.fixtures.stores import REDIS, make_side
+from tests.fixtures.stores_deployed import COLOURS, deployed_side
+from tests.support.contract.parking import has_come_to_rest, lines_of, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Future
+
+    from segmented.locks import Lease
+    from tests.fixtures.stores import Side
+    from tests.support.flavour import Flavour
+    from tests.support.servers.deployments import Cluster
+    from tests.support.servers.nodes import Node
+
+pytestmark = pytest.mark.usefixtures("patient_attempts")
+
+SOON: Final = 30.0
+"""Less than twenty claims take, one after the other."""
+PATIENCE: Final = 100.0
+CLAIM: Final = TIMES.claim_ms / 1000
+SLOW: Final = FairTimes(presence_ms=1_800_000, look_ms=600_000, claim_ms=600_000)
+"""No claim lapses and no waiter looks by itself, so that a machine that stands still changes no order."""
+
+
+@pytest.fixture(params=COLOURS)
+def sides(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[tuple[Side, Side]]:
+    """Two processes' worth of stores on the session's cluster."""
+    made = [deployed_side(cluster.url, request.param) for _ in range(2)]
+    yield made[0], made[1]
+    for side in made:
+        side.close()
+
+
+@pytest.fixture
+def slow_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segmented.locks.fair.FairTry", partial(FairTry, times=SLOW))
+    monkeypatch.setattr("segmented.locks.fair.FairClaim", partial(FairClaim, times=SLOW))
+
+
+def fair(side: Side, name: str) -> FairLock:
+    return side.made(lambda store: FairLock(store, name, ttl=600), lambda store: AsyncFairLock(store, name, ttl=600))
+
+
+def reentrant(side: Side, name: str) -> ReentrantLock:
+    return side.made(
+        lambda store: ReentrantLock(store, name, ttl=600), lambda store: AsyncReentrantLock(store, name, ttl=600)
+    )
+
+
+def start_waiting(side: Side, name: str) -> Future[Lease]:
+    waiters = sum(len(line) for line in lines_of(side.store).values())
+    call = side.start(lambda: fair(side, name).acquire(timeout=PATIENCE))
+    wait_until(partial(has_come_to_rest, side.store, waiters + 1))
+    return call
+
+
+def names_on_all_masters(cluster: Cluster, side: Side) -> list[str]:
+    """Return three names, one on each master."""
+    word, found = side.name("fair"), dict[int, str]()
+    for number in range(1_000):
+        name = f"{word}-{number}"
+        found.setdefault(id(cluster.master_of(fair_keys(name).lock)), name)
+    assert len(found) == 3
+    return list(found.values())
+
+
+@pytest.mark.usefixtures("slow_times")
+def test_the_order_is_one_over_all_processes_of_a_cluster(sides: tuple[Side, Side], cluster: Cluster) -> None:
+    for name in names_on_all_masters(cluster, sides[0]):
+        held = fair(sides[0], name).acquire(timeout=0)
+        waiters = [start_waiting(sides[index % 2], name) for index in range(4)]
+        for index, waiter in enumerate(waiters):
+            held.release()
+            held = waiter.result(SOON)
+            assert not any(later.done() for later in waiters[index + 1 :])
+        held.release()
+
+
+@pytest.mark.usefixtures("slow_times")
+def test_living_waiters_of_which_a_node_sees_no_subscriber_are_not_passed_over(
+    sides: tuple[Side, Side], cluster: Cluster
+) -> None:
+    for name in names_on_all_masters(cluster, sides[0]):  # one of them at most is where a side listens
+        held = fair(sides[0], name).acquire(timeout=0)
+        first, second = (start_waiting(side, name) for side in sides)
+        waiters, master = fair_keys(name).waiters, cluster.master_of(fair_keys(name).lock)
+        for holder_id in master.ask("HKEYS", waiters):  # as if the node had seen a subscription, and it had gone
+            entry = master.ask("HGET", waiters, holder_id)
+            master.ask("HSET", waiters, holder_id, f"{entry[:-1]}+")
+        held.release()
+        lease = first.result(SOON)
+        assert not second.done()
+        lease.release()
+        second.result(SOON).release()
+
+
+def test_dead_waiters_of_one_process_cost_one_claim_on_a_cluster(sides: tuple[Side, Side]) -> None:
+    ours, theirs = sides
+    name = ours.name("fair")
+    held = fair(ours, name).acquire(timeout=0)
+    for index in range(20):
+        ours.execute(AcquireFair(name, f"dead {index}", "another process", 60_000, TIMES))
+    living = start_waiting(theirs, name)
+    began = time.monotonic()
+    held.release()
+    living.result(SOON).release()
+    assert time.monotonic() - began > CLAIM / 2
+
+
+def test_an_owner_enters_again_and_waits_on_a_cluster(sides: tuple[Side, Side]) -> None:
+    ours, theirs = sides
+    name = ours.name("reentrant")
+    outer, inner = (reentrant(ours, name).acquire(owner="a") for _ in range(2))
+    waiter = theirs.start(lambda: reentrant(theirs, name).acquire(owner="b", timeout=PATIENCE))
+    wait_until(partial(has_come_to_rest, theirs.store, 1))
+    inner.release()
+    outer.release()
+    waiter.result(SOON).release()
+
+
+@pytest.mark.usefixtures("slow_times")
+@pytest.mark.parametrize("flavour", [REDIS[0], REDIS[-1]], ids=str)
+def test_both_work_on_the_oldest_server(redis70_server: Node, flavour: Flavour) -> None:
+    side = make_side(flavour, SystemClock(), redis70_server.url)
+    name = side.name("fair")
+    held = fair(side, name).acquire(timeout=0)
+    waiters = [start_waiting(side, name) for _ in range(3)]
+    for waiter in waiters:
+        held.release()
+        held = waiter.result(SOON)
+    held.release()
+    name = side.name("reentrant")
+    outer, inner = (reentrant(side, name).acquire(owner="a") for _ in range(2))
+    inner.renew()
+    inner.release()
+    outer.release()
+    assert reentrant(side, name).try_acquire(owner="b") is not None
+    side.close()

@@ -1,0 +1,105 @@
+"""Readers and writers, permits and several names at once on a cluster, where names live on different masters."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from segmented.errors import AcquireTimeout
+from segmented.keys import lock_keys, read_write_keys
+from tests.fixtures.stores_deployed import COLOURS, deployed_side
+from tests.support.contract.locks.shared import LONG, PATIENCE, SOON, book, room, several, start_waiting
+from tests.support.contract.parking import lines_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.fixtures.stores import Side
+    from tests.support.servers.deployments import Cluster
+
+pytestmark = pytest.mark.usefixtures("patient_attempts")
+
+VISITS: Final = 40
+
+
+@pytest.fixture(params=COLOURS)
+def sides(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[tuple[Side, Side]]:
+    """Two processes' worth of stores on the session's cluster."""
+    made = [deployed_side(cluster.url, request.param) for _ in range(2)]
+    yield made[0], made[1]
+    for side in made:
+        side.close()
+
+
+def names_on_all_masters(cluster: Cluster, side: Side) -> list[str]:
+    """Return three names, one on each master, in order."""
+    word, found = side.name("spread"), dict[int, str]()
+    for number in range(1_000):
+        name = f"{word}-{number}"
+        found.setdefault(id(cluster.master_of(lock_keys(name).lock)), name)
+    assert len(found) == 3
+    return sorted(found.values())
+
+
+def test_names_on_three_masters_are_held_together_or_not_at_all(sides: tuple[Side, Side], cluster: Cluster) -> None:
+    ours, theirs = sides
+    names = names_on_all_masters(cluster, ours)
+    lease = several(ours, names).acquire(timeout=0)
+    assert all(theirs.lock(name, ttl=LONG).try_acquire() is None for name in names)
+    lease.renew()
+    lease.release()
+    held = theirs.lock(names[1], ttl=LONG).acquire(timeout=0)
+    assert several(ours, names).try_acquire() is None
+    with pytest.raises(AcquireTimeout, match=f"^lock '{names[1]}' was not free within 0.3 s$"):
+        several(ours, names).acquire(timeout=0.3)
+    for name in (names[0], names[2]):
+        theirs.lock(name, ttl=LONG).acquire(timeout=0).release()
+    (waiter,) = start_waiting(ours, several(ours, names))
+    held.release()
+    waiter.result(SOON).release()
+
+
+def test_overlapping_sets_on_all_masters_do_not_deadlock(sides: tuple[Side, Side], cluster: Cluster) -> None:
+    chance = random.Random(3)
+    names = [*names_on_all_masters(cluster, sides[0]), *names_on_all_masters(cluster, sides[1])]
+    inside: set[str] = set()
+    overlaps: list[str] = []
+
+    def visit(side: Side, wanted: list[str]) -> None:
+        with several(side, wanted).acquire(timeout=PATIENCE):
+            overlaps.extend(inside.intersection(wanted))
+            inside.update(wanted)
+            inside.difference_update(wanted)
+
+    visits = [partial(visit, sides[number % 2], chance.sample(names, chance.randint(1, 4))) for number in range(VISITS)]
+    for visitor in [sides[number % 2].start(one) for number, one in enumerate(visits)]:
+        visitor.result(PATIENCE)
+    assert overlaps == []
+    assert [lines_of(side.store) for side in sides] == [{}, {}]
+
+
+def test_readers_a_writer_and_permits_are_woken_on_every_master(sides: tuple[Side, Side], cluster: Cluster) -> None:
+    ours, theirs = sides
+    for name in names_on_all_masters(cluster, ours):
+        held = book(theirs, name).write.acquire(timeout=0)
+        readers = start_waiting(ours, book(ours, name).read, 3)
+        held.release()
+        leases = [reader.result(SOON) for reader in readers]
+        (writer,) = start_waiting(theirs, book(theirs, name).write)
+        for lease in leases:
+            lease.release()
+        writer.result(SOON).release()
+        permits = [room(theirs, name, permits=2).acquire(timeout=0) for _ in range(2)]
+        waiters = start_waiting(ours, room(ours, name, permits=2), 2)
+        for permit in permits:
+            permit.release()
+        for waiter in waiters:
+            waiter.result(SOON).release()
+
+
+def test_all_keys_of_a_lock_of_readers_and_writers_are_in_one_slot(cluster: Cluster) -> None:
+    for name in ("plain", "{a}b", "}{"):
+        assert len({id(cluster.master_of(key)) for key in read_write_keys(name).listed()}) == 1

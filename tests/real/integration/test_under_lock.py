@@ -1,0 +1,75 @@
+"""Where a submitted order's units are taken: by default without any lock; one word has a worker do it under one."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from segmented import Outbox, Pool, RedisStore
+from segmented.keys import shard_keys
+from segmented.orders import WorkTerms, take_envelope
+from tests.support.contract.parking import wait_until
+
+if TYPE_CHECKING:
+    from segmented.models.submitted import BegunOrder
+    from segmented.servers import ValkeyServer
+
+pytestmark = pytest.mark.usefixtures("patient_attempts")
+
+LONG: Final = 60.0
+
+
+def held_segments(store: RedisStore, sku: str) -> list[int]:
+    keys = shard_keys(sku)
+    return [segment for segment in range(4) if store.client.exists(f"{keys.lock}:{segment}")]
+
+
+def test_by_default_units_are_taken_at_acceptance_and_the_worker_holds_no_lock(valkey: ValkeyServer) -> None:
+    seen: list[tuple[list[int], int | None]] = []
+
+    def step(begun: BegunOrder) -> None:
+        seen.append((held_segments(store, "mug"), begun.fencing_token))
+
+    with RedisStore.from_url(valkey.url) as store:
+        pool = Pool(store, "mug", outbox=Outbox())
+        pool.open(stock=8, segments=4)
+        pool.submit("o-1", quantity=2)
+        assert pool.state().available == 6
+        take_envelope(pool, ["o-1"], step=step)
+        assert pool.state().confirmed == 2
+    assert seen == [([], None)]
+
+
+def test_under_lock_workers_take_units_each_under_a_segments_lock_and_token_of_its_own(valkey: ValkeyServer) -> None:
+    seen: dict[str, tuple[int, int | None]] = {}
+    together = threading.Barrier(2)
+
+    def step(begun: BegunOrder) -> None:
+        seen[begun.order.order_id] = begun.segment, begun.fencing_token
+        together.wait(LONG)
+        wait_until(lambda: len(seen) == 2)
+        assert sorted(held_segments(store, "mug")) == sorted(segment for segment, _ in seen.values())
+        together.wait(LONG)
+
+    with RedisStore.from_url(valkey.url) as store:
+        pool = Pool(store, "mug", outbox=Outbox.under_lock())
+        pool.open(stock=8, segments=4)
+        ids = ["o-1", "o-2"]
+        for order_id in ids:
+            pool.submit(order_id, quantity=2)
+        assert pool.state().available == 8
+        doing = {"step": step, "terms": WorkTerms(ttl=LONG)}
+        workers = [threading.Thread(target=take_envelope, args=(pool, [order_id]), kwargs=doing) for order_id in ids]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join(LONG)
+        assert (pool.state().confirmed, held_segments(store, "mug")) == (4, [])
+    assert len({segment for segment, _ in seen.values()}) == 2
+    assert len({token for _, token in seen.values()} - {None}) == 2
+
+
+def test_under_lock_is_short_for_deciding_in_the_worker() -> None:
+    assert Outbox.under_lock(publish_after=2) == Outbox(decides="in the worker", publish_after=2)

@@ -1,0 +1,249 @@
+"""Asyncio cancels at any await, event loops are left, processes are killed: no contender may stay in line."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from segmented.errors import LeaseLost
+from segmented.locks import AsyncZooKeeperLock, ZooKeeperLock
+from tests.support.contract.parking import wait_until
+from tests.support.loops import said_of_leaving
+from tests.support.paths import ROOT
+from tests.support.proxy import LOOPBACK, Proxy, zookeeper_request
+from tests.support.servers.zookeeper_sides import line, new_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+    from kazoo.client import KazooClient
+
+    from tests.fixtures.zookeeper import ZooKeeperNode
+
+SOON: Final = 50.0
+RUN_SECONDS: Final = 120.0
+SESSION: Final = 8.0
+"""Seconds that the session of a holder lasts which is killed, or frozen until it has ended."""
+
+
+@pytest.fixture
+def proxy(zookeeper: ZooKeeperNode) -> Iterator[Proxy]:
+    with Proxy((LOOPBACK, zookeeper.port)) as found:
+        yield found
+
+
+async def in_line(kazoo_client: KazooClient, name: str, count: int) -> None:
+    """Wait, without keeping the loop, until so many stand in line."""
+    await asyncio.to_thread(wait_until, lambda: len(line(kazoo_client, name)) == count)
+
+
+def run(body: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(RUN_SECONDS):
+            await body
+
+    asyncio.run(bounded())
+
+
+# --- tasks ---
+
+
+def test_d11_acquires_cancelled_at_any_moment_leave_no_contender(
+    kazoo_client: KazooClient, other_kazoo: KazooClient
+) -> None:
+    chance = random.Random(732)
+    name = new_name()
+
+    async def body() -> None:
+        lock = AsyncZooKeeperLock(kazoo_client, name)
+        for _ in range(150):
+            task = asyncio.ensure_future(lock.acquire(timeout=SOON))
+            await asyncio.sleep(chance.random() * 0.006)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await (await task).release()
+        await in_line(other_kazoo, name, 0)
+
+    run(body())
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("request_kind", ["create", "list", "read"])
+def test_d11_an_acquire_cancelled_while_a_request_is_in_flight_leaves_no_contender(
+    proxy: Proxy,
+    other_kazoo: KazooClient,
+    start_kazoo: Callable[..., KazooClient],
+    request_kind: str,
+    times: int,
+) -> None:
+    name = new_name()
+    wired = start_kazoo(proxy.port)
+
+    async def body() -> None:
+        async with AsyncZooKeeperLock(other_kazoo, name).acquire(timeout=SOON):
+            proxy.hold_next(zookeeper_request(request_kind, name))
+            task = asyncio.ensure_future(AsyncZooKeeperLock(wired, name).acquire(timeout=SOON))
+            assert await asyncio.to_thread(proxy.holding.wait, SOON)
+            for _ in range(times):
+                task.cancel()
+                await asyncio.sleep(0)
+            proxy.let_go()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await in_line(other_kazoo, name, 1)
+
+    run(body())
+
+
+def test_d12_a_cancelled_waiter_vanishes_and_the_rest_advance_in_order(
+    kazoo_client: KazooClient, other_kazoo: KazooClient
+) -> None:
+    name = new_name()
+    order: list[int] = []
+
+    async def body() -> None:
+        lock = AsyncZooKeeperLock(kazoo_client, name)
+
+        async def wait_for_it(number: int) -> None:
+            async with lock.acquire(timeout=SOON):
+                order.append(number)
+
+        held = await lock.acquire(timeout=SOON)
+        waiters = []
+        for number in range(5):
+            waiters.append(asyncio.ensure_future(wait_for_it(number)))
+            await in_line(other_kazoo, name, number + 2)
+        for number in (1, 3):
+            waiters[number].cancel()
+        await asyncio.wait([waiters[1], waiters[3]])
+        await in_line(other_kazoo, name, 4)  # a slow server is not waited for: the caretaker deletes a little later
+        await held.release()
+        await asyncio.gather(*waiters, return_exceptions=True)
+
+    run(body())
+    assert order == [0, 2, 4]
+
+
+def test_a13_a_release_cancelled_in_flight_frees_the_lock_and_may_be_repeated(
+    proxy: Proxy, other_kazoo: KazooClient, start_kazoo: Callable[..., KazooClient]
+) -> None:
+    name = new_name()
+    wired = start_kazoo(proxy.port)
+
+    async def body() -> None:
+        lease = await AsyncZooKeeperLock(wired, name).acquire(timeout=SOON)
+        proxy.hold_next(zookeeper_request("delete", name))
+        task = asyncio.ensure_future(lease.release())
+        assert await asyncio.to_thread(proxy.holding.wait, SOON)
+        task.cancel()
+        await asyncio.sleep(0)
+        proxy.let_go()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await in_line(other_kazoo, name, 0)
+        await lease.release()
+        assert (lease.has_ended, lease.is_lost) == (True, False)
+
+    run(body())
+
+
+def test_an_event_loop_that_is_left_in_the_middle_leaves_no_contender(
+    kazoo_client: KazooClient, other_kazoo: KazooClient
+) -> None:
+    name = new_name()
+    with ZooKeeperLock(other_kazoo, name).acquire(timeout=SOON):
+        loop = asyncio.new_event_loop()
+
+        async def acquire() -> None:
+            await AsyncZooKeeperLock(kazoo_client, name).acquire(timeout=SOON)
+
+        coroutine = acquire()
+        task = loop.create_task(coroutine)
+        loop.run_until_complete(in_line(other_kazoo, name, 2))
+        task.cancel()  # so that nobody is told of a task that was forgotten; it does not get to run any more
+        loop.close()
+        coroutine.close()
+        wait_until(lambda: len(line(other_kazoo, name)) == 1)
+
+
+def test_an_event_loop_that_is_left_after_any_round_leaves_no_contender_and_no_warning(
+    kazoo_client: KazooClient, other_kazoo: KazooClient
+) -> None:
+    name = new_name()
+
+    async def acquire() -> None:
+        await AsyncZooKeeperLock(kazoo_client, name).acquire(timeout=SOON)
+
+    with ZooKeeperLock(other_kazoo, name).acquire(timeout=SOON):
+        said = [said_of_leaving(acquire, rounds, "closed, then its work") for rounds in range(1, 25)]
+        assert said == [[]] * len(said)
+        wait_until(lambda: len(line(other_kazoo, name)) == 1)
+
+
+def test_the_loss_of_the_lease_cancels_the_work_in_its_scope(
+    kazoo_client: KazooClient, other_kazoo: KazooClient
+) -> None:
+    async def body() -> None:
+        lease = await AsyncZooKeeperLock(kazoo_client, new_name()).acquire(timeout=SOON)
+        await asyncio.to_thread(other_kazoo.delete, lease.path)
+        with pytest.raises(LeaseLost):
+            async with lease.cancel_scope():
+                await asyncio.sleep(SOON)
+
+    run(body())
+
+
+# --- processes ---
+
+
+@contextmanager
+def holder(server: ZooKeeperNode, name: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that acquires the lock, says so, and answers each line with what it believes."""
+    argv = [sys.executable, "-m", "tests.real.integration.zookeeper_holder", str(server.port), name, str(SESSION)]
+    with subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    """Read what the process says next."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_d12_a_waiter_and_a_holder_that_are_killed_are_out_of_line_with_their_sessions(
+    zookeeper: ZooKeeperNode, other_kazoo: KazooClient
+) -> None:
+    name = new_name()
+    with holder(zookeeper, name) as first:
+        assert said(first) == "holding"
+        with holder(zookeeper, name) as second:
+            wait_until(lambda: len(line(other_kazoo, name)) == 2)
+            for process in (second, first):
+                process.send_signal(signal.SIGKILL)
+            with ZooKeeperLock(other_kazoo, name).acquire(timeout=SOON):
+                assert len(line(other_kazoo, name)) == 1
+
+
+def test_c7_a_holder_that_overslept_its_session_knows_as_soon_as_it_wakes(
+    zookeeper: ZooKeeperNode, other_kazoo: KazooClient
+) -> None:
+    name = new_name()
+    with holder(zookeeper, name) as process:
+        assert said(process) == "holding"
+        process.send_signal(signal.SIGSTOP)
+        assert process.stdin is not None
+        process.stdin.write("\n")  # the question is there when it wakes
+        process.stdin.flush()
+        with ZooKeeperLock(other_kazoo, name).acquire(timeout=SOON):
+            process.send_signal(signal.SIGCONT)
+            assert said(process) == "trusted=False lost=True"

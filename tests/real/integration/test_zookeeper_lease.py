@@ -1,0 +1,229 @@
+"""Leases in ZooKeeper on a real server, in both colours: what they know, how they end, their tokens."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import pickle
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, SegmentedError, StoreRefused
+from segmented.locks import AsyncZooKeeperLock, ZooKeeperLock
+from segmented.process import THIS
+from tests.fixtures.zookeeper import SESSION_SECONDS
+from tests.support.contract.parking import wait_until
+from tests.support.servers.zookeeper_sides import line, new_name
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+    from tests.support.servers.zookeeper_sides import ZooKeeperSide
+
+SOON: Final = 50.0
+BEATS: Final = SESSION_SECONDS / 4
+"""Seconds by which the trust in a session grows when it is confirmed twice."""
+
+
+def test_a_lease_knows_what_it_is(kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide) -> None:
+    name = new_name()
+    lease = zookeeper_side.lock(kazoo_client, name).acquire(timeout=SOON)
+    _, stat = kazoo_client.get(lease.path)
+    assert lease.fencing_token == stat.czxid
+    assert stat.ephemeralOwner == kazoo_client.client_id[0]
+    assert lease.path.startswith(f"/segmented/locks/{name}/{lease.holder_id}-")
+    assert (lease.is_trusted, lease.is_lost, lease.has_ended, lease.lost.is_set()) == (True, False, False, False)
+    assert 0 < lease.remaining() <= 0.4 * SESSION_SECONDS
+    assert repr(lease).endswith(f" {name!r} token={lease.fencing_token} trusted>")
+    assert lease.holder_id not in repr(lease)
+    lease.release()
+    assert (lease.is_trusted, lease.is_lost, lease.has_ended, lease.remaining()) == (False, False, True, 0.0)
+    assert repr(lease).endswith(" ended>")
+
+
+def test_an_idle_holder_is_trusted_for_as_long_as_the_session_lives(
+    kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    with zookeeper_side.lock(kazoo_client, new_name()).acquire(timeout=SOON) as lease:
+        first = lease.trusted_until
+        wait_until(lambda: lease.trusted_until > first + BEATS, seconds=SOON)
+        assert (lease.is_trusted, lease.is_lost) == (True, False)
+
+
+def test_a5_a_lease_is_released_once_and_the_second_time_nothing_happens(
+    kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    lock = zookeeper_side.lock(kazoo_client, new_name())
+    lease = lock.acquire(timeout=SOON)
+    lease.release()
+    with lock.acquire(timeout=SOON) as successor:
+        lease.release()
+        assert successor.is_trusted
+    with pytest.raises(LeaseLost):
+        lease.require()
+
+
+def test_a8_the_bodys_own_error_is_not_hidden_by_a_release_that_fails(
+    kazoo_client: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    name = new_name()
+    lease = zookeeper_side.lock(kazoo_client, name).acquire(timeout=SOON)
+    other_kazoo.delete(lease.path)
+    with pytest.raises(ZeroDivisionError) as caught, lease:
+        1 / 0  # noqa: B018  # the body's own error
+    assert caught.value.__notes__ == [f"and afterwards: lease on {name!r} is lost: it lapsed or was taken away"]
+
+
+def test_c3_a10_a_node_that_is_taken_away_is_told_to_the_holder_and_the_successor_keeps_the_lock(
+    kazoo_client: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    name = new_name()
+    lock = zookeeper_side.lock(kazoo_client, name)
+    lease = lock.acquire(timeout=SOON)
+    told = threading.Event()
+    lease.on_lost(told.set)
+    other_kazoo.delete(lease.path)
+    successor = zookeeper_side.lock(other_kazoo, name).acquire(timeout=SOON)
+    assert lease.lost.wait(SOON)
+    assert told.wait(SOON)
+    assert (lease.is_lost, lease.is_trusted) == (True, False)
+    late = threading.Event()
+    lease.on_lost(late.set)
+    assert late.is_set()
+    with pytest.raises(LeaseLost):
+        lease.require()
+    with pytest.raises(LeaseLost):
+        lease.release()
+    lease.release()
+    assert successor.is_trusted
+    assert successor.fencing_token > lease.fencing_token
+    successor.release()
+    assert line(other_kazoo, name) == []
+
+
+def test_a_holder_whose_callback_fails_is_told_all_the_same(
+    kazoo_client: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide, caplog: pytest.LogCaptureFixture
+) -> None:
+    lease = zookeeper_side.lock(kazoo_client, new_name()).acquire(timeout=SOON)
+    told = threading.Event()
+    lease.on_lost(partial(next, iter(())))
+    lease.on_lost(told.set)
+    other_kazoo.delete(lease.path)
+    assert told.wait(SOON)
+    assert [record.message for record in caplog.records if record.name == "segmented.locks"] == [
+        "lease.callback_failed"
+    ]
+
+
+def test_tokens_grow_also_when_the_parent_was_deleted_between(
+    kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    name = new_name()
+    lock = zookeeper_side.lock(kazoo_client, name)
+    tokens, sequences = [], []
+    for _ in range(3):
+        with lock.acquire(timeout=SOON) as lease:
+            tokens.append(lease.fencing_token)
+            sequences.append(lease.path[-10:])
+        kazoo_client.delete(f"/segmented/locks/{name}")
+    assert sequences == ["0000000000"] * 3
+    assert tokens == sorted(set(tokens))
+
+
+def test_a4_a_lease_may_be_released_by_another_thread(kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide) -> None:
+    lock = zookeeper_side.lock(kazoo_client, new_name())
+    lease = lock.acquire(timeout=SOON)
+    zookeeper_side.start(lease.release).result(SOON)
+    lock.acquire(timeout=0).release()
+
+
+def test_a_lease_cannot_be_pickled(kazoo_client: KazooClient) -> None:
+    with (
+        ZooKeeperLock(kazoo_client, new_name()).acquire(timeout=SOON) as lease,
+        pytest.raises(InvalidInput, match="pickled"),
+    ):
+        pickle.dumps(lease)
+
+
+def test_a_refusal_by_the_server_is_one_sentence_and_leaves_nothing(
+    kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    from kazoo.security import make_acl  # noqa: PLC0415  # only with ZooKeeper
+
+    name = new_name()
+    kazoo_client.ensure_path("/segmented/locks")
+    kazoo_client.create(f"/segmented/locks/{name}", acl=[make_acl("world", "anyone", read=True)])
+    with pytest.raises(StoreRefused, match=r"^ZooKeeper at 127\.0\.0\.1:\d+ refused the operation: .*NoAuth") as caught:
+        zookeeper_side.lock(kazoo_client, name).acquire(timeout=SOON)
+    assert isinstance(caught.value, SegmentedError)
+    assert line(kazoo_client, name) == []
+
+
+def test_a_callback_that_takes_its_time_costs_the_other_leases_nothing(
+    kazoo_client: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        begun.set()
+        go_on.wait(SOON)
+
+    taken = ZooKeeperLock(kazoo_client, new_name()).acquire(timeout=SOON)
+    with zookeeper_side.lock(kazoo_client, new_name()).acquire(timeout=SOON) as lease:
+        taken.on_lost(slow)
+        other_kazoo.delete(taken.path)
+        assert begun.wait(SOON)
+        first = lease.trusted_until
+        wait_until(lambda: lease.trusted_until > first + BEATS, seconds=SOON)
+        go_on.set()
+
+
+def test_another_process_may_use_neither_the_lock_nor_the_lease(
+    kazoo_client: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = ZooKeeperLock(kazoo_client, new_name())
+    with lock.acquire(timeout=SOON) as lease:
+        with monkeypatch.context() as patch:
+            patch.setattr(THIS, "process_id", 1)
+            for call in (lock.acquire, lock.contenders, lease.require, lease.release):
+                with pytest.raises(InvalidInput, match=r"belongs to process \d+"):
+                    call()
+        lease.require()
+
+
+@pytest.mark.parametrize("kind", [ZooKeeperLock, AsyncZooKeeperLock])
+def test_a_wait_without_a_word_about_it_ends_after_a_minute(kind: type[ZooKeeperLock]) -> None:
+    assert inspect.signature(kind.acquire).parameters["timeout"].default == 60.0
+
+
+def test_what_was_not_needed_is_forgotten_by_this_process(
+    kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    lock = zookeeper_side.lock(kazoo_client, new_name())
+    with lock.acquire(timeout=SOON):
+        for _ in range(20):
+            assert lock.try_acquire() is None
+            with pytest.raises(AcquireTimeout):
+                lock.acquire(timeout=0.01)
+    session = ZooKeeperLock(kazoo_client, "any")._session  # noqa: SLF001  # a leak shows nowhere else
+    wait_until(lambda: not session.caretaker._leftovers)  # noqa: SLF001  # as above
+    assert (session.stores, dict(session.caretaker.leases), session._watches) == (set(), {}, {})  # noqa: SLF001  # as above
+
+
+@pytest.mark.usefixtures("watched_drops")
+def test_a_lease_that_is_dropped_warns_and_its_node_stays_until_the_session_ends(
+    kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    name = new_name()
+    lock = zookeeper_side.lock(kazoo_client, name)
+
+    def drop() -> None:
+        lock.acquire(timeout=SOON)
+        gc.collect()  # in asyncio the handle may go a moment later
+
+    with pytest.warns(ResourceWarning, match=f"^lease on {name!r} was dropped without a release: release it"):
+        drop()
+    assert len(line(kazoo_client, name)) == 1

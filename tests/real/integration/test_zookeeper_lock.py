@@ -1,0 +1,241 @@
+"""`ZooKeeperLock` on a real server, in both colours: exclusion, order, deadlines, bad input."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, StoreRefused
+from segmented.locks import ZooKeeperLock
+from tests.support.contract.parking import wait_until
+from tests.support.servers.zookeeper_sides import has_length, line, new_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kazoo.client import KazooClient
+
+    from tests.fixtures.zookeeper import ZooKeeperNode
+    from tests.support.servers.zookeeper_sides import ZooKeeperSide
+
+SOON: Final = 50.0
+
+
+# --- exclusion and order ---
+
+
+def test_one_holds_the_lock_at_a_time_and_tokens_grow_with_every_grant(
+    kazoo_client: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    name = new_name()
+    locks = [zookeeper_side.lock(one, name) for one in (kazoo_client, other_kazoo)]
+    inside, tokens, at_once = [0], list[int](), list[int]()
+
+    def work(lock: ZooKeeperLock) -> None:
+        for _ in range(10):
+            with lock.acquire(timeout=SOON) as lease:
+                inside[0] += 1
+                at_once.append(inside[0])
+                tokens.append(lease.fencing_token)
+                lease.require()
+                inside[0] -= 1
+
+    for done in [zookeeper_side.start(partial(work, lock)) for lock in locks * 4]:
+        done.result(SOON)
+    assert at_once == [1] * 80
+    assert tokens == sorted(set(tokens))
+    assert line(kazoo_client, name) == []
+
+
+def test_the_lock_goes_to_those_who_wait_in_the_order_in_which_they_came(
+    kazoo_client: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    name = new_name()
+    held = zookeeper_side.lock(kazoo_client, name).acquire(timeout=SOON)
+    order: list[int] = []
+
+    def wait_for_it(number: int) -> None:
+        with zookeeper_side.lock([kazoo_client, other_kazoo][number % 2], name).acquire(timeout=SOON):
+            order.append(number)
+
+    waiters = []
+    for number in range(6):
+        waiters.append(zookeeper_side.start(partial(wait_for_it, number)))
+        wait_until(partial(has_length, kazoo_client, name, number + 2))
+    held.release()
+    for waiter in waiters:
+        waiter.result(SOON)
+    assert order == [0, 1, 2, 3, 4, 5]
+
+
+def test_each_waiter_watches_the_one_ahead_and_nobody_else(
+    zookeeper: ZooKeeperNode, kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    name = new_name()
+    lock = zookeeper_side.lock(kazoo_client, name)
+    held = lock.acquire(timeout=SOON)
+    waiters = [zookeeper_side.start(lambda: lock.acquire(timeout=SOON).release()) for _ in range(4)]
+    wait_until(partial(has_length, kazoo_client, name, 5))
+    first, *others, last = line(kazoo_client, name)
+
+    def watched() -> set[str]:
+        return {word.rpartition("/")[2] for word in zookeeper.ask("wchp").split() if f"/{name}/" in word}
+
+    wait_until(lambda: watched() >= {first, *others})
+    assert watched() == {first, *others}
+    assert last not in watched()
+    held.release()
+    for waiter in waiters:
+        waiter.result(SOON)
+
+
+def test_a_waiter_in_the_holders_own_process_is_woken_though_both_watch_the_same_node(
+    kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    name = new_name()
+    lock = zookeeper_side.lock(kazoo_client, name)
+    held = lock.acquire(timeout=SOON)
+    waiter = zookeeper_side.start(lambda: lock.acquire(timeout=SOON))
+    first = held.trusted_until
+    wait_until(lambda: held.trusted_until > first)  # the session has been confirmed, and the holder's node is watched
+    wait_until(lambda: has_length(kazoo_client, name, 2))
+    held.release()
+    waiter.result(SOON).release()
+
+
+def test_the_operator_is_shown_the_line_in_order(kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide) -> None:
+    name = new_name()
+    lock = zookeeper_side.lock(kazoo_client, name)
+    assert lock.contenders() == ()
+    held = lock.acquire(timeout=SOON)
+    waiter = zookeeper_side.start(lambda: lock.acquire(timeout=SOON))
+    wait_until(lambda: len(lock.contenders()) == 2)
+    first, second = lock.contenders()
+    assert (first.holder_id, first.path) == (held.holder_id, held.path)
+    held.release()
+    assert waiter.result(SOON).holder_id == second.holder_id
+    assert lock.contenders() == (second,)
+
+
+def test_different_names_and_roots_do_not_meet(kazoo_client: KazooClient) -> None:
+    name = new_name()
+    with (
+        ZooKeeperLock(kazoo_client, f"{name}/x").acquire(timeout=0),
+        ZooKeeperLock(kazoo_client, f"{name}%2Fx").acquire(timeout=0),
+        ZooKeeperLock(kazoo_client, f"{name}/x", root="/elsewhere/").acquire(timeout=0) as lease,
+    ):
+        assert lease.path.startswith(f"/elsewhere/{name}%2Fx/")
+
+
+def test_a_lock_stands_under_the_clients_chroot(
+    zookeeper: ZooKeeperNode, kazoo_client: KazooClient, start_kazoo: Callable[..., KazooClient]
+) -> None:
+    name = new_name("chroot")
+    kazoo_client.ensure_path(f"/{name}")
+    lock = ZooKeeperLock(start_kazoo(zookeeper, chroot=f"/{name}"), "job")
+    with lock.acquire(timeout=SOON) as lease:
+        assert kazoo_client.exists(f"/{name}{lease.path}") is not None
+        assert lock.try_acquire() is None
+        assert [one.path for one in lock.contenders()] == [lease.path]
+
+
+# --- waiting ---
+
+
+def test_a_try_and_a_wait_that_fail_leave_no_node(kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide) -> None:
+    name = new_name()
+    lock = zookeeper_side.lock(kazoo_client, name)
+    with lock.acquire(timeout=SOON) as held:
+        assert lock.try_acquire() is None
+        with pytest.raises(AcquireTimeout, match=rf"^lock '{name}' was not free within 2 s$"):
+            lock.acquire(timeout=2)
+        wait_until(partial(has_length, kazoo_client, name, 1))  # a slow server is not waited for
+        assert [node.partition("-")[0] for node in line(kazoo_client, name)] == [held.holder_id]
+
+
+def test_a_waiter_whose_node_is_taken_away_is_told_when_its_turn_would_come(
+    kazoo_client: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    name = new_name()
+    with zookeeper_side.lock(kazoo_client, name).acquire(timeout=SOON):
+        waiter = zookeeper_side.start(lambda: zookeeper_side.lock(kazoo_client, name).acquire(timeout=SOON))
+        wait_until(lambda: has_length(other_kazoo, name, 2))
+        other_kazoo.delete(f"/segmented/locks/{name}/{line(other_kazoo, name)[1]}")
+    with pytest.raises(LeaseLost):
+        waiter.result(SOON)
+    assert line(other_kazoo, name) == []
+
+
+def test_d4_the_deadline_holds_however_many_go_before(
+    kazoo_client: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    name = new_name()
+    lock = zookeeper_side.lock(kazoo_client, name)
+    lock.acquire(timeout=SOON).release()
+    ahead = [
+        other_kazoo.create(f"/segmented/locks/{name}/{number:032x}-", ephemeral=True, sequence=True)
+        for number in range(150)
+    ]
+    begun = time.monotonic()
+    waiter = zookeeper_side.start(lambda: lock.acquire(timeout=1.0))
+    while not waiter.done() and len(ahead) > 1:
+        if len(line(other_kazoo, name)) > len(ahead):
+            other_kazoo.delete(ahead.pop())  # always the one that is watched: the waiter is woken each time
+        time.sleep(0.06)
+    with pytest.raises(AcquireTimeout):
+        waiter.result(SOON)
+    assert time.monotonic() - begun >= 1.0
+    assert len(ahead) > 1  # it did not wait for as long as somebody went on to leave the line
+    wait_until(lambda: len(line(other_kazoo, name)) == len(ahead))
+
+
+@pytest.mark.parametrize("timeout", [-1, -0.001, float("nan"), "5", True])
+def test_a_wait_that_is_none_is_refused(
+    kazoo_client: KazooClient,
+    zookeeper_side: ZooKeeperSide,
+    timeout: Any,  # noqa: ANN401  # on purpose wrong
+) -> None:
+    with pytest.raises(InvalidInput, match=r"is not a waiting time|is a number of seconds"):
+        zookeeper_side.lock(kazoo_client, new_name()).acquire(timeout=timeout)
+
+
+def test_a_client_that_is_closed_or_was_never_started_is_refused_with_one_sentence(
+    zookeeper: ZooKeeperNode, zookeeper_side: ZooKeeperSide, start_kazoo: Callable[..., KazooClient]
+) -> None:
+    from kazoo.client import KazooClient as Client  # noqa: PLC0415  # only with ZooKeeper
+
+    stopped = start_kazoo(zookeeper)
+    stopped.stop()
+    for kazoo_client in (stopped, Client(f"127.0.0.1:{zookeeper.port}")):
+        lock = zookeeper_side.lock(kazoo_client, new_name())
+        sentence = rf"^the ZooKeeper client for 127.0.0.1:{zookeeper.port} is closed: start it with client.start\(\)$"
+        for call in (lambda lock=lock: lock.acquire(timeout=SOON), lock.try_acquire, lock.contenders):
+            with pytest.raises(StoreRefused, match=sentence):
+                call()
+
+
+def test_ctrl_c_ends_a_wait_whenever_it_comes_and_leaves_no_node(
+    kazoo_client: KazooClient, other_kazoo: KazooClient
+) -> None:
+    """Twenty times, as kazoo eats what is raised in the moment of sending: one in ten came to nothing."""
+    name = new_name()
+    lock = ZooKeeperLock(kazoo_client, name)
+    with lock.acquire(timeout=SOON):
+
+        def interrupt() -> None:
+            wait_until(lambda: len(line(other_kazoo, name)) == 2)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        for _ in range(20):
+            killer = threading.Thread(target=interrupt)
+            killer.start()
+            with pytest.raises(KeyboardInterrupt):
+                lock.acquire(timeout=SOON)
+            killer.join()
+            wait_until(lambda: len(line(other_kazoo, name)) == 1)

@@ -1,0 +1,384 @@
+"""`ZooKeeperLock` when replies are lost, connections go, sessions end, servers and holders die."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from segmented.errors import AcquireTimeout, LeaseLost, StoreUnavailable
+from segmented.locks import ZooKeeperLock
+from tests.fixtures.zookeeper import ZooKeeperNode
+from tests.support.contract.parking import wait_until
+from tests.support.proxy import LOOPBACK, Proxy, zookeeper_request
+from tests.support.servers.zookeeper_sides import line, new_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kazoo.client import KazooClient
+
+    from tests.support.servers.zookeeper_sides import ZooKeeperSide
+
+SOON: Final = 50.0
+LAPSING: Final = 5.0
+"""Seconds that a session lasts which is to end by itself."""
+KEPT: Final = 15.0
+"""The same, and so long that a busy machine starts a server, and answers its client, before the session ends."""
+LASTING: Final = 60.0
+"""The same of a session that is not to end in its test: two fifths of it are longer than a process stands still."""
+
+
+@pytest.fixture
+def proxy(zookeeper: ZooKeeperNode) -> Iterator[Proxy]:
+    with Proxy((LOOPBACK, zookeeper.port)) as found:
+        yield found
+
+
+@pytest.fixture
+def wired(proxy: Proxy, start_kazoo: Callable[..., KazooClient]) -> KazooClient:
+    """A client behind the proxy."""
+    return start_kazoo(proxy.port, timeout=LASTING)
+
+
+@pytest.fixture
+def doomed(proxy: Proxy, start_kazoo: Callable[..., KazooClient]) -> KazooClient:
+    """The same, with a session that is to end by itself."""
+    return start_kazoo(proxy.port, timeout=LAPSING)
+
+
+def end_session(client: KazooClient) -> None:
+    """End a client's session as the server would: by closing it from elsewhere."""
+    session_id, password = client.client_id
+    from kazoo.client import KazooClient as Client  # noqa: PLC0415  # only with ZooKeeper
+
+    host, port = client.hosts[0]
+    second = Client(f"{host}:{port}", client_id=(session_id, password), timeout=LASTING)
+    second.start(timeout=SOON)
+    second.stop()
+    second.close()
+
+
+# --- lost replies ---
+
+
+def test_e1_a_create_whose_reply_was_lost_is_found_again_and_is_one_contender(
+    proxy: Proxy, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    name = new_name()
+    zookeeper_side.lock(other_kazoo, name).acquire(timeout=SOON).release()
+    proxy.swallow_replies(1, to=zookeeper_request("create", name))
+    lease = zookeeper_side.lock(wired, name).acquire(timeout=SOON)
+    assert proxy.lost.is_set()
+    assert line(other_kazoo, name) == [lease.path.rpartition("/")[2]]
+    assert lease.fencing_token == other_kazoo.get(lease.path)[1].czxid
+    lease.release()
+    assert line(other_kazoo, name) == []
+
+
+def test_a7_a_release_whose_reply_was_lost_is_a_release(
+    proxy: Proxy, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    name = new_name()
+    lease = zookeeper_side.lock(wired, name).acquire(timeout=SOON)
+    proxy.swallow_replies(1, to=zookeeper_request("delete", name))
+    lease.release()
+    assert proxy.lost.is_set()
+    assert (lease.has_ended, lease.is_lost, line(other_kazoo, name)) == (True, False, [])
+
+
+def test_a6_a_release_that_could_not_be_sent_is_done_in_the_background_and_may_be_repeated(
+    proxy: Proxy,
+    wired: KazooClient,
+    other_kazoo: KazooClient,
+    zookeeper_side: ZooKeeperSide,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("segmented.locks.zookeeper_plan.ONE_TRY_SECONDS", 0.3)
+    name = new_name()
+    lease = zookeeper_side.lock(wired, name).acquire(timeout=SOON)
+    proxy.vanish()
+    with pytest.raises(StoreUnavailable, match=f"^whether lock '{name}' is released is unknown"):
+        lease.release()
+    assert (lease.is_trusted, lease.is_lost) == (False, False)
+    proxy.come_back()
+    wait_until(lambda: line(other_kazoo, name) == [])
+    wait_until(lambda: bool(wired.connected))
+    lease.release()
+    assert (lease.has_ended, lease.is_lost) == (True, False)
+
+
+def test_kazoo_732_a_wait_that_ends_without_a_connection_leaves_no_contender(
+    proxy: Proxy, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    name = new_name()
+    with zookeeper_side.lock(other_kazoo, name).acquire(timeout=SOON) as held:
+        begun = time.monotonic()
+        waiter = zookeeper_side.start(lambda: zookeeper_side.lock(wired, name).acquire(timeout=8.0))
+        wait_until(lambda: len(line(other_kazoo, name)) == 2)
+        proxy.vanish()
+        with pytest.raises(StoreUnavailable, match=f"^ZooKeeper did not answer within 8 s about lock '{name}'$"):
+            waiter.result(SOON)
+        assert 8.0 <= time.monotonic() - begun < LASTING
+        proxy.come_back()
+        wait_until(lambda: line(other_kazoo, name) == [held.path.rpartition("/")[2]])
+        wait_until(lambda: wired.connected)  # the session lives on, so its end did not take the node away
+
+
+def test_a_create_that_is_done_after_its_caller_gave_up_leaves_no_contender(
+    proxy: Proxy, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    name = new_name()
+    lock = zookeeper_side.lock(wired, name)
+    lock.acquire(timeout=SOON).release()
+    proxy.hold_next(zookeeper_request("create", name))
+    with pytest.raises(AcquireTimeout):
+        lock.acquire(timeout=2.0)
+    assert proxy.holding.is_set()
+    proxy.let_go()
+    wait_until(lambda: other_kazoo.get(f"/segmented/locks/{name}")[1].cversion == 4)  # created, and deleted, twice
+    assert line(other_kazoo, name) == []
+
+
+# --- the connection ---
+
+
+def test_a_lease_is_in_doubt_while_the_connection_is_away_and_good_again_when_it_comes_back_in_time(
+    proxy: Proxy, wired: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    name = new_name()
+    with zookeeper_side.lock(wired, name).acquire(timeout=SOON) as lease:
+        proxy.vanish()
+        wait_until(lambda: not lease.is_trusted, seconds=15.0)  # by the clock alone it would take 16.5 s or more
+        assert (lease.is_lost, lease.remaining()) == (False, 0.0)
+        assert repr(lease).endswith(" in doubt>")
+        with pytest.raises(
+            StoreUnavailable, match=f"^the lease on '{name}' is in doubt until ZooKeeper at .* confirms"
+        ):
+            lease.require()
+        proxy.come_back()
+        wait_until(lambda: lease.is_trusted)
+        lease.require()
+        assert not lease.lost.is_set()
+
+
+def test_a_waiter_rides_out_a_connection_that_comes_back_in_time_and_keeps_its_place(
+    proxy: Proxy, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    name = new_name()
+    held = zookeeper_side.lock(other_kazoo, name).acquire(timeout=SOON)
+    waiter = zookeeper_side.start(lambda: zookeeper_side.lock(wired, name).acquire(timeout=SOON))
+    wait_until(lambda: len(line(other_kazoo, name)) == 2)
+    place = line(other_kazoo, name)[1]
+    proxy.vanish()
+    wait_until(lambda: not wired.connected)
+    held.release()  # nobody tells the waiter: its watch went with the connection
+    proxy.come_back()
+    lease = waiter.result(SOON)
+    assert lease.path.endswith(f"/{place}")
+    lease.release()
+
+
+def test_a_holder_that_the_network_cut_off_is_told_before_another_gets_the_lock(
+    proxy: Proxy, doomed: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    name = new_name()
+    lease = zookeeper_side.lock(doomed, name).acquire(timeout=SOON)
+    told = threading.Event()
+    lease.on_lost(told.set)
+    waiter = zookeeper_side.start(lambda: zookeeper_side.lock(other_kazoo, name).acquire(timeout=SOON))
+    wait_until(lambda: len(line(other_kazoo, name)) == 2)
+    proxy.freeze()
+    cut_at = time.monotonic()
+    assert lease.trusted_until <= cut_at + 0.4 * LAPSING
+    wait_until(lambda: not lease.is_trusted)
+    successor = waiter.result(SOON)
+    assert lease.is_lost  # by its own clock, whatever the machine does at the moment
+    assert lease.lost.wait(SOON)
+    assert told.wait(SOON)
+    assert successor.fencing_token > lease.fencing_token
+    proxy.thaw()
+    with pytest.raises(LeaseLost):
+        lease.release()
+    assert line(other_kazoo, name) == [successor.path.rpartition("/")[2]]
+    successor.release()
+
+
+# --- sessions ---
+
+
+def test_a_session_that_ends_is_told_to_its_holder_at_once(
+    wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    name = new_name()
+    lock = zookeeper_side.lock(wired, name)
+    lease = lock.acquire(timeout=SOON)
+    told = threading.Event()
+    lease.on_lost(told.set)
+    end_session(wired)
+    assert told.wait(SOON)  # by its own clock alone the session would have lasted longer
+    assert lease.lost.wait(SOON)
+    assert (lease.is_lost, lease.is_trusted) == (True, False)
+    with pytest.raises(LeaseLost):
+        lease.require()
+    with pytest.raises(LeaseLost):
+        lease.release()
+    lease.release()
+    with lock.acquire(timeout=SOON) as successor:  # in the client's next session
+        assert successor.fencing_token > lease.fencing_token
+        assert line(other_kazoo, name) == [successor.path.rpartition("/")[2]]
+
+
+def test_e4_a_wait_fails_with_its_session_and_nothing_of_it_is_left(
+    wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    name = new_name()
+    with zookeeper_side.lock(other_kazoo, name).acquire(timeout=SOON):
+        waiter = zookeeper_side.start(lambda: zookeeper_side.lock(wired, name).acquire(timeout=SOON))
+        wait_until(lambda: len(line(other_kazoo, name)) == 2)
+        end_session(wired)
+        with pytest.raises(StoreUnavailable, match=r"^the session with ZooKeeper at .* ended"):
+            waiter.result(SOON)
+        wait_until(lambda: len(line(other_kazoo, name)) == 1)
+
+
+def test_e5_the_node_of_an_old_session_is_not_taken_for_ours(
+    proxy: Proxy, doomed: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    name = new_name()
+    zookeeper_side.lock(other_kazoo, name).acquire(timeout=SOON).release()
+    # a new connection is refused, so that the client cannot look for its node
+    proxy.swallow_replies(1, to=zookeeper_request("create", name), and_refuse=True)
+    acquiring = zookeeper_side.start(lambda: zookeeper_side.lock(doomed, name).acquire(timeout=SOON))
+    assert proxy.lost.wait(SOON)
+    assert len(line(other_kazoo, name)) == 1
+    wait_until(
+        lambda: line(other_kazoo, name) == []
+    )  # the server has ended the session, which the client does not know
+    proxy.come_back()
+    with pytest.raises(StoreUnavailable):
+        acquiring.result(SOON)
+    wait_until(lambda: bool(doomed.connected))
+    assert line(other_kazoo, name) == []
+
+
+def test_a_waiter_behind_one_that_died_goes_on_when_that_ones_session_ends(
+    proxy: Proxy, doomed: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+) -> None:
+    name = new_name()
+    held = zookeeper_side.lock(other_kazoo, name).acquire(timeout=SOON)
+    dying = zookeeper_side.start(lambda: zookeeper_side.lock(doomed, name).acquire(timeout=SOON))
+    wait_until(lambda: len(line(other_kazoo, name)) == 2)
+    waiter = zookeeper_side.start(lambda: zookeeper_side.lock(other_kazoo, name).acquire(timeout=SOON))
+    wait_until(lambda: len(line(other_kazoo, name)) == 3)
+    proxy.freeze()
+    held.release()
+    lease = waiter.result(SOON)
+    with pytest.raises(StoreUnavailable):
+        dying.result(SOON)
+    assert line(other_kazoo, name) == [lease.path.rpartition("/")[2]]
+    lease.release()
+    proxy.thaw()
+
+
+def test_kazoo_482_a_client_that_is_closed_ends_the_waits_and_tells_the_holders(
+    zookeeper: ZooKeeperNode,
+    other_kazoo: KazooClient,
+    start_kazoo: Callable[..., KazooClient],
+    zookeeper_side: ZooKeeperSide,
+) -> None:
+    client = start_kazoo(zookeeper)
+    name, held_name = new_name(), new_name()
+    lease = zookeeper_side.lock(client, held_name).acquire(timeout=SOON)
+    with zookeeper_side.lock(other_kazoo, name).acquire(timeout=SOON):
+        waiter = zookeeper_side.start(lambda: zookeeper_side.lock(client, name).acquire(timeout=None))
+        wait_until(lambda: len(line(other_kazoo, name)) == 2)
+        client.stop()
+        with pytest.raises(StoreUnavailable):
+            waiter.result(SOON)
+        assert len(line(other_kazoo, name)) == 1
+    assert lease.lost.wait(SOON)
+    assert line(other_kazoo, held_name) == []
+
+
+def test_the_session_time_that_counts_is_the_one_that_the_server_grants(
+    start_kazoo: Callable[..., KazooClient], zookeeper_side: ZooKeeperSide
+) -> None:
+    with ZooKeeperNode.start(lines=("minSessionTimeout=20000",)) as server:  # so that none ends within the test
+        for clients, (asked, granted) in enumerate([(300.0, 60.0), (30.0, 30.0), (0.1, 20.0)], 1):
+            client = start_kazoo(server, timeout=asked)
+            with zookeeper_side.lock(client, new_name()).acquire(timeout=SOON) as lease:
+                assert ZooKeeperLock(client, "any")._session.trust.session_seconds == granted  # noqa: SLF001  # shown nowhere else
+                assert lease.remaining() <= 0.4 * granted
+            assert f"zk_global_sessions\t{clients}\n" in server.ask("mntr")
+
+
+# --- servers ---
+
+
+def test_a_server_that_hangs_longer_than_the_session_loses_the_lease_in_the_session_time(
+    private_zookeeper: ZooKeeperNode, start_kazoo: Callable[..., KazooClient], zookeeper_side: ZooKeeperSide
+) -> None:
+    lease = zookeeper_side.lock(start_kazoo(private_zookeeper, timeout=LAPSING), "job").acquire(timeout=SOON)
+    private_zookeeper.pause()
+    assert lease.trusted_until <= time.monotonic() + 0.4 * LAPSING
+    time.sleep(LAPSING)
+    assert lease.is_lost
+    assert lease.lost.wait(SOON)
+    private_zookeeper.resume()
+
+
+def test_a_server_that_is_killed_ends_a_wait_by_its_deadline(
+    private_zookeeper: ZooKeeperNode, start_kazoo: Callable[..., KazooClient], zookeeper_side: ZooKeeperSide
+) -> None:
+    client = start_kazoo(private_zookeeper, timeout=LASTING)
+    lock = zookeeper_side.lock(client, "job")
+    lock.acquire(timeout=SOON)
+    begun = time.monotonic()
+    waiter = zookeeper_side.start(lambda: lock.acquire(timeout=5.0))
+    wait_until(lambda: len(lock.contenders()) == 2)
+    private_zookeeper.kill()
+    with pytest.raises(StoreUnavailable):
+        waiter.result(SOON)
+    with pytest.raises(StoreUnavailable):
+        lock.acquire(timeout=0.5)
+    assert 5.5 <= time.monotonic() - begun < LASTING
+
+
+def test_a_server_that_is_killed_ends_a_wait_without_a_deadline_with_the_session(
+    private_zookeeper: ZooKeeperNode, start_kazoo: Callable[..., KazooClient], zookeeper_side: ZooKeeperSide
+) -> None:
+    client = start_kazoo(private_zookeeper, timeout=LAPSING)
+    lock = zookeeper_side.lock(client, "job")
+    lock.acquire(timeout=SOON)
+    waiter = zookeeper_side.start(lambda: lock.acquire(timeout=None))
+    wait_until(lambda: len(lock.contenders()) == 2)
+    private_zookeeper.kill()
+    with pytest.raises(StoreUnavailable):
+        waiter.result(SOON)
+
+
+def test_a_lease_that_was_given_up_is_deleted_when_the_server_still_believes_in_its_session(
+    private_zookeeper: ZooKeeperNode, start_kazoo: Callable[..., KazooClient], zookeeper_side: ZooKeeperSide
+) -> None:
+    # A server that has only begun to listen leaves a client without an answer: the proxy lets it in afterwards.
+    with Proxy((LOOPBACK, private_zookeeper.port)) as proxy:
+        often = {"max_tries": -1, "delay": 0.05, "backoff": 1}  # to be back before the server ends the session
+        client = start_kazoo(proxy.port, timeout=KEPT, connection_retry=often)
+        lock = zookeeper_side.lock(client, "job")
+        lease = lock.acquire(timeout=SOON)
+        session_id, _ = client.client_id
+        proxy.vanish()
+        private_zookeeper.kill()
+        assert lease.lost.wait(SOON)
+        private_zookeeper.restart()  # it kept the session, and counts its time from here again
+        proxy.come_back()
+        wait_until(lambda: bool(client.connected))
+        assert client.client_id[0] == session_id
+        successor = lock.acquire(timeout=SOON)
+        assert client.get(successor.path)[1].ephemeralOwner == session_id
+        assert lease.is_lost
+        assert successor.is_trusted
+        assert line(client, "job") == [successor.path.rpartition("/")[2]]

@@ -1,0 +1,37 @@
+"""The questions of an operator, and every kind of lock, for the tests of both."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from segmented.locks.operator import revoke_plan, show_plan
+from tests.support.contract.locks.kinds import uses
+
+if TYPE_CHECKING:
+    from segmented.models.locks import LockState, Revoked
+    from tests.fixtures.stores import Side
+
+LONG: Final = 60.0
+SOON: Final = 5.0
+PATIENCE: Final = 15.0
+HOLDER: Final = "0123456789abcdef"
+OTHER: Final = "fedcba9876543210"
+
+KINDS: Final = uses()
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
+
+
+def shown(side: Side, name: str, *, holders_max: int = 100) -> LockState | None:
+    return side.run(show_plan(name, holders_max))
+
+
+def revoked(side: Side, name: str) -> Revoked | None:
+    return side.run(revoke_plan(name))
+
+
+def held(side: Side, name: str) -> LockState:
+    state = shown(side, name)
+    assert state is not None
+    return state
