@@ -1,7 +1,8 @@
 # ruff: noqa: T201  # a command that prints
-"""Run the mutants: each in a copy of the checkout, where the tests that it names must fail, and pass without it.
+"""Put each mutant into a copy of the checkout and run the tests that it names, ring by ring, until one notices it.
 
-`python -m tests.mutants [NAME ...]`: names are areas (`locks`) or mutants (`locks-3`). Exit code 1 when one survives.
+`python -m tests.mutants [NAME ...]`: names are areas (`pool`) or mutants (`pool-3`). Prints a line for each mutant with
+the ring that noticed it and the seconds it took, then how many each ring noticed. Exit code 1 when one survives.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.mutants.catalogue import ROOT, Mutant, mutants
+from tests.support.rings import RINGS
 
 COPIES: Final = 2
 SECONDS_MAX: Final = 300.0
@@ -24,16 +26,18 @@ COPIED: Final = (
     *("segmented", "workers", "bench", "tests", "docs", "requirements", ".ci"),
     *("pyproject.toml", "README.md", "Makefile", "Dockerfile", "docker-compose.yml"),
 )
-PYTEST: Final = ("-m", "pytest", "-q", "-x", "-n0", "--no-header", "-p", "no:cacheprovider", "-m", "not long")
-FAILED: Final = 1
+PYTEST: Final = ("-m", "pytest", "-q", "-x", "-n0", "--no-header", "-p", "no:cacheprovider")
+PASSED, FAILED, NONE_CHOSEN = 0, 1, 5
+"""Exit codes of pytest."""
+SURVIVED: Final = "SURVIVED"
 
 
-def ran(copy: Path, tests: tuple[str, ...]) -> int:
-    """Run tests in a copy of the checkout; return pytest's exit code, or FAILED when they hang."""
+def ran(copy: Path, tests: tuple[str, ...], ring: str) -> int:
+    """Run the tests of a ring in a copy of the checkout; return pytest's exit code, or FAILED when they hang."""
     around = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         run = subprocess.run(
-            [sys.executable, *PYTEST, *tests],
+            [sys.executable, *PYTEST, "-m", ring, *tests],
             cwd=copy,
             env=around,
             stdout=subprocess.DEVNULL,
@@ -47,15 +51,20 @@ def ran(copy: Path, tests: tuple[str, ...]) -> int:
 
 
 def judged(copy: Path, mutant: Mutant) -> str:
-    """Say what became of one mutant."""
+    """Return the innermost ring that notices a mutant, or what became of it."""
     file = copy / mutant.file
     text = file.read_text(encoding="utf-8")
     file.write_text(mutant.changed(text), encoding="utf-8")
     try:
-        code = ran(copy, mutant.tests)
+        for ring in RINGS:
+            code = ran(copy, mutant.tests, ring)
+            if code == FAILED:
+                return ring
+            if code not in {PASSED, NONE_CHOSEN}:
+                return f"UNCLEAR: pytest ended with {code}"
     finally:
         file.write_text(text, encoding="utf-8")
-    return {0: "SURVIVED", FAILED: "killed"}.get(code, f"UNCLEAR: pytest ended with {code}")
+    return SURVIVED
 
 
 def copied(folder: Path) -> Path:
@@ -78,27 +87,28 @@ def main(names: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="segmented-mutants-") as folder:
         copies = [copied(Path(folder) / str(number)) for number in range(COPIES)]
         tests = tuple(sorted({test for one in wanted for test in one.tests}))
-        if tests and ran(copies[0], tests):
+        if tests and FAILED in {ran(copies[0], tests, ring) for ring in RINGS}:
             print("the tests that the mutants name do not pass without them")
             return 1
 
         def share(number: int) -> list[tuple[Mutant, str]]:
             found = []
             for one in wanted[number::COPIES]:
-                found.append((one, judged(copies[number], one)))
-                print(f"{one.name}: {found[-1][1]}", flush=True)
+                started = time.monotonic()
+                ring = judged(copies[number], one)
+                found.append((one, ring))
+                print(f"{one.name:16} {ring:8} {time.monotonic() - started:6.1f} s  {one.breaks}", flush=True)
             return found
 
         with ThreadPoolExecutor(COPIES) as pool:
             outcomes = [outcome for part in pool.map(share, range(COPIES)) for outcome in part]
-    left = [one for one, said in outcomes if said != "killed"]
-    for one in left:
-        print(f"{one.name} survived: {one.file}: {one.breaks}")
-    seconds = time.monotonic() - begun
-    print(
-        f"{len(chosen)} mutants: {len(outcomes) - len(left)} killed, {len(left)} survived, "
-        f"{len(chosen) - len(wanted)} equivalent; {seconds:.0f} s"
-    )
+    left = [(one, ring) for one, ring in outcomes if ring not in RINGS]
+    for one, ring in left:
+        print(f"{one.name}: {ring}: {one.file}: {one.breaks}")
+    for ring in RINGS:
+        count = sum(by == ring for _, by in outcomes)
+        print(f"noticed by {ring}: {count} of {len(outcomes)} ({100 * count / max(1, len(outcomes)):.1f} %)")
+    print(f"survived: {len(left)}; equivalent: {len(chosen) - len(wanted)}; {time.monotonic() - begun:.0f} s")
     return 1 if left or not chosen else 0
 
 
