@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # Four for two cores, because most tests wait, for a server or for a lease to lapse.
 WORKERS := 4
 
-.PHONY: demo test test-full test-long test-install test-costs test-mutants test-stacks test-pythons quick real explore fuzz setup lint docs locked coverage clean
+.PHONY: demo test test-full test-long test-install test-costs test-loaded test-mutants test-stacks test-pythons quick real explore fuzz setup lint docs locked coverage clean
 
 demo: $(STAMP) ## the main job, measured
 	@$(BIN)/segmented demo
@@ -24,6 +24,11 @@ real: $(STAMP) ## servers, processes, kills, frameworks, the examples of the pag
 test-full: $(STAMP) ## `make test` and `make real`
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory real
+
+ROUNDS := 3
+
+test-loaded: $(STAMP) ## the quick ring with every core busy, and then on one core, ROUNDS (3) times; before a change to tests is done
+	@$(BIN)/python -m tests.support.loaded $(ROUNDS)
 
 test-mutants: $(STAMP) ## faults put into the code on purpose, each to be noticed by the tests that it names; MUTANTS=area or name
 	@$(BIN)/python -m tests.mutants $(MUTANTS)
@@ -103,6 +108,7 @@ WORKER := --extra cli --extra workers --extra postgres --extra fast
 
 locked: $(STAMP) ## write the lock files again, with the newest versions that pyproject.toml allows
 	@$(BIN)/uv $(LOCK) $(EVERYWHERE) --upgrade --extra dev pyproject.toml --output-file requirements/dev.txt >/dev/null
+	@echo uv | $(BIN)/uv $(LOCK) $(EVERYWHERE) --constraint requirements/dev.txt - --output-file requirements/uv.txt >/dev/null
 	@echo hatchling | $(BIN)/uv $(LOCK) $(IMAGE) - --output-file requirements/build.txt >/dev/null
 	@$(BIN)/uv $(LOCK) $(IMAGE) $(WORKER) pyproject.toml --output-file requirements/worker.txt >/dev/null
 	@$(BIN)/uv $(LOCK) $(IMAGE) $(WORKER) --extra bench pyproject.toml --output-file requirements/locust.txt >/dev/null
@@ -121,10 +127,11 @@ clean:
 PYTHONS := python3 python3.13 python3.12 python3.11
 
 # The versions and hashes are those of the lock, so a new release of a dependency changes nothing here, but for one thing:
-# to build a package that has no wheel (celery-once), pip takes the newest setuptools, as it takes no hashes for that.
+# to build a package that has no wheel (celery-once), the newest setuptools is taken, as there are no hashes for that.
+# uv installs in a tenth of pip's time. It does not read pip's settings: where those name another index, pip goes on.
 INSTALL := $(BIN)/pip install --quiet --quiet --disable-pip-version-check
 
-$(STAMP): pyproject.toml requirements/dev.txt
+$(STAMP): pyproject.toml requirements/dev.txt requirements/uv.txt
 	@test -x $(BIN)/pip || { \
 	  found=; \
 	  for python in $(PYTHONS); do \
@@ -134,7 +141,9 @@ $(STAMP): pyproject.toml requirements/dev.txt
 	  if [ -z "$$found" ]; then echo "Python 3.11 or newer is needed: none of '$(PYTHONS)' is one." >&2; exit 1; fi; \
 	  $$found -m venv $(VENV); \
 	}
-	@echo "installing into $(VENV) (takes a minute the first time)"
-	@$(INSTALL) --require-hashes --requirement requirements/dev.txt
+	@echo "installing into $(VENV) (takes some seconds the first time)"
+	@$(INSTALL) --require-hashes --requirement requirements/uv.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --requirement requirements/dev.txt || \
+	  $(INSTALL) --require-hashes --requirement requirements/dev.txt
 	@$(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
