@@ -1,7 +1,7 @@
 # ruff: noqa: T201  # a command that prints
 """Run the quick ring under load: no test of it may notice that others need the machine.
 
-`python -m tests.support.loaded [ROUNDS]`: each round runs it with every core kept busy by others, and then pinned to one
+`python -m tests.support.loaded [ROUNDS]`: each round runs it with every core kept busy by others, and then on one
 core. Exit code 1 at the first failure.
 """
 
@@ -39,8 +39,8 @@ def ran(cores: set[int], others: int) -> int:
     with ExitStack() as load:
         for _ in range(others):
             load.enter_context(busy_core())
-        taken = ",".join(map(str, sorted(cores)))
-        return subprocess.run(["taskset", "--cpu-list", taken, sys.executable, *PYTEST], check=False).returncode
+        os.sched_setaffinity(0, cores)  # the child has it from here
+        return subprocess.run([sys.executable, *PYTEST], check=False).returncode
 
 
 def main(rounds: int) -> int:
