@@ -19,7 +19,7 @@ RENDERED: Final = "test_the_page_is_what_the_kept_results_render_to"
 HELD_WHOLE: Final = {
     "explanation/lock-comparison.md": f"quick/tidy/test_lock_comparison.py::{RENDERED}",
     "reference/celery-dedup-compared.md": f"quick/tidy/test_dedup_comparison.py::{RENDERED}",
-    "reference/command-line.md": "quick/unit/test_cli_main.py::test_the_reference_page_is_what_the_help_says",
+    "reference/command-line.md": "real/programs/test_command.py::test_the_reference_page_is_what_the_help_says",
     "reference/lock-kinds.md": "quick/unit/test_lock_kinds.py::test_the_reference_page_is_what_the_records_say",
     "reference/python.md": "quick/unit/test_python_reference.py::test_the_page_is_what_the_docstrings_say",
     "reference/worker-settings.md": "quick/unit/test_worker_settings.py::test_the_reference_page_is_what_the_settings_say",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from segmented.protocol import ReleaseLock
 from segmented.protocol.codecs import CODECS
 from segmented.protocol.wire import Dialect, load_script, sharded
@@ -21,21 +19,24 @@ def code_of(text: str) -> list[str]:
     return [line.partition("--")[0] for line in text.splitlines()]
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_every_function_of_a_script_is_named_after_its_end(name: str) -> None:
-    code = code_of(load_script(name).text)
-    for place, line in enumerate(code):
-        if found := DEFINED.match(line):
-            end = code.index("end", place)
-            assert re.search(rf"\b{found[1]}\b", "\n".join(code[end:])), found[1]
+def test_every_function_of_a_script_is_named_after_its_end() -> None:
+    unused = []
+    for name in SCRIPTS:
+        code = code_of(load_script(name).text)
+        for place, line in enumerate(code):
+            if found := DEFINED.match(line):
+                after = "\n".join(code[code.index("end", place) :])
+                if not re.search(rf"\b{found[1]}\b", after):
+                    unused.append((name, found[1]))
+    assert unused == []
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_every_shared_function_that_a_script_calls_is_in_it(name: str) -> None:
+def test_every_shared_function_that_a_script_calls_is_in_it() -> None:
     shared = {one for path in LUA if path.parent.name == "shared" for one in DEFINED.findall(path.read_text())}
-    text = "\n".join(code_of(load_script(name).text))
-    local = set(re.findall(r"\blocal (?:function )?(\w+)", text))
-    assert (set(CALLED.findall(text)) & shared) - local == set()
+    for name in SCRIPTS:
+        text = "\n".join(code_of(load_script(name).text))
+        local = set(re.findall(r"\blocal (?:function )?(\w+)", text))
+        assert (name, (set(CALLED.findall(text)) & shared) - local) == (name, set())
 
 
 def test_a_script_that_reads_a_pool_is_less_than_half_of_what_is_shared() -> None:
