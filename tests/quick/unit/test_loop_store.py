@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from segmented import protocol as op
 from segmented.errors import StoreUnavailable
-from segmented.plans import loop_store
 from segmented.plans.loop_store import LoopStore
 from segmented.stores.memory import AsyncMemoryStore
 
@@ -25,42 +22,6 @@ def stopped() -> Iterator[asyncio.AbstractEventLoop]:
     loop = asyncio.new_event_loop()
     yield loop
     loop.close()
-
-
-def test_a_thread_gives_up_a_loop_that_does_not_run(
-    stopped: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loop_store, "WAIT_SECONDS_MAX", inf)
-    with pytest.raises(StoreUnavailable, match="the event loop of the store ended"):
-        LoopStore(AsyncMemoryStore(), stopped).execute(op.ReadPool("mug"))
-
-
-def test_a_thread_gives_up_a_loop_that_is_closed_over_its_request(
-    stopped: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loop_store, "STOPPED_SECONDS", inf)
-    failures: list[StoreUnavailable] = []
-    give, has_it = stopped.call_soon_threadsafe, threading.Event()
-
-    def given(*args: Any, **kwargs: Any) -> asyncio.Handle:  # noqa: ANN401  # those of the loop's method
-        handle = give(*args, **kwargs)
-        has_it.set()
-        return handle
-
-    monkeypatch.setattr(stopped, "call_soon_threadsafe", given)
-
-    def ask() -> None:
-        try:
-            LoopStore(AsyncMemoryStore(), stopped).execute_many([op.ReadPool("mug")])
-        except StoreUnavailable as error:
-            failures.append(error)
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    assert has_it.wait(30)
-    stopped.close()
-    asking.join(30)
-    assert len(failures) == 1
 
 
 def test_a_closed_loop_is_asked_nothing(stopped: asyncio.AbstractEventLoop) -> None:

@@ -63,6 +63,7 @@ def test_no_odd_address_is_shown_with_its_password() -> None:
     assert [url for url in URLS if leaks(masked(url))] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
 def test_whatever_uses_an_odd_address_shows_no_password(
     use: Callable[[str], str], caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

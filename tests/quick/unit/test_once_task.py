@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 from celery import Celery
-from celery.contrib.testing.worker import start_worker
-from celery.states import RETRY
 
 from segmented import MemoryStore
 from segmented.dedup.celery import Once, OnceRule
@@ -126,22 +123,3 @@ def test_a_message_keeps_its_key_until_it_expires_however_it_is_put_off() -> Non
         assert charge.delay("o-9") == first
         clock.advance(1.1)
         assert charge.delay("o-9") != first
-
-
-def test_an_attempt_keeps_its_key_until_it_expires() -> None:
-    clock = ManualClock()
-    with closing(new_app(MemoryStore(clock=clock))) as app:
-
-        def tried(task: Any, order_id: str) -> None:  # noqa: ANN401, ARG001  # a task; the key
-            raise task.retry(countdown=5)
-
-        trying: Any = app.task(base=Once, once="{order_id}", bind=True, name="shop.trying", expires=10.0)(tried)
-        first = trying.delay("o-9")
-        with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=30):
-            deadline = time.monotonic() + 40
-            while first.state != RETRY:
-                assert time.monotonic() < deadline
-        clock.advance(9.0)
-        assert trying.delay("o-9") == first
-        clock.advance(1.1)
-        assert trying.delay("o-9") != first

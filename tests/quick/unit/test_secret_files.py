@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import files as files_module
 from segmented.celery.settings import LOCAL_URL, WorkerSettings
 from segmented.errors import InvalidInput
 from segmented.files import BYTES_MAX, RULES, said_elsewhere, said_in_file
@@ -61,25 +60,6 @@ def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
     writer.start()
     assert said_elsewhere(f"@{tmp_path / 'pipe'}") == STOCK
     writer.join()
-
-
-@pytest.mark.parametrize("has_writer", [False, True])
-def test_a_pipe_that_nobody_ends_is_waited_for_only_some_seconds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_writer: bool
-) -> None:
-    monkeypatch.setattr(files_module, "PIPE_SECONDS", 0.25)
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    writing = os.open(pipe, os.O_RDWR)
-    if has_writer:
-        os.write(writing, b"redis://:hunter2@")
-    else:
-        os.close(writing)
-    with pytest.raises(InvalidInput) as refused:
-        said_elsewhere(f"@{pipe}")
-    assert str(refused.value) == f"the address: {pipe} cannot be read: its writer had not ended after 0.25 s"
-    if has_writer:
-        os.close(writing)
 
 
 @pytest.mark.parametrize(

@@ -265,14 +265,3 @@ class HangingStore(MemoryStore):
                 threading.Event().wait(deadline - self.clock.now())
                 raise StoreUnavailable
         return super().execute(operation, deadline=deadline)
-
-
-def test_a_handle_does_not_wait_for_a_server_that_stands_still() -> None:
-    store = HangingStore()
-    pool = Pool(store, "mug", outbox=Outbox())
-    pool.open(stock=5, segments=1)
-    handle = pool.submit("a")
-    assert handle.wait(timeout=0.01) is None
-    assert handle.state == "reserved"
-    with pytest.raises(StoreUnavailable):
-        pool.handle("a").wait(timeout=0.001)

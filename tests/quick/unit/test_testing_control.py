@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from segmented.testing.control import (
     release,
     write_plan,
 )
-from segmented.testing.worker_process import Launch, WorkerProcess, WorkerTrouble
+from segmented.testing.worker_process import Launch, WorkerProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,17 +64,6 @@ def test_a_wrong_point_is_refused_before_a_process_is_started(tmp_path: Path) ->
 def test_a_worker_takes_one_message_at_a_time_or_more(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="concurrency is 0"):
         Launch("segmented.celery.app", tmp_path, concurrency=0)
-
-
-def test_an_app_that_is_not_there_is_told_with_the_last_words(tmp_path: Path) -> None:
-    worker = WorkerProcess(Launch("no_such_app", tmp_path, environment=dict(os.environ)))
-    try:
-        with pytest.raises(
-            WorkerTrouble, match=r"was not ready: it ended with code 2; its log ends with\n(?s:.*)no_such_app"
-        ):
-            worker.wait_ready()
-    finally:
-        worker.close()
 
 
 def test_what_happens_at_a_point_happens_at_the_passage_that_was_named_from_then_on(tmp_path: Path) -> None:
