@@ -9,11 +9,12 @@ import tokenize
 from typing import TYPE_CHECKING, Final
 
 from tests.quick.tidy.rules_text import BANNED, MESSAGE_TURNS
+from tests.quick.tidy.sources import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MODULE_LINES_MAX: Final = 400
+MODULE_LINES_MAX: Final = 700
 FUNCTION_LINES_MAX: Final = 70
 
 WALL_CLOCK: Final = {
@@ -24,7 +25,10 @@ WALL_CLOCK: Final = {
     ("datetime", "today"),
     ("date", "today"),
 }
-SLEEP: Final = {("time", "sleep")}
+WAITS: Final = {
+    *(("time", name) for name in ("sleep", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")),
+    ("threading", "Timer"),
+}
 
 PRIVATE: Final = re.compile(r"_[A-Za-z]")
 SILENCED: Final = re.compile(r"#\s*(noqa|type:\s*ignore|pragma:\s*no cover|fmt:\s*off)(?P<rest>.*)")
@@ -39,7 +43,7 @@ def size(text: str) -> Iterator[tuple[int, str]]:
     lines = len(text.splitlines())
     if lines > MODULE_LINES_MAX:
         yield lines, f"a module of {lines} lines; {MODULE_LINES_MAX} at most"
-    for function in _functions(ast.parse(text)):
+    for function in _functions(parsed(text)):
         length = (function.end_lineno or function.lineno) - function.lineno + 1
         if length > FUNCTION_LINES_MAX:
             yield function.lineno, f"{function.name} has {length} lines; {FUNCTION_LINES_MAX} at most"
@@ -51,7 +55,7 @@ def options_by_name(text: str) -> Iterator[tuple[int, str]]:
     `**_` takes what a signal sends along and nobody reads; it is no option. `**passed_on` goes to the method of another
     library that is overridden.
     """
-    for function in _public_functions(ast.parse(text).body):
+    for function in _public_functions(parsed(text).body):
         rest = function.args.kwarg
         if rest is None or rest.arg in {"_", "passed_on"}:
             continue
@@ -61,7 +65,7 @@ def options_by_name(text: str) -> Iterator[tuple[int, str]]:
 
 def booleans_by_name(text: str) -> Iterator[tuple[int, str]]:
     """A boolean is passed by name. (ruff's FBT overlooks `bool | None` and `Annotated[bool, ...]`.)"""
-    for function in _functions(ast.parse(text)):
+    for function in _functions(parsed(text)):
         for argument in [*function.args.posonlyargs, *function.args.args]:
             if argument.annotation is not None and _is_boolean(argument.annotation):
                 yield (
@@ -72,7 +76,7 @@ def booleans_by_name(text: str) -> Iterator[tuple[int, str]]:
 
 def plain_messages(text: str) -> Iterator[tuple[int, str]]:
     """A message that a program prints uses the usual words; docstrings have rules of their own."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     turns = [*MESSAGE_TURNS, *((rf"\b{turn}\b", plain) for turn, plain in BANNED)]
     for node in ast.walk(tree):
@@ -84,12 +88,36 @@ def plain_messages(text: str) -> Iterator[tuple[int, str]]:
 
 def no_wall_clock(text: str) -> Iterator[tuple[int, str]]:
     """Time is an argument: a Clock is passed in."""
-    yield from _uses(ast.parse(text), WALL_CLOCK, "take a Clock")
+    if re.search(r"\b(time|date)", text):
+        yield from _uses(parsed(text), WALL_CLOCK, "take a Clock")
 
 
-def no_sleep(text: str) -> Iterator[tuple[int, str]]:
-    """A test that sleeps is slow when it passes and wrong when the machine is."""
-    yield from _uses(ast.parse(text), SLEEP, "move a ManualClock, or wait for the event itself")
+def no_waits(text: str) -> Iterator[tuple[int, str]]:
+    """A test that sleeps or compares times is slow when it passes and wrong when the machine is."""
+    if not re.search(r"\b(sleep|monotonic|perf_counter|Timer)", text):
+        return
+    tree = parsed(text)
+    yield from _uses(tree, WAITS, "move a ManualClock, or wait for the event itself")
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="asyncio"), attr="sleep"), args=[ast.Constant(value=0)]):
+                pass  # lets others go on
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="asyncio"), attr="sleep")):
+                yield node.lineno, "asyncio.sleep: wait for the event itself"
+
+
+def no_private_patch(text: str) -> Iterator[tuple[int, str]]:
+    """A test speaks to the public face: what it replaces in our packages or a library has a public name."""
+    if not re.search(r"\.(set|del)attr\(", text):
+        return
+    for node in ast.walk(parsed(text)):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="setattr" | "delattr"), args=[_, ast.Constant(value=str(name)), *_]):
+                if PRIVATE.match(name):
+                    yield node.lineno, f"{name} is private: a refactoring that keeps behaviour breaks the test"
+            case ast.Call(func=ast.Attribute(attr="setattr" | "delattr"), args=[ast.Constant(value=str(path)), *_]):
+                if PRIVATE.match(path.rpartition(".")[2]):
+                    yield node.lineno, f"{path} is private: a refactoring that keeps behaviour breaks the test"
 
 
 def no_private_attribute(text: str) -> Iterator[tuple[int, str]]:
@@ -97,7 +125,7 @@ def no_private_attribute(text: str) -> Iterator[tuple[int, str]]:
 
     An object that this module itself makes of one of its own classes may be named so too: `store = cls.__new__(cls)`.
     """
-    tree = ast.parse(text)
+    tree = parsed(text)
     own = {"self", "cls"} | {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     for node in ast.walk(tree):
         match node:
@@ -127,6 +155,8 @@ def _is_own(owner: ast.expr, own: set[str]) -> bool:
 
 def silence_has_a_reason(text: str) -> Iterator[tuple[int, str]]:
     """Whoever silences a tool names the rule and says why, in a second comment on the same line."""
+    if SILENCED.search(text) is None:
+        return
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         found = SILENCED.search(token.string) if token.type == tokenize.COMMENT else None
         rest = CODES.match(found["rest"]) if found else None

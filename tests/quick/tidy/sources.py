@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final
 
 from tests.support.paths import ROOT
@@ -40,6 +41,12 @@ def files(*folders: str, suffix: str) -> list[Path]:
     """Return the committed files of these folders that end in `suffix`."""
     tops = [ROOT / folder for folder in folders]
     return [path for path in committed() if path.suffix == suffix and any(path.is_relative_to(top) for top in tops)]
+
+
+@lru_cache(maxsize=2)
+def parsed(text: str) -> ast.Module:
+    """Return the tree of a text, which several rules look at one after the other."""
+    return ast.parse(text)
 
 
 def text_of(path: Path) -> str | None:

@@ -22,7 +22,9 @@ HELD_WHOLE: Final = {
     "reference/command-line.md": "real/programs/test_command.py::test_the_reference_page_is_what_the_help_says",
     "reference/lock-kinds.md": "quick/unit/test_lock_kinds.py::test_the_reference_page_is_what_the_records_say",
     "reference/python.md": "quick/unit/test_python_reference.py::test_the_page_is_what_the_docstrings_say",
-    "reference/worker-settings.md": "quick/unit/test_worker_settings.py::test_the_reference_page_is_what_the_settings_say",
+    "reference/worker-settings.md": (
+        "quick/unit/test_worker_settings.py::test_the_reference_page_is_what_the_settings_say"
+    ),
 }
 """Pages that a command prints -> the test, in tests/, that compares the whole page."""
 NOT_YET: Final[frozenset[str]] = frozenset()

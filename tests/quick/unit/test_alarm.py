@@ -14,10 +14,10 @@ def test_a_deadline_in_the_clean_up_of_a_cancelled_task_is_a_deadline() -> None:
 
     async def work() -> None:
         try:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         finally:
             with pytest.raises(TimeoutError), Alarm(0.001):
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()
             told.append("deadline")
 
     async def cancelled() -> bool:

@@ -20,6 +20,7 @@ from segmented.celery.settings import WorkerSettings
 from segmented.models.assignments import Assignment
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -122,10 +123,16 @@ def test_orders_are_forgotten_if_a_grace_time_and_a_database_are_named() -> None
     assert "segmented.forget" not in schedule(WorkerSettings(forget_after=3_600))
 
 
-def test_each_app_has_the_queue_of_its_own_routes_and_the_step_that_is_in_use(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(current, "_in_use", [WorkerSettings()])
+@pytest.fixture
+def _own_settings() -> Iterator[None]:
+    """Settings of this test alone."""
+    current.use(WorkerSettings())
+    yield
+    current.use(None)
+
+
+@pytest.mark.usefixtures("_own_settings")
+def test_each_app_has_the_queue_of_its_own_routes_and_the_step_that_is_in_use() -> None:
     with Celery("one", set_as_current=False) as one, Celery("other", set_as_current=False) as other:
         one.conf.task_default_queue = "first"
         other.conf.task_routes = {TASK: {"queue": "second"}}
@@ -138,11 +145,11 @@ def test_each_app_has_the_queue_of_its_own_routes_and_the_step_that_is_in_use(
         assert assignment_of(one) == Assignment("first", "shop:step")
 
 
-def test_an_app_whose_route_reads_the_message_has_its_default_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("_own_settings")
+def test_an_app_whose_route_reads_the_message_has_its_default_queue() -> None:
     def by_sku(_name: str, args: tuple[str, ...], *_: object, **__: object) -> dict[str, str]:
         return {"queue": f"shop-{args[0]}"}
 
-    monkeypatch.setattr(current, "_in_use", [WorkerSettings()])
     with Celery("routed", set_as_current=False) as app:
         app.conf.update(task_default_queue="usual", task_routes=(by_sku,))
         assert assignment_of(app) == Assignment("usual")

@@ -99,7 +99,7 @@ def test_a_lease_in_an_async_block_of_its_own_counts_as_a_block_of_its_lock(kind
 def test_a_lease_in_the_hands_of_another_thread_is_waited_for() -> None:
     lock = Lock(MemoryStore(), "report")
     handed = lock.acquire()
-    worker = threading.Timer(0.05, handed.release)
+    worker = threading.Thread(target=handed.release)
     worker.start()
     with lock as lease:  # without a block of its own, a lease may end anywhere
         assert lease.is_trusted

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.stock import EnvelopePublisher, publishing
+from tests.support.contract.parking import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 DEADLINE = 30.0
 
@@ -67,18 +67,11 @@ def ids(count: int, word: str = "o") -> list[str]:
     return [f"{word}{number}" for number in range(count)]
 
 
-def until(condition: Callable[[], bool]) -> None:
-    ends_at = monotonic() + DEADLINE
-    while not condition():
-        assert monotonic() < ends_at
-        threading.Event().wait(0.001)
-
-
 def test_an_idle_publisher_sends_an_order_at_once_and_alone(publisher: EnvelopePublisher, broker: Broker) -> None:
     for number in range(3):
         publisher.put("mug", [f"o{number}"])
         broker.reached()
-        until(lambda number=number: len(broker.sent) == number + 1)  # type: ignore[misc]  # a default argument
+        wait_until(lambda number=number: len(broker.sent) == number + 1)  # type: ignore[misc]  # a default argument
     assert broker.sent == [("mug", ["o0"]), ("mug", ["o1"]), ("mug", ["o2"])]
 
 
@@ -104,7 +97,7 @@ def test_after_a_load_the_next_order_goes_alone_again(publisher: EnvelopePublish
     publisher.put("mug", ids(7))
     broker.open.set()
     broker.reached()
-    until(lambda: len(broker.sent) == 2)
+    wait_until(lambda: len(broker.sent) == 2)
     publisher.put("mug", ["last"])
     broker.reached()
     publisher.close()
@@ -163,7 +156,7 @@ def test_a_failure_is_never_the_callers_but_dropped_counted_and_logged(
     broker.failure = failure
     publisher.put("mug", ids(3))
     broker.reached()
-    until(lambda: publisher.dropped_count == 3)
+    wait_until(lambda: publisher.dropped_count == 3)
     broker.failure = None
     publisher.put("mug", ["o3"])
     publisher.close()
