@@ -1,5 +1,5 @@
 """Runs our conformance suite on other libraries' locks, each in its own environment.
 
 A peer's environment imports only `contender` and the adapters, which need only Python, redis-py and that peer; the
-rows of the suite are in `tests/quick/contract/locks/cases`.
+rows of the suite are in `tests/support/contract/locks/cases`.
 """

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SOON: Final = 5.0
 """Seconds: a bound for what takes milliseconds, generous on a busy machine."""
-PATIENCE: Final = 10.0
+PATIENCE: Final = 60.0
 """Seconds that waiters wait."""
 REST_SECONDS: Final = 0.25
 """How long a waiter of a library that says nothing is given to come to rest."""
@@ -143,14 +143,6 @@ class Lab:
     def made(self, make: Callable[..., Handle], *arguments: object) -> Handle:
         """Make a handle in any other way the contender has."""
         return self._kept(make, self.near, self.name, *arguments)
-
-    def can_make(self, make: Callable[..., Handle], *arguments: object) -> bool:
-        """Does the constructor take these arguments?"""
-        try:
-            self.made(make, *arguments)
-        except TypeError:
-            return False
-        return True
 
     def caller(self) -> Caller:
         """Return a new holder to be: a thread of its own, or a task of its own."""
