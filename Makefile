@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Four for two cores, because most tests wait, for a server or for a lease to lapse.
+# Workers of the real ring: four for two cores, because its tests wait for servers. Quick tests only compute.
 WORKERS := 4
 
 .PHONY: demo test test-full test-long test-install test-costs test-loaded test-mutants test-stacks test-pythons quick real explore fuzz setup lint docs locked coverage clean
@@ -13,13 +13,13 @@ demo: $(STAMP) ## the main job, measured
 test: $(STAMP) ## style, types, layers, and every test that no clock, no load and no other process decides
 	@$(MAKE) --no-print-directory --jobs=2 lint quick
 
-PYTEST := -m pytest --no-header --quiet --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
+PYTEST := -m pytest --no-header --quiet --dist=loadfile --no-loadscope-reorder --numprocesses=$(WORKERS)
 
 quick: $(STAMP)
-	@$(BIN)/python $(PYTEST) -m quick
+	@$(BIN)/python $(PYTEST) --numprocesses=auto -m quick tests/quick
 
 real: $(STAMP) ## servers, processes, kills, frameworks, the examples of the pages, and the built wheel
-	@$(BIN)/python $(PYTEST) -m real
+	@$(BIN)/python $(PYTEST) -m real tests/quick/contract tests/real
 
 test-full: $(STAMP) ## `make test` and `make real`
 	@$(MAKE) --no-print-directory test

@@ -20,7 +20,7 @@ from tests.support.file_order import side_by_side
 from tests.support.flavour import Flavour
 from tests.support.paths import TESTS
 from tests.support.quick_folder import quick_folder
-from tests.support.rings import RINGS, outermost, ring_of, ring_of_side
+from tests.support.rings import COMMANDS, RINGS, outermost, ring_of, ring_of_side
 from tests.support.sim.seeds import VARIABLE, seed_of_run
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytest_plugins = [
-    "tests.support.left_out",
     *(f"tests.fixtures.{module.name}" for module in pkgutil.iter_modules(fixtures.__path__)),
 ]
 
@@ -64,9 +63,12 @@ def pytest_configure() -> None:
     seed_of_run()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the number, with which the run can be replayed."""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the number, with which the run can be replayed, and the rings that the run left out."""
     terminalreporter.write_line(f"seeds of this run: {VARIABLE}={seed_of_run()}")
+    if config.option.markexpr in RINGS:
+        others = ", ".join(f"{ring} (`{COMMANDS[ring]}`)" for ring in RINGS if ring != config.option.markexpr)
+        terminalreporter.write_line(f"left out: {others}")
 
 
 @pytest.hookimpl(wrapper=True)

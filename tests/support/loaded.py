@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROUNDS: Final = 3
-PYTEST: Final = ("-m", "pytest", "--no-header", "-q", "--numprocesses=4", "--dist=loadfile", "-m", "quick")
+PYTEST: Final = (
+    "-m",
+    "pytest",
+    "--no-header",
+    "-q",
+    "--numprocesses=auto",
+    "--dist=loadfile",
+    "-m",
+    "quick",
+    "tests/quick",
+)
 BURN: Final = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(100_000))"
 """Keeps one core busy until its parent ends it, or has ended."""
 
