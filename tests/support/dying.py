@@ -9,7 +9,7 @@ import psycopg
 from sqlalchemy import event
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from sqlalchemy import Connection
 
@@ -36,6 +36,47 @@ class StepCounter:
         self.counted += 1
         if self.counted == self.steps:
             raise Died
+
+
+class Deaths:
+    """Lets a process die at its first step, then at its second, until it has lived through all of them.
+
+    `for step in deaths:` prepares the step's own pool, calls `deaths.at_step(work)` once and checks what is left.
+    """
+
+    STEPS_MAX = 200
+
+    def __init__(self, *gates: Gate) -> None:
+        """`gates` are those of the process; its stores are made by `store`."""
+        self.counter = StepCounter()
+        self.has_died = True
+        for gate in gates:
+            let_die(gate, self.counter)
+
+    def store(self, store: Store) -> DyingStore:
+        return DyingStore(store, self.counter)
+
+    def __iter__(self) -> Iterator[int]:
+        for step in range(1, self.STEPS_MAX):
+            self._step = step
+            yield step
+            if not self.has_died:
+                assert step > 5, "it died at hardly any step"
+                return
+        message = f"it died at each of {self.STEPS_MAX} steps"
+        raise AssertionError(message)
+
+    def at_step(self, work: Callable[..., object], *arguments: object, **options: object) -> bool:
+        """Do the work in a process that dies at this step; return whether it died."""
+        self.counter.steps, self.counter.counted = self._step, 0
+        self.has_died = False
+        try:
+            work(*arguments, **options)
+        except Died:
+            self.has_died = True
+        finally:
+            self.counter.steps = None
+        return self.has_died
 
 
 class DyingStore:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import event, text
 
-from segmented.errors import DatabaseUnavailable
+from segmented.errors import DatabaseUnavailable, StoreRefused
 from segmented.models import Order
 from segmented.orders import Claim
 from segmented.orders.answers import SegmentRow, SoldOut, Voided
+from segmented.orders.confirming import TRIES_MAX
 from tests.real.integration.test_gate_postgresql import traced
 from tests.real.integration.test_gate_races import THREADS, at_once, deadlocks
-from tests.support.pools.gating import NEW, REPLAY, one_by_one, watch_errors
+from tests.support.pools.gating import NEW, REPLAY, hundred, one_by_one, watch_errors
 from tests.support.proxy import PostgresProxy
 
 if TYPE_CHECKING:
@@ -54,9 +55,7 @@ def claims(ids: range, *, segment_count: int = 4, prefix: str = "o") -> list[Cla
 
 
 @pytest.mark.parametrize("are_shared", [True, False], ids=["segments shared", "a segment for each thread"])
-def test_overlapping_envelopes_of_eight_threads_store_each_order_once_without_a_deadlock(
-    gate: Gate, *, are_shared: bool
-) -> None:
+def test_overlapping_envelopes_of_eight_threads_store_each_order_once(gate: Gate, *, are_shared: bool) -> None:
     """The same orders, in another sequence from each thread; without a shared segment nothing but they take turns.
 
     The units are as many as the orders need, so that quota moves in the end.
@@ -159,23 +158,6 @@ def test_an_envelope_with_a_repeat_is_five_round_trips_more(
     assert gate.totals("mug").sold == gate.confirmed_units("mug") == 201
 
 
-def test_an_envelope_for_which_quota_moves_is_twelve_round_trips(
-    postgres_database: str, open_gate: Callable[..., Gate]
-) -> None:
-    """The one statement, three until it is known, a rollback, one in which the driver forgets what it had prepared, and
-    then six: all rows are read twice, see lock_segments.
-    """
-    gate = open_gate(postgres_database, pool_size=1)
-    gate.open("mug", [0, 200, 200, 200])
-
-    def send(_: int) -> object:
-        (answer,) = set(gate.confirm_many(claims(range(100))))
-        return answer
-
-    assert traced(gate, send, 1).count("ReadyForQuery") == 1 + 3 + 1 + 1 + 6
-    assert gate.totals("mug").sold == gate.confirmed_units("mug") == 100
-
-
 def test_more_envelopes_than_the_driver_takes_to_prepare_a_statement_are_all_stored(
     postgres_database: str, open_gate: Callable[..., Gate]
 ) -> None:
@@ -205,9 +187,17 @@ def test_a_lost_reply_to_the_commit_is_asked_for_again_and_sells_once(
     assert gate.totals("mug").sold == gate.confirmed_units("mug") == 100
 
 
-@pytest.mark.parametrize("statement", ["BEGIN", "FOR UPDATE", "SELECT segmented_orders.order_id", "WITH changed"])
-@pytest.mark.parametrize("kills", [1, 2])
-def test_a_connection_killed_in_mid_transaction_leaves_nothing_and_the_repeat_stores_it(
+@pytest.mark.parametrize(
+    ("statement", "kills"),
+    [
+        ("BEGIN", 1),
+        ("FOR UPDATE", 1),
+        ("SELECT segmented_orders.order_id", 1),
+        ("WITH changed", 1),
+        ("WITH changed", 2),
+    ],
+)
+def test_a_connection_killed_in_mid_transaction_leaves_nothing(
     postgres_database: str, open_gate: Callable[..., Gate], statement: str, kills: int
 ) -> None:
     """An id that comes twice needs the transaction."""
@@ -235,3 +225,60 @@ def test_a_connection_killed_in_mid_transaction_leaves_nothing_and_the_repeat_st
         assert gate.confirm_many(envelope) == answers
     assert left == [0]
     assert gate.totals("mug").sold == gate.confirmed_units("mug") == 100
+
+
+def after_the_reading(gate: Gate, work: Callable[[], object], *, times: int) -> None:
+    """Do something between the reading of the orders and their insert, at the first `times` envelopes."""
+    left = [times]
+
+    @event.listens_for(gate._engine, "after_cursor_execute")  # noqa: SLF001  # to stand between two statements
+    def _between(*heard: object) -> None:
+        is_reading = "SELECT segmented_orders.order_id" in str(heard[2])
+        if is_reading and left[0]:
+            left[0] -= 1
+            work()
+
+
+def test_an_order_voided_between_the_reading_and_the_insert_stays_void(
+    postgres_database: str, open_gate: Callable[..., Gate]
+) -> None:
+    """On PostgreSQL: a void locks no segment, and SQLite has one writer."""
+    gate, other = open_gate(postgres_database), open_gate(postgres_database)
+    gate.open("mug", [60] * 4)
+    after_the_reading(gate, lambda: other.void(order_id="o-41", sku="mug", quantity=3), times=1)
+    answers = gate.confirm_many(hundred())
+    assert answers[41] == Voided(replay=True)
+    assert answers[:41] + answers[42:] == [NEW] * 99
+    assert gate.totals("mug").sold == gate.confirmed_units("mug") == 199 - 3
+
+
+def test_orders_that_are_decided_meanwhile_are_confirmed_one_by_one(
+    postgres_database: str, open_gate: Callable[..., Gate]
+) -> None:
+    gate, other = open_gate(postgres_database), open_gate(postgres_database)
+    gate.open("mug", [60] * 4)
+    ids = iter(range(0, 100, 10))
+
+    def void() -> None:
+        number = next(ids)
+        other.void(order_id=f"o-{number}", sku="mug", quantity=number % 3 + 1)
+
+    after_the_reading(gate, void, times=TRIES_MAX)
+    answers = gate.confirm_many(hundred())
+    assert [number for number, answer in enumerate(answers) if answer != NEW] == [0, 10, 20]
+    assert gate.totals("mug").sold == gate.confirmed_units("mug") == 199 - 1 - 2 - 3
+
+
+def test_a_constraint_of_somebody_elses_refuses_its_order_alone(
+    postgres_database: str, open_gate: Callable[..., Gate]
+) -> None:
+    gate = open_gate(postgres_database)
+    gate.open("mug", [60] * 4)
+    with gate._engine.connect() as connection:  # noqa: SLF001  # an administrator's statement
+        connection.execute(text("ALTER TABLE segmented_orders ADD CONSTRAINT small CHECK (quantity < 9)"))
+    claims = [*hundred(), Claim(Order("large", 9), "mug", 0, 1)]
+    answers = gate.confirm_many(claims)
+    assert answers[:100] == [NEW] * 100
+    assert isinstance(answers[100], StoreRefused)
+    assert 'violates check constraint "small"' in str(answers[100])
+    assert gate.totals("mug").sold == gate.confirmed_units("mug") == 199

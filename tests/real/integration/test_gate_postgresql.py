@@ -13,7 +13,6 @@ import pytest
 from sqlalchemy import text
 
 from segmented.errors import DatabaseUnavailable, NotConfirmed, StoreRefused
-from segmented.orders import Gate, connect
 from segmented.orders.answers import SegmentRow
 from tests.support.pools.gating import NEW, REPLAY, claim, confirm, watch_errors
 from tests.support.proxy import PostgresProxy
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sqlalchemy import Connection
+
+    from segmented.orders import Gate
 
 PREPARED_AFTER: Final = 5
 """Uses of a statement on a connection after which the driver has the server prepare it, in a round trip of its own."""
@@ -51,7 +52,7 @@ def test_a_confirm_is_one_statement_and_one_round_trip_and_its_commit_is_part_of
     assert gate.totals("mug").sold == 100
 
 
-def test_the_question_whether_an_order_is_decided_is_one_statement_that_the_server_prepares_once(
+def test_whether_an_order_is_decided_is_one_prepared_statement(
     postgres_database: str, open_gate: Callable[..., Gate]
 ) -> None:
     gate = open_gate(postgres_database, pool_size=1)
@@ -60,16 +61,6 @@ def test_the_question_whether_an_order_is_decided_is_one_statement_that_the_serv
     assert messages.count("Sync") == messages.count("ReadyForQuery") == 100 + 1  # one to have it prepared
     assert messages.count("Parse") == PREPARED_AFTER + 1
     assert messages.count("Query") == 0
-
-
-def test_a_transaction_that_says_begin_and_commit_is_seen_to_cost_more(
-    postgres_database: str, open_gate: Callable[..., Gate]
-) -> None:
-    """The counting counts: the same order with BEGIN and COMMIT around it."""
-    gate = open_gate(postgres_database, pool_size=1)
-    gate.open("mug", [9])
-    messages = traced(gate, lambda number: confirm_with_body(gate, f"o-{number}"), 3)
-    assert messages.count("ReadyForQuery") == 3 * 3
 
 
 def confirm_with_body(gate: Gate, order_id: str) -> object:
@@ -176,8 +167,8 @@ def void(gate: Gate, order_id: str) -> object:
 def test_a_server_that_stands_still_is_given_up_at_the_deadline(
     proxy: PostgresProxy, open_gate: Callable[..., Gate], work: Callable[[Gate, str], object], heard: str
 ) -> None:
+    open_gate(proxy.url).open("mug", [5])
     gate = open_gate(proxy.url, timeout=2.0)
-    gate.open("mug", [5])
     errors = watch_errors(gate)
     proxy.freeze()
     with pytest.raises(DatabaseUnavailable, match="connection timeout expired"):
@@ -219,23 +210,6 @@ def test_a_signal_in_the_middle_of_a_confirm_leaves_no_reply_for_the_next_statem
     assert (gate.totals("mug").sold, caplog.messages) == (2, [])
 
 
-def test_the_connection_that_was_used_last_is_used_next(postgres_database: str) -> None:
-    engine = connect(postgres_database, pool_size=3)
-
-    def pid(connection: Connection) -> int:
-        return int(connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one())
-
-    with engine.connect() as one, engine.connect() as two, engine.connect() as three:
-        assert len({pid(one), pid(two), pid(three)}) == 3
-        last = pid(one)  # the first to be opened is the last to be closed
-    used = []
-    for _ in range(4):
-        with engine.connect() as connection:
-            used.append(pid(connection))
-    engine.dispose()
-    assert used == [last] * 4
-
-
 # --- greenlets ---
 
 GREENLETS: Final = """
@@ -264,12 +238,3 @@ def test_a_greenlet_that_waits_for_the_database_lets_the_others_run(postgres_dat
         [sys.executable, "-c", GREENLETS, postgres_database], capture_output=True, text=True, check=False, timeout=120
     )
     assert (done.stdout, done.returncode) == ("Confirmed(replay=False, sequence=0) 2\n", 0), done.stderr
-
-
-def test_a_fresh_gate_reads_what_another_wrote(postgres_database: str) -> None:
-    with Gate(connect(postgres_database)) as gate:
-        gate.create()
-        gate.open("mug", [5])
-        assert confirm(gate, "o-1") == NEW
-    with Gate(connect(postgres_database)) as gate:
-        assert confirm(gate, "o-1") == REPLAY

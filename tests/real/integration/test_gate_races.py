@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import text
 
-from segmented.orders.answers import AlreadyConfirmed, SoldOut, Voided
-from tests.support.pools.gating import NEW, REPLAY, claim, confirm, watch_errors
+from segmented.orders import Gate, connect
+from segmented.orders.answers import AlreadyConfirmed, AlreadyOpen, Opened, SoldOut, Voided
+from tests.support.pools.gating import NEW, REPLAY, confirm, watch_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from segmented.orders import Gate
 
 THREADS = 8
 TIMEOUT = 120.0
@@ -62,7 +61,7 @@ def test_one_order_confirmed_eight_times_at_once_sells_once(gate: Gate) -> None:
     assert gate.totals("mug").sold == gate.confirmed_units("mug") == 10
 
 
-def test_all_of_200_units_are_sold_from_two_full_segments_by_eight_threads_without_a_deadlock(gate: Gate) -> None:
+def test_eight_threads_sell_all_units_from_two_full_segments_without_a_deadlock(gate: Gate) -> None:
     """320 orders for 200 units, nearly all of them in other segments than the two that are asked."""
     gate.open("mug", [10] * 20)
     errors = watch_errors(gate)
@@ -79,7 +78,7 @@ def test_all_of_200_units_are_sold_from_two_full_segments_by_eight_threads_witho
     assert deadlocks(gate) == 0
 
 
-def test_orders_of_all_sizes_never_deadlock_and_none_is_refused_that_would_still_fit_at_the_end(gate: Gate) -> None:
+def test_orders_of_all_sizes_never_deadlock_and_none_that_fits_is_refused(gate: Gate) -> None:
     """Units left only become fewer, so an order that fits at the end fitted when it was refused."""
     gate.open("mug", [12] * 10)
     errors = watch_errors(gate)
@@ -100,24 +99,6 @@ def test_orders_of_all_sizes_never_deadlock_and_none_is_refused_that_would_still
     assert deadlocks(gate) == 0
 
 
-def test_transactions_with_a_body_and_without_sell_the_tail_together(gate: Gate) -> None:
-    gate.open("mug", [4] * 5)
-
-    def with_body(thread: int) -> int:
-        for number in range(2):
-            with gate.transaction(**(claim(f"o-{thread}-{number}") | {"segment": thread % 5})) as connection:
-                connection.execute(text("SELECT 1"))
-        return 2
-
-    def without(thread: int) -> int:
-        return [confirm(gate, f"o-{thread}-{number}", segment=0) for number in range(3)].count(NEW)
-
-    work = [*(partial(with_body, at) for at in range(4)), *(partial(without, at) for at in range(4, THREADS))]
-    assert at_once(work) == [2, 2, 2, 2, 3, 3, 3, 3]
-    assert gate.totals("mug").sold == gate.confirmed_units("mug") == 20
-    assert deadlocks(gate) == 0
-
-
 def deadlocks(gate: Gate) -> int:
     """Return how many deadlocks the server has broken in this test's database, once all sessions have reported."""
     engine = gate._engine  # noqa: SLF001  # to ask the database, which the gate does not show
@@ -132,3 +113,20 @@ def deadlocks(gate: Gate) -> int:
             connection.execute(text("SELECT pg_sleep(0.01)"))
         found = connection.execute(text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"))
         return int(found.scalar_one())
+
+
+def test_tables_are_created_once_however_often_and_by_how_many_at_once(order_database: str) -> None:
+    gates = [Gate(connect(order_database, pool_size=1, timeout=TIMEOUT)) for _ in range(6)]
+    with ThreadPoolExecutor(len(gates)) as threads:
+        list(threads.map(Gate.create, gates * 3))
+    assert gates[0].open("mug", [1]) == Opened(stock=1, segment_count=1, epoch=1)
+    for gate in gates:
+        gate.close()
+
+
+def test_of_six_who_open_at_once_one_opens(gate: Gate) -> None:
+    with ThreadPoolExecutor(6) as threads:
+        answers = list(threads.map(lambda stock: gate.open("mug", [stock] * 3), range(1, 7)))
+    opened = [answer for answer in answers if isinstance(answer, Opened)]
+    assert len(opened) == 1
+    assert {answer.stock for answer in answers if isinstance(answer, AlreadyOpen)} == {opened[0].stock}

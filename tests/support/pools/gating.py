@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import event
 
 from segmented.errors import SegmentedError
+from segmented.models import Order
+from segmented.orders import Claim
 from segmented.orders.answers import Confirmed
 
 if TYPE_CHECKING:
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.engine import ExceptionContext
 
-    from segmented.orders import Claim, Gate
+    from segmented.orders import Gate
     from segmented.orders.answers import ConfirmAnswer, SegmentTotals
 
 NEW: Final = Confirmed(replay=False)
@@ -66,6 +68,20 @@ def one_by_one(gate: Gate, claims: Iterable[Claim]) -> list[ConfirmAnswer | Segm
         except SegmentedError as error:
             answers.append(error)
     return answers
+
+
+def hundred() -> list[Claim]:
+    """Orders of 1 to 3 units in segments 0 to 3, half of them with a fence and some with a customer."""
+    return [
+        Claim(
+            Order(f"o-{number}", number % 3 + 1, "ann" if number % 5 else None),
+            "mug",
+            number % 4,
+            1,
+            number if number % 2 else None,
+        )
+        for number in range(100)
+    ]
 
 
 def stored(gate: Gate, sku: str) -> tuple[SegmentTotals, Sequence[tuple[object, ...]]]:

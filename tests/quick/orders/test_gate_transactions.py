@@ -15,7 +15,8 @@ from segmented.errors import (
     OrderMismatch,
     StoreRefused,
 )
-from segmented.orders import Gate, confirming, connect
+from segmented.models import Order
+from segmented.orders import Claim, Gate, confirming, connect
 from segmented.orders.answers import EpochChanged, Missing, SegmentRow, SoldOut, Voided
 from tests.support.pools.gating import NEW, REPLAY, claim, confirm, sold
 
@@ -104,32 +105,36 @@ def confirm_in_transaction(gate: Gate) -> None:
 
 
 def test_a_locked_row_is_waited_for_until_the_deadline_only(
-    order_database: str, open_gate: Callable[..., Gate]
+    gate: Gate, order_database: str, open_gate: Callable[..., Gate]
 ) -> None:
-    gate, hasty = open_gate(order_database), open_gate(order_database, timeout=4.0)
+    hasty = open_gate(order_database, timeout=0.1)
     gate.open("mug", [5])
-    with gate.transaction(**claim("o-1")), pytest.raises(DatabaseUnavailable, match="lock"):
-        confirm(hasty, "o-2")
+    order = Claim(Order("o-3"), "mug", 0, 1)
+    with gate.transaction(**claim("o-1")):
+        for ask in (lambda: confirm(hasty, "o-2"), lambda: hasty.confirm_many([order])):
+            with pytest.raises(DatabaseUnavailable, match="lock"):
+                ask()
     assert confirm(hasty, "o-2") == NEW
-    assert sold(gate) == {0: 2}
+    assert hasty.confirm_many([order]) == [NEW]
+    assert sold(gate) == {0: 3}
 
 
 def test_a_pool_that_is_too_small_is_named_after_the_deadline(
     order_database: str, open_gate: Callable[..., Gate]
 ) -> None:
-    gate = open_gate(order_database, pool_size=1, timeout=4.0)
+    gate = open_gate(order_database, pool_size=1, timeout=0.1)
     gate.open("mug", [5])
     with gate.transaction(**claim("o-1")), pytest.raises(DatabaseUnavailable, match="its pool is too small"):
         confirm(gate, "o-2")
     assert confirm(gate, "o-2") == NEW
 
 
-def test_missing_tables_are_a_refusal_not_an_outage(order_database: str) -> None:
-    with Gate(connect(order_database)) as gate, pytest.raises(StoreRefused, match="segmented_segments"):
+def test_missing_tables_are_a_refusal_not_an_outage(sqlite_url: str) -> None:
+    with Gate(connect(sqlite_url)) as gate, pytest.raises(StoreRefused, match="segmented_segments"):
         confirm(gate, "o-1")
 
 
 def test_an_engine_that_nobody_checked_is_refused(order_database: str) -> None:
-    engine = create_engine(order_database.replace("postgresql://", "postgresql+psycopg://"))
+    engine = create_engine(order_database)
     with pytest.raises(InvalidInput, match="needs an engine made by"):
         Gate(engine)

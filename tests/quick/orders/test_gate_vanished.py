@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-import redis
 
 from segmented import Order, Pool, RedisStore, Reserved, Settled, SoldOut
 from segmented.errors import InvalidInput, OrderMismatch, PoolDiverged, PoolMissing, PoolVanished
@@ -16,7 +15,7 @@ from segmented.orders.envelopes import take_envelope
 from segmented.orders.opening import open_gated, reopen_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
 from segmented.stock.outbox import Outbox
-from tests.support.dying import Died, DyingStore, StepCounter, let_die
+from tests.support.dying import Deaths, Died, DyingStore, StepCounter
 from tests.support.workers.envelope_till import BOTH
 
 if TYPE_CHECKING:
@@ -24,14 +23,7 @@ if TYPE_CHECKING:
 
     from segmented.models.submitted import Deciding
     from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
     from segmented.stock import Grant
-
-VANISHED = (
-    "pool 'mug' was open in epoch 1 and is not on the stock's server: name the server it was opened on or bring its "
-    "data back, else open what is not sold in a new epoch, from an order database by 'segmented pool reopen mug "
-    "--database URL --segments K'"
-)
 
 
 @pytest.fixture
@@ -42,14 +34,9 @@ def pool(store: RedisStore, gate: Gate) -> Pool:
 
 
 @pytest.fixture
-def flush(valkey: ValkeyServer) -> Callable[[], None]:
+def flush(store: RedisStore) -> Callable[[], object]:
     """Forget everything, as a server without persistence does when it starts again."""
-
-    def flush() -> None:
-        with redis.Redis.from_url(valkey.url) as client:
-            client.flushall()
-
-    return flush
+    return store.client.flushall
 
 
 def take(pool: Pool, gate: Gate, order_id: str, quantity: int) -> Settled:
@@ -68,7 +55,7 @@ def test_opening_again_changes_nothing_and_says_what_is_there(pool: Pool, gate: 
 
 @pytest.mark.parametrize("sold", [0, 3])
 def test_a_pool_whose_keys_vanished_refuses_and_is_not_opened_again(
-    pool: Pool, gate: Gate, flush: Callable[[], None], valkey: ValkeyServer, sold: int
+    pool: Pool, gate: Gate, flush: Callable[[], object], store: RedisStore, sold: int
 ) -> None:
     if sold:
         take(pool, gate, "a", sold)
@@ -79,24 +66,22 @@ def test_a_pool_whose_keys_vanished_refuses_and_is_not_opened_again(
         restock_gated(pool, gate, 1, restock_id="x")
     with pytest.raises(PoolVanished) as caught:
         open_gated(pool, gate, stock=10, segments=2)
-    assert str(caught.value) == VANISHED
-    with redis.Redis.from_url(valkey.url) as client:
-        assert client.dbsize() == 0
+    assert "segmented pool reopen mug --database URL" in str(caught.value)
+    assert store.client.dbsize() == 0
     assert gate.totals("mug").sold == sold
     assert gate.unfinished_changes("mug") == ()
 
 
 def test_a_pool_that_lost_some_of_its_keys_is_not_opened_again_either(
-    pool: Pool, gate: Gate, valkey: ValkeyServer
+    pool: Pool, gate: Gate, store: RedisStore
 ) -> None:
-    with redis.Redis.from_url(valkey.url) as client:
-        client.delete(shard_keys("mug").meta)
+    store.client.delete(shard_keys("mug").meta)
     with pytest.raises(PoolVanished):
         open_gated(pool, gate, stock=10, segments=2)
 
 
 def test_a_sale_sold_by_an_older_release_is_not_opened_again(
-    store: RedisStore, gate: Gate, flush: Callable[[], None]
+    store: RedisStore, gate: Gate, flush: Callable[[], object]
 ) -> None:
     """Its database has no note that the pool was open, but what it sold says so."""
     pool = Pool(store, "mug")
@@ -112,22 +97,13 @@ def test_an_opening_that_died_at_any_step_is_finished_by_the_next(
     store: RedisStore, order_database: str, open_gate: Callable[..., Gate]
 ) -> None:
     own, dying = open_gate(order_database), open_gate(order_database)
-    counter = StepCounter()
-    let_die(dying, counter)
-    for step in range(1, 100):
+    deaths = Deaths(dying)
+    for step in deaths:
         pool = Pool(store, f"mug-{step}")
-        counter.steps, counter.counted = step, 0
-        try:
-            open_gated(Pool(DyingStore(store, counter), pool.sku), dying, stock=10, segments=2)
-        except Died:
-            counter.steps = None
-        is_whole = counter.steps is not None
+        deaths.at_step(open_gated, Pool(deaths.store(store), pool.sku), dying, stock=10, segments=2)
         assert open_gated(pool, own, stock=10, segments=2).state.available == 10
         assert take(pool, own, "all", 10).state == "confirmed"
         assert own.stocking.opened_epoch(pool.sku) == 1
-        if is_whole:
-            break
-    assert 8 < step < 99
 
 
 def test_an_opening_that_died_is_not_finished_as_another_sale(store: RedisStore, gate: Gate) -> None:
@@ -137,7 +113,7 @@ def test_an_opening_that_died_is_not_finished_as_another_sale(store: RedisStore,
 
 
 def test_a_new_epoch_sells_what_the_database_has_not_sold_and_knows_what_it_has(
-    pool: Pool, gate: Gate, store: RedisStore, flush: Callable[[], None]
+    pool: Pool, gate: Gate, store: RedisStore, flush: Callable[[], object]
 ) -> None:
     take(pool, gate, "a", 4)
     lost = pool.reserve(Order("lost", 2))
@@ -164,7 +140,7 @@ def test_a_new_epoch_sells_what_the_database_has_not_sold_and_knows_what_it_has(
 @pytest.mark.parametrize("end", ["lapses", "is cancelled"])
 @pytest.mark.parametrize("asked", [4, 9])
 def test_units_that_a_new_epoch_holds_for_an_order_that_an_earlier_one_sold_go_back(
-    store: RedisStore, gate: Gate, flush: Callable[[], None], end: str, asked: int
+    store: RedisStore, gate: Gate, flush: Callable[[], object], end: str, asked: int
 ) -> None:
     """Its message came again, and the worker died between the pool and the database."""
     pool = Pool(store, "mug", ttl=0.001, hold=0.001)
@@ -190,8 +166,8 @@ def test_units_that_a_new_epoch_holds_for_an_order_that_an_earlier_one_sold_go_b
     assert pool.audit().is_clean
 
 
-def test_an_order_that_an_earlier_epoch_sold_and_the_new_pool_has_not_heard_of_is_not_cancelled(
-    pool: Pool, gate: Gate, flush: Callable[[], None]
+def test_a_sold_order_that_the_new_pool_has_not_heard_of_is_not_cancelled(
+    pool: Pool, gate: Gate, flush: Callable[[], object]
 ) -> None:
     take(pool, gate, "a", 4)
     flush()
@@ -203,7 +179,7 @@ def test_an_order_that_an_earlier_epoch_sold_and_the_new_pool_has_not_heard_of_i
 
 @pytest.mark.parametrize("decides", BOTH)
 def test_an_envelope_sells_nothing_again_that_an_earlier_epoch_has_sold(
-    gate: Gate, store: RedisStore, flush: Callable[[], None], decides: Deciding
+    gate: Gate, store: RedisStore, flush: Callable[[], object], decides: Deciding
 ) -> None:
     pool = Pool(store, "mug", outbox=Outbox(decides=decides))
     open_gated(pool, gate, stock=10, segments=2)
@@ -223,7 +199,7 @@ def test_an_envelope_sells_nothing_again_that_an_earlier_epoch_has_sold(
 
 
 def test_changes_of_an_earlier_epoch_are_in_the_new_one_already(
-    pool: Pool, gate: Gate, order_database: str, open_gate: Callable[..., Gate], flush: Callable[[], None]
+    pool: Pool, gate: Gate, order_database: str, open_gate: Callable[..., Gate], flush: Callable[[], object]
 ) -> None:
     restock_gated(pool, gate, 5, restock_id="whole")
     withdraw_gated(pool, gate, 1, withdraw_id="whole-out")
@@ -248,7 +224,7 @@ def test_changes_of_an_earlier_epoch_are_in_the_new_one_already(
 
 
 def test_only_a_later_epoch_of_a_pool_that_is_gone_is_opened_anew(
-    pool: Pool, gate: Gate, flush: Callable[[], None]
+    pool: Pool, gate: Gate, flush: Callable[[], object]
 ) -> None:
     with pytest.raises(InvalidInput, match="pool 'mug' is open in epoch 1; only one whose keys vanished"):
         reopen_gated(pool, gate, segments=2, epoch=2)
@@ -269,34 +245,22 @@ def test_only_a_later_epoch_of_a_pool_that_is_gone_is_opened_anew(
 
 
 def test_a_reopening_that_died_at_any_step_is_finished_by_the_next(
-    store: RedisStore, order_database: str, open_gate: Callable[..., Gate], flush: Callable[[], None]
+    store: RedisStore, order_database: str, open_gate: Callable[..., Gate], flush: Callable[[], object]
 ) -> None:
     own, dying = open_gate(order_database), open_gate(order_database)
-    counter = StepCounter()
-    let_die(dying, counter)
-    for step in range(1, 100):
+    deaths = Deaths(dying)
+    for step in deaths:
         pool = Pool(store, f"mug-{step}")
-        counter.steps, counter.counted = None, 0
         open_gated(pool, own, stock=10, segments=2)
         take(pool, own, "a", 4)
         flush()
-        counter.steps, counter.counted = step, 0
-        try:
-            reopen_gated(Pool(DyingStore(store, counter), pool.sku), dying, segments=4, epoch=2)
-        except Died:
-            counter.steps = None
-        is_whole = counter.steps is not None
+        deaths.at_step(reopen_gated, Pool(deaths.store(store), pool.sku), dying, segments=4, epoch=2)
         state = reopen_gated(pool, own, segments=4, epoch=2).state
         assert (state.available, state.epoch, state.segment_count) == (6, 2, 4)
         assert take(Pool(store, pool.sku), own, "b", 6).state == "confirmed"
-        if is_whole:
-            break
-    assert 8 < step < 99
 
 
-def test_the_body_of_an_order_that_the_database_has_sold_does_not_run_again_if_the_pool_was_not_told(
-    pool: Pool, gate: Gate
-) -> None:
+def test_the_body_of_a_sold_order_does_not_run_again_if_the_pool_was_not_told(pool: Pool, gate: Gate) -> None:
     bodies: list[str] = []
 
     def body(grant: Grant) -> None:

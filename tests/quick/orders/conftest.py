@@ -1,0 +1,35 @@
+"""Order databases of the quick ring: SQLite, in a file of the test's own, with the tables made once a run."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmented.orders import Gate, connect
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def made_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An order database with its tables and nothing in them."""
+    made = tmp_path_factory.mktemp("orders") / "made.sqlite"
+    with Gate(connect(f"sqlite:///{made}")) as gate:
+        gate.create()
+    return made
+
+
+@pytest.fixture
+def order_database(made_tables: Path, tmp_path: Path) -> str:
+    """Return the URL of an order database that has its tables."""
+    return f"sqlite:///{shutil.copy(made_tables, tmp_path / 'orders.sqlite')}"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.real)])
+def every_database(request: pytest.FixtureRequest) -> str:
+    """The same, and on a real PostgreSQL in the real ring: for what the two do by statements of their own."""
+    url: str = request.getfixturevalue("order_database" if request.param == "sqlite" else "postgres_database")
+    return url
