@@ -32,7 +32,6 @@ from tests.support.sim.seeds import each_seed
 if TYPE_CHECKING:
     from segmented.protocol import Operation
 
-SEEDS: Final = range(150)
 KEYS: Final = ("k1", "k2")
 MESSAGES: Final = 8
 TTL_MS: Final = 200
@@ -251,7 +250,7 @@ def factory_of(seed: int, point: str, *, keep_ms: int, lost_replies: float, kill
 
 
 @pytest.mark.parametrize("point", POINTS)
-@each_seed(SEEDS, meets=["turns", "kills", "losses"])
+@each_seed(meets=["turns", "kills", "losses"])
 def test_no_message_is_lost_none_has_two_effects_and_nothing_stays_stuck(seed: int, point: str) -> None:
     made = factory_of(seed, point, keep_ms=(0, 500)[seed % 2], lost_replies=0.05, kills=0.01)
     unended = made.published - made.ended.keys()
@@ -266,7 +265,7 @@ def test_no_message_is_lost_none_has_two_effects_and_nothing_stays_stuck(seed: i
         )
 
 
-@each_seed(SEEDS, meets=["turns"])
+@each_seed(meets=["turns"])
 def test_without_deaths_the_copies_of_a_message_that_waits_become_one(seed: int) -> None:
     world = Simulation(seed)
     made = Factory(world, POINTS["until_executed"], 0)

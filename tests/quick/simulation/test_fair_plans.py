@@ -14,7 +14,6 @@ from segmented.protocol import AcquireFair, Operation
 from segmented.testing import Killed, Simulation, Sleep
 from tests.support.sim.seeds import each_seed
 
-SEEDS = range(200)
 CLAIM_SECONDS = TIMES.claim_ms / 1000
 BOUND_SECONDS = (TIMES.presence_ms + TIMES.look_ms + TIMES.claim_ms) / 1000
 
@@ -76,7 +75,7 @@ def visitor(
     return "visited"
 
 
-@each_seed(SEEDS, meets=["turns"])
+@each_seed(meets=["turns"])
 def test_ten_visitors_are_served_in_the_order_of_their_arrival(seed: int) -> None:
     world = Simulation(seed)
     section = CriticalSection(world)
@@ -92,7 +91,7 @@ def test_ten_visitors_are_served_in_the_order_of_their_arrival(seed: int) -> Non
     assert world.clock.now() - 1_000 < 10 * 0.02 + 0.2  # nobody waited for anything but those before
 
 
-@each_seed(SEEDS, meets=["turns", "kills", "losses"])
+@each_seed(meets=["turns", "kills", "losses"])
 def test_with_lost_replies_and_deaths_nobody_overlaps_nobody_hangs_and_the_living_keep_their_order(seed: int) -> None:
     world = Simulation(seed, lost_replies=0.03, kills=0.01)
     section = CriticalSection(world)
@@ -118,7 +117,7 @@ def test_with_lost_replies_and_deaths_nobody_overlaps_nobody_hangs_and_the_livin
     assert world.clock.now() - 1_000 < 12 * 0.5 + BOUND_SECONDS
 
 
-@each_seed(SEEDS, meets=["turns"])
+@each_seed(meets=["turns"])
 def test_those_whose_time_is_up_leave_the_queue_and_the_others_keep_their_order(seed: int) -> None:
     world = Simulation(seed)
     section = CriticalSection(world)
@@ -136,7 +135,7 @@ def test_those_whose_time_is_up_leave_the_queue_and_the_others_keep_their_order(
     assert isinstance(world.model.execute(AcquireFair("door", "next", "p", 1_000, TIMES, waits=False)), Held) is False
 
 
-@each_seed(range(50), meets=["turns"])
+@each_seed(meets=["turns"])
 def test_fifty_dead_waiters_of_one_process_cost_one_claim(seed: int) -> None:
     world = Simulation(seed)
     section = CriticalSection(world)

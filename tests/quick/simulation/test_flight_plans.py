@@ -16,7 +16,6 @@ from tests.support.sim.seeds import each_seed
 if TYPE_CHECKING:
     from segmented.plans import Plan
 
-SEEDS = range(200)
 NAME = "price"
 
 
@@ -72,7 +71,7 @@ def _released(operation: object) -> Plan[None]:
         return
 
 
-@each_seed(SEEDS, meets=["turns"])
+@each_seed(meets=["turns"])
 def test_j7_sixteen_callers_of_four_processes_are_one_loader_call(seed: int) -> None:
     world = Simulation(seed)
     source, options = Source(world), FlightOptions(keep=60, ttl=1, timeout=None)
@@ -85,7 +84,7 @@ def test_j7_sixteen_callers_of_four_processes_are_one_loader_call(seed: int) -> 
     assert source.calls == 1
 
 
-@each_seed(SEEDS, meets=["turns"])
+@each_seed(meets=["turns"])
 def test_j7_a_loader_that_dies_costs_its_lease_and_one_more_call(seed: int) -> None:
     world = Simulation(seed)
     source, options = Source(world), FlightOptions(keep=60, ttl=0.5, timeout=None)
@@ -106,7 +105,7 @@ def test_j7_a_loader_that_dies_costs_its_lease_and_one_more_call(seed: int) -> N
     assert 0.5 < world.clock.now() - began < 0.75
 
 
-@each_seed(SEEDS, meets=["turns"])
+@each_seed(meets=["turns"])
 def test_j7_loaders_that_all_outlive_their_leases_are_few_calls_and_not_one_a_caller(seed: int) -> None:
     """The worst that there is: no renewal comes through, and each loading takes three and a half leases."""
     world = Simulation(seed)
@@ -118,7 +117,7 @@ def test_j7_loaders_that_all_outlive_their_leases_are_few_calls_and_not_one_a_ca
     assert {actor.outcome for actor in actors} <= {1, 2, 3, 4}
 
 
-@each_seed(SEEDS, meets=["turns", "kills", "losses"])
+@each_seed(meets=["turns", "kills", "losses"])
 def test_with_lost_replies_and_deaths_kept_values_never_go_back_and_nobody_hangs(seed: int) -> None:
     world = Simulation(seed, lost_replies=0.05, kills=0.01)
     source = Source(world)
@@ -137,7 +136,7 @@ def test_with_lost_replies_and_deaths_kept_values_never_go_back_and_nobody_hangs
         assert isinstance(actor.outcome, int | Killed | StoreUnavailable | AcquireTimeout), actor.outcome
 
 
-@each_seed(SEEDS, meets=["turns", "losses"])
+@each_seed(meets=["turns", "losses"])
 def test_nothing_that_was_read_before_a_change_is_kept_after_it_was_forgotten(seed: int) -> None:
     world = Simulation(seed, lost_replies=0.02)
     source, options = Source(world), FlightOptions(keep=60, ttl=0.3, timeout=None, keep_failures=0.1)
@@ -169,7 +168,7 @@ def test_nothing_that_was_read_before_a_change_is_kept_after_it_was_forgotten(se
     assert len(forgotten) == 4
 
 
-@each_seed(range(50), meets=["turns"])
+@each_seed(meets=["turns"])
 def test_an_early_refresh_is_one_call_and_nobody_waits_for_it(seed: int) -> None:
     world = Simulation(seed)
     source, options = Source(world), FlightOptions(keep=10, ttl=5, refresh_ahead=4, timeout=None)

@@ -13,7 +13,6 @@ from tests.support.sim.seeds import each_seed
 if TYPE_CHECKING:
     from segmented.clock import Clock
 
-SEEDS = range(200)
 NOON = 1_700_000_000.0
 
 
@@ -49,7 +48,7 @@ def visitor(
     return "visited" if (yield from give_back_plan("door", expires_at, wall_clock=clock)) else "overslept"
 
 
-@each_seed(SEEDS, meets=["turns"])
+@each_seed(meets=["turns"])
 def test_with_clocks_that_agree_eight_visitors_are_never_inside_together(seed: int) -> None:
     section, world = CriticalSection(), Simulation(seed)
     for index in range(8):
@@ -59,7 +58,7 @@ def test_with_clocks_that_agree_eight_visitors_are_never_inside_together(seed: i
     assert section.overlaps == 0
 
 
-@each_seed(SEEDS)
+@each_seed()
 def test_with_one_clock_further_ahead_than_the_lease_is_long_two_are_inside_at_once(seed: int) -> None:
     section, world = CriticalSection(), Simulation(seed)
 
@@ -73,7 +72,7 @@ def test_with_one_clock_further_ahead_than_the_lease_is_long_two_are_inside_at_o
     assert section.overlaps == 1
 
 
-@each_seed(SEEDS)
+@each_seed()
 def test_a_dead_holder_costs_its_time_to_live_and_a_poll(seed: int) -> None:
     section, world = CriticalSection(), Simulation(seed)
     clock = Skewed(world.clock, 0)
@@ -85,7 +84,7 @@ def test_a_dead_holder_costs_its_time_to_live_and_a_poll(seed: int) -> None:
     assert 0.49 < world.clock.now() - began < 0.61
 
 
-@each_seed(SEEDS)
+@each_seed()
 def test_the_deadline_is_kept(seed: int) -> None:
     section, world = CriticalSection(), Simulation(seed)
     clock = Skewed(world.clock, 0)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from itertools import groupby
 
-import pytest
-
 from segmented.errors import AcquireTimeout
 from segmented.locks.handle import acquire_plan
 from segmented.locks.lease_state import trusted_until
@@ -19,8 +17,7 @@ from segmented.testing import Killed, Simulation, Sleep
 from segmented.testing.simulator import Part, Schedule, keeping_to
 from tests.support.sim.seeds import each_seed
 
-SEEDS = range(200)
-TAKING_SECONDS = 2.0
+TAKING_SECONDS = 1.0
 LONGEST_SECONDS = 8 * (NEWCOMERS_MAX + 1) * 0.005
 """For a turn of each of eight processes, with newcomers before it, each of 2 ms and the steps of the simulator."""
 
@@ -52,7 +49,7 @@ def visitor(
     return "visited"
 
 
-@each_seed(SEEDS, meets=["turns"])
+@each_seed(meets=["turns"])
 def test_eight_visitors_are_never_inside_together_and_all_get_in(seed: int) -> None:
     section, world = CriticalSection(), Simulation(seed)
     actors = [world.start(f"v{index}", visitor(section, f"v{index}", ttl_ms=1_000, work=0.02)) for index in range(8)]
@@ -62,7 +59,7 @@ def test_eight_visitors_are_never_inside_together_and_all_get_in(seed: int) -> N
     assert section.tokens == sorted(set(section.tokens))
 
 
-@each_seed(SEEDS, meets=["turns", "kills", "losses"])
+@each_seed(meets=["turns", "kills", "losses"])
 def test_with_lost_replies_and_deaths_nobody_overlaps_and_nobody_hangs(seed: int) -> None:
     section, world = CriticalSection(), Simulation(seed, lost_replies=0.05, kills=0.01)
     actors = [
@@ -81,7 +78,7 @@ def test_with_lost_replies_and_deaths_nobody_overlaps_and_nobody_hangs(seed: int
     assert section.tokens == sorted(set(section.tokens))
 
 
-@each_seed(SEEDS)
+@each_seed()
 def test_a_dead_holder_costs_its_time_to_live_and_no_more(seed: int) -> None:
     section, world = CriticalSection(), Simulation(seed)
     world.start("dead", acquire_plan(LockClaim("door", "dead", 500), None))
@@ -123,7 +120,7 @@ def test_the_deadline_is_kept_while_another_holds() -> None:
     assert actor.outcome == ("timed out", 1.0)
 
 
-@each_seed(range(20), meets=["turns"])
+@each_seed(2, meets=["turns"])
 def test_hand_offs_inside_a_process_do_not_pass_the_other_one_over_for_long(seed: int) -> None:
     order: list[str] = []
 
@@ -145,7 +142,7 @@ def test_hand_offs_inside_a_process_do_not_pass_the_other_one_over_for_long(seed
 
 
 def taking_turns(turns: list[tuple[str, float]], party: str, *, ttl_ms: int = 60_000) -> Plan[None]:
-    """Take the lock again and again for two seconds, as the only waiter of a process; note the seconds of each wait."""
+    """Take the lock again and again for a second, as the only waiter of a process; note the seconds of each wait."""
     number, ends_at = 0, (yield from perform(Now())) + TAKING_SECONDS
     while (began := (yield from perform(Now()))) < ends_at:
         number += 1
@@ -156,7 +153,7 @@ def taking_turns(turns: list[tuple[str, float]], party: str, *, ttl_ms: int = 60
         yield from perform(claim.releasing())
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_seed(3)
 def test_a_process_that_takes_the_lock_again_before_others_wake_has_three_turns_at_most_in_a_row(seed: int) -> None:
     turns = list[tuple[str, float]]()
     with keeping_to(Schedule(turns=Part(left_out=frozenset(range(100_000))))):  # each plan goes on until it sleeps
@@ -171,7 +168,7 @@ def test_a_process_that_takes_the_lock_again_before_others_wake_has_three_turns_
     assert max(rows[:-1]) == NEWCOMERS_MAX + 1
 
 
-@each_seed(range(20), meets=["turns", "kills", "losses"])
+@each_seed(5, meets=["turns", "kills", "losses"])
 def test_a_process_that_dies_costs_the_others_its_lease_and_the_time_for_which_the_lock_is_left_to_it(
     seed: int,
 ) -> None:

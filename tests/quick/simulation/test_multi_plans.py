@@ -6,8 +6,6 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from segmented.errors import AcquireTimeout, LeaseLost, LockUnreachable, SegmentedError, StoreUnavailable
 from segmented.locks.handle import acquire_plan
 from segmented.locks.lease_state import trusted_until
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from segmented.protocol import Effect
     from segmented.testing.simulator import Actor
 
-SEEDS = range(200)
 NAMES = "abcdef"
 
 
@@ -107,9 +104,9 @@ def random_names(chance: random.Random) -> str:
     return "".join(chance.sample(NAMES, chance.randint(1, 4)))
 
 
-@pytest.mark.parametrize("processes", [1, 3, 10])
-@each_seed(range(100), meets=["turns"])
-def test_overlapping_sets_are_never_held_together_and_all_get_in_by_wake_ups_alone(seed: int, processes: int) -> None:
+@each_seed(meets=["turns"])
+def test_overlapping_sets_are_never_held_together_and_all_get_in_by_wake_ups_alone(seed: int) -> None:
+    processes = (1, 3, 10)[seed % 3]
     sections, world, chance = CriticalSections(), Simulation(seed), random.Random(seed)
     for index in range(10):
         plan = visitor(sections, f"v{index}", random_names(chance), ttl_ms=60_000, work=0.1)
@@ -121,7 +118,7 @@ def test_overlapping_sets_are_never_held_together_and_all_get_in_by_wake_ups_alo
     assert world.clock.now() - began < 1.5  # ten of 0.1 s one after another, and no lease waited out
 
 
-@each_seed(SEEDS, meets=["turns", "kills", "losses"])
+@each_seed(meets=["turns", "kills", "losses"])
 def test_with_lost_replies_and_deaths_nobody_overlaps_and_nobody_hangs(seed: int) -> None:
     sections, world, chance = CriticalSections(), Simulation(seed, lost_replies=0.03, kills=0.005), random.Random(seed)
     for index in range(10):
@@ -133,7 +130,7 @@ def test_with_lost_replies_and_deaths_nobody_overlaps_and_nobody_hangs(seed: int
     assert ends <= {str, Killed, LockUnreachable, StoreUnavailable, LeaseLost}
 
 
-@each_seed(SEEDS, meets=["turns"])
+@each_seed(meets=["turns"])
 def test_when_it_times_out_nothing_is_held(seed: int) -> None:
     sections, world = CriticalSections(), Simulation(seed)
     world.start("holder", visitor(sections, "holder", "c", ttl_ms=60_000, work=5.0))
@@ -144,7 +141,7 @@ def test_when_it_times_out_nothing_is_held(seed: int) -> None:
     assert actor.outcome is True
 
 
-@each_seed(SEEDS, meets=["turns"])
+@each_seed(meets=["turns"])
 def test_what_is_held_is_renewed_for_as_long_as_it_waits_for_the_rest(seed: int) -> None:
     sections, world = CriticalSections(), Simulation(seed)
     world.start("holder", visitor(sections, "holder", "b", ttl_ms=60_000, work=5.0))
@@ -156,7 +153,7 @@ def test_what_is_held_is_renewed_for_as_long_as_it_waits_for_the_rest(seed: int)
     sections.check()
 
 
-@each_seed(SEEDS, meets=["turns"])
+@each_seed(meets=["turns"])
 def test_a_name_that_is_revoked_while_it_waits_for_another_is_acquired_again(seed: int) -> None:
     sections, world = CriticalSections(), Simulation(seed)
 
@@ -170,7 +167,7 @@ def test_a_name_that_is_revoked_while_it_waits_for_another_is_acquired_again(see
     sections.check()
 
 
-@each_seed(SEEDS, meets=["turns"])
+@each_seed(25, meets=["turns"])
 def test_a_name_whose_renewal_was_refused_before_the_last_came_free_is_not_handed_out(seed: int) -> None:
     sections, world = CriticalSections(), Simulation(seed)
     world.start("holder", visitor(sections, "holder", "b", ttl_ms=60_000, work=0.62 + seed * 0.001))

@@ -24,9 +24,8 @@ from tests.support.sim.seeds import each_seed
 if TYPE_CHECKING:
     from segmented.stock import AuditReport
 
-SEEDS = range(150)
 SKU = "ticket"
-TAKING_SECONDS = 2.0
+TAKING_SECONDS = 1.0
 LONGEST_SECONDS = 8 * (NEWCOMERS_MAX + 1) * 0.005
 """For a turn of each of eight processes, with newcomers before it, each of 2 ms and the steps of the simulator."""
 
@@ -70,7 +69,7 @@ def audited(world: Simulation) -> tuple[AuditReport, LedgerFold]:
     return actor.outcome[0], fold
 
 
-@each_seed(SEEDS, meets=["turns"])
+@each_seed(meets=["turns"])
 def test_forty_orders_for_sixty_units_sell_out_exactly_and_refuse_rightly(seed: int) -> None:
     world = world_with_pool(seed, stock=60, segments=5)
     chance = random.Random(seed)
@@ -89,7 +88,7 @@ def test_forty_orders_for_sixty_units_sell_out_exactly_and_refuse_rightly(seed: 
     assert [refusal for refusal in refused if fold.covers(refusal.quantity, refusal.sequence)] == []
 
 
-@each_seed(SEEDS, meets=["turns", "kills", "losses"])
+@each_seed(meets=["turns", "kills", "losses"])
 def test_deaths_and_lost_replies_neither_oversell_nor_strand_a_unit(seed: int) -> None:
     world = world_with_pool(seed, stock=30, segments=3, lost_replies=0.05, kills=0.005)
     orders = [Order(f"o{index}", 1 + index % 3) for index in range(24)]
@@ -107,7 +106,7 @@ def test_deaths_and_lost_replies_neither_oversell_nor_strand_a_unit(seed: int) -
     assert report.state.available + report.state.confirmed == 30
 
 
-@each_seed(SEEDS, meets=["turns", "kills"])
+@each_seed(meets=["turns", "kills"])
 def test_two_deliveries_of_one_order_have_one_effect(seed: int) -> None:
     world = world_with_pool(seed, stock=10, segments=4, kills=0.01)
     order = Order("twice", 3)
@@ -121,7 +120,7 @@ def test_two_deliveries_of_one_order_have_one_effect(seed: int) -> None:
         assert report.state.confirmed == 3
 
 
-@each_seed(SEEDS, meets=["turns"])
+@each_seed(meets=["turns"])
 def test_confirm_cancel_and_expire_have_exactly_one_winner(seed: int) -> None:
     world = world_with_pool(seed, stock=5, segments=2)
     world.model.execute(op.Reserve(SKU, Order("raced", 5), hold_ms=0))
@@ -144,7 +143,7 @@ def test_everyone_who_waits_for_a_segment_is_told_when_the_pool_sells_out() -> N
 
 
 def taking_turns(turns: list[tuple[str, float]], party: str, *, ttl_ms: int = 60_000) -> Plan[None]:
-    """Sell order after order for two seconds, as the only waiter of a process; note the seconds of each wait."""
+    """Sell order after order for a second, as the only waiter of a process; note the seconds of each wait."""
     number, ends_at = 0, (yield from perform(Now())) + TAKING_SECONDS
     while (began := (yield from perform(Now()))) < ends_at:
         number += 1
@@ -158,7 +157,7 @@ def taking_turns(turns: list[tuple[str, float]], party: str, *, ttl_ms: int = 60
 
 
 @pytest.mark.parametrize("segments", [1, 4])
-@pytest.mark.parametrize("seed", range(20))
+@each_seed(2)
 def test_processes_that_sell_again_before_others_wake_have_equal_shares_and_nobody_waits_long(
     seed: int, segments: int
 ) -> None:
@@ -178,7 +177,7 @@ def test_processes_that_sell_again_before_others_wake_have_equal_shares_and_nobo
 
 
 @pytest.mark.parametrize("segments", [1, 4])
-@each_seed(range(20), meets=["turns", "kills", "losses"])
+@each_seed(3, meets=["turns", "kills", "losses"])
 def test_a_process_that_dies_costs_the_others_its_lease_and_the_time_for_which_a_segment_is_left_to_it(
     seed: int, segments: int
 ) -> None:

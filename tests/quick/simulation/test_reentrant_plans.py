@@ -11,8 +11,6 @@ from segmented.plans import Plan, perform
 from segmented.testing import Killed, Simulation, Sleep
 from tests.support.sim.seeds import each_seed
 
-SEEDS = range(200)
-
 
 class CriticalSection:
     """Who is inside, how deep, and with which tokens."""
@@ -51,7 +49,7 @@ def visitor(section: CriticalSection, owner: str, *, depth: int = 3, ttl_ms: int
     return outcome
 
 
-@each_seed(SEEDS, meets=["turns"])
+@each_seed(meets=["turns"])
 def test_eight_owners_enter_three_times_each_and_never_together(seed: int) -> None:
     section, world = CriticalSection(), Simulation(seed)
     actors = [world.start(f"o{index}", visitor(section, f"o{index}"), process=f"p{index % 2}") for index in range(8)]
@@ -64,7 +62,7 @@ def test_eight_owners_enter_three_times_each_and_never_together(seed: int) -> No
     assert len(set(section.tokens)) == 8  # one token an owner, however often it enters
 
 
-@each_seed(SEEDS, meets=["turns", "kills", "losses"])
+@each_seed(meets=["turns", "kills", "losses"])
 def test_with_lost_replies_and_deaths_no_count_is_doubled_and_nobody_hangs(seed: int) -> None:
     section, world = CriticalSection(), Simulation(seed, lost_replies=0.03, kills=0.005)
     actors = [

@@ -15,7 +15,7 @@ from segmented.stock.sharded.plans import ShardedPlans
 from segmented.testing import Sleep
 from tests.support.pools.carting import ending_before, one_by_one
 from tests.support.sim.seeds import each_seed
-from tests.support.sim.sharded_shop import HOLD_MS, SEEDS, SKU, Shop, order_of, scattered
+from tests.support.sim.sharded_shop import HOLD_MS, SKU, Shop, order_of, scattered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,7 +194,7 @@ def early_buyer(shop: Shop, order: Order) -> Plan[object]:
             yield from perform(Sleep(0.001))
 
 
-@each_seed(SEEDS, meets=["turns"])
+@each_seed(meets=["turns"])
 def test_two_who_open_at_once_and_buyers_who_come_early_meet_one_pool(seed: int) -> None:
     shop = Shop(seed, 3)
     for stock in (60, 90):

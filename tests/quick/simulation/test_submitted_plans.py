@@ -34,7 +34,6 @@ from tests.support.sim.seeds import each_seed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SEEDS = range(150)
 BOTH: list[Deciding] = ["at acceptance", "in the worker"]
 SKU: Final = "ticket"
 STOCK: Final = 30
@@ -215,33 +214,20 @@ def check_decided_once(sale: Sale, fates: set[str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("decides", BOTH)
-@each_seed(SEEDS, meets=["turns", "kills", "losses"])
-def test_every_accepted_order_is_decided_once_whoever_dies_and_whatever_is_lost(seed: int, decides: Deciding) -> None:
+@each_seed(5, meets=["kills", "losses", "confirmed", "replayed"])
+def test_every_accepted_order_is_decided_once_whoever_dies_and_whatever_is_lost(
+    seed: int, decides: Deciding
+) -> Counter[str]:
     sale = sale_of(seed, decides)
-    states = check_decided_once(sale, {"confirmed", "refused"})
+    met = Counter(check_decided_once(sale, {"confirmed", "refused"}).values())
     if decides == "at acceptance":
-        assert "refused" not in states.values()
+        assert "refused" not in met
+    met["replayed"] = sale.replayed
+    return met
 
 
 @pytest.mark.parametrize("decides", BOTH)
-@each_seed(range(50), meets=["turns", "kills", "losses"])
+@each_seed(5, meets=["turns", "kills", "losses"])
 def test_where_holds_lapse_meanwhile_an_order_is_sold_or_given_back(seed: int, decides: Deciding) -> None:
     sale = sale_of(seed, decides, hold_ms=400)
     check_decided_once(sale, {"confirmed", "refused", "expired"})
-
-
-def test_the_worlds_have_deaths_dead_letters_refusals_and_repeats_in_them() -> None:
-    fates: Counter[str] = Counter()
-    begun_twice = 0
-    for seed in range(20):
-        for decides in BOTH:
-            sale = sale_of(seed, decides)
-            fates.update(check_decided_once(sale, {"confirmed", "refused"}).values())
-            granted = [
-                entry for entry in sale.world.model.execute(op.ReadLedger(SKU, 0, 10_000)) if entry.kind == "granted"
-            ]
-            begun_twice += len(granted)
-            fates["replayed"] += sale.replayed
-            fates["killed"] += sum(type(actor.outcome).__name__ == "Killed" for actor in sale.world.actors)
-    kinds = ("confirmed", "refused", "unknown", "killed", "replayed")
-    assert min(*(fates[kind] for kind in kinds), begun_twice) > 0, fates

@@ -11,7 +11,6 @@ from segmented.testing import Killed, Sleep
 from tests.support.sim.seeds import each_seed
 from tests.support.sim.zookeeper_world import SessionFaults, ZooKeeperWorld
 
-SEEDS = range(200)
 PARENT = "/locks/door"
 
 
@@ -67,7 +66,7 @@ def visitor(section: CriticalSection, name: str, *, work: float, timeout: float 
     return "visited" if is_released else "lost"
 
 
-@each_seed(SEEDS, meets=["turns"])
+@each_seed(meets=["turns"])
 def test_eight_visitors_get_in_one_by_one_in_the_order_in_which_they_came(seed: int) -> None:
     world = ZooKeeperWorld(seed)
     section = CriticalSection(world)
@@ -78,7 +77,7 @@ def test_eight_visitors_get_in_one_by_one_in_the_order_in_which_they_came(seed: 
     assert (world.nodes, world.watches) == ([], [])
 
 
-@each_seed(SEEDS, meets=["turns", "losses"])
+@each_seed(meets=["turns", "losses"])
 def test_with_lost_replies_everybody_gets_in_with_one_node_each(seed: int) -> None:
     world = ZooKeeperWorld(seed, lost_replies=0.2)
     section = CriticalSection(world)
@@ -89,7 +88,7 @@ def test_with_lost_replies_everybody_gets_in_with_one_node_each(seed: int) -> No
     assert world.nodes == []
 
 
-@each_seed(SEEDS, meets=["turns", "kills", "losses"])
+@each_seed(meets=["turns", "kills", "losses"])
 def test_in_all_kinds_of_trouble_nobody_overlaps_nobody_hangs_and_nothing_is_left(seed: int) -> None:
     chance = random.Random(seed)
     world = ZooKeeperWorld(seed, lost_replies=0.05, kills=0.003)
@@ -125,7 +124,7 @@ def test_in_all_kinds_of_trouble_nobody_overlaps_nobody_hangs_and_nothing_is_lef
     assert world.nodes == []
 
 
-@each_seed(SEEDS, meets=["turns"])
+@each_seed(meets=["turns"])
 def test_a_dead_holder_and_ten_dead_waiters_cost_one_session_time_together(seed: int) -> None:
     world = ZooKeeperWorld(seed)
     section = CriticalSection(world)

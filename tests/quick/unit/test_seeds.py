@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from contextlib import nullcontext
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from segmented.plans import Plan, perform
 from segmented.testing import Simulation, Sleep
 from tests.support.sim import seeds
-from tests.support.sim.seeds import VARIABLE, blocks, each_seed, kept_seeds, name_of
+from tests.support.sim.seeds import TIMES, VARIABLE, each_seed, name_of
 from tests.support.sim.shrinking import smallest
 
 if TYPE_CHECKING:
@@ -26,43 +26,46 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "kept_seeds.txt"
 
 
-def test_blocks_have_every_seed_once_and_in_order() -> None:
-    assert blocks(range(60)) == [range(25), range(25, 50), range(50, 60)]
-    assert [seed for block in blocks(range(7, 83)) for seed in block] == list(range(7, 83))
-
-
-def test_a_test_is_run_for_each_seed_of_its_block_and_the_failing_one_is_named_and_kept(kept: Path) -> None:
+def test_a_test_is_run_for_each_seed_and_the_failing_one_is_named_and_kept(kept: Path) -> None:
     seen: list[tuple[int, str]] = []
 
-    @each_seed(range(60))
+    @each_seed()
     def simulated(seed: int, kind: str) -> None:
         seen.append((seed, kind))
-        assert seed != 1031
+        assert seed != 1007
 
-    assert list(inspect.signature(simulated).parameters) == ["block", "kind"]
-    simulated(block=range(25), kind="lock")
-    assert seen == [(1000 + offset, "lock") for offset in range(25)]
+    assert list(inspect.signature(simulated).parameters) == ["kind"]
     with pytest.raises(AssertionError) as caught:
-        simulated(block=range(25, 50), kind="lock")
+        simulated(kind="lock")
+    assert seen[:8] == [(1000 + offset, "lock") for offset in range(8)]
     note = caught.value.__notes__[0].splitlines()
-    assert note[0] == "seed 1031, kept in tests/kept_seeds.txt; its replay:"
-    assert note[1].startswith("TEST_SEED=1031 .venv/bin/python -m pytest 'tests/quick/unit/test_seeds.py::test_a_")
-    assert kept.read_text() == "tests.quick.unit.test_seeds::simulated 1031\n"
+    assert note[0] == "seed 1007, kept in tests/kept_seeds.txt; its replay:"
+    assert note[1].startswith("TEST_SEED=1007 .venv/bin/python -m pytest 'tests/quick/unit/test_seeds.py::test_a_")
+    assert kept.read_text() == "tests.quick.unit.test_seeds::simulated 1007\n"
 
 
 def test_a_seed_that_was_kept_is_replayed_first(kept: Path) -> None:
     seen: list[int] = []
 
-    @each_seed(range(50))
+    @each_seed(2)
     def simulated(seed: int) -> None:
         seen.append(seed)
 
     kept.write_text(f"{name_of(simulated)} 77\nother::test 5\n{name_of(simulated)} 8\n")
-    assert kept_seeds(simulated) == [77, 8]
-    simulated(block=range(2))
+    simulated()
     assert seen == [77, 8, 1000, 1001]
-    simulated(block=range(25, 26))
-    assert seen[4:] == [1025]
+
+
+def test_exploring_multiplies_the_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    monkeypatch.setenv(TIMES, "10")
+
+    @each_seed(3)
+    def simulated(seed: int) -> None:
+        seen.append(seed)
+
+    simulated()
+    assert seen == [*range(1000, 1030)]
 
 
 # --- the smallest schedule ---
@@ -122,15 +125,29 @@ def test_a_failure_that_does_not_come_again_is_said_to_depend_on_something_else(
     assert smallest(run, caught.value) == ["another run of the same seed did not fail so: it depends on something else"]
 
 
-@pytest.mark.parametrize(("kills", "is_vacuous"), [(0.1, False), (0.0, True)])
-def test_worlds_in_which_nothing_happens_of_what_a_test_is_about_fail_it(kills: float, *, is_vacuous: bool) -> None:
-    @each_seed(range(20), meets=["turns", "kills"])
+def test_worlds_in_which_nothing_happens_of_what_a_test_is_about_fail_it() -> None:
+    seen: list[int] = []
+
+    @each_seed(2, meets=["turns", "kills"])
     def simulated(seed: int) -> None:
-        world = Simulation(seed, kills=kills)
+        seen.append(seed)
+        world = Simulation(seed)
         for index in range(3):
             world.start(f"w{index}", worker([], f"w{index}"))
         world.run()
 
-    said = "tests.quick.unit.test_seeds::simulated shows nothing: no kills in 20 runs"
-    with pytest.raises(AssertionError, match=said) if is_vacuous else nullcontext():
-        simulated(block=range(20))
+    with pytest.raises(AssertionError, match="simulated shows nothing: no kills in 200 runs"):
+        simulated()
+    assert len(seen) == 200
+
+
+def test_further_seeds_are_run_until_all_has_happened_that_a_test_is_about() -> None:
+    seen: list[int] = []
+
+    @each_seed(2, meets=["rare"])
+    def simulated(seed: int) -> Counter[str]:
+        seen.append(seed)
+        return Counter(rare=int(seed == 1040))
+
+    simulated()
+    assert seen == [*range(1000, 1041)]

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from segmented.models import PoolState, ShardDirectory
     from segmented.stock.sharded import ShardedAuditReport
 
-SEEDS: Final = range(50)
 SKU: Final = "ticket"
 SHARDS: Final = 3
 GATHER_LOCK: Final = f"pool:{SKU}:gather"

@@ -21,7 +21,7 @@ PARTS: Final = ("actors", "kills", "losses", "turns")
 STEPS_SHOWN: Final = 60
 
 
-def smallest(run: Callable[[], None], error: Exception) -> list[str]:
+def smallest(run: Callable[[], object], error: Exception) -> list[str]:
     """Return lines that tell the smallest schedule found for which `run` fails as it did with `error`."""
     search = _Search(run, place_of(error))
     whole = search.tried(Schedule())
@@ -45,7 +45,7 @@ def place_of(error: Exception) -> tuple[type[Exception], str, int | None]:
 
 
 class _Search:
-    def __init__(self, run: Callable[[], None], place: tuple[type[Exception], str, int | None]) -> None:
+    def __init__(self, run: Callable[[], object], place: tuple[type[Exception], str, int | None]) -> None:
         self._run, self._place = run, place
         self._runs, self._end = 0, time.monotonic() + SECONDS_MAX
 
