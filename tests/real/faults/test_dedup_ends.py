@@ -22,11 +22,6 @@ SOONER_THAN_THE_LEASE = 50.0
 """Seconds; the lease of these tasks is a minute."""
 
 
-@pytest.fixture
-def steady_once(make_once: Callable[..., OnceSide]) -> OnceSide:
-    return make_once(lease=LONG)
-
-
 def test_f3_a_child_that_is_killed_leaves_its_message_to_run_once_its_lease_has_lapsed(prefork_once: OnceSide) -> None:
     handle = prefork_once.task("endless").delay("f3-again", kill=True)
     assert handle.get(timeout=SOON) == "f3-again"
@@ -57,36 +52,6 @@ def test_f10_a_running_task_that_is_terminated_frees_its_key_at_once(prefork_onc
     assert second != handle
     second.revoke()
     assert not prefork_once.lines(key="f10", what="end")
-
-
-def test_f10_a_queued_task_that_was_revoked_never_runs_in_a_worker_that_was_started_later(
-    steady_once: OnceSide,
-) -> None:
-    once = steady_once
-    first = once.task("plain").delay("f10", "old")
-    first.revoke()  # nobody is there to hear Celery's own revocation
-    second = once.task("plain").delay("f10", "new")
-    once.start().end_once(lambda: second.get(timeout=SOON) == ["f10", "new"])
-    third = once.task("plain").delay("f10", "newest")
-    once.start()
-    assert third.get(timeout=SOON) == ["f10", "newest"]
-    with pytest.raises(TaskRevokedError):
-        first.get(timeout=SOON)
-    assert once.lines(key="f10") == ["new", "newest"]
-
-
-def test_f13_a_task_that_was_killed_in_the_middle_runs_within_its_lease_when_it_is_submitted_again(
-    steady_once: OnceSide,
-) -> None:
-    once = steady_once
-    dying = once.start(once.changed(fail="in_body", lease=SHORT))
-    first = once.task("plain").delay("f13", 1)
-    dying.died()
-    assert once.task("plain").delay("f13", 1) == first  # a holder may still be at it
-    once.wait_for(lambda: once.task("plain").delay("f13", 1) != first)
-    once.start()
-    assert once.task("plain").delay("f13", 1).get(timeout=SOON) == ["f13", 1]
-    assert len(once.lines(key="f13", what="end")) == 1
 
 
 def test_f13_a_message_that_comes_back_after_another_has_done_its_work_is_given_the_outcome(
@@ -122,15 +87,3 @@ def test_f19_a_message_that_comes_back_after_its_hard_time_limit_keeps_its_claim
     prefork_once.wait_for(lambda: prefork_once.lines(key="f19-again", what="end"))
     prefork_once.wait_for(lambda: prefork_once.app.AsyncResult(handle.id).status == "SUCCESS")
     assert handle.get(timeout=SOON) == "f19-again"
-
-
-def test_f24_warm_ends_under_load_lose_nothing_and_double_nothing(steady_once: OnceSide) -> None:
-    once = steady_once
-    first = once.start(pool="prefork", concurrency=2)
-    handles = [once.task("kept").delay(f"f24-{number // 2}", number // 2, 0.02) for number in range(120)]
-    once.wait_for(lambda: len(once.runs_by_key()) >= 15)
-    first.end()
-    assert not once.unacknowledged()
-    once.start(pool="threads", concurrency=2)
-    assert [handle.get(timeout=SOON)[1] for handle in handles] == [number // 2 for number in range(120)]
-    assert once.runs_by_key() == {f"f24-{number}": 1 for number in range(60)}

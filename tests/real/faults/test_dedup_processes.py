@@ -145,12 +145,3 @@ def test_f7_a_call_that_goes_on_is_renewed_and_keeps_its_key(callers: Callers) -
     callers.end_calls()
     assert callers.dedup.call("key", os.getpid, timeout=SOON) == worker.pid
     assert worker.communicate(timeout=SOON)[0].strip() == str(worker.pid)
-
-
-def test_f16_a_store_that_is_flushed_in_the_middle_refuses_the_outcome(callers: Callers) -> None:
-    worker = callers.start("sync")
-    callers.wait_for_runs(1)
-    callers.server.flushall()
-    callers.end_calls()
-    assert worker.communicate(timeout=SOON)[0].strip() == "RunLost"
-    assert not callers.dedup.begin("key").is_replay

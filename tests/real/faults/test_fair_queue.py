@@ -118,21 +118,6 @@ def test_d12_d13_fifty_waiters_that_are_killed_at_the_head_cost_the_next_one_not
     got(living, PATIENCE)
 
 
-def test_d13_fifty_waiters_that_are_killed_in_the_moment_of_the_release_cost_one_claim(
-    side: Side, start: Start
-) -> None:
-    name = side.name("lock")
-    held = made(side, name).acquire(timeout=0)
-    process = start(name, 50)
-    living = start_waiting(side, made(side, name))
-    process.send_signal(signal.SIGSTOP)
-    began = time.monotonic()
-    held.release()
-    process.send_signal(signal.SIGKILL)  # it was handed the lock, and has not come for it
-    got(living, FEW_CLAIMS)
-    assert time.monotonic() - began > CLAIM / 2
-
-
 def test_d13_fifty_waiters_that_stand_still_cost_one_claim_and_have_their_turns_when_they_go_on(
     side: Side, start: Start
 ) -> None:

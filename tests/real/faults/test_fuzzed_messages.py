@@ -22,8 +22,7 @@ BETWEEN: Final = 25
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("pool", ["threads", "prefork"])
-@pytest.mark.parametrize("messages", [300, *in_the_long_run(5_000)])
+@pytest.mark.parametrize(("pool", "messages"), [("threads", 100), *in_the_long_run(("prefork", 5_000))])
 def test_messages_with_random_damage_end_no_worker_and_delay_no_order(
     open_system: OrderSystemFactory, pool: str, messages: int
 ) -> None:

@@ -3,42 +3,35 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Final, cast
 
 import pytest
 
 from segmented import protocol as op
+from tests.support.long_run import in_the_long_run
 from tests.support.workers.forged import forged
 from tests.support.workers.order_floor import IN_WORKER, QUEUE
 from tests.support.workers.selling import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.fixtures.order_floors import OrderSystemFactory
 
 KINDS: Final = 222
 
 
-@pytest.mark.parametrize("pool", ["threads", "prefork", "solo"])
+@pytest.mark.parametrize("pool", ["threads", *in_the_long_run("prefork", "solo")])
 def test_forged_messages_of_222_kinds_end_no_worker_and_the_order_after_each_is_decided(
-    open_system: OrderSystemFactory, pool: str, record_property: Callable[[str, object], None]
+    open_system: OrderSystemFactory, pool: str
 ) -> None:
     system = open_system(IN_WORKER)
     system.send(system.pool.sku, ("a",))
     sent = json.loads(cast("bytes", system.messages.rpop(QUEUE)))
     worker = system.worker(pool=pool)
-    slowest = 0.0
     items = list(forged(sent, system.pool.sku))
     for number, (_, item) in enumerate(items):
         system.messages.lpush(QUEUE, item)
-        began_at = time.monotonic()
         system.submit([(f"good-{number}", 1)])
         system.until_decided(sweeping=False)
-        slowest = max(slowest, time.monotonic() - began_at)
-    print(f"{len(items)} kinds, {pool}: the next order was decided within {slowest:.2f} s")  # noqa: T201  # a figure
-    record_property("slowest", slowest)
     until(lambda: system.in_hand() == 0)
     assert (len(items), len(system.pool.store.execute(op.ListMessages(QUEUE)))) == (KINDS, KINDS)
     assert worker.is_running

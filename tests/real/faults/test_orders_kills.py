@@ -9,7 +9,7 @@ import pytest
 
 from segmented.testing.control import Strike, write_plan
 from tests.support.long_run import in_the_long_run
-from tests.support.workers.order_floor import AT_ONCE, GATED, GATED_AT_ONCE, IN_WORKER, WITH_STEP, Mode
+from tests.support.workers.order_floor import GATED, GATED_AT_ONCE, IN_WORKER, WITH_STEP, Mode
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,10 +21,8 @@ TAKEN: Final = ("before:TakeOrders", "after:TakeOrders")
 SETTLED: Final = ("before:SettleMany", "after:SettleMany")
 STORED: Final = ("before:commit", "after:commit")
 POINTS: Final = {
-    AT_ONCE: ("popped", *SETTLED),
+    GATED: ("popped", "after:TakeOrders", *STORED, "after:SettleMany"),
     WITH_STEP: (*MESSAGES, *TAKEN, *SETTLED),
-    IN_WORKER: (*MESSAGES, *TAKEN, *SETTLED),
-    GATED: (*MESSAGES, *TAKEN, *STORED, *SETTLED),
     GATED_AT_ONCE: ("after:TakeOrders", *STORED, "before:SettleMany"),
 }
 TWICE: Final = "before:SettleMany"
@@ -32,7 +30,7 @@ TWICE: Final = "before:SettleMany"
 TOO_MANY: Final = 5_000
 
 
-@pytest.mark.parametrize("mode", [AT_ONCE, GATED, *in_the_long_run(WITH_STEP, IN_WORKER, GATED_AT_ONCE)], ids=str)
+@pytest.mark.parametrize("mode", [GATED, *in_the_long_run(WITH_STEP, GATED_AT_ONCE)], ids=str)
 def test_f1_f2_orders_are_decided_once_wherever_their_worker_dies(open_system: OrderSystemFactory, mode: Mode) -> None:
     """Each worker finishes the orders of the one before it, and dies itself at the next point."""
     system = open_system(mode)
@@ -53,35 +51,17 @@ def test_f1_f2_orders_are_decided_once_wherever_their_worker_dies(open_system: O
         assert system.runs() == ran
 
 
-def test_f1_six_kills_between_effect_and_acknowledgement_double_nothing(open_system: OrderSystemFactory) -> None:
-    """A hundred orders in twenty envelopes; the database has what nobody else knows of, six times."""
-    system = open_system(GATED_AT_ONCE, sqlite=True)
-    system.submit([(f"o{number}", 1 + number % 3) for number in range(100)], envelopes_of=5)
-    for nth in (1, 3, 1, 2, 1, 2):
-        worker = system.worker(pause_at="before:TakeOrders")
-        worker.kill_at("after:commit", nth)
-        worker.release("before:TakeOrders")
-        worker.reached("after:commit")
-    assert system.undecided()
-    system.worker()
-    system.until_decided()
-    system.check()
-
-
-@pytest.mark.parametrize(
-    ("mode", "accepting"), [*in_the_long_run((AT_ONCE, "ReserveMany")), (IN_WORKER, "QueueOrders")], ids=str
-)
 def test_orders_are_finished_whose_submitting_program_dies_before_it_tells_anybody(
-    open_system: OrderSystemFactory, tmp_path: Path, mode: Mode, accepting: str
+    open_system: OrderSystemFactory, tmp_path: Path
 ) -> None:
     """What was accepted is decided, and what was not can be submitted again; told or not, it is once."""
-    system = open_system(mode)
+    system = open_system(IN_WORKER)
     system.worker()
     ended = []
     for number, (point, is_accepted) in enumerate(
         {
-            f"before:{accepting}": False,
-            f"after:{accepting}": True,
+            "before:QueueOrders": False,
+            "after:QueueOrders": True,
             "before:publish": True,
             "after:publish": True,
         }.items()

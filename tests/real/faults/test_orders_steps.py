@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -12,13 +11,12 @@ import pytest
 from segmented import protocol as op
 from segmented.plans import run_sync
 from segmented.stock.outbox import dead_plan
-from tests.support.long_run import in_the_long_run
 from tests.support.workers.order_floor import QUEUE, STEP_IN_WORKER, WITH_STEP
 from tests.support.workers.selling import until
 
 if TYPE_CHECKING:
     from tests.fixtures.order_floors import OrderSystemFactory
-    from tests.support.workers.order_floor import Mode, OrderSystem
+    from tests.support.workers.order_floor import OrderSystem
 
 MANY: Final = 2_000
 ENVELOPES: Final = MANY // 100
@@ -29,12 +27,11 @@ GROWTH_MAX: Final = 64 * 1024 * 1024
 """Bytes that a worker may grow by: two thousand tasks that wait in its memory would be about as much by themselves."""
 
 
-@pytest.mark.parametrize("mode", [*in_the_long_run(WITH_STEP), STEP_IN_WORKER], ids=str)
 def test_f17_an_order_whose_step_raises_is_tried_again_then_given_up_and_spoils_nothing(
-    open_system: OrderSystemFactory, mode: Mode
+    open_system: OrderSystemFactory,
 ) -> None:
     """Once it can be done, it is taken out of the dead-letter set and done."""
-    system = open_system(mode, environment={"SEGMENTED_ATTEMPTS_MAX": "3"})
+    system = open_system(STEP_IN_WORKER, environment={"SEGMENTED_ATTEMPTS_MAX": "3"})
     system.flag("broken-o3")
     worker = system.worker()
     system.submit([(f"o{number}", 1 + number) for number in range(20)])
@@ -70,35 +67,14 @@ def test_f26_an_order_that_kills_its_worker_is_given_up_after_five_and_the_pool_
     system.check(dead=["o3"])
 
 
-def test_f26_an_order_that_kills_whole_workers_is_given_up_and_costs_no_other_order(
+@pytest.mark.long
+def test_f27_two_thousand_orders_whose_provider_is_away_wait_in_the_outbox_and_nowhere_else(
     open_system: OrderSystemFactory,
 ) -> None:
-    """With one process a worker, each time is the end of a worker; its supervisor starts the next."""
-    system = open_system(STEP_IN_WORKER, publish_after=0.5, environment={"SEGMENTED_ATTEMPTS_MAX": "3"})
-    system.flag("poison-o3")
-    worker = system.worker(pool="solo")
-    system.submit([(f"o{number}", 1) for number in range(20)])
-    ends = []
-
-    def is_so() -> bool:
-        nonlocal worker
-        if not worker.is_running:
-            ends.append(worker.wait())
-            worker = system.worker(pool="solo")
-        system.sweep()
-        return not system.undecided()
-
-    until(is_so, seconds=200)
-    assert ends == [-signal.SIGKILL] * 3
-    system.check(dead=["o3"])
-
-
-@pytest.mark.parametrize("mode", [*in_the_long_run(WITH_STEP), STEP_IN_WORKER], ids=str)
-def test_f27_two_thousand_orders_whose_provider_is_away_wait_in_the_outbox_and_nowhere_else(
-    open_system: OrderSystemFactory, mode: Mode
-) -> None:
     """Neither the queue nor a worker's memory fills meanwhile, and all are done when the provider is back."""
-    system = open_system(mode, stock=MANY, publish_after=WORK_SECONDS, environment={"SEGMENTED_SWEEP_EVERY": "0.3"})
+    system = open_system(
+        STEP_IN_WORKER, stock=MANY, publish_after=WORK_SECONDS, environment={"SEGMENTED_SWEEP_EVERY": "0.3"}
+    )
     system.flag("down")
     worker = system.worker(concurrency=2)
     began_with = psutil.Process(worker.pid).memory_info().rss

@@ -9,13 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import pytest
-
 from segmented import protocol as op
 from segmented.celery.messages import TASK, Envelope
 from segmented.models import Order
 from segmented.stock import Outbox, Pool
-from tests.support.workers.order_floor import AT_ONCE, IN_WORKER
+from tests.support.workers.order_floor import AT_ONCE
 from tests.support.workers.order_step import STEP
 from tests.support.workers.selling import until
 
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
     from segmented.testing.worker_process import WorkerProcess
     from tests.fixtures.order_floors import OrderSystemFactory
-    from tests.support.workers.order_floor import Mode, OrderSystem
+    from tests.support.workers.order_floor import OrderSystem
 
 PUBLISH_AFTER: Final = 0.4
 WORK_SECONDS: Final = 20.0
@@ -80,20 +78,19 @@ class Fleets:
         assert [pool.audit().is_clean for pool in (self.concert, self.mug)] == [True, True]
 
 
-def opened(open_system: OrderSystemFactory, mode: Mode) -> Fleets:
-    system = open_system(mode, publish_after=WORK_SECONDS, sqlite=True)
+def opened(open_system: OrderSystemFactory) -> Fleets:
+    system = open_system(AT_ONCE, publish_after=WORK_SECONDS, sqlite=True)
     system.pool.assign(queue="concerts", step=STEP)
-    outbox = Outbox(None, mode.decides, PUBLISH_AFTER)
+    outbox = Outbox(None, AT_ONCE.decides, PUBLISH_AFTER)
     concert, mug = (Pool(system.pool.store, sku, outbox=outbox) for sku in (system.pool.sku, "mug"))
     mug.open(stock=1_000, segments=4, queue="mugs")
     return Fleets(system, concert, mug)
 
 
-@pytest.mark.parametrize("mode", [AT_ONCE, IN_WORKER], ids=str)
 def test_another_fleet_confirms_nothing_uncharged_while_the_charging_one_is_down(
-    open_system: OrderSystemFactory, mode: Mode
+    open_system: OrderSystemFactory,
 ) -> None:
-    fleets = opened(open_system, mode)
+    fleets = opened(open_system)
     other = fleets.start(B_AND_BEAT)
     fleets.submit(fleets.concert, 60)
     fleets.submit(fleets.mug, 20)
@@ -108,29 +105,10 @@ def test_another_fleet_confirms_nothing_uncharged_while_the_charging_one_is_down
     assert len(fleets.said_of_concerts(other)) == 1
 
 
-def test_another_fleet_confirms_nothing_uncharged_after_the_broker_has_lost_its_messages(
-    open_system: OrderSystemFactory,
-) -> None:
-    fleets = opened(open_system, AT_ONCE)
-    workers = [fleets.start(names) for names in (A_AND_BEAT, B_AND_BEAT)]
-    for worker in workers:
-        worker.freeze()
-    fleets.submit(fleets.concert, 60)
-    fleets.submit(fleets.mug, 60)
-    until(lambda: fleets.system.messages.llen("concerts") > 0 and fleets.system.messages.llen("mugs") > 0)
-    fleets.system.messages.flushall()
-    workers[1].resume()  # the other fleet sweeps first
-    fleets.until_swept(workers[1])
-    assert (fleets.concert.state().confirmed, fleets.system.runs()) == (0, {})
-    workers[0].resume()
-    fleets.check(60, 60)
-    assert [len(fleets.said_of_concerts(worker)) for worker in workers] == [0, 1]
-
-
 def test_a_message_that_reaches_another_fleet_confirms_nothing_and_loses_no_order(
     open_system: OrderSystemFactory,
 ) -> None:
-    fleets = opened(open_system, AT_ONCE)
+    fleets = opened(open_system)
     other = fleets.start({**B_AND_BEAT, "SEGMENTED_SWEEP_EVERY": "0"})
     fleets.submit(fleets.concert, 30)
     ids = [f"{fleets.concert.sku}-{number}" for number in range(30)]
@@ -154,7 +132,7 @@ def test_a_message_that_reaches_another_fleet_confirms_nothing_and_loses_no_orde
 
 
 def test_a_worker_of_the_queue_without_the_step_says_so_and_leaves_the_orders(open_system: OrderSystemFactory) -> None:
-    fleets = opened(open_system, AT_ONCE)
+    fleets = opened(open_system)
     stepless = fleets.start({"SEGMENTED_QUEUE": "concerts"})
     fleets.submit(fleets.concert, 30)
     fleets.until_swept(stepless)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from segmented import protocol as op
-from segmented.models import LimitReached, Order, Reserved, Restocked, Settled, SoldOut
+from segmented.models import LimitReached, Order, Reserved, Settled, SoldOut
 from segmented.stock import Grant, Pool
 from segmented.stores.redis import RedisStore
 from tests.support.contract.parking import wait_until
@@ -152,34 +152,6 @@ def test_resizing_down_up_and_down_under_full_load_oversells_and_refuses_nothing
     assert pool.audit().is_clean
 
 
-def test_the_same_restock_twice_under_load_puts_its_units_in_once(store: RedisStore) -> None:
-    pool = opened(store, "restocked", stock=100, segments=7)
-    sellers, stop, together = [Seller(pool, number) for number in range(4)], Event(), Barrier(4)
-
-    def restock() -> object:
-        together.wait(DEADLINE)
-        return pool.restock(1_000, restock_id="truck 1")
-
-    with ThreadPoolExecutor(8) as threads:
-        running = [threads.submit(seller.sell, stop) for seller in sellers]
-        restocks = [threads.submit(restock) for _ in range(4)]
-        answers = [one.result(DEADLINE) for one in restocks]
-        try:
-            let_them_sell(pool, running)
-        finally:
-            stop.set()
-        for one in running:
-            one.result(DEADLINE)
-    assert sorted(answer.replay for answer in answers if isinstance(answer, Restocked)) == [False, True, True, True]
-    assert len({answer.sequence for answer in answers if isinstance(answer, Restocked)}) == 1
-    again = pool.restock(1_000, restock_id="truck 1")
-    assert isinstance(again, Restocked)
-    assert again.replay
-    state = pool.state()
-    assert (state.stocked, state.restocked, state.available + state.confirmed) == (1_100, 1_000, 1_100)
-    assert pool.audit().is_clean
-
-
 # --- holds that end ---
 
 
@@ -206,27 +178,6 @@ def test_ten_sweepers_at_once_give_each_hold_back_exactly_once(store: RedisStore
     assert [len(order_ids) for order_ids in swept] == [300] * 10
     state = pool.state()
     assert (state.available, state.reserved, state.stock) == (3_000, 0, (150,) * 20)
-    assert pool.audit().is_clean
-
-
-def test_ten_sweepers_of_one_hold_give_it_back_once(store: RedisStore) -> None:
-    pool = opened(store, "one hold", stock=100, segments=4, hold=0.05)
-    lapsed(pool, 100)
-    together = Barrier(10)
-
-    def sweep(number: int) -> list[object]:
-        together.wait(DEADLINE)
-        if number % 2:
-            return [store.execute(op.Expire(pool.sku, f"late{index}")) for index in range(100)]
-        ids = tuple(f"late{index}" for index in range(100))
-        return list(store.execute(op.SettleMany(pool.sku, "expired", ids)))
-
-    with ThreadPoolExecutor(10) as threads:
-        answers = [answer for found in threads.map(sweep, range(10)) for answer in found]
-    assert all(isinstance(answer, Settled) and answer.state == "expired" for answer in answers)
-    first = Counter(answer.order_id for answer in answers if isinstance(answer, Settled) and not answer.replay)
-    assert first == dict.fromkeys((f"late{index}" for index in range(100)), 1)
-    assert pool.state().available == 100
     assert pool.audit().is_clean
 
 

@@ -109,22 +109,6 @@ def test_f1_with_one_of_three_servers_never_there_all_works_and_nothing_leaks(
 
 
 @pytest.mark.parametrize("colour", COLOURS)
-def test_f1_a_server_killed_while_the_lock_is_held_is_no_loss(
-    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
-) -> None:
-    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=ANSWER_TIMEOUT)
-    name = met(quorum)
-    lease = quorum.lock(name, ttl=LONG).acquire(timeout=SOON)
-    wait_until(lambda: quorum.holders(name) == [lease.holder_id] * 3)
-    servers[0].kill()
-    lease.renew()
-    assert quorum.lock(name).try_acquire() is None
-    lease.release()
-    assert holders_of(quorum, name, 1, 2) == [None] * 2
-    quorum.lock(name).acquire(timeout=SOON).release()
-
-
-@pytest.mark.parametrize("colour", COLOURS)
 def test_f2_a_server_that_stands_still_is_not_waited_for_and_keeps_no_late_vote(
     colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
 ) -> None:
@@ -176,19 +160,6 @@ def test_f2_a_late_release_of_an_earlier_attempt_leaves_the_votes_of_a_later_one
     assert quorum.holders(name) == ["h"] * 3
     assert quorum.side.execute(op.ReleaseVote(name, "h")) == Released()
     assert quorum.holders(name) == [None] * 3
-
-
-@pytest.mark.parametrize("colour", COLOURS)
-def test_f2_a_lease_ended_before_a_slow_server_answered_leaves_nothing_there(
-    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
-) -> None:
-    with wired(servers[2]) as proxy:
-        urls = [server.url for server in servers]
-        quorum = make_quorum(colour, [*urls[:2], proxy.url], answer_timeout=ANSWER_TIMEOUT, behind=urls)
-        name, before = met(quorum), scripts_run(quorum.raws[2])
-        proxy.delay_seconds = 0.3
-        quorum.lock(name, ttl=LONG).acquire(timeout=SOON).release()
-        wait_until(lambda: scripts_run(quorum.raws[2]) >= before + 2 and quorum.holders(name) == [None] * 3)
 
 
 @pytest.mark.parametrize("colour", COLOURS)
@@ -338,23 +309,6 @@ def test_f5_without_that_a_second_restart_is_the_loss_of_the_lease(
         server.restart()
     with pytest.raises(LeaseLost):
         answered(lease.renew)
-
-
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_waiter_is_woken_though_a_server_stands_still(
-    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
-) -> None:
-    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=SHORT_ANSWER)
-    name = met(quorum)
-    held = answered(lambda: quorum.lock(name, ttl=LONG).acquire(timeout=SOON))
-    with standing_still(servers[0]):
-        waiter = quorum.side.start(lambda: answered(lambda: quorum.lock(name, ttl=LONG).acquire(timeout=SOON)))
-        wait_until(lambda: len(quorum.side.store.wakeups._lines) == 1)  # noqa: SLF001  # that it waits shows nowhere else
-        time.sleep(1)
-        assert not waiter.done()
-        answered(held.release)
-        lease = waiter.result(SOON)
-        answered(lease.release)
 
 
 # --- pieces ---

@@ -155,23 +155,6 @@ def test_a_sale_that_is_interrupted_is_finished_by_a_second_run(
     assert 0 < int(confirmed or 0) < STOCK
 
 
-def test_a_sale_on_a_redis_of_ones_own_says_before_and_after_that_half_of_it_is_temporary(
-    tmp_path: Path, own_servers: tuple[str, ...], client: redis.Redis, pace: Pace
-) -> None:
-    url = own_servers[: own_servers.index("--url") + 2][-2:]
-    with selling(tmp_path, first_orders(tmp_path, ORDERS), *OPTIONS, *url, environment=pace.environment) as process:
-        assert process.stderr is not None
-        _, words = process.stderr.readline(), process.stderr.readline()
-        until(lambda: reached(client, MIDDLE))
-        process.send_signal(signal.SIGINT)
-        pace.limit(BEGUN + MORE)
-        stopped = ended(process, tmp_path)
-    assert words.startswith("--database is not given, so that half of the sale ends with this command: no later run ")
-    assert stopped.exit_code == 130
-    assert stopped.errors.endswith("was temporary, so a second run on this --url will be refused\n")
-    assert int(client.hget(shard_keys("default").meta, "confirmed") or 0) > 0
-
-
 def test_a_command_that_is_killed_leaves_no_process_and_a_second_run_finishes(
     tmp_path: Path, data_folder: Path, pace: Pace
 ) -> None:

@@ -119,15 +119,6 @@ def test_f35_a_dead_holders_lease_outlives_its_time_until_an_operator_ends_it(
     second.release()
 
 
-def test_f35_a_holder_that_renews_notices_nothing(server: Node, clock: ServerClock, store: RedisStore) -> None:
-    lease = Lock(store, "ship", ttl=100).acquire(timeout=SLACK)
-    step(server, clock, -120)
-    lease.renew()
-    assert lifetime_ms(server) <= 100_000
-    lease.release()
-    Lock(store, "ship").acquire(timeout=SLACK).release()
-
-
 def test_f35_units_held_longer_are_sold_when_their_holds_end_and_none_is_stranded(
     server: Node, clock: ServerClock, store: RedisStore
 ) -> None:

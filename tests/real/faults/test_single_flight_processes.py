@@ -121,16 +121,6 @@ def test_j7_sixteen_callers_in_four_processes_are_one_loader_call(callers: Calle
 
 
 @pytest.mark.parametrize("colour", COLOURS)
-def test_j7_a_thousand_callers_in_eight_processes_are_one_loader_call(callers: Callers, colour: str) -> None:
-    processes = [callers.start(colour, 125) for _ in range(8)]
-    callers.begin(*processes)
-    callers.wait_for_waiters(8)
-    callers.end_calls()
-    found = callers.results(*processes)
-    assert found == callers.calls() * 1_000
-
-
-@pytest.mark.parametrize("colour", COLOURS)
 def test_j7_a_loader_that_is_killed_in_the_middle_costs_exactly_one_more_call(callers: Callers, colour: str) -> None:
     victim = callers.start(colour, 1, lease=LONG)
     callers.begin(victim)
