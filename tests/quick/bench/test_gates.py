@@ -5,13 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
-import pytest
-
 from bench.engine.cell import Cell
 from bench.engine.sale import FAILED_MAX, Sale
 from bench.engine.summary import noted, too_short, unsold, voided
+from bench.engine.view import broken
 from bench.strategies.base import GaveUp, Sold
-from tests.support.bench.records import run
+from tests.support.bench.records import checker, run
 
 if TYPE_CHECKING:
     from bench.engine.cell import RunAssignment
@@ -38,20 +37,12 @@ def measurement(*, shed: int = 0, begin: float = 1.0) -> Measurement:
     return cast("Measurement", SimpleNamespace(window_begin=begin, window_end=2.0, planned=1_000, shed=shed))
 
 
-@pytest.mark.parametrize(
-    ("window_s", "stock", "said"),
-    [
-        (0.5, None, ()),
-        (0.499, None, ("sold out too soon: 0.499 s were measured, and it takes 0.500 s",)),
-        (0.001, 40, ()),
-    ],
-)
-def test_a_closed_run_must_have_measured_a_third_of_its_seconds(
-    window_s: float, stock: int | None, said: tuple[str, ...]
-) -> None:
-    cell = Cell(strategy="global-lock", section="none", buyers=8, stock=stock)
-    assignment = cast("RunAssignment", SimpleNamespace(cell=cell, seconds=1.5))
-    assert too_short(assignment, cast("Measurement", SimpleNamespace(window_s=window_s))) == said
+def test_a_closed_run_must_have_measured_a_third_of_its_seconds() -> None:
+    too_soon = ("sold out too soon: 0.499 s were measured, and it takes 0.500 s",)
+    for window_s, stock, said in ((0.5, None, ()), (0.499, None, too_soon), (0.001, 40, ())):
+        cell = Cell(strategy="global-lock", section="none", buyers=8, stock=stock)
+        assignment = cast("RunAssignment", SimpleNamespace(cell=cell, seconds=1.5))
+        assert too_short(assignment, cast("Measurement", SimpleNamespace(window_s=window_s))) == said
 
 
 def test_a_run_in_which_nothing_was_sold_has_no_rate() -> None:
@@ -105,3 +96,14 @@ def test_a_run_that_was_sold_out_too_soon_still_tells_how_long_a_stock_lasts() -
     short = run(orders_per_s=1_000.0, window_s=0.2, void=("sold out too soon",))
     assert (short.orders_per_s, short.pace) == (None, 1_000.0)
     assert short.model_copy(update={"counts": short.counts.model_copy(update={"sold": 0})}).pace is None
+
+
+def test_only_what_a_strategy_promises_can_be_broken() -> None:
+    wrong = run(checker=checker(oversold=3, refused_wrongly=2))
+    promises: dict[str, str | bool] = {"never_oversells": True, "sold_out_is_exact": False}
+    assert broken(run()) == ()
+    assert broken(wrong.model_copy(update={"guarantees": {}})) == ()
+    assert broken(wrong.model_copy(update={"guarantees": promises})) == ("oversold",)
+    assert broken(wrong.model_copy(update={"guarantees": promises, "is_control": True})) == ()
+    stranded = run(checker=checker(stranded=1, sold_in_sql=7), guarantees={"sold_out_is_exact": True})
+    assert broken(stranded) == ("stranded", "the order database says otherwise")

@@ -41,8 +41,6 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     return Subject(ResultFile(session=session_line(), runs=runs, end=end_line(len(runs))), folder)
 
 
-@pytest.mark.parametrize("number", BY_CELLS)
-def test_the_plan_has_the_cells_that_a_rule_needs(subject: Subject, number: str) -> None:
-    (rule,) = (one for one in RULES if one.number == number)
-    found = rule.verdict(subject)
-    assert (found.outcome, found.evidence) == ("holds", found.evidence)
+def test_the_plan_has_the_cells_that_a_rule_needs(subject: Subject) -> None:
+    found = {rule.number: rule.verdict(subject).outcome for rule in RULES if rule.number in BY_CELLS}
+    assert found == dict.fromkeys(BY_CELLS, "holds")

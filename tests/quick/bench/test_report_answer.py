@@ -68,18 +68,15 @@ def test_of_two_numbers_of_segments_that_noise_cannot_tell_apart_it_names_the_sm
     assert "K = 128" in [bar.name for bar in found.bars]
 
 
-@pytest.mark.parametrize(
-    ("rounds", "why"),
-    [
+def test_a_ratio_without_an_interval_says_why(facts: Facts) -> None:
+    for rounds, why in (
         ({"segment-locks": {0, 1}, "global-lock": {0, 1}}, "(2 runs give no interval: it takes 3)"),
         ({"segment-locks": {0}, "global-lock": {1}}, "(no common round, so no interval)"),
-    ],
-)
-def test_a_ratio_without_an_interval_says_why(facts: Facts, rounds: dict[str, set[int]], why: str) -> None:
-    kept = tuple(run for run in facts.results.runs if run.round in rounds.get(run.cell.strategy, {run.round}))
-    found = answer(Facts(facts.results.model_copy(update={"runs": kept})))
-    assert re.fullmatch(r"64 segments sold [\d.]+ times as much as one lock", found.sentence.partition(" (")[0])
-    assert why in found.sentence
+    ):
+        kept = tuple(run for run in facts.results.runs if run.round in rounds.get(run.cell.strategy, {run.round}))
+        found = answer(Facts(facts.results.model_copy(update={"runs": kept})))
+        assert re.fullmatch(r"64 segments sold [\d.]+ times as much as one lock", found.sentence.partition(" (")[0])
+        assert why in found.sentence
 
 
 def test_the_bars_are_sorted_and_measured_by_the_configured_hold(facts: Facts) -> None:
@@ -91,14 +88,6 @@ def test_the_bars_are_sorted_and_measured_by_the_configured_hold(facts: Facts) -
     ideal = {"one lock": 1 / 64, "K = 1": 1 / 64, "K = 4": 4 / 64, "K = 16": 16 / 64, "K = 64": 1.0, "lock-free": None}
     assert {name: None if share is None else round(share, 3) for name, share in ideal.items()} == shares
     assert "the configured hold" in found.bound
-
-
-def test_it_names_the_conditions_in_a_line(facts: Facts) -> None:
-    found = answer(facts)
-    assert found.conditions == (
-        "closed loop, hold 20 ms, 64 buyers; 3 runs a bar, with 95 % intervals over runs. "
-        "A quick session: directions, not results."
-    )
 
 
 def test_a_session_without_a_pair_to_compare_says_so_in_one_sentence(facts: Facts) -> None:
@@ -124,19 +113,11 @@ def test_cells_of_several_skus_are_never_the_headline(facts: Facts) -> None:
     assert answer(beside).conditions.startswith("closed loop, no slow step, 64 buyers; 3 runs a bar")
 
 
-def test_a_pair_in_a_smaller_sweep_is_the_headline_where_the_largest_has_none(facts: Facts) -> None:
-    kept = [
-        run
-        for run in facts.results.runs
-        if run.cell.strategy != "global-lock" or run.cell.section == "none"
-        if (run.cell.strategy, run.cell.segments) != ("segment-locks", 1) or run.cell.section == "none"
-    ]
-    found = answer(Facts(facts.results.model_copy(update={"runs": tuple(kept)})))
-    assert found.conditions.startswith("closed loop, no slow step, 64 buyers; 3 runs a bar")
-
-
 def test_the_page_begins_with_it(facts: Facts) -> None:
     found = answer(facts)
+    assert found.conditions.startswith(
+        "closed loop, hold 20 ms, 64 buyers; 3 runs a bar, with 95 % intervals over runs"
+    )
     html = page(facts, [], {}, findings=[], why_no_table=None)
     assert html.index(found.sentence) < html.index('class="bar') < html.index("<nav")
     assert html.count('<div class="bar') == len(found.bars) + 1

@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
 
 from bench.analysis.calibration import Calibration, calibrate
 from bench.engine.cell import Cell
-from bench.engine.record import ResultFile, as_line, read_results
-from bench.lint import RuleFinding, check
-from bench.report.colours import PAPER
-from bench.report.drawing import FIGURES, redraw, redraw as draw_report
+from bench.engine.record import ResultFile, as_line
+from bench.lint import RuleFinding
+from bench.readme_chart import PALETTES
+from bench.report.colours import BLACK, DARK, GRID, LIGHT, PAPER
+from bench.report.drawing import redraw
 from bench.report.drawn import Drawn, NotDrawn
 from bench.report.facts import OURS, Facts, Spot
 from bench.report.figures.crossover import crossover
 from bench.report.figures.load import latency_by_load
-from bench.report.figures.over_time import outcomes as outcomes_of_orders, segment_map
+from bench.report.figures.over_time import outcomes as outcomes_of_orders
+from bench.report.figures.segments import throughput
 from bench.report.markdown import table
-from bench.report.page import page
-from bench.report.style import as_png, house_style
+from bench.report.style import house_style
 from bench.report.svg import as_svg
-from bench.report.tables import cell_row, sold_share, strategy_rows
+from bench.report.tables import cell_row, every_row, sold_share, strategy_rows
 from bench.report.unfavourable import unfavourable_figure
+from bench.source_map.picture import BANDS, BOXES
 from segmented.errors import InvalidInput
-from tests.support.bench.report_session import RANDOM, run, session
+from tests.support.bench.report_session import RANDOM, ROUNDS, run, session
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,12 +38,13 @@ if TYPE_CHECKING:
     from bench.report.drawing import Report
     from bench.report.drawn import Outcome
 
-pytestmark = [pytest.mark.timeout(240)]
-
-FEW = (segment_map, outcomes_of_orders, unfavourable_figure)
-"""Those that are drawn twice: to draw all of them twice takes too long for every day."""
-ONLY_IF_PUBLISHED = ("table.md", "verdicts.md")
-NUMBERS = ["F1", "S", *(f"F{one}" for one in range(2, 17)), "U"]
+DRAWN: Final = {"F1": throughput, "F4": latency_by_load, "F11": crossover}
+"""The others are drawn in tests/real/bench."""
+FEW: Final = (outcomes_of_orders, unfavourable_figure)
+ONLY_IF_PUBLISHED: Final = ("table.md", "verdicts.md")
+SVG: Final = "{http://www.w3.org/2000/svg}"
+RULE: Final = re.compile(r'\[style\*="(\w+): (#\w{6})"\],\[\1="\2"\]\{\1:(#\w{6})!important\}')
+ON_SCREEN: Final = "@media screen and (prefers-color-scheme:dark){"
 
 
 def nothing(_: str, __: int, ___: int) -> None:
@@ -66,7 +68,13 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[ResultFile, Path]
 def outcomes(results: tuple[ResultFile, Path]) -> dict[str, Outcome]:
     facts = Facts(*results)
     with house_style():
-        return {one.number: one for one in (draw(facts) for draw in FIGURES)}
+        return {number: draw(facts) for number, draw in DRAWN.items()}
+
+
+@pytest.fixture(scope="module")
+def svgs(outcomes: dict[str, Outcome]) -> dict[str, str]:
+    with house_style():
+        return {one.number: as_svg(one.figure, one.name) for one in outcomes.values() if isinstance(one, Drawn)}
 
 
 @pytest.fixture(scope="module")
@@ -91,42 +99,25 @@ def marks(figure: Drawn, kind: str) -> set[str]:
     return {one.partition(":")[2].partition(": ")[0] for one in ids if one.partition(":")[0] == kind}
 
 
-def test_every_figure_is_drawn_where_the_session_has_its_data(outcomes: dict[str, Outcome]) -> None:
-    assert list(outcomes) == NUMBERS
-    assert [one.number for one in outcomes.values() if isinstance(one, NotDrawn)] == []
-
-
-def test_every_title_or_caption_names_the_loop_and_every_caption_the_runs(outcomes: dict[str, Outcome]) -> None:
-    for number in NUMBERS:
-        one = drawn(outcomes, number)
-        told = f"{one.figure.get_suptitle()} {one.caption}"
-        assert "loop" in told, number
-        assert re.search(r"\bn = |\brun|samples|rounds", one.caption), number
-
-
 def test_every_axis_has_a_label_and_a_log_axis_says_so(outcomes: dict[str, Outcome]) -> None:
-    for number in NUMBERS:
-        for axes in drawn(outcomes, number).figure.axes:
-            if not axes.get_visible():
-                continue
-            across = axes.get_shared_x_axes().get_siblings(axes)
-            beside = axes.get_shared_y_axes().get_siblings(axes)
-            x_label = " ".join(sorted({one.get_xlabel() for one in across}))
-            y_label = " ".join(sorted({one.get_ylabel() for one in beside}))
-            is_by_name = any(re.search("[a-z]{4}", text.get_text()) for one in beside for text in one.get_yticklabels())
-            assert x_label.strip() or axes.get_label() == "<colorbar>", number
-            assert y_label.strip() or is_by_name, number
-            assert axes.get_xscale() != "log" or "log scale" in x_label, number
-            assert axes.get_yscale() != "log" or "log scale" in y_label, number
+    for number in DRAWN:
+        one = drawn(outcomes, number)
+        assert "loop" in f"{one.figure.get_suptitle()} {one.caption}"
+        for axes in one.figure.axes:
+            if axes.get_visible() and axes.get_label() != "<colorbar>":
+                labels = [
+                    " ".join(found.get_xlabel() for found in axes.get_shared_x_axes().get_siblings(axes)),
+                    " ".join(found.get_ylabel() for found in axes.get_shared_y_axes().get_siblings(axes)),
+                ]
+                scales = [axes.get_xscale(), axes.get_yscale()]
+                assert all(label.strip() for label in labels), number
+                assert [("log scale" in label) for label in labels] == [scale == "log" for scale in scales], number
 
 
 def test_rates_begin_at_zero_and_carry_their_unit(outcomes: dict[str, Outcome]) -> None:
-    for number in ("F1", "F3"):
-        axes = drawn(outcomes, number).figure.axes[0]
-        assert axes.get_ylabel() == "orders/s"
-        assert axes.get_ylim()[0] == 0
-    assert drawn(outcomes, "F4").figure.axes[0].get_ylabel() == "latency, ms, log scale"
-    assert drawn(outcomes, "F4").figure.axes[0].get_xlabel() == "offered load, % of capacity"
+    rates, latencies = (drawn(outcomes, number).figure.axes[0] for number in ("F1", "F4"))
+    assert (rates.get_ylabel(), rates.get_ylim()[0]) == ("orders/s", 0)
+    assert (latencies.get_xlabel(), latencies.get_ylabel()) == ("offered load, % of capacity", "latency, ms, log scale")
 
 
 def test_a_saturated_point_is_hollow_and_a_void_cell_is_a_cross_without_a_point(outcomes: dict[str, Outcome]) -> None:
@@ -134,31 +125,8 @@ def test_a_saturated_point_is_hollow_and_a_void_cell_is_a_cross_without_a_point(
     void = f"{RANDOM} K=64 N=64 B=1 20ms"
     assert void in marks(one, "void")
     assert void not in marks(one, "point") | marks(one, "hollow")
-    assert marks(one, "hollow") == {
-        "segment-locks K=1 N=64 B=1 none",
-        "segment-locks K=4 N=64 B=1 none",
-        "segment-locks K=16 N=64 B=1 none",
-        "segment-locks K=64 N=64 B=1 none",
-        "segment-locks K=16 N=64 B=1 1ms",
-        "segment-locks K=64 N=64 B=1 1ms",
-        "segment-locks K=64 N=64 B=1 5ms",
-        "lock-free K=1 N=64 B=1 none",
-        "lock-free K=1 N=64 B=1 1ms",
-        "lock-free K=1 N=64 B=1 5ms",
-        "global-lock K=1 N=64 B=1 none",
-    }
-    faces = {
-        str(line.get_markerfacecolor())
-        for axes in one.figure.axes
-        for line in axes.get_lines()
-        if (line.get_gid() or "").startswith("hollow:")
-    }
-    assert faces == {PAPER}
-
-
-def test_the_ideal_and_the_model_stand_beside_the_points(outcomes: dict[str, Outcome]) -> None:
-    labels = drawn(outcomes, "F1").figure.axes[0].get_legend_handles_labels()[1]
-    assert {"ideal min(K, N)/hold", "model: any free lane"} <= set(labels)
+    assert len(marks(one, "hollow")) == 11
+    assert {"segment-locks K=64 N=64 B=1 5ms", "lock-free K=1 N=64 B=1 5ms"} <= marks(one, "hollow")
 
 
 def test_the_ideal_is_that_of_the_hold_which_the_caption_names_beside_the_s_of_the_models(
@@ -184,32 +152,13 @@ def test_the_ideal_is_that_of_the_hold_which_the_caption_names_beside_the_s_of_t
     assert f"no slow step, 64 buyers: hold = {alone.hold:.3g} ms (measured), S = " in one.caption
 
 
-def test_the_figure_of_units_left_names_cells_of_several_skus_as_left_out(results: tuple[ResultFile, Path]) -> None:
-    one = next(one for one in results[0].runs if one.series.left)
-    cell = one.cell.model_copy(update={"skus": 4})
-    unread = one.series.model_copy(update={"left": [], "left_at": []})
-    several = one.model_copy(update={"run": 10_000, "cell": cell, "cell_id": cell.cell_id, "series": unread})
-    why = "cells of several skus, whose units are not read during the sale"
-    alone = segment_map(Facts(results[0].model_copy(update={"runs": (several,)})))
-    assert isinstance(alone, NotDrawn)
-    assert alone.why == f"no run with readings of units by segment; {why}"
-    with house_style():
-        beside = segment_map(Facts(results[0].model_copy(update={"runs": (one, several)})))
-    assert isinstance(beside, Drawn)
-    assert beside.caption.endswith(f" Not shown: {why}.")
-
-
-def test_the_region_of_shed_arrivals_is_shaded(outcomes: dict[str, Outcome]) -> None:
-    patches = [patch.get_gid() for patch in drawn(outcomes, "F4").figure.axes[0].patches]
-    assert patches.count("shed") == 1
-
-
-def test_where_no_lock_wins_is_hatched(outcomes: dict[str, Outcome]) -> None:
+def test_shed_arrivals_are_shaded_and_where_no_lock_wins_is_hatched(outcomes: dict[str, Outcome]) -> None:
+    shed = [patch.get_gid() for patch in drawn(outcomes, "F4").figure.axes[0].patches]
+    assert shed.count("shed") == 1
     axes = drawn(outcomes, "F11").figure.axes[0]
     ratios = [float(text.get_text()) for text in axes.texts if (text.get_gid() or "").startswith(("point:", "hollow:"))]
-    hatched = [patch for patch in axes.patches if patch.get_hatch()]
     assert len(ratios) == 16
-    assert len(hatched) == sum(ratio < 1 for ratio in ratios)
+    assert len([patch for patch in axes.patches if patch.get_hatch()]) == sum(ratio < 1 for ratio in ratios)
 
 
 def test_a_figure_without_data_says_what_it_lacks(results: tuple[ResultFile, Path]) -> None:
@@ -224,14 +173,6 @@ def test_a_figure_without_data_says_what_it_lacks(results: tuple[ResultFile, Pat
     assert isinstance(crossover(facts), NotDrawn)
 
 
-def test_every_figure_survives_a_session_of_a_single_void_run(results: tuple[ResultFile, Path]) -> None:
-    cell = Cell(strategy="no-lock", section="sleep", hold_ms=20)
-    one = run(cell, 0, 0, void=("oversold by 7 units",))
-    facts = Facts(results[0].model_copy(update={"runs": (one,)}))
-    with house_style():
-        assert {"F1", "F15"} <= {one.number for one in (draw(facts) for draw in FIGURES) if isinstance(one, NotDrawn)}
-
-
 def test_the_page_needs_nothing_from_outside(made: Made) -> None:
     assert not re.findall(r"""(?:src|href)\s*=\s*["'](?!#|data:image/png)[^"']*["']""", made.html)
     assert not re.findall(r"url\(\s*['\"]?(?!#)", made.html)
@@ -244,7 +185,7 @@ def test_the_page_needs_nothing_from_outside(made: Made) -> None:
 
 def test_every_table_and_figure_scrolls_inside_its_frame(made: Made) -> None:
     framed = re.findall(r'<div class="wide"><(table|svg)', made.html)
-    assert (framed.count("svg"), made.html.count("<svg")) == (3, 3)
+    assert (framed.count("svg"), made.html.count("<svg")) == (2, 2)
     assert framed.count("table") == made.html.count("<table") > 8
     assert ".wide { overflow-x: auto; }" in made.html
 
@@ -265,22 +206,6 @@ def test_the_page_has_every_void_run_every_cell_and_every_practice(
     assert "A quick session." in made.html
 
 
-def test_the_same_results_give_the_same_bytes(made: Made) -> None:
-    facts = Facts(read_results(made.folder / "results.jsonl"), made.folder)
-    with house_style():
-        found = [one for one in (draw(facts) for draw in FEW) if isinstance(one, Drawn)]
-        again = {one.name: as_svg(one.figure, one.name) for one in found}
-        pngs = {one.name: as_png(one.figure) for one in found}
-    figures = made.folder / "figures"
-    assert {file.name: file.read_text(encoding="utf-8") for file in figures.glob("*.svg")} == {
-        f"{name}.svg": svg for name, svg in again.items()
-    }
-    assert {file.stem: file.read_bytes() for file in figures.glob("*.png")} == pngs
-    refused = made.report.why_no_table
-    html = page(facts, found, again, findings=check(facts.results, made.folder), why_no_table=refused)
-    assert html == made.html
-
-
 def test_no_table_is_written_while_the_lint_refuses_and_an_old_one_goes(made: Made) -> None:
     assert made.report.why_no_table is not None
     assert "R7" in made.report.why_no_table
@@ -297,7 +222,7 @@ def test_nothing_is_drawn_without_the_histories_that_were_there_before(
     (tmp_path / "SHA256SUMS").write_text("aa  figures/f01.png\nbb  histories/r1.gz\ncc  histories/r2.gz\n", "utf-8")
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     with pytest.raises(InvalidInput) as refused:
-        draw_report(tmp_path, nothing)
+        redraw(tmp_path, nothing)
     assert str(refused.value) == (
         f"{tmp_path}: 2 histories that SHA256SUMS names are not there, the first is histories/r1.gz; what is drawn "
         "from them would be lost, so nothing is drawn"
@@ -311,10 +236,10 @@ def test_a_table_is_written_once_the_lint_allows_it(
     runs = tuple(one for one in results[0].runs if one.cell.strategy == "global-lock" and one.cell.loop == "closed")
     (tmp_path / "results.jsonl").write_text(as_line(results[0].session) + "".join(map(as_line, runs)), encoding="utf-8")
     monkeypatch.setattr("bench.report.drawing.check", lambda _, __: [RuleFinding("R1", "one loop", "holds", "it does")])
-    monkeypatch.setattr("bench.report.drawing.FIGURES", FIGURES[-1:])
+    monkeypatch.setattr("bench.report.drawing.FIGURES", (unfavourable_figure,))
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "u-unfavourable.svg").touch()
-    report = draw_report(tmp_path, nothing)
+    report = redraw(tmp_path, nothing)
     assert report.why_no_table is None
     assert (tmp_path / "table.md").read_text(encoding="utf-8").startswith("| strategy | K | orders/s [95 %] |")
     assert (tmp_path / "verdicts.md").read_text(encoding="utf-8").splitlines()[2:5] == [
@@ -360,6 +285,96 @@ def test_results_without_a_run_are_refused_in_a_sentence(results: tuple[ResultFi
     assert [file.name for file in tmp_path.iterdir()] == ["results.jsonl"]
 
 
-def test_the_command_line_starts_without_matplotlib() -> None:
-    code = "import sys, bench.report; sys.exit(bool({'matplotlib', 'scipy', 'jinja2'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=200).returncode == 0
+def parsed(svg: str) -> ET.Element:
+    return ET.fromstring(svg)  # noqa: S314  # drawn here
+
+
+def names(svg: str) -> list[str]:
+    """Return the names of a figure's marks."""
+    found = parsed(svg).iterfind(f".//{SVG}g[@class='mark']/{SVG}title")
+    return [one.text or "" for one in found]
+
+
+def styled(svg: str) -> str:
+    """Return the style for dark pages."""
+    return parsed(svg).findtext(f"{SVG}style") or ""
+
+
+def test_a_name_says_the_value_and_the_runs_that_the_table_of_the_page_has(
+    results: tuple[ResultFile, Path], svgs: dict[str, str]
+) -> None:
+    facts = Facts(*results)
+    cells = list(zip(facts.spots, every_row(facts), strict=True))
+    rates = {f"{spot.cell.cell_id}: {row.rate} orders/s, runs: {row.runs}" for spot, row in cells if not row.is_void}
+    voids = {f"{spot.cell.cell_id}: void runs have no value, runs: {row.runs}" for spot, row in cells if row.is_void}
+    assert set(names(svgs["F1"])) <= rates | voids
+    assert (len(names(svgs["F1"])), len(set(names(svgs["F1"])) & voids)) == (28, 1)
+    tails = {f"{spot.cell.cell_id}: {row.p99} ms at p99, runs: {row.runs}" for spot, row in cells}
+    shed = {f"{spot.cell.cell_id}: p99 is of an order that was shed, runs: {row.runs}" for spot, row in cells}
+    assert {one for one in names(svgs["F4"]) if "p99 " in one or "p99," in one} <= tails | shed
+
+
+def test_links_of_a_page_lead_somewhere_and_no_id_is_there_twice(made: Made) -> None:
+    ids = re.findall(r'\sid="([^"]*)"', made.html)
+    targets = {one for pair in re.findall(r'href="#([^"]*)"|url\(#([^)]+)\)', made.html) for one in pair if one}
+    assert targets - set(ids) == set()
+    assert len(ids) == len(set(ids))
+
+
+def test_only_a_screen_shows_dark_figures_so_paper_stays_white(svgs: dict[str, str]) -> None:
+    for number, svg in svgs.items():
+        rules = styled(svg)
+        assert rules.startswith(ON_SCREEN), number
+        assert RULE.sub("", rules) == f"{ON_SCREEN}}}", number
+        first = parsed(svg).find(f"{SVG}g/{SVG}g/{SVG}path")
+        assert first is not None
+        assert first.get("style") == f"fill: {PAPER}", number
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of WCAG 2.2."""
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast of two colours, from 1 to 21."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_text_and_lines_can_be_read_on_light_and_on_dark_pages(svgs: dict[str, str]) -> None:
+    """The contrasts of WCAG 2.2, 1.4.3 and 1.4.11: 4.5 for text, 3 for lines."""
+    behind = {PAPER, LIGHT, GRID}
+    lines = {colour: dark for colour, dark in DARK.items() if colour not in behind}
+    for papers, shown in ((PAPER, LIGHT), lines.keys()), ((DARK[PAPER], DARK[LIGHT]), lines.values()):
+        assert min(contrast(colour, paper) for paper in papers for colour in shown) >= 3
+    assert min(contrast(BLACK, PAPER), contrast(DARK[BLACK], DARK[PAPER])) >= 4.5
+    exchanged = {(light, dark) for svg in svgs.values() for _, light, dark in RULE.findall(styled(svg))}
+    assert exchanged <= set(DARK.items())
+    assert len(exchanged) >= 8
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_charts_of_the_pages_can_be_read_on_light_and_on_dark_pages(scheme: str) -> None:
+    palette, paper = PALETTES[scheme], {"light": "#ffffff", "dark": "#0d1117"}[scheme]
+    texts = [
+        contrast(one, below) for one in (palette.text, palette.faint) for below in (paper, BOXES[scheme], BANDS[scheme])
+    ]
+    assert min(texts) >= 4.5
+    assert min(contrast(one, paper) for one in (palette.bar, palette.best)) >= 3
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")
+def test_markup_and_control_characters_of_a_strategy_stay_text_in_a_figure() -> None:
+    foreign = '</title><script>alert("1")</script>\x1b]0;\ufffe'
+    cell = Cell(strategy=foreign, section="sleep", hold_ms=20.0, stock=1, case="one-unit")
+    runs = tuple(run(cell, number, number) for number in range(ROUNDS))
+    found = unfavourable_figure(Facts(session().model_copy(update={"runs": runs})))
+    assert isinstance(found, Drawn)
+    with house_style():
+        svg = as_svg(found.figure, found.name)
+    assert "<script" not in svg
+    assert "\x1b" not in svg
+    assert names(svg)[0].startswith('</title><script>alert("1")</script>\\x1b]0;\N{REPLACEMENT CHARACTER} K=1 N=64')

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-import pytest
-
 from bench.proof.torture.admin import Leftovers
 from bench.proof.torture.checker import MUST_BE_ZERO, Verdict, check
 from bench.proof.torture.events import (
@@ -34,6 +32,8 @@ from bench.proof.torture.results import TortureResults
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from bench.proof.torture.options import Kind
 
 LOCK: Final = KINDS["lock"]
 READ_WRITE: Final = KINDS["read_write"]
@@ -90,168 +90,151 @@ FIRST: Final = entered(1, 10.0, token=100)
 """Trusted until 11."""
 
 
-def test_one_after_the_other_is_clean() -> None:
-    second = entered(2, 10.4, token=101)
-    verdict = check([FIRST, wrote(FIRST, 10.1), left(FIRST, 10.3), second, left(second, 10.5)], LOCK)
-    assert (broken(verdict), verdict.acquisitions, verdict.late_refused) == ({}, 2, 0)
+SECOND: Final = entered(2, 11.2, token=101)
+"""After the end of `FIRST`."""
+OVERSLEPT: Final = entered(1, 10.0, token=None)
+OWNER: Final = [entered(access, 10.0 + access, token=100, holder="owner") for access in (1, 2)]
+READERS: Final = [entered(access, 10.0 + access / 10, token=100, mode=SHARED) for access in range(5)]
+PERMITS: Final = [entered(access, 10.0, token=100 - access, mode=PERMIT) for access in range(4)]
 
-
-def test_a_holder_that_overslept_is_succeeded_and_its_late_writes_are_refused() -> None:
-    second = entered(2, 11.2, token=101)
-    log: list[Event] = [
-        FIRST,
-        second,
-        wrote(FIRST, 11.3, is_accepted=False),
-        left(FIRST, 11.4, is_accepted=False),
-        left(second, 11.5),
-    ]
-    verdict = check(log, LOCK)
-    assert (broken(verdict), verdict.acquisitions, verdict.late_refused) == ({}, 2, 2)
-
-
-def test_an_overslept_holder_that_comes_after_its_successor_is_refused_at_the_door() -> None:
-    second = entered(2, 11.2, token=101)
-    late = refused(entered(3, 11.3, token=100, held_since=10.0))
-    assert broken(check([second, late, left(second, 11.5)], LOCK)) == {}
-
-
-def test_a_successor_while_the_lease_is_trusted_is_an_overlap_of_leases() -> None:
-    verdict = check([FIRST, entered(2, 10.9, token=101)], LOCK)
-    assert broken(verdict) == {"leases_overlapping": 1}
-
-
-def test_a_killed_holders_lease_counts_to_its_end() -> None:
-    log: list[Event] = [FIRST, Died(10.1, 1), entered(2, 10.9, token=101)]
-    assert broken(check(log, LOCK)) == {"leases_overlapping": 1}
-
-
-def test_a_lease_that_began_before_the_other_one_ended_is_found_though_its_holder_came_later() -> None:
-    log: list[Event] = [FIRST, left(FIRST, 10.5), entered(2, 10.6, token=101, held_since=10.4)]
-    assert broken(check(log, LOCK)) == {"leases_overlapping": 1}
-
-
-def test_a_renewed_lease_is_trusted_for_longer() -> None:
-    log: list[Event] = [FIRST, Wrote(10.8, 1, 11.8, is_accepted=True), entered(2, 11.2, token=101)]
-    assert broken(check(log, LOCK)) == {"leases_overlapping": 1}
-
-
-def test_an_older_end_of_trust_that_comes_later_does_not_shorten_a_lease() -> None:
-    log: list[Event] = [FIRST, Wrote(10.1, 1, 10.2, is_accepted=True), entered(2, 10.5, token=101)]
-    assert broken(check(log, LOCK)) == {"leases_overlapping": 1}
-
-
-def test_a_lease_that_was_over_when_it_was_handed_over_overlaps_with_none() -> None:
-    assert broken(check([FIRST, entered(2, 10.5, token=101, until=10.5)], LOCK)) == {}
-
-
-def test_a_holder_that_was_refused_may_be_succeeded_at_once() -> None:
-    late = refused(entered(1, 10.0, token=100, held_since=9.5))
-    successor = entered(3, 10.1, token=102)
-    verdict = check([entered(2, 8.0, token=101), late, successor], LOCK)
-    assert broken(verdict) == {}
-
-
-def test_two_holders_of_one_token_are_found_and_overlap() -> None:
-    log = [entered(1, 10.0, token=100, until=10.0), entered(2, 10.5, token=100)]
-    assert broken(check(log, LOCK)) == {"tokens_shared": 1, "accesses_overlapping": 1}
-
-
-def test_two_holders_of_one_token_one_after_the_other_are_found_too() -> None:
-    log: list[Event] = [FIRST, left(FIRST, 10.1), entered(2, 10.5, token=100)]
-    assert broken(check(log, LOCK)) == {"tokens_shared": 1}
-
-
-def test_an_accepted_token_that_goes_back_is_found() -> None:
-    log: list[Event] = [FIRST, left(FIRST, 10.1), entered(2, 10.5, token=99)]
-    assert broken(check(log, LOCK)) == {"tokens_backwards": 1}
-
-
-def test_an_accepted_token_that_goes_back_beside_its_successor_overlaps_too() -> None:
-    log: list[Event] = [FIRST, entered(2, 11.5, token=99)]
-    assert broken(check(log, LOCK)) == {"tokens_backwards": 1, "accesses_overlapping": 1}
-
-
-def test_a_late_write_that_is_accepted_is_found() -> None:
-    second = entered(2, 11.2, token=101)
-    log: list[Event] = [FIRST, second, wrote(FIRST, 11.3), left(FIRST, 11.4)]
-    assert broken(check(log, LOCK)) == {"late_accepted": 2}
-
-
-@pytest.mark.parametrize(
-    "log",
-    [
-        [refused(FIRST)],
+CLEAN: Final[dict[str, tuple[Kind, list[Event], tuple[int, int]]]] = {
+    "one after the other": (
+        LOCK,
+        [FIRST, wrote(FIRST, 10.1), left(FIRST, 10.3), entered(2, 10.4, token=101)],
+        (2, 0),
+    ),
+    "late writes of a holder that overslept are refused": (
+        LOCK,
+        [FIRST, SECOND, wrote(FIRST, 11.3, is_accepted=False), left(FIRST, 11.4, is_accepted=False)],
+        (2, 2),
+    ),
+    "a holder that overslept is refused at the door": (
+        LOCK,
+        [SECOND, refused(entered(3, 11.3, token=100, held_since=10.0)), left(SECOND, 11.5)],
+        (1, 1),
+    ),
+    "a lease that was over when it was handed over": (LOCK, [FIRST, entered(2, 10.5, token=101, until=10.5)], (2, 0)),
+    "the successor of a refused one": (
+        LOCK,
+        [entered(2, 8.0, token=101), refused(entered(1, 10.0, token=100, held_since=9.5)), entered(3, 10.1, token=102)],
+        (2, 1),
+    ),
+    "an owner twice with one token": (KINDS["reentrant"], [*OWNER], (2, 0)),
+    "readers of one phase": (READ_WRITE, [*READERS], (5, 0)),
+    "as many permits as there are, in any order": (SEMAPHORE, [*PERMITS[:3]], (3, 0)),
+    "a permit after the end of others": (
+        SEMAPHORE,
+        [*PERMITS[:3], entered(9, 11.0, token=200, mode=PERMIT)],
+        (4, 0),
+    ),
+}
+BROKEN: Final[dict[str, tuple[Kind, list[Event], dict[str, int]]]] = {
+    "a successor while the lease is trusted": (LOCK, [FIRST, entered(2, 10.9, token=101)], {"leases_overlapping": 1}),
+    "a successor of a killed holder while its lease is trusted": (
+        LOCK,
+        [FIRST, Died(10.1, 1), entered(2, 10.9, token=101)],
+        {"leases_overlapping": 1},
+    ),
+    "a lease that began before the other one ended": (
+        LOCK,
+        [FIRST, left(FIRST, 10.5), entered(2, 10.6, token=101, held_since=10.4)],
+        {"leases_overlapping": 1},
+    ),
+    "a successor of a renewed lease": (
+        LOCK,
+        [FIRST, Wrote(10.8, 1, 11.8, is_accepted=True), entered(2, 11.2, token=101)],
+        {"leases_overlapping": 1},
+    ),
+    "an older end of trust does not shorten a lease": (
+        LOCK,
+        [FIRST, Wrote(10.1, 1, 10.2, is_accepted=True), entered(2, 10.5, token=101)],
+        {"leases_overlapping": 1},
+    ),
+    "two holders of one token at once": (
+        LOCK,
+        [entered(1, 10.0, token=100, until=10.0), entered(2, 10.5, token=100)],
+        {"tokens_shared": 1, "accesses_overlapping": 1},
+    ),
+    "two holders of one token": (
+        LOCK,
+        [FIRST, left(FIRST, 10.1), entered(2, 10.5, token=100)],
+        {"tokens_shared": 1},
+    ),
+    "a token that goes back": (
+        LOCK,
+        [FIRST, left(FIRST, 10.1), entered(2, 10.5, token=99)],
+        {"tokens_backwards": 1},
+    ),
+    "a token that goes back beside its successor": (
+        LOCK,
+        [FIRST, entered(2, 11.5, token=99)],
+        {"tokens_backwards": 1, "accesses_overlapping": 1},
+    ),
+    "late writes that are accepted": (
+        LOCK,
+        [FIRST, SECOND, wrote(FIRST, 11.3), left(FIRST, 11.4)],
+        {"late_accepted": 2},
+    ),
+    "an entry refused without a reason": (LOCK, [refused(FIRST)], {"refused_wrongly": 1}),
+    "a write refused without a reason": (
+        LOCK,
         [FIRST, wrote(FIRST, 10.1, is_accepted=False)],
-        [FIRST, left(FIRST, 10.1, is_accepted=False)],
-    ],
-)
-def test_a_refusal_without_a_reason_is_found(log: list[Event]) -> None:
-    assert broken(check(log, LOCK)) == {"refused_wrongly": 1}
+        {"refused_wrongly": 1},
+    ),
+    "an end refused without a reason": (LOCK, [FIRST, left(FIRST, 10.1, is_accepted=False)], {"refused_wrongly": 1}),
+    "a writer beside a reader": (READ_WRITE, [READERS[1], entered(9, 10.5, token=101)], {"leases_overlapping": 1}),
+    "a reader beside a writer": (
+        READ_WRITE,
+        [FIRST, entered(2, 10.5, token=101, mode=SHARED)],
+        {"leases_overlapping": 1},
+    ),
+    "a reader with the token of a writer": (
+        READ_WRITE,
+        [FIRST, left(FIRST, 10.1), entered(2, 10.5, token=100, mode=SHARED)],
+        {"tokens_shared": 1},
+    ),
+    "one permit more": (SEMAPHORE, [*PERMITS], {"leases_overlapping": 1}),
+    "two permits with one token": (
+        SEMAPHORE,
+        [entered(access, 10.0, token=100, mode=PERMIT) for access in (1, 2)],
+        {"tokens_shared": 1},
+    ),
+    "one permit more, seen on the server": (
+        SEMAPHORE,
+        [PermitsSeen(10.0, "a", 3), PermitsSeen(10.1, "a", 4)],
+        {"permits_exceeded": 1},
+    ),
+    "leases without a fence": (QUORUM, [OVERSLEPT, entered(2, 10.9, token=None)], {"leases_overlapping": 1}),
+    "a cancellation that a task ignored": (
+        LOCK,
+        [Cancelled(1.0, "release", 1, is_heeded=False)],
+        {"cancellations_lost": 1},
+    ),
+    "what a closed store left": (
+        LOCK,
+        [Finished(1.0, 1, 0, 0), Finished(1.0, 2, 2, 1), Finished(1.0, 3, 1, 0)],
+        {"tasks_left": 3, "connections_open": 1},
+    ),
+}
 
 
-def test_an_owner_may_be_inside_twice_with_one_token() -> None:
-    log = [entered(1, 10.0, token=100, holder="owner"), entered(2, 10.1, token=100, holder="owner")]
-    assert broken(check(log, KINDS["reentrant"])) == {}
+def test_a_torture_in_which_nothing_is_wrong_is_clean() -> None:
+    verdicts = {name: check(log, kind) for name, (kind, log, _) in CLEAN.items()}
+    found = {name: (broken(one), (one.acquisitions, one.late_refused)) for name, one in verdicts.items()}
+    assert found == {name: ({}, counts) for name, (_, _, counts) in CLEAN.items()}
 
 
-def test_readers_of_one_phase_share_their_token_and_the_room() -> None:
-    log = [entered(access, 10.0 + access / 10, token=100, mode=SHARED) for access in range(5)]
-    assert broken(check(log, READ_WRITE)) == {}
-
-
-def test_a_writer_beside_a_trusted_reader_is_found() -> None:
-    log = [entered(1, 10.0, token=100, mode=SHARED), entered(2, 10.5, token=101)]
-    assert broken(check(log, READ_WRITE)) == {"leases_overlapping": 1}
-
-
-def test_a_reader_beside_a_trusted_writer_is_found() -> None:
-    log = [FIRST, entered(2, 10.5, token=101, mode=SHARED)]
-    assert broken(check(log, READ_WRITE)) == {"leases_overlapping": 1}
-
-
-def test_a_reader_with_the_token_of_a_writer_is_found() -> None:
-    log: list[Event] = [FIRST, left(FIRST, 10.1), entered(2, 10.5, token=100, mode=SHARED)]
-    assert broken(check(log, READ_WRITE)) == {"tokens_shared": 1}
-
-
-def permits(count: int) -> list[Event]:
-    return [entered(access, 10.0, token=100 - access, mode=PERMIT) for access in range(count)]
-
-
-def test_as_many_permits_as_there_are_may_live_in_any_order() -> None:
-    assert broken(check(permits(3), SEMAPHORE)) == {}
-
-
-def test_one_permit_more_is_found() -> None:
-    assert broken(check(permits(4), SEMAPHORE)) == {"leases_overlapping": 1}
-
-
-def test_a_permit_that_has_lapsed_does_not_count() -> None:
-    assert broken(check([*permits(3), entered(9, 11.0, token=200, mode=PERMIT)], SEMAPHORE)) == {}
-
-
-def test_two_permits_with_one_token_are_found() -> None:
-    log = [entered(access, 10.0, token=100, mode=PERMIT) for access in (1, 2)]
-    assert broken(check(log, SEMAPHORE)) == {"tokens_shared": 1}
-
-
-def test_a_look_at_the_server_that_saw_one_permit_more_is_found() -> None:
-    verdict = check([PermitsSeen(10.0, "a", 3), PermitsSeen(10.1, "a", 4)], SEMAPHORE)
-    assert (broken(verdict), verdict.permits_seen_max) == ({"permits_exceeded": 1}, 4)
-
-
-def test_without_a_fence_the_leases_alone_exclude_each_other() -> None:
-    assert broken(check([entered(1, 10.0, token=None), entered(2, 10.9, token=None)], QUORUM)) == {
-        "leases_overlapping": 1
-    }
+def test_each_way_to_break_a_promise_is_found_and_no_other() -> None:
+    found = {name: broken(check(log, kind)) for name, (kind, log, _) in BROKEN.items()}
+    assert found == {name: expected for name, (_, _, expected) in BROKEN.items()}
+    assert {name for counts in found.values() for name in counts} == set(MUST_BE_ZERO)
 
 
 def test_without_a_fence_late_writes_are_counted_and_no_promise_is_broken() -> None:
-    overslept = entered(1, 10.0, token=None)
-    log: list[Event] = [overslept, wrote(overslept, 10.9), entered(2, 11.1, token=None), wrote(overslept, 11.2)]
+    log: list[Event] = [OVERSLEPT, wrote(OVERSLEPT, 10.9), entered(2, 11.1, token=None), wrote(OVERSLEPT, 11.2)]
     verdict = check(log, QUORUM)
     assert (broken(verdict), verdict.late_unfenced) == ({}, 1)
-    renewed: list[Event] = [overslept, Wrote(11.1, 1, 12.0, is_accepted=True)]
+    renewed: list[Event] = [OVERSLEPT, Wrote(11.1, 1, 12.0, is_accepted=True)]
     assert check(renewed, QUORUM).late_unfenced == 0
 
 
@@ -262,25 +245,15 @@ def test_the_longest_time_without_an_entry_counts_from_the_beginning_to_the_end_
     assert check([Began(10.0, ["a", "b"]), entered(1, 12.0, token=1), Ended(14.0)], LOCK).gap_max == 4.0
 
 
-def test_deeds_and_misses_are_counted() -> None:
+def test_faults_misses_and_permits_are_counted() -> None:
     deeds = ["killed", "killed", "paused", "resumed", "cut", "cut", "cut"]
     log: list[Event] = [FaultInjected(1.0, deed, 1) for deed in deeds]
     log += [Missed(1.0, "a", "timeout", 0.1), Missed(1.0, "a", "timeout", 0.1), Missed(1.0, "a", "late", 0.1)]
-    verdict = check(log, LOCK)
+    log += [Cancelled(1.0, moment, 1, is_heeded=True) for moment in ("acquire", "acquire", "body")]
+    verdict = check([*log, PermitsSeen(10.0, "a", 3)], SEMAPHORE)
     assert (verdict.kills, verdict.pauses, verdict.cuts, dict(verdict.missed)) == (2, 1, 3, {"timeout": 2, "late": 1})
-
-
-def test_cancellations_are_counted_by_their_moment_and_one_that_a_task_ignored_is_found() -> None:
-    moments = ["acquire", "acquire", "body", "group"]
-    log: list[Event] = [Cancelled(1.0, moment, 1, is_heeded=True) for moment in moments]
-    verdict = check(log, LOCK)
-    assert (broken(verdict), dict(verdict.cancellations)) == ({}, {"acquire": 2, "body": 1, "group": 1})
-    assert broken(check([*log, Cancelled(1.0, "release", 1, is_heeded=False)], LOCK)) == {"cancellations_lost": 1}
-
-
-def test_tasks_and_connections_that_a_closed_store_left_are_found() -> None:
-    log: list[Event] = [Finished(1.0, 1, 0, 0), Finished(1.0, 2, 2, 1), Finished(1.0, 3, 1, 0)]
-    assert broken(check(log, LOCK)) == {"tasks_left": 3, "connections_open": 1}
+    assert (broken(verdict), dict(verdict.cancellations)) == ({}, {"acquire": 2, "body": 1})
+    assert verdict.permits_seen_max == 3
 
 
 def test_a_server_that_was_away_allows_that_much_more_time_without_an_entry() -> None:
@@ -328,18 +301,18 @@ def test_a_torture_in_which_every_promise_held_is_kept() -> None:
     assert judged(Verdict(acquisitions=1, pauses=1, late_refused=1, gap_max=5.5)) == []
 
 
-@pytest.mark.parametrize("name", MUST_BE_ZERO)
-def test_every_count_that_must_be_0_breaks_it(name: str) -> None:
-    verdict = Verdict(acquisitions=1)
-    setattr(verdict, name, 2)
-    (sentence,) = judged(verdict)
-    assert sentence.endswith(": 2, must be 0")
+def test_every_count_that_must_be_0_breaks_it() -> None:
+    for name in MUST_BE_ZERO:
+        verdict = Verdict(acquisitions=1)
+        setattr(verdict, name, 2)
+        (sentence,) = judged(verdict)
+        assert sentence.endswith(": 2, must be 0")
 
 
-@pytest.mark.parametrize("name", ["immortal_keys", "held_names", "channels", "connections", "processes"])
-def test_whatever_is_left_breaks_it(name: str) -> None:
-    (sentence,) = judged(Verdict(acquisitions=1), leftovers=Leftovers(**{name: 1}))
-    assert sentence.endswith(": 1, must be 0")
+def test_whatever_is_left_breaks_it() -> None:
+    for name in ("immortal_keys", "held_names", "channels", "connections", "processes"):
+        (sentence,) = judged(Verdict(acquisitions=1), leftovers=Leftovers(**{name: 1}))
+        assert sentence.endswith(": 1, must be 0")
 
 
 def test_it_is_broken_when_nobody_got_in_or_nothing_is_known_about_the_fence_or_a_process_ended() -> None:

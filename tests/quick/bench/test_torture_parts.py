@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -13,7 +12,7 @@ from bench.proof.torture.admin import called, plain
 from bench.proof.torture.checker import check
 from bench.proof.torture.contenders import CLASSES, LockRequest, lock_of, tokens_of
 from bench.proof.torture.options import FAULTS, KILL, KINDS, PAUSE, TortureOptions
-from bench.proof.torture.processes import Assignment, ContenderProcesses
+from bench.proof.torture.processes import Assignment
 from bench.proof.torture.resource import AccessRequest, Resource
 from bench.proof.torture.supervisor import Fault, FaultInjector
 from bench.proof.torture.tasks import to_the_end
@@ -26,31 +25,6 @@ if TYPE_CHECKING:
 
 TTL: Final = 0.5
 ASSIGNMENT: Final = Assignment(3, "lock", ["unix:///a?db=0"], "desk", ["a", "b"], 8, TTL, 1, "torture-3", 4)
-
-
-class Leaving:
-    """A process that is gone when it is looked at for the second time."""
-
-    stdin = None
-
-    def __init__(self, code: int) -> None:
-        self._codes = iter([None, code])
-
-    def poll(self) -> int | None:
-        return next(self._codes, 0)
-
-
-@pytest.mark.parametrize(
-    ("code", "crashes"), [(0, []), (4, ["process 1 ended with code 4: no output"])], ids=["in order", "failed"]
-)
-def test_a_process_that_was_asked_to_stop_is_looked_at_once_a_turn(
-    monkeypatch: pytest.MonkeyPatch, code: int, crashes: list[str]
-) -> None:
-    monkeypatch.setattr("bench.proof.torture.processes.start_child", lambda *_, **__: Leaving(code))
-    processes = ContenderProcesses(lambda _: ASSIGNMENT)
-    processes.start()
-    assert (processes.reap(), processes.crashes) == (False, [])
-    assert (processes.reap(), processes.crashes) == (True, crashes)
 
 
 def asked(token: int, *, name: str = "a") -> AccessRequest:
@@ -98,32 +72,21 @@ def test_a_holder_whose_connection_ends_has_left() -> None:
     assert resource.processes_inside() == set()
 
 
-def drawn(seed: int) -> list[Fault | None]:
-    injector = FaultInjector(seed, ttl=TTL, now=0.0)
-    return [injector.draw(float(step), inside={1, 2}, others={3, 4, 5}) for step in range(200)]
+def drawn(seed: int, whats: tuple[str, ...] = (KILL, PAUSE)) -> list[Fault]:
+    injector = FaultInjector(seed, ttl=TTL, now=0.0, whats=whats)
+    found = [injector.draw(float(step), inside={1, 2}, others={3, 4, 5}) for step in range(200)]
+    return [fault for fault in found if fault is not None]
 
 
-def test_a_seed_draws_the_same_deeds_again() -> None:
-    assert drawn(7) == drawn(7) != drawn(8)
-
-
-def test_every_pause_is_longer_than_the_lease_and_every_deed_is_drawn() -> None:
-    faults = [fault for fault in drawn(7) if fault is not None]
+def test_a_seed_draws_the_same_faults_again_and_only_those_that_were_asked_for() -> None:
+    faults = drawn(7)
+    assert faults == drawn(7) != drawn(8)
     assert len(faults) == 200
     assert {fault.what for fault in faults} == {"kill", "pause", "pause_and_kill"}
     assert all(fault.seconds > TTL for fault in faults if fault.what != KILL)
     assert sum(fault.process in {1, 2} for fault in faults) > 140  # holders first, but not they alone
     assert {fault.process for fault in faults} == {1, 2, 3, 4, 5}
-
-
-@pytest.mark.parametrize(("whats", "drawn"), [((KILL,), {"kill"}), ((PAUSE,), {"pause"}), ((), set())])
-def test_a_fault_that_was_not_asked_for_is_not_drawn(whats: tuple[str, ...], drawn: set[str]) -> None:
-    injector = FaultInjector(1, ttl=TTL, now=0.0, whats=whats)
-    faults = [injector.draw(float(step), inside={1}, others={2}) for step in range(50)]
-    assert {fault.what for fault in faults if fault is not None} == drawn
-
-
-def test_where_nobody_is_nobody_is_tormented() -> None:
+    assert [{fault.what for fault in drawn(1, whats)} for whats in ((KILL,), (PAUSE,), ())] == [{KILL}, {PAUSE}, set()]
     assert FaultInjector(1, ttl=TTL, now=0.0).draw(1.0, inside=(), others=()) is None
 
 
@@ -135,13 +98,10 @@ def test_no_more_connections_are_cut_than_there_are() -> None:
         assert set(chosen) <= {11, 12}
 
 
-def test_every_kind_has_contenders() -> None:
+def test_every_kind_has_contenders_and_a_lock_for_tasks() -> None:
     assert list(CLASSES) == list(KINDS)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_has_a_lock_for_tasks(kind: str) -> None:
-    asyncio.run(_has_lock(kind))
+    for kind in KINDS:
+        asyncio.run(_has_lock(kind))
 
 
 async def _has_lock(kind: str) -> None:
@@ -157,24 +117,23 @@ async def _has_lock(kind: str) -> None:
             assert all(asked.holder for asked in lock.requests(lease, now=1.0, asked_at=0.5))
 
 
-@pytest.mark.parametrize("moment", ["before", "middle", "twice"])
-def test_a_request_to_the_resource_is_not_cut_in_two(moment: str) -> None:
+def test_a_request_to_the_resource_is_not_cut_in_two() -> None:
     said: list[str] = []
 
-    async def ask() -> None:
-        said.append("asked")
-        await asyncio.sleep(0.02)
-        said.append("answered")
-
     async def body() -> None:
+        is_cancelled = asyncio.Event()
+
+        async def ask() -> None:
+            said.append("asked")
+            await is_cancelled.wait()
+            said.append("answered")
+
         task = asyncio.create_task(to_the_end(ask()))
         await asyncio.sleep(0)
-        if moment != "before":
-            await asyncio.sleep(0.005)
         task.cancel()
-        if moment == "twice":
-            await asyncio.sleep(0)
-            task.cancel()
+        await asyncio.sleep(0)
+        task.cancel()
+        is_cancelled.set()
         await asyncio.wait([task])
         assert task.cancelled()
 
@@ -186,49 +145,41 @@ def test_an_assignment_survives_its_line() -> None:
     assert Assignment.from_json(ASSIGNMENT.as_json()) == ASSIGNMENT
 
 
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
+def test_connections_are_called_by_the_name_of_the_run() -> None:
+    for url, expected in (
         ("redis://localhost:6379/0", "redis://localhost:6379/0?client_name=x"),
         ("unix:///a/b.sock?db=0", "unix:///a/b.sock?db=0&client_name=x"),
-    ],
-)
-def test_connections_are_called_by_the_name_of_the_run(url: str, expected: str) -> None:
-    assert called(url, "x") == expected
-    assert plain(expected) == url
+    ):
+        assert called(url, "x") == expected
+        assert plain(expected) == url
 
 
-def test_a_kind_that_there_is_not_is_refused_with_those_that_there_are() -> None:
-    expected = (
-        "--kind 'spin' cannot be tortured; known are: lock, reentrant, fair, read_write, semaphore, multi, quorum"
-    )
-    with pytest.raises(InvalidInput) as refusal:
-        TortureOptions(kind="spin")
-    assert str(refusal.value) == expected
+ONE_SERVER: Final = {"url": "redis://localhost"}
+RESTART: Final = "only an embedded server can be restarted; leave restart out of --faults"
+BAD_OPTIONS: Final[list[tuple[dict[str, Any], str]]] = [
+    (
+        {"kind": "spin"},
+        "--kind 'spin' cannot be tortured; known are: lock, reentrant, fair, read_write, semaphore, multi, quorum",
+    ),
+    ({"seconds": 0.9}, "--seconds 0.9 must be between 1 and 86,400"),
+    ({"seconds": float("nan")}, "--seconds nan must be between 1 and 86,400"),
+    ({"processes": 1}, "--processes 1 must be between 2 and 64"),
+    ({"threads": 65}, "--threads 65 must be between 1 and 64"),
+    ({"faults": "kill, burn"}, "--faults 'burn' is unknown; known are: kill, pause, cut, cancel, restart, or all"),
+    ({"faults": "all", **ONE_SERVER}, f"--url redis://localhost: {RESTART}"),
+    ({"kind": "quorum", **ONE_SERVER}, "--url redis://localhost: quorum needs 3 servers, which are embedded ones"),
+    (
+        {"url": "redis+cluster://localhost:1"},
+        "--url redis+cluster://localhost:1: only a single server can be used",
+    ),
+]
 
 
-@pytest.mark.parametrize("seconds", [0.9, 86_401, float("nan"), -1])
-def test_seconds_that_are_no_torture_are_refused(seconds: float) -> None:
-    with pytest.raises(InvalidInput, match=r"^--seconds .* must be between 1 and 86,400$"):
-        TortureOptions(seconds=seconds)
-
-
-def test_one_process_alone_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"^--processes 1 must be between 2 and 64$"):
-        TortureOptions(processes=1)
-
-
-@pytest.mark.parametrize("threads", [0, 65])
-def test_too_few_and_too_many_threads_are_refused(threads: int) -> None:
-    with pytest.raises(InvalidInput, match=rf"^--threads {threads} must be between 1 and 64$"):
-        TortureOptions(threads=threads)
-
-
-@pytest.mark.parametrize("faults", ["burn", "kill,burn", "kill, burn"])
-def test_a_fault_that_there_is_not_is_refused_with_those_that_there_are(faults: str) -> None:
-    with pytest.raises(InvalidInput) as refusal:
-        TortureOptions(faults=faults)
-    assert str(refusal.value) == "--faults 'burn' is unknown; known are: kill, pause, cut, cancel, restart, or all"
+def test_an_option_that_cannot_be_is_refused_in_one_sentence() -> None:
+    for options, sentence in BAD_OPTIONS:
+        with pytest.raises(InvalidInput) as refusal:
+            TortureOptions(**options)
+        assert str(refusal.value) == sentence
 
 
 def test_all_faults_are_all_and_only_cancellations_add_tasks() -> None:
@@ -236,28 +187,3 @@ def test_all_faults_are_all_and_only_cancellations_add_tasks() -> None:
     assert [fault for fault in FAULTS if default.injects(fault)] == ["kill", "pause"]
     assert [fault for fault in FAULTS if everything.injects(fault)] == list(FAULTS)
     assert (default.tasks, everything.tasks, TortureOptions(threads=3, faults="cancel, cut").tasks) == (0, 3, 3)
-
-
-@pytest.mark.parametrize("faults", ["restart", "all"])
-def test_the_server_of_somebody_else_is_not_restarted(faults: str) -> None:
-    with pytest.raises(InvalidInput) as refusal:
-        TortureOptions(faults=faults, url="redis://localhost")
-    expected = "only an embedded server can be restarted; leave restart out of --faults"
-    assert str(refusal.value) == f"--url redis://localhost: {expected}"
-
-
-@pytest.mark.parametrize(
-    ("kind", "url", "reason"),
-    [
-        ("quorum", "redis://localhost", "quorum needs 3 servers, which are embedded ones"),
-        ("lock", "redis+cluster://localhost:1", "only a single server can be used"),
-    ],
-)
-def test_a_server_that_cannot_serve_is_refused(kind: str, url: str, reason: str) -> None:
-    with pytest.raises(InvalidInput) as refusal:
-        TortureOptions(kind=kind, url=url)
-    assert str(refusal.value) == f"--url {url}: {reason}"
-
-
-def test_a_log_may_be_kept() -> None:
-    assert TortureOptions(log=Path("log")).log == Path("log")

@@ -164,8 +164,8 @@ def cells() -> list[Cell]:
 VOID = {"no-lock": "oversold by 7 units", RANDOM: "orders refused while units were free: 12"}
 
 
-def session(folder: Path | None = None) -> ResultFile:
-    """Make the session; with a folder, write its files there too."""
+@lru_cache(maxsize=1)
+def _runs() -> tuple[Run, ...]:
     runs: list[Run] = []
     for round_ in range(ROUNDS):
         for cell in cells():
@@ -174,6 +174,12 @@ def session(folder: Path | None = None) -> ResultFile:
             runs.append(run(cell, len(runs), round_, void=void))
             if cell == AA:
                 runs.append(run(cell, len(runs), round_, arm="B"))
+    return tuple(runs)
+
+
+def session(folder: Path | None = None) -> ResultFile:
+    """Make the session; with a folder, write its files there too."""
+    runs = list(_runs())
     environment = {
         "code": {"commit": "0" * 40, "python": "3.11"},
         "machine": {"cores": 2, "cpu_model": "made up"},

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
+from bench.engine.grid import grid_of
+from bench.engine.plan import own_plan
 from bench.engine.record import read_results
+from bench.strategies import STRATEGIES
+from bench.strategies.own import OWN, add_strategy, find_own
+from segmented.cli.main import run
+from segmented.errors import InvalidInput
 from tests.support.bench.plans import ONE_CELL, written
 from tests.support.command_line import ran_apart
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 LATE: Final = ("sold out too soon: ", "no order was sold in the measured window")
@@ -108,3 +117,90 @@ def test_a_strategy_that_fails_has_no_rate_and_says_why(tmp_path: Path) -> None:
     (run,) = read_results(file).runs
     assert (code, run.orders_per_s) == (0, None)
     assert "ZeroDivisionError" in run.void[0]
+
+
+GOOD: Final = """
+from bench.strategies.counted import CountedStrategy
+class Mine(CountedStrategy):
+    name = "mine"
+    summary = "one counter"
+    has_segments = True
+    def buy(self, order):
+        return self.refusal(order)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _strategies_as_before() -> Iterator[None]:
+    known = set(STRATEGIES)
+    yield
+    for name in set(STRATEGIES) - known:
+        del STRATEGIES[name]
+    OWN.clear()
+
+
+def saved(folder: Path, text: str, name: str = "mine.py") -> Path:
+    file = folder / name
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_it_is_compared_with_one_lock_segment_locks_and_no_lock(tmp_path: Path) -> None:
+    file = saved(tmp_path, GOOD)
+    other = saved(tmp_path, GOOD.replace('"mine"', '"plain"').replace("True", "False"), "plain.py")
+    loaded = own_plan([add_strategy(f"{file}:Mine"), add_strategy(f"{other}:Mine")])
+    assert [one.key for one in grid_of(loaded, is_quick=True).cells] == [
+        "mine K=16 N=64 B=1 20ms",
+        "plain K=1 N=64 B=1 20ms",
+        "global-lock K=1 N=64 B=1 20ms",
+        "segment-locks K=16 N=64 B=1 20ms",
+        "lock-free K=16 N=64 B=1 20ms",
+    ]
+    assert len(grid_of(loaded).cells) == 15
+
+
+MISTAKES: Final = [
+    (GOOD, "Theirs", "the file has no class 'Theirs'; it has: Mine"),
+    ("import no_such_one", "Mine", "the file cannot be imported: ModuleNotFoundError: No module named 'no_such_one'"),
+    ("import os\nos._exit(0)", "Mine", "importing the file ends the process, as os._exit does"),
+    ("class Mine: pass", "Mine", "Mine must be derived from bench.strategies.base.Strategy"),
+    (GOOD.replace("def buy", "def sell"), "Mine", "Mine lacks buy"),
+    (GOOD.replace('"mine"', "5"), "Mine", "Mine.name must be 1 to 40 small letters, digits and hyphens, not 5"),
+    (
+        GOOD.replace('"mine"', '"one-script"'),
+        "Mine",
+        "the name 'one-script' is taken by a strategy of the bench; give it another name",
+    ),
+]
+
+
+def test_a_mistake_is_one_sentence_and_exit_code_two_and_adds_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = dict(STRATEGIES)
+    for text, class_name, sentence in MISTAKES:
+        spec = f"{saved(tmp_path, text)}:{class_name}"
+        assert run(["bench", "--quick", "--strategy", spec, "--report", str(tmp_path / "results")]) == 2
+        assert capsys.readouterr().err == f"segmented: --strategy {spec}: {sentence}\n"
+    assert (known, OWN, (tmp_path / "results").exists()) == (STRATEGIES, {}, False)
+
+
+def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    for spec, sentence in (
+        ("mine.py", "not FILE:Class, such as stripes.py:Stripes"),
+        ("/no/such/mine.py:Mine", "/no/such/mine.py cannot be read: No such file or directory"),
+        (f"{saved(tmp_path, GOOD, 'mine.txt')}:Mine", "is not a Python file; its name must end with .py"),
+    ):
+        with pytest.raises(InvalidInput) as refused:
+            add_strategy(spec)
+        assert str(refused.value).startswith(f"--strategy {spec}: ")
+        assert str(refused.value).endswith(sentence)
+
+
+def test_a_file_that_changed_since_is_not_sold_with(tmp_path: Path) -> None:
+    file = saved(tmp_path, GOOD)
+    found = find_own(f"{file}:Mine")
+    found.add()
+    saved(tmp_path, GOOD + "# other")
+    with pytest.raises(InvalidInput, match="has changed while its strategy was measured; measure again, into another"):
+        found.add()
