@@ -19,7 +19,7 @@ quick: $(STAMP)
 	@$(BIN)/python $(PYTEST) --numprocesses=auto -m quick tests/quick
 
 real: $(STAMP) ## servers, processes, kills, frameworks, the examples of the pages, and the built wheel
-	@$(BIN)/python $(PYTEST) -m real tests/quick/contract tests/real
+	@$(BIN)/python $(PYTEST) -m real tests/quick/contract tests/quick/orders tests/real
 
 test-full: $(STAMP) ## `make test` and `make real`
 	@$(MAKE) --no-print-directory test
@@ -37,7 +37,7 @@ SECONDS := 600
 
 explore: $(STAMP) ## simulations and properties with new seeds in each round, for SECONDS (600)
 	@end=$$(($$(date +%s) + $(SECONDS))); while [ $$(date +%s) -lt $$end ]; do \
-	  $(BIN)/python $(PYTEST) tests/quick/simulation tests/quick/property || exit 1; done
+	  TEST_SEEDS_TIMES=20 $(BIN)/python $(PYTEST) tests/quick/simulation tests/quick/property || exit 1; done
 
 fuzz: $(STAMP) ## random damage to messages, values, files, addresses and arguments, new in each round, for SECONDS (600)
 	@end=$$(($$(date +%s) + $(SECONDS))); while [ $$(date +%s) -lt $$end ]; do \

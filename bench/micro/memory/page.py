@@ -56,7 +56,7 @@ CHOOSING: Final = f"""\
    that may be as much again.
 4. Set `maxmemory-policy noeviction`. Another policy would drop stock and locks, so a store refuses the server. If
    memory is full, new orders are refused with an error. Confirms, cancels, expiries, trims and archives still work.
-   <!-- shown: tests/real/integration/test_archive_places.py::test_an_archive_works_when_memory_is_full -->
+   <!-- shown: tests/real/integration/test_archive_steps.py::test_an_archive_works_when_memory_is_full -->
    {WITHOUT_MEMORY}
 
 The append-only file grows with every command. The server rewrites it, by default, when it has doubled. After that it is

@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 
 from segmented import protocol as op
-from segmented.errors import StoreError
+from segmented.errors import PoolArchived, StoreError
 from segmented.keys import shard_keys
 from segmented.models import Order
 from segmented.models.archives import ENTRIES_AT_ONCE, REMOVED_AT_ONCE
@@ -48,6 +48,7 @@ def fill(store: RedisStore) -> None:
         store.client.execute_command("XADD", KEYS.ledger, "*", *fields)
 
 
+@pytest.mark.long
 def test_no_step_of_an_archive_takes_the_server_ten_milliseconds(private_valkey: ValkeyServer) -> None:
     names = tuple(f"order {number}" for number in range(REMOVED_AT_ONCE))
     steps: dict[str, op.Operation[Any]] = {
@@ -88,6 +89,7 @@ with RedisStore.from_url(url) as store:
 """
 
 
+@pytest.mark.long
 def test_the_clients_memory_does_not_grow_with_the_number_of_orders(
     private_valkey: ValkeyServer, tmp_path: Path
 ) -> None:
@@ -108,34 +110,49 @@ def test_the_clients_memory_does_not_grow_with_the_number_of_orders(
     assert grown[100_000] < grown[10_000] + 4_000, grown
 
 
+def sell(pool: Pool, count: int) -> None:
+    """Open the pool, sell some of its units, and close it."""
+    pool.open(stock=40, segments=4)
+    for number in range(count):
+        pool.reserve(f"order {number}")
+        pool.confirm(f"order {number}")
+    pool.close()
+
+
 DENIED: Final = ("hset", "hdel", "zrem", "xtrim", "del", "pexpire", "srem", "hscan", "zscan", "xrange", "hkeys", "xlen")
 
 
-@pytest.mark.parametrize("command", DENIED)
 def test_an_account_without_a_right_is_told_and_another_account_finishes(
-    private_valkey: ValkeyServer, tmp_path: Path, command: str
+    private_valkey: ValkeyServer, tmp_path: Path
 ) -> None:
-    file = tmp_path / "sold.jsonl"
+    with RedisStore.from_url(private_valkey.url) as store:
+        for command in DENIED:
+            pool, file = Pool(store, command), tmp_path / f"{command}.jsonl"
+            sell(pool, 4)
+            store.client.execute_command("ACL", "SETUSER", "clerk", "on", ">word", "~*", "&*", "+@all")
+            clerk = Redis.from_url(private_valkey.url, username="clerk", password="word")  # of a test
+            with RedisStore(clerk) as denied:
+                # at the first contact it is refused
+                store.client.execute_command("ACL", "SETUSER", "clerk", f"-{command}")
+                with pytest.raises(StoreError, match=command):
+                    archive(Pool(denied, pool.sku), file)
+            clerk.close()
+            left = store.client.hget(shard_keys(pool.sku).meta, "archive")
+            assert left is None or left.startswith((b"exporting", b"removing"))
+            if left is None or left.startswith(b"exporting"):
+                assert pool.state().order_count == 4
+                assert pool.audit().is_clean
+            else:
+                assert check_archive(lines_of(file), "here").orders == 4
+            assert archive(pool, file).orders == 4
+            assert check_archive(lines_of(file), "here").confirmed == 4
+
+
+def test_an_archive_works_when_memory_is_full(private_valkey: ValkeyServer, tmp_path: Path) -> None:
     with RedisStore.from_url(private_valkey.url) as store:
         pool = Pool(store, SKU)
-        pool.open(stock=10, segments=4)
-        for number in range(4):
-            pool.reserve(f"order {number}")
-            pool.confirm(f"order {number}")
-        pool.close()
-        store.client.execute_command("ACL", "SETUSER", "clerk", "on", ">word", "~*", "&*", "+@all")
-        clerk = Redis.from_url(private_valkey.url, username="clerk", password="word")  # of a test
-        with RedisStore(clerk) as denied:
-            store.client.execute_command("ACL", "SETUSER", "clerk", f"-{command}")  # at the first contact it is refused
-            with pytest.raises(StoreError, match=command):
-                archive(Pool(denied, SKU), file)
-        clerk.close()
-        left = store.client.hget(KEYS.meta, "archive")
-        assert left is None or left.startswith((b"exporting", b"removing"))
-        if left is None or left.startswith(b"exporting"):
-            assert pool.state().order_count == 4
-            assert pool.audit().is_clean
-        else:
-            assert check_archive(lines_of(file), "here").orders == 4
-        assert archive(pool, file).orders == 4
-        assert check_archive(lines_of(file), "here").confirmed == 4
+        sell(pool, 25)
+        store.client.config_set("maxmemory", "1")
+        assert archive(pool, tmp_path / "sold.jsonl").orders == 25
+        with pytest.raises(PoolArchived):
+            pool.state()

@@ -40,6 +40,7 @@ def sell(store: RedisStore, count: int, *, first: int = 0, confirms: bool = True
             store.execute(op.SettleMany(SKU, "confirmed", tuple(order.order_id for order in orders)))
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_orders_in_batches_are_audited_in_six_megabytes(store: RedisStore) -> None:
     sell(store, ORDERS // 2)
     sell(store, ORDERS // 2, first=ORDERS // 2, confirms=False)
@@ -56,30 +57,30 @@ def test_a_hundred_thousand_orders_in_batches_are_audited_in_six_megabytes(store
 
 
 @pytest.mark.parametrize("is_trimmed", [False, True])
-def test_each_of_six_drifts_among_twenty_thousand_orders_is_named_and_mended(
+def test_each_of_six_drifts_among_thousands_of_orders_is_named_and_mended(
     store: RedisStore, *, is_trimmed: bool
 ) -> None:
-    sell(store, 10_000)
-    sell(store, 5_000, first=10_000, confirms=False)
+    sell(store, 3_000)
+    sell(store, 2_000, first=3_000, confirms=False)
     if is_trimmed:
-        assert store.execute(op.TrimLedger(SKU, 0)).first_sequence == 27
-    store.execute(op.SettleMany(SKU, "cancelled", tuple(f"order-{index}" for index in range(10_000, 11_000))))
-    sell(store, 5_000, first=15_000, confirms=False)
+        assert store.execute(op.TrimLedger(SKU, 0)).first_sequence == 10
+    store.execute(op.SettleMany(SKU, "cancelled", tuple(f"order-{index}" for index in range(3_000, 4_000))))
+    sell(store, 1_000, first=5_000, confirms=False)
     pool, keys, server = Pool(store, SKU), shard_keys(SKU), store.client
     assert pool.audit().is_clean
-    server.hdel(keys.orders, "order-15001")
-    server.hset(keys.orders, "order-16002", "r\t3\t0\t30")
+    server.hdel(keys.orders, "order-5001")
+    server.hset(keys.orders, "order-5002", f"r\t3\t0\t{pool.state().sequence}")
     server.hset(keys.orders, "foreign", f"c\t1\t0\t{pool.state().sequence}")
-    server.zadd(keys.holds, {"nobody": 10**15, "order-10003": 10**15})
-    server.zrem(keys.holds, "order-17004")
+    server.zadd(keys.holds, {"nobody": 10**15, "order-3003": 10**15})
+    server.zrem(keys.holds, "order-5004")
     report = pool.audit()
     assert sorted((drift.kind, drift.order_id) for drift in report.drift) == [
         ("foreign write", "foreign"),
-        ("foreign write", "order-16002"),
+        ("foreign write", "order-5002"),
         ("leaked hold", "nobody"),
-        ("leaked hold", "order-10003"),
-        ("leaked hold", "order-17004"),
-        ("lost", "order-15001"),
+        ("leaked hold", "order-3003"),
+        ("leaked hold", "order-5004"),
+        ("lost", "order-5001"),
     ]
     repaired = pool.repair(report, yes=True)
     assert (repaired.is_clean, repaired.done_count) == (True, 6)

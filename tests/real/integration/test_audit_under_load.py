@@ -10,10 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 import pytest
-import redis
 
-from segmented.errors import SegmentedError
-from segmented.keys import shard_keys
 from segmented.models import Order, Reserved
 from segmented.stock import Grant, Pool
 from segmented.stores.redis import RedisStore
@@ -22,18 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from segmented.servers import ValkeyServer
-    from segmented.stock import AuditReport
 
 SKU: Final = "ticket"
-KEYS: Final = shard_keys(SKU)
 SELLERS: Final = 4
-PLANTED: Final = 20
-CHANGES: Final = 3_000
-AUDITS_MIN: Final = 10
+CHANGES: Final = 1_000
+AUDITS_MIN: Final = 5
 CONFIRMED: Final = 0.2
 WARM: Final = 20
 SECONDS: Final = 120.0
-FAR_MS: Final = 10**14
 _runs = count()
 
 
@@ -43,13 +36,6 @@ def pool(store: RedisStore) -> Pool:
     pool = Pool(store, SKU, ttl=600, hold=600)
     pool.open(stock=2_000, segments=7, limit_per_customer=400)
     return pool
-
-
-@pytest.fixture
-def server(valkey: ValkeyServer) -> Iterator[redis.Redis]:
-    """Another client of the same server, to do damage with."""
-    with redis.Redis.from_url(valkey.url, decode_responses=True) as server:
-        yield server
 
 
 class Seller:
@@ -137,10 +123,6 @@ def sellers(url: str, *, trims: bool = False) -> Iterator[None]:
             one.result(timeout=SECONDS)
 
 
-def found(report: AuditReport) -> set[tuple[str, str | None]]:
-    return {(drift.kind, drift.order_id) for drift in report.drift}
-
-
 @pytest.mark.parametrize("trims", [False, True], ids=["whole ledger", "trimmed ledger"])
 def test_no_audit_of_a_sound_pool_gives_a_false_alarm(pool: Pool, valkey: ValkeyServer, *, trims: bool) -> None:
     sequences = [0]
@@ -152,69 +134,3 @@ def test_no_audit_of_a_sound_pool_gives_a_false_alarm(pool: Pool, valkey: Valkey
             sequences.append(report.state.sequence)
     assert pool.audit().is_clean
     assert (pool.audit().first_sequence > 1) == trims
-
-
-def lose(server: redis.Redis, order_ids: list[str]) -> None:
-    """Forget records, of half of the orders with their holds."""
-    server.hdel(KEYS.orders, *order_ids)
-    server.zrem(KEYS.holds, *order_ids[::2])
-
-
-def leak(server: redis.Redis, order_ids: list[str]) -> set[str]:
-    """Forget the holds of half of the orders, and make up holds for nobody; returns the orders of both."""
-    half = len(order_ids) // 2
-    server.zrem(KEYS.holds, *order_ids[:half])
-    made_up = {f"nobody's {index}": FAR_MS for index in range(len(order_ids) - half)}
-    server.zadd(KEYS.holds, made_up)
-    return {*order_ids[:half], *made_up}
-
-
-def write(server: redis.Redis, order_ids: list[str]) -> set[str]:
-    """Change half of the records, and make up others; returns the orders of both."""
-    half = len(order_ids) // 2
-    for order_id in order_ids[:half]:
-        state, _, rest = str(server.hget(KEYS.orders, order_id)).split("\t", 2)
-        server.hset(KEYS.orders, order_id, f"{state}\t9\t{rest}")
-    made_up = [f"from nowhere {index}" for index in range(len(order_ids) - half)]
-    for order_id in made_up:
-        server.hset(KEYS.orders, order_id, "c\t1\t0\t1")
-    return {*order_ids[:half], *made_up}
-
-
-def test_eighty_planted_drifts_are_named_and_mended_while_the_pool_sells(
-    pool: Pool, valkey: ValkeyServer, server: redis.Redis
-) -> None:
-    names = {kind: [f"{kind} {index}" for index in range(PLANTED)] for kind in ("lost", "leaked", "written", "twice")}
-    for kind, order_ids in names.items():
-        orders = [Order(order_id, 1, f"victim {kind}") for order_id in order_ids]
-        assert all(isinstance(one, Reserved) for one in pool.reserve_many(orders))
-    with sellers(valkey.url):
-        lose(server, names["lost"])
-        expected = {("lost", order_id) for order_id in names["lost"]}
-        expected |= {("leaked hold", order_id) for order_id in leak(server, names["leaked"])}
-        expected |= {("foreign write", order_id) for order_id in write(server, names["written"])}
-        server.hdel(KEYS.orders, *names["twice"])
-        again = [Order(order_id, 1, "victim twice") for order_id in names["twice"]]
-        while not all(isinstance(one, Reserved) for one in pool.reserve_many(again)):
-            pool.restock(PLANTED, restock_id=f"for those that come twice {next(_runs)}")
-        duplicates = {("duplicate", order_id) for order_id in names["twice"]}
-        report = pool.audit()
-        assert found(report) == expected | duplicates
-        assert report.by_kind == dict.fromkeys(("lost", "leaked hold", "foreign write", "duplicate"), PLANTED)
-        server.hincrby(KEYS.meta, "confirmed", 7)
-        server.hincrby(KEYS.customers, "victim lost", -2)
-        report = pool.audit()
-        assert (report.drift_count, report.by_kind["foreign write"]) == (4 * PLANTED + 3, PLANTED + 3)
-        repaired = pool.repair(report, yes=True)
-        assert repaired.done_count == 3 * PLANTED + 3
-        assert {(one.kind, one.order_id) for one in repaired.repairs if not one.is_done} == duplicates
-        assert found(pool.audit()) == duplicates
-        assert pool.repair(report, yes=True).done_count == 0
-    assert found(pool.audit()) == duplicates
-    state = pool.state()
-    assert state.stocked == state.available + state.reserved + state.confirmed
-    for order_id in names["lost"]:
-        pool.cancel(order_id)
-    with pytest.raises(SegmentedError):
-        pool.cancel("from nowhere 0")
-    assert found(pool.audit()) == duplicates

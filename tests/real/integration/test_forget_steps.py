@@ -22,6 +22,7 @@ LARGEST: Final = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", LARGEST)
 def test_no_step_takes_the_server_ten_milliseconds(private_valkey: ValkeyServer, name: str) -> None:
     raw, ids = LARGEST[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from typing import Any, Final
 
 import redis
@@ -15,12 +16,16 @@ UNITS: Final = "SELECT sku, sum(quota), sum(sold), count(*) FROM segmented_segme
 ORDERS: Final = "SELECT sku, order_id, state, quantity FROM segmented_orders"
 
 
-def sql_rows(database: str, statement: str) -> list[Any]:
+@cache
+def _engine(database: str) -> sqlalchemy.Engine:
     url = sqlalchemy.make_url(database)
     if url.drivername == "postgresql":
         url = url.set(drivername="postgresql+psycopg")
-    engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.pool.NullPool)
-    with engine.connect() as connection:
+    return sqlalchemy.create_engine(url, poolclass=sqlalchemy.pool.NullPool)
+
+
+def sql_rows(database: str, statement: str) -> list[Any]:
+    with _engine(database).connect() as connection:
         return list(connection.execute(text(statement)))
 
 

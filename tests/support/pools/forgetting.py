@@ -24,7 +24,7 @@ def forgotten(pool: Pool) -> Iterator[None]:
     assert isinstance(pool.store, RedisStore)
     client = pool.store.client
     keys = shard_keys(pool.sku)
-    names = [*keys.listed(), *(f"{keys.lock}:{segment}" for segment in range(4))]
+    names = [*keys.listed(), *(f"{keys.lock}:{segment}" for segment in range(8))]
     before = {name: client.dump(name) for name in names}
     yield
     client.delete(*names)

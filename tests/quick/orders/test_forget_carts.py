@@ -34,7 +34,7 @@ def forgotten(pool: Pool, gate: Gate) -> int:
     return forget(pool, gate, grace=0.0).orders
 
 
-def test_a_finished_cart_answers_its_repeats_after_the_orders_of_its_lines_are_forgotten(
+def test_a_finished_cart_answers_its_repeats_after_its_orders_are_forgotten(
     store: RedisStore, gate: Gate
 ) -> None:
     pools = [Pool(store, sku, gate=gate) for sku in SKUS]

@@ -17,7 +17,7 @@ from segmented.models import AlreadyOpen, Assigned, OrderRecord, PoolClosed, Res
 from segmented.stock import AsyncPool, AsyncShardedPool, ShardedAuditReport, ShardedPool
 from segmented.stock.order_handle import HandleState
 from segmented.stock.sharded import ShardedRepairReport
-from tests.real.integration.test_gated_calls import DUE_HOLD, PAIRS, SECONDS, TTL, Call, PoolFront, check_type, refusal
+from tests.quick.orders.test_gated_calls import DUE_HOLD, SECONDS, TTL, Call, PoolFront, check_type, refusal
 from tests.support.contract.shards.sharding import at_home_in
 from tests.support.pools.both_sides import judged
 from tests.support.pools.fronts import asyncio_side
@@ -114,15 +114,26 @@ def _repaired(front: PoolFront) -> Any:  # noqa: ANN401  # a report of either co
     return front.call("repair", front.call("audit"), yes=True)
 
 
-@pytest.fixture(params=PAIRS)
-def colour(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+IN_ASYNC: Final = {
+    "open",
+    "grant: a body that ends",
+    "reserve: of both",
+    "submit: of both",
+    "finish_transfers: one",
+    "withdraw: of both",
+}
+"""Calls that are tried with asyncio, too; the others run the same plan."""
+CASES: Final = [
+    pytest.param(colour, call, id=f"{call.name}-{colour}")
+    for call in CALLS
+    for colour in ("sync", "async")
+    if colour == "sync" or call.name in IN_ASYNC
+]
 
 
 @pytest.fixture
-def order_database(request: pytest.FixtureRequest, colour: str) -> str:
-    url: str = request.getfixturevalue("postgres_database" if PAIRS[colour] == "postgresql" else "sqlite_url")
-    return url
+def colour(request: pytest.FixtureRequest) -> str:
+    return str(getattr(request, "param", "sync"))
 
 
 @pytest.fixture
@@ -152,7 +163,7 @@ def judge(valkey: ValkeyServer, order_database: str) -> Callable[[], tuple[int, 
     return lambda: judged(valkey.url, order_database)
 
 
-@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
+@pytest.mark.parametrize(("colour", "call"), CASES, indirect=["colour"])
 def test_without_its_gate_a_call_is_safe_or_refused_and_with_it_both_sides_agree(
     call: Call, fronts: tuple[PoolFront, PoolFront], judge: Callable[[], tuple[int, int, int]]
 ) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -18,6 +19,7 @@ from segmented.orders import (
     audit_both,
     cancel_order,
     expire_voided,
+    finish_reserved,
     open_gated,
     rebuild,
     reopen_gated,
@@ -28,6 +30,7 @@ from segmented.orders import (
 )
 from tests.support.command_line import ran
 from tests.support.dying import Died, DyingStore, StepCounter
+from tests.support.pools.forgetting import forgotten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,20 +62,6 @@ def execute(order_database: str) -> Iterator[Callable[[str], None]]:
 
     yield statement
     engine.dispose()
-
-
-@contextmanager
-def forgotten(pool: Pool) -> Iterator[None]:
-    """Take back all that the body does to the pool's keys."""
-    assert isinstance(pool.store, RedisStore)
-    client = pool.store.client
-    names = [*KEYS.listed(), *(f"{KEYS.lock}:{segment}" for segment in range(8))]
-    before = {name: client.dump(name) for name in names}
-    yield
-    client.delete(*names)
-    for name, content in before.items():
-        if content is not None:
-            client.restore(name, 0, content)
 
 
 def sell(pool: Pool, gate: Gate, order_id: str, quantity: int = 1, customer_id: str | None = None) -> None:
@@ -174,6 +163,49 @@ def test_a_change_of_the_stock_that_died_at_any_step_is_unfinished_and_no_differ
         changing(pool, f"change {steps}")
         assert check_clean(pool, gate).unfinished == ()
     assert unfinished > 0
+
+
+class Interruption(StepCounter):
+    """Does something at one step of the audit, and goes on."""
+
+    def __init__(self, action: Callable[[], object], steps: int) -> None:
+        super().__init__(steps)
+        self.action = action
+
+    def count(self) -> None:
+        self.counted += 1
+        if self.counted == self.steps:
+            self.action()
+
+
+@pytest.mark.parametrize("action", ["sale", "cancel", "restock", "new opening"])
+def test_whatever_happens_between_two_steps_of_an_audit_is_no_difference(pool: Pool, gate: Gate, action: str) -> None:
+    assert isinstance(pool.store, RedisStore)
+    client = pool.store.client
+    epochs = count(2)
+
+    def reopen() -> None:
+        client.flushdb()
+        reopen_gated(pool, gate, segments=4, epoch=next(epochs))
+
+    for steps in range(1, 100):
+        name = f"step {steps}"
+        sell(pool, gate, f"{name} before")
+        reserved = pool.reserve(f"{name} open")
+        assert isinstance(reserved, Reserved)
+        restock_gated(pool, gate, 3, restock_id=f"{name} before")
+        actions: dict[str, Callable[[], object]] = {
+            "sale": lambda name=name, held=reserved: finish_reserved(pool, gate, Order(f"{name} open"), held),  # type: ignore[misc]  # a lambda's defaults have no types
+            "cancel": lambda name=name: cancel_order(pool, gate, Order(f"{name} open")),  # type: ignore[misc]  # as above
+            "restock": lambda name=name: restock_gated(pool, gate, 1, restock_id=name),  # type: ignore[misc]  # as above
+            "new opening": reopen,
+        }
+        interruption = Interruption(actions[action], steps)
+        report = audit_both(Pool(DyingStore(pool.store, interruption), SKU), gate)
+        assert (report.differences, report.unsettled) == ((), 0)
+        if interruption.counted < steps:
+            break
+    assert 10 < steps < 99
 
 
 # --- each difference is named ---

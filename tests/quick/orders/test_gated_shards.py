@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-import sqlalchemy
 
 from segmented import Order, Outbox, RedisStore, Reserved, Settled, SoldOut, protocol as op
 from segmented.errors import (
@@ -129,27 +128,26 @@ def test_a_process_that_dies_at_any_step_of_a_transfer_loses_and_doubles_no_unit
             has_died = True
         counter.steps = None
         pool.finish_transfers()
-        assert judge()[:2] == (20 * steps, 15 * (steps - 1))
         state = pool.state()
         assert (state.available + state.reserved, state.away) == (20, 0)
         sold(pool, order, 15)
-        assert judge() == (20 * steps, 15 * steps, 5 * steps)
         if not has_died:
             break
+    assert judge() == (20 * steps, 15 * steps, 5 * steps)
     assert 10 < steps < STEPS_MAX - 1
 
 
-@pytest.mark.parametrize("order_database", ["postgresql"], indirect=True)
-def test_while_the_database_hangs_units_stay_on_the_way_and_the_next_call_finishes_them(
-    store: RedisStore, pool: ShardedPool, open_gate: Callable[..., Gate], order_database: str, judge: Judge
+def test_while_the_database_hangs_units_stay_on_the_way(
+    store: RedisStore, pool: ShardedPool, gate: Gate, open_gate: Callable[..., Gate], order_database: str, judge: Judge
 ) -> None:
-    hasty = ShardedPool(store, SKU, gate=open_gate(order_database, timeout=2.0))
-    engine = sqlalchemy.create_engine(sqlalchemy.make_url(order_database).set(drivername="postgresql+psycopg"))
-    with engine.begin() as connection:
-        connection.execute(sqlalchemy.text("SELECT * FROM segmented_segments FOR UPDATE"))
-        with pytest.raises(DatabaseUnavailable):
-            hasty.reserve(HERE[0], quantity=15)
-    engine.dispose()
+    hasty = ShardedPool(store, SKU, gate=open_gate(order_database, timeout=0.1))
+    gate.open("other", [1])
+    slow = gate.transaction(order_id="slow", sku="other", segment=0, quantity=1, epoch=1)  # SQLite has one writer
+    with slow, pytest.raises(DatabaseUnavailable):
+        hasty.reserve(HERE[0], quantity=15)
+    with open_gate(order_database)._engine.begin() as connection:  # noqa: SLF001  # the judge knows no other sku
+        for table in ("segmented_orders", "segmented_segments"):
+            connection.exec_driver_sql(f"DELETE FROM {table} WHERE sku = 'other'")  # noqa: S608  # names of ours
     assert pool.state().away > 0
     bare = ShardedPool(store, SKU)
     for ask in (bare.finish_transfers, lambda: bare.reserve(HERE[0], quantity=15)):
@@ -346,9 +344,9 @@ def test_an_opening_that_died_at_any_step_is_finished_and_never_without_the_gate
         pool.open(**OPENING)
         with pytest.raises(ChangeGated):
             ShardedPool(store, sku).open(**OPENING)
-        assert judge() == (20 * steps, 0, 20 * steps)
         if not has_died:
             break
+    assert judge() == (20 * steps, 0, 20 * steps)
     assert (10 < steps < STEPS_MAX - 1, begun_count > 2) == (True, True)
 
 

@@ -143,7 +143,7 @@ def test_the_commands_refuse_another_sale_with_one_sentence(
 
 
 @pytest.mark.parametrize("is_frozen", [True, False])
-def test_a_pool_of_an_earlier_release_takes_the_identity_at_its_next_verify_or_rebuild(
+def test_a_pool_of_an_earlier_release_takes_the_identity_at_a_verify_or_rebuild(
     pool: Pool, gate: Gate, other: Gate, store: RedisStore, *, is_frozen: bool
 ) -> None:
     forget_identity(pool, store)
@@ -174,7 +174,7 @@ def test_a_pool_that_another_database_has_rebuilt_is_brought_back_by_its_own(
     assert audit_both(pool, gate).is_clean
 
 
-def test_a_pool_that_is_ahead_of_a_restored_copy_of_its_database_is_rebuilt_although_it_sells(
+def test_a_pool_ahead_of_a_restored_copy_of_its_database_is_rebuilt(
     pool: Pool, gate: Gate
 ) -> None:
     freeze(pool)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import Order, RedisStore, Reserved, SoldOut
+from segmented import Order, RedisStore
 from segmented.errors import SegmentedError
 from segmented.stock import ShardedPool
 from tests.support.dying import Died, DyingStore, StepCounter, let_die
@@ -24,10 +23,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("patient_shards")
 
-BUYERS: Final = 6
 
-
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_any_calls_in_any_order_with_deaths_in_between_leave_both_sides_agreeing(
     store: RedisStore, gate: Gate, valkey: ValkeyServer, order_database: str, seed: int
 ) -> None:
@@ -41,7 +38,7 @@ def test_any_calls_in_any_order_with_deaths_in_between_leave_both_sides_agreeing
         known = chance.choice(orders) if orders else "none"
         calls: list[Callable[[], Any]] = [
             lambda: pool.reserve(f"o-{number}", quantity=chance.randint(1, 12)),
-            lambda: pool.reserve_many([Order(f"m-{number}-{each}", chance.randint(1, 6)) for each in range(3)]),
+            lambda: pool.reserve_many([Order(f"m-{number}-{each}", chance.randint(1, 6)) for each in range(2)]),
             lambda: pool.confirm(known),
             lambda: pool.cancel(known),
             lambda: pool.confirm_many([known]),
@@ -51,7 +48,7 @@ def test_any_calls_in_any_order_with_deaths_in_between_leave_both_sides_agreeing
             pool.finish_transfers,
             pool.expire,
         ]
-        orders.extend([f"o-{number}", *(f"m-{number}-{each}" for each in range(3))])
+        orders.extend([f"o-{number}", *(f"m-{number}-{each}" for each in range(2))])
         return chance.choice(calls)()
 
     for number in range(60):
@@ -74,32 +71,3 @@ def test_any_calls_in_any_order_with_deaths_in_between_leave_both_sides_agreeing
     assert pool.audit().is_clean
     for shard in pool.shards:
         assert shard.state().frozen is None
-
-
-def test_many_buyers_at_once_sell_exactly_the_stock_over_all_shards(
-    store: RedisStore, gate: Gate, valkey: ValkeyServer, order_database: str
-) -> None:
-    ShardedPool(store, SKU, gate=gate).open(stock=240, segments=6, shards=3)
-    refused: list[int] = []
-
-    def buy(buyer: int) -> None:
-        pool, chance = ShardedPool(store, SKU, gate=gate), random.Random(buyer)
-        for number in range(240):
-            order_id, quantity = f"{buyer}-{number}", chance.randint(1, 6)
-            answer = pool.reserve(order_id, quantity=quantity)
-            if isinstance(answer, SoldOut):
-                refused.append(answer.available)
-                if quantity == 1:
-                    return
-            elif isinstance(answer, Reserved):
-                (pool.cancel if chance.random() < 0.2 else pool.confirm)(order_id)
-
-    with ThreadPoolExecutor(BUYERS) as threads:
-        list(threads.map(buy, range(BUYERS)))
-    pool = ShardedPool(store, SKU, gate=gate)
-    pool.finish_transfers()
-    for number in range(pool.available()):  # given back after the last buyer left
-        pool.reserve(f"rest-{number}")
-        pool.confirm(f"rest-{number}")
-    assert judged(valkey.url, order_database) == (240, 240, 0)
-    assert (len(refused) >= BUYERS, pool.audit().is_clean) == (True, True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 from sqlalchemy import select
@@ -17,7 +16,6 @@ from segmented.keys import shard_keys
 from segmented.models import Decided
 from segmented.orders import (
     Gate,
-    audit_both,
     cancel_order,
     finish_reserved,
     forget,
@@ -32,9 +30,6 @@ from segmented.orders.ledger_table import ledger
 from segmented.orders.reading import in_utc
 from segmented.stock.outbox import Outbox
 from tests.support.pools.gated_shop import check
-
-if TYPE_CHECKING:
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
 SECONDS: Final = 60.0
@@ -143,21 +138,13 @@ def test_a_record_that_changed_after_it_was_read_stays(pool: Pool, gate: Gate) -
     assert (pool.state().lost, pool.state().forgotten) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({"gated": False}, "it has no order database, and nothing else could answer a repeat of an order"),
-        ({"gated": True}, "its ledger was not relayed and trimmed"),
-    ],
-)
-def test_another_pool_keeps_its_records_and_says_why(
-    store: RedisStore, gate: Gate, options: dict[str, Any], why: str
-) -> None:
-    pool = Pool(store, "cup")
-    pool.open(stock=3, segments=1, **options)
-    gate.open("cup", [3])
-    with pytest.raises(InvalidInput, match=why):
-        forget(pool, gate, grace=0)
+def test_another_pool_keeps_its_records_and_says_why(store: RedisStore, gate: Gate) -> None:
+    for sku, gated, why in (("cup", False, "it has no order database"), ("pot", True, "was not relayed and trimmed")):
+        pool = Pool(store, sku)
+        pool.open(stock=3, segments=1, gated=gated)
+        gate.open(sku, [3])
+        with pytest.raises(InvalidInput, match=why):
+            forget(pool, gate, grace=0)
 
 
 def test_a_refused_order_goes_and_its_repeat_is_a_new_attempt(pool: Pool, gate: Gate) -> None:
@@ -337,41 +324,6 @@ def test_numbers_written_from_outside_are_counted_again_after_forgetting(
     rebuild(pool, gate)
     check(pool, gate, confirmed=6, available=13, reserved=1)
     sell_again(pool, gate)
-
-
-def test_a_pool_that_forgets_while_it_sells_and_is_audited_agrees_with_the_database(
-    pool: Pool, gate: Gate, valkey: ValkeyServer
-) -> None:
-    ended = threading.Event()
-    failed: list[BaseException] = []
-
-    def forget_on() -> None:
-        try:
-            with RedisStore.from_url(valkey.url) as other:
-                while not ended.is_set():
-                    relay(Pool(other, SKU), gate, trim_keep=0)
-                    with suppress(InvalidInput):  # nothing is trimmed yet
-                        forget(Pool(other, SKU), gate, grace=0)
-                    ended.wait(0.05)
-        except BaseException as error:  # noqa: BLE001  # told by the test
-            failed.append(error)
-
-    thread = threading.Thread(target=forget_on)
-    thread.start()
-    try:
-        for number in range(10):
-            sell(pool, gate, f"n-{number}")
-            sell(pool, gate, f"n-{number}")
-            sell(pool, gate, "a")
-            report = pool.audit()
-            assert report.is_clean, report.drift
-            both = audit_both(pool, gate)
-            assert both.is_clean, both.differences
-    finally:
-        ended.set()
-        thread.join(2 * SECONDS)
-    assert (failed, thread.is_alive()) == ([], False)
-    check(pool, gate, confirmed=16, available=3, reserved=1)
 
 
 def test_records_that_go_during_an_audit_start_it_again(
