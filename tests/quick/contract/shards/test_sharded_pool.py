@@ -51,8 +51,8 @@ def free_of_each(side: Side, pool: ShardedPool) -> list[int]:
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 7])
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 20])
-def test_orders_of_one_size_get_everything_down_to_the_last_unit(waiting_side: Side, shards: int, size: int) -> None:
-    pool = sharded(waiting_side, waiting_side.name())
+def test_orders_of_one_size_get_everything_down_to_the_last_unit(side: Side, shards: int, size: int) -> None:
+    pool = sharded(side, side.name())
     pool.open(stock=20, segments=7, shards=shards)
     for index in range(20 // size):
         assert taken(pool.reserve(f"o{index}", quantity=size)) == size

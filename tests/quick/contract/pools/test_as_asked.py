@@ -17,20 +17,23 @@ BRIEF = 0.02
 
 
 @pytest.fixture(params=[False, True], ids=["in one slot", "in shards"])
-def pool(waiting_side: Side, request: pytest.FixtureRequest) -> Any:  # noqa: ANN401  # a Pool or a ShardedPool
+def pool(side: Side, request: pytest.FixtureRequest) -> Any:  # noqa: ANN401  # a Pool or a ShardedPool
     """Nine units, with one order for each way to end."""
-    name = waiting_side.name()
-    make: Any = sharded if request.param else type(waiting_side).pool
-    shards = {"shards": 2} if request.param else {}
-    pool = make(waiting_side, name)
-    pool.open(stock=9, segments=4, **shards)
-    make(waiting_side, name, ttl=BRIEF, hold=BRIEF).reserve("expired")
-    waiting_side.pass_time(2 * BRIEF)
-    assert [one.state for one in pool.expire()] == ["expired"]
+    name = side.name()
+    make: Any = sharded if request.param else type(side).pool
+    pool = make(side, name)
+    pool.open(stock=9, segments=4, **({"shards": 2} if request.param else {}))
+    make(side, name, ttl=BRIEF, hold=BRIEF).reserve("expired")
+    let_hold_end(pool, side)
     pool.reserve_many([Order("sold"), Order("cancelled"), Order("open")])
     pool.confirm("sold")
     pool.cancel("cancelled")
     return pool
+
+
+def let_hold_end(pool: Any, side: Side) -> None:  # noqa: ANN401  # as above
+    side.pass_time(2 * BRIEF)
+    assert [one.state for one in pool.expire()] == ["expired"]
 
 
 def totals(pool: Any) -> tuple[int, int, int]:  # noqa: ANN401  # as above
@@ -44,21 +47,16 @@ def test_a_repeat_of_a_confirm_is_an_answer(pool: Any) -> None:  # noqa: ANN401 
     assert totals(pool) == (7, 0, 2)
 
 
-@pytest.mark.parametrize("state", ["cancelled", "expired"])
-def test_an_order_whose_units_are_back_is_not_confirmed(pool: Any, state: str) -> None:  # noqa: ANN401  # as above
-    sentence = rf"^order '{state}' is already {state}: it cannot be confirmed$"
-    with pytest.raises(AlreadySettled, match=sentence) as caught:
-        pool.confirm(state)
-    settled = caught.value.settled
-    assert isinstance(settled, Settled)
-    assert (caught.value.state, settled.order_id, settled.replay) == (state, state, True)
-    assert totals(pool) == (7, 1, 1)
-
-
-@pytest.mark.parametrize("state", ["cancelled", "expired"])
-def test_a_cancel_of_units_that_are_back_is_an_answer(pool: Any, state: str) -> None:  # noqa: ANN401  # as above
-    settled = pool.cancel(state)
-    assert (settled.state, settled.replay) == (state, True)
+def test_an_order_whose_units_are_back_is_not_confirmed(pool: Any) -> None:  # noqa: ANN401  # as above
+    for state in ("cancelled", "expired"):
+        sentence = rf"^order '{state}' is already {state}: it cannot be confirmed$"
+        with pytest.raises(AlreadySettled, match=sentence) as caught:
+            pool.confirm(state)
+        settled = caught.value.settled
+        assert isinstance(settled, Settled)
+        assert (caught.value.state, settled.order_id, settled.replay) == (state, state, True)
+        again = pool.cancel(state)
+        assert (again.state, again.replay) == (state, True)
     assert totals(pool) == (7, 1, 1)
 
 
@@ -70,20 +68,10 @@ def test_a_sold_order_is_not_cancelled(pool: Any) -> None:  # noqa: ANN401  # as
 
 def test_in_a_batch_the_error_takes_the_answers_place(pool: Any) -> None:  # noqa: ANN401  # as above
     ids = ["sold", "cancelled", "expired", "open"]
-    confirmed = pool.confirm_many(ids)
-    assert [(type(one), one.state) for one in confirmed] == [
-        (Settled, "confirmed"),
-        (AlreadySettled, "cancelled"),
-        (AlreadySettled, "expired"),
-        (Settled, "confirmed"),
-    ]
-    cancelled = pool.cancel_many(ids)
-    assert [(type(one), one.state) for one in cancelled] == [
-        (AlreadySettled, "confirmed"),
-        (Settled, "cancelled"),
-        (Settled, "expired"),
-        (AlreadySettled, "confirmed"),
-    ]
+    ends = [[(type(one), one.state) for one in end(ids)] for end in (pool.confirm_many, pool.cancel_many)]
+    states = ["confirmed", "cancelled", "expired", "confirmed"]
+    kinds = [[Settled, AlreadySettled, AlreadySettled, Settled], [AlreadySettled, Settled, Settled, AlreadySettled]]
+    assert ends == [list(zip(kind, states, strict=True)) for kind in kinds]
     assert totals(pool) == (7, 0, 2)
 
 
@@ -103,30 +91,24 @@ def test_an_order_cancelled_behind_the_bodys_back_is_not_reported_as_sold(pool: 
     assert totals(pool) == (7, 1, 1)
 
 
-def test_a_hold_that_ends_while_the_body_runs_loses_the_grant(waiting_side: Side) -> None:
-    pool = waiting_side.pool(waiting_side.name(), ttl=BRIEF, hold=BRIEF)
+def test_a_hold_that_ends_while_the_body_runs_loses_the_grant(side: Side) -> None:
+    pool = side.pool(side.name(), ttl=BRIEF, hold=BRIEF)
     pool.open(stock=8, segments=2)
     grant: Any = pool.grant("a", quantity=3, timeout=0)
     sentence = "^order 'a' is not sold: its hold ended while the body ran, and its units went back$"
     with pytest.raises(GrantLost, match=sentence) as caught, grant:
-        let_hold_end(pool, waiting_side)
+        let_hold_end(pool, side)
     assert isinstance(caught.value, LeaseError)
     assert isinstance(caught.value.__cause__, AlreadySettled)
     assert totals(pool) == (8, 0, 0)
 
 
 @pytest.mark.parametrize("end", ["confirm", "cancel"])
-def test_a_grant_runs_one_body_and_none_after_its_end(waiting_side: Side, end: str) -> None:
-    pool = waiting_side.pool(waiting_side.name())
+def test_a_grant_runs_one_body_and_none_after_its_end(side: Side, end: str) -> None:
+    pool = side.pool(side.name())
     pool.open(stock=8, segments=2)
     grant: Any = pool.grant("a", timeout=0)
     getattr(grant, end)()
-    bodies = []
-    with pytest.raises(InvalidInput, match=r"^the grant of order 'a' has ended: ask for the order again"), grant:
-        bodies.append("a")
-    assert bodies == []
-
-
-def let_hold_end(pool: Any, side: Side) -> None:  # noqa: ANN401  # as above
-    side.pass_time(2 * BRIEF)
-    assert [one.state for one in pool.expire()] == ["expired"]
+    sentence = r"^the grant of order 'a' has ended: ask for the order again"
+    with pytest.raises(InvalidInput, match=sentence), grant:
+        pytest.fail("the body ran")

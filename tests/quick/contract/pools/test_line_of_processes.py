@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from segmented import MemoryStore, RedisStore, protocol as op
+from segmented.clock import ManualClock
 from segmented.keys import shard_keys
 from segmented.models import Busy, Granted, Order, SoldOut
 from segmented.models.submitted import BegunOrder
@@ -33,13 +33,28 @@ PAST: float = max(LEFT_MS, PASSED_MS) / 1000 + 0.01
 
 
 @pytest.fixture(params=["redis", "memory"])
-def store(request: pytest.FixtureRequest, valkey: ValkeyServer) -> Iterator[RedisStore | MemoryStore]:
-    """Each store, empty."""
+def store(
+    request: pytest.FixtureRequest,
+    valkey: ValkeyServer,
+    untimed_turns: None,  # noqa: ARG001  # for its effect
+) -> Iterator[RedisStore | MemoryStore]:
+    """Each store, empty; no time ends a turn."""
     if request.param == "memory":
-        yield MemoryStore()
+        yield MemoryStore(clock=ManualClock())
         return
     with RedisStore.from_url(valkey.url) as found:
         yield found
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def timed(clock: ManualClock) -> Box:
+    """A pool on memory, where turns end by a clock that only the test moves."""
+    return Box(MemoryStore(clock=clock))
 
 
 class Box:
@@ -104,7 +119,6 @@ def test_an_attempt_of_a_process_that_waits_says_how_many_are_ahead_of_it(store:
     assert [answer.ahead for answer in answers if isinstance(answer, Busy)] == [0, 1, 2, 0, 1]
 
 
-@pytest.mark.usefixtures("untimed_turns")
 @pytest.mark.parametrize(
     ("party", "turns"), [(NEWCOMER, NEWCOMERS_MAX), (NEWCOMER + "other", NEWCOMERS_MAX), ("other", WAITERS_MAX)]
 )
@@ -120,7 +134,6 @@ def test_a_free_segment_is_left_to_the_first_after_so_many_turns_of_others(
     assert box.takes("first")
 
 
-@pytest.mark.usefixtures("untimed_turns")
 def test_messages_of_submitted_orders_have_the_turns_of_newcomers_and_then_leave_a_segment_to_the_first(
     store: RedisStore | MemoryStore,
 ) -> None:
@@ -141,44 +154,37 @@ def test_messages_of_submitted_orders_have_the_turns_of_newcomers_and_then_leave
     assert isinstance(box.take(orders[-1]), BegunOrder)
 
 
-@pytest.mark.usefixtures("left_for_long")
 def test_after_fifty_milliseconds_a_free_segment_is_left_to_the_first_however_few_turns_others_had(
-    store: RedisStore | MemoryStore,
+    timed: Box, clock: ManualClock
 ) -> None:
-    box = Box(store)
-    box.fill(1)
-    box.ask("first", "first")
-    time.sleep(PAST)
-    box.release("full0")
-    assert (box.takes(), box.takes("first"), box.takes()) == (False, True, True)
+    timed.fill(1)
+    timed.ask("first", "first")
+    clock.advance(PAST)
+    timed.release("full0")
+    assert (timed.takes(), timed.takes("first"), timed.takes()) == (False, True, True)
 
 
-def test_an_attempt_that_will_not_wait_takes_a_free_segment_also_if_others_wait(
-    store: RedisStore | MemoryStore,
-) -> None:
-    box = Box(store)
-    box.fill(1)
-    box.ask("gone", "gone")
-    time.sleep(PAST)
-    box.release("full0")
-    assert (box.takes(""), box.takes(), box.takes("")) == (True, False, True)
+def test_an_attempt_that_will_not_wait_takes_a_free_segment_also_if_others_wait(timed: Box, clock: ManualClock) -> None:
+    timed.fill(1)
+    timed.ask("gone", "gone")
+    clock.advance(PAST)
+    timed.release("full0")
+    assert (timed.takes(""), timed.takes(), timed.takes("")) == (True, False, True)
 
 
 def test_a_process_that_does_not_come_in_fifty_milliseconds_loses_its_place_to_the_next(
-    store: RedisStore | MemoryStore,
+    timed: Box, clock: ManualClock
 ) -> None:
-    box = Box(store)
-    box.fill(1)
-    box.ask("dead", "dead")
-    box.ask("next", "next")
-    time.sleep(PAST)
-    box.release("full0")
-    assert not box.takes("next")
-    time.sleep(PAST)
-    assert (box.takes("next"), box.takes()) == (True, True)
+    timed.fill(1)
+    timed.ask("dead", "dead")
+    timed.ask("next", "next")
+    clock.advance(PAST)
+    timed.release("full0")
+    assert not timed.takes("next")
+    clock.advance(PAST)
+    assert (timed.takes("next"), timed.takes()) == (True, True)
 
 
-@pytest.mark.usefixtures("untimed_turns")
 def test_of_three_free_segments_two_are_left_to_the_two_that_wait_and_a_newcomer_takes_the_third(
     store: RedisStore | MemoryStore,
 ) -> None:
@@ -191,19 +197,6 @@ def test_of_three_free_segments_two_are_left_to_the_two_that_wait_and_a_newcomer
     assert isinstance(box.ask("new", NEWCOMER), Granted)
     turns = 3 * NEWCOMERS_MAX
     assert [box.takes() for _ in range(turns + 2)] == [True] * turns + [False, False]
-
-
-@pytest.mark.usefixtures("untimed_turns")
-def test_the_second_of_the_line_takes_one_of_two_free_segments_and_the_first_the_other(
-    store: RedisStore | MemoryStore,
-) -> None:
-    box = Box(store, segments=2)
-    box.fill(2)
-    for party in ("first", "second"):
-        box.ask(party, party)
-    for index in range(2):
-        box.release(f"full{index}")
-    assert [isinstance(box.ask(party, party), Granted) for party in ("second", "first")] == [True, True]
 
 
 @pytest.mark.parametrize(("freed", "said"), [(2, "turn:second"), (1, "first:second ")])

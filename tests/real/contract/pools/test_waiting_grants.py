@@ -1,0 +1,105 @@
+"""Grants that wait: who is woken, by what, and that nobody is left in line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from segmented import protocol as op
+from segmented.models import Closed, Decided, Refusal, SoldOut
+from tests.support.contract.parking import has_come_to_rest, lines_of, wait_until
+
+if TYPE_CHECKING:
+    from segmented.stock import Grant, Pool
+    from tests.fixtures.stores import Side
+
+SOON = 100.0
+PATIENCE = 200.0
+
+
+def totals(pool: Pool) -> tuple[int, int, int]:
+    state = pool.state()
+    return state.available, state.reserved, state.confirmed
+
+
+def granted(pool: Pool, order_id: str, *, quantity: int = 1, timeout: float = 0) -> Grant:
+    answer = pool.grant(order_id, quantity=quantity, timeout=timeout)
+    assert not isinstance(answer, Refusal), answer
+    return answer
+
+
+def test_a_grant_waits_for_a_segment_and_is_woken_when_one_is_free(pool: Pool, waiting_side: Side) -> None:
+    held = [granted(pool, order_id) for order_id in "ab"]
+    waiter = waiting_side.start(lambda: pool.grant("c", timeout=PATIENCE))
+    wait_until(lambda: has_come_to_rest(waiting_side.store, 1))
+    held[1].confirm()
+    answer = cast("Grant", waiter.result(SOON))
+    assert answer.segment == 1
+    answer.cancel()
+    assert lines_of(waiting_side.store) == {}
+
+
+def test_a_grant_that_waits_is_woken_when_the_pool_gets_more_segments(pool: Pool, waiting_side: Side) -> None:
+    for order_id in "ab":
+        granted(pool, order_id)
+    waiter = waiting_side.start(lambda: pool.grant("c", timeout=PATIENCE))
+    wait_until(lambda: has_come_to_rest(waiting_side.store, 1))
+    pool.resize(3)
+    assert cast("Grant", waiter.result(SOON)).segment == 2
+
+
+def test_one_freed_segment_tells_everyone_in_line_that_the_pool_is_sold_out(pool: Pool, waiting_side: Side) -> None:
+    held = [granted(pool, "a", quantity=4), granted(pool, "b", quantity=1)]
+    waiters = [waiting_side.start(lambda name=name: pool.grant(name, quantity=3, timeout=PATIENCE)) for name in "cde"]  # type: ignore[misc]  # a default argument
+    wait_until(lambda: has_come_to_rest(waiting_side.store, 3))
+    held[0].confirm()
+    wait_until(lambda: sum(waiter.done() for waiter in waiters) == 1)
+    pool.confirm(next(order_id for order_id in "cde" if waiting_side.execute(op.ReadOrders(pool.sku, (order_id,)))[0]))
+    answers = [waiter.result(SOON) for waiter in waiters]
+    assert sum(isinstance(answer, SoldOut) for answer in answers) == 2
+    assert totals(pool) == (0, 1, 7)
+
+
+def test_a_closed_pools_waiter_is_told_when_its_turn_comes(pool: Pool, waiting_side: Side) -> None:
+    held = [granted(pool, order_id) for order_id in "ab"]
+    waiter = waiting_side.start(lambda: pool.grant("c", timeout=PATIENCE))
+    wait_until(lambda: has_come_to_rest(waiting_side.store, 1))
+    pool.close()
+    held[0].confirm()
+    assert waiter.result(SOON) == Closed("c")
+
+
+def test_a_dead_holders_segment_is_found_when_its_lease_ends(waiting_side: Side) -> None:
+    pool = waiting_side.pool(waiting_side.name(), ttl=0.05, hold=600)
+    pool.open(stock=8, segments=1)
+    granted(pool, "dead")
+    for answer in [waiting_side.start(lambda name=name: pool.grant(name, timeout=PATIENCE)) for name in "abc"]:  # type: ignore[misc]  # a default argument
+        answer.result(SOON)
+    assert totals(pool) == (4, 4, 0)
+
+
+def test_a_second_delivery_that_waits_does_not_keep_others_from_free_segments(pool: Pool, waiting_side: Side) -> None:
+    first = granted(pool, "a")
+    second = waiting_side.start(lambda: pool.grant("a", timeout=PATIENCE))
+    wait_until(lambda: len(lines_of(waiting_side.store)) == 1)
+    for order_id in "bcd":
+        granted(pool, order_id, timeout=PATIENCE).confirm()
+    assert not second.done()
+    first.confirm()
+    assert isinstance(second.result(SOON), Decided)
+    assert lines_of(waiting_side.store) == {}
+
+
+def test_a_hundred_orders_of_one_process_share_two_segments_and_all_are_sold(waiting_side: Side) -> None:
+    pool = waiting_side.pool(waiting_side.name())
+    pool.open(stock=100, segments=2)
+
+    def sell(order_id: str) -> None:
+        with granted(pool, order_id, timeout=PATIENCE):
+            pass
+
+    for sold in [waiting_side.start(lambda index=index: sell(f"o{index}")) for index in range(100)]:  # type: ignore[misc]  # a default argument
+        sold.result(SOON)
+    assert totals(pool) == (0, 0, 100)
+    assert isinstance(pool.grant("late", timeout=0), SoldOut)
+    assert pool.audit().is_clean
+    assert lines_of(waiting_side.store) == {}

@@ -1,0 +1,31 @@
+"""A plan whose sleeps pass on a clock that only the test moves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from segmented.plans import Listen, Park
+
+if TYPE_CHECKING:
+    from segmented.plans import Plan
+    from segmented.protocol import Effect
+    from tests.fixtures.stores import Side
+
+
+def asleep(side: Side, plan: Plan[Any], slept: list[int]) -> Plan[Any]:
+    """Run a plan that nobody wakes: note how many milliseconds each sleep lasts, and let them pass at once."""
+    reply: Any = None
+    while True:
+        try:
+            effect: Effect[Any] = plan.send(reply)
+        except StopIteration as stop:
+            return stop.value
+        if isinstance(effect, Park):
+            seconds = min(effect.due, effect.deadline) - side.clock.now()
+            slept.append(round(1_000 * seconds))
+            side.pass_time(seconds)
+            reply = False
+        elif isinstance(effect, Listen):
+            reply = None
+        else:
+            reply = yield effect
