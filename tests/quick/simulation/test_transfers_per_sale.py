@@ -10,8 +10,8 @@ from segmented.stores.memory import MemoryStore
 
 EARLY_MAX: Final = 0.05
 """Of the sales until 90 % of the stock is sold."""
-TRANSFERS_MAX: Final = 40
-"""In one sale; 150 random sales had 5 to 18, 12 on average."""
+TRANSFERS_MAX: Final = 20
+"""In one sale, which has 10."""
 
 
 def test_fewer_than_one_sale_in_twenty_needs_a_transfer_until_nine_tenths_are_sold() -> None:
