@@ -92,7 +92,7 @@ def test_json_goes_to_a_file_or_to_standard_output(store: RedisStore, valkey: Va
 
 def test_a_revoke_ends_the_lease_and_its_holder_is_told(store: RedisStore, valkey: ValkeyServer) -> None:
     lease = Lock(store, "order:7", ttl=LONG).acquire()
-    done = ran_apart("revoke", "order:7", "--yes", url=valkey.url)
+    done = ran("revoke", "order:7", "--yes", url=valkey.url)
     said = f"revoked (lock, last fencing token {lease.fencing_token})\n"
     assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
     with pytest.raises(LeaseLost):
@@ -108,7 +108,7 @@ def test_in_a_pipe_a_revoke_without_yes_is_refused(store: RedisStore, valkey: Va
     assert done.stderr == "segmented: revoke needs --yes without a terminal\n"
 
 
-@pytest.mark.parametrize(("typed", "code", "is_held"), [("y\n", 0, False), ("n\n", 1, True), ("\n", 1, True)])
+@pytest.mark.parametrize(("typed", "code", "is_held"), [("y\n", 0, False), ("n\n", 1, True)])
 def test_on_a_terminal_a_revoke_shows_the_lock_and_asks(
     store: RedisStore, valkey: ValkeyServer, typed: str, code: int, *, is_held: bool
 ) -> None:
@@ -123,7 +123,7 @@ def test_on_a_terminal_a_revoke_shows_the_lock_and_asks(
 def test_held_locks_are_listed_with_what_an_operator_looks_for(store: RedisStore, valkey: ValkeyServer) -> None:
     first, last = (Semaphore(store, "pool", permits=3, ttl=ttl) for ttl in (LONG, 2 * LONG))
     leases = [Lock(store, "order:7", ttl=LONG).acquire(), first.acquire(), last.acquire()]
-    done = ran_apart("list", url=valkey.url)
+    done = ran("list", url=valkey.url)
     rows = [line.split("\t") for line in done.stdout.splitlines()]
     assert (done.returncode, done.stderr) == (0, "")
     assert [row[:3] for row in rows] == [
@@ -152,6 +152,7 @@ def test_a_list_in_json_is_one_object_also_when_it_is_empty_and_goes_to_a_file(
     assert len(done.stdout.splitlines()) == 2
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_twenty_thousand_locks_are_listed_in_json_with_less_than_forty_megabytes_more(
     store: RedisStore, valkey: ValkeyServer, tmp_path: Path
@@ -203,23 +204,18 @@ def test_on_a_terminal_the_list_is_a_table_and_no_name_steers_it(store: RedisSto
     assert r"'a\x1b[2Jb'" in shown
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "sentence"),
-    [
+def test_bad_input_is_one_sentence_and_exit_code_two_and_an_absent_server_one(valkey: ValkeyServer) -> None:
+    for words, code, sentence in (
         (["show", ""], 2, "a lock needs a name"),
         (["revoke", "", "--yes"], 2, "a lock needs a name"),
         (["list", "--match", ""], 2, "a pattern of lock names needs a name"),
         (["show", "a", "--url", "http://localhost"], 2, "'http://localhost' is not a Redis URL: "),
         (["show", "a", "--url", "unix:///nowhere/at.all"], 1, "no server answers at unix:///nowhere/at.all: "),
-    ],
-)
-def test_bad_input_is_one_sentence_and_exit_code_two_and_an_absent_server_one(
-    valkey: ValkeyServer, words: list[str], code: int, sentence: str
-) -> None:
-    done = ran(*words, url=valkey.url)
-    assert (done.returncode, done.stdout) == (code, "")
-    assert done.stderr.startswith(f"segmented: {sentence}")
-    assert done.stderr.count("\n") == 1
+    ):
+        done = ran(*words, url=valkey.url)
+        assert (done.returncode, done.stdout) == (code, "")
+        assert done.stderr.startswith(f"segmented: {sentence}")
+        assert done.stderr.count("\n") == 1
 
 
 # --- a cluster ---

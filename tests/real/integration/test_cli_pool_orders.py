@@ -10,7 +10,7 @@ import pytest
 
 from segmented.stock import Pool, ShardedPool
 from segmented.stores.redis import RedisStore
-from tests.support.command_line import ran, ran_apart
+from tests.support.command_line import ran
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ def pool(valkey: ValkeyServer) -> Iterator[Pool]:
 
 @pytest.mark.usefixtures("pool")
 def test_who_got_what_is_exported_as_lines_of_json_and_as_csv(valkey: ValkeyServer, tmp_path: Path) -> None:
-    lines = [json.loads(line) for line in ran_apart("pool", "orders", SKU, url=valkey.url).stdout.splitlines()]
+    lines = [json.loads(line) for line in ran("pool", "orders", SKU, url=valkey.url).stdout.splitlines()]
     assert {one["order_id"]: (one["state"], one["quantity"]) for one in lines} == {
         "sold": ("confirmed", 3),
         "held": ("reserved", 2),
@@ -43,7 +43,7 @@ def test_who_got_what_is_exported_as_lines_of_json_and_as_csv(valkey: ValkeyServ
     assert all("holder_id" not in one for one in lines)  # it would prove ownership
     file = tmp_path / "sold.csv"
     words = ["pool", "orders", SKU, "--state", "confirmed", "--format", "csv", "--to", str(file)]
-    assert ran_apart(*words, url=valkey.url).stdout == "1 order written\n"
+    assert ran(*words, url=valkey.url).stdout == "1 order written\n"
     (row,) = csv.DictReader(file.read_text(encoding="utf-8").splitlines())
     assert (row["order_id"], row["quantity"], row["customer_id"]) == ("sold", "3", "")
 

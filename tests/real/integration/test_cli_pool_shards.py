@@ -14,7 +14,7 @@ from segmented.keys import shard_keys
 from segmented.models import Reserved, Shard, ShardDirectory
 from segmented.stock import Grant, Pool, ShardedPool
 from segmented.stores.redis import RedisStore
-from tests.support.command_line import on_a_terminal, ran, ran_apart
+from tests.support.command_line import ran
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +77,7 @@ def lose_an_order(pool: ShardedPool) -> int:
 
 def test_a_pool_in_shards_is_opened_once(valkey: ValkeyServer) -> None:
     words = [*OPEN, "--limit-per-customer", "2", "--epoch", "7"]
-    first, again = (ran_apart(*words, url=valkey.url) for _ in range(2))
+    first, again = (ran(*words, url=valkey.url) for _ in range(2))
     assert (first.returncode, first.stderr, again.returncode) == (0, "", 0)
     assert (first.stdout.splitlines()[0], again.stdout.splitlines()[0]) == (
         "opened",
@@ -135,7 +135,7 @@ def test_an_opening_that_was_cut_short_is_gone_on_with_in_its_own_numbers(valkey
 
 
 def test_a_pool_is_shown_with_a_row_for_each_shard(pool: ShardedPool, valkey: ValkeyServer) -> None:
-    done = ran_apart("pool", "show", SKU, url=valkey.url)
+    done = ran("pool", "show", SKU, url=valkey.url)
     totals, shards, segments = blocks(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
     assert [" ".join(row) for row in totals] == [
@@ -177,17 +177,6 @@ def test_a_transfer_that_was_cut_short_is_on_the_way_until_it_has_arrived(
     assert (rows_of(shown)["on the way"], [row[-1] for row in blocks(shown)[1]]) == ("0", ["0", "0", "0"])
 
 
-def test_what_is_on_the_way_is_not_sold_out(pool: ShardedPool, valkey: ValkeyServer) -> None:
-    pool.reserve("most", quantity=84)
-    (last,) = [number for number, shard in enumerate(pool.shards) if shard.state().available]
-    send(pool, last, (last + 1) % SHARDS, 1)
-    found = ran("pool", "show", SKU, url=valkey.url)
-    assert rows_of(found.stdout)["state"] == "open, but all free units are in transit: 1"
-    assert json.loads(ran("pool", "show", SKU, "--json", "-", url=valkey.url).stdout)["is_sold_out"] is False
-    pool.reserve("last")
-    assert rows_of(ran("pool", "show", SKU, url=valkey.url).stdout)["state"].startswith("sold out, 87 reserved")
-
-
 def test_segments_are_split_over_the_shards_and_folded_there_but_json_has_each(
     pool: ShardedPool, valkey: ValkeyServer
 ) -> None:
@@ -208,8 +197,6 @@ def test_a_watch_shows_all_shards(pool: ShardedPool, valkey: ValkeyServer) -> No
     done = ran(*words, "--json", "-", url=valkey.url)
     assert (done.returncode, done.stderr) == (0, "")
     assert [shard["shard"] for shard in json.loads(done.stdout.splitlines()[0])["shards"]] == [0, 1, 2]
-    code, shown = on_a_terminal(*words, url=valkey.url)
-    assert (code, "on the way" in shown, "Ctrl-C ends this." in shown) == (0, True, True)
     assert pool.state().available == 85
 
 
@@ -245,7 +232,7 @@ def test_a_close_closes_every_shard_and_one_that_was_cut_short_is_seen(pool: Sha
 
 
 def test_an_audit_of_sound_shards_ends_with_zero(pool: ShardedPool, valkey: ValkeyServer) -> None:
-    done = ran_apart("pool", "audit", SKU, url=valkey.url)
+    done = ran("pool", "audit", SKU, url=valkey.url)
     assert (done.returncode, done.stderr) == (0, "")
     rows = rows_of(done.stdout)
     assert (rows["audit"], rows["available"], rows["on the way"]) == ("clean, in 3 shards", "85", "0")
@@ -272,7 +259,7 @@ def test_a_repair_mends_each_shard_and_brings_in_what_is_on_the_way(pool: Sharde
     assert rows_of(told.stdout)["on the way"] == "4"
     refused = ran("pool", "repair", SKU, url=valkey.url)
     assert (refused.returncode, refused.stdout) == (2, "")
-    done = ran_apart("pool", "repair", SKU, "--yes", url=valkey.url)
+    done = ran("pool", "repair", SKU, "--yes", url=valkey.url)
     lines = done.stdout.splitlines()
     assert (done.returncode, done.stderr) == (0, "")
     assert lines[0].startswith(f"mended\t{home}\tlost\tsold\t")
@@ -280,20 +267,6 @@ def test_a_repair_mends_each_shard_and_brings_in_what_is_on_the_way(pool: Sharde
     assert (pool.state().away, pool.audit().away, pool.audit().is_clean) == (0, 0, True)
     again = json.loads(ran("pool", "repair", SKU, "--yes", "--json", "-", url=valkey.url).stdout)
     assert (again["done_count"], again["brought_in"], again["repairs"], again["after"]["is_clean"]) == (0, 0, [], True)
-
-
-@pytest.mark.parametrize(("typed", "code", "is_mended"), [("y\n", 0, True), ("n\n", 1, False)])
-def test_on_a_terminal_a_repair_of_shards_asks(
-    pool: ShardedPool, valkey: ValkeyServer, typed: str, code: int, *, is_mended: bool
-) -> None:
-    lose_an_order(pool)
-    send(pool, 0, 1, 4)
-    ended, shown = on_a_terminal("pool", "repair", SKU, url=valkey.url, typed=typed)
-    assert ended == code
-    assert "planned" in shown
-    assert "4 units on the way between shards" in shown
-    assert "Go through 1 repair(s), and bring these units in? [y/N]" in shown
-    assert (pool.audit().is_clean, pool.state().away == 0) == (is_mended, is_mended)
 
 
 def test_a_transfer_that_its_target_lost_is_brought_in_from_the_ledger(pool: ShardedPool, valkey: ValkeyServer) -> None:
@@ -316,7 +289,7 @@ def test_a_transfer_that_its_target_lost_is_brought_in_from_the_ledger(pool: Sha
 
 
 def test_the_ledgers_are_exported_with_their_shards(pool: ShardedPool, valkey: ValkeyServer, tmp_path: Path) -> None:
-    lines = [json.loads(line) for line in ran_apart("pool", "export", SKU, url=valkey.url).stdout.splitlines()]
+    lines = [json.loads(line) for line in ran("pool", "export", SKU, url=valkey.url).stdout.splitlines()]
     assert [line["shard"] for line in lines] == sorted(line["shard"] for line in lines)
     assert [line["shard"] for line in lines if line["kind"] == "opened"] == [0, 1, 2]
     home = pool.shard_of("sold").sku
@@ -336,9 +309,10 @@ def test_the_ledgers_are_exported_with_their_shards(pool: ShardedPool, valkey: V
 # --- bad input ---
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
+def test_bad_input_is_one_sentence_and_exit_code_two_and_changes_nothing(
+    pool: ShardedPool, valkey: ValkeyServer
+) -> None:
+    for words, sentence in (
         (
             "open new --stock 9 --segments 3 --shards 3 --gated",
             "--gated needs --database URL: the order database that decides the orders of 'new'",
@@ -354,17 +328,13 @@ def test_the_ledgers_are_exported_with_their_shards(pool: ShardedPool, valkey: V
         ("export concert --shard 3", "--shard 3 must be between 0 and 2: 'concert' has 3 shards"),
         ("export concert --shard -1", "--shard -1 must be between 0 and 2: 'concert' has 3 shards"),
         ("export plain --shard 0", "pool 'plain' is not in shards, so --shard 0 cannot be given"),
-    ],
-)
-def test_bad_input_is_one_sentence_and_exit_code_two_and_changes_nothing(
-    pool: ShardedPool, valkey: ValkeyServer, words: str, sentence: str
-) -> None:
-    Pool(pool.store, "plain").open(stock=9, segments=3)
-    assert isinstance(pool.store, RedisStore)
-    before = pool.state(), pool.store.client.dbsize()
-    done = ran("pool", *words.split(), url=valkey.url)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"segmented: {sentence}\n")
-    assert (pool.state(), pool.store.client.dbsize()) == before
+    ):
+        Pool(pool.store, "plain").open(stock=9, segments=3)
+        assert isinstance(pool.store, RedisStore)
+        before = pool.state(), pool.store.client.dbsize()
+        done = ran("pool", *words.split(), url=valkey.url)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", f"segmented: {sentence}\n")
+        assert (pool.state(), pool.store.client.dbsize()) == before
 
 
 # --- on a cluster ---
