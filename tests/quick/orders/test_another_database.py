@@ -25,8 +25,8 @@ from segmented.orders import (
     withdraw_gated,
 )
 from segmented.protocol import FreezePool, ThawPool
-from tests.real.integration.test_cli_pool_gated import everything
 from tests.support.command_line import ran
+from tests.support.pools.gated_shop import everything
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,9 +174,7 @@ def test_a_pool_that_another_database_has_rebuilt_is_brought_back_by_its_own(
     assert audit_both(pool, gate).is_clean
 
 
-def test_a_pool_ahead_of_a_restored_copy_of_its_database_is_rebuilt(
-    pool: Pool, gate: Gate
-) -> None:
+def test_a_pool_ahead_of_a_restored_copy_of_its_database_is_rebuilt(pool: Pool, gate: Gate) -> None:
     freeze(pool)
     pool.store.execute(ThawPool(SKU, 5, 3, 10, is_stored=True))
     assert (pool.state().epoch, gate.totals(SKU).epoch) == (5, 1)

@@ -154,7 +154,7 @@ def test_a_list_in_json_is_one_object_also_when_it_is_empty_and_goes_to_a_file(
 
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_twenty_thousand_locks_are_listed_in_json_with_less_than_forty_megabytes_more(
+def test_twenty_thousand_locks_are_listed_in_forty_megabytes(
     store: RedisStore, valkey: ValkeyServer, tmp_path: Path
 ) -> None:
     small = peak_of_a_list(valkey.url, tmp_path / "few.json")
@@ -264,7 +264,7 @@ def test_listing_leaves_the_server_as_it_was(store: RedisStore, valkey: ValkeySe
             assert sorted(client.keys("*")) == before
 
 
-def test_where_no_server_answers_at_the_address_of_no_address_the_one_that_starts_it_is_named(
+def test_where_no_server_answers_the_command_that_starts_one_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (port,) = free_ports(1)

@@ -343,7 +343,7 @@ def test_bad_input_is_one_sentence_and_changes_nothing(commands: OrderCommands) 
         code = 1 if said.endswith("is not open") else 2  # as everywhere: it may be open the next time
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1)
         assert said in done.stderr
-        assert (commands.dead_ids(), len(commands.json("dead")["messages"])) == (["a"], 2)
+    assert (commands.dead_ids(), len(commands.json("dead")["messages"])) == (["a"], 2)
 
 
 def test_the_command_runs_in_a_process_of_its_own_and_without_celery(commands: OrderCommands) -> None:

@@ -28,6 +28,11 @@ NAMES: Final = ("--queue", "concerts", "--step", STEP)
 OPEN: Final = ("open", SKU, "--stock", "10", "--segments", "4")
 
 
+@pytest.fixture
+def order_database(sqlite_url: str) -> str:
+    return sqlite_url
+
+
 def rows_of(shown: str) -> dict[str, str]:
     return dict(line.split("\t") for line in shown.splitlines() if line.count("\t") == 1)
 
@@ -65,9 +70,8 @@ def test_a_pool_that_is_open_with_other_names_is_left_alone_and_said(valkey: Val
     assert names_of(valkey) == ("concerts", STEP)
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
+def test_an_assignment_that_is_not_whole_is_refused(valkey: ValkeyServer) -> None:
+    for words, sentence in (
         (("--queue", "q"), "give either --step NAME or --any-step: the command sets both queue and step of 'concert'"),
         (
             ("--step", STEP),
@@ -81,20 +85,14 @@ def test_a_pool_that_is_open_with_other_names_is_left_alone_and_said(valkey: Val
             ("--queue", "q", "--step", "charge"),
             "step 'charge' should be module:function, as SEGMENTED_STEP names it",
         ),
-    ],
-)
-def test_an_assignment_that_is_not_whole_is_refused(
-    valkey: ValkeyServer, words: tuple[str, ...], sentence: str
-) -> None:
-    ran("pool", *OPEN, *NAMES, url=valkey.url)
-    done = ran("pool", "assign", SKU, *words, url=valkey.url)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"segmented: {sentence}\n")
-    assert names_of(valkey) == ("concerts", STEP)
+    ):
+        ran("pool", *OPEN, *NAMES, url=valkey.url)
+        done = ran("pool", "assign", SKU, *words, url=valkey.url)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", f"segmented: {sentence}\n")
+        assert names_of(valkey) == ("concerts", STEP)
 
 
-def test_a_gated_pool_keeps_its_names_through_a_rebuild_and_gets_them_again_when_it_is_reopened(
-    valkey: ValkeyServer, gate: Gate, order_database: str
-) -> None:
+def test_a_gated_pool_keeps_its_names_through_a_rebuild(valkey: ValkeyServer, gate: Gate, order_database: str) -> None:
     database = ("--database", order_database)
     assert ran("pool", *OPEN, "--gated", *database, *NAMES, url=valkey.url).returncode == 0
     with RedisStore.from_url(valkey.url) as store:

@@ -5,8 +5,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import sqlalchemy
+from sqlalchemy import create_engine, make_url
+from sqlalchemy.pool import NullPool
+
 from segmented import Pool, RedisStore
 from segmented.orders import audit_both
+from segmented.protocol.wire import text
 from tests.support.pools.forgetting import SKU
 
 if TYPE_CHECKING:
@@ -31,3 +36,17 @@ def check(pool: Pool, gate: Gate, *, confirmed: int, available: int, reserved: i
     both = audit_both(pool.plain, gate)
     assert both.is_clean, both.differences
     assert gate.confirmed_units(pool.sku) == gate.totals(pool.sku).sold == confirmed
+
+
+def everything(store: RedisStore, database: str) -> tuple[dict[str, object], dict[str, object]]:
+    """Read every key and every row, of whatever table."""
+    keys: dict[str, object] = {text(key): store.client.dump(key) for key in store.client.keys("*")}
+    engine = create_engine(make_url(database).set(drivername=driver(database)), poolclass=NullPool)
+    with engine.connect() as connection:
+        tables = sqlalchemy.inspect(connection).get_table_names()
+        rows = {name: [tuple(row) for row in connection.exec_driver_sql(f"SELECT * FROM {name}")] for name in tables}  # noqa: S608  # names of its own tables
+    return keys, dict(rows)
+
+
+def driver(database: str) -> str:
+    return "sqlite+pysqlite" if database.startswith("sqlite") else "postgresql+psycopg"

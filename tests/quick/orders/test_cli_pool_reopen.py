@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from segmented import Order, Pool, RedisStore, Settled
-from segmented.errors import InvalidInput, PoolFrozen
+from segmented.errors import PoolFrozen
 from segmented.orders import audit_both, open_gated, take_order
 from segmented.protocol import FreezePool
 from tests.support.command_line import ran
@@ -53,7 +53,7 @@ def refused(*words: str, url: str) -> str:
 
 
 @pytest.mark.usefixtures("pool")
-def test_a_pool_whose_keys_are_gone_is_opened_in_the_next_epoch_with_what_is_not_sold(
+def test_a_pool_whose_keys_are_gone_is_opened_with_what_is_not_sold(
     store: RedisStore, gate: Gate, order_database: str, valkey: ValkeyServer
 ) -> None:
     lose(store)
@@ -137,7 +137,7 @@ def test_a_pool_without_an_order_database_is_not_opened_over(
 
 
 @pytest.mark.usefixtures("pool")
-def test_rebuild_and_verify_of_a_pool_whose_keys_are_gone_name_the_command_that_opens_it(
+def test_rebuild_and_verify_of_a_vanished_pool_name_the_command_that_opens_it(
     store: RedisStore, order_database: str, valkey: ValkeyServer
 ) -> None:
     lose(store)
@@ -197,10 +197,3 @@ def test_an_archive_of_a_pool_whose_ledger_is_not_relayed_names_the_relay(
         "pool 'mug' cannot be archived: 3 changes are not in the order database yet: run 'segmented pool relay mug "
         "--database URL'"
     )
-
-
-def test_a_pool_that_is_open_without_a_database_is_not_opened_with_one(store: RedisStore, gate: Gate) -> None:
-    pool = Pool(store, SKU)
-    pool.open(stock=10, segments=2)
-    with pytest.raises(InvalidInput, match="close and archive it, then open it with one in a later epoch"):
-        open_gated(pool, gate, stock=10, segments=2)

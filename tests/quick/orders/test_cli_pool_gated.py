@@ -1,0 +1,303 @@
+"""`segmented pool` of a gated pool: both sides are changed, or neither is and one sentence says why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from segmented import Order, Pool, RedisStore, Settled
+from segmented.models import Shard
+from segmented.orders import connect, open_gated, take_order
+from segmented.protocol import FreezePool
+from segmented.stock import ShardedPool
+from tests.support.command_line import ran
+from tests.support.pools.gated_shop import everything
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from segmented.orders import Gate
+    from segmented.servers import ValkeyServer
+
+SKU: Final = "mug"
+OPEN: Final = ("pool", "open", SKU, "--stock", "10", "--segments", "2", "--gated")
+CHANGES: Final = {
+    "restock": ("restock", SKU, "5", "--id", "change"),
+    "withdraw": ("withdraw", SKU, "5", "--id", "change"),
+    "resize": ("resize", SKU, "4"),
+}
+AFTER: Final = {"restock": (15, 2), "withdraw": (5, 2), "resize": (10, 4)}
+SECONDS: Final = 120.0
+
+
+@pytest.fixture
+def pool(store: RedisStore, gate: Gate) -> Pool:
+    """Ten units in two segments, on both sides."""
+    pool = Pool(store, SKU)
+    open_gated(pool, gate, stock=10, segments=2)
+    return pool
+
+
+def check_agree(pool: Pool, gate: Gate) -> None:
+    """Both sides have stocked and sold the same, nothing is under way, and the ledger explains all of it."""
+    state, totals = pool.state(), gate.totals(pool.sku)
+    assert (totals.quota, totals.sold) == (state.stocked, state.confirmed)
+    assert gate.unfinished_changes(pool.sku) == ()
+    assert pool.audit().is_clean
+
+
+def path_of(sqlite_url: str) -> Path:
+    return Path(sqlite_url.removeprefix("sqlite:///"))
+
+
+# --- both sides ---
+
+
+def test_a_gated_pool_is_opened_changed_and_sold_from_the_command_line(
+    store: RedisStore, valkey: ValkeyServer, order_database: str, open_gate: Callable[..., Gate]
+) -> None:
+    first = ran(*OPEN, "--create-tables", "--database", order_database, url=valkey.url)
+    again = ran(*OPEN, "--database", order_database, url=valkey.url)
+    assert (first.returncode, first.stderr, first.stdout.splitlines()[0]) == (0, "", "opened")
+    assert (again.returncode, again.stdout.splitlines()[0]) == (0, "open already: nothing is changed")
+    assert "decided by\tan order database" in first.stdout.splitlines()
+    pool, gate = Pool(store, SKU), open_gate(order_database)
+    assert gate.stocking.opened_epoch(SKU) == 1
+    check_agree(pool, gate)
+    for words, said, said_again in (
+        (["restock", SKU, "5", "--id", "lorry"], "restocked: 5 units, 15 are free now", "restocked before under this"),
+        (["withdraw", SKU, "4", "--id", "back"], "withdrawn: 4 units, 11 are free now", "withdrawn before under this"),
+        (["resize", SKU, "3"], "3 segments now", "3 segments before: nothing is changed"),
+    ):
+        for sentence in (said, said_again):
+            done = ran("pool", *words, "--database", order_database, url=valkey.url)
+            assert (done.returncode, done.stderr, done.stdout.startswith(sentence)) == (0, "", True)
+            check_agree(pool, gate)
+    assert len(gate.totals(SKU).segments) == 3
+    taken = take_order(pool, gate, Order("all", 11), timeout=5)
+    assert isinstance(taken, Settled)
+    assert taken.state == "confirmed"
+    check_agree(pool, gate)
+
+
+def test_the_database_may_stand_in_the_environment(
+    pool: Pool, gate: Gate, valkey: ValkeyServer, order_database: str
+) -> None:
+    done = ran("pool", "restock", SKU, "5", "--id", "x", "--json", "-", url=valkey.url, database=order_database)
+    assert (done.returncode, json.loads(done.stdout)["available"]) == (0, 15)
+    check_agree(pool, gate)
+    for words in (
+        ["open", "cup", "--stock", "10", "--segments", "2"],
+        ["restock", "cup", "5", "--id", "x"],
+        ["withdraw", "cup", "5", "--id", "y"],
+        ["resize", "cup", "3"],
+    ):
+        done = ran("pool", *words, url=valkey.url, database=order_database)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert gate.totals("cup").segments == ()
+    assert not Pool(pool.store, "cup").is_gated()
+
+
+def test_too_large_a_withdrawal_and_a_restock_of_a_closed_pool_end_with_one(
+    pool: Pool, gate: Gate, valkey: ValkeyServer, order_database: str
+) -> None:
+    few = ran("pool", "withdraw", SKU, "11", "--id", "x", "--database", order_database, url=valkey.url)
+    assert (few.returncode, few.stderr) == (1, "segmented: only 10 units are free, not 11: nothing is changed\n")
+    pool.close()
+    late = ran("pool", "restock", SKU, "5", "--id", "y", "--database", order_database, url=valkey.url)
+    assert (late.returncode, late.stderr) == (1, "segmented: the pool is closed: nothing is changed\n")
+    assert (pool.state().stocked, gate.totals(SKU).quota) == (10, 10)
+
+
+def test_an_open_gated_pool_asked_for_with_other_numbers_is_left_alone_and_said(
+    pool: Pool, store: RedisStore, valkey: ValkeyServer, order_database: str
+) -> None:
+    before = everything(store, order_database)
+    for other, differs in (
+        (["--stock", "11"], "stock 10 instead of 11"),
+        (["--segments", "3"], "segments 2 instead of 3"),
+        (["--epoch", "2"], "epoch 1 instead of 2"),
+        (["--limit-per-customer", "4"], "limit per customer none instead of 4"),
+    ):
+        done = ran(*OPEN, *other, "--database", order_database, url=valkey.url)
+        sentence = f"segmented: open already, with {differs}: nothing is changed\n"
+        assert (done.returncode, done.stderr) == (1, sentence)
+    assert everything(store, order_database) == before
+    assert pool.state().opened == 10
+
+
+# --- interrupted ---
+
+
+def test_a_gated_pool_whose_keys_vanished_is_not_opened_again(
+    pool: Pool, store: RedisStore, valkey: ValkeyServer, order_database: str
+) -> None:
+    store.client.flushall()
+    before = everything(store, order_database)
+    done = ran(*OPEN, "--database", order_database, url=valkey.url)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith(f"segmented: pool {pool.sku!r} was open in epoch 1 and is not on the stock's server")
+    assert everything(store, order_database) == before
+
+
+# --- wrong use ---
+
+
+def refused(*words: str, url: str, code: int = 2) -> str:
+    """Return the one sentence of a command that was not usable."""
+    done = ran("pool", *words, url=url)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1), done.stderr
+    return done.stderr.removeprefix("segmented: ").rstrip("\n")
+
+
+def test_a_gated_pool_is_neither_opened_nor_changed_without_its_database(
+    pool: Pool, store: RedisStore, valkey: ValkeyServer, order_database: str
+) -> None:
+    before = everything(store, order_database)
+    assert refused(*OPEN[1:-1], url=valkey.url) == "pool 'mug' is gated: open it with --gated and --database URL"
+    for name, words in CHANGES.items():
+        assert refused(*words, url=valkey.url).startswith(f"pool 'mug' is gated: {name} it with --database URL, ")
+    assert refused("open", "cup", *OPEN[3:], url=valkey.url).startswith("--gated needs --database URL: ")
+    assert everything(store, order_database) == before
+    assert pool.state().sequence == 1
+
+
+@pytest.mark.usefixtures("gate")
+def test_a_database_for_a_pool_that_is_not_gated_is_refused_and_nothing_changes(
+    store: RedisStore, valkey: ValkeyServer, order_database: str
+) -> None:
+    Pool(store, SKU).open(stock=10, segments=2)
+    before = everything(store, order_database)
+    for words in CHANGES.values():
+        assert refused(*words, "--database", order_database, url=valkey.url) == (
+            "pool 'mug' is not gated: it has no order database, so leave --database out"
+        )
+    assert refused(*OPEN[1:], "--create-tables", "--database", order_database, url=valkey.url) == (
+        "pool 'mug' is open already, and was opened without an order database, so its orders cannot be sold with one: "
+        "close and archive it, then open it with one in a later epoch, with 'segmented pool reopen' if the database "
+        "has rows of this sale"
+    )
+    ungated = [word for word in OPEN[1:] if word != "--gated"]
+    for option in (["--database", order_database], ["--create-tables"]):
+        sentence = f"{option[0]} is for a pool that is opened with --gated"
+        assert refused(*ungated, *option, url=valkey.url) == sentence
+    assert everything(store, order_database) == before
+
+
+def test_a_database_without_tables_is_refused_and_gets_none(
+    store: RedisStore, valkey: ValkeyServer, sqlite_url: str
+) -> None:
+    connect(sqlite_url).connect().close()  # makes the file, without tables
+    where = sqlite_url
+    tables = "segmented_changes, segmented_ledger, segmented_orders, segmented_sales, segmented_segments"
+    begin = f"the order database {where} has no tables {tables}: "
+    assert refused(*OPEN[1:], "--database", sqlite_url, url=valkey.url) == (
+        f"{begin}--create-tables makes what a new one lacks"
+    )
+    wrong = refused(*OPEN[1:], "--stock", "0", "--create-tables", "--database", sqlite_url, url=valkey.url)
+    assert wrong.startswith("stock 0 of 'mug' must be between 1 and ")
+    Pool(store, SKU).open(stock=10, segments=2, gated=True)
+    before = everything(store, sqlite_url)
+    for words in (*CHANGES.values(), (*OPEN[1:], "--create-tables")):
+        assert refused(*words, "--database", sqlite_url, url=valkey.url) == (
+            f"{begin}name the one that the pool was opened with, or make what is missing by Gate.create"
+        )
+    assert everything(store, sqlite_url) == before
+    assert before[1] == {}
+
+
+def test_the_one_table_that_an_earlier_release_had_not_is_named(
+    pool: Pool, gate: Gate, valkey: ValkeyServer, order_database: str
+) -> None:
+    with gate._engine.connect() as connection:  # noqa: SLF001  # to make the database as it was
+        connection.exec_driver_sql("DROP TABLE segmented_changes")
+    said = refused("restock", SKU, "5", "--id", "x", "--database", order_database, url=valkey.url)
+    assert " has no table segmented_changes: name the one that " in said
+    assert pool.state().stocked == 10
+
+
+def test_another_database_than_its_own_gets_no_rows_for_an_open_pool(
+    pool: Pool, store: RedisStore, valkey: ValkeyServer, open_gate: Callable[..., Gate], tmp_path: Path
+) -> None:
+    other = f"sqlite:///{tmp_path / 'other.sqlite'}"
+    open_gate(other)
+    before = everything(store, other)
+    assert refused(*OPEN[1:], "--database", other, url=valkey.url) == (
+        f"pool 'mug' is open already, and the order database {other} has no rows for it: "
+        "name the one that it was opened with"
+    )
+    for words in CHANGES.values():
+        done = ran("pool", *words, "--database", other, url=valkey.url)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+        assert done.stderr.endswith(": the database has no rows for it\n")
+    assert everything(store, other) == before
+    assert pool.state().stocked == 10
+
+
+def test_a_database_that_cannot_be_reached_is_named_without_its_password(
+    store: RedisStore, valkey: ValkeyServer
+) -> None:
+    Pool(store, SKU).open(stock=10, segments=2, gated=True)
+    before = store.client.dump(store.client.keys("*")[0])
+    for url in (
+        "postgresql://shop:geheim@127.0.0.1:1/shop",
+        "postgresql://shop@127.0.0.1:1/shop?password=geheim",
+    ):
+        for words in (CHANGES["restock"], (*OPEN[1:], "--create-tables")):
+            said = refused(*words, "--database", url, url=valkey.url, code=1)  # as for a stock's server that is away
+            assert said.startswith("the order database postgresql://")
+            assert " cannot be used: " in said
+            assert "geheim" not in said
+    for url in ("postgresql://shop:ge@heim@host/shop", "mysql://shop:geheim@host/shop", "geheim", ""):
+        said = refused(*CHANGES["restock"], "--database", url, url=valkey.url)
+        assert "heim" not in said.replace("segmented", "")
+    assert store.client.dump(store.client.keys("*")[0]) == before
+
+
+def test_a_file_that_is_not_there_is_not_made(
+    store: RedisStore, valkey: ValkeyServer, sqlite_url: str, tmp_path: Path
+) -> None:
+    sentence = f"the order database {sqlite_url} cannot be used: the file does not exist; "
+    told = refused(*OPEN[1:], "--database", sqlite_url, url=valkey.url)
+    assert told == f"{sentence}--create-tables makes it"
+    assert refused(*OPEN[1:], "--stock", "0", "--create-tables", "--database", sqlite_url, url=valkey.url)
+    Pool(store, SKU).open(stock=10, segments=2, gated=True)
+    for words in (*CHANGES.values(), (*OPEN[1:], "--create-tables")):
+        told = refused(*words, "--database", sqlite_url, url=valkey.url)
+        assert told == f"{sentence}name the one that the pool was opened with"
+    told = refused("forget", SKU, "--database", sqlite_url, url=valkey.url)
+    assert told.startswith(f"{sentence}name another one, or create it with 'segmented orders migrate --database URL'")
+    assert list(tmp_path.iterdir()) == []
+    assert not path_of(sqlite_url).exists()
+
+
+def test_a_shard_of_a_gated_pool_is_changed_verified_and_rebuilt_with_its_database(
+    store: RedisStore, gate: Gate, order_database: str, valkey: ValkeyServer
+) -> None:
+    pool = ShardedPool(store, "plate", gate=gate)
+    pool.open(stock=20, segments=4, shards=2)
+    database = ("--database", order_database)
+    changes = (
+        ("restock", "plate", "4", "--id", "r"),
+        ("withdraw", "plate", "13", "--id", "w"),
+        ("resize", "plate", "6"),
+    )
+    for words in changes:
+        assert ran("pool", *words, url=valkey.url).returncode == 2
+        assert ran("pool", *words, *database, url=valkey.url).returncode == 0
+    assert (pool.available(), pool.state().segment_count) == (11, 6)
+    for shard in pool.shards:
+        check_agree(shard, gate)
+    name = pool.shards[1].sku
+    assert isinstance(name, Shard)
+    store.execute(FreezePool(name, 1))
+    refused = ran("pool", "rebuild", "plate", *database, url=valkey.url)
+    assert (refused.returncode, "give --shard 0 to 1" in refused.stderr) == (2, True)
+    for command in ("rebuild", "verify"):
+        assert ran("pool", command, "plate", "--shard", "1", *database, url=valkey.url).returncode == 0
+    assert [shard.state().epoch for shard in pool.shards] == [1, 2]
+    for shard in pool.shards:
+        check_agree(shard, gate)
