@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum, IntFlag
@@ -136,44 +134,17 @@ def test_a_given_key_is_never_that_of_an_expression(text: str) -> None:
     assert made.of((text,), {}).key != made.of((text,), {}, given=text).key
 
 
-PROCESS = """
-import sys, json
-from enum import Enum
-from segmented.dedup.canonical import canonical, digest
-from segmented.dedup.identity import CallIdentity
-class Colour(Enum):
-    RED = 1
-def task(a, b=None, **more): ...
-made = CallIdentity("scope", task)
-value = {"é": [1, 1.5, True, None, "1"], "b": {"x", "y", "z"}, "c": frozenset({1, 2}), "d": Colour.RED}
-print(digest(canonical(value, "it")), made.of((value,), {"z": 1, "y": 2}).key)
-"""
-
-
-def test_keys_are_the_same_in_every_process_whatever_its_hash_seed() -> None:
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", PROCESS],
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-        ).stdout
-        for seed in ("0", "1", "4242")
-    }
-    assert len(found) == 1
-
-
-def test_a_key_stays_what_it_was_in_an_earlier_version() -> None:
-    """A release that changes these two runs again what is kept under the old ones."""
-    assert digest(canonical({"a": [1, "1", 1.5, True, None]}, "it")) == "4832be3b2c054c8305f3d6af9dd05472"
-    assert CallIdentity("shop.charge", task).of((1, "2"), {}).key == "ba86a45a7a582d73689830769fb45294"
-
-
 class Colour(Enum):
     RED = 1
     BLUE = 2
+
+
+def test_a_key_stays_what_it_was_in_an_earlier_version() -> None:
+    """A release that changes these runs again what is kept under the old ones; so would a hash seed that matters."""
+    sets = {"b": {"x", "y", "z"}, "c": frozenset({1, 2}), "d": Colour.RED}
+    assert digest(canonical(sets, "it")) == "55b96ffed399a02913bce49bbb2edb04"
+    assert digest(canonical({"a": [1, "1", 1.5, True, None]}, "it")) == "4832be3b2c054c8305f3d6af9dd05472"
+    assert CallIdentity("shop.charge", task).of((1, "2"), {}).key == "ba86a45a7a582d73689830769fb45294"
 
 
 class Rights(IntFlag):

@@ -33,7 +33,7 @@ async def _ask(pool: AsyncPool, call: tuple[str, str, int, bool]) -> Any:  # noq
 
 
 @given(rounds=st.lists(CALLS, max_size=6))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_merged_calls_are_answered_as_calls_one_by_one(rounds: list[list[tuple[str, str, int, bool]]]) -> None:
     """Calls of one kind keep their order; so each round is of one kind at a time."""
 

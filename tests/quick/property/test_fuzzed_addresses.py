@@ -87,7 +87,7 @@ def is_host(url: str) -> bool:
     return SECRET in re.split(r"[/?#]", url.rpartition("@")[2])[0] and "@" in url
 
 
-@settings(max_examples=500)
+@settings(max_examples=100)
 @given(mistaken())
 @example(f"redis://u:p,{SECRET}")
 @example(f"redis+sentinel:///u:{SECRET},host")

@@ -196,4 +196,4 @@ def changed(call: Callable[[], ChangeAnswer | TooFewUnsold]) -> ChangeAnswer | T
 
 
 TestGateMachine = GateMachine.TestCase
-TestGateMachine.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestGateMachine.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)

@@ -170,4 +170,4 @@ class WaitingLine(RuleBasedStateMachine):
 
 
 TestWaitingLine = WaitingLine.TestCase
-TestWaitingLine.settings = settings(max_examples=600, stateful_step_count=30)
+TestWaitingLine.settings = settings(max_examples=150, stateful_step_count=30)

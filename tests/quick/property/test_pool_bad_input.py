@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.fuzz
 
-EXAMPLES: Final = settings(max_examples=150)
+EXAMPLES: Final = settings(max_examples=25)
 SENTENCE_MAX: Final = 400
 CONTROLS: Final = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))]
 
@@ -128,28 +128,20 @@ def each_is_refused(caller: Caller, asks: dict[str, Ask], bads: st.SearchStrateg
                 assert is_one_sentence(caller.refusal(ask, pool, huge))
 
 
-def test_what_is_no_id_is_refused_by_every_call_that_takes_one(caller: Caller) -> None:
-    each_is_refused(caller, ASK_WITH_ID, NO_ID_OR_NONE)
+BAD: dict[str, tuple[dict[str, Ask], st.SearchStrategy[Any]]] = {
+    "id": (ASK_WITH_ID, NO_ID_OR_NONE),
+    "id that may be left out": (ASK_WITH_OPTIONAL_ID, NO_ID),
+    "holder": (ASK_WITH_HOLDER, NO_HOLDER),
+    "count": (ASK_WITH_COUNT, NO_COUNT_OR_NONE),
+    "count that may be left out": (ASK_WITH_OPTIONAL_COUNT, NO_COUNT),
+    "place in a ledger": (ASK_WITH_PLACE, NO_PLACE),
+    "waiting time": ({"grant": lambda pool, bad: pool.grant("new", timeout=bad)}, NO_TIMEOUT),
+}
 
 
-def test_what_is_no_id_is_refused_where_an_id_may_be_left_out(caller: Caller) -> None:
-    each_is_refused(caller, ASK_WITH_OPTIONAL_ID, NO_ID)
-
-
-def test_what_is_no_holder_is_refused_by_who_decides_an_order(caller: Caller) -> None:
-    each_is_refused(caller, ASK_WITH_HOLDER, NO_HOLDER)
-
-
-def test_what_is_no_count_is_refused_by_every_call_that_takes_one(caller: Caller) -> None:
-    each_is_refused(caller, ASK_WITH_COUNT, NO_COUNT_OR_NONE)
-
-
-def test_what_is_no_place_in_a_ledger_is_refused(caller: Caller) -> None:
-    each_is_refused(caller, ASK_WITH_PLACE, NO_PLACE)
-
-
-def test_what_is_no_count_is_refused_where_a_count_may_be_left_out(caller: Caller) -> None:
-    each_is_refused(caller, ASK_WITH_OPTIONAL_COUNT, NO_COUNT)
+@pytest.mark.parametrize("kind", BAD)
+def test_what_a_call_cannot_take_is_refused_in_a_sentence_and_changes_nothing(caller: Caller, kind: str) -> None:
+    each_is_refused(caller, *BAD[kind])
 
 
 def test_a_count_beyond_what_its_own_field_can_hold_is_refused(caller: Caller) -> None:
@@ -191,10 +183,6 @@ def test_what_is_no_time_makes_no_pool(caller: Caller) -> None:
     for huge in HUGE:
         with pytest.raises(InvalidInput, match=r"\(more than 60 digits\)"):
             Pool(caller.store, "mug", ttl=huge)
-
-
-def test_what_is_no_waiting_time_is_refused(caller: Caller) -> None:
-    each_is_refused(caller, {"grant": lambda pool, bad: pool.grant("new", timeout=bad)}, NO_TIMEOUT)
 
 
 def test_one_text_is_not_taken_for_many_ids(caller: Caller) -> None:

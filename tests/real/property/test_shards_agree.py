@@ -20,7 +20,7 @@ from segmented.protocol.wire import Dialect
 from segmented.stock.audit import audit_plan
 from segmented.stock.sharded.audit import sharded_audit_plan
 from segmented.stores.redis import RedisStore
-from tests.quick.property.test_stores_agree import LAPSED_AT_ONCE, LONG_MS, SETTINGS, Agreement, outcome
+from tests.real.property.test_stores_agree import LAPSED_AT_ONCE, LONG_MS, SETTINGS, Agreement, outcome
 
 if TYPE_CHECKING:
     from segmented.stores.memory import MemoryStore
@@ -237,4 +237,4 @@ def check_books(store: MemoryStore | RedisStore, directory: ShardDirectory, open
 
 def test_shards_on_redis_answer_as_the_model_does_and_conserve_units(valkey_url: str) -> None:
     with RedisStore.from_url(valkey_url, dialect=Dialect.SCRIPT) as store:
-        run_state_machine_as_test(partial(ShardsAgree, store), settings=settings(SETTINGS, max_examples=20))  # type: ignore[arg-type]  # it calls it, as it would a class
+        run_state_machine_as_test(partial(ShardsAgree, store), settings=settings(SETTINGS, max_examples=6))  # type: ignore[arg-type]  # it calls it, as it would a class

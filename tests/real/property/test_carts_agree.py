@@ -31,7 +31,7 @@ from segmented.stock.audit import audit_plan
 from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, finish_carts_plan, reserve_cart_plan
 from segmented.stores.memory import MemoryStore
 from segmented.stores.redis import RedisStore
-from tests.quick.property.test_stores_agree import LONG_MS, SETTINGS, Agreement
+from tests.real.property.test_stores_agree import LONG_MS, SETTINGS, Agreement
 
 if TYPE_CHECKING:
     from segmented.protocol.carts.operations import CartMove
@@ -179,7 +179,7 @@ def _story(store: Any, sku: str) -> tuple[object, ...]:  # noqa: ANN401  # eithe
 def test_carts_on_redis_answer_as_the_model_does(valkey_url: str) -> None:
     with RedisStore.from_url(valkey_url, dialect=Dialect.SCRIPT) as store:
         machine = partial(CartsAgree, store)
-        run_state_machine_as_test(machine, settings=settings(SETTINGS, max_examples=15))  # type: ignore[arg-type]  # it calls it, as it would a class
+        run_state_machine_as_test(machine, settings=settings(SETTINGS, max_examples=6))  # type: ignore[arg-type]  # it calls it, as it would a class
 
 
 CARTS = st.lists(
@@ -239,7 +239,7 @@ def test_27_random_carts_sell_what_a_plain_count_sells_on_redis(valkey_url: str)
     with RedisStore.from_url(valkey_url) as store:
 
         @given(wanted=CARTS)
-        @settings(deadline=None, max_examples=25)
+        @settings(deadline=None, max_examples=6)
         def sold(wanted: list[tuple[list[CartLine], str]]) -> None:
             sold_by_counting(store, wanted)
 

@@ -19,8 +19,8 @@ from segmented.models import Busy, Order
 from segmented.protocol.lock.operations import LINE_TTL_MS, NEWCOMER, NEWCOMERS_MAX, WAITERS_MAX
 from segmented.protocol.wire import Dialect, text
 from segmented.stores.redis import RedisStore
-from tests.quick.property.test_lock_kinds_agree import KindsAgree
-from tests.quick.property.test_stores_agree import LONG_MS, SETTINGS, timeless
+from tests.real.property.test_lock_kinds_agree import KindsAgree
+from tests.real.property.test_stores_agree import LONG_MS, SETTINGS, timeless
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,7 +142,7 @@ def test_a_line_on_redis_is_that_of_the_model(
     monkeypatch.setattr("segmented.protocol.lock.line_model.PASSED_MS", LONG_MS)
     monkeypatch.setattr("segmented.protocol.lock.line_model.LEFT_MS", LONG_MS)
     with RedisStore.from_url(valkey_url, dialect=Dialect.SCRIPT) as store:
-        run_state_machine_as_test(partial(machine, store), settings=settings(SETTINGS, max_examples=10))  # type: ignore[arg-type]  # it calls it, as it would a class
+        run_state_machine_as_test(partial(machine, store), settings=settings(SETTINGS, max_examples=4))  # type: ignore[arg-type]  # it calls it, as it would a class
 
 
 def test_busy_is_the_answer_of_a_pool_whose_segments_are_all_held(valkey_url: str) -> None:

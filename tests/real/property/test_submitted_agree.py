@@ -12,7 +12,7 @@ from segmented import protocol as op
 from segmented.models import UNASSIGNED, Assignment, Order
 from segmented.protocol.wire import Dialect
 from segmented.stores.redis import RedisStore
-from tests.quick.property.test_stores_agree import (
+from tests.real.property.test_stores_agree import (
     CUSTOMERS,
     HOLDERS,
     LIVES,
@@ -93,4 +93,4 @@ class SubmittedAgree(PoolsAgree):
 
 def test_submitted_orders_on_redis_are_answered_as_by_the_model(valkey_url: str) -> None:
     with RedisStore.from_url(valkey_url, dialect=Dialect.SCRIPT) as store:
-        run_state_machine_as_test(partial(SubmittedAgree, store), settings=settings(SETTINGS, max_examples=20))  # type: ignore[arg-type]  # it calls it, as it would a class
+        run_state_machine_as_test(partial(SubmittedAgree, store), settings=settings(SETTINGS, max_examples=6))  # type: ignore[arg-type]  # it calls it, as it would a class

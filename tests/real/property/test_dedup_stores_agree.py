@@ -33,7 +33,7 @@ from segmented.once_keys import once_keys, once_partition
 from segmented.protocol.wire import Dialect, text
 from segmented.stores.memory import MemoryModel
 from segmented.stores.redis import RedisStore
-from tests.quick.property.test_stores_agree import LAPSED_AT_ONCE, LONG_MS, SETTINGS, STEP_SECONDS, Agreement
+from tests.real.property.test_stores_agree import LAPSED_AT_ONCE, LONG_MS, SETTINGS, STEP_SECONDS, Agreement
 
 if TYPE_CHECKING:
     from segmented.models.dedup import OnLapse, OutcomeKind, RunOn, SeatEnd
@@ -58,7 +58,7 @@ POINTS: Final[dict[str, tuple[str, str, bool]]] = {
 
 EXAMPLES: Final = settings(
     SETTINGS,
-    max_examples=12,
+    max_examples=4,
     phases=[
         Phase.generate
     ],  # with real milliseconds between the steps, to shrink a failure takes longer than a test may

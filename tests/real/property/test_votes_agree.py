@@ -10,7 +10,7 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 from segmented import protocol as op
 from segmented.models import HeldBy
 from segmented.stores.redis import RedisStore
-from tests.quick.property.test_stores_agree import LIVES, SETTINGS, Agreement, timeless
+from tests.real.property.test_stores_agree import LIVES, SETTINGS, Agreement, timeless
 
 HOLDERS = st.sampled_from(["h1", "h2", "h3"])
 ROUNDS = st.integers(0, 4)
@@ -48,7 +48,7 @@ class ValuesAgree(Agreement):
 
 def test_votes_on_redis_are_those_of_the_model(valkey_url: str) -> None:
     with RedisStore.from_url(valkey_url) as store:
-        run_state_machine_as_test(partial(VotesAgree, store), settings=settings(SETTINGS, max_examples=15))  # type: ignore[arg-type]  # it calls it, as it would a class
+        run_state_machine_as_test(partial(VotesAgree, store), settings=settings(SETTINGS, max_examples=6))  # type: ignore[arg-type]  # it calls it, as it would a class
 
 
 def test_values_under_tokens_on_redis_are_those_of_the_model(valkey_url: str) -> None:

@@ -18,7 +18,7 @@ from segmented.plans import run_sync
 from segmented.stock.audit import audit_plan
 from segmented.stores.memory import MemoryStore
 from segmented.stores.redis import RedisStore
-from tests.quick.property.test_stores_agree import outcome
+from tests.real.property.test_stores_agree import outcome
 
 if TYPE_CHECKING:
     from segmented.protocol import Operation
@@ -56,7 +56,7 @@ def test_batches_of_orders_that_are_alike_are_answered_as_the_model_does(valkey_
         limit=st.sampled_from([None, None, None, 4]),
         steps=STEPS,
     )
-    @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def compare(*, stock: int, segments: int, gated: bool, limit: int | None, steps: list[Any]) -> None:
         sku, memory = f"alike-{next(_names)}", MemoryStore(clock=ManualClock())
         operations: list[Operation[Any]] = [op.OpenPool(sku, stock, segments, gated, limit_per_customer=limit)]

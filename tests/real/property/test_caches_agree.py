@@ -13,7 +13,7 @@ from segmented.models import Acquired, Cached, MayLoad
 from segmented.protocol.wire import Dialect
 from segmented.stores.memory import MemoryStore
 from segmented.stores.redis import RedisStore
-from tests.quick.property.test_stores_agree import HOLDERS, LIVES, LONG_MS, SETTINGS, Agreement, timeless
+from tests.real.property.test_stores_agree import HOLDERS, LIVES, LONG_MS, SETTINGS, Agreement, timeless
 
 VALUES = st.builds(Cached, st.sampled_from(["text", "bytes", "none", "error"]), st.sampled_from(["", "a", "ü b", "{}"]))
 REFRESHES = st.sampled_from([None, 1, LONG_MS])
@@ -83,4 +83,4 @@ class CachesAgree(Agreement):
 
 def test_a_cached_value_on_redis_is_as_the_model_has_it(valkey_url: str) -> None:
     with RedisStore.from_url(valkey_url, dialect=Dialect.SCRIPT) as store:
-        run_state_machine_as_test(partial(CachesAgree, store), settings=settings(SETTINGS, max_examples=30))  # type: ignore[arg-type]  # it calls it, as it would a class
+        run_state_machine_as_test(partial(CachesAgree, store), settings=settings(SETTINGS, max_examples=6))  # type: ignore[arg-type]  # it calls it, as it would a class

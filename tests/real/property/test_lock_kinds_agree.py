@@ -21,7 +21,7 @@ from segmented.models import Acquired, Held
 from segmented.protocol.wire import text
 from segmented.stores.memory import MemoryModel
 from segmented.stores.redis import RedisStore
-from tests.quick.property.test_stores_agree import LAPSED_AT_ONCE, LIVES, LONG_MS, SETTINGS, STEP_SECONDS, Agreement
+from tests.real.property.test_stores_agree import LAPSED_AT_ONCE, LIVES, LONG_MS, SETTINGS, STEP_SECONDS, Agreement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,17 +162,17 @@ class PlainCommandsAgree(Agreement):
 
 def test_readers_and_writers_on_redis_are_answered_as_the_model_does(valkey_url: str) -> None:
     with RedisStore.from_url(valkey_url) as store:
-        run_state_machine_as_test(partial(ReadersAndWritersAgree, store), settings=settings(SETTINGS, max_examples=30))  # type: ignore[arg-type]  # it calls it, as it would a class
+        run_state_machine_as_test(partial(ReadersAndWritersAgree, store), settings=settings(SETTINGS, max_examples=6))  # type: ignore[arg-type]  # it calls it, as it would a class
 
 
 def test_a_semaphore_on_redis_answers_as_the_model_does(valkey_url: str) -> None:
     with RedisStore.from_url(valkey_url) as store:
-        run_state_machine_as_test(partial(PermitsAgree, store), settings=settings(SETTINGS, max_examples=30))  # type: ignore[arg-type]  # it calls it, as it would a class
+        run_state_machine_as_test(partial(PermitsAgree, store), settings=settings(SETTINGS, max_examples=6))  # type: ignore[arg-type]  # it calls it, as it would a class
 
 
 def test_the_plain_commands_on_redis_answer_as_the_model_does(valkey_url: str) -> None:
     with RedisStore.from_url(valkey_url) as store:
-        run_state_machine_as_test(partial(PlainCommandsAgree, store), settings=settings(SETTINGS, max_examples=10))  # type: ignore[arg-type]  # it calls it, as it would a class
+        run_state_machine_as_test(partial(PlainCommandsAgree, store), settings=settings(SETTINGS, max_examples=4))  # type: ignore[arg-type]  # it calls it, as it would a class
 
 
 def test_a_writer_whose_presence_had_lapsed_wakes_nobody_when_it_gives_up(valkey_url: str) -> None:

@@ -14,7 +14,7 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 from segmented import protocol as op
 from segmented.models import Acquired, Held
 from segmented.stores.redis import RedisStore
-from tests.quick.property.test_stores_agree import LAPSED_AT_ONCE, LIVES, LONG_MS, SETTINGS, Agreement, timeless
+from tests.real.property.test_stores_agree import LAPSED_AT_ONCE, LIVES, LONG_MS, SETTINGS, Agreement, timeless
 
 if TYPE_CHECKING:
     from segmented.stores.memory import MemoryStore
@@ -98,4 +98,4 @@ def test_a_reentrant_lock_on_redis_answers_as_the_model_does(valkey_url: str) ->
 
 def test_a_fair_lock_on_redis_answers_as_the_model_does(valkey_url: str) -> None:
     with RedisStore.from_url(valkey_url) as store:
-        run_state_machine_as_test(partial(FairLocksAgree, store), settings=settings(SETTINGS, max_examples=60))  # type: ignore[arg-type]  # it calls it, as it would a class
+        run_state_machine_as_test(partial(FairLocksAgree, store), settings=settings(SETTINGS, max_examples=6))  # type: ignore[arg-type]  # it calls it, as it would a class

@@ -41,7 +41,7 @@ LONG_MS: Final = 600_000
 TOKENS_FROM: Final = 1_000
 """Fencing tokens below it are made up by a test."""
 SETTINGS: Final = settings(
-    max_examples=20,
+    max_examples=6,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],  # real milliseconds have to pass
@@ -391,7 +391,7 @@ def test_a_pool_on_redis_answers_as_the_model_does(valkey_url: str) -> None:
 
 def test_a_lock_on_redis_answers_as_the_model_does(valkey_url: str) -> None:
     with RedisStore.from_url(valkey_url, dialect=Dialect.SCRIPT) as store:
-        run_state_machine_as_test(partial(LocksAgree, store), settings=settings(SETTINGS, max_examples=10))  # type: ignore[arg-type]  # it calls it, as it would a class
+        run_state_machine_as_test(partial(LocksAgree, store), settings=settings(SETTINGS, max_examples=4))  # type: ignore[arg-type]  # it calls it, as it would a class
 
 
 def test_the_comparison_leaves_out_nothing_but_times() -> None:
