@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from segmented import AsyncFairLock, AsyncLock, FairLock, Lock, MemoryStore
+from segmented import AsyncFairLock, AsyncLock, FairLock, Lock
 from segmented.errors import InvalidInput, LeaseLost, WrongKind
 from segmented.keys import lock_keys
-from tests.support.contract.bodies import Renewals
-from tests.support.contract.parking import wait_until
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
@@ -74,17 +72,6 @@ def test_a_lock_tells_whether_it_is_held(side: Side) -> None:
     assert lock.is_locked() is True
     lease.release()
     assert lock.is_locked() is False
-
-
-def test_an_adopted_lease_is_renewed_where_the_handle_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", 200)  # and a busy machine is never late
-    store = MemoryStore()
-    lease = Lock(store, "door", ttl=60).acquire()
-    adopted = Lock(store, "door", ttl=60, renew=True).adopt(lease.holder_id)
-    wait_until(Renewals(store.execute, store.clock, "door").has_two)
-    assert not adopted.is_lost
-    assert Lock(store, "door").try_acquire() is None
-    adopted.release()
 
 
 def test_a_fair_lock_is_not_adopted_as_a_plain_one(redis_side: Side) -> None:

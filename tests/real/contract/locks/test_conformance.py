@@ -20,7 +20,7 @@ ANSWER_SECONDS: Final = 60.0
 
 
 def chosen() -> list[object]:
-    """Return each row with each contender that it applies to: real ones are every kind in asyncio, and the plain lock."""
+    """Return each row with each contender it applies to; real are every kind in asyncio, and the plain lock."""
     found: list[object] = []
     for row in all_rows():
         for name in CONTENDERS:

@@ -10,13 +10,18 @@ from uuid import uuid4
 
 import pytest
 
-from segmented.locks import AsyncLock, Lock
+from segmented import Lock, RedisStore
+from segmented.errors import LeaseLost
+from segmented.keys import lock_keys
+from segmented.locks import AsyncLock
 from segmented.locks.lock import LockClaim
-from segmented.stores.redis import AsyncRedisStore, RedisStore
+from segmented.stores.redis import AsyncRedisStore
 from tests.support.contract.parking import has_come_to_rest, parked, wait_until
 
 if TYPE_CHECKING:
     from segmented.locks import Lease
+    from segmented.servers import ValkeyServer
+
 
 NAME: Final = "segmented-listener"
 SOON: Final = 30.0
@@ -103,3 +108,22 @@ def end(thread: threading.Thread) -> None:
     assert thread.ident is not None
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
     thread.join(SOON)
+
+
+def test_a_message_in_no_encoding_does_not_end_the_listener(valkey: ValkeyServer, store: RedisStore) -> None:
+    lock = Lock(store, "door", ttl=60)
+    held = lock.acquire(timeout=30)
+    waiting = threading.Thread(target=lambda: lock.acquire(timeout=60).release())
+    waiting.start()
+    wait_until(lambda: store.client.pubsub_numsub(lock_keys("door").freed)[0][1] > 0)
+    store.client.publish(lock_keys("door").freed, b"\xff\xfe")
+    other = RedisStore.from_url(valkey.url)
+    try:
+        other.client.delete(lock_keys("door").lock)
+        other.client.publish(lock_keys("door").freed, "freed")
+        waiting.join(30)
+        assert not waiting.is_alive()
+    finally:
+        other.close()
+    with pytest.raises(LeaseLost):
+        held.release()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
 
     from segmented.plans.drivers import AsyncStore
     from tests.support.proxy import RedisProxy
+
 
 _numbers = count()
 
@@ -71,23 +70,6 @@ def test_d11_an_acquire_cancelled_while_its_request_is_in_flight_leaves_no_key(
         assert server.exists(lock_keys(name).lock) == 0
 
 
-def test_d11_acquires_cancelled_at_any_moment_leave_no_key_that_nobody_owns(valkey_url: str) -> None:
-    chance = random.Random(11)
-
-    async def body(store: AsyncRedisStore) -> None:
-        lock = AsyncLock(store, new_name(), ttl=60)
-        for _ in range(200):
-            task = asyncio.ensure_future(lock.acquire(timeout=30))
-            await asyncio.sleep(chance.random() * 0.002)
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await (await task).release()
-            assert await store.client.exists(lock_keys(lock.name).lock) == 0
-        assert lines_of(store) == {}
-
-    run(body, valkey_url)
-
-
 def test_d2_when_the_waiter_that_was_woken_is_cancelled_the_next_one_gets_the_lock(
     proxy: RedisProxy, valkey_url: str
 ) -> None:
@@ -110,23 +92,6 @@ def test_d2_when_the_waiter_that_was_woken_is_cancelled_the_next_one_gets_the_lo
     run(body, proxy.url)
 
 
-def test_a_cancelled_waiter_gives_its_place_up(valkey_url: str) -> None:
-    async def body(store: AsyncRedisStore) -> None:
-        lock = AsyncLock(store, new_name(), ttl=60)
-        held = await lock.acquire(timeout=0)
-        waiters = [asyncio.ensure_future(lock.acquire(timeout=60)) for _ in range(5)]
-        await parked(store, 5)
-        for waiter in waiters[:4]:
-            waiter.cancel()
-        await asyncio.wait(waiters[:4])
-        await held.release()
-        lease = await asyncio.wait_for(waiters[4], 30)
-        await lease.release()
-        assert lines_of(store) == {}
-
-    run(body, valkey_url)
-
-
 def test_a_waiter_cancelled_again_while_it_undoes_gives_its_place_up_all_the_same(proxy: RedisProxy) -> None:
     async def body(store: AsyncRedisStore) -> None:
         lock = AsyncLock(store, new_name(), ttl=60)
@@ -145,22 +110,6 @@ def test_a_waiter_cancelled_again_while_it_undoes_gives_its_place_up_all_the_sam
         await held.release()
 
     run(body, proxy.url)
-
-
-def test_a13_a_release_cancelled_in_flight_frees_the_lock_and_may_be_repeated(
-    proxy: RedisProxy, valkey_url: str
-) -> None:
-    name = new_name()
-
-    async def body(store: AsyncRedisStore) -> None:
-        lease = await AsyncLock(store, name, ttl=60).acquire(timeout=0)
-        await cancelled_in_flight(proxy, lease.release())
-        await lease.release()
-        assert not lease.is_lost
-
-    run(body, proxy.url)
-    with redis.Redis.from_url(valkey_url) as server:
-        assert server.exists(lock_keys(name).lock) == 0
 
 
 @pytest.mark.parametrize("timeout", [0, 60])

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.support.flavour import Flavour
     from tests.support.proxy import RedisProxy
 
+
 SYNC, ASYNC = REDIS[0], REDIS[-1]
 
 
@@ -45,17 +46,6 @@ def far_side(request: pytest.FixtureRequest, proxy: RedisProxy, valkey_url: str)
     side.close()
 
 
-def test_e1_an_acquire_whose_reply_was_lost_succeeds_with_the_lock_it_took(far_side: Side, proxy: RedisProxy) -> None:
-    name = far_side.name("lock")
-    proxy.swallow_replies(1, to=b"EVALSHA")
-    lease = far_side.lock(name, ttl=60).acquire(timeout=0)
-    assert proxy.swallowed == 1
-    assert far_side.raw().get(lock_keys(name).lock) == lease.holder_id
-    assert far_side.raw().hget(lock_keys(name).fence, "token") == str(lease.fencing_token)
-    lease.release()
-    assert far_side.raw().exists(lock_keys(name).lock) == 0
-
-
 def test_e1_an_acquire_that_never_got_a_reply_takes_the_lock_back(far_side: Side, proxy: RedisProxy) -> None:
     name = far_side.name("lock")
     proxy.swallow_replies(2, to=b"EVALSHA")
@@ -65,42 +55,12 @@ def test_e1_an_acquire_that_never_got_a_reply_takes_the_lock_back(far_side: Side
     assert far_side.raw().exists(lock_keys(name).lock) == 0
 
 
-def test_e1_an_acquire_with_a_timeout_that_got_no_reply_tries_again(far_side: Side, proxy: RedisProxy) -> None:
-    name = far_side.name("lock")
-    proxy.swallow_replies(4, to=b"EVALSHA")
-    lease = far_side.lock(name, ttl=60).acquire(timeout=60)
-    assert proxy.swallowed == 4
-    assert far_side.raw().get(lock_keys(name).lock) == lease.holder_id
-    lease.release()
-    assert far_side.raw().exists(lock_keys(name).lock) == 0
-
-
-def test_a7_a_release_that_never_got_a_reply_may_be_repeated_after_a_successor_came(
-    far_side: Side, proxy: RedisProxy
-) -> None:
-    name = far_side.name("lock")
-    lease = far_side.lock(name, ttl=60).acquire(timeout=0)
-    proxy.swallow_replies(2, to=b"DELIFEQ|EVALSHA")
-    with pytest.raises(StoreUnavailable):
-        lease.release()
-    successor = far_side.lock(name, ttl=60).acquire(timeout=0)
-    lease.release()
-    assert far_side.raw().get(lock_keys(name).lock) == successor.holder_id
-
-
 def test_a8_the_bodys_own_error_surfaces_when_the_server_is_gone(far_side: Side, proxy: RedisProxy) -> None:
     lease = far_side.lock(far_side.name("lock"), ttl=60).acquire(timeout=0)
     with pytest.raises(ZeroDivisionError) as caught, lease:
         fail_after(proxy.vanish)
     assert len(caught.value.__notes__) == 1
     assert "did not answer" in caught.value.__notes__[0]
-
-
-def test_a_renewal_whose_reply_was_lost_is_repeated(far_side: Side, proxy: RedisProxy) -> None:
-    lease = far_side.lock(far_side.name("lock"), ttl=30).acquire(timeout=0)
-    proxy.swallow_replies(1, to=b"EVALSHA")
-    lease.renew(ttl=60)
-    assert lease.remaining() > 50
 
 
 def test_a_grant_whose_reply_was_lost_is_granted_once(far_side: Side, proxy: RedisProxy) -> None:
@@ -129,11 +89,3 @@ def test_a_grant_that_never_got_a_reply_keeps_its_units_for_the_repeat(far_side:
     assert repeat.confirm().state == "confirmed"
     assert shop.story() == [("opened", None), ("reserved", "a"), ("granted", "a"), ("confirmed", "a")]
     shop.check_books()
-
-
-def test_a_pooled_line_that_died_unseen_costs_no_error(far_side: Side, proxy: RedisProxy) -> None:
-    lock = far_side.lock(far_side.name("lock"), ttl=60)
-    lock.acquire(timeout=0).release()
-    proxy.vanish()
-    proxy.come_back()
-    lock.acquire(timeout=0).release()

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import orm
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 
-from segmented import Lock, MemoryStore
+from segmented import AsyncMemoryStore, Lock, MemoryStore
+from segmented.clock import ManualClock
 from segmented.errors import LeaseLost
 from segmented.locks.locked_decorator import locked
-from tests.real.contract.locks.test_locked_transactions import COUNT, is_free, seller
+from tests.quick.contract.locks.test_locked_transactions import COUNT, is_free, is_free_async, seller
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sqlalchemy.engine import Engine
 
-SOON: Final = 30.0
+    from segmented import AsyncLease
+
+
+SOON: Final = 120.0
 THREADS: Final = 4
 STEPS: Final = 20
 
@@ -47,8 +53,13 @@ def engine(sqlite_url: str) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> MemoryStore:
+    return MemoryStore(clock=clock)
 
 
 def by_binds(connection: sa.Connection) -> orm.Session:
@@ -91,9 +102,8 @@ def test_a_session_that_joins_a_connection_in_any_way_waits_for_its_commit(
 
 
 @pytest.mark.parametrize("join", JOINS)
-def test_no_step_of_sessions_that_join_connections_is_lost(
-    postgres_database: str, store: MemoryStore, join: str
-) -> None:
+def test_no_step_of_sessions_that_join_connections_is_lost(postgres_database: str, join: str) -> None:
+    store = MemoryStore()
     engine = sa.create_engine(postgres_database)
     Base.metadata.create_all(engine)
     with engine.begin() as connection:
@@ -149,19 +159,19 @@ def test_a_connection_that_was_taken_out_of_its_pool_frees_the_lock_when_it_is_c
 
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_transaction_in_two_phases_is_covered_by_the_lease_or_not_prepared(
-    mariadb_url: str, store: MemoryStore, *, is_late: bool
+    mariadb_url: str, store: MemoryStore, clock: ManualClock, *, is_late: bool
 ) -> None:
     engine = sa.create_engine(mariadb_url)
     with engine.begin() as connection:
         connection.execute(sa.text("DROP TABLE IF EXISTS sold"))
         connection.execute(sa.text("CREATE TABLE sold (sku TEXT)"))
-    options: dict[str, Any] = {"ttl": 0.5} if is_late else {}
     with engine.connect() as connection:
         transaction = connection.begin_twophase()
-        seller(store, **options)(connection, "shirt")
+        seller(store)(connection, "shirt")
         assert is_late or not is_free(store)
         if is_late:
-            successor = Lock(store, "shirt").acquire(timeout=SOON)
+            clock.advance(60)
+            successor = Lock(store, "shirt").acquire(timeout=0)
             with pytest.raises(LeaseLost, match="shirt"):
                 transaction.prepare()
             transaction.rollback()
@@ -174,3 +184,33 @@ def test_a_transaction_in_two_phases_is_covered_by_the_lease_or_not_prepared(
         assert connection.execute(COUNT).scalar() == (0 if is_late else 1)
         connection.execute(sa.text("DROP TABLE sold"))
     engine.dispose()
+
+
+@pytest.mark.parametrize(("makes", "end"), [("session", "commit"), ("connection", "rollback"), ("connection", "close")])
+def test_i4_under_asyncio_the_lock_is_free_when_the_transaction_has_ended(
+    postgres_database: str, makes: str, end: str
+) -> None:
+    async def run() -> list[bool]:
+        store = AsyncMemoryStore()
+
+        @locked("{sku}", store=store, transaction="session", lease_as="lease")
+        async def sell(
+            session: AsyncSession | AsyncConnection, sku: str, *, lease: AsyncLease | None = None
+        ) -> list[bool]:
+            assert lease is not None
+            assert lease.name == sku
+            await session.execute(sa.text("SELECT 1"))
+            return [await is_free_async(store)]
+
+        engine = create_async_engine(postgres_database)
+        async with AsyncSession(engine) if makes == "session" else engine.connect() as work:
+            free = await sell(work, "shirt")
+            free.append(await is_free_async(store))
+            await getattr(work, end)()
+            if makes == "connection" and end != "close":
+                await work.execute(sa.text("SELECT 1"))
+            free.append(await is_free_async(store))
+        await engine.dispose()
+        return free
+
+    assert asyncio.run(run()) == [False, False, True]

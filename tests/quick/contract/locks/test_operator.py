@@ -13,6 +13,7 @@ from segmented.errors import InvalidInput, SegmentedError, WrongKind
 from segmented.keys import lock_keys, lock_name, operator_keys
 from segmented.locks.fair import TIMES
 from segmented.locks.operator import list_plan
+from segmented.models import Released
 from segmented.models.locks import LockHolder, LockState, Revoked
 from tests.support.contract.locks.kinds import LONG_MS, Use
 from tests.support.contract.locks.operator_kinds import HOLDER, KINDS, OTHER, each_kind, held, revoked, shown
@@ -20,6 +21,7 @@ from tests.support.contract.parking import has_come_to_rest, wait_until
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
+
 
 LONG: Final = 60.0
 PATIENCE: Final = 15.0
@@ -226,3 +228,21 @@ def test_a_lapsed_lock_is_free_for_the_operator_too(side: Side, kind: Use) -> No
     assert revoked(side, name) is None
     assert list(side.run(list_plan(name)).names) == []
     assert not isinstance(side.execute(kind.acquire(name, OTHER)), SegmentedError)
+
+
+PLAIN_STRINGS: Final = {"lock", "fair", "quorum"}
+"""Kinds whose main key is a plain string; a vote of a quorum and the others keep each other out without a word."""
+
+
+@each_kind
+def test_a_name_that_one_kind_holds_is_refused_to_every_other_and_stays_held(side: Side, kind: Use) -> None:
+    name = side.name()
+    side.execute(kind.acquire(name, HOLDER))
+    for other in KINDS:
+        if "quorum" in {kind.kind, other.kind} and {kind.kind, other.kind} <= PLAIN_STRINGS:
+            continue
+        if other.kind != kind.kind:
+            with pytest.raises(WrongKind):
+                side.execute(other.acquire(name, OTHER))
+    assert held(side, name).holder_count == 1
+    assert side.execute(kind.release(name, HOLDER)) == Released()

@@ -136,14 +136,14 @@ def test_a_coroutine_that_is_cancelled_releases_and_an_async_generator_too() -> 
         @locked("{name}", store=store)
         async def sleep(name: str) -> str:
             began.set()
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
             return name
 
         @locked("{name}", store=store)
         async def items(name: str) -> AsyncIterator[str]:
             yield name
             began.set()
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
 
         async def read() -> None:
             async for _ in items("generator"):

@@ -58,27 +58,27 @@ def test_the_value_is_a_plain_one_and_stays_as_it_was_when_refused(redis_side: S
     assert redis_side.raw().pttl(key) == -1
 
 
-def test_an_overslept_holder_is_refused_once_its_successor_has_written(waiting_side: Side) -> None:
-    name, key = waiting_side.name("lock"), waiting_side.name("account")
-    overslept = waiting_side.lock(name, ttl=60).acquire(timeout=30)
-    let_lapse(waiting_side, overslept)
-    with waiting_side.lock(name, ttl=60).acquire(timeout=30) as successor:
-        write(waiting_side, key, "new", successor.fencing_token)
+def test_an_overslept_holder_is_refused_once_its_successor_has_written(side: Side) -> None:
+    name, key = side.name("lock"), side.name("account")
+    overslept = side.lock(name, ttl=60).acquire(timeout=30)
+    let_lapse(side, overslept)
+    with side.lock(name, ttl=60).acquire(timeout=30) as successor:
+        write(side, key, "new", successor.fencing_token)
         with pytest.raises(StaleToken):
-            write(waiting_side, key, "old", overslept.fencing_token)
+            write(side, key, "old", overslept.fencing_token)
 
 
 @pytest.mark.parametrize("token", [0, -1, True])
-def test_what_is_no_token_is_refused_and_nothing_is_written(waiting_side: Side, token: int) -> None:
-    key = waiting_side.name("account")
+def test_what_is_no_token_is_refused_and_nothing_is_written(side: Side, token: int) -> None:
+    key = side.name("account")
     with pytest.raises(InvalidInput, match="is not a fencing token"):
-        write(waiting_side, key, "x", token)
-    write(waiting_side, key, "x", 1)
+        write(side, key, "x", token)
+    write(side, key, "x", 1)
 
 
-def test_a_key_without_a_common_slot_is_refused(waiting_side: Side) -> None:
+def test_a_key_without_a_common_slot_is_refused(side: Side) -> None:
     with pytest.raises(InvalidInput, match="braces that are not a hash tag"):
-        write(waiting_side, "a}b", "x", 1)
+        write(side, "a}b", "x", 1)
 
 
 def test_a_fence_that_is_something_else_is_told_apart_and_nothing_is_written(plain_redis_side: Side) -> None:

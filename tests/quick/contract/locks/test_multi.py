@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import pickle
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,12 +19,11 @@ from segmented.errors import (
     StoreUnavailable,
     WrongKind,
 )
-from segmented.locks import AsyncMultiLock, MultiLock
-from segmented.models import Acquired, Held
-from segmented.stores.memory import AsyncMemoryStore, MemoryStore
+from segmented.locks import MultiLock
+from segmented.models import Held
+from segmented.stores.memory import MemoryStore
 from tests.support.contract.bodies import fail_after
-from tests.support.contract.locks.shared import LONG, SOON, new_names, room, several
-from tests.support.contract.parking import wait_until
+from tests.support.contract.locks.shared import LONG, new_names, room, several
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,22 +71,6 @@ def test_a_try_takes_nothing_when_one_is_held(side: Side) -> None:
     for name in (names[0], names[2]):
         side.lock(name, ttl=LONG).acquire(timeout=0).release()
     held.release()
-
-
-def test_a_budget_that_is_almost_used_up_still_makes_one_attempt(waiting_side: Side) -> None:
-    names = new_names(waiting_side)
-    several(waiting_side, names).acquire(timeout=1e-9).release()
-
-
-def test_one_name_is_a_lock(side: Side) -> None:
-    names = new_names(side, "a")
-    with several(side, names).acquire(timeout=0):
-        assert side.lock(names[0], ttl=LONG).try_acquire() is None
-
-
-def test_the_mapping_of_tokens_cannot_be_changed(side: Side) -> None:
-    with several(side, new_names(side)).acquire(timeout=0) as lease, pytest.raises(TypeError):
-        lease.fencing_tokens["other"] = 1  # type: ignore[index]  # wrong on purpose
 
 
 def test_without_contention_it_is_one_round_trip_each_way(plain_redis_side: Side) -> None:
@@ -170,98 +151,6 @@ def test_a8_the_bodys_own_error_is_not_hidden(side: Side) -> None:
     with pytest.raises(ZeroDivisionError) as caught, lease:
         fail_after(lambda: take_away(side, lease, names[0]))
     assert caught.value.__notes__ == [f"and afterwards: lease on '{names[0]}' is lost: it lapsed or was taken away"]
-
-
-def test_it_is_renewed_in_the_background_and_tells_its_loss_once(
-    waiting_side: Side, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", LONG / 0.3)  # and a busy machine is never late
-    names, told = new_names(waiting_side), threading.Event()
-    calls: list[str] = []
-
-    def tell() -> None:
-        calls.append("lost")
-        told.set()
-
-    lease = several(waiting_side, names, ttl=LONG, renew=True).acquire(timeout=0)
-    lease.on_lost(tell)
-    ends = {lease.trusted_until}
-
-    def is_renewed_twice() -> bool:
-        ends.add(lease.trusted_until)
-        return len(ends) > 2
-
-    wait_until(is_renewed_twice)
-    assert not lease.is_lost
-    for name in names[:2]:
-        take_away(waiting_side, lease, name)
-    assert told.wait(SOON)
-    assert calls == ["lost"]
-    assert lease.lost.is_set()
-    with pytest.raises(LeaseLost):
-        lease.release()
-    assert calls == ["lost"]
-
-
-def test_a_loss_cancels_the_body_of_a_scope() -> None:
-    async def body() -> None:
-        store = AsyncMemoryStore()
-        lease = await AsyncMultiLock(store, ["a", "b"], ttl=1, renew=True).acquire(timeout=0)
-
-        async def work() -> None:
-            async with asyncio.timeout(SOON), lease.cancel_scope():
-                await store.execute(op.RenewLock("b", lease.holder_id, 1))
-                await asyncio.Event().wait()
-
-        with pytest.raises(LeaseLost):
-            await work()
-        assert lease.lost.is_set()
-        with pytest.raises(LeaseLost):
-            await lease.release()
-
-    asyncio.run(body())
-
-
-def keepers() -> set[threading.Thread]:
-    return {thread for thread in threading.enumerate() if thread.name == "segmented-keeper"}
-
-
-def test_the_keeper_has_nothing_left_to_look_after_when_all_names_are_released(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segmented.locks.keeper.SLEEP_MAX", 0.3)
-    monkeypatch.setattr("segmented.locks.keeper.LINGER", 0.1)
-    others = keepers()
-    with MultiLock(MemoryStore(), ["a", "b", "c"], ttl=LONG, renew=True).acquire(timeout=0):
-        assert len(keepers() - others) == 1
-    wait_until(lambda: keepers() <= others)
-
-
-def test_the_keeping_task_has_nothing_left_to_look_after_when_all_names_are_released() -> None:
-    async def body() -> None:
-        lease = await AsyncMultiLock(AsyncMemoryStore(), ["a", "b", "c"], ttl=60, renew=True).acquire(timeout=0)
-        (keeper,) = (task for task in asyncio.all_tasks() if task.get_name() == "segmented-keeper")
-        await lease.release()
-        async with asyncio.timeout(SOON):
-            await keeper
-
-    asyncio.run(body())
-
-
-def test_the_loss_of_the_last_name_alone_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", LONG / 0.3)
-    store = MemoryStore()
-    lease = MultiLock(store, ["a", "b", "c"], ttl=LONG, renew=True).acquire(timeout=0)
-    calls: list[str] = []
-    lease.on_lost(lambda: calls.append("lost"))
-
-    def is_another_its_holder() -> bool:
-        store.execute(op.RenewLock("c", lease.holder_id, 1))  # which the keeper may renew before it is over
-        return isinstance(store.execute(op.AcquireLock("c", "another", 60_000)), Acquired)
-
-    wait_until(is_another_its_holder)
-    assert lease.lost.wait(SOON)
-    assert calls == ["lost"]
-    with pytest.raises(LeaseLost, match=r"^lease on 'c' is lost"):
-        lease.release()
 
 
 # --- release that fails ---
@@ -366,12 +255,3 @@ def test_a_lease_stays_in_its_process_and_is_not_pickled() -> None:
     with pytest.raises(InvalidInput, match=r"^the lease on 'a, b' belongs to process"):
         lease.release()
     assert issubclass(PartlyReleased, SegmentedError)
-
-
-def test_what_it_shows() -> None:
-    lock = MultiLock(MemoryStore(clock=ManualClock()), ["b", "a"], ttl=10)
-    assert repr(lock) == "MultiLock(['a', 'b'], ttl=10)"
-    lease = lock.acquire(timeout=0)
-    assert repr(lease) == "<MultiLease 'a, b' 9.898 s left>"
-    lease.release()
-    assert repr(lease) == "<MultiLease 'a, b' ended>"

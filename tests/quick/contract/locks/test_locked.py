@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from segmented import Lock, MemoryStore
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost
-from tests.support.contract.bodies import Renewals, let_lapse
+from segmented.locks.locked_decorator import locked
+from segmented.protocol import AcquireLock
+from tests.support.contract.bodies import let_lapse
 from tests.support.contract.locks.locked import TTL, is_free, locked_body
-from tests.support.contract.parking import has_come_to_rest, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from segmented.locks import Lease
+    from segmented.protocol import Operation
     from tests.fixtures.stores import Side
+
 
 SOON = 30.0
 
@@ -40,13 +43,6 @@ def test_the_lock_is_held_while_the_body_runs_and_its_value_comes_back(side: Sid
     work, name = Work(side), side.name()
     assert locked_body(side, "{name}", work)(name) == f"done {name}"
     assert work.was_free == [False]
-
-
-def test_i2_the_lock_is_released_when_the_body_returns(side: Side) -> None:
-    name = side.name()
-    function = locked_body(side, "{obj}", len)
-    assert (function(name), function(name)) == (len(name), len(name))
-    assert is_free(side, name)
 
 
 def test_i2_the_lock_is_released_when_the_body_raises(side: Side) -> None:
@@ -108,12 +104,6 @@ def test_a_store_that_refuses_is_no_busy_lock(side: Side) -> None:
     assert work.runs == 0
 
 
-def test_calls_with_other_arguments_do_not_meet(side: Side) -> None:
-    outer, inner = side.name(), side.name()
-    function = locked_body(side, "{a}:{b}", lambda a, b, then: then() if then else f"{a}{b}")
-    assert function(outer, "x", lambda: function(inner, "x", None)) == f"{inner}x"
-
-
 def test_i6_parts_that_would_join_to_one_text_are_two_locks(side: Side) -> None:
     name = side.name()
     function = locked_body(side, "{name}:{a}-{b}", lambda name, a, b, then: then() if then else (name, a, b))
@@ -122,25 +112,6 @@ def test_i6_parts_that_would_join_to_one_text_are_two_locks(side: Side) -> None:
     assert function(name, "a:b", "c", lambda: inner(name, "a", "b:c")) == (name, "a", "b:c")
     with pytest.raises(AcquireTimeout):
         function(name, "a-b", "c", lambda: inner(name, "a-b", "c"))
-
-
-def test_i7_nested_functions_each_release_their_own(side: Side) -> None:
-    first, second = side.name(), side.name()
-    seen: list[tuple[bool, bool]] = []
-
-    def look(name: str) -> None:
-        seen.append((is_free(side, first), is_free(side, second)))
-        assert name in {first, second}
-
-    inner = locked_body(side, "{name}", look)
-
-    def body(name: str, other: str) -> None:
-        inner(other)
-        look(name)
-
-    locked_body(side, "{name}", body)(first, second)
-    assert seen == [(False, False), (False, True)]
-    assert (is_free(side, first), is_free(side, second)) == (True, True)
 
 
 def test_i7_stacked_decorators_take_the_outer_lock_first_and_each_release_their_own(side: Side) -> None:
@@ -156,18 +127,6 @@ def test_i7_stacked_decorators_take_the_outer_lock_first_and_each_release_their_
     with side.lock(second, ttl=TTL).acquire(timeout=0), pytest.raises(AcquireTimeout, match=second):
         function(first, second)
     assert (is_free(side, first), is_free(side, second)) == (True, True)
-
-
-def test_a_function_that_calls_itself_under_the_same_key_is_told_so_in_time(side: Side) -> None:
-    name = side.name()
-
-    def body(name: str) -> None:
-        calls_itself(name)
-
-    calls_itself = locked_body(side, "{name}", body)
-    with pytest.raises(AcquireTimeout):
-        calls_itself(name)
-    assert is_free(side, name)
 
 
 def test_the_body_may_ask_for_its_lease(side: Side) -> None:
@@ -211,70 +170,24 @@ def test_the_bodys_own_error_is_the_one_that_is_raised_when_the_lease_was_lost_t
     assert len(caught.value.__notes__) == 1
 
 
-def test_a_call_waits_for_the_lock(waiting_side: Side) -> None:
-    name = waiting_side.name()
-    function = locked_body(waiting_side, "{name}", lambda name: f"done {name}", timeout=SOON)
-    held = waiting_side.lock(name, ttl=TTL).acquire(timeout=0)
-    call = waiting_side.start(lambda: function(name))
-    wait_until(lambda: has_come_to_rest(waiting_side.store, 1))
-    held.release()
-    assert call.result(SOON) == f"done {name}"
+class CountingStore(MemoryStore):
+    """A store that counts attempts."""
+
+    attempts = 0
+
+    def execute(self, operation: Operation[Any], *, deadline: float = inf) -> Any:  # noqa: ANN401  # its own answer
+        self.attempts += isinstance(operation, AcquireLock)
+        return super().execute(operation, deadline=deadline)
 
 
-def test_the_tries_are_so_many_and_so_far_apart(waiting_side: Side) -> None:
-    name = waiting_side.name()
-    function = locked_body(waiting_side, "{obj}", len, timeout=0.1, retries=2, retry_every=0.15)
-    with waiting_side.lock(name, ttl=TTL).acquire(timeout=0):
-        began = time.monotonic()
-        with pytest.raises(AcquireTimeout, match=f"^lock '{name}' was not free within 0.6 s$"):
-            function(name)
-        assert time.monotonic() - began >= 0.6
-
-
-def test_a_later_try_may_succeed(waiting_side: Side) -> None:
-    name = waiting_side.name()
-    function = locked_body(waiting_side, "{obj}", len, timeout=0, retries=1_000, retry_every=0.02)
-    held = waiting_side.lock(name, ttl=TTL).acquire(timeout=0)
-    call = waiting_side.start(lambda: function(name))
-    time.sleep(0.1)
-    assert not call.done()
-    held.release()
-    assert call.result(SOON) == len(name)
-
-
-def test_a_lease_is_renewed_while_the_body_runs(waiting_side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", 200)  # and a busy machine is never late
-    name, ended = waiting_side.name(), threading.Event()
-    began = threading.Event()
-
-    def body(name: str) -> str:
-        began.set()
-        ended.wait(2 * SOON)
-        return name
-
-    call = waiting_side.start(lambda: locked_body(waiting_side, "{name}", body, renew=True)(name))
-    assert began.wait(SOON)
-    wait_until(Renewals(waiting_side.execute, waiting_side.clock, name).has_two)
-    assert not is_free(waiting_side, name)
-    ended.set()
-    assert call.result(SOON) == name
-    assert is_free(waiting_side, name)
-
-
-def test_eight_callers_run_one_after_another(waiting_side: Side) -> None:
-    name, inside, most = waiting_side.name(), list[str](), list[int]()
-
-    def body(name: str) -> None:
-        inside.append(name)
-        most.append(len(inside))
-        time.sleep(0.005)
-        inside.pop()
-
-    function = locked_body(waiting_side, "{name}", body, timeout=SOON)
-    calls = [waiting_side.start(lambda: function(name)) for _ in range(8)]
-    for call in calls:
-        call.result(SOON)
-    assert most == [1] * 8
+def test_the_tries_are_so_many_and_so_far_apart() -> None:
+    store = CountingStore()
+    function = locked("{obj}", store=store, ttl=TTL, timeout=0, retries=2, retry_every=0.02)(len)
+    with Lock(store, "door", ttl=TTL).acquire(timeout=0):
+        with pytest.raises(AcquireTimeout, match=r"^lock 'door' was not free within 0.04 s$"):
+            function("door")
+        assert store.attempts == 1 + 3
+    assert function("door") == 4
 
 
 def keys(count: int) -> Iterator[str]:

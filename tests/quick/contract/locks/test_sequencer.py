@@ -124,26 +124,26 @@ def test_a_key_that_is_no_lock_is_told_apart(plain_redis_side: Side) -> None:
         is_current(plain_redis_side, name, 1)
 
 
-def test_a_lease_gives_its_sequencer(waiting_side: Side) -> None:
-    name = waiting_side.name("löck: a/b")
-    with waiting_side.lock(name, ttl=60).acquire(timeout=30) as lease:
+def test_a_lease_gives_its_sequencer(side: Side) -> None:
+    name = side.name("löck: a/b")
+    with side.lock(name, ttl=60).acquire(timeout=30) as lease:
         sequencer = Sequencer.parse(lease.sequencer())
         assert sequencer == Sequencer(name, "exclusive", lease.fencing_token)
-        assert asked(waiting_side, sequencer)
-    assert not asked(waiting_side, sequencer)
+        assert asked(side, sequencer)
+    assert not asked(side, sequencer)
 
 
-def test_a_readers_lease_gives_a_sequencer_of_shared_mode(waiting_side: Side) -> None:
-    name = waiting_side.name("lock")
-    lock = waiting_side.made(
+def test_a_readers_lease_gives_a_sequencer_of_shared_mode(side: Side) -> None:
+    name = side.name("lock")
+    lock = side.made(
         lambda store: ReadWriteLock(store, name, ttl=60).read,
         lambda store: AsyncReadWriteLock(store, name, ttl=60).read,
     )
     with lock.acquire(timeout=30) as lease:
         sequencer = Sequencer.parse(lease.sequencer())
         assert sequencer.mode == "shared"
-        assert asked(waiting_side, sequencer)
-    assert not asked(waiting_side, sequencer)
+        assert asked(side, sequencer)
+    assert not asked(side, sequencer)
 
 
 def asked(side: Side, sequencer: Sequencer) -> bool:

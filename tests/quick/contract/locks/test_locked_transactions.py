@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import orm
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 
 from segmented import AsyncMemoryStore, Lock, MemoryStore
+from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, LeaseLost
 from segmented.locks import AsyncLock
 from segmented.locks.locked_decorator import locked
-from tests.support.contract.bodies import Renewals
-from tests.support.contract.parking import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sqlalchemy.engine import Engine
 
-    from segmented import AsyncLease, Lease
+    from segmented import Lease
+
 
 SOON = 30.0
 ADD = sa.text("INSERT INTO sold VALUES (:sku)")
@@ -41,8 +39,13 @@ def engine(sqlite_url: str) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> MemoryStore:
+    return MemoryStore(clock=clock)
 
 
 def seller(store: MemoryStore, **options: Any) -> Callable[..., None]:  # noqa: ANN401  # those of locked
@@ -142,17 +145,6 @@ def test_one_session_may_hold_many_locks_and_hold_them_again(engine: Engine, sto
         assert session.execute(COUNT).scalar() == 6
 
 
-def test_a_session_in_the_transaction_of_a_connection_waits_for_that_one(engine: Engine, store: MemoryStore) -> None:
-    with engine.connect() as connection:
-        outer = connection.begin()
-        with orm.Session(connection, join_transaction_mode="create_savepoint") as session:
-            seller(store)(session, "shirt")
-            session.commit()
-        assert not is_free(store)
-        outer.commit()
-    assert is_free(store)
-
-
 def test_i4_the_lock_is_held_until_the_connection_is_back_after_its_commit(engine: Engine, store: MemoryStore) -> None:
     with engine.begin() as connection:
         seller(store)(connection, "shirt")
@@ -167,23 +159,6 @@ def test_i4_a_connections_lock_ends_as_its_next_transaction_begins(engine: Engin
         assert not is_free(store)  # no event comes after the commit of a connection
         connection.execute(COUNT)
         assert is_free(store)
-
-
-@pytest.mark.parametrize("makes", ["session", "connection"])
-def test_i4_who_gets_the_lock_next_sees_what_was_committed(engine: Engine, store: MemoryStore, makes: str) -> None:
-    counted: list[object] = []
-
-    def count_next() -> None:
-        with Lock(store, "shirt").acquire(timeout=SOON), engine.connect() as connection:
-            counted.append(connection.execute(COUNT).scalar())
-
-    with orm.Session(engine) if makes == "session" else engine.connect() as work:
-        seller(store)(work, "shirt")
-        successor = threading.Thread(target=count_next)
-        successor.start()
-        work.commit()
-    successor.join(SOON)
-    assert counted == [1]
 
 
 def test_a_scoped_session_and_a_path_to_a_session_are_followed(engine: Engine, store: MemoryStore) -> None:
@@ -204,36 +179,26 @@ def test_a_scoped_session_and_a_path_to_a_session_are_followed(engine: Engine, s
 
 
 @pytest.mark.parametrize("makes", ["session", "connection"])
-def test_a_commit_that_the_lease_no_longer_covers_is_refused(engine: Engine, store: MemoryStore, makes: str) -> None:
-    sell = seller(store, ttl=0.5)
+def test_a_commit_that_the_lease_no_longer_covers_is_refused(
+    engine: Engine, store: MemoryStore, clock: ManualClock, makes: str
+) -> None:
     with orm.Session(engine) if makes == "session" else engine.connect() as work:
-        sell(work, "shirt")
-        successor = Lock(store, "shirt").acquire(timeout=SOON)
-        with pytest.raises(LeaseLost, match="shirt"):
-            work.commit()
-        work.rollback()
-    successor.release()
+        seller(store)(work, "shirt")
+        clock.advance(60)
+        with Lock(store, "shirt").acquire(timeout=0):
+            with pytest.raises(LeaseLost, match="shirt"):
+                work.commit()
+            work.rollback()
     with engine.connect() as connection:
         assert connection.execute(COUNT).scalar() == 0
 
 
-def test_a_lease_that_is_renewed_covers_a_long_transaction(
-    engine: Engine, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", 200)  # and a busy machine is never late
-    with orm.Session(engine) as session:
-        seller(store, ttl=60, renew=True)(session, "shirt")
-        wait_until(Renewals(store.execute, store.clock, "shirt").has_two)
-        session.commit()
-    assert is_free(store)
-
-
 def test_a_release_that_fails_after_the_commit_is_logged_and_not_raised(
-    engine: Engine, store: MemoryStore, caplog: pytest.LogCaptureFixture
+    engine: Engine, store: MemoryStore, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     with orm.Session(engine) as session:
-        seller(store, ttl=0.5)(session, "shirt")
-        Lock(store, "shirt").acquire(timeout=SOON)
+        seller(store)(session, "shirt")
+        clock.advance(60)
         with caplog.at_level(logging.WARNING, logger="segmented.locks"):
             session.rollback()
     assert [record.message for record in caplog.records] == ["lease.release_failed"]
@@ -263,20 +228,6 @@ def test_a_hook_says_when_the_lock_ends(store: MemoryStore) -> None:
     ends[0]()  # and once more does nothing
 
 
-def test_a_hook_that_says_so_during_the_body_has_the_body_release(store: MemoryStore) -> None:
-    free: list[bool] = []
-    ends: list[Callable[[], None]] = []
-
-    @locked("{sku}", store=store, release_with=lambda release, *_: ends.append(release))
-    def sell(sku: str) -> str:
-        ends[0]()
-        free.append(is_free(store))
-        return sku
-
-    sell("shirt")
-    assert (free, is_free(store)) == ([False], True)
-
-
 def test_a_hook_that_raises_releases_and_the_body_does_not_run(store: MemoryStore) -> None:
     ran: list[str] = []
 
@@ -296,37 +247,6 @@ async def is_free_async(store: AsyncMemoryStore) -> bool:
     if lease is not None:
         await lease.release()
     return lease is not None
-
-
-@pytest.mark.parametrize("end", ["commit", "rollback", "close"])
-@pytest.mark.parametrize("makes", ["session", "connection"])
-def test_i4_under_asyncio_the_lock_is_free_when_the_transaction_has_ended(
-    postgres_database: str, makes: str, end: str
-) -> None:
-    async def run() -> list[bool]:
-        store = AsyncMemoryStore()
-
-        @locked("{sku}", store=store, transaction="session", lease_as="lease")
-        async def sell(
-            session: AsyncSession | AsyncConnection, sku: str, *, lease: AsyncLease | None = None
-        ) -> list[bool]:
-            assert lease is not None
-            assert lease.name == sku
-            await session.execute(sa.text("SELECT 1"))
-            return [await is_free_async(store)]
-
-        engine = create_async_engine(postgres_database)
-        async with AsyncSession(engine) if makes == "session" else engine.connect() as work:
-            free = await sell(work, "shirt")
-            free.append(await is_free_async(store))
-            await getattr(work, end)()
-            if makes == "connection" and end != "close":
-                await work.execute(sa.text("SELECT 1"))
-            free.append(await is_free_async(store))
-        await engine.dispose()
-        return free
-
-    assert asyncio.run(run()) == [False, False, True]
 
 
 @pytest.mark.parametrize("is_told_in", ["the loop", "a thread"])

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from functools import partial
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import AcquireTimeout, LeaseLost, WrongKind
+from segmented.errors import InvalidInput, LeaseLost
 from segmented.keys import lock_keys, reentrant_keys
-from segmented.locks.reentrant import AsyncReentrantLock, ReentrantLock
+from segmented.locks.reentrant import AsyncReentrantLock, ReentrantLock, task_owner
 from segmented.models import Acquired, Held, Lost, Released, Renewed
-from tests.real.contract.locks.test_keeper_wakes import renewed_twice
-from tests.support.contract.bodies import let_end_soon
-from tests.support.contract.parking import has_come_to_rest, wait_until
+from segmented.stores.memory import AsyncMemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from segmented.locks.reentrant import Owner
     from tests.fixtures.stores import Side
-    from tests.support.contract.parking import CountScripts
+
 
 LONG_MS = 60_000
 SOON = 30.0
@@ -185,54 +183,11 @@ def test_the_fence_outlives_a_lock_that_is_renewed_for_long(redis_side: Side) ->
     assert enter(redis_side, name, "a", "a2").fencing_token == token
 
 
-TAKEN_BY_OTHERS: list[Callable[[str], op.Operation[object]]] = [
-    lambda name: op.AcquireLock(name, "h", LONG_MS),
-    lambda name: op.AcquireRead(name, "h", LONG_MS),
-    lambda name: op.AcquireWrite(name, "h", LONG_MS),
-    lambda name: op.AcquirePermit(name, "h", LONG_MS, 1),
-]
-IDS = ["lock", "read", "write", "permit"]
-
-
-@pytest.mark.parametrize("taken", TAKEN_BY_OTHERS, ids=IDS)
-def test_a_name_that_another_kind_of_lock_holds_is_refused(
-    side: Side, taken: Callable[[str], op.Operation[object]]
-) -> None:
-    name = side.name("lock")
-    assert isinstance(side.execute(taken(name)), Acquired)
-    for only_again in (False, True):
-        with pytest.raises(WrongKind):
-            side.execute(op.AcquireReentrant(name, "mode", "a1", LONG_MS, only_again))
-
-
-@pytest.mark.parametrize("taken", TAKEN_BY_OTHERS, ids=IDS)
-def test_a_name_that_a_reentrant_lock_holds_is_refused_to_others(
-    side: Side, taken: Callable[[str], op.Operation[object]]
-) -> None:
-    name = side.name("lock")
-    enter(side, name, "mode", "a1")
-    with pytest.raises(WrongKind):
-        side.execute(taken(name))
-    assert side.execute(op.ReleaseReentrant(name, "mode", "a1")) == Released()
-
-
 # --- leases ---
 
 
-def test_every_acquire_has_a_lease_of_its_own(waiting_side: Side) -> None:
-    lock = made(waiting_side, waiting_side.name("lock"))
-    outer, inner = lock.acquire(owner="a"), lock.acquire(owner="a")
-    assert outer.holder_id != inner.holder_id
-    assert outer.fencing_token == inner.fencing_token
-    outer.release()  # in any order
-    assert inner.is_trusted
-    assert lock.try_acquire(owner="b") is None
-    inner.release()
-    assert lock.try_acquire(owner="b") is not None
-
-
-def test_a5_a_second_release_of_one_lease_does_nothing_to_the_other(waiting_side: Side) -> None:
-    lock = made(waiting_side, waiting_side.name("lock"))
+def test_a5_a_second_release_of_one_lease_does_nothing_to_the_other(side: Side) -> None:
+    lock = made(side, side.name("lock"))
     outer, inner = lock.acquire(owner="a"), lock.acquire(owner="a")
     inner.release()
     inner.release()
@@ -240,108 +195,18 @@ def test_a5_a_second_release_of_one_lease_does_nothing_to_the_other(waiting_side
     outer.release()
 
 
-def test_a1_a_lease_that_lapsed_takes_nothing_off_its_successors_and_is_told_so(waiting_side: Side) -> None:
-    name = waiting_side.name("lock")
-    lock = made(waiting_side, name)
+def test_a1_a_lease_that_lapsed_takes_nothing_off_its_successors_and_is_told_so(side: Side) -> None:
+    name = side.name("lock")
+    lock = made(side, name)
     first = lock.acquire(owner="a")
-    waiting_side.execute(op.RenewReentrant(name, "a", first.holder_id, 1))
-    waiting_side.pass_time(0.01)
+    side.execute(op.RenewReentrant(name, "a", first.holder_id, 1))
+    side.pass_time(0.01)
     second = lock.acquire(owner="a")
     with pytest.raises(LeaseLost, match=f"^lease on '{name}' is lost"):
         first.release()
     assert second.is_trusted
     assert lock.try_acquire(owner="b") is None
     second.release()
-
-
-def test_a_waiter_is_woken_by_the_last_release(waiting_side: Side) -> None:
-    lock = made(waiting_side, waiting_side.name("lock"))
-    outer, inner = lock.acquire(owner="a"), lock.acquire(owner="a")
-    waiter = waiting_side.start(lambda: lock.acquire(owner="b", timeout=PATIENCE))
-    wait_until(lambda: has_come_to_rest(waiting_side.store, 1))
-    inner.release()
-    outer.release()
-    waiter.result(SOON).release()
-
-
-def test_an_owner_enters_again_at_once_though_others_wait_in_line_before_it(waiting_side: Side) -> None:
-    lock = made(waiting_side, waiting_side.name("lock"))
-    outer = lock.acquire(owner="a")
-    waiters = []
-    for index in range(2):
-        waiters.append(waiting_side.start(lambda: lock.acquire(owner="b", timeout=PATIENCE)))
-        wait_until(partial(has_come_to_rest, waiting_side.store, index + 1))
-    again = waiting_side.start(lambda: lock.acquire(owner="a", timeout=PATIENCE)).result(SOON)
-    assert again.fencing_token == outer.fencing_token
-    assert not any(waiter.done() for waiter in waiters)
-    again.release()
-    outer.release()
-    for waiter in waiters:
-        waiter.result(SOON).release()
-
-
-def test_a_newcomer_does_not_pass_those_who_wait_in_its_process(waiting_side: Side) -> None:
-    lock = made(waiting_side, waiting_side.name("lock"))
-    held = lock.acquire(owner="a")
-    first = waiting_side.start(lambda: lock.acquire(owner="b", timeout=PATIENCE))
-    wait_until(lambda: has_come_to_rest(waiting_side.store, 1))
-    second = waiting_side.start(lambda: lock.acquire(owner="c", timeout=PATIENCE))
-    wait_until(lambda: has_come_to_rest(waiting_side.store, 2))
-    held.release()
-    lease = first.result(SOON)
-    assert not second.done()
-    lease.release()
-    second.result(SOON).release()
-
-
-def test_a_wait_ends_on_time(waiting_side: Side) -> None:
-    name = waiting_side.name("lock")
-    lock = made(waiting_side, name)
-    held = lock.acquire(owner="a")
-    with pytest.raises(AcquireTimeout, match=f"^lock '{name}' was not free within 0.2 s$"):
-        lock.acquire(owner="b", timeout=0.2)
-    held.release()
-
-
-def test_uncontended_it_costs_one_script_to_enter_and_one_to_leave(
-    plain_redis_side: Side, count_scripts: CountScripts
-) -> None:
-    name = plain_redis_side.name("lock")
-    lock = made(plain_redis_side, name)
-    lock.acquire(owner="a").release()
-    scripts = count_scripts(plain_redis_side.raw(), name)
-    for _ in range(10):
-        lock.acquire(owner="a").release()
-    assert scripts() == 20
-
-
-def test_it_is_renewed_in_the_background_if_asked_to(waiting_side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", 200)  # and a busy machine is never late
-    name = waiting_side.name("lock")
-    kept = waiting_side.made(
-        lambda store: ReentrantLock(store, name, ttl=60, renew=True),
-        lambda store: AsyncReentrantLock(store, name, ttl=60, renew=True),
-    )
-    outer, inner = kept.acquire(owner="a"), kept.acquire(owner="a")
-    for leave in (inner.release, outer.require):
-        wait_until(renewed_twice(outer))
-        assert outer.is_trusted
-        leave()
-    assert kept.try_acquire(owner="b") is None
-    outer.release()
-    lapsing = let_end_soon(made(waiting_side, name).acquire(owner="a"))
-    kept.acquire(owner="b", timeout=SOON).release()
-    assert lapsing.is_lost
-
-
-def test_c1_entering_and_leaving_often_leaves_nothing_that_is_renewed(redis_side: Side) -> None:
-    name, server = redis_side.name("lock"), redis_side.raw()
-    lock = made(redis_side, name, ttl=60, renew=True)
-    for _ in range(200):
-        outer = lock.acquire(owner="a")
-        lock.acquire(owner="a").release()
-        outer.release()
-    assert server.keys(f"{lock_keys(name).lock}*") == [lock_keys(name).fence]
 
 
 def test_a10_after_an_operator_broke_the_lock_its_old_owner_takes_nothing_off_the_new_ones(redis_side: Side) -> None:
@@ -356,3 +221,68 @@ def test_a10_after_an_operator_broke_the_lock_its_old_owner_takes_nothing_off_th
     assert lock.try_acquire(owner="b") is None
     new.release()
     assert lock.try_acquire(owner="b") is not None
+
+
+BAD_OWNERS: list[tuple[object, str]] = [
+    ("", "^an owner needs a name$"),
+    (b"bytes", "^the name of an owner is a text, not bytes: b'bytes'$"),
+    ("a\nb", "cannot be printed"),
+    ("x" * 2_000, "^the name of an owner has 2000 characters; the maximum is 1024$"),
+    (lambda: "", "^an owner needs a name$"),
+]
+
+
+@pytest.mark.parametrize(("owner", "sentence"), BAD_OWNERS, ids=[str(index) for index in range(len(BAD_OWNERS))])
+def test_an_owner_that_is_none_is_refused_and_nothing_is_taken(side: Side, owner: Owner, sentence: str) -> None:
+    lock = made(side, side.name("lock"))
+    calls: list[Callable[[], object]] = [lambda: lock.acquire(owner=owner), lambda: lock.try_acquire(owner=owner)]
+    for call in calls:
+        with pytest.raises(InvalidInput, match=sentence):
+            call()
+    assert lock.try_acquire(owner="a") is not None
+
+
+def test_a_handle_may_know_its_owner_or_how_to_ask_for_it(side: Side) -> None:
+    asked = []
+
+    def ask() -> str:
+        asked.append(1)
+        return "a"
+
+    lock = made(side, side.name("lock"), owner=ask)
+    outer, inner = lock.acquire(timeout=0), lock.try_acquire()
+    assert len(asked) == 2
+    assert inner is not None
+    assert lock.try_acquire(owner="b") is None
+    inner.release()
+    outer.release()
+
+
+def test_h2_h3_neither_a_sibling_nor_a_child_enters_as_the_task_that_holds() -> None:
+    async def body() -> None:
+        lock = AsyncReentrantLock(AsyncMemoryStore(), "door", owner=task_owner)
+
+        async def sibling() -> bool:
+            return await lock.try_acquire() is None
+
+        async with lock.acquire() as outer, lock.acquire() as inner:
+            assert inner.fencing_token == outer.fencing_token
+            assert await asyncio.create_task(sibling())
+            assert all(await asyncio.gather(sibling(), sibling()))
+        assert not await sibling()
+
+    asyncio.run(body())
+
+
+def test_an_acquire_belongs_to_the_task_that_calls_it_also_if_another_awaits_it() -> None:
+    async def body() -> None:
+        lock = AsyncReentrantLock(AsyncMemoryStore(), "door", owner=task_owner)
+        outer = await lock.acquire()
+        inner = await asyncio.ensure_future(lock.acquire())
+        tried = await asyncio.ensure_future(lock.try_acquire())
+        assert tried is not None
+        for lease in (tried, inner, outer):
+            await lease.release()
+        assert await lock.try_acquire(owner="anybody") is not None
+
+    asyncio.run(body())
