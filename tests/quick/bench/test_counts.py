@@ -23,19 +23,17 @@ def test_equal_counts_say_nothing_whatever_the_time() -> None:
     assert differences({"reserve": replace(TALLY, server_us=9)}, {"reserve": TALLY}) == []
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "sentence"),
-    [
+def test_a_count_that_differs_is_named() -> None:
+    cases: list[tuple[str, int, str]] = [
         ("commands", 1_800, "reserve: commands an order 17 -> 18: it went up"),
         ("round_trips", 101, "reserve: round trips an order 1 -> 1.01: it went up"),
         ("attempts", 1, "reserve: attempts an order 0 -> 0.01: it went up"),
         ("bytes", 58_801, "reserve: bytes an order 588 -> 588.01: it went up"),
         ("commands", 1_600, f"reserve: commands an order 17 -> 16: it went down; {REWRITE}"),
         ("orders", 50, f"reserve was counted over 100 orders, and now over 50: {REWRITE}"),
-    ],
-)
-def test_a_count_that_differs_is_named(field: str, value: int, sentence: str) -> None:
-    assert differences({"reserve": replace(TALLY, **{field: value})}, {"reserve": TALLY}) == [sentence]
+    ]
+    for field, value, sentence in cases:
+        assert differences({"reserve": replace(TALLY, **{field: value})}, {"reserve": TALLY}) == [sentence]
 
 
 def test_what_went_up_comes_first() -> None:
@@ -57,19 +55,16 @@ def test_what_is_written_is_read_again_without_times(tmp_path: Path) -> None:
     assert read_baseline(file) == {"reserve": TALLY}
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_a_file_that_is_no_baseline_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "baseline.json"
+    for text, said in (
         ("{", "is not a baseline of counts"),
         ('{"schema": "other/1"}', "is of schema 'other/1', and this reads 'segmented-counts/1'"),
         ('{"schema": "segmented-counts/1", "counts": {"reserve": {"orders": 1}}}', "is not a baseline of counts"),
-    ],
-)
-def test_a_file_that_is_no_baseline_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    file = tmp_path / "baseline.json"
-    file.write_text(text)
-    with pytest.raises(InvalidInput, match=said):
-        read_baseline(file)
+    ):
+        file.write_text(text)
+        with pytest.raises(InvalidInput, match=said):
+            read_baseline(file)
 
 
 def test_the_baseline_has_the_librarys_main_operations() -> None:

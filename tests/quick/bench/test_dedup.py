@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.micro.dedup.context import at_database, emptied
-from bench.micro.dedup.measure import batches, beginning, claiming
-from bench.micro.dedup.tasks import make_app
+from bench.micro.dedup.measure import beginning, claiming
 from bench.micro.dedup.trivial import figures_of
 from bench.micro.dedup.worker_driver import Burst
 from segmented.dedup.canonical import DIGEST_LENGTH
-from segmented.dedup.celery import Once
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -66,17 +64,14 @@ def test_publishing_without_a_round_trip_has_no_price_for_one() -> None:
     assert figures([once] * 3)["until_executed: added to apply_async by each round trip"].value == pytest.approx(0.3)
 
 
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
+def test_a_database_is_named_as_the_address_has_it() -> None:
+    for url, expected in (
         ("unix:///run/valkey.sock", "unix:///run/valkey.sock?db=3"),
         ("unix:///run/valkey.sock?db=0", "unix:///run/valkey.sock?db=3"),
         ("redis://:secret@somewhere:6380", "redis://:secret@somewhere:6380/3"),
         ("redis://somewhere/1?protocol=3", "redis://somewhere/3?protocol=3"),
-    ],
-)
-def test_a_database_is_named_as_the_address_has_it(url: str, expected: str) -> None:
-    assert at_database(url, 3) == expected
+    ):
+        assert at_database(url, 3) == expected
 
 
 def test_made_records_are_as_long_as_real_ones_and_differ() -> None:
@@ -88,17 +83,6 @@ def test_made_records_are_as_long_as_real_ones_and_differ() -> None:
     assert (begun.record, begun.message) == (claims[1].record, claims[1].message)
 
 
-def test_batches_divide_all_numbers() -> None:
-    assert list(batches(5, 2)) == [range(2), range(2, 4), range(4, 5)]
-
-
-def test_the_tasks_are_plain_and_once_by_turns() -> None:
-    tasks = make_app("unix:///nowhere.sock").tasks
-    assert isinstance(tasks["until_executed"], Once)
-    assert not isinstance(tasks["plain"], Once)
-
-
-@pytest.mark.parametrize("url", ["nonsense", "redis://127.0.0.1:99999/0"])
-def test_a_url_that_is_none_is_one_sentence(url: str) -> None:
-    with pytest.raises(InvalidInput, match=r"^'\S+' is not a Redis URL: "), emptied(url):
+def test_a_url_that_is_none_is_one_sentence() -> None:
+    with pytest.raises(InvalidInput, match=r"^'\S+' is not a Redis URL: "), emptied("nonsense"):
         pass

@@ -12,13 +12,11 @@ from bench.proof.peers.dedup.context import Finding, at_once
 from bench.proof.peers.dedup.registry import CONTENDERS, ONE_STEP, ROWS, WHY_NOT, Row
 from bench.proof.peers.dedup.settings import VARIABLE, Entry, Settings, entries, note
 from segmented.errors import InvalidInput
-from segmented.models.ids import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from bench.proof.peers.dedup.context import BenchContext
-    from bench.proof.peers.environments import Environment
 
 
 def nothing(_: BenchContext) -> Finding:
@@ -32,35 +30,27 @@ def journal(*events: str) -> list[Entry]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("events", "most"),
-    [
-        ((), 0),
-        (("began", "effect", "ended"), 1),
-        (("began", "ended", "began", "ended"), 1),
-        (("began", "retry", "began", "ended"), 1),
-        (("began", "began", "ended", "ended"), 2),
-        (("began", "began", "ended", "began"), 2),
-        (("began", "held", "began", "began"), 3),
-    ],
-)
-def test_runs_at_the_same_time_are_counted_from_the_journal(events: tuple[str, ...], most: int) -> None:
-    assert at_once(journal(*events)) == most
+def test_runs_at_the_same_time_are_counted_from_the_journal() -> None:
+    cases: list[tuple[int, list[str]]] = [
+        (0, []),
+        (1, ["began", "effect", "ended"]),
+        (1, ["began", "ended", "began", "ended"]),
+        (1, ["began", "retry", "began", "ended"]),
+        (2, ["began", "began", "ended", "began"]),
+        (3, ["began", "held", "began", "began"]),
+    ]
+    assert [at_once(journal(*events)) for _, events in cases] == [most for most, _ in cases]
 
 
 def found(*, held: bool | None) -> dict[str, Any]:
     return {"held": held, "evidence": "2 runs of 1 order", "seconds": 1.0}
 
 
-@pytest.mark.parametrize("offers", [frozenset[str](), frozenset({"key"})])
-def test_what_holds_passes_whether_it_was_offered_or_not(offers: frozenset[str]) -> None:
+def test_what_holds_passes_and_what_could_not_be_played_is_no_result_whatever_was_offered() -> None:
     row = Row("F0", "it holds", nothing, ("key",))
-    assert judged(row, offers, found(held=True)) == {**found(held=True), "outcome": "passes", "why": ""}
-
-
-@pytest.mark.parametrize("offers", [frozenset[str](), frozenset({"key"})])
-def test_a_case_that_could_not_be_played_is_no_result(offers: frozenset[str]) -> None:
-    assert judged(Row("F0", "it holds", nothing, ("key",)), offers, found(held=None))["outcome"] == "not run"
+    for offers in (frozenset[str](), frozenset({"key"})):
+        assert judged(row, offers, found(held=True)) == {**found(held=True), "outcome": "passes", "why": ""}
+        assert judged(row, offers, found(held=None))["outcome"] == "not run"
 
 
 def test_what_does_not_hold_fails_only_those_who_offer_it_and_keeps_the_count() -> None:
@@ -73,14 +63,7 @@ def test_the_first_thing_that_is_lacking_is_the_reason() -> None:
     row, broken = Row("F0", "it holds", nothing, ("key", "handle")), found(held=False)
     why = [judged(row, offers, broken)["why"] for offers in (frozenset[str](), frozenset({"key"}))]
     assert why == [WHY_NOT["key"], WHY_NOT["handle"]]
-
-
-def test_a_row_that_needs_nothing_can_be_failed_by_everybody() -> None:
-    assert judged(Row("F0", "it holds", nothing), frozenset(), found(held=False))["outcome"] == "fails"
-
-
-def test_a_number_is_told_with_its_noun() -> None:
-    assert [counted(number, "run") for number in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
+    assert judged(Row("F0", "it holds", nothing), frozenset(), broken)["outcome"] == "fails"
 
 
 def test_the_journal_gives_back_whole_lines_only(tmp_path: Path) -> None:
@@ -107,20 +90,14 @@ def test_rows_have_names_of_their_own_and_need_what_has_words_for_its_lack() -> 
     assert needed - offered == {ONE_STEP}
 
 
-@pytest.mark.parametrize(
-    ("only", "cases", "what"), [(["nobody"], [], "contender 'nobody'"), ([], ["F99"], "case 'F99'")]
-)
-def test_a_name_that_is_none_is_refused(only: list[str], cases: list[str], what: str) -> None:
-    with pytest.raises(InvalidInput, match=f"^there is no {what}: "):
-        compare(only=only, cases=cases, python_of=lambda _: pytest.fail("nothing is to be run"), tell=lambda _: None)
+def test_a_name_that_is_none_is_refused() -> None:
+    for only, cases, what in ((["nobody"], [], "contender 'nobody'"), ([], ["F99"], "case 'F99'")):
+        with pytest.raises(InvalidInput, match=f"^there is no {what}: "):
+            compare(only=only, cases=cases, python_of=lambda _: pytest.fail("nothing is to be run"), tell=print)
 
 
-@pytest.mark.parametrize(
-    "environment",
-    {one.environment.name: one.environment for one in CONTENDERS if one.environment is not None}.values(),
-    ids=lambda environment: environment.name,
-)
-def test_a_contenders_environment_is_pinned_to_the_last_package(environment: Environment) -> None:
-    lines = [line for line in environment.requirements.read_text(encoding="utf-8").splitlines() if line[0] != "#"]
-    assert any(line.startswith("celery==") for line in lines)
-    assert all(line.count("==") == 1 for line in lines)
+def test_a_contenders_environment_is_pinned_to_the_last_package() -> None:
+    for environment in {one.environment for one in CONTENDERS if one.environment is not None}:
+        lines = [line for line in environment.requirements.read_text(encoding="utf-8").splitlines() if line[0] != "#"]
+        assert any(line.startswith("celery==") for line in lines)
+        assert all(line.count("==") == 1 for line in lines)

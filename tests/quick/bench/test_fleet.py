@@ -13,12 +13,12 @@ from bench.analysis.fleet import Costs, Fleet, lines, residences, throughput
 from bench.analysis.model_error import any_free_lane
 from segmented.advise.lines import Network, Simulation
 
-ORDERS: Final = 12_000
-WARM: Final = 3_000
+ORDERS: Final = 6_000
+WARM: Final = 1_500
 COSTS: Final = Costs(locked=0.0011, outside=0.0009, client=0.0005, server=0.0003)
 
 
-def simulated(fleet: Fleet, costs: Costs) -> float:
+def simulated(fleet: Fleet, costs: Costs, *, orders: int = ORDERS) -> float:
     """Return the orders per second of the advisor's simulation, which shares no code and no formula with the model.
 
     An order visits its client's core, its shard's core and the network, waits for a segment of the shard, keeps it for
@@ -44,7 +44,7 @@ def simulated(fleet: Fleet, costs: Costs) -> float:
     )
     simulation = Simulation(network, dice)
     simulation.saturate(fleet.workers, within=fleet.hold)
-    return simulation.run(count=ORDERS, warm=WARM).batches_per_second
+    return simulation.run(count=orders, warm=WARM).batches_per_second
 
 
 def fleet_of(masters: int, segments: int, workers: int, *, hold_cv: float = 0.0, client_cores: int = 8) -> Fleet:
@@ -59,28 +59,20 @@ def fleet_of(masters: int, segments: int, workers: int, *, hold_cv: float = 0.0,
     )
 
 
-GRID: Final = [
-    fleet_of(1, 1, 1),
-    fleet_of(1, 1, 8),
-    fleet_of(1, 4, 3),
-    fleet_of(1, 4, 40),
-    fleet_of(1, 200, 150),  # the master's core is the limit
-    fleet_of(2, 2, 6),
-    fleet_of(2, 300, 200),
-    fleet_of(3, 1, 7),
-    fleet_of(4, 4, 24, client_cores=1),
-    fleet_of(4, 64, 120, client_cores=2),  # the clients' cores are the limit
-    fleet_of(8, 2, 32),
-    fleet_of(16, 4, 100),
-    fleet_of(64, 16, 300, client_cores=15),
-]
-
-
-@pytest.mark.parametrize("fleet", GRID, ids=lambda fleet: f"{fleet.masters}x{fleet.segments}-{fleet.workers}")
+@pytest.mark.parametrize(
+    "fleet",
+    [
+        fleet_of(1, 4, 3),
+        fleet_of(1, 200, 150),  # the master's core is the limit
+        fleet_of(3, 1, 7),
+        fleet_of(4, 64, 120, client_cores=2),  # the clients' cores are the limit
+    ],
+)
 def test_constant_holds_agree_with_the_simulation_within_a_twentieth(fleet: Fleet) -> None:
     assert throughput(fleet, COSTS) == pytest.approx(simulated(fleet, COSTS), rel=0.05)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("masters", "segments", "workers"), [(1, 4, 12), (2, 2, 12), (3, 1, 7), (8, 2, 32), (16, 4, 90)]
 )
@@ -88,9 +80,10 @@ def test_holds_that_vary_agree_with_the_simulation_within_three_hundredths(
     masters: int, segments: int, workers: int
 ) -> None:
     fleet = fleet_of(masters, segments, workers, hold_cv=1.0)
-    assert throughput(fleet, COSTS) == pytest.approx(simulated(fleet, COSTS), rel=0.03)
+    assert throughput(fleet, COSTS) == pytest.approx(simulated(fleet, COSTS, orders=12_000), rel=0.03)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("masters", "workers", "beside"), [(2, 200, 0.0001), (4, 250, 0.0006), (8, 60, 0.0007), (16, 400, 0.003)]
 )
@@ -106,10 +99,6 @@ def test_what_each_further_master_costs_all_others_bounds_a_fleet() -> None:
     assert throughput(fleet, replace(COSTS, beside=63 * 0.00005)) == pytest.approx(
         64 / (0.0003 + 63 * 0.00005), rel=0.02
     )
-
-
-def test_a_lone_worker_never_waits() -> None:
-    assert throughput(fleet_of(8, 4, 1), COSTS) == pytest.approx(1 / 0.022)
 
 
 def test_one_masters_core_is_a_bound_and_a_second_one_doubles_it() -> None:
@@ -131,22 +120,24 @@ def test_one_shard_is_the_birth_and_death_process_and_many_of_one_lane_have_the_
     assert lines(50, shards=16, lanes=1, service=2.0, thinking=0.0) == pytest.approx(16 / 2 * 50 / 65)
 
 
+@pytest.mark.long
 def test_the_simulation_of_one_core_is_the_machine_repair_problem() -> None:
     for workers, work, elsewhere in ((2, 0.01, 0.02), (8, 0.004, 0.03), (40, 0.001, 0.05)):
         network = Network(lanes=(workers,), hold=partial(float, elsewhere), outside=0.0, clients=1, client=(work, 0.0))
         simulation = Simulation(network, random.Random(23))
         simulation.saturate(workers, within=elsewhere)
         expected = any_free_lane(workers, 1, service=work, thinking=elsewhere)
-        assert simulation.run(count=ORDERS, warm=WARM).batches_per_second == pytest.approx(expected, rel=0.02)
+        assert simulation.run(count=12_000, warm=WARM).batches_per_second == pytest.approx(expected, rel=0.02)
 
 
+@pytest.mark.long
 def test_the_simulation_of_lanes_that_vary_is_the_birth_and_death_process_and_has_the_product_form() -> None:
     dice = random.Random(23)
 
     def rate(lanes: tuple[int, ...], workers: int, outside: float) -> float:
         simulation = Simulation(Network(lanes=lanes, hold=lambda: dice.expovariate(2), outside=outside), dice)
         simulation.saturate(workers, within=1.0)
-        return simulation.run(count=ORDERS, warm=WARM).batches_per_second
+        return simulation.run(count=12_000, warm=WARM).batches_per_second
 
     for workers, lanes, outside in ((7, 3, 0.1), (40, 16, 0.5)):
         expected = any_free_lane(workers, lanes, service=0.5, thinking=outside)

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.engine.environment import commit_of, fdatasync_us, file_system
 from bench.engine.folder import ResultsFolder
-from bench.engine.plan import PLAN_FILE
 from bench.engine.record import EndLine, SessionLine
 from segmented.errors import InvalidInput
 from tests.support.bench.records import run
@@ -65,14 +63,16 @@ def test_what_is_written_is_read_back_and_a_cut_line_is_removed(tmp_path: Path) 
     assert [json.loads(line)["kind"] for line in lines] == ["session", "end"]
 
 
-@pytest.mark.parametrize("first", ["my own notes, without a newline", "[]\n", '{"schema":"segmented-bench/2"}\n{"cut'])
-def test_results_of_somebody_else_are_refused_and_left_as_they_are(tmp_path: Path, first: str) -> None:
-    file = tmp_path / "results.jsonl"
-    file.write_text(first, encoding="utf-8")
-    with pytest.raises(InvalidInput, match=r"its results\.jsonl is not one of segmented-bench/1: name a new folder"):
-        ResultsFolder(tmp_path)
-    assert [one.name for one in tmp_path.iterdir()] == ["results.jsonl"]
-    assert file.read_text(encoding="utf-8") == first
+def test_results_of_somebody_else_are_refused_and_left_as_they_are(tmp_path: Path) -> None:
+    for first in ("my own notes, without a newline", "[]\n", '{"schema":"segmented-bench/2"}\n{"cut'):
+        file = tmp_path / "results.jsonl"
+        file.write_text(first, encoding="utf-8")
+        with pytest.raises(
+            InvalidInput, match=r"its results\.jsonl is not one of segmented-bench/1: name a new folder"
+        ):
+            ResultsFolder(tmp_path)
+        assert [one.name for one in tmp_path.iterdir()] == ["results.jsonl"]
+        assert file.read_text(encoding="utf-8") == first
 
 
 def test_a_folder_with_files_of_somebody_else_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
@@ -98,64 +98,33 @@ def test_a_first_line_that_was_cut_off_is_a_new_session(tmp_path: Path) -> None:
         assert folder.is_new()
 
 
-def test_what_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
-    with ResultsFolder(tmp_path) as folder:
-        (tmp_path / "plan.toml").mkdir()
-        with pytest.raises(InvalidInput, match=r"plan\.toml cannot be written: Is a directory$"):
-            folder.begin(SESSION, "the plan")
-
-
-@pytest.mark.parametrize(
-    ("now", "sentence"),
-    [
-        (on(commit="b" * 40), f"has runs with another commit of the code ({'a' * 40}, this is {'b' * 40})"),
-        (on(kernel="6.2"), "has runs with another kernel (6.1, this is 6.2)"),
-        (
-            SESSION.model_copy(update={"environment": SESSION.environment | {"placement": "anywhere"}}),
-            "has runs with another placement (None, this is anywhere)",
-        ),
-        (on(cores=4), "has runs with another number of cores (2, this is 4)"),
-        (SESSION.model_copy(update={"is_quick": False}), "has runs with another profile (True, this is False)"),
-    ],
-)
-def test_a_session_under_other_conditions_does_not_go_on_there(tmp_path: Path, now: SessionLine, sentence: str) -> None:
+def test_a_session_under_other_conditions_does_not_go_on_there(tmp_path: Path) -> None:
+    placed = SESSION.model_copy(update={"environment": SESSION.environment | {"placement": "anywhere"}})
     with ResultsFolder(tmp_path) as folder:
         folder.begin(SESSION, "the plan")
-        with pytest.raises(InvalidInput) as caught:
-            folder.go_on(now)
-    assert str(caught.value).startswith(f"--report {tmp_path} {sentence}")
+        for now, sentence in (
+            (on(commit="b" * 40), f"has runs with another commit of the code ({'a' * 40}, this is {'b' * 40})"),
+            (on(cores=4), "has runs with another number of cores (2, this is 4)"),
+            (placed, "has runs with another placement (None, this is anywhere)"),
+            (SESSION.model_copy(update={"is_quick": False}), "has runs with another profile (True, this is False)"),
+        ):
+            with pytest.raises(InvalidInput) as caught:
+                folder.go_on(now)
+            assert str(caught.value).startswith(f"--report {tmp_path} {sentence}")
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        (None, " is missing, and the runs beside it were measured by it: name another folder"),
-        ('["a cell"]', " is not a calibration file: 'list' object has no attribute 'items'"),
-        ('{"a cell": null}', " is not a calibration file: "),
-    ],
-)
-def test_a_session_does_not_go_on_by_other_calibrations(tmp_path: Path, text: str | None, sentence: str) -> None:
+def test_a_session_does_not_go_on_by_other_calibrations(tmp_path: Path) -> None:
+    file = tmp_path / "calibrations.json"
     with ResultsFolder(tmp_path) as folder:
         folder.begin(SESSION, "the plan")
         folder.append(run())
-        if text is not None:
-            (tmp_path / "calibrations.json").write_text(text, encoding="utf-8")
-        with pytest.raises(InvalidInput) as caught:
-            folder.go_on(SESSION)
-    assert str(caught.value).startswith(f"{tmp_path / 'calibrations.json'}{sentence}")
-
-
-def test_a_plan_outside_of_a_repository_has_no_commit(tmp_path: Path) -> None:
-    file = tmp_path / "plan.toml"
-    file.write_text("", encoding="utf-8")
-    assert commit_of(file) is None
-    published = commit_of(PLAN_FILE)
-    assert published is None or len(published) == 40
-
-
-def test_the_disk_is_measured(tmp_path: Path) -> None:
-    found = fdatasync_us(tmp_path)
-    assert found["n"] == 50
-    assert 0 < found["median"] <= found["max"]
-    assert file_system(tmp_path)
-    assert list(tmp_path.iterdir()) == []
+        for text, sentence in (
+            (None, " is missing, and the runs beside it were measured by it: name another folder"),
+            ('["a cell"]', " is not a calibration file: 'list' object has no attribute 'items'"),
+            ('{"a cell": null}', " is not a calibration file: "),
+        ):
+            if text is not None:
+                file.write_text(text, encoding="utf-8")
+            with pytest.raises(InvalidInput) as caught:
+                folder.go_on(SESSION)
+            assert str(caught.value).startswith(f"{file}{sentence}")

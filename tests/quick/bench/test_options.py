@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bench.cli.bench import whole
-from bench.cli.demo import demo
 from bench.conditions import Servers, conditions
 from bench.demo.measure import DemoOptions, cell_of, lone_assignment, measure_demo
 from bench.demo.results import Results
@@ -15,7 +14,7 @@ from bench.engine.cell import Cell, RunAssignment
 from bench.results import check_writable, write
 from bench.strategies import STRATEGIES
 from segmented.cli.console import Console
-from segmented.errors import InvalidInput, SegmentedError
+from segmented.errors import InvalidInput
 from tests.support.bench.records import demo_run
 
 if TYPE_CHECKING:
@@ -32,15 +31,11 @@ ASSIGNMENT = RunAssignment(
 )
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"hold_ms": -1.0}, "--hold -1 must be between 0 and 2,000 ms"),
+def test_what_cannot_be_measured_is_one_sentence() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"hold_ms": float("nan")}, "--hold nan must be between 0 and 2,000 ms"),
         ({"hold_ms": 2_001.0}, "--hold 2001 must be between 0 and 2,000 ms"),
         ({"buyers": 0}, "--buyers 0 must be between 1 and 1,000"),
-        ({"buyers": 1_001}, "--buyers 1001 must be between 1 and 1,000"),
-        ({"segments": 0}, "--segments 0 must be between 1 and 4,096"),
         ({"segments": 4_097}, "--segments 4097 must be between 1 and 4,096"),
         ({"seconds": 0.5}, "--seconds 0.5 must be between 1 and 600 s"),
         (
@@ -51,20 +46,11 @@ ASSIGNMENT = RunAssignment(
             {"seconds": 60.0, "hold_ms": 500.0, "buyers": 300},
             "--buyers 300 in line for one lock with --hold 500 would wait 150 s; at most 120 s can be measured",
         ),
-    ],
-)
-def test_what_cannot_be_measured_is_one_sentence(options: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        DemoOptions(**options)
-    assert str(caught.value) == sentence
-
-
-def test_the_command_line_refuses_before_anything_starts() -> None:
-    with pytest.raises(InvalidInput, match="--buyers 0 "):
-        demo(buyers=0)
-    with pytest.raises(InvalidInput) as caught:
-        whole(["speed"], ["locks", "stock"])
-    assert str(caught.value) == "unknown benchmark 'speed'; known are: locks, stock"
+    ]
+    for options, sentence in cases:
+        with pytest.raises(InvalidInput) as caught:
+            DemoOptions(**options)
+        assert str(caught.value) == sentence
 
 
 def test_without_a_name_the_benchmark_is_granularity() -> None:
@@ -73,6 +59,8 @@ def test_without_a_name_the_benchmark_is_granularity() -> None:
     assert whole(["--quick"], known) == ["granularity", "--quick"]
     assert whole(["locks", "--quick"], known) == ["locks", "--quick"]
     assert whole(["--help"], known) == ["--help"]
+    with pytest.raises(InvalidInput, match=r"^unknown benchmark 'speed'; known are: granularity, locks$"):
+        whole(["speed"], known)
 
 
 def test_the_demo_refuses_a_cluster_before_anything_starts() -> None:
@@ -98,16 +86,13 @@ def test_an_assignment_comes_back_as_it_was() -> None:
     assert RunAssignment.model_validate_json(ASSIGNMENT.model_dump_json()) == ASSIGNMENT
 
 
-@pytest.mark.parametrize(
-    ("url", "pooled"),
-    [
+def test_every_buyer_has_a_connection_unless_the_url_says_otherwise() -> None:
+    for url, pooled in (
         ("redis://localhost:1/2", "redis://localhost:1/2?max_connections=28"),
         ("unix:///run/valkey.sock?db=0", "unix:///run/valkey.sock?db=0&max_connections=28"),
         ("redis://localhost?max_connections=9", "redis://localhost?max_connections=9"),
-    ],
-)
-def test_every_buyer_has_a_connection_unless_the_url_says_otherwise(url: str, pooled: str) -> None:
-    assert ASSIGNMENT.model_copy(update={"url": url}).pooled_url == pooled
+    ):
+        assert ASSIGNMENT.model_copy(update={"url": url}).pooled_url == pooled
 
 
 def test_the_demos_strategies_are_there_and_one_of_all_is_the_control() -> None:
@@ -143,8 +128,3 @@ def test_a_file_that_cannot_be_written_is_refused_beforehand(tmp_path: Path) -> 
         check_writable(tmp_path)
     with pytest.raises(InvalidInput, match=r"^--json \S+: there is no folder \S+$"):
         check_writable(tmp_path / "missing" / "results.json")
-
-
-def test_a_file_that_could_not_be_written_afterwards_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SegmentedError, match=r"results\.json cannot be written: "):
-        write(Results("demo", (), {}), tmp_path / "missing" / "results.json")

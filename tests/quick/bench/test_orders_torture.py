@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from rich.console import Console
 
 from bench.proof.orders_torture.event_log import LogTail, LogWriter, number_of, order_id
-from bench.proof.orders_torture.messages import MessageTracker, WorkerState
+from bench.proof.orders_torture.messages import MessageTracker, Recovery, WorkerState
 from bench.proof.orders_torture.options import KillSchedule, OrdersOptions, quantity_of
 from bench.proof.orders_torture.order_checker import OrderChecker, Verdict
+from bench.proof.orders_torture.results import OrdersResults
+from segmented.cli.main import run
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.models import LedgerEntry
 
@@ -303,3 +307,41 @@ def test_quick_is_a_tenth_of_orders_and_kills_and_the_stock_is_too_small_for_all
 
 def test_only_our_own_ids_have_numbers() -> None:
     assert [number_of(name) for name in ("o-17", "17", "o-", "o--1", "p-1", "")] == [17, 0, 0, 0, 0, 0]
+
+
+def results_of(verdict: Verdict, *, kills: int = 40) -> OrdersResults:
+    return OrdersResults(
+        options=OrdersOptions(),
+        verdict=verdict,
+        drift=(),
+        kills=kills,
+        started=42,
+        seconds=30.0,
+        published=1_000,
+        messages_lost=1,
+        published_again=20,
+        duplicates_absorbed=0,
+        works_repeated=0,
+        recovery=Recovery(),
+        conditions={"versions": {}, "cores": 2, "cpu_model": "any", "commit": None},
+    )
+
+
+def test_a_run_that_broke_a_promise_shows_no_other_figures() -> None:
+    verdict = Verdict(accepted=20_000, confirmed=19_000)
+    verdict.lost.add("o-17")
+    found, said = results_of(verdict), io.StringIO()
+    found.show(Console(file=said))
+    assert said.getvalue().splitlines()[5] == "BROKEN: lost (accepted, not decided): 1, must be 0 (o-17)"
+    assert (found.is_kept, found.as_json()["figures"]) == (False, None)
+    few = results_of(Verdict(accepted=20_000, confirmed=20_000), kills=39)
+    assert few.broken == ["only 39 of 40 workers could be killed"]
+
+
+def test_bad_input_of_the_command_is_one_sentence_and_nothing_is_started(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, sentence in (
+        (["orders", "--effect", "mysql"], "--effect 'mysql' is not one of 'redis', 'postgresql'"),
+        (["locks", "--seconds", "nan"], "--seconds nan must be between 1 and 86,400"),
+    ):
+        assert run(["torture", *words]) == 2
+        assert capsys.readouterr().err == f"segmented: {sentence}\n"

@@ -101,9 +101,9 @@ def test_the_plain_files_of_an_archive_are_unpacked_and_its_links_are_not(tmp_pa
     assert (folder / "redis-1/tests/test_lock.py").read_text() == "text"
 
 
-@pytest.mark.parametrize("name", ["../out", "redis-1/../../out", "/out"])
-def test_an_archive_with_a_file_outside_of_its_folder_is_refused(tmp_path: Path, name: str) -> None:
-    archive = packed(tmp_path / "redis-1.tar.gz", tarfile.TarInfo(name))
-    with pytest.raises(SegmentedError, match=r"^redis-1\.tar\.gz has a file outside of its folder: '.*out'; download"):
-        unpack(archive, tmp_path / "folder")
-    assert not (tmp_path / "out").exists()
+def test_an_archive_with_a_file_outside_of_its_folder_is_refused(tmp_path: Path) -> None:
+    for name in ("../out", "redis-1/../../out", "/out"):
+        archive = packed(tmp_path / "redis-1.tar.gz", tarfile.TarInfo(name))
+        with pytest.raises(SegmentedError, match=r"^redis-1\.tar\.gz has a file outside of its folder: '.*out'; down"):
+            unpack(archive, tmp_path / "folder")
+        assert not (tmp_path / "out").exists()

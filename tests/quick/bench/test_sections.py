@@ -10,7 +10,7 @@ import pytest
 from bench.sections import LONG, SHORT, SPREAD_MEAN_MAX, Kind, Section
 from segmented.errors import InvalidInput
 
-DRAWN = 200_000
+DRAWN = 20_000
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_spread_holds_have_the_planned_mean(kind: Kind, deviation: float) -> Non
     section = Section(kind, 20.0)
     drawn = [section.drawn_ms() for _ in range(DRAWN)]
     assert abs(fmean(drawn) - 20.0) < 5 * deviation / DRAWN**0.5
-    assert abs(pstdev(drawn) / deviation - 1) < 0.05
+    assert abs(pstdev(drawn) / deviation - 1) < 0.1
 
 
 def test_a_bimodal_hold_is_long_once_in_twenty() -> None:
@@ -29,7 +29,7 @@ def test_a_bimodal_hold_is_long_once_in_twenty() -> None:
     section = Section("bimodal", 20.0)
     drawn = [section.drawn_ms() for _ in range(DRAWN)]
     assert set(drawn) == {10.0, 210.0}
-    assert 0.048 < sum(one > 20 for one in drawn) / DRAWN < 0.052
+    assert 0.045 < sum(one > 20 for one in drawn) / DRAWN < 0.055
 
 
 def test_the_seed_of_a_run_repeats_its_holds() -> None:

@@ -7,12 +7,14 @@ from dataclasses import replace
 from statistics import fmean
 
 import pytest
+from rich.console import Console
 
+from bench.display import display_on
 from bench.micro.shards.cells import HELD_OUT, IN_PROCESSES, LANE, LONE, Cell, costs_of, predicted, simulated
 from bench.micro.shards.host import order_id
-from bench.micro.shards.measure import Measured, cell_figures, sale_figures, work_by_masters
+from bench.micro.shards.measure import Measured, cell_figures, measure_masters, sale_figures, work_by_masters
 from bench.micro.shards.sale import Part, Sale
-from segmented.errors import SegmentedError
+from segmented.errors import InvalidInput, SegmentedError
 from segmented.stock.sharded.opening import home_of
 
 
@@ -104,3 +106,10 @@ def test_orders_of_a_cell_are_at_home_in_random_shards() -> None:
     assert set(numbered) == {8}  # no two of eight workers ever met
     homes = [len({home_of(order_id(), 8) for _ in range(8)}) for _ in range(4_000)]
     assert fmean(homes) == pytest.approx(8 * (1 - (7 / 8) ** 8), abs=0.15)  # 5.25; ten times its standard deviation
+
+
+def test_no_server_can_be_named() -> None:
+    with pytest.raises(
+        InvalidInput, match=r"^--url does not fit: bench shards starts clusters of 1 to 8 masters of its"
+    ):
+        measure_masters("redis://localhost", display_on(Console()))

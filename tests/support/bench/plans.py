@@ -72,8 +72,6 @@ a_and_a = true
 Change = tuple[str, str]
 """A part of the plan's text, and what stands there instead."""
 ONE_CELL: Final[Change] = ("segments = [1, 4]", "segments = [4]")
-LONG_SALES: Final[Change] = ("seconds = 0.5", "seconds = 12.0")
-"""A short sale may be over before a test that stands still for a while has done something to it."""
 
 
 def written(folder: Path, *changes: Change) -> Path:

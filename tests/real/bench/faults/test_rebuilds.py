@@ -6,13 +6,13 @@ import json
 from math import inf
 from typing import TYPE_CHECKING
 
-import pytest
-
 from segmented.cli.main import run
 from tests.support.rings import require_module
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 
 def test_a_pool_of_2000_orders_is_rebuilt_while_another_pool_sells_and_every_number_is_exact(
@@ -29,9 +29,3 @@ def test_a_pool_of_2000_orders_is_rebuilt_while_another_pool_sells_and_every_num
     assert (written["is_kept"], written["broken"]) == (True, [])
     assert (figures["confirmed"], figures["reserved"], figures["forgotten"], figures["rebuilds"]) == (2_000, 20, 25, 1)
     assert figures["others_steady"] > 0
-
-
-@pytest.mark.parametrize("words", [["--orders", "999"], ["--rounds", "0"], ["--orders", "10000001"]])
-def test_an_option_that_cannot_be_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["torture", "rebuild", *words]) == 2
-    assert words[0] in capsys.readouterr().err

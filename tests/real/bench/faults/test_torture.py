@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sysconfig
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +25,6 @@ from bench.proof.torture.events import Entered, read_events
 from bench.proof.torture.options import KINDS, TortureOptions
 from bench.proof.torture.run import torture_locks
 from segmented.cli.main import run
-from tests.support.contract.parking import wait_until
 from tests.support.processes import outlasting
 from tests.support.rings import require_module
 
@@ -95,30 +93,15 @@ def endless() -> Iterator[subprocess.Popen[str]]:
 
 
 def tortured(options: TortureOptions) -> TortureResults:
-    """Torture; where a busy machine let nobody be late in so few seconds, once more and longer."""
     before = set(psutil.Process().children(recursive=True))
     results = torture_locks(options, LineDisplay(Console(file=io.StringIO())))
-    if results.broken == UNKNOWN:
-        longer = replace(options, seconds=3 * options.seconds)
-        results = torture_locks(longer, LineDisplay(Console(file=io.StringIO())))
     assert results.broken == []
     assert results.counts == NOTHING
     assert set(psutil.Process().children(recursive=True)) <= before
     return results
 
 
-def workers(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    below = psutil.Process(process.pid).children(recursive=True)
-    return [found for found in below if is_worker(found)]
-
-
-def is_worker(process: psutil.Process) -> bool:
-    try:
-        return process.cmdline()[-1:] == ["bench.proof.torture.worker"]
-    except psutil.Error:  # it has ended
-        return False
-
-
+@pytest.mark.long
 def test_eight_processes_of_eight_threads_exclude_each_other_for_thirty_seconds() -> None:
     verdict = tortured(TortureOptions(seconds=30.0, processes=8, threads=8)).verdict
     assert verdict.acquisitions > 100
@@ -126,6 +109,7 @@ def test_eight_processes_of_eight_threads_exclude_each_other_for_thirty_seconds(
     assert verdict.late_refused > 0  # the fence was needed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "lock"])
 def test_every_other_kind_keeps_its_promise_for_a_few_seconds(kind: str) -> None:
     results = tortured(TortureOptions(kind=kind, seconds=6.0, processes=4, threads=4))
@@ -136,13 +120,7 @@ def test_every_other_kind_keeps_its_promise_for_a_few_seconds(kind: str) -> None
     assert verdict.permits_seen_max == (3 if kind == "semaphore" else 0)
 
 
-@pytest.mark.parametrize("kind", ["lock", "quorum"])
-def test_connections_that_are_cut_change_nothing(kind: str) -> None:
-    verdict = tortured(TortureOptions(kind=kind, seconds=5.0, processes=4, threads=4, faults="kill,pause,cut")).verdict
-    assert verdict.acquisitions > 0
-    assert verdict.cuts > 0
-
-
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["lock", "multi", "semaphore", "quorum"])
 def test_cancelled_tasks_and_a_server_that_is_killed_and_restarted_change_nothing(kind: str) -> None:
     options = TortureOptions(kind=kind, seconds=7.0, processes=2, threads=3, faults="all")
@@ -153,6 +131,7 @@ def test_cancelled_tasks_and_a_server_that_is_killed_and_restarted_change_nothin
     assert set(verdict.cancellations) == {"before", "acquire", "body", "release", "group"}
 
 
+@pytest.mark.long
 def test_a_server_that_forgets_its_locks_when_it_is_restarted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.proof.torture.run.DURABLE", {"appendonly": "no"})
     monkeypatch.setattr("bench.proof.torture.restarts.GAP", 0.5)
@@ -190,35 +169,9 @@ def test_a_promise_that_did_not_hold_is_exit_code_1(
     assert "BROKEN: no holder got in for " in capfd.readouterr().out
 
 
-def test_bad_input_is_one_sentence_and_nothing_is_started(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["torture", "locks", "--seconds", "nan"]) == 2
-    assert capfd.readouterr().err == "segmented: --seconds nan must be between 1 and 86,400\n"
-    assert run(["torture", "locks", "--faults", "restart", "--url", "redis://localhost"]) == 2
-    expected = "only an embedded server can be restarted; leave restart out of --faults"
-    assert capfd.readouterr().err == f"segmented: --url redis://localhost: {expected}\n"
-
-
 def test_ctrl_c_ends_with_130_and_leaves_nothing_running(endless: subprocess.Popen[str]) -> None:
     below = psutil.Process(endless.pid).children(recursive=True)
     endless.send_signal(signal.SIGINT)
     _, stderr = endless.communicate(timeout=GONE_SECONDS)
     assert (endless.returncode, stderr) == (130, "segmented: interrupted\n")
     assert outlasting(below, GONE_SECONDS) == []
-
-
-def test_a_supervisor_that_is_killed_leaves_nothing_running_and_nobody_stopped(endless: subprocess.Popen[str]) -> None:
-    wait_until(lambda: any(found.status() == psutil.STATUS_STOPPED for found in workers(endless)))
-    below = psutil.Process(endless.pid).children(recursive=True)
-    endless.kill()
-    endless.communicate(timeout=GONE_SECONDS)
-    assert outlasting(below, GONE_SECONDS) == []
-
-
-def test_contenders_that_end_by_themselves_are_noticed(endless: subprocess.Popen[str]) -> None:
-    for found in workers(endless):
-        with suppress(psutil.Error):  # the fault injector was faster
-            found.terminate()
-            found.resume()  # a paused one hears of it when it goes on
-    stdout, _ = endless.communicate(timeout=GONE_SECONDS)
-    assert endless.returncode == 1
-    assert "ended with code -15: no output" in stdout

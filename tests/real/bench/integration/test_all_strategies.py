@@ -5,23 +5,21 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections import Counter
 from contextlib import ExitStack
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import NullPool, create_engine, func, inspect, make_url, select, text, update
+from sqlalchemy import NullPool, create_engine, func, inspect, make_url, select, text
 
 from bench.engine.cell import Cell
 from bench.engine.checker import broken_promises, check
 from bench.engine.sale import Sale
 from bench.sections import Section
 from bench.strategies import STRATEGIES
-from bench.strategies.base import GaveUp, Refused, Sold, StrategyContext
+from bench.strategies.base import Refused, Sold, StrategyContext
 from bench.strategies.counted import metadata as counted_metadata, unguarded_orders
 from bench.strategies.library_lock import LibraryLock
-from bench.strategies.pg_rows import units
 from bench.strategies.sql_stock import metadata as sql_metadata
 from segmented.models import Order
 from segmented.orders import Gate, connect
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 
     from bench.engine.record import Checker
     from bench.sections import Kind
-    from bench.strategies.base import Answer, Strategy
+    from bench.strategies.base import Strategy
 
     Open = Callable[..., Strategy]
 
@@ -165,9 +163,6 @@ def test_many_buyers_sell_exactly_a_stock_that_the_segments_do_not_divide(name: 
         assert set(sale.recorder.segment) >= {0, 1, 2}
 
 
-# --- the known faults, which the checker must see ---
-
-
 def test_without_a_lock_the_last_unit_is_sold_twice(open_sale: Open) -> None:
     both_have_read = threading.Barrier(2, timeout=100)
 
@@ -204,15 +199,6 @@ def test_a_segment_at_random_refuses_while_others_have_units(open_sale: Open, mo
     assert last.refused_wrongly == len(sale.recorder.refusals)
 
 
-def test_segments_at_random_refuse_wrongly_but_sell_no_unit_twice(open_sale: Open) -> None:
-    strategy = open_sale("segments-random", 17, section=Section("sleep", 1))
-    sale = sale_of(strategy)
-    crowd(sale, until=lambda: not any(strategy.free_by_segment()))
-    found = checked(sale, 17)
-    assert (found.sold, len(sale.recorder.sold_numbers)) == (17, 17)
-    assert (found.oversold, found.duplicates, found.lost) == (0, 0, 0)
-
-
 def test_a_decrement_that_is_made_good_later_refuses_who_asks_for_less(
     open_sale: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,9 +223,6 @@ def test_a_decrement_that_is_made_good_later_refuses_who_asks_for_less(
     assert checked(sale, 3).sold == 3
 
 
-# --- what one of them does differently ---
-
-
 @pytest.mark.parametrize("kind", ["none", "commit"])
 def test_a_batch_has_one_slow_step_and_exact_answers(kind: Kind, open_sale: Open) -> None:
     runs = []
@@ -254,12 +237,6 @@ def test_a_batch_has_one_slow_step_and_exact_answers(kind: Kind, open_sale: Open
     assert len(runs) == 3
     assert (list(sale.recorder.sold), list(sale.recorder.sold_out)) == ([8, 8, 4, 0], [0, 0, 4, 8])
     assert broken_promises(checked(sale, 20), sale.recorder.failures, failed=sale.unfinished_count) == ()
-
-
-def test_a_refusal_in_a_batch_says_nothing_about_who_asks_for_less(open_sale: Open) -> None:
-    strategy = open_sale("segment-batches", 2, section=Section("none"), batch=2)
-    refused, sold = strategy.buy_batch([Order("3", 3), Order("2", 2)])
-    assert (isinstance(refused, Refused), isinstance(sold, Sold)) == (True, True)
 
 
 @pytest.mark.parametrize(("name", "attempts"), [("watch-multi", 2), ("watch-multi-short", 1)])
@@ -282,15 +259,6 @@ def test_an_optimistic_buyer_that_was_overtaken_in_its_slow_step_begins_again_un
     assert strategy.judge([]).sold_ids == {"faster", "slower"}
 
 
-def test_a_buyer_has_one_lock_of_python_redis_lock_for_all_orders(open_sale: Open) -> None:
-    strategy: Any = open_sale("global-python-redis-lock", 2, section=Section("none"))
-    first = strategy.acquire("bench")
-    first.release()
-    again = strategy.acquire("bench")
-    again.release()
-    assert first is again
-
-
 @pytest.mark.parametrize("name", ["one-script", "redis-function", *IN_SQL])
 def test_an_order_that_is_repeated_has_one_effect(name: str, open_sale: Open) -> None:
     strategy = open_sale(name, 2, section=Section("none"), segments=1)
@@ -298,59 +266,6 @@ def test_an_order_that_is_repeated_has_one_effect(name: str, open_sale: Open) ->
     assert [type(strategy.buy(order)) for order in orders] == [Sold] * 5 + [Refused]
     verdict = strategy.judge([])
     assert (verdict.sold, verdict.available, verdict.sold_ids) == (2, 0, frozenset({"again", "last"}))
-
-
-@pytest.mark.parametrize(("ending", "expected"), [("ROLLBACK", Sold), ("COMMIT", Refused)])
-def test_a_unit_that_is_only_locked_is_not_sold_out(
-    ending: str, expected: type[Answer], open_sale: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    strategy: Any = open_sale("pg-skip-locked", 1, section=Section("none"))
-    pauses = []
-    with strategy.engine.connect() as other:
-        other.exec_driver_sql("BEGIN")
-        other.execute(update(units).values(order_id="other"))
-
-        def end_the_other(seconds: float) -> None:
-            pauses.append(seconds)
-            other.exec_driver_sql(ending)
-
-        monkeypatch.setattr(time, "sleep", end_the_other)
-        answer = strategy.buy(Order("mine", 1))
-    assert len(pauses) == 1
-    assert isinstance(answer, expected)
-
-
-@pytest.mark.parametrize("name", [*LOCKS, "segments-random", "segments-try-next"])
-def test_who_waits_too_long_gives_up_and_is_not_sold_out(
-    name: str, open_sale: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    strategy: Any = open_sale(name, 3, section=Section("none"), segments=1)
-    monkeypatch.setattr(f"{type(strategy).acquire.__module__}.WAIT_SECONDS" if name in LOCKS else
-                        f"{type(strategy).__module__}.WAIT_SECONDS", 0.05)  # fmt: skip
-    keys = strategy.lock_keys[:1] if name in LOCKS else [f"seg:lock:{{{lock.name}}}" for lock in strategy.locks]
-    for key in keys:
-        strategy.client.set(key, "somebody", px=600_000)
-    assert isinstance(strategy.buy(Order("1", 1)), GaveUp)
-    assert strategy.judge([]).sold == 0
-    strategy.client.unlink(*keys)
-    monkeypatch.undo()
-    assert isinstance(strategy.buy(Order("2", 1)), Sold)
-
-
-def test_attempts_of_others_locks_are_counted(open_sale: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    strategy: Any = open_sale("global-redis-py-best", 2, section=Section("none"))
-    strategy.client.set(*strategy.lock_keys, "somebody", px=600_000)
-    pauses = []
-
-    def free_the_lock_at_the_third(seconds: float) -> None:
-        pauses.append(seconds)
-        if len(pauses) == 3:
-            strategy.client.unlink(*strategy.lock_keys)
-
-    monkeypatch.setattr(time, "sleep", free_the_lock_at_the_third)
-    answer = strategy.buy(Order("1", 1))
-    assert (answer.attempts, len(pauses)) == (4, 3)
-    assert strategy.buy(Order("2", 1)).attempts == 1
 
 
 def test_stripes_refuse_an_order_only_once_no_counter_has_its_units(
@@ -378,22 +293,3 @@ def test_real_workers_sell_exactly_the_stock_with_a_commit_each(open_sale: Open)
     under_a_lock = [one.fencing_token is not None for one in strategy.pool.read_ledger() if one.kind == "confirmed"]
     assert under_a_lock == [True] * 7
     assert broken_promises(found, sale.recorder.failures, failed=sale.unfinished_count) == ()
-
-
-def test_lanes_are_what_may_be_in_the_slow_step_at_once(valkey_url: str, bench_database: str) -> None:
-    found = {}
-    with RedisStore.from_url(valkey_url) as store:
-        engine = connect(bench_database, pool_size=1)
-        context = StrategyContext(
-            store=store, engine=engine, segments=4, buyers=9, section=Section("none"), url=valkey_url
-        )
-        for name, strategy in STRATEGIES.items():
-            if name not in LIBRARIES:
-                one = strategy(context)
-                found[name] = (one.lanes, one.segments)
-                one.close()
-        engine.dispose()
-    assert Counter(found.values()) == {(1, 1): 6, (4, 4): 7, (9, 1): 5, (9, 4): 1, (2, 4): 2}
-    assert [name for name, (lanes, _) in found.items() if lanes == 9] == [
-        "one-script", "redis-function", "lock-free", "watch-multi-short", "decr-compensate", "pg-skip-locked"
-    ]  # fmt: skip

@@ -10,11 +10,11 @@ import redis
 from rich.console import Console
 
 from bench.display import display_on
-from bench.micro.dedup.context import RECORDS, BenchContext, Sizes, at_database
-from bench.micro.dedup.measure import measure_claims, measure_dedup, measure_memory
+from bench.micro.dedup.context import RECORDS, Sizes, at_database
+from bench.micro.dedup.measure import measure_dedup
 from bench.micro.dedup.trivial import KINDS
-from bench.micro.dedup.worker_driver import WorkerDriver, running_worker
-from segmented.errors import InvalidInput, SegmentedError
+from bench.micro.dedup.worker_driver import running_worker
+from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
@@ -50,41 +50,6 @@ def test_a_real_worker_takes_two_round_trips_for_a_task_and_its_publisher_one(pr
     assert all(burst.worked > 0 and burst.worked_cpu > 0 for burst in found.values())
     with redis.Redis.from_url(at_database(private_valkey.url, RECORDS)) as client:
         assert [client.get(f"bench:counts:{item}") for item in items] == [b"2"] * 5  # by a script, and by an effect
-
-
-def test_a_worker_that_dies_is_told(private_valkey: ValkeyServer) -> None:
-    def burst_of_a_dead_worker(driver: WorkerDriver) -> None:
-        psutil.Process(driver.pid).kill()
-        driver.burst("plain", ["item"])
-
-    with (
-        running_worker(private_valkey.url) as driver,
-        pytest.raises(SegmentedError, match=r"^the worker of the benchmark said nothing for 60 s, or ended$"),
-    ):
-        burst_of_a_dead_worker(driver)
-
-
-def test_memory_is_told_for_each_state_and_nothing_is_left(private_valkey: ValkeyServer) -> None:
-    found = {
-        figure.name: figure.value for figure in measure_memory(BenchContext(private_valkey.url, SMALL, nobody_told))
-    }
-    assert list(found) == [
-        "memory of a record, waiting",
-        "memory of a record, running",
-        "memory of a record, done, with a result of 17 bytes",
-        "memory of a record, done, with a result of 200 bytes",
-    ]
-    assert all(200 < size < 2_000 for size in found.values())
-    short, long = list(found.values())[2:]
-    assert long - short > 200
-    assert is_empty(private_valkey)
-
-
-def test_claims_are_timed_among_few_and_many_and_nothing_is_left(private_valkey: ValkeyServer) -> None:
-    ratio, few, many = measure_claims(BenchContext(private_valkey.url, SMALL, nobody_told))
-    assert (ratio.name, ratio.at_most) == ("a claim: server time, 3,000 live keys / 1,000", 1.1)
-    assert ratio.value == many.value / few.value
-    assert is_empty(private_valkey)
 
 
 def test_the_whole_benchmark_shows_every_figure_and_empties_the_server(private_valkey: ValkeyServer) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -59,27 +57,6 @@ def test_a_case_that_does_not_end_is_stopped_and_has_failed() -> None:
     assert (result["held"], result["evidence"]) == (False, "it had not ended after 3 s")
 
 
-def test_a_worker_that_cannot_start_is_no_result() -> None:
-    nowhere = "bench.proof.peers.dedup.adapters.none"
-    missing = Contender(name="missing", title="missing", adapter=nowhere, environment=None, offers=frozenset())
-    result = run_case(row("F8"), missing, OURS)
-    assert result["held"] is None
-    assert result["evidence"].startswith("a worker ended at its start: ")
-
-
-def test_nothing_is_left_of_a_stage() -> None:
-    with BenchContext(OURS, CELERY.adapter, seconds_max=60.0) as context:
-        folder = context.folder
-        pids = [
-            context.worker(context.base, pool="prefork").process.pid,
-            context.publisher().process.pid,
-            context.store.pid,
-        ]
-        assert all(_lives(pid) for pid in pids)
-    assert not any(_lives(pid) for pid in pids)
-    assert not folder.exists()
-
-
 def test_the_servers_of_a_case_ask_for_a_password() -> None:
     with BenchContext(OURS, CELERY.adapter, seconds_max=60.0) as context:
         for url in (context.base.broker, context.base.results, context.base.store):
@@ -88,10 +65,3 @@ def test_the_servers_of_a_case_ask_for_a_password() -> None:
             stranger = redis.Redis.from_url(re.sub(r":[0-9a-f]{48}@", "", url), retry=Retry(NoBackoff(), 0))
             with stranger, pytest.raises(redis.AuthenticationError):
                 stranger.ping()
-
-
-def _lives(pid: int) -> bool:
-    with suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return True
-    return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sysconfig
@@ -14,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-import redis
-import sqlalchemy
 
 from bench.engine.record import Run
 from tests.support.processes import outlasting
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 COMMAND = Path(sysconfig.get_path("scripts")) / "segmented"
-SHORT = ["demo", "--seconds", "2", "--hold", "5", "--buyers", "16", "--segments", "4"]
+SHORT = ["demo", "--seconds", "1", "--hold", "20", "--buyers", "8", "--segments", "4"]
 LONG = ["demo", "--seconds", "60", "--buyers", "16", "--segments", "4"]
 GONE_SECONDS = 100
 LATE = ("sold out too soon: ", "no order was sold in the measured window")
@@ -85,7 +82,7 @@ def test_a_short_demo_keeps_every_promise_and_shows_the_control_failing(tmp_path
     runs = {one.cell.strategy: one for one in map(Run.model_validate, written["runs"])}
     assert list(runs) == ["no-lock", "global-lock", "segment-locks", "lock-free"]
     assert [one.cell.segments for one in runs.values()] == [1, 1, 4, 4]
-    assert {(one.cell.buyers, str(one.cell.critical_section())) for one in runs.values()} == {(16, "commit+5ms")}
+    assert {(one.cell.buyers, str(one.cell.critical_section())) for one in runs.values()} == {(8, "commit+20ms")}
 
     control = runs.pop("no-lock")
     assert control.checker.oversold == control.checker.sold - control.checker.stock > 0
@@ -96,7 +93,7 @@ def test_a_short_demo_keeps_every_promise_and_shows_the_control_failing(tmp_path
         assert checker.sold == checker.sold_in_sql == one.counts.sold
         assert checker.sold == checker.stock or not is_sold_out  # a busy machine reaches the time limit
         assert (checker.audit, one.counts.failed) == ("clean", 0)
-        assert one.void or (one.times.hold.mean or 0) >= 5
+        assert one.void or (one.times.hold.mean or 0) >= 20
         assert (one.cpu.database or 0) > 0
     late = [one for one in runs.values() if one.void]
     assert (ran.returncode, ran.stderr) == (1 if late else 0, "")
@@ -104,12 +101,12 @@ def test_a_short_demo_keeps_every_promise_and_shows_the_control_failing(tmp_path
     one_lock, segments = (runs[name].orders_per_s for name in ("global-lock", "segment-locks"))
     ratio = round(segments / one_lock, 2) if segments and one_lock else None
     assert found["segment_locks_per_global_lock"] == ratio
-    lanes = {"no-lock": 1, "global-lock": 1, "segment-locks": 4, "lock-free": 16}
+    lanes = {"no-lock": 1, "global-lock": 1, "segment-locks": 4, "lock-free": 8}
     holds = found["lone_hold_ms"]
     assert found["bound_per_s"] == {name: round(lanes[name] * 1_000 / holds[name], 2) for name in lanes}
-    assert min(holds.values()) >= 5
+    assert min(holds.values()) >= 20
     assert {name: one.checker.stock for name, one in runs.items()} == {
-        name: max(20, ceil(lanes[name] / (holds[name] / 1_000) * 2)) for name in runs
+        name: max(20, ceil(lanes[name] / (holds[name] / 1_000))) for name in runs
     }
     bars = ran.stdout.splitlines()[: -1 - len(written["remarks"])][len(late) - 3 :]
     assert [bar.partition("█")[0].strip() for bar in bars] == [name for name, one in runs.items() if not one.void]
@@ -119,38 +116,10 @@ def test_a_short_demo_keeps_every_promise_and_shows_the_control_failing(tmp_path
     assert "segment-locks: sale " in ran.stdout
 
 
-@pytest.mark.usefixtures("valkey")  # emptied: no key of another test lapses in between
-def test_named_servers_are_used_and_left_as_they_were(valkey_url: str, sqlite_url: str, tmp_path: Path) -> None:
-    file = tmp_path / "demo.json"
-    with redis.Redis.from_url(valkey_url) as client:
-        keys_before = client.dbsize()
-        ran = run(*SHORT, "--seconds", "1", "--url", valkey_url, "--database", sqlite_url, "--json", str(file))
-        assert ran.stderr == ""
-        assert client.dbsize() == keys_before
-    engine = sqlalchemy.create_engine(sqlite_url, poolclass=sqlalchemy.pool.NullPool)
-    with engine.connect() as connection:
-        counts = [
-            connection.execute(sqlalchemy.text(f"SELECT count(*) FROM {table}")).scalar_one()  # noqa: S608  # our own names
-            for table in ("segmented_orders", "segmented_segments", "bench_unguarded_orders")
-        ]
-    assert counts == [0, 0, 0]
-    written: dict[str, Any] = json.loads(file.read_text())
-    assert {"valkey", "sqlite"} - set(written["conditions"]["versions"]) == set()
-    # SQLite works inside of the generator, so its time cannot be told apart
-    assert [found["cpu"]["database"] for found in written["runs"]] == [None] * 4
-
-
 def test_a_database_with_too_few_connections_is_one_sentence(postgres_url: str) -> None:
     ran = run("demo", "--buyers", "900", "--database", postgres_url)
     assert ran.returncode == 2
     assert ran.stderr == ("segmented: the order database allows 64 connections, and this measurement may need 908\n")
-
-
-def test_an_unreachable_server_is_one_sentence() -> None:
-    ran = run("demo", "--url", "redis://127.0.0.1:1")
-    assert ran.returncode == 1
-    assert ran.stderr.startswith("segmented: no server answers at redis://127.0.0.1:1: ")
-    assert ran.stderr.count("\n") == 1
 
 
 def test_ctrl_c_ends_with_130_and_leaves_nothing_running(demo: subprocess.Popen[str]) -> None:
@@ -159,20 +128,3 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing_running(demo: subprocess.Popen[
     _, stderr = demo.communicate(timeout=GONE_SECONDS)
     assert (demo.returncode, stderr) == (130, "segmented: interrupted\n")
     assert outlasting(below, GONE_SECONDS) == []
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_demo_that_is_killed_leaves_nothing_running(demo: subprocess.Popen[str], number: signal.Signals) -> None:
-    below = everything_below(demo)
-    demo.send_signal(number)
-    demo.communicate(timeout=GONE_SECONDS)
-    assert outlasting(below, GONE_SECONDS) == []
-
-
-def test_a_measuring_process_that_dies_is_one_sentence(demo: subprocess.Popen[str]) -> None:
-    measuring = [found for found in everything_below(demo) if words_of(found)[-1] == "bench.engine.run_cell"]
-    max(measuring, key=psutil.Process.create_time).kill()  # the fork that measures, not what it was forked from
-    _, stderr = demo.communicate(timeout=GONE_SECONDS)
-    assert demo.returncode == 1
-    assert re.match(r"segmented: measuring [a-z-]+ ended early: ", stderr)
-    assert stderr.count("\n") == 1

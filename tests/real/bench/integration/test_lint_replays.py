@@ -17,6 +17,7 @@ from bench.lint.repetition import planned_before
 from bench.lint.subject import Subject
 from bench.report.facts import Facts
 from bench.report.markdown import reproduce
+from segmented.cli.main import run as run_command
 from tests.real.bench.integration.test_session import RecordingDisplay
 from tests.support.bench.plans import ONE_CELL, small_plan
 
@@ -32,7 +33,7 @@ MANY_SKUS = ('{ section = "none" }', '{ section = "none", skus = 4, zipf = 1.1 }
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("session")
     loaded = small_plan(tmp_path_factory.mktemp("plan"), ONE_CELL, MANY_SKUS, ("rounds = 2", "rounds = 1"))
-    return run_session(SessionOptions(loaded=loaded, folder=found), RecordingDisplay()).parent
+    return run_session(SessionOptions(loaded=loaded, folder=found, only=("hold",)), RecordingDisplay()).parent
 
 
 def _with(found: ResultFile, run: Run) -> ResultFile:
@@ -95,28 +96,31 @@ def test_books_of_skus_that_do_not_follow_from_seed_record_and_history_are_named
     assert follows(alone).evidence == f"the books are not those of the skus together{of}"
 
 
-def test_a_session_of_one_sweep_is_compared_with_that_sweep_and_misses_no_cell_of_it(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    loaded = small_plan(tmp_path_factory.mktemp("plan"), ("rounds = 2", "rounds = 1"))
-    file = run_session(SessionOptions(loaded=loaded, folder=tmp_path / "k", only=("k",)), RecordingDisplay())
-    results = read_results(file)
-    subject = Subject(results, file.parent)
-    assert results.session.sweeps == ("k",)
-    assert {run.cell.segments for run in results.runs} == {1, 4}
-    assert follows(subject).outcome == "holds"
-    assert as_planned(subject).evidence.startswith("no commit of the plan")  # all before it agreed
+def test_a_session_of_one_sweep_is_compared_with_that_sweep_and_misses_no_cell_of_it(folder: Path) -> None:
+    results = read_results(folder / "results.jsonl")
+    subject = Subject(results, folder)
+    assert results.session.sweeps == ("hold",)
     assert planned_before(_committed(subject)).evidence == (
         "what was asked for of the plan of commit 0123456789ab was run: 2 runs of 2 cells; "
-        "sweeps that are not measured: hold, load, a-a"
+        "sweeps that are not measured: k, load, a-a"
     )
-    assert "$ segmented bench granularity --sweep k --plan plan.toml --report again" in reproduce(Facts(results))
+    assert "$ segmented bench granularity --sweep hold --plan plan.toml --report again" in reproduce(Facts(results))
     dropped = results.model_copy(update={"runs": results.runs[:1], "end": results.end and _of_one_run(results.end)})
-    assert as_planned(Subject(dropped, file.parent)).evidence == (
+    assert as_planned(Subject(dropped, folder)).evidence == (
         "the last line does not say that 2 runs were planned and 1 done"
     )
     whole = results.model_copy(update={"session": results.session.model_copy(update={"sweeps": ()})})
-    assert as_planned(Subject(whole, file.parent)).outcome == "broken"
+    assert as_planned(Subject(whole, folder)).outcome == "broken"
+
+
+def test_the_report_of_a_session_is_drawn_and_its_lint_names_what_is_missing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bench.report.drawing.FIGURES", ())  # they take seconds
+    assert run_command(["bench", "report", str(folder)]) == 0
+    assert "<html" in (folder / "report.html").read_text(encoding="utf-8")
+    assert run_command(["bench", "lint", str(folder)]) == 1
+    assert "rules hold, " in capsys.readouterr().out
 
 
 def _of_one_run(end: EndLine) -> EndLine:

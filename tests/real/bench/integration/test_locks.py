@@ -39,6 +39,7 @@ def test_every_subject_of_this_environment_is_timed_and_a_cycle_is_two_round_tri
     assert figures["round trips a cycle"].value == pytest.approx(2.0, abs=0.05)
 
 
+@pytest.mark.long
 def test_ten_waiters_are_parked_at_two_commands_a_second_in_all_and_served_by_two_commands_each(
     private_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,6 +52,7 @@ def test_ten_waiters_are_parked_at_two_commands_a_second_in_all_and_served_by_tw
     assert 2.0 <= commands.value <= 3.0  # some more where hand-overs take long: then a release wakes other processes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("subject", "scripts"), [("lock", 2.5), ("grant", 3.5)])
 def test_processes_with_one_waiter_each_have_equal_shares_for_two_attempts_each(
     private_valkey: ValkeyServer, subject: str, scripts: float
@@ -61,6 +63,7 @@ def test_processes_with_one_waiter_each_have_equal_shares_for_two_attempts_each(
     assert turns.scripts <= scripts * sum(turns.counts) + LOOKS
 
 
+@pytest.mark.long
 def test_a_thousand_leases_are_kept_by_one_thread(
     private_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,6 @@ from bench.sections import Section
 from bench.strategies import STRATEGIES
 from bench.strategies.base import Refused, Sold, StrategyContext
 from bench.strategies.pooled import PooledStrategy
-from bench.strategies.segment_locks import SegmentLocks
 from segmented import protocol as op
 from segmented.keys import shard_keys
 from segmented.orders import Gate, connect
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     Context = Callable[[int], StrategyContext]
 
 STOCK = 5
-POOLED = ["global-lock", "segment-locks", "lock-free"]
 
 
 @pytest.fixture
@@ -79,24 +77,8 @@ def note(sale: Sale, answer: Sold | Refused) -> None:
     sale.recorder.note(0, sale.order_count, [answer], intended=9.0, asked=9.0, done=9.0, quantity=1)
 
 
-@pytest.mark.parametrize(("name", "lanes", "segment_count"), [
-    ("no-lock", 1, 1), ("global-lock", 1, 1), ("segment-locks", 2, 2), ("lock-free", 3, 2)
-])  # fmt: skip
-def test_lanes_are_what_may_be_in_the_slow_step_at_once(
-    name: str, lanes: int, segment_count: int, context: Context
-) -> None:
-    strategy = STRATEGIES[name](context(3))
-    assert (strategy.lanes, strategy.segments) == (lanes, segment_count)
-
-
-@pytest.mark.parametrize(("buyers", "lanes"), [(1, 1), (2, 2), (9, 2)])
-def test_segments_without_a_buyer_are_no_lanes(buyers: int, lanes: int, context: Context) -> None:
-    assert SegmentLocks(context(buyers)).lanes == lanes
-
-
-@pytest.mark.parametrize("name", POOLED)
-def test_a_refusal_while_units_were_free_is_found(name: str, context: Context, sku: str) -> None:
-    strategy = opened(name, context, sku)
+def test_a_refusal_while_units_were_free_is_found(context: Context, sku: str) -> None:
+    strategy = opened("segment-locks", context, sku)
     sale = sell(strategy, 2)
     assert isinstance(strategy, PooledStrategy)
     state = strategy.context.store.execute(op.ReadPool(strategy.pool.sku))
@@ -110,11 +92,8 @@ def test_the_control_also_finds_a_refusal_while_units_were_free(context: Context
     assert strategy.judge([Refused(2, 1), Refused(2, 3), Refused(2, 4)]).refused_wrongly == 2
 
 
-@pytest.mark.parametrize("name", POOLED)
-def test_units_sold_behind_the_gates_back_are_found_in_sql(
-    name: str, context: Context, engine: Engine, sku: str
-) -> None:
-    strategy = opened(name, context, sku)
+def test_units_sold_behind_the_gates_back_are_found_in_sql(context: Context, engine: Engine, sku: str) -> None:
+    strategy = opened("segment-locks", context, sku)
     sale = sell(strategy, 6)
     extra = {"sku": sku, "order_id": "extra", "state": "confirmed", "quantity": 2, "segment": 0, "epoch": 1}
     with engine.begin() as connection:
@@ -124,9 +103,8 @@ def test_units_sold_behind_the_gates_back_are_found_in_sql(
     assert broken(sale) == ("oversold by 2 units", "the pool has 5 units sold and the order database 7")
 
 
-@pytest.mark.parametrize("name", POOLED)
-def test_units_sold_behind_the_ledgers_back_are_found_in_redis(name: str, context: Context, sku: str) -> None:
-    strategy = opened(name, context, sku)
+def test_units_sold_behind_the_ledgers_back_are_found_in_redis(context: Context, sku: str) -> None:
+    strategy = opened("segment-locks", context, sku)
     sale = sell(strategy, 5)
     strategy.context.store.client.hincrby(shard_keys(sku).meta, "confirmed", 3)
     verdict = strategy.judge(sale.recorder.judged)

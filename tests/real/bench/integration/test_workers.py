@@ -16,7 +16,6 @@ from bench.micro.workers.lanes import LANES, SINGLES, LaneSizes, measure_lanes
 from bench.micro.workers.measure import measure_workers
 from bench.micro.workers.waits import measure_recovery
 from segmented import Outbox, Pool, RedisStore
-from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,6 +30,7 @@ def nobody_told(_: str, __: int, ___: int) -> None:
     """Look away."""
 
 
+@pytest.mark.long
 def test_the_whole_benchmark_shows_a_figure_of_every_part_and_leaves_nothing(private_valkey: ValkeyServer) -> None:
     console = Console(width=300, record=True)
     before = set(psutil.Process().children())
@@ -79,15 +79,6 @@ def test_orders_of_a_killed_worker_are_finished_by_another(private_valkey: Valke
     assert context.broken == {}
 
 
-def test_a_worker_that_cannot_begin_is_told_with_its_own_words(private_valkey: ValkeyServer, tmp_path: Path) -> None:
-    database = f"sqlite:///{tmp_path}/orders.sqlite"
-    with started_context(private_valkey.url, database, SMALL, nobody_told) as context:
-        context.processes.given = {**context.processes.given, "SEGMENTED_UNKNOWN": "1"}
-        with pytest.raises(SegmentedError, match="was not ready within 60 s, or ended") as told:
-            context.processes.start_workers(1)
-    assert any("SEGMENTED_UNKNOWN" in note for note in told.value.__notes__)
-
-
 def test_the_checker_says_what_is_missing(private_valkey: ValkeyServer) -> None:
     with RedisStore.from_url(private_valkey.url) as store:
         pool = Pool(store, "checked", outbox=Outbox(None))
@@ -100,11 +91,3 @@ def test_the_checker_says_what_is_missing(private_valkey: ValkeyServer) -> None:
         )
         pool.confirm("b")
         assert faults(pool, 2) == ""
-
-
-def test_a_server_that_holds_keys_is_refused_and_keeps_them(private_valkey: ValkeyServer, tmp_path: Path) -> None:
-    with redis.Redis.from_url(private_valkey.url) as client:
-        client.set("theirs", "1")
-        with pytest.raises(InvalidInput, match="holds keys: name an empty one, since it is emptied in the end"):
-            measure_workers(private_valkey.url, f"sqlite:///{tmp_path}/o.sqlite", display_on(Console()), SMALL)
-        assert client.get("theirs") == b"1"
