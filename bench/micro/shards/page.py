@@ -42,7 +42,10 @@ MODELLED_BY: Final = (
     "segmented/advise/workload.py::ROUND_TRIP",
 )
 SHOWN: Final = f"<!-- shown: {TEST} -->"
-COUNTS: Final = "tests/real/bench/integration/test_shards.py::test_an_order_is_two_commands_at_home_until_shards_run_empty"
+COUNTS: Final = (
+    "tests/real/bench/integration/test_shards.py::"
+    "test_an_order_is_two_commands_at_home_until_shards_run_empty"
+)
 MESSAGES: Final = (
     "tests/real/integration/test_deployments_slots.py::"
     "test_a_release_sends_one_message_to_its_replica_and_none_to_other_masters"

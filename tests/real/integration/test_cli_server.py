@@ -79,24 +79,19 @@ def serving(*options: str, beside: str = "") -> Iterator[tuple[subprocess.Popen[
             process.wait(END_SECONDS)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_until_a_signal_and_ends_with_zero(number: signal.Signals) -> None:
-    with serving() as (process, url, database):
+def test_it_serves_until_a_signal_and_ends_with_zero(tmp_path: Path) -> None:
+    with serving("--json", str(tmp_path / "urls.json")) as (process, url, database):
+        assert json.loads((tmp_path / "urls.json").read_text()) == {"url": url, "database": database}
+        assert stat.S_IMODE((tmp_path / "urls.json").stat().st_mode) == 0o600
         with redis.Redis.from_url(url) as client:
             assert client.ping() is True
         engine = sqlalchemy.create_engine(database, poolclass=sqlalchemy.pool.NullPool)
         with engine.connect() as connection:
             assert connection.execute(sqlalchemy.text("SELECT current_database()")).scalar_one() == "segmented"
-        os.killpg(process.pid, number)
+        os.killpg(process.pid, signal.SIGINT)
         printed, errors = process.communicate(timeout=END_SECONDS)
     assert (process.returncode, printed, errors) == (0, "", "stopped\n")
     assert not Path(url.removeprefix("unix://").removesuffix("?db=0")).parent.exists()
-
-
-def test_json_has_the_urls(tmp_path: Path) -> None:
-    with serving("--json", str(tmp_path / "urls.json")) as (_, url, database):
-        assert json.loads((tmp_path / "urls.json").read_text()) == {"url": url, "database": database}
-        assert stat.S_IMODE((tmp_path / "urls.json").stat().st_mode) == 0o600
 
 
 def test_a_second_server_says_that_workers_find_the_first(tmp_path: Path) -> None:
@@ -107,33 +102,19 @@ def test_a_second_server_says_that_workers_find_the_first(tmp_path: Path) -> Non
     assert second.returncode == 0
 
 
-def test_data_is_kept_for_the_next_run(data_folder: Path) -> None:
+def test_data_is_kept_for_the_next_run_and_used_by_one_at_a_time(data_folder: Path) -> None:
     with serving("--data", str(data_folder)) as (process, url, _):
         with redis.Redis.from_url(url) as client:
             client.set("kept", "1")
         process.send_signal(signal.SIGTERM)
         assert process.wait(END_SECONDS) == 0
-    with serving("--data", str(data_folder)) as (_, url, _), redis.Redis.from_url(url) as client:
-        assert client.get("kept") == b"1"
-
-
-def test_data_in_use_is_one_sentence_and_exit_code_two(data_folder: Path) -> None:
-    with serving("--data", str(data_folder)) as (process, _, _):
-        second = subprocess.run(
-            [*COMMAND, "--data", str(data_folder)], cwd=ROOT, capture_output=True, text=True, check=False
-        )
+    with serving("--data", str(data_folder)) as (process, url, _):
+        with redis.Redis.from_url(url) as client:
+            assert client.get("kept") == b"1"
+        words = [*COMMAND, "--data", str(data_folder)]
+        second = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
         sentence = f"data folder {data_folder / 'valkey'} is in use by a server that process {process.pid} started"
-        assert second.stderr == f"segmented: {sentence}\n"
-        assert second.returncode == 2
-
-
-def test_a_json_file_that_cannot_be_written_is_exit_code_two(tmp_path: Path) -> None:
-    require_postgres()
-    file = tmp_path / "missing" / "urls.json"
-    done = subprocess.run([*COMMAND, "--json", str(file)], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    sentence = f"Invalid value for '--json': the file {file}: there is no folder {file.parent}"
-    assert done.stderr == f"segmented: {sentence}\n"
+        assert (second.returncode, second.stderr) == (2, f"segmented: {sentence}\n")
 
 
 # --- its port, and who finds it ---
@@ -168,7 +149,7 @@ def test_without_a_password_every_program_of_the_machine_can_use_the_port() -> N
             assert client.config_get("bind") == {"bind": "127.0.0.1 -::1"}
 
 
-def test_a_port_that_is_taken_is_refused_if_it_was_asked_for_and_else_another_one_is_taken() -> None:
+def test_a_taken_port_is_refused_if_asked_for_and_else_another_one_is_chosen() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = int(other.getsockname()[1])
         with pytest.raises(InvalidInput, match=f"^port {taken} of localhost is taken: choose another --port"):
@@ -182,28 +163,25 @@ def test_a_port_that_is_taken_is_refused_if_it_was_asked_for_and_else_another_on
     assert (chosen_port(0), directives(0, "word"), address_of(0, "word")) == (0, {}, "")
 
 
-def test_an_empty_data_folder_is_refused() -> None:
-    done = subprocess.run([*COMMAND, "--data", ""], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "segmented: Invalid value for '--data': it names no folder\n"
+def test_a_data_folder_or_file_that_cannot_be_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "missing" / "urls.json"
+    assert run(["server", "--json", str(file)]) == 2
+    assert f"'--json': the file {file}: there is no folder {file.parent}" in capsys.readouterr().err
+    assert run(["server", "--data", ""]) == 2
+    assert capsys.readouterr().err == "segmented: Invalid value for '--data': it names no folder\n"
 
 
-@pytest.mark.parametrize(
-    "words", [["pool", "show", "mug"], ["lock", "show", "a"], ["orders", "list"], ["dedup", "list"]], ids=" ".join
-)
-def test_commands_find_a_running_server_and_say_so_unless_they_are_given_another(
-    tmp_path: Path, words: list[str]
-) -> None:
+def test_commands_find_a_running_server_and_say_so_unless_they_are_given_another(tmp_path: Path) -> None:
     with serving(beside=str(tmp_path)) as (_, url, _):
         with RedisStore.from_url(url) as store:
             Pool(store, "mug").open(stock=1, segments=1)
         environment = {**os.environ, "TMPDIR": str(tmp_path)}
-        command = [*COMMAND[:-1], *words]
-        found = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-        assert found.stderr.splitlines(keepends=True)[0] == f"using the running `segmented server`: {url}\n"
-        told = subprocess.run([*command, "--url", url], capture_output=True, text=True, check=True, env=environment)
-        assert "using the running" not in told.stderr
-        assert told.stdout == found.stdout
+        for words in (["pool", "show", "mug"], ["lock", "show", "a"]):
+            command = [*COMMAND[:-1], *words]
+            found = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+            assert found.stderr.splitlines(keepends=True)[0] == f"using the running `segmented server`: {url}\n"
+            told = subprocess.run([*command, "--url", url], capture_output=True, text=True, check=True, env=environment)
+            assert ("using the running" not in told.stderr, told.stdout) == (True, found.stdout)
 
 
 def test_a_server_that_dies_ends_the_command_with_one() -> None:

@@ -55,7 +55,7 @@ def proxies(cluster: Cluster) -> Iterator[dict[int, Proxy]]:
         yield {node.port: stack.enter_context(Proxy((LOOPBACK, node.port))) for node in cluster.nodes}
 
 
-@pytest.fixture(params=COLOURS)
+@pytest.fixture
 def far_side(request: pytest.FixtureRequest, cluster: Cluster, proxies: dict[int, Proxy]) -> Iterator[Side]:
     """A store that reaches every node through its proxy."""
     ports = {port: proxy.port for port, proxy in proxies.items()}
@@ -69,7 +69,7 @@ def far_side(request: pytest.FixtureRequest, cluster: Cluster, proxies: dict[int
         return AsyncRedisStore(redis_asyncio.RedisCluster(**options), clock=clock, patience=SOON)
 
     clock = SystemClock()
-    if request.param == "async":
+    if getattr(request, "param", "sync") == "async":
         side: Side = AsyncSide(Flavour("redis", "async"), clock, make_store)
     else:
         store = RedisStore(redis.RedisCluster(**options), clock=clock, patience=SOON)
@@ -78,7 +78,8 @@ def far_side(request: pytest.FixtureRequest, cluster: Cluster, proxies: dict[int
     side.close()
 
 
-def test_a_release_whose_reply_was_lost_is_none_that_came_too_late_also_beside_a_local_waiter(
+@pytest.mark.parametrize("far_side", COLOURS, indirect=True)
+def test_a_release_whose_reply_was_lost_is_none_that_came_too_late(
     far_side: Side, cluster: Cluster, proxies: dict[int, Proxy]
 ) -> None:
     name = far_side.name("handed")
@@ -128,14 +129,15 @@ def lossy_pool(far_side: Side, cluster: Cluster, proxies: dict[int, Proxy]) -> I
     assert sum(proxy.swallowed for proxy in proxies.values()) == made.lost
 
 
-def test_of_105_calls_whose_reply_was_lost_none_says_replay_and_of_105_repeats_all_do(lossy_pool: LossyPool) -> None:
+@pytest.mark.parametrize("far_side", COLOURS, indirect=True)
+def test_of_105_calls_with_a_lost_reply_none_says_replay_and_all_repeats_do(lossy_pool: LossyPool) -> None:
     lossy_pool.shop.open(STOCK, 4)
     found = replays(lossy_pool)
     assert found == dict.fromkeys(found, (0, ROUNDS))
     assert len(found) * ROUNDS == 105
 
 
-def test_a_batch_whose_reply_was_lost_says_replay_only_of_the_order_that_it_names_twice(lossy_pool: LossyPool) -> None:
+def test_a_batch_whose_reply_was_lost_says_replay_only_of_an_order_named_twice(lossy_pool: LossyPool) -> None:
     lossy_pool.shop.open(STOCK, 4)
     found = replays_in_batches(lossy_pool, 200)
     assert found == dict.fromkeys(found, [False] * 200 + [True])
@@ -153,7 +155,7 @@ def test_opening_resizing_and_closing_are_no_replay_when_the_reply_was_lost(loss
     assert [lossy_pool.lossy(call) for call in calls.values()] == ["Opened", False, False]
 
 
-def test_independent_operations_on_several_nodes_are_no_replays_though_a_reply_was_lost(
+def test_operations_on_several_nodes_are_no_replays_though_a_reply_was_lost(
     far_side: Side, cluster: Cluster, proxies: dict[int, Proxy]
 ) -> None:
     shops = [Shop(far_side, far_side.name("one")) for _ in range(6)]

@@ -36,13 +36,12 @@ def name() -> str:
     return f"async-compat-{next(_numbers)}"
 
 
-@pytest.fixture(params=[(2, False), (3, True)], ids=["resp2-bytes", "resp3-text"])
-def run(request: pytest.FixtureRequest, valkey_url: str) -> Run:
+@pytest.fixture
+def run(valkey_url: str) -> Run:
     """Run a coroutine function with a client, in a loop of its own."""
-    protocol, is_text = request.param
 
     async def with_client(test: Test) -> None:
-        client = redis_asyncio.Redis.from_url(valkey_url, protocol=protocol, decode_responses=is_text)
+        client = redis_asyncio.Redis.from_url(valkey_url, protocol=3, decode_responses=True)
         await test(client)
         await compat.async_store_of(client).close()
         await client.aclose()
@@ -174,7 +173,7 @@ def test_a_server_that_is_gone_is_redis_pys_connection_error(private_valkey: Val
 def test_a_client_that_was_closed_and_collected_takes_its_store_along(run: Run, valkey_url: str, name: str) -> None:
     async def scenario(client: redis_asyncio.Redis) -> None:
         tasks = len(asyncio.all_tasks())
-        for _ in range(10):
+        for _ in range(2):
             other = redis_asyncio.Redis.from_url(valkey_url, client_name=name)
             lock = compat.AsyncLock(other, name, timeout=LONG)
             async with lock:

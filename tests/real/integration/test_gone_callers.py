@@ -29,7 +29,7 @@ AnyPool = AsyncPool | AsyncShardedPool
 TAKING: Final = (op.ReserveMany, op.Reserve, op.Grant)
 ROUNDS: Final = 58
 SOON: Final = 200.0
-PLACES: Final = ("server", "server, in shards", "cluster", "cluster, in shards")
+PLACES: Final = ("server", "cluster, in shards")
 _names = count()
 
 
@@ -193,7 +193,7 @@ async def _buy(pool: AnyPool, chance: random.Random, refused: list[SoldOut]) -> 
                 await pool.cancel(one.order_id)
 
 
-def test_every_refusal_is_true_just_after_the_change_of_its_home_shard_that_it_names(
+def test_every_refusal_is_true_just_after_the_change_that_it_names(
     run: Callable[[Callable[[AnyPool, SlowStore], Awaitable[None]]], None],
 ) -> None:
     async def scenario(pool: AnyPool, _: SlowStore) -> None:
