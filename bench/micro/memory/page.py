@@ -43,7 +43,7 @@ Redis keeps the memory that was freed for new keys: the size of its process may 
 """
 
 WITHOUT_MEMORY: Final = (
-    "<!-- shown: tests/real/contract/stores/test_redis_trouble.py::"
+    "<!-- shown: tests/quick/contract/stores/test_redis_trouble.py::"
     "test_without_memory_what_was_taken_is_renewed_confirmed_cancelled_and_expired -->"
 )
 CHOOSING: Final = f"""\
