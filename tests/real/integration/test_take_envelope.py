@@ -1,240 +1,68 @@
-"""Envelopes of submitted orders on real servers: both ways to decide, ungated, on SQLite and on PostgreSQL."""
+"""Envelopes of submitted orders on real servers: two workers at once, and a step that outlasts its worker's time."""
 
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import protocol as op
-from segmented.errors import PoolFrozen
-from segmented.orders import rebuild
 from segmented.orders.envelope_report import EnvelopeReport
-from segmented.orders.work_terms import TryLater, WorkTerms
-from segmented.plans import run_sync
-from segmented.stock.outbox import dead_plan
-from tests.support.dying import Died
+from segmented.orders.work_terms import WorkTerms
+from tests.support.workers.envelope_till import EnvelopeSetup, opened
+from tests.support.workers.selling import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from segmented.models.submitted import BegunOrder
     from segmented.orders import Gate
     from segmented.stores.redis import RedisStore
 
-
-from tests.support.workers.envelope_till import SKU, EnvelopeSetup, let_it_be_due, opened
-
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 
-
-def no_address(order: BegunOrder) -> None:
-    """Fail for one order of each envelope."""
-    if order.order.order_id == "o042":
-        message = "no\tsuch address \udcff"
-        raise ValueError(message)
+LONG = 100.0
+RENEWED = WorkTerms(ttl=15, work=15)
+"""Times that a worker pushes out after a third of them."""
 
 
-# --- what it does ---
-
-
-def test_an_envelope_of_a_hundred_is_decided_and_comes_again_as_a_repeat(setup: EnvelopeSetup) -> None:
-    ids = setup.submit(100)
-    report = setup.take(ids)
-    assert [one.order_id for one in report.settled] == ids
-    assert {one.state for one in report.settled} == {"confirmed"}
-    again = setup.take(ids)
-    assert sorted(one.order_id for one in again.settled) == ids
-    assert {(one.state, one.replay) for one in again.settled} == {("confirmed", True)}
-    assert (report.put_off, report.in_hand, report.alone, report.dead, report.unknown) == ({}, [], [], [], [])
-    assert setup.waiting() == 0
-    setup.check(confirmed=100, available=100)
-
-
-def test_a_step_is_called_once_with_each_order_before_it_is_decided(setup: EnvelopeSetup) -> None:
-    seen: list[tuple[str, int, str]] = []
+def test_a_step_that_lasts_longer_than_the_workers_time_keeps_its_orders(store: RedisStore) -> None:
+    setup = EnvelopeSetup(opened(store, "in the worker", None), None)
+    ids = setup.submit(3)
+    told: list[EnvelopeReport] = []
 
     def step(order: BegunOrder) -> None:
-        seen.append((order.order.order_id, order.begun, setup.found(order.order.order_id).state))
+        if order.order.order_id == "o000":
+            ends_at = setup.found("o000").until_ms
+            until(lambda: setup.found("o000").until_ms > ends_at)  # the worker has got more time
+            told.append(setup.take(ids, step=lambda _: None))
 
-    ids = setup.submit(10)
-    setup.take(ids, step=step)
-    assert seen == [(order_id, 1, "reserved") for order_id in ids]
-    setup.check(confirmed=10, available=190)
-
-
-def test_more_than_there_is_sells_out_exactly(setup: EnvelopeSetup) -> None:
-    ids = setup.submit(100, quantity=3)
-    for first in range(0, 100, 20):
-        setup.take(ids[first : first + 20])
-    sold = setup.states(ids).get("confirmed")
-    assert sold == 66
-    assert setup.waiting() == 0
-    setup.check(confirmed=198, available=2)
+    report = setup.take(ids, step=step, terms=RENEWED)
+    assert told == [EnvelopeReport(in_hand=ids)]
+    assert [one.replay for one in report.settled] == [False] * 3
+    assert setup.found("o000").begun == 0
+    setup.check(confirmed=3, available=197)
 
 
-def test_an_id_that_comes_twice_in_an_envelope_is_settled_once(setup: EnvelopeSetup) -> None:
-    (first,) = setup.submit(1)
-    assert [one.order_id for one in setup.take([first, first]).settled] == [first]
-    setup.check(confirmed=1, available=199)
-
-
-def test_ids_that_nobody_submitted_are_told(setup: EnvelopeSetup) -> None:
-    ids = setup.submit(1)
-    report = setup.take([*ids, "nobody"])
-    assert report.unknown == ["nobody"]
-    assert len(report.settled) == 1
-
-
-# --- one bad order ---
-
-
-def test_an_order_whose_step_raises_is_put_off_and_the_others_are_decided(setup: EnvelopeSetup) -> None:
+def test_two_workers_with_the_same_envelope_at_once_have_one_effect(
+    store: RedisStore, postgres_database: str, open_gate: Callable[..., Gate]
+) -> None:
+    gate = open_gate(postgres_database, timeout=LONG)
+    setup = EnvelopeSetup(opened(store, "in the worker", gate), gate)
     ids = setup.submit(100)
-    report = setup.take(ids, step=no_address)
-    assert len(report.settled) == 99
-    assert report.put_off == {"o042": "ValueError: no such address ?"}
-    found = setup.found("o042")
-    assert (found.state, found.begun, found.reason) == ("reserved", 1, "ValueError: no such address ?")
-    assert setup.states(ids) == {"confirmed": 99, "reserved": 1}
-    assert setup.take(["o042"]).settled[0].state == "confirmed"
+    calls: list[str] = []
+    start = threading.Barrier(2)
+
+    def work() -> EnvelopeReport:
+        start.wait(LONG)
+        terms = WorkTerms(ttl=LONG, segment_timeout=LONG)
+        return setup.take(ids, step=lambda order: calls.append(order.order.order_id), terms=terms)
+
+    with ThreadPoolExecutor(2) as workers:
+        reports = [future.result(LONG) for future in [workers.submit(work) for _ in range(2)]]
+    assert sorted(calls) == ids
+    fresh = [one.order_id for report in reports for one in report.settled if not one.replay]
+    assert sorted(fresh) == ids
+    assert setup.waiting() == 0
     setup.check(confirmed=100, available=100)
-
-
-def test_an_order_whose_step_always_raises_is_dead_after_five_times_and_sold_when_it_is_replayed(
-    setup: EnvelopeSetup,
-) -> None:
-    setup.submit(50)
-    for _ in range(5):
-        assert "o042" in setup.take(["o042"], step=no_address).put_off
-    assert setup.take(["o042"], step=no_address).dead == ["o042"]
-    assert setup.found("o042").state == "dead"
-    setup.pool.store.execute(op.ReplayDead(SKU, ("o042",)))
-    assert setup.take(["o042"]).settled[0].state == "confirmed"
-
-
-@pytest.mark.parametrize("times", [7])
-def test_a_step_that_says_later_does_not_count(setup: EnvelopeSetup, times: int) -> None:
-    def later(_: BegunOrder) -> None:
-        message = "the bank is closed"
-        raise TryLater(message, seconds=0.001)
-
-    setup.submit(2)
-    for _ in range(times):
-        assert setup.take(["o000"], step=later).put_off == {"o000": "the bank is closed"}
-    found = setup.found("o000")
-    assert (found.state, found.begun, found.reason) == ("reserved", 0, "the bank is closed")
-    assert let_it_be_due(setup) == ("o000",)
-    assert setup.take(["o000", "o001"]).settled[0].state == "confirmed"
-
-
-def test_a_time_to_try_later_that_is_none_is_the_failure_of_its_order_alone(setup: EnvelopeSetup) -> None:
-    def later(order: BegunOrder) -> None:
-        if order.order.order_id == "o001":
-            message = "tomorrow"
-            raise TryLater(message, seconds=-1.0)
-
-    report = setup.take(setup.submit(3), step=later)
-    assert len(report.settled) == 2
-    assert report.put_off["o001"].startswith("InvalidInput: seconds of -1.0 s is not a duration")
-
-
-def test_an_order_that_kills_its_workers_is_tried_alone_and_then_buried(setup: EnvelopeSetup) -> None:
-    ids = setup.submit(30)
-    killed: list[int] = []
-    doomed, lasting = WorkTerms(ttl=0.5, work=0.5), WorkTerms(ttl=60, work=60)
-
-    def poison(order: BegunOrder) -> None:
-        if order.order.order_id == "o007":
-            killed.append(order.begun)
-            raise Died
-
-    def deliver(envelope: Sequence[str]) -> EnvelopeReport | None:
-        try:
-            return setup.take(envelope, step=poison, terms=doomed if "o007" in envelope else lasting)
-        except Died:
-            threading.Event().wait(0.6)
-            return None
-
-    assert deliver(ids) is None
-    assert deliver(ids) == EnvelopeReport(alone=ids)
-    for first in (0, 10, 20):
-        deliver(ids[first : first + 10])
-    assert setup.states(ids) == {"confirmed": 20, "reserved": 10}
-    assert deliver(ids[:10]) == EnvelopeReport(alone=ids[:10])
-    for order_id in ids[:10]:
-        deliver([order_id])
-    assert setup.states(ids) == {"confirmed": 29, "reserved": 1}
-    while setup.found("o007").state != "dead":
-        deliver(["o007"])
-    assert killed == [1, 2, 3, 4, 5]
-    assert [one.order_id for one in run_sync(dead_plan(SKU), setup.pool.store)] == ["o007"]
-
-
-def test_an_order_that_the_database_has_with_other_content_is_cancelled_and_the_others_are_sold(
-    gated_till: EnvelopeSetup,
-) -> None:
-    gate = gated_till.gate
-    assert gate is not None
-    ids = gated_till.submit(100)
-    gate.confirm(order_id="o042", sku=SKU, segment=0, quantity=2, epoch=1)
-    report = gated_till.take(ids)
-    assert len(report.settled) == 100
-    assert gated_till.states(ids) == {"cancelled": 1, "confirmed": 99}
-    assert gated_till.found("o042").state == "cancelled"
-    assert gated_till.waiting() == 0
-    assert gated_till.pool.audit().is_clean
-    assert gate.confirmed_units(SKU) == 101
-
-
-def test_an_order_that_the_database_has_voided_is_cancelled_and_the_others_are_sold(gated_till: EnvelopeSetup) -> None:
-    gate = gated_till.gate
-    assert gate is not None
-    ids = gated_till.submit(100)
-    gate.void(order_id="o042", sku=SKU, quantity=1)
-    report = gated_till.take(ids)
-    assert [one.state for one in report.settled if one.order_id == "o042"] == ["cancelled"]
-    assert gated_till.states(ids) == {"cancelled": 1, "confirmed": 99}
-    gated_till.check(confirmed=99, available=101)
-
-
-def test_an_order_that_the_database_has_confirmed_before_is_confirmed(gated_till: EnvelopeSetup) -> None:
-    gate = gated_till.gate
-    assert gate is not None
-    ids = gated_till.submit(3)
-    gate.confirm(order_id="o001", sku=SKU, segment=0, quantity=1, epoch=1)
-    assert {one.state for one in gated_till.take(ids).settled} == {"confirmed"}
-    gated_till.check(confirmed=3, available=197)
-
-
-def test_a_worker_whom_a_later_token_overtook_in_the_database_tries_later_uncounted(
-    till_store: RedisStore, order_database: str, open_gate: Callable[..., Gate]
-) -> None:
-    gate = open_gate(order_database)
-    setup = EnvelopeSetup(opened(till_store, "in the worker", gate, segments=1), gate, order_database)
-    ids = setup.submit(2)
-    gate.confirm(order_id="other", sku=SKU, segment=0, quantity=1, epoch=1, fence=2**52)
-    report = setup.take(ids)
-    assert report.put_off == dict.fromkeys(ids, "a later holder of its segment reached the database first")
-    assert (setup.found("o000").begun, setup.found("o000").state) == (0, "reserved")
-
-
-def test_where_the_database_has_fewer_units_the_pool_is_frozen_and_its_orders_are_decided_after_a_rebuild(
-    gated_till: EnvelopeSetup,
-) -> None:
-    gate = gated_till.gate
-    assert gate is not None
-    gate.confirm(order_id="other", sku=SKU, segment=0, quantity=49, epoch=1)
-    for segment in (1, 2, 3):
-        gate.confirm(order_id=f"other {segment}", sku=SKU, segment=segment, quantity=50, epoch=1)
-    ids = gated_till.submit(2)
-    reason = gated_till.take(ids).put_off[ids[-1]]
-    assert reason.startswith("PoolFrozen: pool 'mug' is frozen"), reason
-    with pytest.raises(PoolFrozen):
-        gated_till.take(ids)
-    assert gate.totals(SKU).sold == 200
-    rebuild(gated_till.pool, gate)
-    report = gated_till.take(ids)
-    assert sorted(one.state for one in report.settled) == ["cancelled", "confirmed"]
-    gated_till.check(confirmed=200, available=0)

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from segmented import protocol as op
 from segmented.models import Order
-from segmented.models.submitted import BegunOrder, Deciding, Submitted, Swept
 from segmented.orders.envelopes import take_envelope
-from segmented.orders.work_terms import WorkTerms
 from segmented.stock import Pool
 from segmented.stock.outbox import Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from segmented.models.submitted import BegunOrder, Deciding, Submitted
     from segmented.orders import Gate
     from segmented.orders.envelope_report import EnvelopeReport
-    from segmented.stores.redis import RedisStore
+    from segmented.orders.work_terms import WorkTerms
+    from segmented.plans.drivers import Store
 
 
 SKU = "mug"
 BOTH: list[Deciding] = ["at acceptance", "in the worker"]
-SOON = WorkTerms(ttl=0.05, work=0.05)
-DEADLINE = 100.0
 
 
 @dataclass
@@ -35,7 +31,7 @@ class EnvelopeSetup:
 
     pool: Pool
     gate: Gate | None
-    url: str
+    url: str = ""
 
     def take(
         self,
@@ -72,23 +68,10 @@ class EnvelopeSetup:
 
 
 def opened(
-    store: RedisStore, decides: Deciding, gate: Gate | None, *, stock: int = 200, segments: int = 4, hold: float = 600.0
+    store: Store, decides: Deciding, gate: Gate | None, *, stock: int = 200, segments: int = 4, hold: float = 600.0
 ) -> Pool:
     pool = Pool(store, SKU, ttl=min(hold, 10.0), hold=hold, outbox=Outbox(decides=decides))
     pool.open(stock=stock, segments=segments, gated=gate is not None)
     if gate is not None:
         gate.open(SKU, [stock // segments] * segments)
     return pool
-
-
-def let_it_be_due(setup: EnvelopeSetup) -> tuple[str, ...]:
-    """Name what a sweep would publish, once something is due."""
-    until = monotonic() + DEADLINE
-    while monotonic() < until:
-        found = setup.pool.store.execute(op.SweepOutbox(SKU, 1_000, None, 1, 1, 600_000, 5))
-        assert isinstance(found, Swept)
-        if found.due:
-            return tuple(order_id for order_id, _ in found.due)
-        threading.Event().wait(0.01)
-    message = "nothing became due"
-    raise AssertionError(message)

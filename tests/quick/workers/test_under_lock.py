@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
 from segmented import Outbox, Pool, RedisStore
 from segmented.keys import shard_keys
-from segmented.orders import WorkTerms, take_envelope
-from tests.support.contract.parking import wait_until
+from segmented.orders import take_envelope
 
 if TYPE_CHECKING:
     from segmented.models.submitted import BegunOrder
     from segmented.servers import ValkeyServer
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
-
-LONG: Final = 60.0
 
 
 def held_segments(store: RedisStore, sku: str) -> list[int]:
@@ -44,28 +40,22 @@ def test_by_default_units_are_taken_at_acceptance_and_the_worker_holds_no_lock(v
 
 def test_under_lock_workers_take_units_each_under_a_segments_lock_and_token_of_its_own(valkey: ValkeyServer) -> None:
     seen: dict[str, tuple[int, int | None]] = {}
-    together = threading.Barrier(2)
-
-    def step(begun: BegunOrder) -> None:
-        seen[begun.order.order_id] = begun.segment, begun.fencing_token
-        together.wait(LONG)
-        wait_until(lambda: len(seen) == 2)
-        assert sorted(held_segments(store, "mug")) == sorted(segment for segment, _ in seen.values())
-        together.wait(LONG)
 
     with RedisStore.from_url(valkey.url) as store:
         pool = Pool(store, "mug", outbox=Outbox.under_lock())
+
+        def step(begun: BegunOrder) -> None:
+            seen[begun.order.order_id] = begun.segment, begun.fencing_token
+            if begun.order.order_id == "o-1":  # another worker's begins meanwhile
+                take_envelope(pool, ["o-2"], step=step)
+            else:
+                assert held_segments(store, "mug") == sorted(segment for segment, _ in seen.values())
+
         pool.open(stock=8, segments=4)
-        ids = ["o-1", "o-2"]
-        for order_id in ids:
+        for order_id in ("o-1", "o-2"):
             pool.submit(order_id, quantity=2)
         assert pool.state().available == 8
-        doing = {"step": step, "terms": WorkTerms(ttl=LONG)}
-        workers = [threading.Thread(target=take_envelope, args=(pool, [order_id]), kwargs=doing) for order_id in ids]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join(LONG)
+        take_envelope(pool, ["o-1"], step=step)
         assert (pool.state().confirmed, held_segments(store, "mug")) == (4, [])
     assert len({segment for segment, _ in seen.values()}) == 2
     assert len({token for _, token in seen.values()} - {None}) == 2

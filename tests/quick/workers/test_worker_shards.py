@@ -9,8 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from segmented import protocol as op
-from segmented.celery import connections as opening, tasks
-from segmented.celery.current import settings
+from segmented.celery import connections as opening, current, tasks
 from segmented.celery.messages import Envelope, read_envelope
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import InvalidInput
@@ -29,13 +28,14 @@ SHARDS: Final = 3
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch, valkey: ValkeyServer, sqlite_url: str) -> Iterator[RedisStore]:
+def store(valkey: ValkeyServer, order_database: str) -> Iterator[RedisStore]:
     """A stock server that the workers of this process are told of."""
-    said = WorkerSettings(url=SecretStr(valkey.url), database=SecretStr(sqlite_url), broker_on_stock_server=True)
-    monkeypatch.setattr(opening, "settings", lambda: said)
+    said = WorkerSettings(url=SecretStr(valkey.url), database=SecretStr(order_database), broker_on_stock_server=True)
+    current.use(said)
     with RedisStore.from_url(valkey.url) as made:
         yield made
     opening.disconnect()
+    current.use(None)
 
 
 def test_the_envelopes_of_every_shard_are_taken_by_the_task(store: RedisStore) -> None:
@@ -84,7 +84,7 @@ def test_of_a_gated_pool_of_other_workers_no_order_database_is_asked(
         for _ in range(2):
             assert tasks.take_envelope({"v": 1, "sku": "gated", "orders": ["a"]}) == ""
         assert [record.levelname for record in caplog.records if "'gated'" in record.message] == ["ERROR"]
-        assert store.execute(op.ListMessages(settings().queue)) == ()
+        assert store.execute(op.ListMessages(current.settings().queue)) == ()
         assert store.execute(op.ReadOutbox("gated")).waiting == 1
 
 
@@ -96,7 +96,7 @@ def test_a_message_that_names_no_shard_which_is_there_is_kept_and_opens_nothing(
     pool.open(stock=90, segments=6, shards=SHARDS)
     state = pool.state()
     assert tasks.take_envelope({"v": 1, "sku": name, "orders": ["a"]}) == ""
-    (kept,) = store.execute(op.ListMessages(settings().queue))
+    (kept,) = store.execute(op.ListMessages(current.settings().queue))
     assert json.loads(kept.text)[0][0]["sku"] == name
     assert pool.state() == state
 
