@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -202,15 +201,15 @@ def test_a_gated_pool_takes_no_carts(pools: CartPools) -> None:
     assert pools.totals()["a"] == (10, 0, 0)
 
 
-def test_a_pool_that_was_opened_again_with_an_order_database_takes_no_carts(redis_side: Side) -> None:
-    made = CartPools(redis_side)
+def test_a_pool_that_was_opened_again_with_an_order_database_takes_no_carts(plain_redis_side: Side) -> None:
+    made = CartPools(plain_redis_side)
     for letter in "ab":
         made.open(letter, 10)
     carts = made.carts()
     carts.reserve(made.cart("c1", ("a", 1), ("b", 2)))  # this process knows the pools from now on
     meta = made.shops["b"].keys.meta
-    redis_side.raw().hset(meta, mapping={"gated": "1", "epoch": "2"})
-    verified(redis_side, made.shops["b"].sku, epoch=2)
+    plain_redis_side.raw().hset(meta, mapping={"gated": "1", "epoch": "2"})
+    verified(plain_redis_side, made.shops["b"].sku, epoch=2)
     second = made.cart("c2", ("a", 3), ("b", 4))
     with pytest.raises(CartGated):
         carts.reserve(second)
@@ -221,18 +220,18 @@ def test_a_pool_that_was_opened_again_with_an_order_database_takes_no_carts(redi
     assert made.totals() == {"a": (9, 1, 0), "b": (8, 2, 0)}
 
 
-def test_a_cart_is_not_confirmed_when_one_of_its_pools_was_gated_meanwhile(redis_side: Side) -> None:
-    made = CartPools(redis_side)
+def test_a_cart_is_not_confirmed_when_one_of_its_pools_was_gated_meanwhile(plain_redis_side: Side) -> None:
+    made = CartPools(plain_redis_side)
     for letter in "ab":
         made.open(letter, 10)
     cart = made.cart("c1", ("a", 1), ("b", 2))
     made.reserved(cart)
-    redis_side.raw().hset(made.shops["b"].keys.meta, "gated", "1")
-    verified(redis_side, made.shops["b"].sku)
+    plain_redis_side.raw().hset(made.shops["b"].keys.meta, "gated", "1")
+    verified(plain_redis_side, made.shops["b"].sku)
     with pytest.raises(CartGated, match="its order database must decide cart 'c1' first"):
         made.confirm(cart)
     assert (made.read(cart).state, made.totals()) == ("reserved", {"a": (9, 1, 0), "b": (8, 2, 0)})
-    redis_side.raw().hset(made.shops["b"].keys.meta, "gated", "0")
+    plain_redis_side.raw().hset(made.shops["b"].keys.meta, "gated", "0")
     assert made.confirm(cart).state == "confirmed"
     made.check_books()
 
@@ -250,17 +249,6 @@ def test_a_cart_that_nobody_knows_is_an_error(pools: CartPools) -> None:
         pools.carts().finish(pools.sku("z"))
 
 
-def test_carts_that_want_the_same_skus_in_opposite_orders_never_stop_each_other(pools: CartPools) -> None:
-    there = [pools.cart(f"t{index}", ("a", 1), ("b", 1)) for index in range(8)]
-    back = [pools.cart(f"b{index}", ("b", 1), ("a", 1)) for index in range(8)]
-    carts = [cart for pair in zip(there, back, strict=True) for cart in pair]
-    calls = [pools.side.start(partial(pools.reserve, cart)) for cart in carts]
-    answers = [call.result(30) for call in calls]
-    assert sum(isinstance(answer, CartReserved) for answer in answers) == 10
-    assert sum(isinstance(answer, CartRefused) for answer in answers) == 6
-    assert pools.totals() == {"a": (0, 10, 0), "b": (0, 10, 0), "c": (10, 0, 0)}
-
-
 def test_one_answer_for_each_kind_of_refusal_comes_back_as_it_was_kept(pools: CartPools) -> None:
     cart = pools.cart("c1", ("a", 1))
     pools.side.execute(op.OpenCart(cart, 600_000))
@@ -270,10 +258,10 @@ def test_one_answer_for_each_kind_of_refusal_comes_back_as_it_was_kept(pools: Ca
     assert pools.read(cart).refusal == kept
 
 
-@pytest.mark.parametrize("name", ["{", "}{", "%7B", "a b", "ü" * 50])
-def test_any_text_may_be_a_sku_of_a_cart(pools: CartPools, name: str) -> None:
-    pools.open(name, 5)
-    cart = pools.cart("ü {%}", (name, 2), ("a", 1), customer_id="ann é'\"\\")
-    pools.reserved(cart)
-    assert pools.confirm(cart).state == "confirmed"
-    assert pools.totals()[name] == (3, 0, 2)
+def test_any_text_may_be_a_sku_of_a_cart(pools: CartPools) -> None:
+    for name in ("{", "}{", "%7B", "a b", "ü" * 50):
+        pools.open(name, 5)
+        cart = pools.cart(f"ü {{%}} {name}", (name, 2), ("a", 1), customer_id="ann é'\"\\")
+        pools.reserved(cart)
+        assert pools.confirm(cart).state == "confirmed"
+        assert pools.totals()[name] == (3, 0, 2)
