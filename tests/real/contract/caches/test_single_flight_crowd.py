@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import AcquireTimeout, LoaderFailed
+from segmented.errors import AcquireTimeout
 from segmented.keys import lock_keys
 from tests.support.contract.bodies import Renewals
 from tests.support.contract.caches.flights import SOON, Flight, Loader
-from tests.support.contract.locks.locked import is_free
 from tests.support.contract.parking import has_come_to_rest, lines_of, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.fixtures.stores import Side
-    from tests.support.contract.parking import CountScripts
 
 CALLERS = 16
 
@@ -45,47 +41,6 @@ def test_j7_one_loader_call_for_any_number_of_callers(waiting_side: Side) -> Non
     assert [call.result(SOON) for call in [first, *others]] == ["loaded"] * (CALLERS + 1)
     assert loader.calls == 1
     assert lines_of(waiting_side.store) == {}
-
-
-@pytest.mark.parametrize(
-    ("result", "expected"), [(None, None), (ValueError("odd"), LoaderFailed)], ids=["none", "error"]
-)
-def test_j7_none_and_a_failure_are_for_all_who_wait_too(waiting_side: Side, result: object, expected: Any) -> None:  # noqa: ANN401  # a value or an exception
-    flight, key, gate = Flight(waiting_side), waiting_side.name(), threading.Event()
-    loader = Loader(result, gate=gate)
-    first = waiting_side.start(lambda: flight.get(key, loader))
-    assert loader.began.wait(SOON)
-    others = crowd(waiting_side, lambda: flight.get(key, loader))
-    gate.set()
-    if expected is None:
-        assert [call.result(SOON) for call in [first, *others]] == [None] * (CALLERS + 1)
-    else:
-        assert isinstance(first.exception(SOON), ValueError)
-        assert [type(call.exception(SOON)) for call in others] == [LoaderFailed] * CALLERS
-    assert loader.calls == 1
-
-
-def test_waiters_look_once_each_and_none_takes_the_lock(plain_redis_side: Side, count_scripts: CountScripts) -> None:
-    side, gate = plain_redis_side, threading.Event()
-    flight, key, loader = Flight(side), side.name(), Loader("loaded", gate=gate)
-    flight.get(side.name(), Loader())  # and the server knows the scripts
-    first = side.start(lambda: flight.get(key, loader))
-    assert loader.began.wait(SOON)
-    others = crowd(side, lambda: flight.get(key, loader))
-    scripts = count_scripts(side.raw(), key)
-    gate.set()
-    assert [call.result(SOON) for call in [first, *others]] == ["loaded"] * (CALLERS + 1)
-    # the loader writes and releases, and each waiter looks once
-    assert scripts() == 2 + CALLERS
-
-
-def test_a_hit_is_one_script(plain_redis_side: Side, count_scripts: CountScripts) -> None:
-    side, key = plain_redis_side, plain_redis_side.name()
-    flight, loader = Flight(side), Loader()
-    flight.get(key, loader)
-    scripts = count_scripts(side.raw(), key)
-    flight.get(key, loader)
-    assert scripts() == 1
 
 
 def test_a_loader_that_takes_longer_than_its_lease_keeps_its_turn(
@@ -159,33 +114,12 @@ def test_who_waits_too_long_for_the_loading_of_others_is_told_so(waiting_side: S
 
 def test_one_caller_makes_a_value_anew_early_and_the_others_get_the_old_one_meanwhile(waiting_side: Side) -> None:
     side, key, gate = waiting_side, waiting_side.name(), threading.Event()
-    flight = Flight(side, refresh_ahead=59.9)
+    flight = Flight(side, refresh_ahead=59.99)
     assert flight.get(key, Loader("old")) == "old"
-    time.sleep(0.15)
+    side.pass_time(0.02)  # it is due
     loader = Loader("new", gate=gate)
     refresher = side.start(lambda: flight.get(key, loader))
     assert loader.began.wait(SOON)
     assert [flight.get(key, loader) for _ in range(5)] == ["old"] * 5
     gate.set()
     assert (refresher.result(SOON), flight.get(key, loader), loader.calls) == ("new", "new", 1)
-
-
-def test_a_refresh_that_fails_leaves_the_old_value_and_is_held_off(
-    side: Side, caplog: pytest.LogCaptureFixture
-) -> None:
-    flight, key = Flight(side, refresh_ahead=59.9, keep_failures=60), side.name()
-    flight.get(key, Loader("old"))
-    side.pass_time(0.15)
-    loader = Loader(ValueError("odd"))
-    with caplog.at_level(logging.WARNING, logger="segmented.locks"):
-        assert [flight.get(key, loader) for _ in range(3)] == ["old"] * 3
-    assert loader.calls == 1
-    assert [record.message for record in caplog.records] == ["flight.refresh_failed"]
-    assert is_free(side, key)
-
-
-def test_a_value_that_is_young_is_not_made_anew(side: Side) -> None:
-    flight, key, loader = Flight(side, refresh_ahead=30), side.name(), Loader("old", "new")
-    assert [flight.get(key, loader) for _ in range(3)] == ["old"] * 3
-    side.pass_time(0.1)
-    assert (flight.get(key, loader), loader.calls) == ("old", 1)

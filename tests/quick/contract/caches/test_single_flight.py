@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,13 +16,13 @@ from segmented.locks.call_keys import key_for
 from segmented.locks.flight_plan import FlightOptions
 from segmented.locks.flights import AsyncSingleFlight, SingleFlight, single_flight
 from segmented.models import Acquired, Cached, Forgotten, Released, Written
-from segmented.stores.redis import RedisStore
 from tests.support.contract.caches.flights import Flight, Loader
 from tests.support.contract.locks.locked import is_free
+from tests.support.contract.parking import lines_of
 
 if TYPE_CHECKING:
     from segmented.protocol import Operation
-    from segmented.servers import ValkeyServer
+    from segmented.stores.redis import RedisStore
     from tests.fixtures.stores import Side
 
 
@@ -186,16 +187,17 @@ def test_only_the_value_that_was_read_is_dropped(side: Side) -> None:
     assert flight.peek(key) is None
 
 
-def test_a_kept_value_is_read_although_the_servers_memory_is_full(private_valkey: ValkeyServer) -> None:
-    with RedisStore.from_url(private_valkey.url) as store:
-        flight = single_flight(store, keep=60)
-        assert flight.get("kept", lambda: "value") == "value"
-        store.client.config_set("maxmemory", 1)
+def test_a_kept_value_is_read_although_the_servers_memory_is_full(store: RedisStore) -> None:
+    flight = single_flight(store, keep=60)
+    assert flight.get("kept", lambda: "value") == "value"
+    store.client.config_set("maxmemory", 1)
+    try:
         assert flight.get("kept", lambda: "another") == "value"
         with pytest.raises(StoreRefused, match="memory"):
             flight.get("missing", lambda: "value")
+    finally:
         store.client.config_set("maxmemory", 0)
-        assert flight.get("missing", lambda: "value") == "value"
+    assert flight.get("missing", lambda: "value") == "value"
 
 
 def test_another_serializer_may_make_bytes(side: Side) -> None:
@@ -236,12 +238,13 @@ def test_nothing_is_kept_that_was_being_loaded_when_it_was_forgotten(side: Side)
     assert flight.get(key, Loader("new")) == "new"
 
 
-@pytest.mark.parametrize("key", ["", "a\nb", "x" * 1025, b"a", None])
-def test_a_key_that_is_no_name_is_refused(side: Side, key: Any) -> None:  # noqa: ANN401  # anything at all
+def test_a_key_that_is_no_name_is_refused(side: Side) -> None:
     loader, flight = Loader(), Flight(side)
-    for call in (lambda: flight.get(key, loader), lambda: flight.peek(key), lambda: flight.forget(key)):
-        with pytest.raises(InvalidInput, match="a single flight"):
-            call()
+    keys: list[Any] = ["", "a\nb", "x" * 1025, b"a", None]
+    for key in keys:
+        for call in (partial(flight.get, key, loader), partial(flight.peek, key), partial(flight.forget, key)):
+            with pytest.raises(InvalidInput, match="a single flight"):
+                call()
     assert loader.calls == 0
 
 
@@ -251,6 +254,27 @@ def test_a_loader_that_asks_for_its_own_key_is_told_so_in_time(side: Side) -> No
         flight.get(key, lambda: inner.get(key, Loader()))
     with pytest.raises(LoaderFailed, match="AcquireTimeout"):
         flight.get(key, Loader())
+
+
+def test_a_refresh_that_fails_leaves_the_old_value_and_is_held_off(
+    side: Side, caplog: pytest.LogCaptureFixture
+) -> None:
+    flight, key = Flight(side, refresh_ahead=59.9, keep_failures=60), side.name()
+    flight.get(key, Loader("old"))
+    side.pass_time(0.15)
+    loader = Loader(ValueError("odd"))
+    with caplog.at_level(logging.WARNING, logger="segmented.locks"):
+        assert [flight.get(key, loader) for _ in range(3)] == ["old"] * 3
+    assert loader.calls == 1
+    assert [record.message for record in caplog.records] == ["flight.refresh_failed"]
+    assert is_free(side, key)
+
+
+def test_a_value_that_is_young_is_not_made_anew(side: Side) -> None:
+    flight, key, loader = Flight(side, refresh_ahead=30), side.name(), Loader("old", "new")
+    assert [flight.get(key, loader) for _ in range(3)] == ["old"] * 3
+    side.pass_time(0.1)
+    assert (flight.get(key, loader), loader.calls) == ("old", 1)
 
 
 # --- as a decorator ---
@@ -284,7 +308,7 @@ def test_a_coroutine_function_is_kept_too() -> None:
         async def price(sku: str) -> int:
             calls.append(sku)
             number = len(calls)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
             return number
 
         return list(await asyncio.gather(*(price("shirt") for _ in range(100)), price("shoe")))
@@ -360,7 +384,7 @@ def test_a_caller_that_is_cancelled_while_it_loads_lets_the_next_one_load() -> N
 
         async def sleep() -> str:
             began.set()
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
             return "slept"
 
         async def load() -> str:
@@ -369,7 +393,8 @@ def test_a_caller_that_is_cancelled_while_it_loads_lets_the_next_one_load() -> N
         loading = asyncio.create_task(flight.get("shirt", sleep))
         await began.wait()
         waiting = asyncio.create_task(flight.get("shirt", load))
-        await asyncio.sleep(0.01)
+        while not lines_of(store):  # noqa: ASYNC110  # nobody tells it
+            await asyncio.sleep(0)
         loading.cancel()
         found = await waiting
         assert loading.cancelled()
