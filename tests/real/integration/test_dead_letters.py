@@ -173,9 +173,8 @@ def test_a_file_that_was_taken_away_is_begun_anew(tmp_path: Path) -> None:
 # --- bad input ---
 
 
-@pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
+def test_what_cannot_be_kept_is_refused_in_one_sentence() -> None:
+    for make, sentence in (
         (lambda: Work(""), "a work needs a name"),
         (lambda: Work("a", work_id=""), "a work's id needs a name"),
         (lambda: Work("a", work_id="x" * 256), "the name of a work's id has 256 characters; the maximum is 255"),
@@ -195,19 +194,18 @@ def test_a_file_that_was_taken_away_is_begun_anew(tmp_path: Path) -> None:
             lambda: FileDeadLetters("/dev/null"),
             "the dead letters at /dev/null cannot be kept: it is not a regular file",
         ),
-    ],
-)
-def test_what_cannot_be_kept_is_refused_in_one_sentence(make: Callable[[], Any], sentence: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        make()
-    assert str(caught.value).startswith(sentence)
-    assert "\n" not in str(caught.value)
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            make()
+        assert str(caught.value).startswith(sentence)
+        assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("attempts_max", [0, -1, 1.5, True])
-def test_a_cap_that_is_none_is_refused(tmp_path: Path, attempts_max: Any) -> None:  # noqa: ANN401  # bad on purpose
-    with pytest.raises(InvalidInput, match="attempts_max is "):
-        replay(FileDeadLetters(tmp_path / "letters"), print, attempts_max=attempts_max)
+def test_a_cap_that_is_none_is_refused(tmp_path: Path) -> None:
+    wrong: tuple[Any, ...] = (0, -1, 1.5, True)
+    for attempts_max in wrong:
+        with pytest.raises(InvalidInput, match="attempts_max is "):
+            replay(FileDeadLetters(tmp_path / "letters"), print, attempts_max=attempts_max)
 
 
 def test_a_database_that_does_not_answer_is_refused_before_the_outage(tmp_path: Path) -> None:

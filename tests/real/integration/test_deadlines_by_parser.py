@@ -33,10 +33,10 @@ SLOW: Final = 0.9
 PATIENT: Final = 600.0
 """Seconds that a connection waits for an answer, and that a lease lives: more than a test may take."""
 STACKS: Final = [
-    pytest.param(stack, protocol, id=f"{stack}-resp{protocol}")
-    for stack in ("hiredis", "python")
-    for protocol in (2, 3)
+    pytest.param("hiredis", 2, id="hiredis-resp2"),
+    pytest.param("python", 3, id="python-resp3"),
 ]
+"""Each parser and each protocol once."""
 
 
 def stopped(server: ValkeyServer) -> None:
@@ -45,9 +45,6 @@ def stopped(server: ValkeyServer) -> None:
     process = psutil.Process(server.pid)
     while process.status() != psutil.STATUS_STOPPED:
         time.sleep(0.001)
-
-
-each_parser = pytest.mark.parametrize(("stack", "protocol"), STACKS)
 
 
 def slow(*_: object) -> Exchange[None]:
@@ -76,7 +73,7 @@ async def async_taken_in_a_hurry(store: AsyncRedisStore, name: str) -> AsyncLeas
     raise AssertionError
 
 
-@each_parser
+@pytest.mark.parametrize(("stack", "protocol"), STACKS)
 def test_threads(private_valkey: ValkeyServer, stack: str, protocol: int) -> None:
     with redis.Redis.from_url(private_valkey.url, **options(stack, protocol, "sync")) as client:
         stopped(private_valkey)

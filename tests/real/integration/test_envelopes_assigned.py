@@ -6,10 +6,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pytest
-
 from segmented import Order, Pool, RedisStore, protocol as op
-from segmented.errors import AssignedElsewhere
 from segmented.models import Assignment
 from segmented.orders.envelopes import take_envelope
 from segmented.orders.work_terms import WorkTerms
@@ -17,7 +14,6 @@ from segmented.stock import Outbox
 from tests.support.proxy import RedisProxy
 
 if TYPE_CHECKING:
-    from segmented.orders import Gate
     from segmented.orders.envelope_report import EnvelopeReport
     from segmented.servers import ValkeyServer
 
@@ -27,14 +23,14 @@ LONG = WorkTerms(ttl=600, work=600)
 OWN = replace(LONG, assignment=Assignment("concerts"))
 
 
-def opened(store: RedisStore, *, gated: bool = False) -> Pool:
+def opened(store: RedisStore) -> Pool:
     pool = Pool(store, SKU, outbox=Outbox(decides="in the worker", publish_after=600))
-    pool.open(stock=500, segments=1, gated=gated)
+    pool.open(stock=500, segments=1)
     pool.submit_many(Order(order_id, 1) for order_id in ORDERS)
     return pool
 
 
-def test_a_pool_that_names_others_between_two_steps_of_an_envelope_gets_its_orders_and_its_segment_back(
+def test_a_pool_that_names_others_meanwhile_gets_its_orders_and_segment_back(
     valkey: ValkeyServer,
 ) -> None:
     """A worker takes 250 orders: 200 and then, when the pool names another queue, the rest."""
@@ -59,18 +55,3 @@ def test_a_pool_that_names_others_between_two_steps_of_an_envelope_gets_its_orde
         assert (len(report.put_off), report.counts()["put_off"], report.settled) == (250, 250, [])
         assert not any(order.worker for order in ours.execute(op.ReadSubmitted(SKU, ORDERS)))
         assert take_envelope(pool, ORDERS, step=lambda _: None, terms=OWN).counts() == {"settled": 250}
-
-
-def test_a_worker_without_the_gate_writes_nothing_to_a_gated_pool_of_other_workers(
-    valkey: ValkeyServer, gate: Gate
-) -> None:
-    with RedisStore.from_url(valkey.url) as store:
-        gate.open(SKU, [500])
-        pool = opened(store, gated=True)
-        pool.assign(queue="concerts", step=None)
-        before = {key: store.client.dump(key) for key in store.client.scan_iter()}
-        with pytest.raises(AssignedElsewhere):
-            take_envelope(pool, ORDERS, terms=WorkTerms(assignment=Assignment("mugs")))
-        assert {key: store.client.dump(key) for key in store.client.scan_iter()} == before
-        report = take_envelope(pool, ORDERS, terms=OWN)
-        assert len(report.put_off) == 250

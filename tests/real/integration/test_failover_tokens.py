@@ -45,7 +45,7 @@ def test_after_a_failover_that_lost_grants_a_pool_gives_larger_tokens(private_re
     assert found.fencing_token > lost.fencing_token
 
 
-def test_a_lock_whose_promoted_server_has_a_clock_that_is_behind_gives_a_smaller_token(
+def test_a_lock_of_a_promoted_server_whose_clock_is_behind_gives_a_smaller_token(
     private_replica_pair: ReplicaPair,
 ) -> None:
     pair = private_replica_pair

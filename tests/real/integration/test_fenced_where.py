@@ -100,7 +100,7 @@ def test_writers_at_the_same_time_leave_the_highest_token(engine: Engine) -> Non
     assert max(accepted) == 79
 
 
-@pytest.mark.parametrize("token", [0, -1, True, 1.5])
-def test_what_is_no_token_is_refused(token: int) -> None:
-    with pytest.raises(InvalidInput, match="is not a fencing token"):
-        fenced_where(account.c.fence, token=token)
+def test_what_is_no_token_is_refused() -> None:
+    for token in (0, -1, True, 1.5):
+        with pytest.raises(InvalidInput, match="is not a fencing token"):
+            fenced_where(account.c.fence, token=token)  # type: ignore[arg-type]  # bad on purpose

@@ -266,7 +266,7 @@ def test_a_server_that_may_evict_is_refused_at_the_first_operation_in_asyncio(pr
     asyncio.run(test())
 
 
-def test_a_server_that_was_away_at_construction_is_checked_before_the_first_operation(
+def test_a_server_that_was_away_at_construction_is_checked_before_its_first_use(
     private_valkey: ValkeyServer,
 ) -> None:
     with redis.Redis.from_url(private_valkey.url) as client:
@@ -295,15 +295,12 @@ def test_an_account_without_info_or_without_scripts_is_told_which_it_needs(priva
 # --- which clients serve ---
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"decode_responses": True}, {"encoding": "latin-1", "decode_responses": True}],
-    ids=["bytes", "text", "latin-1"],
-)
-def test_a_lock_by_any_name_on_clients_of_any_encoding(private_valkey: ValkeyServer, options: dict[str, Any]) -> None:
-    client = redis.Redis.from_url(private_valkey.url, **options)
-    with client, RedisStore(client) as store, Lock(store, "ü, 票", ttl=TTL).acquire(timeout=SOON):
-        assert Lock(store, "ü, 票", ttl=TTL).try_acquire() is None
+def test_a_lock_by_any_name_on_clients_of_any_encoding(valkey: ValkeyServer) -> None:
+    every: list[dict[str, Any]] = [{}, {"decode_responses": True}, {"encoding": "latin-1", "decode_responses": True}]
+    for options in every:
+        client = redis.Redis.from_url(valkey.url, **options)
+        with client, RedisStore(client) as store, Lock(store, "ü, 票", ttl=TTL).acquire(timeout=SOON):
+            assert Lock(store, "ü, 票", ttl=TTL).try_acquire() is None
 
 
 def test_a_client_with_a_cache_of_its_own_serves_short_waits(valkey_url: str) -> None:
@@ -318,11 +315,8 @@ def test_a_client_of_one_connection_serves_beside_its_own_calls(private_valkey: 
         assert client.ping()
 
 
-@pytest.mark.parametrize("protocol", [2, 3])
-def test_valkey_py_serves(private_valkey: ValkeyServer, protocol: int) -> None:
-    client: Any = valkey.Valkey.from_url(
-        private_valkey.url, protocol=protocol, max_connections=3, decode_responses=True
-    )
+def test_valkey_py_serves(private_valkey: ValkeyServer) -> None:
+    client: Any = valkey.Valkey.from_url(private_valkey.url, protocol=3, max_connections=3, decode_responses=True)
     with client, RedisStore(client) as store:
         lease = Lock(store, "x", ttl=TTL).acquire(timeout=SOON)
         assert Lock(store, "x", ttl=TTL).try_acquire() is None
