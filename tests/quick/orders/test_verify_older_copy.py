@@ -26,7 +26,6 @@ from segmented.orders import (
     take_envelope,
     withdraw_gated,
 )
-from segmented.orders.verifying import when_verified
 from segmented.protocol import VerifyPool
 from segmented.stock.outbox import Outbox
 from tests.support.dying import DyingStore, StepCounter
@@ -109,6 +108,7 @@ def test_a_process_compares_a_pool_with_the_database_once(
     assert shop.state().confirmed == 6
 
 
+@pytest.mark.real
 def test_a_new_program_does_not_sell_from_an_older_copy(
     shop: Pool, valkey: ValkeyServer, order_database: str, gate: Gate
 ) -> None:
@@ -174,7 +174,7 @@ def test_an_older_copy_that_has_all_that_a_process_has_seen_is_frozen_with_its_f
         check_sells_the_rest(idle, gate)
 
 
-@pytest.mark.parametrize("call", LATE_CALLS)
+@pytest.mark.parametrize("call", ["take_order", "an envelope of two orders"])
 def test_a_pool_that_lost_nothing_is_not_asked_about_what_the_database_knows(
     valkey: ValkeyServer, gate: Gate, call: str
 ) -> None:
@@ -191,13 +191,3 @@ def test_a_pool_that_lost_nothing_is_not_asked_about_what_the_database_knows(
         assert recording.done.count(VerifyPool) == 1
         LATE_CALLS[call](pool, gate, held)
         assert recording.done.count(VerifyPool) == 1
-
-
-def test_a_pool_that_is_not_gated_asks_no_database(
-    valkey: ValkeyServer, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gate, "totals", lambda _: pytest.fail("the database was asked"))
-    with process(valkey.url) as new:
-        bare = Pool(new.store, "bare")
-        bare.open(stock=1, segments=1)
-        assert when_verified(bare, gate, bare.state).available == 1
