@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,9 +57,9 @@ def decide(shop: Shop, *order_ids: str) -> None:
 
 
 @pytest.mark.parametrize("decides", BOTH)
-def test_submitted_orders_are_told_to_the_publisher_once(waiting_side: Side, decides: Deciding) -> None:
+def test_submitted_orders_are_told_to_the_publisher_once(side: Side, decides: Deciding) -> None:
     publisher = RecordingPublisher()
-    pool, shop = opened(waiting_side, decides, publisher=publisher)
+    pool, shop = opened(side, decides, publisher=publisher)
     pool.submit("a", quantity=2)
     handle = pool.submit("a", quantity=2)
     pool.submit(Order("b", 1))
@@ -68,13 +67,13 @@ def test_submitted_orders_are_told_to_the_publisher_once(waiting_side: Side, dec
     assert handle.outcome is None
     assert [given[:2] for given in publisher.given] == [(shop.sku, ("a",)), (shop.sku, ("b",))]
     assert waiting(shop) == 2
-    assert shop.sku in waiting_side.execute(op.ListOutboxes())
+    assert shop.sku in side.execute(op.ListOutboxes())
     shop.check_books()
 
 
 @pytest.mark.parametrize("decides", BOTH)
-def test_an_order_that_is_decided_has_its_outcome_at_once(waiting_side: Side, decides: Deciding) -> None:
-    pool, shop = opened(waiting_side, decides)
+def test_an_order_that_is_decided_has_its_outcome_at_once(side: Side, decides: Deciding) -> None:
+    pool, shop = opened(side, decides)
     handle = pool.submit("a", quantity=2)
     decide(shop, "a")
     outcome = handle.wait(timeout=DEADLINE)
@@ -84,39 +83,26 @@ def test_an_order_that_is_decided_has_its_outcome_at_once(waiting_side: Side, de
     assert pool.submit("a", quantity=2).state == "confirmed"
 
 
-@pytest.mark.parametrize("decides", BOTH)
-def test_who_waits_is_told_when_the_order_is_decided(waiting_side: Side, decides: Deciding) -> None:
-    pool, shop = opened(waiting_side, decides)
-    handle = pool.submit("a")
-    with ThreadPoolExecutor(1) as threads:
-        told = threads.submit(handle.wait, DEADLINE)
-        decide(shop, "a")
-        outcome = told.result(DEADLINE)
-    assert isinstance(outcome, Settled)
-    assert outcome.state == "confirmed"
-
-
-def test_a_time_that_is_over_leaves_the_order_on_its_way(waiting_side: Side) -> None:
-    pool, _ = opened(waiting_side, "in the worker")
+def test_a_time_that_is_over_leaves_the_order_on_its_way(side: Side) -> None:
+    pool, _ = opened(side, "in the worker")
     handle = pool.submit("a")
     assert handle.wait(timeout=0) is None
-    assert handle.wait(timeout=0.01) is None
     assert (handle.state, handle.outcome) == ("queued", None)
 
 
-def test_a_dead_order_has_an_outcome_until_it_is_replayed(waiting_side: Side) -> None:
-    pool, shop = opened(waiting_side)
+def test_a_dead_order_has_an_outcome_until_it_is_replayed(side: Side) -> None:
+    pool, shop = opened(side)
     handle = pool.submit("a")
     buried(shop, "a")
     assert handle.wait(timeout=DEADLINE) == Dead("a", 1)
     assert handle.state == "dead"
-    waiting_side.execute(op.ReplayDead(shop.sku, ("a",)))
+    side.execute(op.ReplayDead(shop.sku, ("a",)))
     assert handle.refresh() == "reserved"
     assert handle.outcome is None
 
 
-def test_an_order_that_nobody_submitted_is_unknown_at_once(waiting_side: Side) -> None:
-    pool, _ = opened(waiting_side)
+def test_an_order_that_nobody_submitted_is_unknown_at_once(side: Side) -> None:
+    pool, _ = opened(side)
     handle = pool.handle("nobody")
     with pytest.raises(OrderUnknown):
         handle.wait(timeout=None)
@@ -125,8 +111,8 @@ def test_an_order_that_nobody_submitted_is_unknown_at_once(waiting_side: Side) -
         pool.handle("")
 
 
-def test_an_order_that_another_process_submitted_has_a_handle_too(waiting_side: Side) -> None:
-    pool, shop = opened(waiting_side)
+def test_an_order_that_another_process_submitted_has_a_handle_too(side: Side) -> None:
+    pool, shop = opened(side)
     pool.submit("a")
     handle = pool.handle("a")
     assert handle.refresh() == "reserved"
@@ -134,9 +120,9 @@ def test_an_order_that_another_process_submitted_has_a_handle_too(waiting_side: 
     assert isinstance(handle.wait(timeout=DEADLINE), Settled)
 
 
-def test_a_refusal_at_acceptance_is_an_outcome_and_nobody_is_told(waiting_side: Side) -> None:
+def test_a_refusal_at_acceptance_is_an_outcome_and_nobody_is_told(side: Side) -> None:
     publisher = RecordingPublisher()
-    pool, _ = opened(waiting_side, stock=3, publisher=publisher)
+    pool, _ = opened(side, stock=3, publisher=publisher)
     handle = pool.submit("a", quantity=4)
     assert handle.state == "refused"
     assert isinstance(handle.wait(timeout=None), SoldOut)
@@ -145,8 +131,8 @@ def test_a_refusal_at_acceptance_is_an_outcome_and_nobody_is_told(waiting_side: 
     assert publisher.given == []
 
 
-def test_a_refusal_by_the_worker_is_an_outcome(waiting_side: Side) -> None:
-    pool, shop = opened(waiting_side, "in the worker", stock=3)
+def test_a_refusal_by_the_worker_is_an_outcome(side: Side) -> None:
+    pool, shop = opened(side, "in the worker", stock=3)
     handle = pool.submit("a", quantity=4)
     take(shop, "a")
     outcome = handle.wait(timeout=DEADLINE)
@@ -156,8 +142,8 @@ def test_a_refusal_by_the_worker_is_an_outcome(waiting_side: Side) -> None:
 
 
 @pytest.mark.parametrize("decides", BOTH)
-def test_other_content_is_a_mismatch_in_its_place(waiting_side: Side, decides: Deciding) -> None:
-    pool, shop = opened(waiting_side, decides)
+def test_other_content_is_a_mismatch_in_its_place(side: Side, decides: Deciding) -> None:
+    pool, shop = opened(side, decides)
     pool.submit("a")
     with pytest.raises(OrderMismatch):
         pool.submit("a", quantity=2)
@@ -167,29 +153,29 @@ def test_other_content_is_a_mismatch_in_its_place(waiting_side: Side, decides: D
 
 
 @pytest.mark.parametrize("decides", BOTH)
-def test_more_than_a_thousand_orders_are_accepted_page_by_page(waiting_side: Side, decides: Deciding) -> None:
+def test_more_than_a_thousand_orders_are_accepted_page_by_page(side: Side, decides: Deciding) -> None:
     publisher = RecordingPublisher()
-    pool, shop = opened(waiting_side, decides, stock=3_000, publisher=publisher)
+    pool, shop = opened(side, decides, stock=3_000, publisher=publisher)
     handles = pool.submit_many(Order(f"o{number}", 1) for number in range(2_001))
     assert len(handles) == waiting(shop) == sum(len(ids) for _, ids, _ in publisher.given) == 2_001
 
 
-def test_orders_are_published_by_the_segment_that_their_units_are_from(waiting_side: Side) -> None:
+def test_orders_are_published_by_the_segment_that_their_units_are_from(side: Side) -> None:
     publisher = RecordingPublisher()
-    pool, _ = opened(waiting_side, stock=9, publisher=publisher)  # three units in each of three segments
+    pool, _ = opened(side, stock=9, publisher=publisher)  # three units in each of three segments
     pool.submit_many(Order(f"o{number}", 1) for number in range(5))
     assert publisher.given == [(pool.sku, ("o0", "o1", "o2"), 0), (pool.sku, ("o3", "o4"), 1)]
 
 
-def test_orders_that_a_worker_decides_are_published_together(waiting_side: Side) -> None:
+def test_orders_that_a_worker_decides_are_published_together(side: Side) -> None:
     publisher = RecordingPublisher()
-    pool, _ = opened(waiting_side, "in the worker", stock=9, publisher=publisher)
+    pool, _ = opened(side, "in the worker", stock=9, publisher=publisher)
     pool.submit_many(Order(f"o{number}", 1) for number in range(5))
     assert publisher.given == [(pool.sku, ("o0", "o1", "o2", "o3", "o4"), None)]
 
 
-def test_an_order_that_is_put_off_says_why(waiting_side: Side) -> None:
-    pool, shop = opened(waiting_side)
+def test_an_order_that_is_put_off_says_why(side: Side) -> None:
+    pool, shop = opened(side)
     handle = pool.submit("a")
     take(shop, "a", work_ms=LONG_MS)
     put_off(shop, "a", reason="no such address")
