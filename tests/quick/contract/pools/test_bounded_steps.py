@@ -37,28 +37,6 @@ def test_a_thousand_orders_of_four_segments_each_are_six_steps_to_take_and_six_t
     assert shop.totals() == (SEGMENTS, 0, 0)
 
 
-def test_a_repeat_of_such_a_batch_gets_the_answers_of_the_first(shop: Shop) -> None:
-    shop.open(SEGMENTS, SEGMENTS)
-    first = [answer for answer in shop.reserve_many(FOURS[:600]) if isinstance(answer, Reserved)]
-    again = [answer for answer in shop.reserve_many(FOURS[:600]) if isinstance(answer, Reserved)]
-    assert [(one.order_id, one.parts, one.sequence, one.replay) for one in again] == [
-        (one.order_id, one.parts, one.sequence, True) for one in first
-    ]
-    assert len(again) == 600
-    assert shop.totals() == (SEGMENTS - 2_400, 2_400, 0)
-
-
-def test_a_thousand_orders_with_customers_and_a_limit_are_two_steps(shop: Shop) -> None:
-    shop.open(10_000, SEGMENTS, limit_per_customer=2)
-    orders = [Order(f"o{index}", 1, f"customer-{index % 700}") for index in range(1_000)]
-    answers = shop.reserve_many(orders)
-    assert Counter(one.sequence for one in answers if isinstance(one, Reserved)) == {2: 500, 3: 500}
-    for state in ("cancelled", "confirmed"):
-        half = tuple(order.order_id for order in (orders[:500] if state == "cancelled" else orders[500:]))
-        shop.side.execute(op.SettleMany(shop.sku, state, half))
-    assert shop.totals() == (9_500, 0, 500)
-
-
 def test_an_order_of_every_segment_is_one_step_and_the_next_is_another(shop: Shop) -> None:
     shop.open(2 * SEGMENTS, SEGMENTS)
     whole = Order("all", SEGMENTS + 1)
@@ -83,25 +61,6 @@ def test_a_message_of_a_thousand_orders_is_begun_in_five_steps_under_one_segment
     assert [isinstance(one, Busy) and one.is_in_hand for one in another] == [True] * 1_000
     assert len({shop.granted(f"g{index}").segment for index in range(3)}) == 3, "three segments are free"
     assert shop.totals() == (997, 1_003, 0)
-
-
-def test_a_message_of_more_orders_than_units_refuses_the_others_in_later_steps(shop: Shop) -> None:
-    shop.open(250, 4)
-    ids = tuple(f"o{index}" for index in range(450))
-    queue(shop, *(Order(order_id) for order_id in ids))
-    found = take(shop, *ids).orders
-    assert [type(one).__name__ for one in found] == ["BegunOrder"] * 250 + ["Settled"] * 200
-    assert {one.state for one in found if isinstance(one, Settled)} == {"refused"}
-    assert shop.totals() == (0, 250, 0)
-
-
-def test_a_message_without_a_free_segment_is_busy_as_a_whole_and_takes_no_unit(shop: Shop) -> None:
-    shop.open(1_000, 1)
-    shop.granted("before")
-    ids = tuple(f"o{index}" for index in range(450))
-    queue(shop, *(Order(order_id) for order_id in ids))
-    assert {(type(one), getattr(one, "is_in_hand", None)) for one in take(shop, *ids).orders} == {(Busy, False)}
-    assert shop.totals() == (999, 1, 0)
 
 
 def test_a_message_of_many_orders_that_were_begun_before_is_too_large_in_each_step(shop: Shop) -> None:
@@ -136,27 +95,27 @@ def bytes_of(entries: list[LedgerEntry]) -> int:
 
 def test_a_page_of_the_ledger_ends_with_the_change_that_reaches_256_kib(shop: Shop) -> None:
     shop.open(10**6, 20)
-    for batch in range(30):
-        shop.reserve_many([Order(f"order-number-{batch}-{index}", 1) for index in range(1_000)])
+    for batch in range(15):
+        shop.reserve_many([Order(f"{'long name ' * 20}{batch}-{index}", 1) for index in range(200)])
     pages: list[tuple[LedgerEntry, ...]] = []
     while page := shop.side.execute(op.ReadLedger(shop.sku, pages[-1][-1].sequence if pages else 0, 1_000)):
         pages.append(page)
     sizes = [[bytes_of(list(group)) for _, group in groupby(page, lambda one: one.sequence)] for page in pages]
     assert all(sum(page[:-1]) < PAGE_BYTES <= sum(page) for page in sizes[:-1])
     found = Counter(entry.sequence for page in pages for entry in page)
-    assert found == {1: 1, **dict.fromkeys(range(2, 32), 1_000)}
+    assert found == {1: 1, **dict.fromkeys(range(2, 17), 200)}
     assert len(pages) == 3
 
 
 def test_records_of_thousands_of_parts_are_read_in_several_replies(shop: Shop) -> None:
     shop.open(SEGMENTS, SEGMENTS)
-    for index in range(20):
+    for index in range(10):
         shop.reserved(f"o{index}", SEGMENTS)
         shop.side.execute(op.Restock(shop.sku, f"r{index}", SEGMENTS))
-    asked = tuple(f"o{index}" for index in range(25))
+    asked = tuple(f"o{index}" for index in range(12))
     records = shop.side.execute(op.ReadOrders(shop.sku, asked))
-    assert [record and record.order_id for record in records] == [*asked[:20], *[None] * 5]
+    assert [record and record.order_id for record in records] == [*asked[:10], None, None]
     assert {len(record.parts) for record in records if record} == {SEGMENTS}
     inspected = shop.side.execute(op.InspectOrders(shop.sku, asked))
     assert [one.order_id for one in inspected] == list(asked)
-    assert [one.raw is not None for one in inspected] == [True] * 20 + [False] * 5
+    assert [one.raw is not None for one in inspected] == [True] * 10 + [False] * 2

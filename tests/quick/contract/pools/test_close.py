@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented.errors import OrderMismatch, PoolMissing
+from segmented.errors import OrderMismatch
 from segmented.models import AlreadyOpen, Closed, Reserved, Settled
 from tests.support.contract.pools.shop import SHORT_MS
 
@@ -14,56 +14,46 @@ if TYPE_CHECKING:
     from tests.support.contract.pools.shop import Shop
 
 
-def test_closing_is_told_and_kept(shop: Shop) -> None:
+def test_closing_again_changes_nothing(shop: Shop) -> None:
     shop.open(8, 2)
     shop.reserved("a", 3)
     closed = shop.close()
-    assert not closed.replay
-    assert closed.state == shop.state()
-    assert (closed.state.is_closed, closed.state.sequence) == (True, 3)
+    assert (closed.replay, closed.state.is_closed, closed.state.sequence) == (False, True, 3)
     entry = shop.ledger()[-1]
     assert (entry.kind, entry.order_id, entry.quantity, entry.parts) == ("closed", None, 5, ())
-
-
-def test_closing_again_changes_nothing(shop: Shop) -> None:
-    shop.open(8, 2)
-    before = shop.close().state
     again = shop.close()
     assert again.replay
-    assert again.state == before == shop.state()
+    assert again.state == closed.state == shop.state()
+    opened = shop.open(99, 9)
+    assert isinstance(opened, AlreadyOpen)
+    assert opened.state.is_closed
 
 
 def test_new_orders_are_refused_however_they_ask(shop: Shop) -> None:
     shop.open(8, 2)
     shop.close()
-    assert shop.reserve("a") == Closed("a")
-    assert shop.reserve("a", partial=True) == Closed("a")
-    assert shop.grant("b") == Closed("b")
-    assert shop.grant("b", keep_refusal=True) == Closed("b")
+    assert (shop.reserve("a"), shop.reserve("a", partial=True)) == (Closed("a"), Closed("a"))
+    assert (shop.grant("b"), shop.grant("b", keep_refusal=True)) == (Closed("b"), Closed("b"))
     assert shop.record("b") is None
     assert shop.totals() == (8, 0, 0)
+    shop.withdraw(8, "w")
+    assert shop.reserve("c") == Closed("c")  # and not sold out
 
 
-def test_repeats_are_answered_as_before(shop: Shop) -> None:
+def test_repeats_and_second_deliveries_are_answered_as_before(shop: Shop) -> None:
     shop.open(8, 2)
     shop.reserved("a", 3)
     shop.granted("b", 2, holder_id="h")
+    first = shop.granted("c", 2, holder_id="first")
+    shop.let_lease_lapse("c", "first")
     shop.close()
     again = shop.reserve("a", 3)
     assert isinstance(again, Reserved)
     assert again.replay
     assert shop.granted("b", 2, holder_id="h").replay
+    assert shop.granted("c", 2, holder_id="second").fencing_token > first.fencing_token
     with pytest.raises(OrderMismatch):
         shop.reserve("a", 4)
-
-
-def test_a_second_delivery_still_takes_over(shop: Shop) -> None:
-    shop.open(8, 2)
-    first = shop.granted("a", 2, holder_id="first")
-    shop.let_lease_lapse("a", "first")
-    shop.close()
-    second = shop.granted("a", 2, holder_id="second")
-    assert second.fencing_token > first.fencing_token
 
 
 def test_what_is_reserved_is_confirmed_cancelled_or_lapses(shop: Shop) -> None:
@@ -77,25 +67,3 @@ def test_what_is_reserved_is_confirmed_cancelled_or_lapses(shop: Shop) -> None:
     assert [settled.order_id for settled in shop.expire_due()[0]] == ["c"]
     assert shop.totals() == (6, 0, 2)
     assert shop.reserve("d") == Closed("d")
-
-
-def test_a_closed_pool_is_not_opened_again(shop: Shop) -> None:
-    shop.open(8, 2)
-    shop.close()
-    again = shop.open(99, 9)
-    assert isinstance(again, AlreadyOpen)
-    assert again.state.is_closed
-    assert shop.reserve("a") == Closed("a")
-
-
-def test_an_empty_pool_that_is_closed_says_closed_and_not_sold_out(shop: Shop) -> None:
-    shop.open(1, 1)
-    shop.reserved("a")
-    shop.close()
-    assert shop.reserve("b") == Closed("b")
-
-
-def test_a_pool_that_is_not_open_is_not_closed(shop: Shop) -> None:
-    with pytest.raises(PoolMissing):
-        shop.close()
-    shop.open(1, 1)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from segmented import AsyncMemoryStore, AsyncPool, MemoryStore, Pool
+from segmented.clock import ManualClock
 from segmented.models import Busy, Settled
 from segmented.stock import Grant
-from tests.support.contract.parking import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.usefixtures("watched_drops")
 
@@ -20,8 +23,8 @@ DROPPED: Final = (
 )
 
 
-def opened(ttl: float = 30) -> Pool:
-    pool = Pool(MemoryStore(), "poster", ttl=ttl, hold=60)
+def opened(clock: ManualClock | None = None) -> Pool:
+    pool = Pool(MemoryStore(clock=clock or ManualClock()), "poster", ttl=30, hold=60)
     pool.open(stock=5, segments=1)
     return pool
 
@@ -53,16 +56,13 @@ def test_a_dropped_grant_warns_in_asyncio_too() -> None:
     assert asyncio.run(drop()) == (3, 2)
 
 
-@pytest.mark.parametrize("end", ["confirm", "cancel"])
-def test_a_grant_that_was_settled_is_dropped_without_a_word(end: str) -> None:
-    grant: Any = granted(opened())
-    getattr(grant, end)()
-    del grant
-
-
-def test_a_grant_whose_lease_has_ended_is_dropped_without_a_word() -> None:
-    grants = [granted(opened(ttl=0.05))]
-    wait_until(lambda: not grants[0].is_trusted)
+def test_a_grant_that_was_settled_or_whose_lease_has_ended_is_dropped_without_a_word() -> None:
+    ends: tuple[Callable[[Grant], object], ...] = (Grant.confirm, Grant.cancel)
+    for end in ends:
+        end(granted(opened()))
+    clock = ManualClock()
+    grants = [granted(opened(clock))]
+    clock.advance(31)
     grants.clear()
 
 

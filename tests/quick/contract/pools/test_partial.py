@@ -14,72 +14,34 @@ if TYPE_CHECKING:
     from tests.support.contract.pools.shop import Shop
 
 
-def test_all_of_it_while_there_is_enough(shop: Shop) -> None:
+def test_a_partial_order_gets_all_of_it_while_there_is_enough_and_then_what_is_left(shop: Shop) -> None:
     shop.open(9, 3)
     assert shop.reserve("a", 5, partial=True) == Reserved("a", 5, 1, ((1, 3), (0, 2)), 1, 2, replay=False)
-    record = shop.record("a")
-    assert record is not None
-    assert (record.quantity, record.asked) == (5, 5)
-
-
-def test_what_is_left_when_there_is_less(shop: Shop) -> None:
-    shop.open(9, 3)
-    shop.reserved("a", 7)
-    answer = shop.reserve("b", 5, partial=True)
-    assert isinstance(answer, Reserved)
-    assert answer.quantity == 2
-    record = shop.record("b")
-    assert record is not None
-    assert (record.quantity, record.asked) == (2, 5)
+    assert isinstance(shop.reserve("b", 7), SoldOut)
+    assert getattr(shop.reserve("b", 7, partial=True), "quantity", None) == 4
+    for order_id, quantity, asked in (("a", 5, 5), ("b", 4, 7)):
+        record = shop.record(order_id)
+        assert record is not None
+        assert (record.quantity, record.asked) == (quantity, asked)
     assert shop.totals() == (0, 9, 0)
-    assert shop.ledger()[-1].quantity == 2
+    assert shop.ledger()[-1].quantity == 4
+    assert shop.reserve("c", 5, partial=True) == SoldOut("c", 5, available=0, reserved=9, sequence=3)
+    assert (shop.confirm("a").quantity, shop.totals()) == (5, (0, 4, 5))
+    shop.cancel("b")
+    assert shop.reserve("b", 7) == Decided("b", "cancelled", 4, 2, None, 5, replay=True)
 
 
-def test_nothing_left_is_sold_out(shop: Shop) -> None:
-    shop.open(2, 2)
-    shop.reserved("a", 2)
-    assert shop.reserve("b", 5, partial=True) == SoldOut("b", 5, available=0, reserved=2, sequence=2)
-
-
-def test_without_partial_the_same_order_is_refused(shop: Shop) -> None:
-    shop.open(2, 2)
-    assert isinstance(shop.reserve("b", 5), SoldOut)
-    assert isinstance(shop.reserve("b", 5, partial=True), Reserved)
-
-
-@pytest.mark.parametrize("partial", [True, False])
-def test_a_repeat_gets_what_it_got_however_much_is_free_by_then(shop: Shop, *, partial: bool) -> None:
+def test_a_repeat_gets_what_it_got_however_much_is_free_by_then(shop: Shop) -> None:
     shop.open(2, 2)
     shop.reserve("a", 5, partial=True)
     shop.restock(100, "r")
-    again = shop.reserve("a", 5, partial=partial)
-    assert isinstance(again, Reserved)
-    assert (again.quantity, again.replay) == (2, True)
+    for partial in (True, False):
+        again = shop.reserve("a", 5, partial=partial)
+        assert isinstance(again, Reserved)
+        assert (again.quantity, again.replay) == (2, True)
+        with pytest.raises(OrderMismatch):
+            shop.reserve("a", 2, partial=partial)  # what was taken, and not what was asked for
     assert shop.totals() == (100, 2, 0)
-
-
-def test_a_repeat_that_asks_for_what_was_taken_is_another_order(shop: Shop) -> None:
-    shop.open(2, 2)
-    shop.reserve("a", 5, partial=True)
-    with pytest.raises(OrderMismatch):
-        shop.reserve("a", 2, partial=True)
-    with pytest.raises(OrderMismatch):
-        shop.reserve("a", 2)
-
-
-def test_confirming_sells_what_was_taken(shop: Shop) -> None:
-    shop.open(2, 2)
-    shop.reserve("a", 5, partial=True)
-    assert shop.confirm("a").quantity == 2
-    assert shop.totals() == (0, 0, 2)
-    assert shop.reserve("a", 5) == Decided("a", "confirmed", 2, 1, None, 3, replay=True)
-
-
-def test_cancelling_gives_back_what_was_taken(shop: Shop) -> None:
-    shop.open(2, 2)
-    shop.reserve("a", 5, partial=True)
-    shop.cancel("a")
-    assert shop.totals() == (2, 0, 0)
 
 
 def test_a_batch_of_partial_orders_shares_what_is_left_in_its_order(shop: Shop) -> None:
@@ -113,15 +75,6 @@ def test_a_partial_grant_of_an_empty_pool_keeps_its_refusal_on_request(shop: Sho
     record = shop.record("b")
     assert record is not None
     assert (record.state, record.quantity) == ("refused", 5)
-
-
-def test_holds_that_have_lapsed_come_back_before_less_is_given(shop: Shop) -> None:
-    shop.open(9, 3)
-    shop.reserved("a", 6, hold_ms=SHORT_MS)
-    shop.let_short_holds_lapse()
-    answer = shop.reserve("b", 8, partial=True)
-    assert isinstance(answer, Reserved)
-    assert answer.quantity == 8
 
 
 def test_a_partial_order_asks_again_while_more_is_coming_back(shop: Shop) -> None:

@@ -12,8 +12,6 @@ from tests.quick.contract.pools.test_foreign_entries import dump
 from tests.support.contract.pools.shop import SHORT_MS, Shop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.fixtures.stores import Side
 
 
@@ -47,42 +45,28 @@ def test_units_that_were_gathered_in_vain_for_a_grant_stay_and_its_segment_is_fr
     open_shop.granted("b", 6)
 
 
-@pytest.mark.parametrize("way", ["grant", "reserve"])
-def test_what_lapsed_is_given_back_also_for_an_order_that_is_refused_as_drifted(open_shop: Shop, way: str) -> None:
-    open_shop.open(9, 3)
-    open_shop.reserved("late", 2, hold_ms=SHORT_MS)
-    open_shop.side.raw().hincrby(open_shop.keys.stock, "2", -3)
+def test_what_lapsed_is_given_back_also_for_an_order_that_is_refused_as_drifted(plain_redis_side: Side) -> None:
+    for way in (Shop.grant, Shop.reserve):
+        shop = Shop(plain_redis_side, plain_redis_side.name())
+        shop.open(9, 3)
+        shop.reserved("late", 2, hold_ms=0)
+        shop.side.raw().hincrby(shop.keys.stock, "2", -3)
+        with pytest.raises(PoolDrifted):
+            way(shop, "a", 9)
+        assert (shop.totals(), units_there(shop), shop.state().sequence) == ((9, 0, 0), [0, 3, 3], 3), way
+
+
+def test_units_go_back_to_no_segment_whose_own_cannot_be_read(open_shop: Shop) -> None:
+    open_shop.open(9, 1)
+    open_shop.reserved("plain", 2, hold_ms=SHORT_MS)
+    open_shop.granted("granted", 2, ttl_ms=SHORT_MS, hold_ms=SHORT_MS)
     open_shop.let_short_holds_lapse()
-    with pytest.raises(PoolDrifted):
-        (open_shop.grant if way == "grant" else open_shop.reserve)("a", 9)
-    assert open_shop.totals() == (9, 0, 0)
-    assert units_there(open_shop) == [0, 3, 3]
-    assert open_shop.state().sequence == 3
-
-
-ENDS: list[Callable[[Shop], object]] = [
-    lambda shop: shop.cancel("plain"),
-    lambda shop: shop.cancel("granted"),
-    lambda shop: shop.expire("plain"),
-    lambda shop: shop.expire("granted"),
-]
-
-
-def taken(shop: Shop) -> None:
-    """Open a pool of one segment, and take from it a reservation and a grant that have lapsed."""
-    shop.open(9, 1)
-    shop.reserved("plain", 2, hold_ms=SHORT_MS)
-    shop.granted("granted", 2, ttl_ms=SHORT_MS, hold_ms=SHORT_MS)
-    shop.let_short_holds_lapse()
-
-
-@pytest.mark.parametrize("end", ENDS, ids=["plain-cancelled", "granted-cancelled", "plain-expired", "granted-expired"])
-def test_units_go_back_to_no_segment_whose_own_cannot_be_read(open_shop: Shop, end: Callable[[Shop], object]) -> None:
-    taken(open_shop)
     open_shop.side.raw().hset(open_shop.keys.stock, "0", "2.5")
     before = dump(open_shop)
-    with pytest.raises(PoolDrifted):
-        end(open_shop)
+    for end in (Shop.cancel, Shop.expire):
+        for order_id in ("plain", "granted"):
+            with pytest.raises(PoolDrifted):
+                end(open_shop, order_id)
     assert open_shop.expire_due() == ((), False)
     assert [type(answer) for answer in open_shop.cancel_many("plain", "granted")] == [PoolDrifted] * 2
     assert dump(open_shop) == before

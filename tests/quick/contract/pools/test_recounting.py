@@ -62,10 +62,8 @@ def test_counted_numbers_are_for_a_frozen_pool_with_an_order_database(shop: Shop
     shop.open(10, 4)
     with pytest.raises(PoolNotGated):
         recount(shop)
-
-
-def test_a_pool_that_sells_keeps_its_numbers(shop: Shop) -> None:
-    shop.open(10, 4, gated=True)
+    sells = Shop(shop.side, shop.side.name())
+    sells.open(10, 4, gated=True)
     with pytest.raises(PoolNotFrozen):
-        recount(shop, before=(0, 0))
-    assert shop.totals() == (10, 0, 0)
+        recount(sells, before=(0, 0))
+    assert sells.totals() == (10, 0, 0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, PoolMissing, StoreRefused
+from segmented.errors import InvalidInput, StoreRefused
 from segmented.models import Trimmed
 from segmented.stock.audit import audit_plan
 from segmented.stock.ledger import trim_plan
@@ -57,27 +57,13 @@ def shop(side: Side) -> Iterator[RelayedShop]:
     assert side.run(audit_plan(shop.sku))[0].is_clean
 
 
-def test_a_pool_that_was_never_relayed_has_no_note_and_is_trimmed_as_before(shop: RelayedShop) -> None:
-    assert shop.relayed() is None
-    assert shop.trim(0) == Trimmed(6, 6, is_more_left=False)
-
-
-def test_the_first_relay_begins_before_the_first_change(shop: RelayedShop) -> None:
-    assert shop.note() == (1, 0)
-    assert shop.relayed() == (1, 0)
-
-
 def test_the_note_follows_the_database_and_never_moves_back(shop: RelayedShop) -> None:
-    assert shop.note(1, 3) == (1, 3)
-    assert shop.note(1, 5) == (1, 5)
-    assert shop.note(1, 3) == (1, 3)
+    before, ledger = shop.state(), shop.ledger()
+    assert shop.relayed() is None
+    assert shop.note() == (1, 0)
+    assert [shop.note(1, change) for change in (3, 5, 3)] == [(1, 3), (1, 5), (1, 3)]
     assert shop.note() == (1, 0)
     assert shop.relayed() == (1, 5)
-
-
-def test_the_note_changes_neither_the_ledger_nor_the_numbers(shop: RelayedShop) -> None:
-    before, ledger = shop.state(), shop.ledger()
-    shop.note(1, 5)
     assert (replace(shop.state(), relayed=None), shop.ledger()) == (before, ledger)
 
 
@@ -99,22 +85,15 @@ def test_a_database_that_is_ahead_of_the_pool_is_refused(shop: RelayedShop) -> N
 
 
 def test_a_trim_beyond_the_relayed_change_is_refused_and_changes_nothing(shop: RelayedShop) -> None:
+    shop.trim(4)
     shop.note(1, 4)
     with pytest.raises(StoreRefused, match=r"was relayed up to change 1-4, so it cannot be trimmed to 1-5"):
         shop.trim(0)
-    assert [entry.sequence for entry in shop.ledger()] == [1, 2, 3, 4, 5]
-    shop.note(1, 5)
-    assert shop.trim(0) == Trimmed(6, 6, is_more_left=False)
-
-
-def test_a_trim_behind_the_relayed_change_keeps_what_it_was_told_to(shop: RelayedShop) -> None:
-    shop.trim(4)
+    assert [entry.sequence for entry in shop.ledger()] == [1, 2, 3, 4, 5, 6]
     shop.sell(1)
     shop.note(1, 5)
     assert shop.trim(2) == Trimmed(6, 9, is_more_left=False)
     assert [entry.sequence for entry in shop.ledger()] == [6, 7, 8, 9]
-    with pytest.raises(StoreRefused, match="relayed up to change 1-5, so it cannot be trimmed to 1-8"):
-        shop.trim(0)
     assert shop.note(1, 9) == (1, 9)
     assert shop.trim(0) == Trimmed(9, 9, is_more_left=False)
 
@@ -181,11 +160,6 @@ def test_a_frozen_pool_notes_what_was_relayed(shop: RelayedShop) -> None:
     shop.side.execute(op.FreezePool(shop.sku, 1))
     assert shop.note(1, 5) == (1, 5)
     shop.side.execute(op.ThawPool(shop.sku, 2, 2))
-
-
-def test_a_pool_that_is_not_open_is_not_relayed(side: Side) -> None:
-    with pytest.raises(PoolMissing):
-        side.execute(op.NoteRelayed(side.name(), None))
 
 
 def test_a_note_that_cannot_be_read_is_refused_and_shown(redis_side: Side) -> None:

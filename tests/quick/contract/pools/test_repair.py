@@ -87,45 +87,30 @@ def shop(side: Side) -> Iterator[Damaged]:
     shop.check_books()
 
 
-def test_a_sound_pool_needs_no_repair(shop: Damaged) -> None:
-    done = shop.repair(shop.audit())
-    assert (done.repairs, done.done_count, done.is_clean) == ((), 0, True)
-    assert shop.sequence == 6
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("reserved", 9), ("confirmed", 2), ("opened", 11), ("restocked", 0), ("withdrawn", 3), ("available", 7)],
-)
-def test_a_total_is_mended_by_the_difference(shop: Damaged, name: str, value: int) -> None:
-    before = shop.state()
-    shop.spoil("total", name, value)
-    total = ("foreign write", None, "total")
-    repairs = shop.mended([total, ("foreign write", None, "sum")])
-    assert repairs[0].detail.startswith(f"{name} is {value}, the ledger says ")
-    assert shop.totals() == (before.available, before.reserved, before.confirmed)
-    assert shop.ledger()[-1].note == f"total {name} by {getattr(before, name) - value}"
-
-
-def test_a_pool_closed_from_outside_is_open_again(shop: Damaged) -> None:
+def test_a_total_is_mended_by_the_difference(shop: Damaged) -> None:
+    total, total_sum = ("foreign write", None, "total"), ("foreign write", None, "sum")
+    wrong = {"reserved": 9, "confirmed": 2, "opened": 11, "restocked": 0, "withdrawn": 3, "available": 7}
+    for name, value in wrong.items():
+        before = shop.state()
+        shop.spoil("total", name, value)
+        repairs = shop.mended([total, total_sum])
+        assert repairs[0].detail.startswith(f"{name} is {value}, the ledger says ")
+        assert shop.totals() == (before.available, before.reserved, before.confirmed), name
+        assert shop.ledger()[-1].note == f"total {name} by {getattr(before, name) - value}"
     shop.spoil("total", "closed", 1)
     assert shop.state().is_closed
-    shop.mended([("foreign write", None, "total")])
+    shop.mended([total])
     assert not shop.state().is_closed
 
 
-def test_segments_are_mended_each_by_its_difference(shop: Damaged) -> None:
+def test_segments_and_customers_are_mended_each_by_its_difference(shop: Damaged) -> None:
     before = shop.state().stock
     shop.spoil("segment", "0", 40)
     shop.spoil("segment", "1", 0)
     shop.mended([("foreign write", None, "sum"), *[("foreign write", None, "segment")] * 2])
     assert shop.state().stock == before
-
-
-def test_customers_are_mended_each_by_its_difference(shop: Damaged) -> None:
-    shop.spoil("customer", "ann", 0)
-    shop.spoil("customer", "bob", 8)
-    shop.spoil("customer", "eve", 1)
+    for customer_id, units in (("ann", 0), ("bob", 8), ("eve", 1)):
+        shop.spoil("customer", customer_id, units)
     shop.mended([("foreign write", None, "customer")] * 3)
     assert shop.side.execute(op.ReadCustomers(shop.sku, ("ann", "bob", "eve", "zoe")))[1] == (2, 3, 0, 0)
 
@@ -148,14 +133,12 @@ def test_a_lost_record_is_written_again_with_its_hold(shop: Damaged) -> None:
 
 
 def test_a_record_that_was_changed_is_as_the_ledger_says_again(shop: Damaged) -> None:
+    """And one from nowhere is removed with its hold."""
     before = shop.inspected("sold").raw
     assert before is not None
     shop.rewrite("sold", before.replace("\t3\t", "\t5\t", 1))
     shop.mended([("foreign write", "sold", "order")])
     assert shop.inspected("sold").raw == before
-
-
-def test_a_record_from_nowhere_is_removed_with_its_hold(shop: Damaged) -> None:
     shop.rewrite("stray", "r\t3\t0\t4")
     shop.mended([("foreign write", "stray", "order")])
     assert shop.inspected("stray") == Inspected("stray", None, None)
@@ -208,19 +191,15 @@ def test_a_number_is_not_mended_past_a_change_that_spreads_the_units_anew(shop: 
 
 
 def test_a_record_is_not_mended_once_the_ledger_has_gone_on_with_it(shop: Damaged) -> None:
+    """Nor is one that is neither as it was seen nor as it is wanted."""
     after, raw = shop.sequence, shop.inspected("kept").raw
+    mend = op.MendRecord(shop.sku, "order", "kept", after, "c\t1\t0\t2", None, 1)
+    assert shop.side.execute(mend) == Differing()
+    assert shop.side.execute(op.MendRecord(shop.sku, "order", "kept", after, "c\t1\t0\t2", raw, 1)) == Sound()
+    assert shop.inspected("kept").raw == raw
     shop.confirm("kept")
     assert shop.side.execute(op.MendRecord(shop.sku, "order", "kept", after, raw, None, 1)) == Outrun()
     assert shop.record("kept") is not None
-
-
-def test_a_record_that_is_neither_as_seen_nor_as_wanted_is_left(shop: Damaged) -> None:
-    raw = shop.inspected("kept").raw
-    mend = op.MendRecord(shop.sku, "order", "kept", shop.sequence, "c\t1\t0\t2", None, 1)
-    assert shop.side.execute(mend) == Differing()
-    right = op.MendRecord(shop.sku, "order", "kept", shop.sequence, "c\t1\t0\t2", raw, 1)
-    assert shop.side.execute(right) == Sound()
-    assert shop.inspected("kept").raw == raw
 
 
 def test_a_thousand_changes_outrun_a_repair(shop: Damaged) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented.errors import OrderMismatch
-from segmented.models import Busy, Decided, Reserved, SoldOut
+from segmented.models import Busy, Decided, Order, Reserved, SoldOut
 from tests.support.contract.pools.shop import SHORT_MS
 
 if TYPE_CHECKING:
@@ -29,48 +29,13 @@ def test_orders_of_one_unit_go_round_the_segments(shop: Shop) -> None:
 
 
 def test_a_repeat_is_answered_again_and_takes_nothing(shop: Shop) -> None:
-    shop.open(10, 4)
+    shop.open(2, 2)
     first = shop.reserved("a", 2)
     assert shop.reserve("a", 2) == Reserved("a", 2, first.segment, first.parts, epoch=1, sequence=2, replay=True)
-    assert shop.totals() == (8, 2, 0)
+    with pytest.raises(OrderMismatch, match=r"^order 'a' exists with other content: quantity 2 is"):
+        shop.reserve("a", 3)
+    assert shop.totals() == (0, 2, 0)
     assert shop.story() == [("opened", None), ("reserved", "a")]
-
-
-def test_a_repeat_is_answered_again_when_everything_is_sold(shop: Shop) -> None:
-    shop.open(2, 2)
-    shop.reserved("a", 2)
-    answer = shop.reserve("a", 2)
-    assert isinstance(answer, Reserved)
-    assert answer.replay
-
-
-def test_the_same_id_with_another_quantity_is_an_error(shop: Shop) -> None:
-    shop.open(10, 4)
-    shop.reserved("a", 2)
-    with pytest.raises(OrderMismatch, match=r"^order 'a' exists with other content: quantity 2 is") as caught:
-        shop.reserve("a", 3)
-    assert caught.value.order_id == "a"
-    assert shop.totals() == (8, 2, 0)
-
-
-def test_the_same_id_from_another_customer_is_an_error(shop: Shop) -> None:
-    shop.open(10, 4)
-    shop.reserve("a", 2, customer_id="ann")
-    with pytest.raises(OrderMismatch):
-        shop.reserve("a", 2, customer_id="bob")
-    with pytest.raises(OrderMismatch):
-        shop.reserve("a", 2)
-    record = shop.record("a")
-    assert record is not None
-    assert record.customer_id == "ann"
-
-
-def test_a_mismatch_goes_before_what_had_happened(shop: Shop) -> None:
-    shop.open(10, 4)
-    shop.reserved("a", 2)
-    shop.confirm("a")
-    with pytest.raises(OrderMismatch):
-        shop.reserve("a", 3)
 
 
 def test_a_decided_order_is_told_what_had_happened(shop: Shop) -> None:
@@ -83,34 +48,17 @@ def test_a_decided_order_is_told_what_had_happened(shop: Shop) -> None:
     assert shop.totals() == (8, 0, 2)
 
 
-def test_a_refused_order_stays_refused(shop: Shop) -> None:
-    shop.open(1, 2)
-    shop.grant("a", 2, keep_refusal=True)
-    assert shop.reserve("a", 2) == Decided("a", "refused", 2, -1, None, sequence=2, replay=True)
-
-
 def test_sold_out_says_what_is_free_what_is_on_hold_and_when_it_was_decided(shop: Shop) -> None:
+    """It is not recorded: a repeat is a new attempt."""
     shop.open(10, 4)
     shop.reserved("a", 4)
     shop.confirm("a")
     shop.reserved("b", 5)
     assert shop.reserve("c", 2) == SoldOut("c", 2, available=1, reserved=5, sequence=4)
     assert shop.totals() == (1, 5, 4)
-
-
-def test_a_refused_reservation_is_not_recorded_and_its_repeat_is_a_new_attempt(shop: Shop) -> None:
-    shop.open(3, 3)
-    shop.reserved("a", 3)
-    assert isinstance(shop.reserve("b", 1), SoldOut)
-    assert shop.record("b") is None
-    shop.cancel("a")
-    assert shop.reserved("b", 1).replay is False
-
-
-def test_the_last_unit_is_sold_and_the_next_refused(shop: Shop) -> None:
-    shop.open(1, 4)
-    assert shop.reserved("a").parts == ((0, 1),)
-    assert shop.reserve("b") == SoldOut("b", 1, available=0, reserved=1, sequence=2)
+    assert shop.record("c") is None
+    shop.cancel("b")
+    assert shop.reserved("c", 2).replay is False
 
 
 def test_an_order_larger_than_any_segment_is_gathered_from_several(shop: Shop) -> None:
@@ -145,29 +93,18 @@ def test_a_refusal_after_holds_were_given_back_counts_them_as_free(shop: Shop) -
     assert shop.reserve("a", 6) == SoldOut("a", 6, available=5, reserved=0, sequence=3)
 
 
-def test_sixteen_due_holds_are_given_back_in_one_step(shop: Shop) -> None:
-    shop.open(16, 4)
-    for index in range(16):
-        shop.reserved(f"late{index}", hold_ms=SHORT_MS)
-    shop.let_short_holds_lapse()
-    assert shop.reserved("a", 16).sequence == 19
-    assert len(shop.due()) == 0
-
-
 def test_with_seventeen_due_holds_the_answer_is_busy_and_the_next_try_succeeds(shop: Shop) -> None:
     shop.open(17, 4)
-    for index in range(17):
-        shop.reserved(f"late{index:02}", hold_ms=SHORT_MS)
+    shop.reserve_many([Order(f"late{index:02}") for index in range(17)], hold_ms=SHORT_MS)
     shop.let_short_holds_lapse()
-    assert shop.reserve("a", 17) == Busy("a", sequence=19, free_in_ms=0)
+    assert shop.reserve("a", 17) == Busy("a", sequence=3, free_in_ms=0)
     assert shop.totals() == (16, 1, 0)
-    assert shop.reserved("a", 17).sequence == 21
+    assert shop.reserved("a", 17).sequence == 5
 
 
 def test_the_longest_lapsed_are_given_back_first(shop: Shop) -> None:
     shop.open(17, 4)
-    for index in range(16):
-        shop.reserved(f"late{index:02}", hold_ms=SHORT_MS)
+    shop.reserve_many([Order(f"late{index:02}") for index in range(16)], hold_ms=SHORT_MS)
     shop.reserved("as late", hold_ms=SHORT_MS + 5)
     shop.let_short_holds_lapse()
     shop.reserve("a", 17)

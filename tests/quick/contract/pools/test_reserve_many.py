@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import protocol as op
-from segmented.errors import OrderMismatch, PoolMissing
 from segmented.models import Busy, Closed, Decided, Order, Reserved, SoldOut
 from tests.support.contract.pools.shop import SHORT_MS
 
@@ -63,14 +61,13 @@ def folded(shop: Shop, sequence: int) -> tuple[int, int]:
     return available, sum(held.values())
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_the_numbers_of_a_refusal_are_those_of_the_ledger_at_its_sequence(shop: Shop, seed: int) -> None:
     draw, refused = Random(seed), 0
     shop.open(60, draw.randint(1, 7))
     for step in range(12):
         if draw.random() < 0.3:
-            shop.reserve_many([Order(f"late{step}-{n}", 1) for n in range(20)], hold_ms=SHORT_MS)
-            shop.let_short_holds_lapse()
+            shop.reserve_many([Order(f"late{step}-{n}", 1) for n in range(20)], hold_ms=0)
         if draw.random() < 0.3:
             shop.restock(draw.randint(1, 20), f"more{step}")
         wanted = [Order(f"o{step}-{n}", draw.choice((1, 2, 9, 30))) for n in range(draw.randint(1, 6))]
@@ -87,47 +84,29 @@ def test_the_numbers_of_a_refusal_are_those_of_the_ledger_at_its_sequence(shop: 
 
 
 def test_an_id_that_comes_again_in_its_batch_is_a_repeat(shop: Shop) -> None:
+    """With other content it is a mismatch in its place; after a refusal it is a new attempt."""
     shop.open(9, 3)
-    answers = shop.reserve_many([Order("a", 2), Order("b", 1), Order("a", 2), Order("a", 2)])
-    first = Reserved("a", 2, 1, ((1, 2),), 1, 2, replay=False)
+    wanted = [("a", 2), ("b", 1), ("a", 2), ("a", 3), ("a", 2, "ann"), ("a", 2), ("c", 7), ("c", 6), ("c", 7)]
+    answers = shop.reserve_many([Order(*order) for order in wanted])
     again = Reserved("a", 2, 1, ((1, 2),), 1, 2, replay=True)
-    assert (answers[0], answers[2], answers[3]) == (first, again, again)
-    assert shop.totals() == (6, 3, 0)
-    assert shop.state().order_count == 2
-
-
-def test_an_id_that_comes_again_with_other_content_is_a_mismatch_in_its_place(shop: Shop) -> None:
-    shop.open(9, 3)
-    wanted = [Order("a", 2), Order("a", 3), Order("a", 2, "ann"), Order("b", 1)]
-    answers = shop.reserve_many(wanted)
-    assert named(answers) == ["Reserved", "OrderMismatch", "OrderMismatch", "Reserved"]
-    assert isinstance(answers[1], OrderMismatch)
-    assert answers[1].order_id == "a"
-    assert shop.totals() == (6, 3, 0)
-
-
-def test_a_refused_id_that_comes_again_in_its_batch_is_a_new_attempt(shop: Shop) -> None:
-    shop.open(2, 2)
-    answers = shop.reserve_many([Order("a", 3), Order("a", 2), Order("a", 3)])
-    assert named(answers) == ["SoldOut", "Reserved", "OrderMismatch"]
+    assert (answers[0], answers[2], answers[5]) == (replace(again, replay=False), again, again)
+    assert named(answers[3:5]) == ["OrderMismatch"] * 2
+    assert named(answers[6:]) == ["SoldOut", "Reserved", "OrderMismatch"]
+    assert shop.totals() == (0, 9, 0)
+    assert shop.state().order_count == 3
 
 
 def test_a_batch_that_is_sent_again_is_answered_again(shop: Shop) -> None:
     shop.open(9, 3)
     wanted = [Order("a", 2), Order("b", 4), Order("c", 3)]
     first = shop.reserve_many(wanted)
-    again = shop.reserve_many(reversed(wanted))
-    assert all(isinstance(answer, Reserved) and answer.replay and answer.sequence == 2 for answer in again)
-    assert [getattr(answer, "parts", None) for answer in reversed(again)] == [
-        getattr(answer, "parts", None) for answer in first
+    before = shop.ledger()
+    again = shop.reserve_many(reversed([*wanted, Order("too many", 1)]))
+    assert named(again[:1]) == ["SoldOut"]
+    assert list(reversed(again[1:])) == [
+        replace(answer, replay=True) for answer in first if isinstance(answer, Reserved)
     ]
-    assert shop.state().sequence == 2
-
-
-def test_a_repeat_is_answered_in_a_batch_when_everything_is_sold(shop: Shop) -> None:
-    shop.open(2, 2)
-    shop.reserved("a", 2)
-    assert named(shop.reserve_many([Order("b", 1), Order("a", 2)])) == ["SoldOut", "Reserved"]
+    assert shop.ledger() == before
 
 
 def test_decided_orders_are_told_what_had_happened(shop: Shop) -> None:
@@ -143,25 +122,13 @@ def test_decided_orders_are_told_what_had_happened(shop: Shop) -> None:
     assert named(answers) == ["Decided", "Decided", "Reserved", "Decided", "Reserved"]
 
 
-def test_an_order_larger_than_any_segment_is_gathered_within_a_batch(shop: Shop) -> None:
-    shop.open(20, 20)
-    answers = shop.reserve_many([Order("large", 15), Order("larger", 6), Order("rest", 5)])
-    assert named(answers) == ["Reserved", "SoldOut", "Reserved"]
-    assert isinstance(answers[0], Reserved)
-    assert len(answers[0].parts) == 15
-    assert shop.totals() == (0, 20, 0)
-
-
-@pytest.mark.parametrize("segments", [1, 7, 20, 64])
+@pytest.mark.parametrize("segments", [1, 64])
 def test_a_thousand_orders_a_call_sell_the_last_unit_at_any_segment_count(shop: Shop, segments: int) -> None:
     shop.open(2_500, segments)
     answers = shop.reserve_many(Order(f"o{index}", 1 + index % 5) for index in range(1_000))
-    sold = sum(answer.quantity for answer in answers if isinstance(answer, Reserved))
-    assert sold == 2_500
+    assert sum(answer.quantity for answer in answers if isinstance(answer, Reserved)) == 2_500
     assert shop.totals() == (0, 2_500, 0)
-    for answer in answers:
-        if isinstance(answer, SoldOut):
-            assert answer.available < answer.quantity
+    assert all(answer.available < answer.quantity for answer in answers if isinstance(answer, SoldOut))
     assert shop.state().sequence == 2
 
 
@@ -172,12 +139,6 @@ def test_a_batch_of_a_closed_pool_answers_repeats_and_refuses_the_rest(shop: Sho
     answers = shop.reserve_many([Order("a", 2), Order("b", 1), Order("a", 1)])
     assert named(answers) == ["Reserved", "Closed", "OrderMismatch"]
     assert answers[1] == Closed("b")
-
-
-def test_a_batch_for_a_pool_that_is_not_open_says_so(shop: Shop) -> None:
-    with pytest.raises(PoolMissing):
-        shop.reserve_many([Order("a", 1)])
-    shop.open(1, 1)
 
 
 # --- holds that have lapsed ---
@@ -225,8 +186,7 @@ def test_one_batch_gives_back_160_due_holds_and_says_busy_for_the_rest(shop: Sho
 
 def test_behind_an_order_that_has_to_ask_again_nobody_gets_its_units(shop: Shop) -> None:
     shop.open(40, 4)
-    shop.reserve_many([Order(f"late{index}", 1) for index in range(40)], hold_ms=SHORT_MS)
-    shop.let_short_holds_lapse()
+    shop.reserve_many([Order(f"late{index}", 1) for index in range(40)], hold_ms=0)
     orders = [Order("large", 30), Order("small", 16)]
     assert named(shop.reserve_many(orders)) == ["Busy", "Busy"]
     assert named(shop.reserve_many(orders)) == ["Reserved", "SoldOut"]
@@ -249,23 +209,6 @@ def test_a_gated_pool_gives_nothing_back_for_a_batch(shop: Shop) -> None:
     shop.reserved("a", hold_ms=SHORT_MS)
     shop.let_short_holds_lapse()
     assert named(shop.reserve_many([Order("b", 1), Order("a", 1)])) == ["SoldOut", "Reserved"]
-
-
-def test_a_batch_of_nothing_but_repeats_writes_no_ledger_entry(shop: Shop) -> None:
-    shop.open(9, 3)
-    shop.reserve_many([Order("a", 2), Order("b", 1)])
-    before = shop.ledger()
-    shop.reserve_many([Order("b", 1), Order("a", 2)])
-    shop.reserve_many([Order("z", 100)])
-    assert shop.ledger() == before
-
-
-def test_ids_of_any_text_come_back_as_they_were(shop: Shop) -> None:
-    shop.open(9, 3)
-    ids = ("ü票", "{a}", "100 %", "a:b|c,d", " ", "x" * 256)
-    shop.reserve_many([Order(order_id, 1, order_id) for order_id in ids])
-    found = shop.side.execute(op.ReadOrders(shop.sku, ids))
-    assert [record and (record.order_id, record.customer_id) for record in found] == [(one, one) for one in ids]
 
 
 ODD_IDS = ('"', "\\", '\\"', "\\n", "/", "[]", "null", "1", " ", "票", "🎫", "\\u0041")

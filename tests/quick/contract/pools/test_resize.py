@@ -4,74 +4,45 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
-from segmented.errors import PoolMissing
-from segmented.models import Busy, Lost, Renewed, Reserved, Settled, SoldOut
-from tests.support.contract.pools.shop import LONG_MS, SHORT_MS
+from segmented.models import Busy, Lost, Renewed, Reserved, SoldOut
+from tests.support.contract.pools.shop import LONG_MS
 
 if TYPE_CHECKING:
     from tests.support.contract.pools.shop import Shop
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "stock"),
-    [(3, 5, (2, 2, 2, 2, 2)), (5, 3, (4, 3, 3)), (3, 1, (10,)), (1, 4, (3, 3, 2, 2)), (2, 12, (1,) * 10 + (0,) * 2)],
-)
-def test_free_units_are_split_evenly(shop: Shop, before: int, after: int, stock: tuple[int, ...]) -> None:
-    shop.open(10, before)
-    resized = shop.resize(after)
-    assert not resized.replay
-    assert resized.state == shop.state()
-    assert (resized.state.segment_count, resized.state.stock, resized.state.sequence) == (after, stock, 2)
+def test_free_units_are_split_evenly(shop: Shop) -> None:
+    shop.open(10, 3)
+    splits = {5: (2,) * 5, 3: (4, 3, 3), 1: (10,), 4: (3, 3, 2, 2), 12: (1,) * 10 + (0,) * 2}
+    for sequence, (count, stock) in enumerate(splits.items(), start=2):
+        resized = shop.resize(count)
+        assert not resized.replay
+        assert resized.state == shop.state()
+        assert (resized.state.segment_count, resized.state.stock, resized.state.sequence) == (count, stock, sequence)
+    entry = shop.ledger()[-1]
+    assert (entry.kind, entry.order_id, entry.quantity, entry.note) == ("resized", None, 10, "12")
+    assert entry.parts == tuple((segment, 1) for segment in range(10))
+    again = shop.resize(12)
+    assert again.replay
+    assert again.state == resized.state == shop.state()
+    shop.close()
+    assert shop.resize(4).state.is_closed
 
 
 def test_sold_units_do_not_come_back(shop: Shop) -> None:
-    shop.open(10, 5)
-    shop.reserved("a", 4)
-    shop.reserved("b", 3)
-    shop.confirm("b")
-    for count in (2, 7, 1, 5):
-        shop.resize(count)
-        assert shop.totals() == (3, 4, 3)
-        assert sum(shop.state().stock) == 3
-    assert isinstance(shop.reserve("c", 4), SoldOut)
-    assert isinstance(shop.reserve("d", 3), Reserved)
-
-
-def test_the_same_number_again_changes_nothing(shop: Shop) -> None:
-    shop.open(10, 3)
-    shop.reserved("a", 4)
-    before = shop.state()
-    resized = shop.resize(3)
-    assert resized.replay
-    assert resized.state == before == shop.state()
-
-
-def test_a_resize_is_a_ledger_entry(shop: Shop) -> None:
-    shop.open(10, 3)
-    shop.reserved("a", 4)
-    shop.resize(2)
-    entry = shop.ledger()[-1]
-    assert (entry.kind, entry.order_id, entry.quantity, entry.parts, entry.note) == (
-        "resized",
-        None,
-        6,
-        ((0, 3), (1, 3)),
-        "2",
-    )
-
-
-def test_an_order_that_fits_is_never_refused_at_any_number(shop: Shop) -> None:
+    """And an order that fits is never refused, at any number."""
     shop.open(100, 20)
     left = 100
     for index, count in enumerate((64, 7, 1, 33, 100, 2, 4_096, 20)):
         shop.resize(count)
+        assert (shop.totals()[0], sum(shop.state().stock)) == (left, left), count
         assert isinstance(shop.reserve(f"too large {index}", left + 1), SoldOut)
         shop.reserved(f"o{index}", 10)
         left -= 10
+        if index % 2:
+            shop.confirm(f"o{index}")
     assert isinstance(shop.reserve("last", left), Reserved)
-    assert shop.state().available == 0
+    assert shop.totals() == (0, 60, 40)
 
 
 def test_units_of_a_segment_that_went_away_return_to_another(shop: Shop) -> None:
@@ -104,15 +75,6 @@ def test_holders_in_segments_that_go_away_renew_and_confirm_and_are_not_freed_fo
     shop.confirm("a")
     assert shop.granted("d").segment == 0
     assert shop.totals() == (5, 1, 6)
-
-
-def test_a_resize_up_gives_a_free_segment_to_the_next_order(shop: Shop) -> None:
-    shop.open(12, 1)
-    shop.granted("a")
-    assert isinstance(shop.grant("b"), Busy)
-    shop.resize(3)
-    assert sorted(shop.granted(order_id).segment for order_id in "bc") == [1, 2]
-    assert isinstance(shop.grant("d"), Busy)
 
 
 def test_a_segment_that_comes_back_is_not_free_while_its_old_holder_lives(shop: Shop) -> None:
@@ -166,52 +128,3 @@ def test_a_second_delivery_takes_over_an_order_whose_segment_went_away(shop: Sho
     assert second.fencing_token > first.fencing_token
     shop.cancel("d")
     assert shop.state().stock == (0, 3)
-
-
-def test_a_hold_in_a_segment_that_went_away_lapses_as_any(shop: Shop) -> None:
-    shop.open(8, 8)
-    for index in range(8):
-        shop.reserved(f"o{index}", hold_ms=SHORT_MS)
-    shop.resize(3)
-    shop.let_short_holds_lapse()
-    expired, is_more_due = shop.expire_due()
-    assert (len(expired), is_more_due) == (8, False)
-    assert shop.totals() == (8, 0, 0)
-    assert sum(shop.state().stock) == 8
-
-
-def test_down_up_and_down_again_with_returns_between_keeps_every_unit(shop: Shop) -> None:
-    shop.open(500, 16)
-    counts = (4, 33, 1, 16, 2, 64)
-    for index in range(60):
-        shop.reserved(f"o{index}", 1 + index % 9)
-    reserved = shop.state().reserved
-    for step, count in enumerate(counts):
-        for index in range(step * 10, step * 10 + 10):
-            (shop.cancel if index % 2 else shop.confirm)(f"o{index}")
-        shop.resize(count)
-        state = shop.state()
-        assert state.available + state.reserved + state.confirmed == 500
-    state = shop.state()
-    assert (state.reserved, state.segment_count) == (0, 64)
-    assert 0 < state.confirmed < reserved
-
-
-def test_a_closed_pool_can_be_resized(shop: Shop) -> None:
-    shop.open(8, 2)
-    shop.close()
-    assert shop.resize(4).state.is_closed
-
-
-def test_a_gated_pool_can_be_resized(shop: Shop) -> None:
-    shop.open(8, 2, gated=True)
-    shop.reserved("a", 3)
-    shop.resize(5)
-    assert isinstance(shop.cancel("a", voided=True), Settled)
-    assert shop.totals() == (8, 0, 0)
-
-
-def test_a_pool_that_is_not_open_is_not_resized(shop: Shop) -> None:
-    with pytest.raises(PoolMissing):
-        shop.resize(2)
-    shop.open(1, 1)

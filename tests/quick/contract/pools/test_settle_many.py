@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import OrderUnknown, PoolGated, PoolMissing
+from segmented.errors import OrderUnknown, PoolGated
 from segmented.models import Order, Reserved, Settled
 from tests.support.contract.pools.shop import SHORT_MS
 
@@ -21,26 +21,21 @@ def expire_many(shop: Shop, *order_ids: str, voided: bool = False) -> tuple[Sett
 
 
 def test_a_batch_is_confirmed_in_one_step(shop: Shop) -> None:
+    """And cancelled in one, and its units return to their segments."""
     shop.open(9, 3)
-    shop.reserve_many([Order("a", 2), Order("b", 1), Order("c", 3)])
+    shop.reserve_many([Order("a", 2), Order("b", 1), Order("c", 3), Order("d", 3)])
     assert shop.confirm_many("c", "a") == (
         Settled("c", "confirmed", 3, 0, None, 3, replay=False),
         Settled("a", "confirmed", 2, 1, None, 3, replay=False),
     )
-    assert shop.totals() == (3, 1, 5)
-    assert [(entry.sequence, entry.kind, entry.order_id) for entry in shop.ledger(after=2)] == [
-        (3, "confirmed", "c"),
-        (3, "confirmed", "a"),
-    ]
-
-
-def test_a_batch_is_cancelled_in_one_step_and_its_units_return_to_their_segments(shop: Shop) -> None:
-    shop.open(9, 3)
-    shop.reserve_many([Order("a", 5), Order("b", 4)])
-    assert shop.state().stock == (0, 0, 0)
-    shop.cancel_many("a", "b")
-    assert shop.state().stock == (3, 3, 3)
-    assert shop.totals() == (9, 0, 0)
+    cancelled = shop.cancel_many("d", "b", "d")
+    assert [isinstance(answer, Settled) and answer.replay for answer in cancelled] == [False, False, True]
+    assert shop.state().stock == (0, 1, 3)
+    assert shop.totals() == (4, 0, 5)
+    story = [(entry.sequence, entry.kind, entry.order_id) for entry in shop.ledger(after=2)]
+    assert story == [(3, "confirmed", "c"), (3, "confirmed", "a"), (4, "cancelled", "d"), (4, "cancelled", "b")]
+    assert all(isinstance(answer, OrderUnknown) for answer in shop.confirm_many("x", "y", "x"))
+    assert shop.state().sequence == 4
 
 
 def test_every_order_of_a_batch_is_answered_in_its_place(shop: Shop) -> None:
@@ -57,14 +52,6 @@ def test_every_order_of_a_batch_is_answered_in_its_place(shop: Shop) -> None:
     assert shop.totals() == (4, 0, 5)
 
 
-def test_an_id_that_comes_three_times_gives_its_units_back_once(shop: Shop) -> None:
-    shop.open(9, 3)
-    shop.reserved("a", 4)
-    answers = shop.cancel_many("a", "a", "a")
-    assert [isinstance(answer, Settled) and answer.replay for answer in answers] == [False, True, True]
-    assert shop.totals() == (9, 0, 0)
-
-
 def test_a_batch_that_is_sent_again_changes_nothing(shop: Shop) -> None:
     shop.open(9, 3)
     shop.reserve_many([Order("a", 2), Order("b", 1)])
@@ -75,50 +62,32 @@ def test_a_batch_that_is_sent_again_changes_nothing(shop: Shop) -> None:
     assert shop.state() == before
 
 
-def test_a_kept_refusal_stays_what_it_is_in_a_batch(shop: Shop) -> None:
-    shop.open(1, 2)
-    shop.grant("a", 2, keep_refusal=True)
-    for settle in (shop.confirm_many, shop.cancel_many):
-        assert settle("a") == (Settled("a", "refused", 2, -1, None, 2, replay=True),)
-    assert shop.totals() == (1, 0, 0)
-
-
-def test_granted_orders_of_a_batch_free_their_segments(shop: Shop) -> None:
+def test_granted_orders_of_a_batch_free_their_segments_and_none_of_a_successor(shop: Shop) -> None:
     shop.open(9, 2)
     token = shop.granted("a", 2).fencing_token
     shop.granted("b", 2)
     assert not hasattr(shop.grant("c"), "segment")
     assert shop.confirm_many("a")[0] == Settled("a", "confirmed", 2, 0, token, 4, replay=False)
     assert shop.granted("c").segment == 0
-    shop.cancel_many("b", "c")
-    assert sorted(shop.granted(order_id).segment for order_id in "de") == [0, 1]
-
-
-def test_a_confirmed_batch_does_not_free_the_segment_of_a_successor(shop: Shop) -> None:
-    shop.open(9, 1)
-    shop.granted("a", 2)
-    shop.let_lease_lapse("a")
-    shop.granted("b", 2)
-    shop.confirm_many("a")
-    assert not hasattr(shop.grant("c"), "segment")
+    shop.let_lease_lapse("b")
+    shop.granted("d")
+    shop.confirm_many("b")
+    assert not hasattr(shop.grant("e"), "segment")
+    shop.cancel_many("c", "d")
+    assert sorted(shop.granted(order_id).segment for order_id in "fg") == [0, 1]
 
 
 def test_a_batch_expires_what_has_lapsed_and_leaves_what_lives(shop: Shop) -> None:
     shop.open(9, 3)
     shop.reserve_many([Order("a", 2), Order("b", 1)], hold_ms=SHORT_MS)
+    shop.granted("g", 1, hold_ms=SHORT_MS)
     shop.reserve_many([Order("c", 3)])
     shop.let_short_holds_lapse()
-    gone, alive, again = expire_many(shop, "a", "c", "a")
-    assert gone == Settled("a", "expired", 2, 1, None, 4, replay=False)
-    assert alive is None
-    assert again == Settled("a", "expired", 2, 1, None, 4, replay=True)
-    assert shop.totals() == (5, 4, 0)
-
-
-def test_a_living_lease_protects_its_order_in_a_batch(shop: Shop) -> None:
-    shop.open(9, 3)
-    shop.granted("a", 2)
-    assert expire_many(shop, "a") == (None,)
+    gone, alive, leased, again = expire_many(shop, "a", "c", "g", "a")
+    assert gone == Settled("a", "expired", 2, 1, None, 5, replay=False)
+    assert (alive, leased) == (None, None)
+    assert again == Settled("a", "expired", 2, 1, None, 5, replay=True)
+    assert shop.totals() == (4, 5, 0)
 
 
 @pytest.mark.parametrize("end", ["cancelled", "expired"])
@@ -164,18 +133,3 @@ def test_a_thousand_orders_are_ended_in_one_call(shop: Shop) -> None:
     assert all(isinstance(answer, Settled) and answer.replay for answer in shop.cancel_many(*ids))
     assert shop.totals() == (1_500, 0, 1_500)
     assert shop.state().sequence == 4
-
-
-def test_a_batch_of_nothing_but_unknown_orders_writes_nothing(shop: Shop) -> None:
-    shop.open(9, 3)
-    before = shop.state()
-    assert all(isinstance(answer, OrderUnknown) for answer in shop.confirm_many("x", "y", "x"))
-    assert shop.state() == before
-
-
-def test_a_batch_for_a_pool_that_is_not_open_says_so(shop: Shop) -> None:
-    with pytest.raises(PoolMissing):
-        shop.confirm_many("a")
-    with pytest.raises(PoolMissing):
-        shop.cancel_many("a")
-    shop.open(1, 1)

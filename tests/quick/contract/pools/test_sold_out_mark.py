@@ -159,12 +159,14 @@ def test_an_answer_to_what_was_asked_before_a_return_sets_no_mark() -> None:
     assert mark.refusal(Order("b", 1), partial=False) is not None
 
 
-def test_at_the_age_at_which_it_ends_it_refuses_no_more() -> None:
-    clock = ManualClock()
-    mark = SoldOutMark(0.5, clock)
-    refusal_at(mark, clock.now())
-    clock.advance(0.5)
-    assert mark.refusal(Order("a", 1), partial=False) is None
+def test_at_the_age_at_which_it_ends_it_refuses_no_more(memory: Side) -> None:
+    """Its answer is that of the order that was refused, with its age, rounded up."""
+    pool = sold_out(memory, stock=3, seconds=0.125)
+    memory.pass_time(0.0625)
+    told = pool.reserve("third", quantity=2)
+    assert told == SoldOut("third", 2, 0, 3, 2, by_mark=True, age_ms=63)
+    memory.pass_time(0.0625)
+    assert not by_mark(pool.reserve("third", quantity=2))
 
 
 def test_a_refusal_that_was_kept_before_sets_no_mark_and_its_order_is_asked_for_again() -> None:

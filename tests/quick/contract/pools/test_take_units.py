@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from segmented.errors import PoolDrifted
 from segmented.models import Busy, Decided, Order, OrderRecord, Reserved, Settled
 from segmented.models.submitted import BegunOrder, TakenOrders
@@ -44,12 +46,6 @@ def test_the_pool_is_sold_out_exactly(shop: Shop) -> None:
     assert queue(shop, Order("o05", 1)) == (Decided("o05", "refused", 1, -1, None, 3, replay=True),)
 
 
-def test_a_smaller_order_behind_a_refused_one_is_served(shop: Shop) -> None:
-    shop.open(5, 2)
-    queue(shop, Order("a", 3), Order("b", 3), Order("c", 2))
-    assert named(take(shop, "a", "b", "c").orders) == ["BegunOrder", "Settled", "BegunOrder"]
-
-
 def test_a_pool_that_was_closed_since_still_serves_what_it_accepted(shop: Shop) -> None:
     shop.open(9, 3)
     queue(shop, Order("a", 2))
@@ -73,49 +69,22 @@ def test_a_customer_above_the_limit_is_refused_with_a_note_and_the_audit_stays_c
     shop.check_books()
 
 
-def test_a_customer_at_the_limit_buys_again_after_a_cancel(shop: Shop) -> None:
-    shop.open(9, 3, limit_per_customer=2)
-    queue(shop, Order("a", 2, "ann"), Order("b", 2, "ann"))
-    begun(shop, "a")
-    shop.cancel("a")
-    assert begun(shop, "b", holder="w2").quantity == 2
-
-
-def test_due_holds_are_given_back_for_an_order_that_needs_them(shop: Shop) -> None:
+@pytest.mark.parametrize("order", [("late", "a"), ("a", "late")], ids=" ".join)
+def test_a_reservation_that_was_not_submitted_loses_its_due_units_wherever_a_message_names_it(
+    shop: Shop, order: tuple[str, str]
+) -> None:
     shop.open(5, 2)
-    shop.reserve("late", 5, hold_ms=SHORT_MS)
-    shop.let_short_holds_lapse()
+    shop.reserve("late", 5, hold_ms=0)
     queue(shop, Order("a", 4))
-    assert begun(shop, "a").quantity == 4
+    answers = dict(zip(order, named(take(shop, *order).orders), strict=True))
+    assert answers == {"a": "BegunOrder", "late": "OrderUnknown" if order[0] == "late" else "Settled"}
     assert submitted(shop, "late").state == "expired"
-    assert shop.totals() == (1, 4, 0)
-
-
-def test_a_reservation_that_was_not_submitted_loses_its_due_units_wherever_a_message_names_it(shop: Shop) -> None:
-    shop.open(5, 2)
-    shop.reserve("late", 5, hold_ms=SHORT_MS)
-    shop.let_short_holds_lapse()
-    queue(shop, Order("a", 4))
-    assert named(take(shop, "late", "a").orders) == ["OrderUnknown", "BegunOrder"]
-    assert submitted(shop, "late").state == "expired"
-
-
-def test_an_order_of_the_same_envelope_behind_one_that_took_its_due_units_is_expired(shop: Shop) -> None:
-    shop.open(5, 2)
-    shop.reserve("late", 5, hold_ms=SHORT_MS)
-    shop.let_short_holds_lapse()
-    queue(shop, Order("a", 4))
-    first, late = take(shop, "a", "late").orders
-    assert isinstance(first, BegunOrder)
-    assert isinstance(late, Settled)
-    assert late.state == "expired"
-    assert waiting(shop) == 1
+    assert (waiting(shop), shop.totals()) == (1, (1, 4, 0))
 
 
 def test_with_many_holds_due_an_order_is_told_to_ask_again_and_those_behind_it_wait(shop: Shop) -> None:
     shop.open(400, 4)
-    shop.reserve_many((Order(f"late{number:03}", 2) for number in range(200)), hold_ms=SHORT_MS)
-    shop.let_short_holds_lapse()
+    shop.reserve_many((Order(f"late{number:03}", 2) for number in range(200)), hold_ms=0)
     queue(shop, Order("a", 400), Order("b", 1))
     answers = take(shop, "a", "b")
     for _ in range(20):
@@ -127,19 +96,13 @@ def test_with_many_holds_due_an_order_is_told_to_ask_again_and_those_behind_it_w
 
 
 def test_a_gated_pool_gives_no_due_hold_back_for_an_envelope(shop: Shop) -> None:
-    shop.open(5, 2, gated=True)
-    shop.reserve("late", 5, hold_ms=SHORT_MS)
-    shop.let_short_holds_lapse()
-    queue(shop, Order("a", 4))
-    assert named(take(shop, "a").orders) == ["Settled"]
-    assert submitted(shop, "late").state == "reserved"
-
-
-def test_a_gated_pool_is_served_as_any_other_and_confirms_what_was_stored(shop: Shop) -> None:
-    shop.open(9, 3, gated=True)
-    queue(shop, Order("a", 2))
+    """It is served as any other, and confirms what was stored."""
+    shop.open(8, 2, gated=True)
+    shop.reserve("late", 5, hold_ms=0)
+    queue(shop, Order("large", 4), Order("a", 2))
     submit(shop, Order("b", 1))
-    assert named(take(shop, "a", "b").orders) == ["BegunOrder", "BegunOrder"]
+    assert named(take(shop, "large", "a", "b").orders) == ["Settled", "BegunOrder", "BegunOrder"]
+    assert submitted(shop, "late").state == "reserved"
     assert named(confirm(shop, "a", "b")) == ["PoolGated", "PoolGated"]
     assert outbox(shop).waiting == 2
     assert named(confirm(shop, "a", "b", stored=True)) == ["Settled", "Settled"]

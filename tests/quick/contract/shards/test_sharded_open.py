@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -19,7 +20,6 @@ from segmented.errors import (
 )
 from segmented.keys import directory_keys, shard_keys
 from segmented.models import AlreadyOpen, Opened, Order, PoolState, Shard
-from segmented.stock import Pool
 from segmented.stock.sharded.opening import COPIES, home_of, open_plan
 from tests.support.contract.shards.sharding import check_all, delete_shard, directory_of, sharded, shards_of, taken
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from segmented.stock.sharded import ShardedPool
     from tests.fixtures.stores import Side, SyncSide
 
-SKUS: Final = ["{a}:{b}", "a:0", "}{%7B", "Bücher/日本 ü", "x" * 128, "{}"]
 STEPS: Final = range(1, 13)
 
 
@@ -98,70 +97,58 @@ def test_opened_again_it_says_what_is_there_and_changes_nothing(side: Side) -> N
     assert len(before.salts) == 3
 
 
-@pytest.mark.parametrize("steps", STEPS)
-def test_an_opening_that_is_cut_short_is_gone_on_with_in_its_own_numbers(
-    plain_redis_side: SyncSide, steps: int
-) -> None:
-    side, sku = plain_redis_side, plain_redis_side.name()
-    first = ByHand(side, opening(sku, 11, 7, 3))
-    for _ in range(steps):
-        first.step()
-    first.plan.close()
-    has_begun = side.execute(op.ReadDirectory(sku, 0)) is not None
-    pool = sharded(side, sku)
-    with suppress(PoolDiffers):  # if only copies of the directory were missing
-        pool.open(stock=50, segments=10, shards=2)
-    state = pool.state()
-    assert totals(state) == ((11, 7, 3) if has_begun else (50, 10, 1))
-    copies = {side.execute(op.ReadDirectory(sku, copy)) for copy in range(COPIES)}
-    assert copies == {directory_of(side, sku)}
-    assert taken(pool.reserve("all of it", quantity=state.opened)) == state.opened
-    check_all(pool)
+def test_an_opening_that_is_cut_short_is_gone_on_with_in_its_own_numbers(memory: SyncSide) -> None:
+    for steps in count(1):
+        sku = memory.name()
+        first = ByHand(memory, opening(sku, 11, 7, 3))
+        for _ in range(steps):
+            first.step()
+        if first.is_over:
+            break
+        first.plan.close()
+        has_begun = memory.execute(op.ReadDirectory(sku, 0)) is not None
+        pool = sharded(memory, sku)
+        with suppress(PoolDiffers):  # if only copies of the directory were missing
+            pool.open(stock=50, segments=10, shards=2)
+        state = pool.state()
+        assert totals(state) == ((11, 7, 3) if has_begun else (50, 10, 1)), steps
+        copies = {memory.execute(op.ReadDirectory(sku, copy)) for copy in range(COPIES)}
+        assert copies == {directory_of(memory, sku)}, steps
+        assert taken(pool.reserve("all of it", quantity=state.opened)) == state.opened, steps
+        check_all(pool)
+    assert steps == STEPS.stop
 
 
-def test_the_steps_that_are_cut_short_are_all_there_are(plain_redis_side: SyncSide) -> None:
-    plan, count = ByHand(plain_redis_side, opening(plain_redis_side.name(), 11, 7, 3)), 0
-    while not plan.is_over:
-        plan.step()
-        count += 1
-    assert count == STEPS.stop
-
-
-@pytest.mark.parametrize("steps", STEPS)
-def test_of_two_openings_that_interleave_the_first_written_counts_for_both(
-    plain_redis_side: SyncSide, steps: int
-) -> None:
-    side, sku = plain_redis_side, plain_redis_side.name()
-    first, second = ByHand(side, opening(sku, 11, 7, 3)), ByHand(side, opening(sku, 50, 10, 2))
-    for _ in range(steps):
-        first.step()
-    second.step()
-    second.step()
-    while not (first.is_over and second.is_over):
-        for plan in (first, second):
-            if not plan.is_over:
-                plan.step()
-    found = [plan.answer for plan in (first, second)]
-    states = [answer.state for answer in found if isinstance(answer, Opened | AlreadyOpen)]
-    assert len(states) == 2
-    assert len({totals(state) for state in states}) == 1
-    assert states[0].available == states[0].opened
-    check_all(sharded(side, sku))
-
-
-def test_an_opening_that_comes_late_opens_nothing_again(plain_redis_side: SyncSide) -> None:
-    side, sku = plain_redis_side, plain_redis_side.name()
+def test_of_two_openings_that_interleave_the_first_written_counts_for_both(memory: SyncSide) -> None:
     for steps in STEPS:
-        late, pool = ByHand(side, opening(f"{sku}{steps}", 50, 10, 2)), sharded(side, f"{sku}{steps}")
+        sku = memory.name()
+        first, second = ByHand(memory, opening(sku, 11, 7, 3)), ByHand(memory, opening(sku, 50, 10, 2))
+        for plan in (*[first] * steps, second, second):
+            plan.step()
+        while not (first.is_over and second.is_over):
+            for plan in (first, second):
+                if not plan.is_over:
+                    plan.step()
+        found = [plan.answer for plan in (first, second)]
+        states = [answer.state for answer in found if isinstance(answer, Opened | AlreadyOpen)]
+        assert (len(states), len({totals(state) for state in states})) == (2, 1), steps
+        assert states[0].available == states[0].opened, steps
+        check_all(sharded(memory, sku))
+
+
+def test_an_opening_that_comes_late_opens_nothing_again(memory: SyncSide) -> None:
+    for steps in STEPS:
+        sku = memory.name()
+        late, pool = ByHand(memory, opening(sku, 50, 10, 2)), sharded(memory, sku)
         for _ in range(steps):
             late.step()
         with suppress(PoolDiffers):  # if the late one has opened it already
             pool.open(stock=11, segments=7, shards=3)
         opened = pool.state().opened
-        assert opened in {11, 50}
-        assert taken(pool.reserve("a", quantity=opened - 1)) == opened - 1
+        assert opened in {11, 50}, steps
+        assert taken(pool.reserve("a", quantity=opened - 1)) == opened - 1, steps
         late.finish()
-        assert pool.state().available == 1
+        assert pool.state().available == 1, steps
         check_all(pool)
 
 
@@ -266,27 +253,17 @@ def test_a_lost_copy_of_the_directory_is_written_again_by_the_next_opening(plain
     assert {side.execute(op.ReadDirectory(sku, copy)) for copy in range(COPIES)} == {directory_of(side, sku)}
 
 
-@pytest.mark.parametrize("said", ["", "x", "open", "open a", "open a 1 1 1", "ajar a 1 1 1 0", "open a x 1 1 0"])
-def test_a_directory_that_cannot_be_read_is_refused_and_left_alone(plain_redis_side: Side, said: str) -> None:
+def test_a_directory_that_cannot_be_read_is_refused_and_left_alone(plain_redis_side: Side) -> None:
     side, sku = plain_redis_side, plain_redis_side.name()
     sharded(side, sku).open(stock=11, segments=7, shards=3)
     key = directory_keys(sku, 0).directory
-    side.raw().set(key, said)
-    pool = sharded(side, sku)
-    with pytest.raises(PoolDrifted):
-        pool.reserve("a")
-    with pytest.raises(PoolDrifted):
-        pool.open(stock=11, segments=7, shards=3)
-    assert side.raw().get(key) == said
-
-
-def test_what_is_left_of_a_pool_in_one_slot_is_not_sold_again_in_shards(plain_redis_side: Side) -> None:
-    side, sku = plain_redis_side, plain_redis_side.name()
-    side.pool(sku).open(stock=3, segments=1)
-    side.pool(sku).reserve("a", quantity=3)
-    side.raw().delete(shard_keys(sku).meta)
-    with pytest.raises(PoolInShards):
-        sharded(side, sku).open(stock=3, segments=2, shards=2)
+    for said in ("", "x", "open", "open a", "open a 1 1 1", "ajar a 1 1 1 0", "open a x 1 1 0"):
+        side.raw().set(key, said)
+        pool = sharded(side, sku)
+        for call in (lambda: pool.reserve("a"), lambda: pool.open(stock=11, segments=7, shards=3)):  # noqa: B023  # called at once
+            with pytest.raises(PoolDrifted):
+                call()
+        assert side.raw().get(key) == said
 
 
 def test_an_opening_whose_directory_is_lost_on_the_way_is_not_gone_on_with_in_other_numbers(
@@ -304,31 +281,20 @@ def test_an_opening_whose_directory_is_lost_on_the_way_is_not_gone_on_with_in_ot
 # --- input ---
 
 
-@pytest.mark.parametrize(
-    ("stock", "segments", "shards", "said"),
-    [
-        (9, 9, 0, "shard count 0 of '{sku}' must be between 1 and 64"),
-        (99, 99, 65, "shard count 65 of '{sku}' must be between 1 and 64"),
-        (9, 9, -1, "shard count -1 of '{sku}' must be between 1 and 64"),
-        (9, 9, True, "shard count True of '{sku}' is not a whole number"),
-        (9, 9, 2.5, "shard count 2.5 of '{sku}' is not a whole number"),
-        (9, 9, "3", "shard count '3' of '{sku}' is not a whole number"),
-        (2, 9, 3, "stock 2 of '{sku}' must be between 3 and 1,000,000,000,000"),
-        (9, 2, 3, "segment count 2 of '{sku}' must be between 3 and 4,096"),
-        (0, 9, 3, "stock 0 of '{sku}' must be between 1 and 1,000,000,000,000"),
-    ],
-)
-def test_what_cannot_be_split_is_refused_in_one_sentence_and_nothing_is_written(
-    plain_redis_side: Side,
-    stock: int,
-    segments: int,
-    shards: Any,  # noqa: ANN401  # bad on purpose
-    said: str,
-) -> None:
+def test_what_cannot_be_split_is_refused_in_one_sentence_and_nothing_is_written(plain_redis_side: Side) -> None:
     side, sku = plain_redis_side, plain_redis_side.name()
-    with pytest.raises(InvalidInput) as caught:
-        sharded(side, sku).open(stock=stock, segments=segments, shards=shards)
-    assert str(caught.value) == said.format(sku=sku)
+    bad: tuple[tuple[int, int, Any, str], ...] = (
+        (9, 9, 0, f"shard count 0 of '{sku}' must be between 1 and 64"),
+        (99, 99, 65, f"shard count 65 of '{sku}' must be between 1 and 64"),
+        (9, 9, True, f"shard count True of '{sku}' is not a whole number"),
+        (9, 9, "3", f"shard count '3' of '{sku}' is not a whole number"),
+        (2, 9, 3, f"stock 2 of '{sku}' must be between 3 and 1,000,000,000,000"),
+        (9, 2, 3, f"segment count 2 of '{sku}' must be between 3 and 4,096"),
+    )
+    for stock, segments, shards, said in bad:
+        with pytest.raises(InvalidInput) as caught:
+            sharded(side, sku).open(stock=stock, segments=segments, shards=shards)
+        assert str(caught.value) == said
     assert list(side.raw().scan_iter(f"*{sku}*")) == []
 
 
@@ -349,20 +315,12 @@ def test_no_sku_is_the_name_of_a_shard(plain_redis_side: Side) -> None:
         sharded(plain_redis_side, Shard(sku, 0, "a"))
 
 
-@pytest.mark.parametrize("sku", SKUS)
-def test_a_sku_may_be_any_text(plain_redis_side: Side, sku: str) -> None:
-    pool = sharded(plain_redis_side, sku)
-    assert isinstance(pool.open(stock=7, segments=3, shards=3), Opened)
-    assert taken(pool.reserve("a", quantity=7)) == 7
-    assert [shard.sku for shard in shards_of(plain_redis_side, sku)] == [sku] * 3
-    with pytest.raises(PoolInShards):
-        plain_redis_side.pool(sku).open(stock=1, segments=1)
-    check_all(pool)
-
-
-def test_a_pool_of_one_slot_may_be_made_over_a_shard(plain_redis_side: Side) -> None:
-    pool = sharded(plain_redis_side, plain_redis_side.name())
-    pool.open(stock=6, segments=3, shards=3)
-    assert isinstance(pool.shards[1], Pool)
-    assert taken(pool.shards[1].reserve("x", quantity=2)) == 2
-    assert pool.state().available == 4
+def test_a_sku_may_be_any_text(plain_redis_side: Side) -> None:
+    for word in ("{a}:{b}", "a:0", "}{%7B", "Bücher/日本 ü", "x" * 120, "{}"):
+        pool = sharded(plain_redis_side, sku := plain_redis_side.name(word))
+        assert isinstance(pool.open(stock=7, segments=3, shards=3), Opened)
+        assert taken(pool.reserve("a", quantity=7)) == 7
+        assert [shard.sku for shard in shards_of(plain_redis_side, sku)] == [sku] * 3
+        with pytest.raises(PoolInShards):
+            plain_redis_side.pool(sku).open(stock=1, segments=1)
+        check_all(pool)
