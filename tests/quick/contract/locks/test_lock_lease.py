@@ -94,6 +94,19 @@ def test_b4_an_acquire_whose_answer_comes_after_the_leases_end_fails_and_cleans_
         store.client.close()
 
 
+def test_one_try_gives_the_server_two_seconds() -> None:
+    deadlines: list[float] = []
+
+    class Noting(MemoryStore):
+        def execute(self, operation: op.Operation[Any], *, deadline: float = inf) -> Any:  # noqa: ANN401  # its own answer
+            deadlines.append(deadline)
+            return super().execute(operation, deadline=deadline)
+
+    store = Noting(clock=ManualClock(100.0))
+    assert Lock(store, "door", ttl=600).try_acquire() is not None
+    assert deadlines == [102.0]
+
+
 def test_a_renewal_moves_the_end_on_the_server_and_in_the_holders_mind(redis_side: Side) -> None:
     name = redis_side.name("lock")
     lease = redis_side.lock(name, ttl=30).acquire(timeout=30)

@@ -209,6 +209,7 @@ def test_a_presence_outlasts_neither_the_lease_nor_ten_seconds_nor_the_wait(
     assert type(made) is type(claim)
     assert made.presence_ms == claim.presence_ms
     assert made.leaves_traces == (timeout != 0)
+    assert made.acquiring_in_line("me").party == "me"  # so that a release wakes one process only
 
 
 # --- refused ---

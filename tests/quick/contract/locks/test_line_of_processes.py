@@ -2,73 +2,58 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
 
 import pytest
 
-from segmented import (
-    Lock,
-    MemoryStore,
-    RedisStore,
-)
+from segmented import MemoryStore, RedisStore
 from segmented.clock import ManualClock
 from segmented.keys import lock_keys
-from segmented.locks.lock import LockClaim
+from segmented.locks import MultiLock
 from segmented.models import Acquired, Held, Released
 from segmented.plans.line import AHEAD_SECONDS, Line, Place
-from segmented.protocol import AcquireLock, LeaveLine, Operation, ReleaseLock
-from segmented.protocol.lock.operations import (
-    LEFT_MS,
-    LINE_TTL_MS,
-    NEWCOMER,
-    NEWCOMERS_MAX,
-    WAITERS_MAX,
+from segmented.protocol import (
+    AcquireLock,
+    AcquireRead,
+    AcquireWrite,
+    LeaveLine,
+    Operation,
+    ReleaseLock,
+    ReleaseReadWrite,
 )
-from segmented.protocol.read_write.operations import AcquireWrite, ReleaseReadWrite
+from segmented.protocol.lock.operations import LEFT_MS, LINE_TTL_MS, NEWCOMER, NEWCOMERS_MAX, WAITERS_MAX
 from segmented.protocol.reentrant.operations import AcquireReentrant, ReleaseReentrant
 from segmented.protocol.semaphore.operations import AcquirePermit, ReleasePermit
-from segmented.stores.redis import listener
-from tests.support.contract.parking import has_come_to_rest, wait_until
+from tests.fixtures.suite import let_bounds_be
+from tests.support.contract.parking import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from segmented.servers import ValkeyServer
-    from tests.support.contract.parking import CountScripts
+
 
 AnswerT = TypeVar("AnswerT")
-PAST_LEFT: float = LEFT_MS / 1000 + 0.01
 
 
-@pytest.fixture(params=["redis", "memory"])
-def store(request: pytest.FixtureRequest, valkey: ValkeyServer) -> Iterator[RedisStore | MemoryStore]:
-    """Each store, empty."""
-    if request.param == "memory":
-        yield MemoryStore()
-        return
-    with RedisStore.from_url(valkey.url) as found:
-        yield found
-
-
-KINDS: dict[str, tuple[Callable[[str, str], Operation[Any]], Callable[[str], Operation[Any]]]] = {
+KINDS: dict[str, tuple[Callable[[str, str, str], Operation[Any]], Callable[[str, str], Operation[Any]]]] = {
     "lock": (
-        lambda holder, party: AcquireLock("door", holder, 60_000, party=party),
-        lambda holder: ReleaseLock("door", holder),
+        lambda name, holder, party: AcquireLock(name, holder, 60_000, party=party),
+        ReleaseLock,
     ),
     "reentrant": (
-        lambda holder, party: AcquireReentrant("door", f"owner {holder}", holder, 60_000, party=party),
-        lambda holder: ReleaseReentrant("door", f"owner {holder}", holder),
+        lambda name, holder, party: AcquireReentrant(name, f"owner {holder}", holder, 60_000, party=party),
+        lambda name, holder: ReleaseReentrant(name, f"owner {holder}", holder),
     ),
     "write": (
-        lambda holder, party: AcquireWrite("door", holder, 60_000, 0, party),
-        lambda holder: ReleaseReadWrite("door", holder),
+        lambda name, holder, party: AcquireWrite(name, holder, 60_000, 0, party),
+        ReleaseReadWrite,
     ),
     "semaphore": (
-        lambda holder, party: AcquirePermit("door", holder, 60_000, 1, party=party),
-        lambda holder: ReleasePermit("door", holder),
+        lambda name, holder, party: AcquirePermit(name, holder, 60_000, 1, party=party),
+        ReleasePermit,
     ),
 }
 """Kinds with a line -> the operation that acquires, and the one that releases."""
@@ -78,17 +63,17 @@ class Door:
     """One lock, asked for as by many processes."""
 
     def __init__(self, store: RedisStore | MemoryStore, kind: str = "lock") -> None:
-        self._store = store
+        self._store, self.name = store, uuid4().hex
         self._acquiring, self._releasing = KINDS[kind]
         self._count = 0
 
     def ask(self, holder: str, party: str = "") -> Acquired | Held:
-        answer = self._store.execute(self._acquiring(holder, party))
+        answer = self._store.execute(self._acquiring(self.name, holder, party))
         assert isinstance(answer, (Acquired, Held))
         return answer
 
     def release(self, holder: str) -> None:
-        assert self._store.execute(self._releasing(holder)) == Released()
+        assert self._store.execute(self._releasing(self.name, holder)) == Released()
 
     def takes(self, party: str = NEWCOMER) -> bool:
         """Return whether a caller gets the lock; give it back at once."""
@@ -100,10 +85,30 @@ class Door:
         return True
 
 
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(params=["memory", "redis"])
+def store(request: pytest.FixtureRequest, clock: ManualClock, valkey_url: str) -> Iterator[RedisStore | MemoryStore]:
+    if request.param == "memory":
+        yield MemoryStore(clock=clock)
+        return
+    with RedisStore.from_url(valkey_url) as found:
+        yield found
+
+
 @pytest.fixture(params=list(KINDS))
 def door(request: pytest.FixtureRequest, store: RedisStore | MemoryStore) -> Door:
     """A lock of each kind on each store."""
     return Door(store, request.param)
+
+
+@pytest.fixture
+def due_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the turn of the first in line at once, and what is left to it is left for as long as the test lasts."""
+    let_bounds_be(0, 60_000, monkeypatch)
 
 
 def test_an_attempt_of_a_process_that_waits_says_how_many_are_ahead_of_it(door: Door) -> None:
@@ -123,58 +128,72 @@ def test_a_free_lock_is_left_to_the_first_after_so_many_turns_of_others(door: Do
     assert door.takes("last")
 
 
-@pytest.mark.usefixtures("left_for_long")
+@pytest.mark.parametrize("kind", KINDS)
 def test_after_fifty_milliseconds_a_free_lock_is_left_to_the_first_however_few_turns_others_had(
+    kind: str, clock: ManualClock
+) -> None:
+    door = Door(MemoryStore(clock=clock), kind)
+    door.ask("holder")
+    door.ask("first", "first")
+    clock.advance(0.049)
+    door.release("holder")
+    assert door.takes()
+    clock.advance(0.002)
+    assert (door.takes(), door.takes("first"), door.takes()) == (False, True, True)
+
+
+@pytest.mark.usefixtures("due_at_once")
+def test_a_free_lock_whose_turn_has_come_is_left_to_the_first_but_not_by_an_attempt_that_will_not_wait(
     door: Door,
 ) -> None:
     door.ask("holder")
     door.ask("first", "first")
-    time.sleep(0.06)
-    door.release("holder")
-    assert (door.takes(), door.takes("first"), door.takes()) == (False, True, True)
-
-
-def test_an_attempt_that_will_not_wait_takes_a_free_lock_also_if_others_wait(door: Door) -> None:
-    door.ask("holder")
-    door.ask("gone", "gone")
-    time.sleep(0.06)
     door.release("holder")
     assert (door.takes(""), door.takes(), door.takes("")) == (True, False, True)
+    assert (door.takes("first"), door.takes()) == (True, True)
 
 
-def test_a_process_that_does_not_come_in_fifty_milliseconds_loses_its_place_to_the_next(
-    door: Door,
-) -> None:
+def test_a_process_that_does_not_come_in_fifty_milliseconds_loses_its_place_to_the_next(clock: ManualClock) -> None:
+    door = Door(MemoryStore(clock=clock))
     door.ask("holder")
     door.ask("dead", "dead")
     door.ask("next", "next")
-    time.sleep(0.06)
+    clock.advance(0.06)
     door.release("holder")
     assert not door.takes("next")
-    time.sleep(PAST_LEFT)
+    clock.advance(LEFT_MS / 1000 - 0.001)
+    assert not door.takes("next")
+    clock.advance(0.002)
     assert (door.takes("next"), door.takes()) == (True, True)
+
+
+def test_a_process_that_does_not_come_loses_its_place_to_the_next_on_any_store(
+    door: Door, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_bounds_be(0, 1, monkeypatch)
+    door.ask("holder")
+    door.ask("dead", "dead")
+    door.ask("next", "next")
+    door.release("holder")
+
+    def is_taken() -> bool:
+        clock.advance(0.001)
+        return door.takes("next")
+
+    wait_until(is_taken)
+    assert door.takes()
 
 
 def test_a_line_to_which_nobody_comes_ends_and_leaves_no_key(valkey: ValkeyServer) -> None:
     with RedisStore.from_url(valkey.url) as store:
-        door, keys = Door(store), lock_keys("door")
+        door, client = Door(store), store.client
+        keys = lock_keys(door.name)
         door.ask("holder")
         door.ask("first", "first")
-        client: Any = store.client
         assert 0 < client.pttl(keys.line) <= LINE_TTL_MS
         door.release("holder")
         assert door.takes("first")
         assert (client.exists(keys.line), client.hget(keys.fence, "line")) == (0, None)
-
-
-def test_a_line_of_another_type_is_no_line_and_the_lock_is_taken(valkey: ValkeyServer) -> None:
-    with RedisStore.from_url(valkey.url) as store:
-        door, keys = Door(store), lock_keys("door")
-        door.ask("holder")
-        door.ask("first", "first")
-        store.client.set(keys.line, "nonsense")
-        door.release("holder")
-        assert [door.takes() for _ in range(20)] == [True] * 20
 
 
 def test_a_release_wakes_only_the_first_and_its_turn_wakes_a_process_behind() -> None:
@@ -235,113 +254,92 @@ def test_after_one_waiter_had_its_turn_another_of_its_process_asks_again_at_the_
     assert line.next_step(place, clock.now(), clock.now() + 100) is True
 
 
-def test_a_message_about_the_pool_wakes_a_process_behind() -> None:
-    clock, line, place = parked_after_an_attempt([], 3)
-    line.hear(clock.now(), "thawed")
-    assert line.next_step(place, clock.now(), clock.now() + 100) is True
-
-
 @pytest.mark.usefixtures("untimed_turns")
-@pytest.mark.parametrize(("party", "turns"), [(NEWCOMER + "other", NEWCOMERS_MAX)])
-def test_a_process_that_has_not_waited_has_the_turns_of_a_newcomer_and_then_a_place(
-    door: Door, party: str, turns: int
-) -> None:
+def test_a_process_that_has_not_waited_has_the_turns_of_a_newcomer_and_then_a_place(door: Door) -> None:
     door.ask("holder")
     door.ask("first", "first")
     door.release("holder")
-    assert [door.takes(party) for _ in range(turns)] == [True] * turns
-    refused = door.ask("late", party)
+    assert [door.takes(NEWCOMER + "other") for _ in range(NEWCOMERS_MAX)] == [True] * NEWCOMERS_MAX
+    refused = door.ask("late", NEWCOMER + "other")
     assert isinstance(refused, Held)
     assert refused.ahead == 1
 
 
-def test_a_process_that_hears_of_releases_already_asks_once_before_it_sleeps(
-    valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch, count_scripts: CountScripts
-) -> None:
-    monkeypatch.setattr(LockClaim, "look_seconds", 600.0)  # no check for a vanished key is counted
-    monkeypatch.setattr(listener, "LINGER_SECONDS", 600.0)  # it goes on to hear between its waits
-    with RedisStore.from_url(valkey.url) as holding, RedisStore.from_url(valkey.url) as waiting:
-        needed: list[int] = []
-        for _ in range(2):
-            held = Lock(holding, "door", ttl=600).acquire(timeout=30)
-            scripts = count_scripts(holding.client, "door")
-            waiter = threading.Thread(target=lambda: Lock(waiting, "door", ttl=60).acquire(timeout=60).release())
-            waiter.start()
-            wait_until(lambda: has_come_to_rest(waiting, 1))
-            needed.append(scripts())
-            held.release()
-            waiter.join(30)
-    assert needed == [2, 1]
-
-
-def test_a_process_that_is_the_first_now_wakes_at_the_next_release_or_the_end_of_the_lease() -> None:
-    clock = ManualClock()
-    line = Line("freed", "me")
-    place = line.join(lambda: None)
-    place.ahead = 1
-    line.park(place, clock.now() + 0.05)
-    line.hear(clock.now(), "first:me 30000")
-    assert line.next_step(place, clock.now(), clock.now() + 100) == clock.now() + 30
-    line.hear(clock.now(), "a holder")
-    assert line.next_step(place, clock.now(), clock.now() + 100) is True
-
-
+@pytest.mark.usefixtures("due_at_once")
 def test_of_three_permits_two_are_left_to_the_two_that_wait_and_a_newcomer_takes_the_third(
     store: RedisStore | MemoryStore,
 ) -> None:
+    name = uuid4().hex
+
     def ask(holder: str, party: str = "") -> Acquired | Held:
-        answer: Acquired | Held = store.execute(AcquirePermit("door", holder, 60_000, 3, party=party))
-        return answer
+        return store.execute(AcquirePermit(name, holder, 60_000, 3, party=party))
 
     for holder in "abc":
         ask(holder)
     ask("w1", "first")
     ask("w2", "second")
-    time.sleep(0.06)
     for holder in "abc":
-        store.execute(ReleasePermit("door", holder))
+        store.execute(ReleasePermit(name, holder))
     found = [type(ask(f"n{number}", NEWCOMER)) for number in range(2)]
     assert found == [Acquired, Held]
     assert [type(ask(f"late {party}", party)) for party in ("second", "first")] == [Acquired, Acquired]
 
 
-@pytest.mark.usefixtures("left_for_long")
-@pytest.mark.parametrize("leavers", ["a", "ac", "acac"])
+@pytest.mark.usefixtures("due_at_once")
 def test_a_process_that_leaves_however_often_loses_its_place_and_the_next_is_the_first(
-    door: Door, store: RedisStore | MemoryStore, leavers: str
+    door: Door, store: RedisStore | MemoryStore
 ) -> None:
     door.ask("holder")
     for party in "abc":
         door.ask(f"w{party}", party)
-    known = set("abc")
-    for party in leavers:
-        assert store.execute(LeaveLine("door", party)) is (party in known)
-        known.discard(party)
+    assert [store.execute(LeaveLine(door.name, party)) for party in "acac"] == [True, True, False, False]
     behind = door.ask("wd", "d")
     assert isinstance(behind, Held)
-    assert behind.ahead == len(known)
-    time.sleep(0.06)
+    assert behind.ahead == 1
     door.release("holder")
     assert (door.takes(), door.takes("b")) == (False, True)
 
 
-def test_an_attempt_that_arrives_after_its_process_has_left_keeps_a_place_for_one_turn_only(
-    door: Door, store: RedisStore | MemoryStore
-) -> None:
-    door.ask("holder")
-    door.ask("wa", "a")
-    store.execute(LeaveLine("door", "a"))
-    door.ask("wa", "a")
-    door.ask("wb", "b")
-    time.sleep(0.06)
-    door.release("holder")
-    assert not door.takes("b")
-    time.sleep(PAST_LEFT)
-    assert (door.takes("b"), door.takes(), store.execute(LeaveLine("door", "a"))) == (True, True, False)
-
-
+@pytest.mark.usefixtures("due_at_once")
 def test_an_owner_enters_again_at_once_also_if_other_processes_wait(store: RedisStore | MemoryStore) -> None:
-    store.execute(AcquireReentrant("door", "me", "1", 60_000))
-    store.execute(AcquireReentrant("door", "other", "2", 60_000, party="first"))
-    time.sleep(0.06)
-    assert isinstance(store.execute(AcquireReentrant("door", "me", "3", 60_000, party=NEWCOMER)), Acquired)
+    name = uuid4().hex
+    store.execute(AcquireReentrant(name, "me", "1", 60_000))
+    store.execute(AcquireReentrant(name, "other", "2", 60_000, party="first"))
+    assert isinstance(store.execute(AcquireReentrant(name, "me", "3", 60_000, party=NEWCOMER)), Acquired)
+
+
+def test_readers_enter_while_a_line_of_writers_is_forgotten_and_its_keys_end(valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        keys, client = lock_keys("w"), store.client
+        store.execute(AcquireRead("w", "r1", 60_000))
+        assert store.execute(AcquireWrite("w", "w1", 60_000, 1, "a")) == Held(1, ahead=0)
+        assert client.pttl(keys.fence) > 0
+        wait_until(lambda: isinstance(store.execute(AcquireRead("w", "r2", 60_000)), Acquired))
+        assert store.execute(LeaveLine("w", "a"))
+        assert (client.exists(keys.line), client.hget(keys.fence, "line")) == (0, None)
+
+
+def test_a_multi_lock_that_would_wait_leaves_a_name_to_the_process_whose_turn_it_is(
+    valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segmented.protocol.lock.wire.LINE", "2 15 0 60000 60000")  # it is its turn at once
+    with RedisStore.from_url(valkey.url) as store:
+        store.execute(AcquireLock("a", "holder", 60_000))
+        store.execute(AcquireLock("a", "first", 60_000, party="first"))
+        store.execute(ReleaseLock("a", "holder"))
+        asked: list[Any] = []
+
+        def noting(operations: Any, **options: Any) -> Any:  # noqa: ANN401  # what a batch takes and answers
+            answers = type(store).execute_many(store, operations, **options)
+            asked.append(answers)
+            if len(asked) == 1:
+                raise KeyboardInterrupt  # it need not wait, and gives all back
+            return answers
+
+        store.execute_many = noting  # type: ignore[method-assign]  # listens in
+        with pytest.raises(KeyboardInterrupt):
+            MultiLock(store, ["a", "b"], ttl=60).acquire(timeout=60)
+        assert isinstance(asked[0][0], Held)
+        assert isinstance(store.execute(AcquireLock("a", "first", 60_000, party="first")), Acquired)
+        store.execute(ReleaseLock("a", "first"))
+        MultiLock(store, ["a", "b"], ttl=60).acquire(timeout=0).release()
