@@ -12,7 +12,6 @@ import pytest
 from bench.ab.measure import AbResults, CellRecord
 from bench.ab.power import table
 from bench.ab.statistics import Observed, Round, compare
-from bench.cli.ab import cell_of
 from segmented.cli.main import run
 from tests.support.bench.records import CELL
 from tests.support.paths import ROOT
@@ -137,8 +136,3 @@ def test_the_page_has_the_table_of_the_measured_power() -> None:
     results = json.loads((ROOT / "bench" / "ab" / "power.json").read_text(encoding="utf-8"))
     page = (ROOT / "docs" / "how-to" / "guard-against-regressions.md").read_text(encoding="utf-8")
     assert "\n".join(table(results)) in page
-
-
-def test_a_cell_of_ones_own_has_segments_only_if_its_strategy_has() -> None:
-    assert cell_of("segment-locks", 4, 5.0).cell_id == "segment-locks K=4 N=64 B=1 5ms"
-    assert cell_of("global-lock", 4, 0.0).cell_id == "global-lock K=1 N=64 B=1 none"

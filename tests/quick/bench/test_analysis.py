@@ -40,12 +40,6 @@ def test_without_an_aa_row_the_noise_is_not_known() -> None:
     assert few.why_none == "2 rounds of the A/A row give no interval, so the noise is not known"
 
 
-def test_a_cell_is_saturated_when_half_of_its_runs_are() -> None:
-    runs = [*rounds(CELL, RATES[:2], saturated=("redis",)), *rounds(CELL, RATES[:2])]
-    assert cells_of(file_of(runs))[CELL.cell_id].saturated == ("redis",)
-    assert cells_of(file_of([*runs, run(CELL)]))[CELL.cell_id].saturated == ()
-
-
 def test_times_of_runs_are_added_up_and_never_averaged() -> None:
     runs = [run(CELL, hold_ms=10.0, n=3_000), run(CELL, hold_ms=40.0, n=1_000)]
     found = merged(one.times.hold.encoded for one in runs)
@@ -135,10 +129,6 @@ def test_a_void_cell_never_wins_and_batches_win_from_four_on() -> None:
     found = crossovers(file_of(two), "segments")[0]
     assert [point.wins for point in found.points] == [True, False]
     assert found.answer == "mixed"
-
-
-def test_one_round_has_no_intervals_and_says_so() -> None:
-    assert "so by the ratios alone" in crossovers(whole_session(rounds=1), "batch")[0].sentence
 
 
 def test_a_hypothesis_is_kept_only_by_its_whole_interval() -> None:
@@ -231,13 +221,6 @@ def test_the_more_rates_a_plan_asks_for_the_wider_each_interval() -> None:
     alone, twelve = widths(1), widths(12)
     assert len(twelve) == 12
     assert twelve[0] / alone[0] == pytest.approx(3.8362 / 2.2622, rel=0.01)  # t of 9 degrees at 95 % and 99.6 %
-
-
-def test_of_several_cells_the_plain_one_is_meant() -> None:
-    storm = CELL.model_copy(update={"case": "cancel-storm"})
-    hypothesis = {"id": "H", "expect": [{"of": {"segments": 20}, "at_least": 50}]}
-    runs = [*rounds(storm, [10.0] * 3), *rounds(CELL, [100.0] * 3)]
-    assert [one.verdict for one in judge(file_of(runs, plan={"hypotheses": [hypothesis]}))] == ["kept"]
 
 
 def test_an_expectation_that_says_nothing_is_refused() -> None:

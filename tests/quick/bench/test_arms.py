@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.arms import Arm, arm_figures, cost_figures
+from bench.arms import Arm, arm_figures
 from bench.micro.workers.lanes import holds
 from segmented.models import EntryKind, LedgerEntry
 
@@ -19,13 +19,6 @@ LONE = {ONE: 0.025}
 
 def by_name(figures: list[Figure]) -> dict[str, Figure]:
     return {figure.name: figure for figure in figures}
-
-
-def test_an_arm_is_named_by_its_locks_and_its_work() -> None:
-    assert [arm.name for arm in (ONE, Arm(20, 50, commits=True))] == [
-        "one lock, hold 20 ms",
-        "20 segments, hold 50 ms and a commit",
-    ]
 
 
 def test_the_bound_is_what_may_be_at_once_over_the_hold_of_a_lone_order() -> None:
@@ -54,11 +47,6 @@ def test_a_ceiling_below_the_bound_takes_its_place_in_its_round_and_asked_bounds
     assert (share.at_least, share.kept) == (0.9, "no")
     assert found["4 segments, hold 20 ms / one lock"].kept == "yes"
     assert found["4 segments, hold 20 ms"].at_least is None
-
-
-def test_an_arm_without_a_valid_run_has_no_figure() -> None:
-    assert list(by_name(arm_figures({ONE: {}, FOUR: {}}, LONE, at_once=64))) == ["a lone order, hold 20 ms: its hold"]
-    assert cost_figures({ONE: []}, "Redis") == []
 
 
 def entry(sequence: int, kind: EntryKind, order_id: str | None, at_us: int) -> LedgerEntry:

@@ -46,15 +46,6 @@ def test_a_spike_has_its_base_its_height_and_its_decline() -> None:
     assert (np.abs(counts - wanted) < 4 * np.sqrt(wanted)).all()
 
 
-def test_no_arrivals_at_all_is_a_schedule() -> None:
-    assert poisson(0.001, 1, seed=1).tolist() == []
-
-
-def test_a_profile_that_is_no_spike_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"a spike from 10 to 5 arrivals a second at 1 s, declining in 1 s"):
-        Spike(base=10, height=5, at=1, decline=1)
-
-
 def test_an_open_cell_asks_for_its_units_and_a_closed_one_has_no_schedule() -> None:
     cell = Cell(strategy="global-lock", section="none", loop="open", offered_per_s=300, quantity=2, batch=3)
     calls = schedule_of(cell, warm_up=1.0, seconds=4.0, seed=5)

@@ -83,14 +83,6 @@ def test_a_cancel_storm_takes_back_what_the_seed_says_and_opens_with_half_of_a_s
     assert case_state(strategy, 100, case="cancel-storm", stock=100).opened == 100
 
 
-def test_cancels_that_fail_are_said_a_few_of_them() -> None:
-    one = case_state(FakeStrategy(StoreUnavailable("away")), 100, case="cancel-storm")
-    one.after([Order(str(number), 1) for number in range(40)], [SOLD] * 40)
-    *first, last = one.broken()
-    assert first[0].endswith("was not cancelled: StoreUnavailable: away")
-    assert (len(first), last, one.cancelled) == (3, "and 20 more like these", 0)
-
-
 REFUSED: Final[list[tuple[dict[str, Any], str]]] = [
     ({"case": "one-unit", "stock": 2}, "the case one-unit is of a stock of 1, not 2"),
     (

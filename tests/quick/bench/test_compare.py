@@ -10,18 +10,11 @@ from rich.console import Console
 from bench.analysis.compare import compare, differences
 from bench.analysis.measured import broken_promises, cells_of
 from tests.support.bench.records import CELL, checker, file_of, rounds, run
-from tests.support.bench.session import AA, CONTROL, GLOBAL, VOID, whole_session
+from tests.support.bench.session import AA, CONTROL, GLOBAL, whole_session
 
 if TYPE_CHECKING:
     from bench.engine.cell import Cell
     from bench.engine.record import ResultFile, Run
-
-
-def test_the_same_file_twice_has_no_difference() -> None:
-    found = compare(whole_session(), whole_session())
-    assert {row.verdict for row in found.rows} == {"no difference", "no throughput"}
-    assert found.differences == ()
-    assert found.broken_in_b == {VOID.cell_id: "round 3, arm A: refused wrongly"}
 
 
 def test_a_difference_counts_only_above_the_floor_of_either_file() -> None:

@@ -21,16 +21,6 @@ def test_cores_are_seconds_of_cpu_over_seconds_passed() -> None:
     assert used.others == pytest.approx(0.7)
 
 
-def test_a_database_that_cannot_be_seen_stays_unseen() -> None:
-    used = reading(20.0, 9.0, 3.0, 30.0, database=None).since(reading(10.0, 4.0, 1.0, 15.0, database=None))
-    assert used.database is None
-    assert used.others == pytest.approx(0.8)
-
-
-def test_a_server_elsewhere_does_not_make_others_negative() -> None:
-    assert reading(1.0, 0.5, 0.9, 0.6, database=None).others == 0.0
-
-
 def test_time_that_the_hypervisor_gave_to_others_is_not_counted_as_used(monkeypatch: pytest.MonkeyPatch) -> None:
     times = psutil.cpu_times()
     stolen = type(times)(**dict.fromkeys(times._fields, 0.0) | {"user": 3.0, "system": 2.0, "idle": 7.0, "steal": 4.0})

@@ -6,12 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.micro.dedup.context import at_database, emptied
-from bench.micro.dedup.measure import beginning, claiming
+from bench.micro.dedup.context import at_database
 from bench.micro.dedup.trivial import figures_of
 from bench.micro.dedup.worker_driver import Burst
-from segmented.dedup.canonical import DIGEST_LENGTH
-from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from bench.figures import Figure
@@ -44,24 +41,11 @@ def test_what_a_round_trip_adds_is_the_ratio_of_one_round_less_one_over_the_trip
     assert not added.is_promise
 
 
-def test_a_plain_task_that_asks_the_server_itself_has_its_own_round_trip_taken_off() -> None:
-    found = figures([burst(1_200.0, trips=2.0) for _ in range(3)])
-    assert found["exactly_once: added by each of 1 more round trips"].value == pytest.approx(0.1)
-    assert found["exactly_once: round trips of the worker"].value == 2
-
-
 def test_a_third_round_trip_is_a_broken_promise() -> None:
     kept = figures([burst(1_200.0, trips=2.0) for _ in range(3)])["until_executed: round trips of the worker"]
     broken = figures([burst(1_200.0, trips=3.0) for _ in range(3)])["until_executed: round trips of the worker"]
     assert (kept.is_promise, kept.is_within) == (True, True)
     assert (broken.is_promise, broken.is_within) == (True, False)
-
-
-def test_publishing_without_a_round_trip_has_no_price_for_one() -> None:
-    without = figures([burst(1_200.0, trips=2.0) for _ in range(3)])
-    assert "until_executed: added to apply_async by each round trip" not in without
-    once = burst(1_200.0, trips=2.0, published=130.0, published_trips=1.0)
-    assert figures([once] * 3)["until_executed: added to apply_async by each round trip"].value == pytest.approx(0.3)
 
 
 def test_a_database_is_named_as_the_address_has_it() -> None:
@@ -72,17 +56,3 @@ def test_a_database_is_named_as_the_address_has_it() -> None:
         ("redis://somewhere/1?protocol=3", "redis://somewhere/3?protocol=3"),
     ):
         assert at_database(url, 3) == expected
-
-
-def test_made_records_are_as_long_as_real_ones_and_differ() -> None:
-    claims = [claiming("live", 0), claiming("live", 1), claiming("probe", 0)]
-    assert {len(claim.record.key) for claim in claims} == {DIGEST_LENGTH}
-    assert {len(claim.message) for claim in claims} == {36}
-    assert len({claim.record for claim in claims}) == 3
-    begun = beginning("live", 1)
-    assert (begun.record, begun.message) == (claims[1].record, claims[1].message)
-
-
-def test_a_url_that_is_none_is_one_sentence() -> None:
-    with pytest.raises(InvalidInput, match=r"^'\S+' is not a Redis URL: "), emptied("nonsense"):
-        pass

@@ -9,13 +9,11 @@ import pytest
 
 from bench.proof.peers.dedup.comparison import compare, judged
 from bench.proof.peers.dedup.context import Finding, at_once
-from bench.proof.peers.dedup.registry import CONTENDERS, ONE_STEP, ROWS, WHY_NOT, Row
-from bench.proof.peers.dedup.settings import VARIABLE, Entry, Settings, entries, note
+from bench.proof.peers.dedup.registry import WHY_NOT, Row
+from bench.proof.peers.dedup.settings import Entry
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from bench.proof.peers.dedup.context import BenchContext
 
 
@@ -66,38 +64,7 @@ def test_the_first_thing_that_is_lacking_is_the_reason() -> None:
     assert judged(Row("F0", "it holds", nothing), frozenset(), broken)["outcome"] == "fails"
 
 
-def test_the_journal_gives_back_whole_lines_only(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    assert entries(path) == []
-    note(str(path), "began", key="order-1", run="a", attempt=1)
-    with path.open("a", encoding="utf-8") as torn:
-        torn.write('{"event": "eff')
-    (entry,) = entries(path)
-    assert (entry.event, entry.key, entry.run, entry.attempt) == ("began", "order-1", "a", 1)
-
-
-def test_settings_reach_a_child_through_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = Settings(broker="b", results="r", store="s", journal="j", owner_pid=1, lease_seconds=2, hold_at="effect")
-    monkeypatch.setenv(VARIABLE, sent.to_environment()[VARIABLE])
-    assert Settings.from_environment() == sent
-
-
-def test_rows_have_names_of_their_own_and_need_what_has_words_for_its_lack() -> None:
-    assert len({row.row_id for row in ROWS}) == len(ROWS)
-    offered = frozenset[str]().union(*(contender.offers for contender in CONTENDERS))
-    needed = {need for row in ROWS for need in row.needs}
-    assert needed == set(WHY_NOT)
-    assert needed - offered == {ONE_STEP}
-
-
 def test_a_name_that_is_none_is_refused() -> None:
     for only, cases, what in ((["nobody"], [], "contender 'nobody'"), ([], ["F99"], "case 'F99'")):
         with pytest.raises(InvalidInput, match=f"^there is no {what}: "):
             compare(only=only, cases=cases, python_of=lambda _: pytest.fail("nothing is to be run"), tell=print)
-
-
-def test_a_contenders_environment_is_pinned_to_the_last_package() -> None:
-    for environment in {one.environment for one in CONTENDERS if one.environment is not None}:
-        lines = [line for line in environment.requirements.read_text(encoding="utf-8").splitlines() if line[0] != "#"]
-        assert any(line.startswith("celery==") for line in lines)
-        assert all(line.count("==") == 1 for line in lines)

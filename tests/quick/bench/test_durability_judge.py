@@ -52,10 +52,7 @@ def test_units_that_are_promised_beyond_the_stock_were_sold_twice() -> None:
     found = judge(replace(SOUND, stock=3))
     assert (found.sold_twice, found.broken) == (1, ())
     gated = judge(replace(GATED, stock=3))
-    assert (gated.sold_twice, gated.broken) == (
-        1,
-        ("1 unit was sold twice although an order database decides",),
-    )
+    assert (gated.sold_twice, gated.broken) == (1, ("1 unit was sold twice although an order database decides",))
 
 
 def test_an_order_of_the_database_that_nobody_acknowledged_takes_units_too() -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from bench.demo.findings import findings, remarks
-from bench.demo.results import LABELS, Results, bars, cells, line, rate
+from bench.demo.results import Results, bars, line, rate
 from bench.engine.record import Counts
 from tests.support.bench.records import checker, demo_run
 
@@ -64,14 +64,6 @@ def test_the_ratio_stands_beside_the_absolute_figures() -> None:
     assert "20 segment locks sold 840.0 orders/s, one lock 45.0: 18.7 times as many." in remarks(RUNS, CORES)
 
 
-def test_the_share_of_the_bound_is_said_for_both_kinds_of_locks() -> None:
-    said = remarks(RUNS, CORES)
-    beside = "In the sale it took 24.5 ms: the difference is the delay of generator and servers."
-    bound = "its bound: each lock serves one order after another, and a lone buyer's order took"
-    assert f"global-lock reached 97.2% of 46.3 orders/s, {bound} 21.6 ms. {beside}" in said
-    assert f"segment-locks reached 94.5% of 888.9 orders/s, {bound} 22.5 ms. {beside}" in said
-
-
 def test_the_control_is_shown_failing_and_has_no_share_of_the_bound() -> None:
     assert remarks(RUNS, CORES)[0] == "Without a lock 20,000 units of 600 were sold: 19,400 too many."
     assert (rate(NO_LOCK), NO_LOCK.share_of_bound) == ("1,800.0", None)
@@ -103,19 +95,6 @@ def test_a_run_that_broke_a_promise_has_no_ratio_and_no_throughput() -> None:
     assert shown.findings["segment_locks_per_global_lock"] is None
     assert "segment-locks broke its promise: oversold by 3 units." in shown.remarks
     assert line(broken).startswith("segment-locks: - orders/s (- of 888.9, 20 segments, hold 24.5 ms); ")
-
-
-def test_the_table_has_a_cell_for_every_label_and_fits_80_columns() -> None:
-    assert len(cells(NO_LOCK)) == len(LABELS)
-    shown = printed(results(*RUNS), is_terminal=True)
-    assert "│ orders/s           │ 1,800.0 │        45.0 │         840.0 │   2,100.0 │" in shown
-    assert max(len(row) for row in shown.splitlines()) <= 80
-
-
-def test_a_pipe_gets_no_table_and_whole_lines() -> None:
-    shown = printed(results(*RUNS), is_terminal=False)
-    assert "┃" not in shown
-    assert shown.splitlines()[-1] == "Conditions: 2 cores for everything (a processor); python 3.11.7; commit c0ffee."
 
 
 def test_a_run_is_one_line() -> None:

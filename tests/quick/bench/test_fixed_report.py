@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bench.demo.results import Results
 from bench.figures import Figure, FigureResults
-from bench.fixed_report import check_folder, markdown, write_report
+from bench.fixed_report import check_folder, write_report
 from segmented.errors import InvalidInput
-from tests.support.bench.records import demo_run
 from tests.support.command_line import ran
 
 if TYPE_CHECKING:
@@ -46,21 +44,6 @@ def test_the_folder_has_the_results_a_page_and_a_table(tmp_path: Path) -> None:
     assert "http" not in page
 
 
-def test_a_demo_has_a_column_a_strategy(tmp_path: Path) -> None:
-    found = Results("demo", (demo_run(), demo_run("global-lock")), CONDITIONS)
-    write_report(found, tmp_path, summary="the demo")
-    table = (tmp_path / "table.md").read_text(encoding="utf-8").splitlines()
-    assert table[0] == "|  | segment-locks | global-lock |"
-    assert table[2].startswith("| segments | ")
-    assert "quick run" not in (tmp_path / "report.html").read_text(encoding="utf-8")
-
-
-def test_without_a_folder_nothing_is_checked_or_written(tmp_path: Path) -> None:
-    check_folder(None)
-    write_report(FOUND, None, summary="")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_used_folder_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("notes", encoding="utf-8")
     refused = ran("bench", "locks", "--quick", "--report", str(tmp_path), url=None)
@@ -78,7 +61,3 @@ def test_a_file_is_no_place_for_a_report(place: str, tmp_path: Path) -> None:
     ):
         check_folder(tmp_path / place)
     assert (tmp_path / "mine").read_text(encoding="utf-8") == "notes"
-
-
-def test_a_table_needs_no_figure_to_be_one() -> None:
-    assert markdown([["figure", "value"]]) == "| figure | value |\n| --- | --: |\n"

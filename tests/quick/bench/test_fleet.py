@@ -94,23 +94,11 @@ def test_work_for_which_no_order_waits_slows_all_as_in_the_simulation(
     assert throughput(fleet, costs) == pytest.approx(simulated(fleet, costs), rel=0.05)
 
 
-def test_what_each_further_master_costs_all_others_bounds_a_fleet() -> None:
-    fleet = fleet_of(64, 64, 1_000, client_cores=100)
-    assert throughput(fleet, replace(COSTS, beside=63 * 0.00005)) == pytest.approx(
-        64 / (0.0003 + 63 * 0.00005), rel=0.02
-    )
-
-
 def test_one_masters_core_is_a_bound_and_a_second_one_doubles_it() -> None:
     one, two, three = (throughput(fleet_of(masters, 1_024, 1_000, client_cores=100), COSTS) for masters in (1, 2, 3))
     assert one == pytest.approx(1 / 0.0003, rel=0.001)
     assert two == pytest.approx(2 / 0.0003, rel=0.01)
     assert three == pytest.approx(3 / 0.0003, rel=0.01)
-
-
-def test_above_what_the_workers_can_do_more_masters_add_nothing() -> None:
-    rates = [throughput(fleet_of(masters, 64, 100, client_cores=100), COSTS) for masters in (16, 32, 64)]
-    assert rates == pytest.approx([100 / 0.022] * 3, rel=0.005)
 
 
 def test_one_shard_is_the_birth_and_death_process_and_many_of_one_lane_have_the_product_form() -> None:

@@ -92,12 +92,6 @@ def test_where_no_session_began_nothing_is_left_behind(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
 
 
-def test_a_first_line_that_was_cut_off_is_a_new_session(tmp_path: Path) -> None:
-    (tmp_path / "results.jsonl").write_text('{"schema":"segm', encoding="utf-8")
-    with ResultsFolder(tmp_path) as folder:
-        assert folder.is_new()
-
-
 def test_a_session_under_other_conditions_does_not_go_on_there(tmp_path: Path) -> None:
     placed = SESSION.model_copy(update={"environment": SESSION.environment | {"placement": "anywhere"}})
     with ResultsFolder(tmp_path) as folder:

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from bench.engine.folder import ResultsFolder
-from bench.engine.record import ResultFile, as_line, read_results
+from bench.engine.record import ResultFile, as_line
 from bench.lint.repetition import reproducible
 from bench.lint.replayed import calls_of
 from bench.lint.subject import Subject
@@ -81,31 +81,11 @@ def test_a_history_that_unpacks_to_more_than_allowed_is_refused_in_the_middle(tm
     assert len(calls["asked"]) == 60_000
 
 
-def test_the_command_passes_its_size_and_its_price_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    passed: dict[str, object] = {}
-
-    def redrawn(*_: object, **options: object) -> drawing.Report:
-        passed.update(options)
-        return drawing.Report(tmp_path, (), (), None, "")
-
-    monkeypatch.setattr(drawing, "redraw", redrawn)
-    assert ran("bench", "report", str(tmp_path), "--size-max", "7", url=None).returncode == 0
-    assert passed == {"history_max": 7, "core_hour": None}
-    assert ran("bench", "report", str(tmp_path), "--core-hour", "0.04", url=None).returncode == 0
-    assert passed["core_hour"] == 0.04
-
-
 def test_a_line_of_a_history_without_an_end_is_refused(tmp_path: Path) -> None:
     (tmp_path / "history.zst").write_bytes(zstandard.ZstdCompressor().compress(bytes(50_000_000)))
     kept = run().model_copy(update={"history": "history.zst"})
     with pytest.raises(InvalidInput, match=r"line 1: it is longer than 65,536 bytes: is this a file of calls\?$"):
         calls_of(tmp_path, kept, FIELDS)
-
-
-def test_a_device_is_not_read_without_end_as_results(tmp_path: Path) -> None:
-    (tmp_path / "results.jsonl").symlink_to("/dev/zero")
-    with pytest.raises(InvalidInput, match=r"results\.jsonl cannot be read: it is not a plain file$"):
-        read_results(tmp_path / "results.jsonl")
 
 
 def test_a_pipe_in_a_results_folder_is_refused_and_nobody_waits_for_it(tmp_path: Path) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import pytest
 from pydantic import ValidationError
 
 from bench.engine.cell import Cell
-from bench.sections import Section
-from segmented.errors import InvalidInput
 
 PLAIN = {"strategy": "segment-locks", "segments": 16, "buyers": 64, "hold_ms": 20.0}
 
@@ -34,11 +31,6 @@ def test_a_cell_is_named_by_its_values() -> None:
     assert [Cell.model_validate(PLAIN | more).cell_id for more, _ in NAMED] == [cell_id for _, cell_id in NAMED]
 
 
-def test_a_delay_goes_through_the_proxy_whatever_a_file_says() -> None:
-    delayed, direct = (Cell.model_validate(PLAIN | {"rtt_ms": one, "proxied": False}) for one in (2.0, 0.0))
-    assert (delayed.proxied, direct.proxied) == (True, False)
-
-
 REFUSED: Final[list[tuple[dict[str, object], str]]] = [
     ({"segments": 0}, "greater than or equal to 1"),
     ({"hold_ms": float("nan")}, "less than or equal to 2000|greater than or equal to 0"),
@@ -56,9 +48,3 @@ def test_what_cannot_be_measured_is_refused() -> None:
     for more, said in REFUSED:
         with pytest.raises(ValidationError, match=said):
             Cell.model_validate(PLAIN | more)
-
-
-def test_there_is_no_other_critical_section() -> None:
-    said = "unknown critical section 'nap'; known are: none, sleep, lognormal, bimodal, cpu, commit"
-    with pytest.raises(InvalidInput, match=re.escape(said)):
-        Section("nap")  # type: ignore[arg-type]  # what a plan may say

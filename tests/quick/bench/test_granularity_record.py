@@ -49,18 +49,6 @@ def test_a_call_of_a_batch_is_one_line_of_the_history() -> None:
     }  # fmt: skip
 
 
-def test_orders_are_numbered_and_failures_have_their_reasons() -> None:
-    recorder = noted((0, 1.0, 2.0, [Sold(1.0)]), (1, 1.0, 2.0, [GaveUp("no lock"), RefusedByGate()]))
-    recorder.note_failure(0, 4, OSError("gone"), intended=2.0, asked=2.0, done=3.0, orders=2)
-    assert list(recorder.sold_numbers) == [1]
-    assert recorder.failures == ["no lock", "the order database did not confirm", "OSError: gone", "OSError: gone"]
-    assert [list(one) for one in (recorder.sold, recorder.sold_out, recorder.failed)] == [
-        [1, 0, 0],
-        [0, 0, 0],
-        [0, 2, 2],
-    ]
-
-
 def test_a_batch_that_is_sold_whole_is_noted_order_by_order() -> None:
     recorder = noted((0, 1.0, 2.0, [Sold(1.25, 1.5, 7, 3)] * 3), (1, 1.0, 2.0, [Sold(1.0)] * 2))
     assert sorted(recorder.sold_numbers) == [1, 2, 3, 4, 5]
@@ -144,9 +132,3 @@ def test_a_last_line_that_was_cut_off_is_no_end(tmp_path: Path) -> None:
     file.write_text(lines(session_line(), run(), end_line(1)) + '{"sch', encoding="utf-8")
     found = read_results(file)
     assert (len(found.runs), found.end) == (1, None)
-
-
-def test_a_histogram_that_is_none_is_said_so() -> None:
-    for text in ("xx", "", "AAAA", "not a histogram"):
-        with pytest.raises(InvalidInput, match=r"^a histogram of the results cannot be decoded"):
-            merged([text])

@@ -7,7 +7,6 @@ from typing import Final
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
 
 from bench.analysis.intervals import Estimate, mean_of, median_of, paired_ratio, rate_of, unpaired_ratio
 
@@ -47,15 +46,6 @@ def test_the_interval_of_a_median_ends_at_values_and_needs_six() -> None:
     assert median_of([1.0, 2.0, 90.0]) == Estimate(2.0, None, None, 3, "none")
     assert median_of([6.0, 1.0, 2.0, 5.0, 4.0, 3.0]) == Estimate(3.5, 1.0, 6.0, 6, "order")
     assert median_of([float(one) for one in range(1, 11)]) == Estimate(5.5, 2.0, 9.0, 10, "order")
-
-
-@given(st.lists(st.floats(1, 1_000), min_size=3, max_size=6))
-def test_a_paired_ratio_swapped_is_its_reciprocal(rates: list[float]) -> None:
-    above, below = dict(enumerate(rates)), dict(enumerate(reversed(rates)))
-    one, other = (paired_ratio(*pair) for pair in ((above, below), (below, above)))
-    assert one is not None
-    assert other is not None
-    assert one.value * other.value == pytest.approx(1)
 
 
 def test_pairs_take_out_what_slowed_a_whole_round() -> None:

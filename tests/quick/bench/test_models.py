@@ -79,12 +79,6 @@ def test_no_law_is_told_by_data_that_do_not_tell_it() -> None:
         assert fit(dict(list(points.items())[:count])) == NoFit(why)
 
 
-def test_a_fall_within_the_intervals_is_none() -> None:
-    runs = {1: 47.0, 4: 185.0, 16: 730.0, 32: 741.0, 64: 739.0, 128: 736.0}
-    rates = {number: [rate] * 3 for number, rate in runs.items()} | {32: [727.0, 741.0, 755.0]}
-    assert fit(rates) == NoFit("throughput does not fall up to N = 128, so the peak is unknown")
-
-
 def test_a_ceiling_of_lanes_is_not_fitted() -> None:
     cells = [one for one in cells_of(whole_session(rounds=3)).values() if one.cell.loop == "closed"]
     swept = {one.cell.buyers: one.rates for one in cells if one.cell.strategy == "segment-locks" and one.lanes == 16}

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bench.cli.bench import whole
-from bench.conditions import Servers, conditions
-from bench.demo.measure import DemoOptions, cell_of, lone_assignment, measure_demo
+from bench.conditions import Servers
+from bench.demo.measure import DemoOptions, cell_of, lone_assignment
 from bench.demo.results import Results
-from bench.display import display_on
 from bench.engine.cell import Cell, RunAssignment
 from bench.results import check_writable, write
 from bench.strategies import STRATEGIES
-from segmented.cli.console import Console
 from segmented.errors import InvalidInput
 from tests.support.bench.records import demo_run
 
@@ -63,27 +61,11 @@ def test_without_a_name_the_benchmark_is_granularity() -> None:
         whole(["speed"], known)
 
 
-def test_the_demo_refuses_a_cluster_before_anything_starts() -> None:
-    with pytest.raises(InvalidInput) as caught:
-        measure_demo(DemoOptions(url="redis+cluster://localhost:1"), display_on(Console()))
-    assert str(caught.value) == "--url redis+cluster://localhost:1: only a single server can be used"
-
-
-def test_the_demos_cells_have_the_options_and_a_commit() -> None:
-    options = DemoOptions(hold_ms=5, buyers=16, segments=4)
-    assert cell_of(options, "lock-free") == ASSIGNMENT.cell
-    assert cell_of(options, "global-lock").cell_id == "global-lock K=1 N=16 B=1 commit+5ms"
-
-
 def test_the_bound_comes_from_a_lone_buyer_of_the_same_cell_whatever_the_number_of_buyers() -> None:
     cell = cell_of(DemoOptions(hold_ms=200, buyers=16, segments=4, seconds=10), "segment-locks")
     alone = lone_assignment(cell, Servers("redis://localhost", "sqlite:///orders", {}, {}))
     assert alone.cell == cell.model_copy(update={"buyers": 1})
     assert (alone.is_calibration, alone.seconds, alone.warm_up, alone.database) == (True, 2.0, 0.0, "sqlite:///orders")
-
-
-def test_an_assignment_comes_back_as_it_was() -> None:
-    assert RunAssignment.model_validate_json(ASSIGNMENT.model_dump_json()) == ASSIGNMENT
 
 
 def test_every_buyer_has_a_connection_unless_the_url_says_otherwise() -> None:
@@ -98,14 +80,6 @@ def test_every_buyer_has_a_connection_unless_the_url_says_otherwise() -> None:
 def test_the_demos_strategies_are_there_and_one_of_all_is_the_control() -> None:
     assert {"no-lock", "global-lock", "segment-locks", "lock-free"} <= set(STRATEGIES)
     assert [name for name, strategy in STRATEGIES.items() if strategy.is_control] == ["no-lock"]
-
-
-def test_conditions_name_versions_cores_and_commit() -> None:
-    found = conditions(Servers("", "", {"valkey": "9.1.2", "postgresql": "18.4"}, {"fsync": "on"}))
-    assert {"python", "segmented-locks", "locust", "redis", "valkey", "postgresql"} - set(found["versions"]) == set()
-    assert found["cores"] >= 1
-    assert found["commit"] is None or len(found["commit"].removesuffix("-dirty")) == 40
-    assert found["settings"] == {"fsync": "on"}
 
 
 def test_results_are_written_as_they_are(tmp_path: Path) -> None:

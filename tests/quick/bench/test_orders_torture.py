@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from segmented.models.pools import EntryKind
 
+    Cases = dict[str, tuple[Verdict, dict[str, int]]]
+
 NOTHING: Final = {"lost": 0, "doubled": 0, "oversold": 0, "refused_wrongly": 0, "uncalled": 0}
 ANSWERS: Final = ("a 1 2", "a 2 1", "a 3 2", "f 4 2")
 """Five units: four orders, of which the last finds none."""
@@ -62,7 +64,7 @@ def counted(
     return checker.verdict()
 
 
-ALL_ACCEPTED: Final = ("a 1 2", "a 2 1", "a 3 2", "a 4 2")
+ALL: Final = ("a 1 2", "a 2 1", "a 3 2", "a 4 2")
 REFUSED: Final = entry(5, "refused", 4, 2)
 TAKEN_BACK: Final = (entry(2, "reserved", 4, 2), entry(2, "expired", 4, 2))
 WITHOUT_2: Final = [one for one in SOUND if one.order_id != "o-2"]
@@ -70,7 +72,7 @@ UNRESERVED: Final = [one for one in SOUND if (one.kind, one.order_id) != ("reser
 FREE_WHEN_REFUSED: Final = [
     SOUND[0], entry(2, "reserved", 3, 2), entry(3, "expired", 3, 2), entry(4, "refused", 4, 5), *SOUND[1:],
 ]  # fmt: skip
-LOST: Final[dict[str, tuple[Verdict, dict[str, int]]]] = {
+LOST: Final[Cases] = {
     "accepted, without an end": (counted(SOUND[:-1]), {"lost": 1}),
     "unknown to pool and ledger": (counted(WITHOUT_2), {"lost": 1}),
     "accepted and lapsed": (counted([*SOUND[:-1], replace(SOUND[-1], kind="expired")]), {"lost": 1}),
@@ -78,51 +80,42 @@ LOST: Final[dict[str, tuple[Verdict, dict[str, int]]]] = {
     "not in the database": (counted(rows=ROWS[:2]), {"lost": 1}),
     "only in the database": (counted(SOUND[:-1], rows=ROWS), {"lost": 1}),
 }
-DOUBLED: Final[dict[str, tuple[Verdict, dict[str, int]]]] = {
+DOUBLED: Final[Cases] = {
     "confirmed twice": (counted([*SOUND, entry(5, "confirmed", 2, 1)], stock=6), {"doubled": 1}),
     "reserved twice": (counted([*SOUND, entry(5, "reserved", 2, 1)], stock=6), {"doubled": 1}),
     "two rows": (counted(rows=[*ROWS, ROWS[1]], stock=6), {"doubled": 1}),
     "refused and sold": (counted([*SOUND, entry(5, "refused", 2, 1)]), {"doubled": 1}),
-    "refused twice": (counted([*SOUND, REFUSED, replace(REFUSED, sequence=6)], answers=ALL_ACCEPTED), {"doubled": 1}),
-    "refused and held": (
-        counted([*SOUND, REFUSED, entry(6, "reserved", 4, 2)], answers=ALL_ACCEPTED, stock=7),
-        {"doubled": 1},
-    ),
+    "refused twice": (counted([*SOUND, REFUSED, replace(REFUSED, sequence=6)], answers=ALL), {"doubled": 1}),
+    "refused and held": (counted([*SOUND, REFUSED, entry(6, "reserved", 4, 2)], answers=ALL, stock=7), {"doubled": 1}),
     "refused, with a row": (
-        counted([*SOUND, REFUSED], answers=ALL_ACCEPTED, rows=[*ROWS, ("o-4", "confirmed", 2)], stock=7),
+        counted([*SOUND, REFUSED], answers=ALL, rows=[*ROWS, ("o-4", "confirmed", 2)], stock=7),
         {"doubled": 1, "lost": 1},
     ),
 }
-OVERSOLD: Final[dict[str, tuple[Verdict, dict[str, int]]]] = {
+OVERSOLD: Final[Cases] = {
     "one order more than the stock": (
-        counted([*SOUND, entry(5, "reserved", 4, 2), entry(6, "confirmed", 4, 2)], answers=ALL_ACCEPTED),
+        counted([*SOUND, entry(5, "reserved", 4, 2), entry(6, "confirmed", 4, 2)], answers=ALL),
         {"oversold": 2},
     ),
-    "confirmed without a reservation": (
-        counted([*SOUND, entry(5, "confirmed", 2, 1)]),
-        {"doubled": 1, "oversold": 1},
-    ),
+    "confirmed without a reservation": (counted([*SOUND, entry(5, "confirmed", 2, 1)]), {"doubled": 1, "oversold": 1}),
     "held beyond the stock for a while": (
         counted([SOUND[0], SOUND[1], SOUND[3], *TAKEN_BACK, SOUND[2], *SOUND[4:]]),
         {"oversold": 1},
     ),
-    "only by the database": (
-        counted(rows=[*ROWS, ("o-9", "confirmed", 3)]),
-        {"oversold": 3, "uncalled": 1},
-    ),
+    "only by the database": (counted(rows=[*ROWS, ("o-9", "confirmed", 3)]), {"oversold": 3, "uncalled": 1}),
 }
-REFUSED_WRONGLY: Final[dict[str, tuple[Verdict, dict[str, int]]]] = {
+REFUSED_WRONGLY: Final[Cases] = {
     "at the door, while units were free": (counted(stock=7), {"refused_wrongly": 1}),
     "by a worker, while units were free": (
-        counted([*SOUND[:2], entry(2, "refused", 4, 2), *SOUND[2:]], answers=ALL_ACCEPTED),
+        counted([*SOUND[:2], entry(2, "refused", 4, 2), *SOUND[2:]], answers=ALL),
         {"refused_wrongly": 1},
     ),
     "by a worker, after units came back": (
-        counted(FREE_WHEN_REFUSED, answers=ALL_ACCEPTED),
+        counted(FREE_WHEN_REFUSED, answers=ALL),
         {"refused_wrongly": 1, "uncalled": 1},
     ),
 }
-UNCALLED: Final[dict[str, tuple[Verdict, dict[str, int]]]] = {
+UNCALLED: Final[Cases] = {
     "given back before it was taken": (counted([SOUND[0], entry(2, "expired", 1, 2), *SOUND[1:]]), {"uncalled": 2}),
     "sold without a reservation": (counted(UNRESERVED), {"uncalled": 1}),
     "a refusal that nobody asked for": (counted([*SOUND, REFUSED], answers=ANSWERS[:3]), {"uncalled": 1}),
@@ -131,14 +124,11 @@ UNCALLED: Final[dict[str, tuple[Verdict, dict[str, int]]]] = {
         counted([*SOUND, entry(5, "reserved", 4, 2)], stock=6),
         {"oversold": 1, "uncalled": 1},
     ),
-    "a row of another sale": (
-        counted(rows=[*ROWS, ("of-another-sale", "confirmed", 1)], stock=6),
-        {"uncalled": 1},
-    ),
+    "a row of another sale": (counted(rows=[*ROWS, ("of-another-sale", "confirmed", 1)], stock=6), {"uncalled": 1}),
     "other units than were promised": (counted([*SOUND[:-1], replace(SOUND[-1], quantity=1)]), {"uncalled": 1}),
 }
-SOUND_TOO: Final[dict[str, tuple[Verdict, dict[str, int]]]] = {
-    "refused once": (counted([*SOUND, REFUSED], answers=ALL_ACCEPTED), {}),
+SOUND_TOO: Final[Cases] = {
+    "refused once": (counted([*SOUND, REFUSED], answers=ALL), {}),
     "given back and taken by another": (counted([SOUND[0], *TAKEN_BACK, *SOUND[1:]]), {}),
     "given back and taken again": (
         counted([SOUND[0], entry(2, "reserved", 1, 2), entry(2, "expired", 1, 2), *SOUND[1:]]),
@@ -158,9 +148,7 @@ def test_a_sound_log_and_ledger_add_up(rows: Sequence[tuple[str, str, int]] | No
 
 
 @pytest.mark.parametrize("cases", [LOST, DOUBLED, OVERSOLD, REFUSED_WRONGLY, UNCALLED, SOUND_TOO])
-def test_each_way_to_break_a_promise_is_counted_and_no_other(
-    cases: dict[str, tuple[Verdict, dict[str, int]]],
-) -> None:
+def test_each_way_to_break_a_promise_is_counted_and_no_other(cases: Cases) -> None:
     found = {name: verdict.counts for name, (verdict, _) in cases.items()}
     assert found == {name: {**NOTHING, **broken} for name, (_, broken) in cases.items()}
 

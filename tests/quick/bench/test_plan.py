@@ -65,11 +65,7 @@ MISTAKES: Final[list[tuple[str, str, str]]] = [
         'base = { strategy = "global-lock", section',
         "sweeps.k.segments: global-lock has no segments, so K=4 would change nothing",
     ),
-    (
-        "bench-plan/1",
-        "bench-plan/9",
-        "schema: Input should be 'segmented-bench-plan/1', not 'segmented-bench-plan/9'",
-    ),
+    ("bench-plan/1", "bench-plan/9", "schema: Input should be 'segmented-bench-plan/1', not 'segmented-bench-plan/9'"),
 ]
 
 
@@ -101,18 +97,6 @@ def test_an_open_cell_gets_its_rate_from_the_measured_capacity(tmp_path: Path) -
     assert half.key == ("segment-locks K=4 N=64 B=1 5ms poisson=1/s 50% of segment-locks K=4 N=64 B=1 5ms")
     assert (half.at(731.4).offered_per_s, most.at(731.4).offered_per_s) == (366.0, 695.0)
     assert half.at(731.4).buyers == 64
-
-
-def test_the_quick_profile_says_what_it_leaves_out(tmp_path: Path) -> None:
-    grid = grid_of(small_plan(tmp_path), is_quick=True)
-    assert [one.key for one in grid.cells] == [K4.cell_id]
-    assert (grid.cells[0].seconds, grid.cells[0].warm_up, grid.rounds, grid.budget) == (0.4, 0.1, 1, 60.0)
-    assert grid.left_out == (
-        "sweeps that are not measured: hold, load, a-a",
-        "of the others, all but 1 cell",
-        "1 round of 0.4 s a run, instead of 2 of 0.5 s",
-        "so few and so short runs give no interval that is worth publishing",
-    )
 
 
 def test_only_the_named_sweeps_are_measured(tmp_path: Path) -> None:

@@ -60,10 +60,6 @@ def test_a_test_that_passes_against_what_is_written_is_one_too() -> None:
     assert not is_as_expected(runs)
 
 
-def test_a_run_without_one_of_the_files_is_none() -> None:
-    assert not is_as_expected(read_report(report(ASYNC)))
-
-
 def test_the_page_counts_the_failures_that_are_expected_and_no_others() -> None:
     page = (ROOT / "docs" / "how-to" / "come-from-redis-py.md").read_text(encoding="utf-8")
     rows = re.findall(r"\| (\d+) of (\d+) \| (\d+) expect a key .*?, (\d+) count the sleeps", page)

@@ -14,11 +14,10 @@ from bench.analysis.calibration import Calibration, calibrate
 from bench.engine.cell import Cell
 from bench.engine.record import ResultFile, as_line
 from bench.lint import RuleFinding
-from bench.readme_chart import PALETTES
 from bench.report.colours import BLACK, DARK, GRID, LIGHT, PAPER
 from bench.report.drawing import redraw
-from bench.report.drawn import Drawn, NotDrawn
-from bench.report.facts import OURS, Facts, Spot
+from bench.report.drawn import Drawn
+from bench.report.facts import OURS, Facts
 from bench.report.figures.crossover import crossover
 from bench.report.figures.load import latency_by_load
 from bench.report.figures.over_time import outcomes as outcomes_of_orders
@@ -26,9 +25,8 @@ from bench.report.figures.segments import throughput
 from bench.report.markdown import table
 from bench.report.style import house_style
 from bench.report.svg import as_svg
-from bench.report.tables import cell_row, every_row, sold_share, strategy_rows
+from bench.report.tables import every_row, sold_share, strategy_rows
 from bench.report.unfavourable import unfavourable_figure
-from bench.source_map.picture import BANDS, BOXES
 from segmented.errors import InvalidInput
 from tests.support.bench.report_session import RANDOM, ROUNDS, run, session
 
@@ -161,18 +159,6 @@ def test_shed_arrivals_are_shaded_and_where_no_lock_wins_is_hatched(outcomes: di
     assert len([patch for patch in axes.patches if patch.get_hatch()]) == sum(ratio < 1 for ratio in ratios)
 
 
-def test_a_figure_without_data_says_what_it_lacks(results: tuple[ResultFile, Path]) -> None:
-    closed = [one for one in results[0].runs if one.cell.strategy == "global-lock" and one.cell.loop == "closed"]
-    facts = Facts(results[0].model_copy(update={"runs": tuple(closed)}))
-    assert latency_by_load(facts) == NotDrawn(
-        "F4",
-        "f04-latency-by-load",
-        "Latency by offered load",
-        "no open sweep over three offered loads with Poisson arrivals",
-    )
-    assert isinstance(crossover(facts), NotDrawn)
-
-
 def test_the_page_needs_nothing_from_outside(made: Made) -> None:
     assert not re.findall(r"""(?:src|href)\s*=\s*["'](?!#|data:image/png)[^"']*["']""", made.html)
     assert not re.findall(r"url\(\s*['\"]?(?!#)", made.html)
@@ -188,11 +174,6 @@ def test_every_table_and_figure_scrolls_inside_its_frame(made: Made) -> None:
     assert (framed.count("svg"), made.html.count("<svg")) == (2, 2)
     assert framed.count("table") == made.html.count("<table") > 8
     assert ".wide { overflow-x: auto; }" in made.html
-
-
-def test_the_command_ends_with_the_sentence_that_the_page_begins_with(made: Made) -> None:
-    assert made.report.sentences()[-1] == made.report.answer
-    assert made.report.answer in made.html
 
 
 def test_the_page_has_every_void_run_every_cell_and_every_practice(
@@ -263,26 +244,12 @@ def test_the_table_has_absolute_rates_intervals_and_guarantees_and_no_rate_for_w
     assert table(facts).count("| void |") == 2
 
 
-def test_what_a_database_sells_alone_is_not_said_to_cost_nothing() -> None:
-    """Redis has nothing to do with it, so its counts are left out."""
-    alone = Cell(strategy="pg-hot-row", section="commit")
-    row = cell_row(Spot(alone, "A", (run(alone, 1, 1),)))
-    assert (row.attempts, row.commands, row.server_us) == ("-", "-", "-")
-
-
 def test_a_unit_that_was_not_sold_is_never_rounded_away() -> None:
     cell = Cell(strategy="segment-locks", segments=4, section="sleep", hold_ms=20)
     found = run(cell, 0, 0)
     checker = found.checker.model_copy(update={"stock": 1_000_000, "sold": 999_999})
     counts = found.counts.model_copy(update={"sold": 999_999, "sold_out": 10})
     assert sold_share([found.model_copy(update={"checker": checker, "counts": counts})]) == "not quite 100"
-
-
-def test_results_without_a_run_are_refused_in_a_sentence(results: tuple[ResultFile, Path], tmp_path: Path) -> None:
-    (tmp_path / "results.jsonl").write_text(as_line(results[0].session), encoding="utf-8")
-    with pytest.raises(InvalidInput, match=r"results\.jsonl has no finished run, so there is nothing to draw"):
-        redraw(tmp_path, nothing)
-    assert [file.name for file in tmp_path.iterdir()] == ["results.jsonl"]
 
 
 def parsed(svg: str) -> ET.Element:
@@ -354,16 +321,6 @@ def test_text_and_lines_can_be_read_on_light_and_on_dark_pages(svgs: dict[str, s
     exchanged = {(light, dark) for svg in svgs.values() for _, light, dark in RULE.findall(styled(svg))}
     assert exchanged <= set(DARK.items())
     assert len(exchanged) >= 8
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_charts_of_the_pages_can_be_read_on_light_and_on_dark_pages(scheme: str) -> None:
-    palette, paper = PALETTES[scheme], {"light": "#ffffff", "dark": "#0d1117"}[scheme]
-    texts = [
-        contrast(one, below) for one in (palette.text, palette.faint) for below in (paper, BOXES[scheme], BANDS[scheme])
-    ]
-    assert min(texts) >= 4.5
-    assert min(contrast(one, paper) for one in (palette.bar, palette.best)) >= 3
 
 
 @pytest.mark.filterwarnings("ignore:Glyph")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bench.engine.grid import grid_of
-from bench.engine.schedule import START_SECONDS, Estimate, planned_seconds, spoken, turns_of, wanted
+from bench.engine.schedule import START_SECONDS, Estimate, planned_seconds, turns_of, wanted
 from tests.support.bench.plans import small_plan
 
 if TYPE_CHECKING:
@@ -24,18 +24,6 @@ def test_each_cell_and_arm_runs_once_a_round_in_another_order(tmp_path: Path) ->
     orders = {tuple((one.planned.key, one.arm) for one in turns if one.round == number) for number in range(1, 7)}
     assert len(orders) == 6
     assert len({turn.seed for turn in turns}) == 36
-
-
-def test_the_same_seed_gives_the_same_turns_and_another_one_others(tmp_path: Path) -> None:
-    grid = grid_of(small_plan(tmp_path))
-    assert turns_of(grid) == turns_of(grid)
-    assert turns_of(replace(grid, seed=8)) != turns_of(grid)
-
-
-def test_arms_take_turns_at_being_first(tmp_path: Path) -> None:
-    turns = turns_of(replace(grid_of(small_plan(tmp_path)), rounds=4))
-    arms = ["".join(one.arm for one in turns if one.round == n and len(one.planned.arms) == 2) for n in range(1, 5)]
-    assert arms == ["AB", "BA", "AB", "BA"]
 
 
 def test_the_plan_says_how_long_it_takes(tmp_path: Path) -> None:
@@ -62,19 +50,3 @@ def test_the_time_left_comes_from_this_sessions_own_runs(tmp_path: Path) -> None
     arms = len(other.arms)
     assert estimate.left(left, known) == 3.5 + arms * 2.6
     assert estimate.left(left, known - wanted(other)) == 3.5 + arms * 2.6 + 0.4 + 2.0
-
-
-def test_times_are_said_as_people_do() -> None:
-    assert [spoken(seconds) for seconds in (4.4, 89.0, 150.0, 3_500.0, 8_000.0)] == [
-        "4 s",
-        "89 s",
-        "2 min",
-        "58 min",
-        "2 h 13 min",
-    ]
-
-
-def test_a_capacity_is_calibrated_five_times_since_all_loads_are_shares_of_it(tmp_path: Path) -> None:
-    grid = grid_of(small_plan(tmp_path))
-    (capacity,) = {one.capacity.cell_id for one in grid.cells if one.capacity is not None}
-    assert (grid.calibrations([capacity]), grid.calibrations(["one", "other"])) == (5, 2)

@@ -24,14 +24,6 @@ def test_spread_holds_have_the_planned_mean(kind: Kind, deviation: float) -> Non
     assert abs(pstdev(drawn) / deviation - 1) < 0.1
 
 
-def test_a_bimodal_hold_is_long_once_in_twenty() -> None:
-    random.seed(7)
-    section = Section("bimodal", 20.0)
-    drawn = [section.drawn_ms() for _ in range(DRAWN)]
-    assert set(drawn) == {10.0, 210.0}
-    assert 0.045 < sum(one > 20 for one in drawn) / DRAWN < 0.055
-
-
 def test_the_seed_of_a_run_repeats_its_holds() -> None:
     section = Section("lognormal", 20.0)
     random.seed(1)

@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from bench.display import display_on
-from bench.micro.shards.cells import HELD_OUT, IN_PROCESSES, LANE, LONE, Cell, costs_of, predicted, simulated
+from bench.micro.shards.cells import LANE, LONE, costs_of, predicted, simulated
 from bench.micro.shards.host import order_id
-from bench.micro.shards.measure import Measured, cell_figures, measure_masters, sale_figures, work_by_masters
+from bench.micro.shards.measure import measure_masters, sale_figures
 from bench.micro.shards.sale import Part, Sale
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.stock.sharded.opening import home_of
@@ -55,16 +55,6 @@ def test_counts_and_times_are_divided_by_the_orders_of_their_part() -> None:
     assert (broken.is_promise, broken.is_within) == (True, False)
 
 
-def test_the_work_of_further_masters_is_a_line_through_the_medians() -> None:
-    sales = {masters: [sale(masters, each_us=(400 + 50 * (masters - 1)) / masters)] * 3 for masters in (1, 2, 4)}
-    work = work_by_masters(sales)
-    parts = (work.client, work.one_master, work.each_further)
-    assert parts == pytest.approx((0.0004, 0.0004, 0.00005))
-    costs = work.costs(11)
-    assert (costs.server, costs.beside) == pytest.approx((0.0004, 0.0005))
-    assert costs.locked + costs.outside == pytest.approx(0.0008 + 2 * 0.0005)
-
-
 def test_the_times_of_an_order_come_from_a_lone_worker_and_a_busy_segment() -> None:
     costs = costs_of(1 / 0.034, 1 / 0.031, client=0.0005, server=0.0003)
     assert (costs.locked, costs.outside) == pytest.approx((0.001, 0.003))
@@ -76,29 +66,6 @@ def test_the_times_of_an_order_come_from_a_lone_worker_and_a_busy_segment() -> N
     assert simulated(replace(LANE, processes=4), costs) == pytest.approx(1 / 0.034, rel=0.005)
     with pytest.raises(SegmentedError, match=r"^a worker sold no order in a cell: the machine is too busy to measure$"):
         costs_of(0.0, 1.0, client=0.1, server=0.1)
-
-
-def test_the_largest_error_is_of_the_medians_and_no_held_out_cell_has_the_numbers_of_a_fitted_one() -> None:
-    near, far = Cell(1, 4, 3, 20), Cell(2, 2, 3, 50)
-    apart = Cell(1, 4, 12, 20, processes=3)
-    found = Measured(
-        rates={near: [100.0, 100.0, 100.0], far: [100.0, 100.0, 100.0], apart: [100.0, 200.0, 50.0]},
-        predictions={near: [104.0, 90.0, 103.0], far: [80.0, 88.0, 130.0]},
-        simulations={near: [101.0, 101.0, 101.0], far: [100.0, 100.0, 100.0], apart: [95.0, 180.0, 50.0]},
-        cores={near: [0.1], far: [0.2], apart: [0.3]},
-    )
-    figures = {figure.name: round(figure.value, 3) for figure in cell_figures(found)}
-    assert figures == {
-        f"predicted / measured: {near.name}": 1.03,
-        f"predicted / measured: {far.name}": 0.88,
-        "largest error of a held-out cell": 0.12,
-        f"simulated / measured: {near.name}": 1.01,
-        f"simulated / measured: {far.name}": 1.0,
-        "simulated / measured: 1 master x 4 segments, 12 workers in 3 processes, hold 20 ms": 0.95,
-        "largest error of the simulation": 0.05,
-    }
-    assert {cell.hold_ms for cell in (*HELD_OUT, *IN_PROCESSES)}.isdisjoint({LONE.hold_ms, LANE.hold_ms})
-    assert all(cell.workers % cell.processes == 0 for cell in IN_PROCESSES)
 
 
 def test_orders_of_a_cell_are_at_home_in_random_shards() -> None:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bench.micro.shards.chart import chart, curves_of, read_results
-from bench.micro.shards.measure import CROWDS, MODELLED
+from bench.micro.shards.chart import chart, read_results
 from bench.micro.shards.page import HEADING, section, write_section
 from bench.readme_chart import PALETTES
 from segmented.errors import InvalidInput
@@ -48,14 +47,6 @@ def test_the_section_says_whether_the_model_kept_its_bound_under_which_load_and_
         changed = replace(found, figures=found.figures | errors, others=others, rounds=rounds)
         said = " ".join(section(changed).split())
         assert [sentence in said for sentence in sentences] == [True] * 3
-
-
-def test_there_is_a_curve_for_each_crowd_and_no_end_is_lower_than_the_beginning() -> None:
-    curves = curves_of(read_results(RESULTS).figures)
-    assert {workers: [masters for masters, _ in points] for workers, points in curves.items()} == {
-        workers: list(MODELLED) for workers in CROWDS
-    }
-    assert all(points[0][1] < points[-1][1] for points in curves.values())
 
 
 def test_other_files_are_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -37,11 +37,6 @@ def test_all_orders_of_a_call_are_for_one_sku_and_the_units_are_those_that_they_
     assert (shares, sum(shares)) == ((52, 6, 24, 18), 100)
 
 
-def test_every_sku_has_a_unit_however_few_there_are() -> None:
-    steep = choice_of(CELL.model_copy(update={"skus": 16, "zipf": 5.0}), 7)
-    assert steep.shares(20, 1) == (5, *[1] * 15)
-
-
 def test_the_calls_of_each_sku_are_told_apart() -> None:
     recorder = Recorder()
     answers: list[Sold | Refused | GaveUp] = [*[Sold(0.0)] * 6, Refused(2, 1), GaveUp("no lock"), *[Sold(0.0)] * 4]

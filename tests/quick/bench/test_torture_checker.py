@@ -98,11 +98,7 @@ READERS: Final = [entered(access, 10.0 + access / 10, token=100, mode=SHARED) fo
 PERMITS: Final = [entered(access, 10.0, token=100 - access, mode=PERMIT) for access in range(4)]
 
 CLEAN: Final[dict[str, tuple[Kind, list[Event], tuple[int, int]]]] = {
-    "one after the other": (
-        LOCK,
-        [FIRST, wrote(FIRST, 10.1), left(FIRST, 10.3), entered(2, 10.4, token=101)],
-        (2, 0),
-    ),
+    "one after the other": (LOCK, [FIRST, wrote(FIRST, 10.1), left(FIRST, 10.3), entered(2, 10.4, token=101)], (2, 0)),
     "late writes of a holder that overslept are refused": (
         LOCK,
         [FIRST, SECOND, wrote(FIRST, 11.3, is_accepted=False), left(FIRST, 11.4, is_accepted=False)],
@@ -122,49 +118,39 @@ CLEAN: Final[dict[str, tuple[Kind, list[Event], tuple[int, int]]]] = {
     "an owner twice with one token": (KINDS["reentrant"], [*OWNER], (2, 0)),
     "readers of one phase": (READ_WRITE, [*READERS], (5, 0)),
     "as many permits as there are, in any order": (SEMAPHORE, [*PERMITS[:3]], (3, 0)),
-    "a permit after the end of others": (
-        SEMAPHORE,
-        [*PERMITS[:3], entered(9, 11.0, token=200, mode=PERMIT)],
-        (4, 0),
-    ),
+    "a permit after the end of others": (SEMAPHORE, [*PERMITS[:3], entered(9, 11.0, token=200, mode=PERMIT)], (4, 0)),
 }
+OVERLAP: Final = {"leases_overlapping": 1}
+WRONGLY: Final = {"refused_wrongly": 1}
 BROKEN: Final[dict[str, tuple[Kind, list[Event], dict[str, int]]]] = {
-    "a successor while the lease is trusted": (LOCK, [FIRST, entered(2, 10.9, token=101)], {"leases_overlapping": 1}),
+    "a successor while the lease is trusted": (LOCK, [FIRST, entered(2, 10.9, token=101)], OVERLAP),
     "a successor of a killed holder while its lease is trusted": (
         LOCK,
         [FIRST, Died(10.1, 1), entered(2, 10.9, token=101)],
-        {"leases_overlapping": 1},
+        OVERLAP,
     ),
     "a lease that began before the other one ended": (
         LOCK,
         [FIRST, left(FIRST, 10.5), entered(2, 10.6, token=101, held_since=10.4)],
-        {"leases_overlapping": 1},
+        OVERLAP,
     ),
     "a successor of a renewed lease": (
         LOCK,
         [FIRST, Wrote(10.8, 1, 11.8, is_accepted=True), entered(2, 11.2, token=101)],
-        {"leases_overlapping": 1},
+        OVERLAP,
     ),
     "an older end of trust does not shorten a lease": (
         LOCK,
         [FIRST, Wrote(10.1, 1, 10.2, is_accepted=True), entered(2, 10.5, token=101)],
-        {"leases_overlapping": 1},
+        OVERLAP,
     ),
     "two holders of one token at once": (
         LOCK,
         [entered(1, 10.0, token=100, until=10.0), entered(2, 10.5, token=100)],
         {"tokens_shared": 1, "accesses_overlapping": 1},
     ),
-    "two holders of one token": (
-        LOCK,
-        [FIRST, left(FIRST, 10.1), entered(2, 10.5, token=100)],
-        {"tokens_shared": 1},
-    ),
-    "a token that goes back": (
-        LOCK,
-        [FIRST, left(FIRST, 10.1), entered(2, 10.5, token=99)],
-        {"tokens_backwards": 1},
-    ),
+    "two holders of one token": (LOCK, [FIRST, left(FIRST, 10.1), entered(2, 10.5, token=100)], {"tokens_shared": 1}),
+    "a token that goes back": (LOCK, [FIRST, left(FIRST, 10.1), entered(2, 10.5, token=99)], {"tokens_backwards": 1}),
     "a token that goes back beside its successor": (
         LOCK,
         [FIRST, entered(2, 11.5, token=99)],
@@ -175,25 +161,17 @@ BROKEN: Final[dict[str, tuple[Kind, list[Event], dict[str, int]]]] = {
         [FIRST, SECOND, wrote(FIRST, 11.3), left(FIRST, 11.4)],
         {"late_accepted": 2},
     ),
-    "an entry refused without a reason": (LOCK, [refused(FIRST)], {"refused_wrongly": 1}),
-    "a write refused without a reason": (
-        LOCK,
-        [FIRST, wrote(FIRST, 10.1, is_accepted=False)],
-        {"refused_wrongly": 1},
-    ),
-    "an end refused without a reason": (LOCK, [FIRST, left(FIRST, 10.1, is_accepted=False)], {"refused_wrongly": 1}),
-    "a writer beside a reader": (READ_WRITE, [READERS[1], entered(9, 10.5, token=101)], {"leases_overlapping": 1}),
-    "a reader beside a writer": (
-        READ_WRITE,
-        [FIRST, entered(2, 10.5, token=101, mode=SHARED)],
-        {"leases_overlapping": 1},
-    ),
+    "an entry refused without a reason": (LOCK, [refused(FIRST)], WRONGLY),
+    "a write refused without a reason": (LOCK, [FIRST, wrote(FIRST, 10.1, is_accepted=False)], WRONGLY),
+    "an end refused without a reason": (LOCK, [FIRST, left(FIRST, 10.1, is_accepted=False)], WRONGLY),
+    "a writer beside a reader": (READ_WRITE, [READERS[1], entered(9, 10.5, token=101)], OVERLAP),
+    "a reader beside a writer": (READ_WRITE, [FIRST, entered(2, 10.5, token=101, mode=SHARED)], OVERLAP),
     "a reader with the token of a writer": (
         READ_WRITE,
         [FIRST, left(FIRST, 10.1), entered(2, 10.5, token=100, mode=SHARED)],
         {"tokens_shared": 1},
     ),
-    "one permit more": (SEMAPHORE, [*PERMITS], {"leases_overlapping": 1}),
+    "one permit more": (SEMAPHORE, [*PERMITS], OVERLAP),
     "two permits with one token": (
         SEMAPHORE,
         [entered(access, 10.0, token=100, mode=PERMIT) for access in (1, 2)],
@@ -204,7 +182,7 @@ BROKEN: Final[dict[str, tuple[Kind, list[Event], dict[str, int]]]] = {
         [PermitsSeen(10.0, "a", 3), PermitsSeen(10.1, "a", 4)],
         {"permits_exceeded": 1},
     ),
-    "leases without a fence": (QUORUM, [OVERSLEPT, entered(2, 10.9, token=None)], {"leases_overlapping": 1}),
+    "leases without a fence": (QUORUM, [OVERSLEPT, entered(2, 10.9, token=None)], OVERLAP),
     "a cancellation that a task ignored": (
         LOCK,
         [Cancelled(1.0, "release", 1, is_heeded=False)],

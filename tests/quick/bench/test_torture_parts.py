@@ -12,7 +12,6 @@ from bench.proof.torture.admin import called, plain
 from bench.proof.torture.checker import check
 from bench.proof.torture.contenders import CLASSES, LockRequest, lock_of, tokens_of
 from bench.proof.torture.options import FAULTS, KILL, KINDS, PAUSE, TortureOptions
-from bench.proof.torture.processes import Assignment
 from bench.proof.torture.resource import AccessRequest, Resource
 from bench.proof.torture.supervisor import Fault, FaultInjector
 from bench.proof.torture.tasks import to_the_end
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from bench.proof.torture.events import Event
 
 TTL: Final = 0.5
-ASSIGNMENT: Final = Assignment(3, "lock", ["unix:///a?db=0"], "desk", ["a", "b"], 8, TTL, 1, "torture-3", 4)
 
 
 def asked(token: int, *, name: str = "a") -> AccessRequest:
@@ -51,12 +49,6 @@ def test_the_resource_refuses_a_holder_once_a_newer_token_has_come() -> None:
     assert resource.processes_inside() == set()
     verdict = check(log, KINDS["lock"])
     assert (verdict.late_refused, verdict.late_accepted, verdict.acquisitions) == (3, 0, 2)
-
-
-def test_each_name_has_a_fence_of_its_own() -> None:
-    resource = Resource(lambda _: None, is_fenced=True)
-    assert resource.enter(asked(100), process=1, now=1.0) is not None
-    assert resource.enter(asked(50, name="b"), process=1, now=1.0) is not None
 
 
 def test_without_a_fence_nobody_is_refused() -> None:
@@ -141,10 +133,6 @@ def test_a_request_to_the_resource_is_not_cut_in_two() -> None:
     assert said == ["asked", "answered"]
 
 
-def test_an_assignment_survives_its_line() -> None:
-    assert Assignment.from_json(ASSIGNMENT.as_json()) == ASSIGNMENT
-
-
 def test_connections_are_called_by_the_name_of_the_run() -> None:
     for url, expected in (
         ("redis://localhost:6379/0", "redis://localhost:6379/0?client_name=x"),
@@ -168,10 +156,7 @@ BAD_OPTIONS: Final[list[tuple[dict[str, Any], str]]] = [
     ({"faults": "kill, burn"}, "--faults 'burn' is unknown; known are: kill, pause, cut, cancel, restart, or all"),
     ({"faults": "all", **ONE_SERVER}, f"--url redis://localhost: {RESTART}"),
     ({"kind": "quorum", **ONE_SERVER}, "--url redis://localhost: quorum needs 3 servers, which are embedded ones"),
-    (
-        {"url": "redis+cluster://localhost:1"},
-        "--url redis+cluster://localhost:1: only a single server can be used",
-    ),
+    ({"url": "redis+cluster://localhost:1"}, "--url redis+cluster://localhost:1: only a single server can be used"),
 ]
 
 

@@ -67,11 +67,3 @@ def test_a_whole_sale_has_its_refusals_in_it() -> None:
     server.serve(recorder, 10, cost=40)
     server.refuse(10)
     assert meter.work().commands == 50.0
-
-
-def test_where_nothing_was_sold_in_between_the_whole_sale_counts() -> None:
-    server, recorder, meter = started()
-    server.serve(recorder, 2, cost=40)
-    meter.begin()
-    meter.end()
-    assert meter.work().commands == 40.0

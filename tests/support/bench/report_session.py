@@ -11,18 +11,7 @@ import zstandard
 
 from bench.engine.cell import Cell
 from bench.engine.percentiles import percentiles_of
-from bench.engine.record import (
-    Counts,
-    EndLine,
-    Percentiles,
-    ResultFile,
-    Run,
-    Series,
-    SessionLine,
-    Times,
-    Work,
-    as_line,
-)
+from bench.engine.record import Counts, EndLine, Percentiles, ResultFile, Run, Series, SessionLine, Times, Work, as_line
 from tests.support.bench.records import checker, run as plausible_run
 
 if TYPE_CHECKING:
@@ -34,13 +23,16 @@ AA = Cell(strategy="segment-locks", segments=16, section="sleep", hold_ms=20.0)
 """Runs twice a round."""
 
 
+def times(middle_ms: float, spread: float = 0.4) -> Percentiles:
+    """A lognormal histogram around a median of about so many milliseconds."""
+    return _times(float(f"{middle_ms:.1g}"), spread)
+
+
 @lru_cache(maxsize=200)
-def times(middle_ms: float, spread: float = 0.4, count: int = 3_000) -> Percentiles:
-    """A lognormal histogram around a median."""
+def _times(middle_ms: float, spread: float) -> Percentiles:
+    """Rounded, since a histogram takes milliseconds to make."""
     random = np.random.default_rng(int(middle_ms * 1_000) % 1_000)
-    middle_ms = float(f"{middle_ms:.2g}")
-    rounded = np.array([float(f"{one:.2g}") for one in np.exp(random.normal(np.log(middle_ms), spread, count))])
-    return percentiles_of(rounded / 1_000)
+    return percentiles_of(np.round(np.exp(random.normal(np.log(middle_ms), spread, 3_000)), 1) / 1_000)
 
 
 def rate_of(cell: Cell, round_: int) -> float:

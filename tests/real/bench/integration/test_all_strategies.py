@@ -19,7 +19,6 @@ from bench.sections import Section
 from bench.strategies import STRATEGIES
 from bench.strategies.base import Refused, Sold, StrategyContext
 from bench.strategies.counted import metadata as counted_metadata, unguarded_orders
-from bench.strategies.library_lock import LibraryLock
 from bench.strategies.sql_stock import metadata as sql_metadata
 from segmented.models import Order
 from segmented.orders import Gate, connect
@@ -41,7 +40,6 @@ CELERY = ["celery-one", "celery-batched"]
 IN_SQL = [name for name, strategy in STRATEGIES.items() if strategy.needs_database]
 EXACT = [name for name in STRATEGIES if name not in {"segments-random", *CELERY}]
 SAFE = [name for name in EXACT if name != "no-lock"]
-LOCKS = [name for name, strategy in STRATEGIES.items() if issubclass(strategy, LibraryLock)]
 BUYERS = 6
 
 
@@ -73,13 +71,7 @@ def open_sale(request: pytest.FixtureRequest, valkey_url: str) -> Iterator[Open]
                 counted_metadata.create_all(engine)
             url = f"{valkey_url}&max_connections=60"
             context = StrategyContext(
-                store=store,
-                engine=engine,
-                segments=segments,
-                buyers=BUYERS,
-                section=section,
-                batch=batch,
-                url=url,
+                store=store, engine=engine, segments=segments, buyers=BUYERS, section=section, batch=batch, url=url
             )
             strategy = STRATEGIES[name](context)
             stack.callback(strategy.close)
@@ -199,30 +191,6 @@ def test_a_segment_at_random_refuses_while_others_have_units(open_sale: Open, mo
     assert last.refused_wrongly == len(sale.recorder.refusals)
 
 
-def test_a_decrement_that_is_made_good_later_refuses_who_asks_for_less(
-    open_sale: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    strategy: Any = open_sale("decr-compensate", 3, section=Section("none"))
-    sale = sale_of(strategy)
-    sale.call(0)
-    sale.call(0)
-    give_back = strategy.client.incrby
-
-    def give_back_late(counter: str, amount: int) -> int:
-        monkeypatch.undo()
-        sale.call(1)
-        found: int = give_back(counter, amount)
-        return found
-
-    monkeypatch.setattr(strategy.client, "incrby", give_back_late)
-    assert isinstance(strategy.buy(Order("two", 2)), Refused)
-    assert list(sale.recorder.sold_out) == [0, 0, 1]
-    found = checked(sale, 3)
-    assert (found.sold, found.refused_wrongly, found.stranded) == (2, 1, 1)
-    sale.call(0)
-    assert checked(sale, 3).sold == 3
-
-
 @pytest.mark.parametrize("kind", ["none", "commit"])
 def test_a_batch_has_one_slow_step_and_exact_answers(kind: Kind, open_sale: Open) -> None:
     runs = []
@@ -237,26 +205,6 @@ def test_a_batch_has_one_slow_step_and_exact_answers(kind: Kind, open_sale: Open
     assert len(runs) == 3
     assert (list(sale.recorder.sold), list(sale.recorder.sold_out)) == ([8, 8, 4, 0], [0, 0, 4, 8])
     assert broken_promises(checked(sale, 20), sale.recorder.failures, failed=sale.unfinished_count) == ()
-
-
-@pytest.mark.parametrize(("name", "attempts"), [("watch-multi", 2), ("watch-multi-short", 1)])
-def test_an_optimistic_buyer_that_was_overtaken_in_its_slow_step_begins_again_unless_it_has_written(
-    name: str, attempts: int, open_sale: Open
-) -> None:
-    strategy: Any = None
-
-    class Overtaken(Section):
-        def run(self) -> None:
-            if not strategy.client.exists("overtaken"):
-                strategy.client.set("overtaken", 1, ex=60)
-                strategy.buy(Order("faster", 1))
-
-    strategy = open_sale(name, 2, section=Overtaken("none"))
-    strategy.client.unlink("overtaken")
-    answer = strategy.buy(Order("slower", 1))
-    strategy.client.unlink("overtaken")
-    assert (isinstance(answer, Sold), answer.attempts) == (True, attempts)
-    assert strategy.judge([]).sold_ids == {"faster", "slower"}
 
 
 @pytest.mark.parametrize("name", ["one-script", "redis-function", *IN_SQL])

@@ -5,21 +5,18 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from bench.proof.peers.dedup.comparison import compare, merged, run_case
+from bench.proof.peers.dedup.comparison import compare, merged
 from bench.proof.peers.dedup.context import BenchContext
 from bench.proof.peers.dedup.page import render
-from bench.proof.peers.dedup.registry import CONTENDERS, ROWS, Contender
+from bench.proof.peers.dedup.registry import CONTENDERS, Contender
 from tests.support.rings import require_module
-
-if TYPE_CHECKING:
-    from bench.proof.peers.dedup.registry import Row
 
 OURS: Final = Path(sys.executable)
 (CELERY,) = [contender for contender in CONTENDERS if contender.name == "celery"]
@@ -35,11 +32,6 @@ def our_python(_: Contender) -> Path:
     return OURS
 
 
-def row(row_id: str) -> Row:
-    (found,) = [one for one in ROWS if one.row_id == row_id]
-    return found
-
-
 def test_a_case_that_holds_passes_and_one_that_does_not_is_counted_and_both_reach_the_page() -> None:
     told: list[str] = []
     found = compare(only=["celery"], cases=["F8", "F25 names"], python_of=our_python, tell=told.append)
@@ -50,11 +42,6 @@ def test_a_case_that_holds_passes_and_one_that_does_not_is_counted_and_both_reac
     assert "- Celery, not offered: 2 runs of 1 order (it knows messages, and no key of an order)\n" in render(
         merged(None, found)
     )
-
-
-def test_a_case_that_does_not_end_is_stopped_and_has_failed() -> None:
-    result = run_case(row("F7"), CELERY, OURS, seconds_max=3.0)
-    assert (result["held"], result["evidence"]) == (False, "it had not ended after 3 s")
 
 
 def test_the_servers_of_a_case_ask_for_a_password() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -12,8 +11,7 @@ from bench.micro.locks.contended import measure_contended
 from bench.micro.locks.cycles import OURS, PEERS, RAW, REDIS_PY
 from bench.micro.locks.measure import measure_renewal
 from bench.micro.locks.turns import Task, measure as measure_turns
-from bench.micro.locks.uncontended import Subject, measure_uncontended
-from segmented.errors import SegmentedError
+from bench.micro.locks.uncontended import measure_uncontended
 
 if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
@@ -73,8 +71,3 @@ def test_a_thousand_leases_are_kept_by_one_thread(
     used, lost, threads = measure_renewal(private_valkey.url, nobody_told)
     assert used.value > 0
     assert (lost.value, threads.value) == (0, 1)
-
-
-def test_a_subject_that_does_not_start_is_named(private_valkey: ValkeyServer) -> None:
-    with pytest.raises(SegmentedError, match=r"^the subject 'nobody' did not start; it said ''$"):
-        Subject("nobody", sys.executable, private_valkey.url)

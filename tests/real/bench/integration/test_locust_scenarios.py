@@ -133,6 +133,7 @@ def test_workers_share_a_flash_sale_and_the_master_has_the_last_word(valkey_url:
     assert merged([times["response"]["encoded"]]).n == times["response"]["n"]
 
 
+@pytest.mark.long
 def test_a_capacity_test_that_oversells_has_no_rate_and_ends_with_1(valkey_url: str, tmp_path: Path) -> None:
     results = tmp_path / "sale.json"
     options = ("--headless", "-u", "8", "-r", "100", "--strategy", "no-lock", "--seconds", "30", "--warm-up", "0")
@@ -204,7 +205,10 @@ def test_a_strategy_of_ones_own_sells_under_locust_and_its_books_are_checked(val
     assert (found["cell"]["strategy"], found["checker"]["sold"], found["broken"]) == ("mine", 40, [])
 
 
-def test_one_lock_is_compared_with_segments_through_the_same_locust_users(valkey_url: str, sqlite_url: str) -> None:
+def test_one_lock_is_compared_with_segments_through_the_same_locust_users(
+    valkey_url: str, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.load.measure.SEGMENT_COUNTS", (1, 4))
     sizes = Sizes(rounds=1, seconds=0.5, warm_up=0.1, lone_seconds=0.5, commits=(False,))
     results = measure_locust(valkey_url, sqlite_url, display_on(Console(quiet=True)), sizes)
     written = results.as_json()
@@ -213,20 +217,15 @@ def test_one_lock_is_compared_with_segments_through_the_same_locust_users(valkey
     assert values["a lone order, hold 20 ms: its hold"] >= 20
     assert values.get("one lock, hold 20 ms", 0) <= 52  # one order of a window of half a second began before it
     voided = {remark.split(",")[0].removeprefix("Void: ") for remark in written["remarks"]}
-    for name in ("one lock", "4 segments", "20 segments", "64 segments"):
+    for name in ("one lock", "4 segments"):
         assert (f"{name}, hold 20 ms" in values) != (name in voided)
-        assert name in voided or values[f"{name}, hold 20 ms: CPU of the generator"] > 0
 
 
 def test_what_could_not_work_is_one_sentence_before_anything_begins(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     nobody = f"redis://127.0.0.1:{port}/0"
-    for options, url, sentence in (
-        (("--strategy", "nix"), nobody, "--strategy nix: unknown strategy; known are: no-lock,"),
-        ((), nobody, f"SEGMENTED_URL: no server answers at {nobody}: "),
-    ):
-        with locust("capacity", "--headless", *options, url=url, folder=tmp_path) as process:
-            assert process.wait(WAIT_SECONDS) == 2
-        assert sentence in said(tmp_path)
-        assert "Ramping" not in said(tmp_path)
-        assert "Traceback" not in said(tmp_path)
+    with locust("capacity", "--headless", url=nobody, folder=tmp_path) as process:
+        assert process.wait(WAIT_SECONDS) == 2
+    assert f"SEGMENTED_URL: no server answers at {nobody}: " in said(tmp_path)
+    assert "Ramping" not in said(tmp_path)
+    assert "Traceback" not in said(tmp_path)

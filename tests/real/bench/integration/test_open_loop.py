@@ -19,14 +19,7 @@ STOCK = 8
 def test_arrivals_beyond_those_under_way_are_shed_and_the_sale_ends_in_mid_run(valkey_url: str) -> None:
     cell = Cell(strategy="global-lock", hold_ms=20, buyers=2, loop="open", offered_per_s=200, stock=STOCK, batch=1)
     assignment = RunAssignment(
-        cell=cell,
-        seed=11,
-        url=valkey_url,
-        meter_url=valkey_url,
-        database=None,
-        stock=STOCK,
-        seconds=0.8,
-        warm_up=0.1,
+        cell=cell, seed=11, url=valkey_url, meter_url=valkey_url, database=None, stock=STOCK, seconds=0.8, warm_up=0.1
     )
     phases: list[tuple[str, int, int]] = []
     task = MeasuringTask(assignment.model_dump_json(), cell.cell_id, assignment.seconds_at_most)

@@ -86,12 +86,6 @@ def test_a_refusal_while_units_were_free_is_found(context: Context, sku: str) ->
     assert broken(sale) == ("orders refused while units were free: 1", "units that no order can get: 3")
 
 
-def test_the_control_also_finds_a_refusal_while_units_were_free(context: Context, sku: str) -> None:
-    strategy = opened("no-lock", context, sku)
-    sell(strategy, 2)
-    assert strategy.judge([Refused(2, 1), Refused(2, 3), Refused(2, 4)]).refused_wrongly == 2
-
-
 def test_units_sold_behind_the_gates_back_are_found_in_sql(context: Context, engine: Engine, sku: str) -> None:
     strategy = opened("segment-locks", context, sku)
     sale = sell(strategy, 6)
