@@ -15,7 +15,6 @@ from segmented.models.dedup import (
     PayloadDiffers,
     RunBegun,
 )
-from tests.fixtures.stores import FEW
 from tests.support.contract.bodies import Since
 from tests.support.contract.dedup.dedup_desk import LONG_MS, POINTS, SHORT, SHORT_MS, KeyClient
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from segmented.models.dedup import HeldState
     from tests.fixtures.stores import Side
 
-pytestmark = pytest.mark.parametrize("side", FEW, ids=str, indirect=True)
 SEATED = ["until_executing", "until_executed", "until_expired", "until_and_while_executing"]
 CLAIMED = KeyClaimed(replay=False)
 

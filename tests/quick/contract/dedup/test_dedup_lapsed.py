@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING
 
 from segmented import protocol as op
 from segmented.models import Lost, Released
 from segmented.models.dedup import Freed, KeyClaimed, Reaped, RunBegun
 from segmented.once_keys import once_keys
-from tests.fixtures.stores import FEW, Side
 from tests.support.contract.dedup.dedup_calls import Calls
 from tests.support.contract.dedup.dedup_desk import LONG_MS, SHORT, SHORT_MS, KeyClient
 
-on_few_sides = pytest.mark.parametrize("side", FEW, ids=str, indirect=True)
+if TYPE_CHECKING:
+    from tests.fixtures.stores import Side
 
 
-@on_few_sides
 def test_a_claim_that_lapsed_is_no_replay_for_its_own_message(side: Side) -> None:
     client = KeyClient(side)
     client.claim("a", wait_ms=SHORT_MS)
@@ -23,7 +22,6 @@ def test_a_claim_that_lapsed_is_no_replay_for_its_own_message(side: Side) -> Non
     assert client.claim("a") == KeyClaimed(replay=False)
 
 
-@on_few_sides
 def test_a_seat_that_lapsed_is_not_what_an_operator_frees(side: Side) -> None:
     client = KeyClient(side)
     client.claim("a", wait_ms=SHORT_MS)
@@ -31,7 +29,6 @@ def test_a_seat_that_lapsed_is_not_what_an_operator_frees(side: Side) -> None:
     assert client.free() == Freed(None, None)
 
 
-@on_few_sides
 def test_a_message_at_work_goes_on_with_its_retries_when_another_takes_its_window(side: Side) -> None:
     client = KeyClient(side, "until_expired")
     client.claim("a")
@@ -40,7 +37,6 @@ def test_a_message_at_work_goes_on_with_its_retries_when_another_takes_its_windo
     assert isinstance(client.begin("a", "next", attempt=1), RunBegun)
 
 
-@on_few_sides
 def test_a_holder_that_was_overtaken_has_not_announced_a_later_retry(side: Side) -> None:
     client = KeyClient(side)
     client.token("a", "first", ttl_ms=SHORT_MS)
@@ -51,7 +47,6 @@ def test_a_holder_that_was_overtaken_has_not_announced_a_later_retry(side: Side)
     assert client.abandon("a", "first", next_attempt=2) == Lost()
 
 
-@on_few_sides
 def test_the_key_for_a_provider_is_the_same_in_each_attempt(side: Side) -> None:
     calls = Calls(side)
     first = calls.run("order-1")

@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented.models.dedup import KeyHeld, MessageCancelled, OutcomeKept, RunBegun
-from tests.fixtures.stores import FEW
 from tests.quick.contract.dedup.test_dedup_claims import timeless
 from tests.support.contract.dedup.dedup_desk import LONG_MS, POINTS, SHORT, SHORT_MS, KeyClient
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
-
-
-pytestmark = pytest.mark.parametrize("side", FEW, ids=str, indirect=True)
 
 
 def round_of(answer: KeyHeld) -> int | None:

@@ -18,14 +18,12 @@ from segmented.models.dedup import (
     RunFinished,
     RunOvertaken,
 )
-from tests.fixtures.stores import FEW
 from tests.quick.contract.dedup.test_dedup_claims import timeless
 from tests.support.contract.dedup.dedup_desk import LONG_MS, POINTS, SHORT, SHORT_MS, KeyClient
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
 
-pytestmark = pytest.mark.parametrize("side", FEW, ids=str, indirect=True)
 CLAIMED = KeyClaimed(replay=False)
 ON_KEY = ["until_executed", "while_executing", "until_and_while_executing"]
 ON_MESSAGE = ["until_executing", "until_expired"]

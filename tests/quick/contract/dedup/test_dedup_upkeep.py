@@ -25,7 +25,6 @@ from segmented.models.dedup import (
     StillRunning,
 )
 from segmented.once_keys import once_partition
-from tests.fixtures.stores import FEW
 from tests.quick.contract.dedup.test_dedup_claims import timeless
 from tests.support.contract.bodies import Since
 from tests.support.contract.dedup.dedup_desk import LONG_MS, POINTS, SHORT, SHORT_MS, KeyClient
@@ -33,7 +32,6 @@ from tests.support.contract.dedup.dedup_desk import LONG_MS, POINTS, SHORT, SHOR
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
 
-pytestmark = pytest.mark.parametrize("side", FEW, ids=str, indirect=True)
 CLAIMED = KeyClaimed(replay=False)
 ON_KEY = ["until_executed", "while_executing", "until_and_while_executing"]
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from segmented.dedup.web import WebOptions, all_clients
 from segmented.errors import InFlight
 from tests.support.contract.dedup.dedup_calls import SOON, Calls, Refused, Work
+from tests.support.contract.dedup.web_apps import CountingHandler, OnceApp
 from tests.support.contract.parking import has_come_to_rest, wait_until
 
 if TYPE_CHECKING:
@@ -68,11 +70,10 @@ def test_who_waits_for_a_call_that_fails_runs_itself(waiting_side: Side) -> None
     assert second.result(SOON) == 1
 
 
-def test_a_wait_ends_at_its_deadline(waiting_side: Side) -> None:
-    calls, clock = Calls(waiting_side), waiting_side.clock
-    with calls.run("k"):
-        before = clock.now()
-        with pytest.raises(InFlight) as refused:
-            calls.begin("k", timeout=0.3)
-        assert clock.now() - before >= 0.3
-        assert refused.value.state == "running"
+@pytest.mark.parametrize("timeout", [SOON, 0.0], ids=["waiting", "not waiting"])
+def test_sixteen_requests_at_once_are_one_run(waiting_side: Side, timeout: float) -> None:
+    handler = CountingHandler()
+    server = OnceApp(waiting_side, handler, WebOptions(scope=all_clients, timeout=timeout))
+    found = [one.result(4 * SOON) for one in [waiting_side.start(lambda: server.ask("k")) for _ in range(16)]]
+    assert {got.status for got in found} <= ({201} if timeout else {201, 409})
+    assert len(handler.served) == 1

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import AsyncDedup, Dedup, RedisStore
+from segmented import AsyncDedup, Dedup
 from segmented.clock import ManualClock
 from segmented.dedup import FailedBefore, ResultUnkept, RunLost, StoreEffect
 from segmented.errors import InFlight, InvalidInput, LeaseLost, StaleToken, StoreRefused
 from segmented.locks import async_fenced_set, fenced_set
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
-from tests.fixtures.stores import ASYNC, FEW_REDIS, AsyncSide
-from tests.real.contract.locks.test_keeper_wakes import renewed_twice
-from tests.support.contract.dedup.dedup_calls import SOON, Calls, Refused
-from tests.support.contract.parking import wait_until
+from tests.fixtures.stores import AsyncSide
+from tests.support.contract.dedup.dedup_calls import Calls, Refused
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
@@ -142,33 +139,22 @@ def test_an_overtaken_run_cannot_abandon_the_newer_one(side: Side) -> None:
 
 
 @pytest.mark.own_keys
-def test_what_an_overtaken_body_writes_is_refused_by_its_token(redis_side: Side) -> None:
-    calls = Calls(redis_side)
+def test_what_an_overtaken_body_writes_is_refused_by_its_token(plain_redis_side: Side) -> None:
+    calls = Calls(plain_redis_side)
     older = lapsed(calls)
     newer = calls.run("k")
-    resource = redis_side.name("balance")
+    resource = plain_redis_side.name("balance")
 
     def write(run: Any, value: str) -> None:  # noqa: ANN401  # a Run of either colour
-        if isinstance(redis_side, AsyncSide):
-            redis_side.wait(async_fenced_set(redis_side.store, resource, value, token=run.fencing_token))
+        if isinstance(plain_redis_side, AsyncSide):
+            plain_redis_side.wait(async_fenced_set(plain_redis_side.store, resource, value, token=run.fencing_token))
         else:
-            fenced_set(redis_side.store, resource, value, token=run.fencing_token)
+            fenced_set(plain_redis_side.store, resource, value, token=run.fencing_token)
 
     write(newer, "newer")
     with pytest.raises(StaleToken):
         write(older, "older")
     newer.finish(1)
-
-
-@pytest.mark.parametrize("side", FEW_REDIS, ids=str, indirect=True)
-def test_a_lease_is_renewed_while_the_body_works(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", 200)  # and a busy machine is never late
-    calls = Calls(side, ttl=60)
-    with calls.run("k") as run:
-        wait_until(renewed_twice(run))
-        with pytest.raises(InFlight):
-            calls.begin("k")
-        run.finish(1)
 
 
 # --- effects in the store ---
@@ -181,30 +167,30 @@ def points(run: Any) -> str:  # noqa: ANN401  # as above
 
 
 @pytest.mark.own_keys
-def test_an_effect_in_the_store_is_done_once_and_its_result_given_to_repeats(redis_side: Side) -> None:
-    calls = Calls(redis_side)
+def test_an_effect_in_the_store_is_done_once_and_its_result_given_to_repeats(plain_redis_side: Side) -> None:
+    calls = Calls(plain_redis_side)
     with calls.run("k") as run:
         name = points(run)
         assert run.finish_with(StoreEffect(ADD, keys=[name], arguments=[10])) == 10
     assert calls.replay("k").result == 10
-    assert redis_side.raw().get(name) == "10"
+    assert plain_redis_side.raw().get(name) == "10"
 
 
 @pytest.mark.own_keys
-def test_an_effect_of_an_overtaken_run_is_not_done(redis_side: Side) -> None:
-    calls = Calls(redis_side)
+def test_an_effect_of_an_overtaken_run_is_not_done(plain_redis_side: Side) -> None:
+    calls = Calls(plain_redis_side)
     older = lapsed(calls)
     newer = calls.run("k")
     name = points(newer)
     with pytest.raises(RunLost):
         older.finish_with(StoreEffect(ADD, keys=[name], arguments=[10]))
     assert newer.finish_with(StoreEffect(ADD, keys=[name], arguments=[1])) == 1
-    assert redis_side.raw().get(name) == "1"
+    assert plain_redis_side.raw().get(name) == "1"
 
 
 @pytest.mark.own_keys
-def test_an_effect_that_fails_frees_the_key_at_the_end_of_the_body(redis_side: Side) -> None:
-    calls = Calls(redis_side)
+def test_an_effect_that_fails_frees_the_key_at_the_end_of_the_body(plain_redis_side: Side) -> None:
+    calls = Calls(plain_redis_side)
     with pytest.raises(StoreRefused), calls.run("k") as run:
         run.finish_with(StoreEffect("return redis.call('INCRBY', KEYS[1], 'x')", keys=[points(run)]))
     calls.run("k").abandon()
@@ -212,38 +198,27 @@ def test_an_effect_that_fails_frees_the_key_at_the_end_of_the_body(redis_side: S
 
 @pytest.mark.own_keys
 @pytest.mark.parametrize("given", [r"\255\254", r"\224\194\160\160\160", r"\237\160\128", r"\192\128", r"ab\195"])
-def test_what_an_effect_gave_and_nobody_could_read_is_not_kept_and_blocks_nobody(redis_side: Side, given: str) -> None:
-    calls = Calls(redis_side)
+def test_what_an_effect_gave_and_nobody_could_read_is_not_kept_and_blocks_nobody(
+    plain_redis_side: Side, given: str
+) -> None:
+    calls = Calls(plain_redis_side)
     with calls.run("k") as run:
         assert run.finish_with(StoreEffect(f"redis.call('INCR', KEYS[1]) return '{given}'", keys=[points(run)])) is None
-    assert redis_side.raw().get(points(run)) == "1"
+    assert plain_redis_side.raw().get(points(run)) == "1"
     with pytest.raises(ResultUnkept, match="not valid UTF-8"):
         _ = calls.replay("k").result
     assert calls.read("k").outcome.kind == "unkept"
 
 
 @pytest.mark.own_keys
-def test_what_an_effect_gave_in_any_script_is_kept(redis_side: Side) -> None:
-    calls = Calls(redis_side)
+def test_what_an_effect_gave_in_any_script_is_kept(plain_redis_side: Side) -> None:
+    calls = Calls(plain_redis_side)
     with calls.run("k") as run:
         assert (
             run.finish_with(StoreEffect("return 'é\u0416€\ud7ff\ue000😀\U0010ffff'"))
             == "é\u0416€\ud7ff\ue000😀\U0010ffff"
         )
     assert calls.replay("k").result == "é\u0416€\ud7ff\ue000😀\U0010ffff"
-
-
-@pytest.mark.parametrize("redis_side", FEW_REDIS, ids=str, indirect=True)
-def test_a_run_whose_effect_failed_goes_on_and_is_renewed(redis_side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", 200)  # and a busy machine is never late
-    calls = Calls(redis_side, ttl=60)
-    with calls.run("k") as run:
-        with pytest.raises(StoreRefused):
-            run.finish_with(StoreEffect("return redis.call('INCRBY', KEYS[1], 'x')", keys=[points(run)]))
-        wait_until(renewed_twice(run))
-        assert not run.is_lost
-        run.finish("another way")
-    assert calls.replay("k").result == "another way"
 
 
 @pytest.mark.parametrize("store", [MemoryStore, AsyncMemoryStore])
@@ -266,100 +241,14 @@ def test_an_effect_in_a_store_without_scripts_is_refused_and_frees_the_key(store
 # --- the store forgets, the process forks, the task is cancelled ---
 
 
-def test_a_store_that_forgot_everything_in_the_middle_refuses_the_outcome(redis_side: Side) -> None:
+def test_a_store_that_forgot_everything_in_the_middle_refuses_the_outcome(plain_redis_side: Side) -> None:
     """Row F16: it does not know what else it forgot, so it keeps nothing of a run that it never heard of."""
-    calls = Calls(redis_side)
+    calls = Calls(plain_redis_side)
     with pytest.raises(RunLost), calls.run("k") as run:  # noqa: PT012  # the body is what is tested
-        for key in redis_side.raw().scan_iter(match=f"*{run.hash_tag}*"):
-            redis_side.raw().delete(key)
+        for key in plain_redis_side.raw().scan_iter(match=f"*{run.hash_tag}*"):
+            plain_redis_side.raw().delete(key)
         run.finish(1)
     assert calls.run("k").fencing_token > run.fencing_token
-
-
-def test_a_forked_child_cannot_end_the_run_of_its_parent_and_may_call_by_itself(valkey_url: str) -> None:
-    with RedisStore.from_url(valkey_url) as store:
-        dedup = Dedup(store, f"forked-{os.getpid()}")
-        run = dedup.begin("mine")
-        read_end, write_end = os.pipe()
-        child = os.fork()
-        if child == 0:
-            words = []
-            try:
-                run.finish(1)  # type: ignore[union-attr]  # no replay
-            except InvalidInput as error:
-                words.append(str(error))
-            try:
-                words.append(str(dedup.call("other", lambda: 7)))
-            finally:
-                os.write(write_end, "|".join(words).encode())
-                os._exit(0)
-        os.waitpid(child, 0)
-        said = os.read(read_end, 1_000).decode()
-        os.close(read_end)
-        os.close(write_end)
-        assert f"belongs to process {os.getpid()}; acquire in this one|7" in said
-        run.finish(2)  # type: ignore[union-attr]  # no replay
-        assert (dedup.call("mine", lambda: 0), dedup.call("other", lambda: 0)) == (2, 7)
-
-
-@pytest.mark.parametrize("waiting_side", ASYNC, ids=str, indirect=True)
-def test_a_cancelled_task_leaves_the_key_free(waiting_side: AsyncSide) -> None:
-    calls = Calls(waiting_side, keep_failures=60)
-
-    async def scene() -> object:
-        began = asyncio.Event()
-
-        async def work() -> None:
-            began.set()
-            await asyncio.sleep(SOON)
-
-        task = asyncio.create_task(calls.target.call("k", work))
-        await began.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        return await calls.target.call("k", lambda: asyncio.sleep(0, "again"))
-
-    assert waiting_side.wait(scene()) == "again"
-
-
-@pytest.mark.parametrize("waiting_side", ASYNC, ids=str, indirect=True)
-def test_a_task_cancelled_while_its_result_is_being_kept_has_kept_it(waiting_side: AsyncSide) -> None:
-    calls = Calls(waiting_side)
-
-    async def scene() -> object:
-        run = await calls.target.begin("k")
-
-        async def body() -> None:
-            async with run:
-                await run.finish("kept")
-
-        task = asyncio.create_task(body())
-        await asyncio.sleep(0)  # it has begun, and sent
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        return (await calls.target.begin("k")).result
-
-    assert waiting_side.wait(scene()) == "kept"
-
-
-@pytest.mark.parametrize("waiting_side", ASYNC, ids=str, indirect=True)
-def test_a_task_cancelled_while_it_waits_leaves_nothing_behind(waiting_side: AsyncSide) -> None:
-    calls = Calls(waiting_side)
-
-    async def scene() -> object:
-        first = await calls.target.begin("k")
-        waiter = asyncio.create_task(calls.target.begin("k", timeout=None))
-        while not waiting_side.store.wakeups.is_waited_for(first.claim.channel):  # noqa: ASYNC110  # nobody tells it
-            await asyncio.sleep(0.001)
-        waiter.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiter
-        await first.abandon()
-        return (await calls.target.begin("k", timeout=0)).is_replay
-
-    assert waiting_side.wait(scene()) is False
 
 
 def test_a_begin_whose_answer_takes_longer_than_its_lease_is_given_back() -> None:

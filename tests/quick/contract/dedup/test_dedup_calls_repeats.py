@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -64,12 +64,12 @@ def test_a_kept_failure_is_told_to_repeats_until_its_window_ends(side: Side) -> 
     assert brief.call("k", work) == 1
 
 
-def test_a_failure_whose_text_cannot_be_made_is_kept_all_the_same(waiting_side: Side) -> None:
+def test_a_failure_whose_text_cannot_be_made_is_kept_all_the_same(side: Side) -> None:
     class Mute(Exception):
         def __str__(self) -> str:
             raise Refused
 
-    calls = Calls(waiting_side, keep_failures=60)
+    calls = Calls(side, keep_failures=60)
     with pytest.raises(Mute):
         calls.call("k", raising(Mute()))
     with pytest.raises(FailedBefore, match="its text cannot be made: Refused"):
@@ -77,8 +77,8 @@ def test_a_failure_whose_text_cannot_be_made_is_kept_all_the_same(waiting_side: 
 
 
 @pytest.mark.parametrize("result", [object(), "x" * 100, {1, 2}], ids=["no JSON", "too large", "a set"])
-def test_a_result_that_cannot_be_kept_is_given_once_and_repeats_are_told(waiting_side: Side, result: object) -> None:
-    calls = Calls(waiting_side, size_max=50)
+def test_a_result_that_cannot_be_kept_is_given_once_and_repeats_are_told(side: Side, result: object) -> None:
+    calls = Calls(side, size_max=50)
     assert calls.call("k", lambda: result) is result
     work = Work()
     with pytest.raises(ResultUnkept, match="its result was not kept"):
@@ -86,8 +86,8 @@ def test_a_result_that_cannot_be_kept_is_given_once_and_repeats_are_told(waiting
     assert work.done == 0
 
 
-def test_a_dump_that_gives_no_text_leaves_the_result_unkept(waiting_side: Side) -> None:
-    calls = Calls(waiting_side, dump=lambda _: b"bytes", load=json.loads)
+def test_a_dump_that_gives_no_text_leaves_the_result_unkept(side: Side) -> None:
+    calls = Calls(side, dump=lambda _: b"bytes", load=json.loads)
     calls.call("k", Work())
     with pytest.raises(ResultUnkept, match="its dump gave bytes, not str"):
         calls.call("k", Work())
@@ -158,45 +158,44 @@ def test_errors_survive_being_pickled() -> None:
         assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"keep": -1}, "keep of -1 s is not a duration"),
-        ({"keep_failures": -0.5}, "keep_failures of -0.5 s is not a duration"),
-        ({"keep": float("nan")}, "keep of nan s"),
-        ({"keep": "a day"}, "keep is a number of seconds or a timedelta, not str: 'a day'"),
-        ({"ttl": 0}, "ttl of 0 s is not a duration"),
-        ({"size_max": 0}, "size_max of 0 is not a number of bytes"),
-        ({"dump": None}, "dump and load are callables"),
-        ({"namespace": "n" * 101}, "the namespace of deduplication has 101 characters"),
-        ({"namespace": "a\nb"}, "the name of a namespace of deduplication holds characters that cannot be printed"),
-    ],
-)
-def test_bad_settings_are_refused_in_one_sentence(
-    waiting_side: Side, options: dict[str, object], sentence: str
-) -> None:
-    with pytest.raises(InvalidInput) as refused:
-        Calls(waiting_side, **options)  # type: ignore[arg-type]  # wrong on purpose
-    assert sentence in str(refused.value)
-    assert "\n" not in str(refused.value)
+BAD_SETTINGS: Final[list[tuple[dict[str, Any], str]]] = [
+    ({"keep": -1}, "keep of -1 s is not a duration"),
+    ({"keep_failures": -0.5}, "keep_failures of -0.5 s is not a duration"),
+    ({"keep": float("nan")}, "keep of nan s"),
+    ({"keep": "a day"}, "keep is a number of seconds or a timedelta, not str: 'a day'"),
+    ({"ttl": 0}, "ttl of 0 s is not a duration"),
+    ({"size_max": 0}, "size_max of 0 is not a number of bytes"),
+    ({"dump": None}, "dump and load are callables"),
+    ({"namespace": "n" * 101}, "the namespace of deduplication has 101 characters"),
+    ({"namespace": "a\nb"}, "the name of a namespace of deduplication holds characters that cannot be printed"),
+]
 
 
-@pytest.mark.parametrize("key", ["", "k" * 256, "a\0b", 7, None])
-def test_a_key_that_is_none_is_refused_and_nothing_is_begun(waiting_side: Side, key: object) -> None:
-    with pytest.raises(InvalidInput, match="an idempotency key is a text of 1 to 255 characters"):
-        Calls(waiting_side).begin(key)  # type: ignore[arg-type]  # wrong on purpose
+def test_bad_settings_are_refused_in_one_sentence(side: Side) -> None:
+    for options, sentence in BAD_SETTINGS:
+        with pytest.raises(InvalidInput) as refused:
+            Calls(side, **options)
+        assert sentence in str(refused.value)
+        assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("wait", [-1, float("nan"), "soon"])
-def test_a_wait_that_is_none_is_refused_and_nothing_is_begun(waiting_side: Side, wait: object) -> None:
-    calls = Calls(waiting_side)
-    with pytest.raises(InvalidInput, match=r"is not a waiting time|is a number of seconds"):
-        calls.begin("k", timeout=wait)
+def test_a_key_that_is_none_is_refused_and_nothing_is_begun(side: Side) -> None:
+    keys: list[Any] = ["", "k" * 256, "a\0b", 7, None]
+    for key in keys:
+        with pytest.raises(InvalidInput, match="an idempotency key is a text of 1 to 255 characters"):
+            Calls(side).begin(key)
+
+
+def test_a_wait_that_is_none_is_refused_and_nothing_is_begun(side: Side) -> None:
+    calls = Calls(side)
+    for wait in (-1, float("nan"), "soon"):
+        with pytest.raises(InvalidInput, match=r"is not a waiting time|is a number of seconds"):
+            calls.begin("k", timeout=wait)
     assert calls.read("k") is None
 
 
-def test_a_payload_that_has_no_text_is_refused_and_nothing_is_begun(waiting_side: Side) -> None:
-    calls = Calls(waiting_side)
+def test_a_payload_that_has_no_text_is_refused_and_nothing_is_begun(side: Side) -> None:
+    calls = Calls(side)
     with pytest.raises(InvalidInput, match=r"the payload\['a'\] is object, which has no text"):
         calls.begin("k", payload={"a": object()})
     assert calls.read("k") is None

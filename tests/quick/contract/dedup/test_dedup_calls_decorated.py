@@ -27,60 +27,60 @@ class Order:
     units: int = 1
 
 
-def test_calls_with_equal_arguments_are_one_however_they_are_given(waiting_side: Side) -> None:
+def test_calls_with_equal_arguments_are_one_however_they_are_given(side: Side) -> None:
     work = Work()
 
     def charge(order: str, units: int = 1, *, currency: str = "EUR") -> int:
         return work(order, units, currency)
 
-    once = Calls(waiting_side).once(charge)
+    once = Calls(side).once(charge)
     assert [once("7"), once("7", 1), once(order="7", currency="EUR"), once("7", units=1)] == [1, 1, 1, 1]
     assert [once("7", 2), once(7), once("7", currency="USD"), once("7", units=True)] == [2, 3, 4, 5]
 
 
-def test_an_expression_names_the_key_and_all_else_is_the_payload(waiting_side: Side) -> None:
+def test_an_expression_names_the_key_and_all_else_is_the_payload(side: Side) -> None:
     work = Work()
 
     def charge(order: Order) -> int:
         return work(order)
 
-    once = Calls(waiting_side).once(charge, "{order.id}")
+    once = Calls(side).once(charge, "{order.id}")
     assert (once(Order("7")), once(Order("7")), once(Order("8"))) == (1, 1, 2)
     with pytest.raises(OtherPayload):
         once(Order("7", 2))
 
 
-def test_the_payload_can_be_named_too_or_be_nothing(waiting_side: Side) -> None:
+def test_the_payload_can_be_named_too_or_be_nothing(side: Side) -> None:
     work = Work()
 
     def charge(order: str, units: int, trace: str) -> int:
         return work(order, units, trace)
 
-    once = Calls(waiting_side).once(charge, "{order}", payload="{units}")
+    once = Calls(side).once(charge, "{order}", payload="{units}")
     assert (once("7", 2, "a"), once("7", 2, "b")) == (1, 1)
     with pytest.raises(OtherPayload):
         once("7", 3, "a")
-    lax = Calls(waiting_side).once(charge, "{order}", payload=False)
+    lax = Calls(side).once(charge, "{order}", payload=False)
     assert (lax("7", 2, "a"), lax("7", 3, "b")) == (2, 2)
 
 
-def test_a_callable_names_the_key(waiting_side: Side) -> None:
+def test_a_callable_names_the_key(side: Side) -> None:
     work = Work()
 
     def charge(order: Order, units: int = 1) -> int:
         return work(order, units)
 
-    once = Calls(waiting_side).once(charge, lambda order, units: (order.id, units), payload=False)
+    once = Calls(side).once(charge, lambda order, units: (order.id, units), payload=False)
     assert (once(Order("7", 1)), once(Order("7", 5)), once(Order("7"), 2)) == (1, 1, 2)
 
 
-def test_f25_values_that_only_look_alike_are_different_calls(waiting_side: Side) -> None:
+def test_f25_values_that_only_look_alike_are_different_calls(side: Side) -> None:
     work = Work()
 
     def task(a: object, b: object = None) -> int:
         return work(a, b)
 
-    once = Calls(waiting_side).once(task)
+    once = Calls(side).once(task)
     found = [
         once("1_b-2"),
         once(1, 2),
@@ -94,8 +94,8 @@ def test_f25_values_that_only_look_alike_are_different_calls(waiting_side: Side)
     assert found == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
-def test_two_functions_with_equal_arguments_are_two_calls(waiting_side: Side) -> None:
-    calls, work = Calls(waiting_side), Work()
+def test_two_functions_with_equal_arguments_are_two_calls(side: Side) -> None:
+    calls, work = Calls(side), Work()
 
     def one(a: int) -> int:
         return work(a)
@@ -106,22 +106,22 @@ def test_two_functions_with_equal_arguments_are_two_calls(waiting_side: Side) ->
     assert (calls.once(one)(1), calls.once(other)(1)) == (1, 2)
 
 
-def test_a_partial_is_its_function_with_what_it_gives(waiting_side: Side) -> None:
+def test_a_partial_is_its_function_with_what_it_gives(side: Side) -> None:
     work = Work()
 
     def charge(order: str, units: int) -> int:
         return work(order, units)
 
-    dedup = Dedup(MemoryStore(), waiting_side.name())
+    dedup = Dedup(MemoryStore(), side.name())
     both = [dedup()(partial(charge, units=units)) for units in (1, 2, 1)]
     assert [one("7") for one in both] == [1, 2, 1]
 
 
-def test_the_record_names_the_function(waiting_side: Side) -> None:
+def test_the_record_names_the_function(side: Side) -> None:
     def charge() -> int:
         raise Refused
 
-    once = Calls(waiting_side, keep_failures=60).once(charge)
+    once = Calls(side, keep_failures=60).once(charge)
     with pytest.raises(Refused):
         once()
     with pytest.raises(FailedBefore, match="Refused"):
@@ -129,12 +129,12 @@ def test_the_record_names_the_function(waiting_side: Side) -> None:
     assert once.__name__ == "charge" if hasattr(once, "__wrapped__") else once
 
 
-def test_arguments_that_the_function_does_not_take_are_a_type_error(waiting_side: Side) -> None:
+def test_arguments_that_the_function_does_not_take_are_a_type_error(side: Side) -> None:
     def charge(order: str) -> None:
         """Take one."""
 
     with pytest.raises(TypeError, match="too many positional arguments"):
-        Calls(waiting_side).once(charge)("a", "b")
+        Calls(side).once(charge)("a", "b")
 
 
 # --- refused ---
@@ -203,13 +203,13 @@ def test_a_store_of_the_other_colour_is_refused_when_it_is_given() -> None:
         Dedup(None, "n")  # type: ignore[arg-type]  # wrong on purpose
 
 
-def test_an_argument_without_a_text_is_refused_in_one_sentence_and_nothing_runs(waiting_side: Side) -> None:
+def test_an_argument_without_a_text_is_refused_in_one_sentence_and_nothing_runs(side: Side) -> None:
     work = Work()
 
     def charge(order: object, units: int = 1) -> int:
         return work(order, units)
 
-    once = Calls(waiting_side).once(charge)
+    once = Calls(side).once(charge)
     for value, sentence in (
         (object(), "argument 'order' of .*charge is object, which has no text"),
         ({7: "x"}, "argument 'order' of .*charge has the key 7, which is not a text"),
