@@ -60,7 +60,7 @@ def holds(shop: Shop) -> list[str]:
 
 
 def test_a_pool_that_lost_a_key_is_frozen_before_it_answers(shop: Shop) -> None:
-    """Its audit is not clean, and nothing changes. Memory counts its segments by their stock, so it cannot lose that."""
+    """Its audit is not clean. Memory counts its segments by their stock, which it cannot lose."""
     for key in KEYS if shop.side.server is None else (*KEYS, "stock"):
         for name, change in CHANGES.items():
             damaged = filled(Shop(shop.side, shop.side.name()))
@@ -72,7 +72,7 @@ def test_a_pool_that_lost_a_key_is_frozen_before_it_answers(shop: Shop) -> None:
             assert error.match(f"It is at change 4 of epoch 1, and its key '{key}' is gone. Run "), (key, name)
             assert (error.value.found, error.value.seen, error.value.missing) == ((1, 4), (1, 4), key)
             assert damaged.state() == before, (key, name)
-        assert not damaged.side.pool(damaged.sku).audit().is_clean, key
+            assert not damaged.side.pool(damaged.sku).audit().is_clean, (key, name)
 
 
 def test_a_pool_that_lost_a_key_is_thawed_and_sells_exactly_the_rest(shop: Shop) -> None:

@@ -86,8 +86,9 @@ def test_the_numbers_of_a_refusal_are_those_of_the_ledger_at_its_sequence(shop: 
 def test_an_id_that_comes_again_in_its_batch_is_a_repeat(shop: Shop) -> None:
     """With other content it is a mismatch in its place; after a refusal it is a new attempt."""
     shop.open(9, 3)
-    wanted = [("a", 2), ("b", 1), ("a", 2), ("a", 3), ("a", 2, "ann"), ("a", 2), ("c", 7), ("c", 6), ("c", 7)]
-    answers = shop.reserve_many([Order(*order) for order in wanted])
+    wanted = [("a", 2), ("b", 1), ("a", 2), ("a", 3), ("a", 2), ("c", 7), ("c", 6), ("c", 7)]
+    orders = [Order(*order) for order in wanted]
+    answers = shop.reserve_many([*orders[:4], Order("a", 2, "ann"), *orders[4:]])
     again = Reserved("a", 2, 1, ((1, 2),), 1, 2, replay=True)
     assert (answers[0], answers[2], answers[5]) == (replace(again, replay=False), again, again)
     assert named(answers[3:5]) == ["OrderMismatch"] * 2

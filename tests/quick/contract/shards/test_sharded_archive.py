@@ -39,30 +39,27 @@ def sold(side: Side, sku: str, count: int = 30) -> None:
 
 
 def test_all_shards_are_in_one_archive(side: Side, tmp_path: Path) -> None:
+    """The pool says so to those who know it and to those who do not, and is opened again in a later epoch alone."""
     sku, file = side.name(), tmp_path / "sold.jsonl"
     sold(side, sku)
-    sharded(side, sku).close()
+    known = sharded(side, sku)
+    known.close()
     answer = archived(side, sku, file)
     checked = check_archive(lines_of(file), "here")
     assert (answer.orders, checked.orders, checked.confirmed, len(checked.pools)) == (30, 30, 30, 3)
     found = [json.loads(line) for line in lines_of(file)]
     assert {one["shard"] for one in found if one["record"] == "orders"} == {0, 1, 2}
     assert sum(int(one["value"]) for one in found if one["record"] == "stock") == 10
-
-
-def test_an_archived_pool_in_shards_says_so_to_those_who_know_it_and_to_those_who_do_not(
-    side: Side, tmp_path: Path
-) -> None:
-    sku = side.name()
-    sold(side, sku)
-    known = sharded(side, sku)
-    known.close()
-    archived(side, sku, tmp_path / "sold.jsonl")
+    assert archived(side, sku, file).replay
     for pool in (known, sharded(side, sku)):
-        for read_or_change in (pool.state, lambda: pool.reserve("late")):  # noqa: B023  # called at once
+        for ask in (pool.state, lambda: pool.reserve("late"), lambda: pool.open(stock=4, segments=4, shards=2)):  # noqa: B023  # called at once
             with pytest.raises(PoolArchived):
-                read_or_change()
-    assert archived(side, sku, tmp_path / "sold.jsonl").replay
+                ask()
+    pool = sharded(side, sku)
+    assert pool.open(stock=4, segments=4, shards=2, epoch=2).state.available == 4
+    assert [taken(pool.reserve(f"again {number}")) for number in range(4)] == [1, 1, 1, 1]
+    assert directory_of(side, sku).epoch == 2
+    check_all(pool)
 
 
 def test_one_open_shard_keeps_all_of_them_unarchived(side: Side, tmp_path: Path) -> None:
@@ -88,20 +85,6 @@ def test_units_on_the_way_between_shards_are_refused(side: Side, tmp_path: Path)
         archived(side, sku, tmp_path / "sold.jsonl")
     sharded(side, sku).finish_transfers()
     assert archived(side, sku, tmp_path / "sold.jsonl").orders == 0
-
-
-def test_an_archived_pool_in_shards_is_opened_again_in_a_later_epoch_alone(side: Side, tmp_path: Path) -> None:
-    sku = side.name()
-    sold(side, sku)
-    sharded(side, sku).close()
-    archived(side, sku, tmp_path / "sold.jsonl")
-    with pytest.raises(PoolArchived):
-        sharded(side, sku).open(stock=4, segments=4, shards=2)
-    pool = sharded(side, sku)
-    assert pool.open(stock=4, segments=4, shards=2, epoch=2).state.available == 4
-    assert [taken(pool.reserve(f"again {number}")) for number in range(4)] == [1, 1, 1, 1]
-    assert directory_of(side, sku).epoch == 2
-    check_all(pool)
 
 
 def test_once_its_notes_are_gone_an_archived_pool_in_shards_was_never_there(redis_side: Side, tmp_path: Path) -> None:

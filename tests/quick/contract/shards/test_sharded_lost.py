@@ -6,8 +6,6 @@ from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING
 
-import pytest
-
 from segmented import protocol as op
 from segmented.keys import shard_keys
 from segmented.stock.sharded.opening import COPIES
@@ -128,26 +126,25 @@ def opened_while_another_does(side: Side, step: int) -> int:
     return state.opened
 
 
-def test_whoever_opens_at_any_step_of_another_opening_they_end_with_one_pool(side: Side) -> None:
+def test_whoever_opens_at_any_step_of_another_opening_they_end_with_one_pool(memory: Side) -> None:
     seen: list[int] = []
     with suppress(NeverReachedError):
-        seen.extend(opened_while_another_does(side, step) for step in count(1))
+        seen.extend(opened_while_another_does(memory, step) for step in count(1))
     first = seen.count(90)
     assert seen == [90] * first + [60] * (len(seen) - first)
     assert first > COPIES  # the copies are read one after the other
     assert len(seen) > first + 2 * COPIES
 
 
-@pytest.mark.parametrize("note", ["sent:7", "away:7", "received:7", "away:0", "sent:0"])
-def test_a_transfer_with_a_shard_that_is_none_is_told_by_audit_and_repair(plain_redis_side: Side, note: str) -> None:
-    sku = plain_redis_side.name()
-    pool = sharded(plain_redis_side, sku)
-    pool.open(stock=20, segments=4, shards=2)
-    plain_redis_side.raw().hset(shard_keys(shards_of(plain_redis_side, sku)[0]).transfers, note, "1 5")
-    report = pool.audit()
-    assert not report.is_clean
-    done = pool.repair(report, yes=True)
-    assert (done.is_clean, done.done_count) == (False, 0)
-    assert {repair.kind for repair in done.repairs} <= {"foreign write", "orphan transfer"}
-    assert len(done.repairs) == report.drift_count
-    assert pool.state().available == 20
+def test_a_transfer_with_a_shard_that_is_none_is_told_by_audit_and_repair(plain_redis_side: Side) -> None:
+    for note in ("sent:7", "away:7", "received:7", "away:0", "sent:0"):
+        sku = plain_redis_side.name()
+        pool = sharded(plain_redis_side, sku)
+        pool.open(stock=20, segments=4, shards=2)
+        plain_redis_side.raw().hset(shard_keys(shards_of(plain_redis_side, sku)[0]).transfers, note, "1 5")
+        report = pool.audit()
+        assert not report.is_clean, note
+        done = pool.repair(report, yes=True)
+        assert (done.is_clean, done.done_count, len(done.repairs)) == (False, 0, report.drift_count), note
+        assert {repair.kind for repair in done.repairs} <= {"foreign write", "orphan transfer"}, note
+        assert pool.state().available == 20, note

@@ -14,6 +14,8 @@ from tests.fixtures.stores import another_process
 from tests.support.contract.shards.sharding import check_all, remembered, sharded, shards_of, taken
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from segmented.models import Shard, Thawed, Transfer
     from segmented.stock.sharded import ShardedPool
     from tests.fixtures.stores import Side
@@ -87,11 +89,16 @@ def test_a_target_that_forgot_what_it_received_has_those_units_after_its_thaw(pa
     pair.check_sells(STOCK)
 
 
-@pytest.mark.parametrize("first", [0, 1])
-def test_a_transfer_that_both_forgot_never_was(pair: Pair, first: int) -> None:
+def both_forget(pair: Pair) -> list[Callable[[], None]]:
+    """Move units; returns what makes each shard forget it."""
     fail_overs = [remembered(pair.side, shard) for shard in (pair.source, pair.target)]
     pair.move()
-    for fail_over in fail_overs:
+    return fail_overs
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_transfer_that_both_forgot_never_was(pair: Pair, first: int) -> None:
+    for fail_over in both_forget(pair):
         fail_over()
     for number in (first, 1 - first):
         pair.thaw((pair.source, pair.target)[number])
@@ -100,9 +107,7 @@ def test_a_transfer_that_both_forgot_never_was(pair: Pair, first: int) -> None:
 
 
 def test_units_that_were_sold_after_a_transfer_that_both_forgot_are_taken_from_the_other_shard(pair: Pair) -> None:
-    fail_overs = [remembered(pair.side, shard) for shard in (pair.source, pair.target)]
-    pair.move()
-    for fail_over in fail_overs:
+    for fail_over in both_forget(pair):
         fail_over()
     pair.side.execute(op.FreezePool(pair.target, 1))
     with pytest.raises(InvalidInput, match=r"^23 sold units are more than the 20 units that pool"):
@@ -149,39 +154,18 @@ def test_a_transfer_that_was_forgotten_on_its_way_never_arrives(pair: Pair) -> N
     pair.check_sells(STOCK)
 
 
-def test_a_transfer_that_its_source_remembers_arrives_after_the_thaw(pair: Pair) -> None:
-    sent = pair.send()
-    pair.thaw(pair.source)
-    assert pair.receive(sent).units == 0
-    assert pair.pool.finish_transfers() == 1
-    assert pair.free() == (15, 25)
-    pair.check_sells(STOCK)
-
-
-def test_a_shard_that_another_one_knows_to_have_lost_a_transfer_is_frozen_at_the_thaw(pair: Pair) -> None:
-    fail_over = remembered(pair.side, pair.target)
+@pytest.mark.parametrize("lost", ["source", "target"])
+def test_a_shard_that_another_one_knows_to_have_lost_a_transfer_is_frozen_at_the_thaw(pair: Pair, lost: str) -> None:
+    forgetful, other_shard = (pair.source, pair.target) if lost == "source" else (pair.target, pair.source)
+    fail_over = remembered(pair.side, forgetful)
     pair.move()
     fail_over()
     with another_process(pair.side) as other:
         pair.side = other
-        pair.thaw(pair.source)
+        pair.thaw(other_shard)
         with pytest.raises(PoolFrozen):
-            other.pool(pair.target).reserve("a")
-        other.pool(pair.target).thaw(sold=0)
-        assert pair.free() == (15, 25)
-        check_all(sharded(other, pair.sku))
-
-
-def test_a_source_that_another_shard_knows_to_have_forgotten_a_transfer_is_frozen_at_the_thaw(pair: Pair) -> None:
-    fail_over = remembered(pair.side, pair.source)
-    pair.move()
-    fail_over()
-    with another_process(pair.side) as other:
-        pair.side = other
-        pair.thaw(pair.target)
-        with pytest.raises(PoolFrozen):
-            other.pool(pair.source).reserve("a")
-        other.pool(pair.source).thaw(sold=0)
+            other.pool(forgetful).reserve("a")
+        other.pool(forgetful).thaw(sold=0)
         assert pair.free() == (15, 25)
         check_all(sharded(other, pair.sku))
 

@@ -10,20 +10,19 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import LeaseLost
 from segmented.keys import shard_keys
-from segmented.models import Granted, Lost, Order, Refusal, Reserved, SoldOut
+from segmented.models import Granted, Lost, Order, Refusal, SoldOut
 from tests.support.contract.carts.carts import CartPools
 from tests.support.contract.pools.lost_replies import (
     ROUNDS,
     STOCK,
     LossyPool,
-    expired,
     operations_on_the_pool,
     replays,
     replays_in_batches,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from segmented.models import Cart
     from tests.fixtures.stores import Side
@@ -63,20 +62,16 @@ def test_a_batch_of_orders_that_others_have_ended_says_replay_of_these(pool: Los
     assert [one.state for one in answers] == ["confirmed"] * 300
 
 
-def test_a_batch_of_several_steps_says_of_each_order_what_it_did(pool: LossyPool) -> None:
-    pool.shop.open(4_096, 4_096)
-    orders = [Order(pool.name(), 4) for _ in range(600)]
-    answers = pool.lossy(lambda: pool.shop.reserve_many(orders))
-    assert [one.replay for one in answers] == [False] * 600
-    assert [one.replay for one in pool.shop.reserve_many(orders) if isinstance(one, Reserved)] == [True] * 600
-    assert pool.shop.totals() == (4_096 - 2_400, 2_400, 0)
-
-
 def test_expire_names_the_orders_that_it_expired_though_its_first_reply_was_lost(pool: LossyPool) -> None:
     pool.shop.open(STOCK, 4)
-    found = expired(pool, (1, 7, 100, 250))
-    assert [len(due) for due, _ in found] == [1, 7, 100, 250]
-    assert [named for _, named in found] == [due for due, _ in found]
+    made = pool.shop.side.pool(pool.shop.sku)
+    made.expire()
+    for number in (1, 250):
+        orders = [Order(pool.name()) for _ in range(number)]
+        pool.shop.reserve_many(orders, hold_ms=0)
+        answer = pool.lossy(made.expire)
+        assert not any(one.replay for one in answer)
+        assert sorted(one.order_id for one in answer) == sorted(order.order_id for order in orders)
 
 
 def test_opening_resizing_and_closing_are_no_replay_when_the_reply_was_lost(pool: LossyPool) -> None:
@@ -111,17 +106,16 @@ def test_a_lease_that_was_taken_away_is_lost_also_when_the_connection_broke_and_
 
 
 def test_the_end_of_a_grant_is_its_own_also_when_the_reply_was_lost(pool: LossyPool) -> None:
-    shop = pool.shop
-    shop.open(9, 3)
-    made = shop.side.pool(shop.sku)
+    pool.shop.open(9, 3)
+    made = pool.shop.side.pool(pool.shop.sku)
     ends = []
-    for order_id in ("sold", "returned"):
-        grant = made.grant(order_id, timeout=0)
+    for name in ("confirm", "cancel"):
+        grant = made.grant(f"to {name}", timeout=0)
         assert not isinstance(grant, Refusal)
-        ended = pool.lossy(grant.confirm if order_id == "sold" else grant.cancel)
+        ended = pool.lossy(getattr(grant, name))
         ends.append((ended.state, ended.replay))
     assert ends == [("confirmed", False), ("cancelled", False)]
-    assert shop.totals() == (8, 0, 1)
+    assert pool.shop.totals() == (8, 0, 1)
 
 
 def test_a_freed_segment_is_not_said_to_be_lost_when_the_reply_was(pool: LossyPool) -> None:
@@ -139,26 +133,6 @@ def test_a_kept_refusal_whose_reply_was_lost_is_no_replay_while_it_is_true(pool:
     first = pool.lossy(lambda: pool.shop.grant("a", 3, keep_refusal=True))
     assert first == SoldOut("a", 3, 1, 1, 3)
     assert pool.shop.grant("a", 3, keep_refusal=True) == SoldOut("a", 3, 1, 1, 3, replay=True)
-
-
-def test_an_order_that_another_call_has_ended_in_between_is_a_replay(pool: LossyPool, proxy: RedisProxy) -> None:
-    pool.shop.open(8, 2)
-    order_id = pool.reserved()
-    pool.shop.confirm(order_id)
-    calls: tuple[Callable[[str], object], ...] = (pool.shop.confirm, pool.shop.cancel, pool.shop.expire)
-    for call in calls:
-        answer = pool.lossy(partial(call, order_id))
-        assert (answer.state, answer.replay) == ("confirmed", True)
-    assert proxy.swallowed == 3
-
-
-def test_coalesced_calls_whose_reply_was_lost_are_no_replays(pool: LossyPool) -> None:
-    pool.shop.open(STOCK, 4)
-    made = pool.shop.side.pool(pool.shop.sku)
-    order_id = pool.name()
-    assert not pool.lossy(lambda: made.reserve(order_id)).replay
-    assert not pool.lossy(lambda: made.confirm(order_id)).replay
-    assert made.confirm(order_id).replay
 
 
 def test_a_cart_whose_replies_were_lost_is_no_replay(far_side: Side, proxy: RedisProxy) -> None:
@@ -192,18 +166,15 @@ def test_a_cart_whose_replies_were_lost_is_no_replay(far_side: Side, proxy: Redi
 
 
 def test_the_name_of_a_call_costs_the_ledger_ten_bytes_a_step_and_records_none(pool: LossyPool) -> None:
+    """And the note of an expired page ends by itself."""
     pool.shop.open(STOCK, 4)
     pool.shop.reserve_many([Order(f"o{index:03}") for index in range(100)])
     server: Any = pool.shop.side.raw()
     (entry,) = server.xrange(pool.shop.keys.ledger, "1-2", "1-2")
     assert len(entry[1]["by"]) == 8
     assert {len(raw) for raw in server.hvals(pool.shop.keys.orders)} == {len("r\t1\t1\t2")}
-
-
-def test_the_note_of_an_expired_page_ends_by_itself(pool: LossyPool) -> None:
-    pool.shop.open(STOCK, 4)
     pool.reserved(hold_ms=0)
-    pool.shop.side.execute(op.ExpireDue(pool.shop.sku, 10))
-    pool.shop.side.execute(op.ExpireDue(pool.shop.sku, 10))
-    (note,) = pool.shop.side.raw().keys(f"{shard_keys(pool.shop.sku).holds.replace('[', '?')}:*")
-    assert 540_000 < pool.shop.side.raw().pttl(note) <= 600_000
+    for _ in range(2):
+        pool.shop.side.execute(op.ExpireDue(pool.shop.sku, 10))
+    (note,) = server.keys(f"{shard_keys(pool.shop.sku).holds.replace('[', '?')}:*")
+    assert 480_000 < server.pttl(note) <= 600_000

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
 from segmented.models import Order
 from tests.support.contract.orders.submitting import queue
-from tests.support.contract.pools.shop import SHORT_MS, Shop
+from tests.support.contract.pools.shop import Shop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,36 +47,21 @@ class LossyPool:
         """Return, for each kind of call, what prepares one and returns it; it can be called again."""
         shop = self.shop
 
-        def confirm() -> Callable[[], Any]:
-            order_id = self.reserved()
-            return lambda: shop.confirm(order_id)
+        def ending(end: Callable[[str], Any], *, hold_ms: int = 600_000) -> Callable[[], Callable[[], Any]]:
+            return lambda: partial(end, self.reserved(hold_ms=hold_ms))
 
-        def cancel() -> Callable[[], Any]:
-            order_id = self.reserved()
-            return lambda: shop.cancel(order_id)
+        def new(call: Callable[[str], Any]) -> Callable[[], Callable[[], Any]]:
+            return lambda: partial(call, self.name())
 
-        def expire() -> Callable[[], Any]:
-            order_id = self.reserved(hold_ms=0)
-            return lambda: shop.expire(order_id)
-
-        def reserve() -> Callable[[], Any]:
-            order_id = self.name()
-            return lambda: shop.reserve(order_id)
-
-        def restock() -> Callable[[], Any]:
-            change_id = self.name()
-            return lambda: shop.restock(3, change_id)
-
-        def withdraw() -> Callable[[], Any]:
-            change_id = self.name()
-            return lambda: shop.withdraw(3, change_id)
-
-        def submit() -> Callable[[], Any]:
-            order = Order(self.name())
-            return lambda: queue(shop, order)[0]
-
-        made = (confirm, cancel, expire, reserve, restock, withdraw, submit)
-        return {one.__name__: one for one in made}
+        return {
+            "confirm": ending(shop.confirm),
+            "cancel": ending(shop.cancel),
+            "expire": ending(shop.expire, hold_ms=0),
+            "reserve": new(shop.reserve),
+            "restock": new(partial(shop.restock, 3)),
+            "withdraw": new(partial(shop.withdraw, 3)),
+            "submit": new(lambda order_id: queue(shop, Order(order_id))[0]),
+        }
 
 
 def replays(pool: LossyPool) -> dict[str, tuple[int, int]]:
@@ -107,20 +93,6 @@ def replays_in_batches(pool: LossyPool, size: int) -> dict[str, list[bool | None
         "submit_many": lambda: queue(shop, *queued, queued[0]),
     }
     return {name: [one.replay for one in pool.lossy(call)] for name, call in calls.items()}
-
-
-def expired(pool: LossyPool, counts: Sequence[int]) -> list[tuple[list[str], list[str]]]:
-    """Call `Pool.expire` with a lost first reply, for each number of due orders; return the due and the named ids."""
-    shop = pool.shop
-    shop.side.pool(shop.sku).expire()
-    found = []
-    for number in counts:
-        due = sorted(pool.reserved(hold_ms=SHORT_MS) for _ in range(number))
-        shop.let_short_holds_lapse()
-        answer = pool.lossy(shop.side.pool(shop.sku).expire)
-        assert not any(one.replay for one in answer)
-        found.append((due, sorted(one.order_id for one in answer)))
-    return found
 
 
 def operations_on_the_pool(pool: LossyPool) -> dict[str, Callable[[], Any]]:
