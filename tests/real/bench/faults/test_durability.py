@@ -20,6 +20,7 @@ from bench.proof.durability.cells import DurabilityOptions
 from bench.proof.durability.page import render
 from bench.proof.durability.run import torture_durability
 from bench.proof.durability.server import LOOPBACK, StockServer
+from bench.proof.durability.watched import NO_QUORUM_SECONDS
 from bench.proof.preload.libraries import compiled, compiler
 from bench.proof.preload.power import SyncLog
 from segmented.cli.main import run
@@ -71,6 +72,34 @@ def test_a_stock_server_with_a_port_asks_for_a_password_and_its_replica_has_it(t
             stranger.ping()
         replica.ask("REPLICAOF", LOOPBACK, server.port)
         eventually(lambda: replica.ask("INFO", "replication")["master_link_status"] == "up", "the replica follows")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("watched", ["sentinel", "cluster"])
+def test_a_failover_to_a_replica_that_missed_sales_is_noticed_and_an_order_database_loses_nothing(watched: str) -> None:
+    found = tortured(f"database-{watched}/replica-behind")
+    (trial,) = found.cells[0].trials
+    assert (trial.verdict.lost, trial.verdict.sold_twice, trial.verdict.unsold, found.broken) == (0, 0, 0, [])
+    assert trial.verdict.forgotten > 0
+    assert "rebuilt" in trial.recoveries
+
+
+@pytest.mark.long
+def test_calls_fail_without_a_quorum_and_the_sale_goes_on_once_there_is_one() -> None:
+    found = tortured("sentinel/no-quorum")
+    (trial,) = found.cells[0].trials
+    assert (trial.verdict.sold_twice, found.broken) == (0, [])
+    assert set(trial.failures) == {"StoreUnavailable"}
+    assert trial.verdict.again_s is not None
+    assert trial.verdict.again_s > NO_QUORUM_SECONDS
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("cell", ["memory/worker-kill", "database-memory/worker-kill", "everysec/server-kill"])
+def test_orders_of_a_killed_worker_are_finished_by_another(cell: str) -> None:
+    found = tortured(cell)
+    (trial,) = found.cells[0].trials
+    assert (trial.verdict.forgotten, trial.verdict.lost, trial.verdict.sold_twice, found.broken) == (0, 0, 0, [])
 
 
 def test_a_cut_file_loses_what_was_not_synced(tmp_path: Path) -> None:

@@ -121,6 +121,13 @@ def test_every_other_kind_keeps_its_promise_for_a_few_seconds(kind: str) -> None
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("kind", ["lock", "quorum"])
+def test_connections_that_are_cut_change_nothing(kind: str) -> None:
+    verdict = tortured(TortureOptions(kind=kind, seconds=15.0, processes=4, threads=4, faults="kill,pause,cut")).verdict
+    assert verdict.cuts > 0
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["lock", "multi", "semaphore", "quorum"])
 def test_cancelled_tasks_and_a_server_that_is_killed_and_restarted_change_nothing(kind: str) -> None:
     options = TortureOptions(kind=kind, seconds=7.0, processes=2, threads=3, faults="all")
