@@ -41,10 +41,12 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((docs / "tutorial").glob("*.md")), *sorted((docs / "how-to").glob("*.md"))]
 
 
-def run_page(page: Path, database: Callable[[], str]) -> None:
+def run_page(page: Path, database: Callable[[], str], warm: Path | None) -> None:
     """Run a page in an empty folder against fresh servers; raises Failed with the block's line."""
     text = page.read_text(encoding="utf-8")
     blocks = blocks_of(page)
+    if CHECKOUT in text:  # it has modules of its own
+        warm = None
     with ExitStack() as stack:
         addresses = Addresses("".join(block.code for block in blocks), stack, database)
         folder = Path(tempfile.mkdtemp(prefix="docs-"))
@@ -53,7 +55,7 @@ def run_page(page: Path, database: Callable[[], str]) -> None:
         home = Path(tempfile.mkdtemp(prefix="docs-"))  # sockets and the address that `segmented server` leaves
         stack.callback(shutil.rmtree, home, ignore_errors=True)
         environment = {
-            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "PATH": f"{BIN}:{os.environ['PATH']}" if warm is None else f"{warm}:{BIN}:{os.environ['PATH']}",
             "HOME": str(home),
             "TMPDIR": str(home),
             "TERM": "dumb",
@@ -66,7 +68,7 @@ def run_page(page: Path, database: Callable[[], str]) -> None:
             environment["PYTHONPATH"] = str(folder)
         if SERVES_ITSELF not in text:
             environment["SEGMENTED_URL"] = addresses.default_url
-        run = Run(page.name, folder, environment, addresses, stack)
+        run = Run(page.name, folder, environment, addresses, stack, warm)
         for block in blocks:
             if block.why_not is None and block.is_code:
                 try:
@@ -91,18 +93,25 @@ def check_out(folder: Path) -> None:
 class Run:
     """The sessions of a page, which begin with its first block of their kind."""
 
-    def __init__(
-        self, name: str, folder: Path, environment: dict[str, str], addresses: Addresses, stack: ExitStack
+    def __init__(  # what a page has
+        self,
+        name: str,
+        folder: Path,
+        environment: dict[str, str],
+        addresses: Addresses,
+        stack: ExitStack,
+        warm: Path | None,
     ) -> None:
         self._name = name
         self._folder = folder
         self._environment = environment
         self._addresses = addresses
         self._stack = stack
+        self._warm = warm
 
     @cached_property
     def _python(self) -> PythonSession:
-        session = PythonSession(self._folder, self._environment)
+        session = PythonSession(self._folder, self._environment, self._warm)
         self._stack.callback(session.close)
         return session
 

