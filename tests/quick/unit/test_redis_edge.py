@@ -1,0 +1,69 @@
+"""What a server says of itself, and addresses that are none: judged word by word, each with one sentence."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+import redis
+
+from segmented.errors import InvalidInput
+from segmented.masking import masked
+from segmented.stores.redis import RedisStore
+from segmented.stores.redis.edge import check_server
+
+SECRET: Final = "open sesame/#1"
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"redis_version": "6.2.14"}, "speaks Redis 6.2.14; 7.0 or newer is needed (Valkey: any)"),
+        ({"redis_version": "255.255.255"}, None),  # a build from the source
+        ({"redis_version": None}, "speaks Redis of unknown version; 7.0 or newer is needed (Valkey: any)"),
+        ({"redis_version": "unstable"}, "speaks Redis unstable; 7.0 or newer is needed (Valkey: any)"),
+        ({"cluster_enabled": 1, "server_mode": None, "redis_mode": None}, "is a node of a cluster: give redis+cluster"),
+        ({"server_mode": "sentinel"}, "is a Sentinel: give redis+sentinel://HOST:PORT/SERVICE"),
+        ({"role": "slave"}, "is a replica, which takes no locks and no stock: give its master's address"),
+        ({"maxmemory_policy": None}, "does not report its maxmemory-policy, which may evict locks and stock; set noev"),
+        ({}, None),
+    ],
+)
+@pytest.mark.parametrize("encoded", [False, True])
+def test_what_a_server_says_of_itself_is_judged_word_by_word(
+    valkey_url: str, changed: dict[str, object], says: str | None, *, encoded: bool
+) -> None:
+    """INFO of a real server, with other words in it, as text or as bytes."""
+    with redis.Redis.from_url(valkey_url) as server:
+        found: Any = server.info()
+    found = {name: value for name, value in (found | changed).items() if value is not None}
+    if encoded:
+        found = {name: value.encode() if isinstance(value, str) else value for name, value in found.items()}
+    if says is None:
+        check_server("here", found, is_cluster=False)
+        return
+    with pytest.raises(InvalidInput) as caught:
+        check_server("here", found, is_cluster=False)
+    assert str(caught.value).startswith(f"the server at here {says}")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "valkey",
+        "http://localhost",
+        "localhost:6379",
+        "redis://localhost:port",
+        "redis://[::1",
+        "redis://localhost?no_such_option=1",
+        "redis://localhost?socket_timeout=soon",
+        "redis://localhost/?db=first",
+        f"redis://user:{SECRET}@localhost",
+    ],
+)
+def test_what_is_not_a_redis_url(url: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        RedisStore.from_url(url)
+    assert SECRET not in str(caught.value)
+    assert str(caught.value).startswith(f"{masked(url)!r} is not a Redis URL: ")
