@@ -13,6 +13,8 @@ from segmented import Pool, RedisStore
 from segmented.orders import Gate, connect, relay, relaying
 from tests.support.dying import DyingStore, StepCounter, let_die
 
+STRIDE = 3
+"""Every third step, so that a page has several."""
 PAGE = 3
 """So that a short ledger has several pages."""
 
@@ -38,7 +40,7 @@ def relayed(url: str, database: str, sku: str, step: int) -> str:
 
 def main(url: str, database: str, sku: str, first: int, last: int) -> None:
     relaying.PAGE = PAGE  # type: ignore[misc]  # a test's own size
-    for step in range(first, last + 1):
+    for step in range(first, last + 1, STRIDE):
         child = os.fork()
         if not child:
             said = relayed(url, database, sku.format(step), step)

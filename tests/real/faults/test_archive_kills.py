@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.real.faults.archive_killer import ORDERS
+from tests.support.long_run import in_the_long_run
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ PHASES: Final = ["whole", "removing", "archived"]
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("shards", "least"), [(1, 100), (2, 200)])
+@pytest.mark.parametrize(("shards", "least"), [(1, 100), *in_the_long_run((2, 200))])
 def test_a_kill_at_any_step_leaves_a_whole_pool_or_a_removal_that_is_finished(
     private_valkey: ValkeyServer, tmp_path: Path, shards: int, least: int
 ) -> None:

@@ -118,8 +118,7 @@ def sellers(valkey: ValkeyServer) -> Iterator[Sellers]:
         yield made
 
 
-@pytest.mark.parametrize("by", ["repeat", "sweep"])
-@pytest.mark.parametrize("end", ["confirm", "cancel"])
+@pytest.mark.parametrize(("end", "by"), [("confirm", "sweep"), ("cancel", "repeat")])
 def test_a_seller_killed_before_each_step_is_finished_by_another_process(sellers: Sellers, end: str, by: str) -> None:
     steps = range(1, STEPS[end] + 1)
     process = sellers.start("die", str(len(steps)), end, str(HOLD_MS))
@@ -136,6 +135,7 @@ def test_a_seller_killed_before_each_step_is_finished_by_another_process(sellers
         assert ends["expired"] >= 1
 
 
+@pytest.mark.long
 def test_sellers_killed_at_any_moment_leave_every_cart_whole(sellers: Sellers) -> None:
     for round_number in range(2):
         processes = [sellers.start("sell", f"r{round_number}-s{index}") for index in range(3)]

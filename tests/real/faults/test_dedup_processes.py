@@ -18,13 +18,13 @@ from segmented.errors import InFlight
 from segmented.once_keys import once_keys
 from tests.real.faults.dedup_caller import NAMESPACE, end_of
 from tests.support.contract.parking import wait_until
+from tests.support.long_run import in_the_long_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from segmented.servers import ValkeyServer
 
-COLOURS = ["sync", "async"]
 SOON = 100.0
 LONG = 600.0
 """A lease that no machine that stands still for a while ends."""
@@ -90,7 +90,7 @@ def callers(valkey: ValkeyServer) -> Iterator[Callers]:
     made.close()
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
 def test_f13_a_call_that_was_killed_in_the_middle_runs_again_after_its_lease_and_not_before(
     callers: Callers, colour: str
 ) -> None:
@@ -107,9 +107,9 @@ def test_f13_a_call_that_was_killed_in_the_middle_runs_again_after_its_lease_and
     assert callers.ran() == [victim.pid]
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_eight_processes_at_once_are_one_run(callers: Callers, colour: str) -> None:
-    processes = [callers.start(colour) for _ in range(8)]
+@pytest.mark.parametrize("colour", ["async", *in_the_long_run("sync")])
+def test_three_processes_at_once_are_one_run(callers: Callers, colour: str) -> None:
+    processes = [callers.start(colour) for _ in range(3)]
     callers.wait_for_runs(1)
     callers.end_calls()
     found = [process.communicate(timeout=SOON)[0].strip() for process in processes]
@@ -118,7 +118,7 @@ def test_eight_processes_at_once_are_one_run(callers: Callers, colour: str) -> N
     assert callers.dedup.begin("key").is_replay
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", ["async", *in_the_long_run("sync")])
 def test_f7_a_call_that_is_paused_past_its_lease_is_overtaken_and_its_outcome_not_kept(
     callers: Callers, colour: str
 ) -> None:

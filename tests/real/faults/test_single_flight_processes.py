@@ -18,13 +18,13 @@ from segmented.keys import lock_keys
 from segmented.locks.flights import single_flight
 from tests.real.faults.dedup_caller import end_of
 from tests.support.contract.parking import wait_until
+from tests.support.long_run import in_the_long_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from segmented.servers import ValkeyServer
 
-COLOURS = ["sync", "async"]
 SOON = 100.0
 LONG = 600.0
 """A lease that no machine that stands still for a while ends."""
@@ -108,26 +108,26 @@ def callers(valkey: ValkeyServer) -> Iterator[Callers]:
     made.close()
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_j7_sixteen_callers_in_four_processes_are_one_loader_call(callers: Callers, colour: str) -> None:
-    processes = [callers.start(colour, 4) for _ in range(4)]
+@pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
+def test_j7_eight_callers_in_two_processes_are_one_loader_call(callers: Callers, colour: str) -> None:
+    processes = [callers.start(colour, 4) for _ in range(2)]
     callers.begin(*processes)
-    callers.wait_for_waiters(4)
+    callers.wait_for_waiters(2)
     callers.end_calls()
     found = callers.results(*processes)
     (loaded,) = callers.calls()
-    assert found == [loaded] * 16
+    assert found == [loaded] * 8
     assert loaded in {process.pid for process in processes}
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", ["async", *in_the_long_run("sync")])
 def test_j7_a_loader_that_is_killed_in_the_middle_costs_exactly_one_more_call(callers: Callers, colour: str) -> None:
     victim = callers.start(colour, 1, lease=LONG)
     callers.begin(victim)
     callers.wait_for_calls(1)
-    processes = [callers.start(colour, 4) for _ in range(4)]
+    processes = [callers.start(colour, 4) for _ in range(2)]
     callers.begin(*processes)
-    callers.wait_for_waiters(4)
+    callers.wait_for_waiters(2)
     os.kill(victim.pid, signal.SIGKILL)
     victim.wait(SOON)
     callers.server.pexpire(lock_keys("key").lock, 1)  # now, and not in ten minutes
@@ -136,10 +136,10 @@ def test_j7_a_loader_that_is_killed_in_the_middle_costs_exactly_one_more_call(ca
     found = callers.results(*processes)
     first, second = callers.calls()
     assert first == victim.pid
-    assert found == [second] * 16
+    assert found == [second] * 8
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
 def test_j7_a_loader_that_is_paused_past_its_lease_does_not_overwrite_its_successors_value(
     callers: Callers, colour: str
 ) -> None:

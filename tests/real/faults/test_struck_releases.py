@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from uuid import uuid4
 
@@ -15,6 +16,7 @@ from segmented import Lock, Pool, RedisStore, ReentrantLock
 from segmented.locks import MultiLock
 from segmented.locks.lock import LockClaim
 from tests.support.contract.parking import has_come_to_rest, lines_of, wait_until
+from tests.support.long_run import in_the_long_run
 from tests.support.striking import Striker, struck_everywhere
 
 if TYPE_CHECKING:
@@ -129,14 +131,23 @@ class Bench:
         return striker.where, wrong
 
 
+REAL: Final = [
+    ("lock", "nobody", TimeLimit),
+    ("lock", "its own process", TimeLimit),
+    ("grant's block", "another process", Interrupt),
+]
+FURTHER: Final = [case for case in product(get_args(Kind), get_args(Waits), (Interrupt, TimeLimit)) if case not in REAL]
+
+
 def listeners() -> list[threading.Thread]:
     """Return the threads of all stores that listen; those of other tests may be among them."""
     return [thread for thread in threading.enumerate() if thread.name == "segmented-listener"]
 
 
-@pytest.mark.parametrize("error", [Interrupt, TimeLimit])
-@pytest.mark.parametrize("waits", ["nobody", "its own process", "another process"])
-@pytest.mark.parametrize("kind", get_args(Kind))
+@pytest.mark.parametrize(
+    ("kind", "waits", "error"),
+    [*REAL, *in_the_long_run(*FURTHER)],
+)
 def test_an_exception_at_any_point_of_a_release_leaves_the_lock_to_the_next_one(
     valkey: ValkeyServer, kind: Kind, waits: Waits, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:

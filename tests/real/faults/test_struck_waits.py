@@ -105,6 +105,7 @@ class Bench:
         return wrong + [f"{waiting} processes in the line"] * (waiting != 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ends", ["gives up", "freed by another process", "freed by its own process"])
 @pytest.mark.parametrize("kind", ["lock", "grant"])
 def test_an_exception_at_any_point_of_a_wait_leaves_nothing_behind(

@@ -17,7 +17,8 @@ from segmented.errors import StoreRefused
 from segmented.orders import Gate, connect
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
-from tests.fixtures.stores_deployed import COLOURS, deployed_side, nodes_of
+from tests.fixtures.stores_deployed import deployed_side, nodes_of
+from tests.support.long_run import in_the_long_run
 from tests.support.paths import ROOT
 from tests.support.workers.selling import until
 from tests.support.workers.worker_processes import working
@@ -76,7 +77,7 @@ def as_account(url: str, name: str) -> str:
     return url.replace("://", f"://{name}:{PASSWORD}@")
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
 @pytest.mark.parametrize("deployment", ["single_server", "redis70_server", "sentinels", "cluster"])
 def test_a_store_of_the_account_locks_waits_sells_and_audits(
     deployment: str, colour: str, request: pytest.FixtureRequest

@@ -1,4 +1,4 @@
-"""Finished keys on PostgreSQL and MariaDB, at each isolation level: what an old snapshot does not show is not repeated."""
+"""Finished keys on PostgreSQL and MariaDB, by isolation level: what an old snapshot does not show is not repeated."""
 
 from __future__ import annotations
 

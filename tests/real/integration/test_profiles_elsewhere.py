@@ -11,9 +11,9 @@ from segmented.errors import AcknowledgementUnknown
 from segmented.keys import shard_keys
 from segmented.models import Reserved
 from segmented.orders.envelopes import take_envelope
-from segmented.stock import AsyncShardedPool, ShardedPool
-from tests.fixtures.stores_deployed import COLOURS, deployed_side
+from tests.fixtures.stores_deployed import deployed_side
 from tests.real.integration.test_profiles import set_profile
+from tests.support.long_run import in_the_long_run
 
 if TYPE_CHECKING:
     from tests.support.servers.deployments import Cluster, ReplicaPair
@@ -27,7 +27,7 @@ BRIEF: Final = "replicated:1/300ms"
 SKU: Final = "mug"
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
 def test_on_a_cluster_the_pools_own_master_is_waited_for(cluster: Cluster, colour: str) -> None:
     side = deployed_side(cluster.url, colour)
     pool = side.pool(f"{SKU}-{colour}")
@@ -49,18 +49,6 @@ def test_on_a_cluster_the_pools_own_master_is_waited_for(cluster: Cluster, colou
     assert [type(one) for one in many] == [AcknowledgementUnknown] * 2
     assert [type(one) for one in pool.reserve_many([Order(f"o-{number}") for number in (2, 3, 4)])] == [Reserved] * 3
     assert pool.state().reserved == 4
-    side.close()
-
-
-@pytest.mark.parametrize("colour", COLOURS)
-def test_on_a_cluster_each_shard_waits_on_its_own_master(cluster: Cluster, colour: str) -> None:
-    side = deployed_side(cluster.url, colour)
-    name = f"{SKU}-shards-{colour}"
-    pool: ShardedPool = side.made(lambda store: ShardedPool(store, name), lambda store: AsyncShardedPool(store, name))
-    pool.open(stock=30, segments=6, shards=3, profile=PROFILE)
-    orders = [Order(f"o-{number}") for number in range(12)]
-    assert [type(one) for one in pool.reserve_many(orders)] == [Reserved] * 12
-    assert [shard.profile for shard in pool.state().shards] == [PROFILE] * 3
     side.close()
 
 

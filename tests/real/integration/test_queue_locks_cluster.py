@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -11,12 +10,12 @@ import pytest
 from segmented.clock import SystemClock
 from segmented.keys import fair_keys
 from segmented.locks import AsyncFairLock, AsyncReentrantLock, FairLock, ReentrantLock
-from segmented.locks.fair import TIMES, FairClaim, FairTry
-from segmented.protocol import AcquireFair
+from segmented.locks.fair import FairClaim, FairTry
 from segmented.protocol.fair.operations import FairTimes
 from tests.fixtures.stores import REDIS, make_side
-from tests.fixtures.stores_deployed import COLOURS, deployed_side
+from tests.fixtures.stores_deployed import deployed_side
 from tests.support.contract.parking import has_come_to_rest, lines_of, wait_until
+from tests.support.long_run import in_the_long_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,12 +32,11 @@ pytestmark = pytest.mark.usefixtures("patient_attempts")
 SOON: Final = 30.0
 """Less than twenty claims take, one after the other."""
 PATIENCE: Final = 100.0
-CLAIM: Final = TIMES.claim_ms / 1000
 SLOW: Final = FairTimes(presence_ms=1_800_000, look_ms=600_000, claim_ms=600_000)
 """No claim lapses and no waiter looks by itself, so that a machine that stands still changes no order."""
 
 
-@pytest.fixture(params=COLOURS)
+@pytest.fixture(params=["sync", *in_the_long_run("async")])
 def sides(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[tuple[Side, Side]]:
     """Two processes' worth of stores on the session's cluster."""
     made = [deployed_side(cluster.url, request.param) for _ in range(2)]
@@ -76,6 +74,8 @@ def names_on_all_masters(cluster: Cluster, side: Side) -> list[str]:
     for number in range(1_000):
         name = f"{word}-{number}"
         found.setdefault(id(cluster.master_of(fair_keys(name).lock)), name)
+        if len(found) == 3:
+            break
     assert len(found) == 3
     return list(found.values())
 
@@ -110,19 +110,6 @@ def test_living_waiters_of_which_a_node_sees_no_subscriber_are_not_passed_over(
         second.result(SOON).release()
 
 
-def test_dead_waiters_of_one_process_cost_one_claim_on_a_cluster(sides: tuple[Side, Side]) -> None:
-    ours, theirs = sides
-    name = ours.name("fair")
-    held = fair(ours, name).acquire(timeout=0)
-    for index in range(20):
-        ours.execute(AcquireFair(name, f"dead {index}", "another process", 60_000, TIMES))
-    living = start_waiting(theirs, name)
-    began = time.monotonic()
-    held.release()
-    living.result(SOON).release()
-    assert time.monotonic() - began > CLAIM / 2
-
-
 def test_an_owner_enters_again_and_waits_on_a_cluster(sides: tuple[Side, Side]) -> None:
     ours, theirs = sides
     name = ours.name("reentrant")
@@ -135,7 +122,7 @@ def test_an_owner_enters_again_and_waits_on_a_cluster(sides: tuple[Side, Side]) 
 
 
 @pytest.mark.usefixtures("slow_times")
-@pytest.mark.parametrize("flavour", [REDIS[0], REDIS[-1]], ids=str)
+@pytest.mark.parametrize("flavour", [REDIS[0]], ids=str)
 def test_both_work_on_the_oldest_server(redis70_server: Node, flavour: Flavour) -> None:
     side = make_side(flavour, SystemClock(), redis70_server.url)
     name = side.name("fair")

@@ -13,7 +13,8 @@ from segmented.models import Received, Reserved
 from segmented.models.pools import Transfer
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import directory_plan
-from tests.fixtures.stores_deployed import COLOURS, deployed_side
+from tests.fixtures.stores_deployed import deployed_side
+from tests.support.long_run import in_the_long_run
 from tests.support.servers.nodes import eventually
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Replicated:
         assert (report.drift, report.away, report.oversold) == ((), 0, 0)
 
 
-@pytest.fixture(params=COLOURS)
+@pytest.fixture(params=["sync", *in_the_long_run("async")])
 def replicated(request: pytest.FixtureRequest, replica_pair: ReplicaPair) -> Iterator[Replicated]:
     side = deployed_side(replica_pair.url, request.param)
     made = Replicated(side, replica_pair)
@@ -132,13 +133,4 @@ def test_units_whose_receipt_no_replica_acknowledged_stay_away_and_come_in_once(
     assert replicated.side.execute(op.LookAtShard(replicated.shards[1])).away == (Transfer("away", 0, 1, 5),)
     assert replicated.pool.finish_transfers() == 1
     assert [shard.available for shard in replicated.pool.state().shards] == [15, 5]
-    replicated.check()
-
-
-def test_a_receipt_that_no_replica_acknowledged_is_not_acknowledged_to_its_source(replicated: Replicated) -> None:
-    replicated.side.execute(replicated.send(5))
-    failing(replicated, replicated.pool.finish_transfers)
-    assert replicated.side.execute(op.LookAtShard(replicated.shards[1])).away == (Transfer("away", 0, 1, 5),)
-    assert replicated.pool.finish_transfers() == 1
-    assert replicated.pool.finish_transfers() == 0
     replicated.check()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.support.servers.deployments import Cluster
 
 LONG: Final = 150.0
-STOCK: Final = 2_000
+STOCK: Final = 600
 SHARDS: Final = 6
 SELLERS: Final = 2
 """Threads a process."""

@@ -35,20 +35,6 @@ def side_of_two(start_pgbouncer: Callable[..., PgBouncer], postgres_database: st
         yield side
 
 
-def test_a_session_advisory_lock_lets_a_second_client_in(
-    start_pgbouncer: Callable[..., PgBouncer], postgres_database: str
-) -> None:
-    pooler = start_pgbouncer(pool_size=1)
-    url = pooler.in_front_of(postgres_database)
-    with SqlSide(SqlFlavour("pgbouncer", "sync"), url, behind=postgres_database) as side:
-        ours, theirs = side.open(), side.open()
-        assert ours.value("SELECT pg_try_advisory_lock(7)") is True
-        ours.commit()
-        assert theirs.value("SELECT pg_try_advisory_lock(7)") is True
-        theirs.commit()
-        assert side.admin(ADVISORY_LOCKS) == [(1,)]
-
-
 def test_the_row_lock_keeps_the_second_client_out_while_clients_change_their_connections(side_of_two: SqlSide) -> None:
     side = side_of_two
     ours, theirs, third = side.open(), side.open(), side.open()

@@ -13,7 +13,7 @@ from segmented.errors import AcquireTimeout, InvalidInput, StoreRefused, StoreUn
 from segmented.locks.sql_row import AsyncSqlRowLock, SqlRowLock
 from segmented.locks.sql_table import NAME_BYTES_MAX, create_lock_table
 from segmented.orders import connect
-from tests.support.servers.sql_locking import connect_args, make_engine, sent_by
+from tests.support.servers.sql_locking import make_engine, sent_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,14 +62,6 @@ def test_autocommit_is_refused_before_anything_is_sent(plain_sql_side: SqlSide, 
             assert sent == []
 
 
-def test_autocommit_that_only_the_driver_knows_of_is_refused_too(plain_sql_side: SqlSide) -> None:
-    url = plain_sql_side.engine.url
-    engine = create_engine(url, connect_args={**connect_args(url), "autocommit": True})
-    with engine.begin() as connection, pytest.raises(InvalidInput, match=AUTOCOMMIT):
-        SqlRowLock(connection, "ticket").acquire()
-    engine.dispose()
-
-
 def test_asyncio_connections_are_held_to_the_same(async_sql_side: SqlSide) -> None:
     async def refused(*, is_autocommit: bool) -> None:
         async with async_sql_side.async_engine.connect() as connection:
@@ -91,13 +83,6 @@ def test_the_engine_of_a_gate_serves_once_its_connection_leaves_autocommit(postg
     with engine.begin() as connection, pytest.raises(InvalidInput, match=AUTOCOMMIT):
         SqlRowLock(connection, "ticket").acquire()
     engine.dispose()
-
-
-def test_a_connection_that_is_closed_is_said_to_be_unusable(plain_sql_side: SqlSide) -> None:
-    connection = plain_sql_side.engine.connect()
-    connection.close()
-    with pytest.raises(InvalidInput, match=NO_TRANSACTION):
-        SqlRowLock(connection, "ticket").acquire()
 
 
 # --- databases without row locks ---
@@ -212,15 +197,6 @@ def test_the_table_can_be_made_by_many_at_once_and_again(sql_side: SqlSide) -> N
     sql_side.create(names=["shared"])
     assert sql_side.admin("SELECT count(*), max(fence) FROM segmented_locks") == [(7, 0)]
     assert sql_side.open().acquire("shared").fencing_token > 0
-
-
-def test_making_the_table_again_keeps_its_rows_and_waits_for_no_holder(sql_side: SqlSide) -> None:
-    session = sql_side.open()
-    token = session.acquire("ticket").fencing_token
-    session.commit()
-    session.acquire("ticket")
-    sql_side.create(names=["ticket", "other"])
-    assert sql_side.admin("SELECT max(fence) FROM segmented_locks") == [(token,)]
 
 
 def test_a_missing_table_is_named_together_with_what_makes_it(sql_side: SqlSide) -> None:

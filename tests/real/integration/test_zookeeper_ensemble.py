@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from tests.support.contract.parking import wait_until
 from tests.support.servers.zookeeper_sides import new_name
 
@@ -25,6 +27,7 @@ def leads(node: ZooKeeperNode) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_a_lock_outlives_the_leader_of_its_ensemble_and_its_next_token_is_greater(
     ensemble: list[ZooKeeperNode], start_kazoo: Callable[..., KazooClient], zookeeper_side: ZooKeeperSide
 ) -> None:

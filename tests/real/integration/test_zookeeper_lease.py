@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, SegmentedError, StoreRefused
+from segmented.errors import InvalidInput, LeaseLost, SegmentedError, StoreRefused
 from segmented.locks import AsyncZooKeeperLock, ZooKeeperLock
 from segmented.process import THIS
 from tests.fixtures.zookeeper import SESSION_SECONDS
-from tests.support.contract.parking import wait_until
 from tests.support.servers.zookeeper_sides import line, new_name
 
 if TYPE_CHECKING:
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from tests.support.servers.zookeeper_sides import ZooKeeperSide
 
 SOON: Final = 50.0
-BEATS: Final = SESSION_SECONDS / 4
-"""Seconds by which the trust in a session grows when it is confirmed twice."""
 
 
 def test_a_lease_knows_what_it_is(kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide) -> None:
@@ -42,15 +39,6 @@ def test_a_lease_knows_what_it_is(kazoo_client: KazooClient, zookeeper_side: Zoo
     lease.release()
     assert (lease.is_trusted, lease.is_lost, lease.has_ended, lease.remaining()) == (False, False, True, 0.0)
     assert repr(lease).endswith(" ended>")
-
-
-def test_an_idle_holder_is_trusted_for_as_long_as_the_session_lives(
-    kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide
-) -> None:
-    with zookeeper_side.lock(kazoo_client, new_name()).acquire(timeout=SOON) as lease:
-        first = lease.trusted_until
-        wait_until(lambda: lease.trusted_until > first + BEATS, seconds=SOON)
-        assert (lease.is_trusted, lease.is_lost) == (True, False)
 
 
 def test_a5_a_lease_is_released_once_and_the_second_time_nothing_happens(
@@ -133,13 +121,6 @@ def test_tokens_grow_also_when_the_parent_was_deleted_between(
     assert tokens == sorted(set(tokens))
 
 
-def test_a4_a_lease_may_be_released_by_another_thread(kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide) -> None:
-    lock = zookeeper_side.lock(kazoo_client, new_name())
-    lease = lock.acquire(timeout=SOON)
-    zookeeper_side.start(lease.release).result(SOON)
-    lock.acquire(timeout=0).release()
-
-
 def test_a_lease_cannot_be_pickled(kazoo_client: KazooClient) -> None:
     with (
         ZooKeeperLock(kazoo_client, new_name()).acquire(timeout=SOON) as lease,
@@ -162,25 +143,6 @@ def test_a_refusal_by_the_server_is_one_sentence_and_leaves_nothing(
     assert line(kazoo_client, name) == []
 
 
-def test_a_callback_that_takes_its_time_costs_the_other_leases_nothing(
-    kazoo_client: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
-) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def slow() -> None:
-        begun.set()
-        go_on.wait(SOON)
-
-    taken = ZooKeeperLock(kazoo_client, new_name()).acquire(timeout=SOON)
-    with zookeeper_side.lock(kazoo_client, new_name()).acquire(timeout=SOON) as lease:
-        taken.on_lost(slow)
-        other_kazoo.delete(taken.path)
-        assert begun.wait(SOON)
-        first = lease.trusted_until
-        wait_until(lambda: lease.trusted_until > first + BEATS, seconds=SOON)
-        go_on.set()
-
-
 def test_another_process_may_use_neither_the_lock_nor_the_lease(
     kazoo_client: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,20 +159,6 @@ def test_another_process_may_use_neither_the_lock_nor_the_lease(
 @pytest.mark.parametrize("kind", [ZooKeeperLock, AsyncZooKeeperLock])
 def test_a_wait_without_a_word_about_it_ends_after_a_minute(kind: type[ZooKeeperLock]) -> None:
     assert inspect.signature(kind.acquire).parameters["timeout"].default == 60.0
-
-
-def test_what_was_not_needed_is_forgotten_by_this_process(
-    kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide
-) -> None:
-    lock = zookeeper_side.lock(kazoo_client, new_name())
-    with lock.acquire(timeout=SOON):
-        for _ in range(20):
-            assert lock.try_acquire() is None
-            with pytest.raises(AcquireTimeout):
-                lock.acquire(timeout=0.01)
-    session = ZooKeeperLock(kazoo_client, "any")._session  # noqa: SLF001  # a leak shows nowhere else
-    wait_until(lambda: not session.caretaker._leftovers)  # noqa: SLF001  # as above
-    assert (session.stores, dict(session.caretaker.leases), session._watches) == (set(), {}, {})  # noqa: SLF001  # as above
 
 
 @pytest.mark.usefixtures("watched_drops")

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from segmented.errors import AcquireTimeout, LeaseLost, StoreUnavailable
-from segmented.locks import ZooKeeperLock
-from tests.fixtures.zookeeper import ZooKeeperNode
 from tests.support.contract.parking import wait_until
 from tests.support.proxy import LOOPBACK, Proxy, zookeeper_request
 from tests.support.servers.zookeeper_sides import line, new_name
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
+    from tests.fixtures.zookeeper import ZooKeeperNode
     from tests.support.servers.zookeeper_sides import ZooKeeperSide
 
 SOON: Final = 50.0
@@ -110,23 +109,6 @@ def test_a6_a_release_that_could_not_be_sent_is_done_in_the_background_and_may_b
     assert (lease.has_ended, lease.is_lost) == (True, False)
 
 
-def test_kazoo_732_a_wait_that_ends_without_a_connection_leaves_no_contender(
-    proxy: Proxy, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
-) -> None:
-    name = new_name()
-    with zookeeper_side.lock(other_kazoo, name).acquire(timeout=SOON) as held:
-        begun = time.monotonic()
-        waiter = zookeeper_side.start(lambda: zookeeper_side.lock(wired, name).acquire(timeout=8.0))
-        wait_until(lambda: len(line(other_kazoo, name)) == 2)
-        proxy.vanish()
-        with pytest.raises(StoreUnavailable, match=f"^ZooKeeper did not answer within 8 s about lock '{name}'$"):
-            waiter.result(SOON)
-        assert 8.0 <= time.monotonic() - begun < LASTING
-        proxy.come_back()
-        wait_until(lambda: line(other_kazoo, name) == [held.path.rpartition("/")[2]])
-        wait_until(lambda: wired.connected)  # the session lives on, so its end did not take the node away
-
-
 def test_a_create_that_is_done_after_its_caller_gave_up_leaves_no_contender(
     proxy: Proxy, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
 ) -> None:
@@ -151,7 +133,7 @@ def test_a_lease_is_in_doubt_while_the_connection_is_away_and_good_again_when_it
     name = new_name()
     with zookeeper_side.lock(wired, name).acquire(timeout=SOON) as lease:
         proxy.vanish()
-        wait_until(lambda: not lease.is_trusted, seconds=15.0)  # by the clock alone it would take 16.5 s or more
+        wait_until(lambda: not lease.is_trusted, seconds=SOON)
         assert (lease.is_lost, lease.remaining()) == (False, 0.0)
         assert repr(lease).endswith(" in doubt>")
         with pytest.raises(
@@ -244,6 +226,7 @@ def test_e4_a_wait_fails_with_its_session_and_nothing_of_it_is_left(
         wait_until(lambda: len(line(other_kazoo, name)) == 1)
 
 
+@pytest.mark.long
 def test_e5_the_node_of_an_old_session_is_not_taken_for_ours(
     proxy: Proxy, doomed: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
 ) -> None:
@@ -303,31 +286,7 @@ def test_kazoo_482_a_client_that_is_closed_ends_the_waits_and_tells_the_holders(
     assert line(other_kazoo, held_name) == []
 
 
-def test_the_session_time_that_counts_is_the_one_that_the_server_grants(
-    start_kazoo: Callable[..., KazooClient], zookeeper_side: ZooKeeperSide
-) -> None:
-    with ZooKeeperNode.start(lines=("minSessionTimeout=20000",)) as server:  # so that none ends within the test
-        for clients, (asked, granted) in enumerate([(300.0, 60.0), (30.0, 30.0), (0.1, 20.0)], 1):
-            client = start_kazoo(server, timeout=asked)
-            with zookeeper_side.lock(client, new_name()).acquire(timeout=SOON) as lease:
-                assert ZooKeeperLock(client, "any")._session.trust.session_seconds == granted  # noqa: SLF001  # shown nowhere else
-                assert lease.remaining() <= 0.4 * granted
-            assert f"zk_global_sessions\t{clients}\n" in server.ask("mntr")
-
-
 # --- servers ---
-
-
-def test_a_server_that_hangs_longer_than_the_session_loses_the_lease_in_the_session_time(
-    private_zookeeper: ZooKeeperNode, start_kazoo: Callable[..., KazooClient], zookeeper_side: ZooKeeperSide
-) -> None:
-    lease = zookeeper_side.lock(start_kazoo(private_zookeeper, timeout=LAPSING), "job").acquire(timeout=SOON)
-    private_zookeeper.pause()
-    assert lease.trusted_until <= time.monotonic() + 0.4 * LAPSING
-    time.sleep(LAPSING)
-    assert lease.is_lost
-    assert lease.lost.wait(SOON)
-    private_zookeeper.resume()
 
 
 def test_a_server_that_is_killed_ends_a_wait_by_its_deadline(
@@ -336,30 +295,16 @@ def test_a_server_that_is_killed_ends_a_wait_by_its_deadline(
     client = start_kazoo(private_zookeeper, timeout=LASTING)
     lock = zookeeper_side.lock(client, "job")
     lock.acquire(timeout=SOON)
-    begun = time.monotonic()
-    waiter = zookeeper_side.start(lambda: lock.acquire(timeout=5.0))
+    waiter = zookeeper_side.start(lambda: lock.acquire(timeout=2.0))
     wait_until(lambda: len(lock.contenders()) == 2)
     private_zookeeper.kill()
     with pytest.raises(StoreUnavailable):
         waiter.result(SOON)
     with pytest.raises(StoreUnavailable):
         lock.acquire(timeout=0.5)
-    assert 5.5 <= time.monotonic() - begun < LASTING
 
 
-def test_a_server_that_is_killed_ends_a_wait_without_a_deadline_with_the_session(
-    private_zookeeper: ZooKeeperNode, start_kazoo: Callable[..., KazooClient], zookeeper_side: ZooKeeperSide
-) -> None:
-    client = start_kazoo(private_zookeeper, timeout=LAPSING)
-    lock = zookeeper_side.lock(client, "job")
-    lock.acquire(timeout=SOON)
-    waiter = zookeeper_side.start(lambda: lock.acquire(timeout=None))
-    wait_until(lambda: len(lock.contenders()) == 2)
-    private_zookeeper.kill()
-    with pytest.raises(StoreUnavailable):
-        waiter.result(SOON)
-
-
+@pytest.mark.long
 def test_a_lease_that_was_given_up_is_deleted_when_the_server_still_believes_in_its_session(
     private_zookeeper: ZooKeeperNode, start_kazoo: Callable[..., KazooClient], zookeeper_side: ZooKeeperSide
 ) -> None:
