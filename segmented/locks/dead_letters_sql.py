@@ -35,7 +35,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModu
 
 from segmented.errors import InvalidInput
 from segmented.locks.dead_letters import TEXT_LENGTH_MAX, DeadLetter, Work
-from segmented.locks.sql_edge import translated
+from segmented.locks.sql_edge import close_engine, translated
 from segmented.masking import masked
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class SqlDeadLetters:
     def close(self) -> None:
         """Close the connections, if the engine was created here."""
         if self._owns_engine:
-            self._engine.dispose()
+            close_engine(self._engine)
 
     def _change(self, letter: DeadLetter, **values: Any) -> None:  # noqa: ANN401  # columns, by their names
         with self._translated(), self._engine.begin() as connection:

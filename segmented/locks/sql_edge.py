@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, InterfaceError, PendingRollbackError, SQLAlchemyError
 
 from segmented.errors import StoreRefused, StoreUnavailable, TransactionConflict
@@ -12,7 +13,8 @@ from segmented.errors import StoreRefused, StoreUnavailable, TransactionConflict
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Engine
+    from sqlalchemy.pool import ConnectionPoolEntry
 
 TABLE_NAME: Final = "segmented_locks"
 LOCK_TABLE: Final = f"{TABLE_NAME} by create_lock_table(engine)"
@@ -98,3 +100,14 @@ def roll_back(connection: Connection | None) -> None:
     if transaction is not None:
         with suppress(SQLAlchemyError):  # a connection lost meanwhile has no transaction any more
             transaction.rollback()
+
+
+def close_engine(engine: Engine) -> None:
+    """Close the engine's connections for good: the unused ones now, each other one when it is returned."""
+    if not event.contains(engine, "checkin", _close):
+        event.listen(engine, "checkin", _close)
+    engine.dispose()
+
+
+def _close(_connection: object, entry: ConnectionPoolEntry) -> None:
+    entry.invalidate()

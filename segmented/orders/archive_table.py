@@ -19,6 +19,7 @@ from sqlalchemy import (
     select,
 )
 
+from segmented.locks.sql_edge import close_engine
 from segmented.orders.edge import translated
 from segmented.orders.engine import connect, parse, shown
 from segmented.orders.tables import SKU_LENGTH_MAX, identifier
@@ -133,7 +134,7 @@ class SqlArchive(ArchiveTarget):
 
     def close(self) -> None:
         """Close all connections."""
-        self._engine.dispose()
+        close_engine(self._engine)
 
     def __enter__(self) -> Self:
         """Return the archive itself."""

@@ -63,6 +63,7 @@ class OrderDatabase:
             message = "the gate needs an engine made by segmented.orders.connect, which checks the database"
             raise InvalidInput(message)
         self._engine = engine
+        self._is_closed = False
         self.where: Final = f"the order database {shown(engine.url)}"
         """Name of the database in messages, without secrets."""
         self._statements: Statements = (
@@ -209,6 +210,7 @@ class OrderDatabase:
         with ExitStack() as stack:
             with translated(self.where):
                 connection = stack.enter_context(self._engine.connect())
+                stack.callback(self._end_use, connection)
                 answer = _repeated(lambda: self._confirming.begin_confirmed(connection, claim))
             if isinstance(answer, Superseded):
                 raise GrantSuperseded(order_id, answer.fence)
@@ -296,7 +298,8 @@ class OrderDatabase:
         return self.stocking.begun(sku)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, those in use as soon as they are returned. A later call connects for itself only."""
+        self._is_closed = True
         self._engine.dispose()
 
     def __enter__(self) -> Self:
@@ -311,6 +314,10 @@ class OrderDatabase:
         """Show the database, without secrets."""
         return f"{type(self).__name__}({shown(self._engine.url)})"
 
+    def _end_use(self, connection: Connection) -> None:
+        if self._is_closed:  # the engine would keep it for the next call, or in the pool that it has given up
+            connection.invalidate()
+
     def _run(self, work: Callable[[Connection], AnswerT]) -> AnswerT:
         """Run `work`, which may run twice, on a connection of its own."""
 
@@ -320,7 +327,10 @@ class OrderDatabase:
             except InvalidInput as error:  # usable when the engine was made, so the database is wrong, not an order
                 raise DatabaseUnavailable(str(error)) from error
             with connection:
-                return work(connection)
+                try:
+                    return work(connection)
+                finally:
+                    self._end_use(connection)
 
         with translated(self.where):
             return _repeated(on_connection)

@@ -78,6 +78,7 @@ class AsyncClusterLink:
         self._patience = patience
         self._links: dict[Host, AsyncLink] = {}
         self._looking = asyncio.Lock()
+        self._is_closed = False
         self.map = ClusterMap(seeds_of(client), remap=partial(remapped, client))
 
     @property
@@ -173,9 +174,10 @@ class AsyncClusterLink:
         """Return a subscription at a node. It does not reconnect, because the next one may be at another node."""
         return self._connections(home or self.map.hosts()[0]).async_subscription(retries=0)
 
-    async def aclose(self) -> None:
-        """Disconnect all unused wires, and wait until their sockets are closed."""
-        await asyncio.gather(*(begun(link.aclose) for link in list(self._links.values())))
+    async def close(self) -> None:
+        """Disconnect all wires for good. It waits for the sockets of the unused ones."""
+        self._is_closed = True
+        await asyncio.gather(*(begun(link.close) for link in list(self._links.values())))
 
     async def _run(
         self, make_exchange: MakeExchange[AnswerT], slot: int, deadline: float, *, is_release: bool = False
@@ -220,6 +222,7 @@ class AsyncClusterLink:
         if link is None:
             check = None if self._is_checked else ServerCheck(node_named(host), Deployment.CLUSTER)
             link = AsyncLink(self._connections(host), self._clock, dialect=self._wanted, check=check, tries=1)
+            link.is_closed = self._is_closed
             self._links[host] = link
         return link
 

@@ -145,6 +145,8 @@ class AsyncLink:
         self._tries = tries
         self.seen = Seen()
         self._is_failing = False
+        self.is_closed = False
+        """Whether a wire that comes back is disconnected."""
         self._turns = Turns(connections.wires_max)
         self._free: deque[AsyncWire] = deque()
         self.dialect = dialect
@@ -231,20 +233,22 @@ class AsyncLink:
                 return await wire.converse(make_exchange(peer, attempt), now, deadline)
             except TRANSPORT_ERRORS:
                 self._is_failing = True
-                await self.close()  # the other idle connections probably broke too
+                await self.disconnect()  # the other idle connections probably broke too
                 if attempt == self._tries or now() >= deadline:
                     raise
             finally:
                 wire.idle_since = now()
                 self._free.append(wire)
-                if self._free[0].idle_since < wire.idle_since - IDLE_SECONDS:
+                if self.is_closed:
+                    await self.disconnect()
+                elif self._free[0].idle_since < wire.idle_since - IDLE_SECONDS:
                     await self._free.popleft().close()
         raise AssertionError  # the loop returns or raises
 
     def _wire(self) -> AsyncWire:
         return self._free.pop() if self._free else AsyncWire(self._connections.make(), self._wanted)
 
-    async def close(self) -> None:
+    async def disconnect(self) -> None:
         """Disconnect all unused wires. They connect again on their next use."""
         for _ in range(len(self._free)):
             if not self._free:
@@ -255,8 +259,12 @@ class AsyncLink:
             finally:
                 self._free.append(wire)
 
-    async def aclose(self) -> None:
-        """Do as `close`, and wait until the sockets are closed: TLS has a closing handshake."""
+    async def close(self) -> None:
+        """Disconnect all wires for good: the unused ones now, each other one as soon as it comes back.
+
+        It waits until the sockets of the unused ones are closed: TLS has a closing handshake.
+        """
+        self.is_closed = True
         wires = list(self._free)
         self._free.clear()
         await asyncio.gather(*(begun(partial(wire.close, nowait=False)) for wire in wires), return_exceptions=True)

@@ -52,6 +52,7 @@ class AsyncRedisWakeups(AsyncioWakeups):
         super().__init__(clock)
         self._link = link
         self._subscribe = subscribe
+        self._is_closed = False
         self._listeners: dict[Host | None, Listener[asyncio.Task[None]]] = {}
         self._listener_of: dict[str, Listener[asyncio.Task[None]]] = {}
         self._wanted: dict[str, asyncio.Event] = {}
@@ -60,7 +61,9 @@ class AsyncRedisWakeups(AsyncioWakeups):
         self._used_at: dict[str, float] = {}
 
     async def listen(self, channel: str, deadline: float) -> None:
-        """Return once the server has confirmed the subscription."""
+        """Return once the server has confirmed the subscription; at once, without one, if this is closed."""
+        if self._is_closed:
+            return
         self._used_at[channel] = self._clock.now()
         if channel in self._confirmed:
             return
@@ -79,7 +82,8 @@ class AsyncRedisWakeups(AsyncioWakeups):
             raise StoreUnavailable(message) from error
 
     async def close(self) -> None:
-        """End the listeners and their connections."""
+        """End the listeners and their connections, for good."""
+        self._is_closed = True
         tasks = [listener.runner for listener in self._listeners.values() if listener.runner is not None]
         self._listeners, self._listener_of = {}, {}
         end = self._clock.now() + CLOSE_SECONDS

@@ -76,7 +76,14 @@ class AsyncRedisStore:
         """Create the link; the store closes a client of its own, for the servers `owned_at`."""
         self.client = client
         self.clock = checked_clock(clock)
-        found = async_linked(client, self.clock, dialect=dialect, patience=patience, is_checked=is_checked)
+        found = async_linked(
+            client,
+            self.clock,
+            dialect=dialect,
+            patience=patience,
+            is_checked=is_checked,
+            owns_client=bool(owned_at),
+        )
         self._link, self._where = found.link, owned_at or found.where
         self.wakeups = AsyncRedisWakeups(found.subscribe, self.clock, found.link)
         self._owns_client = bool(owned_at)
@@ -199,10 +206,14 @@ class AsyncRedisStore:
         return await self._link.perform_all(operations, where=self._where, deadline=deadline)
 
     async def close(self) -> None:
-        """Stop listening and close the connections of this store. Its leases are no longer renewed."""
+        """Stop listening and close the connections of this store. Its leases are no longer renewed.
+
+        An operation that still runs, or begins later, ends as before; its connection is closed then. A wait that begins
+        later is not notified of releases by others, and checks again from time to time.
+        """
         self.is_closed = True
         await self.wakeups.close()
-        await self._link.aclose()
+        await self._link.close()
         if self._owns_client:
             await close_async_client(self.client)
 

@@ -79,6 +79,7 @@ class ClusterLink:
         self._links: dict[Host, Link] = {}
         self._nodes: dict[Host, Any] = {}
         self._looking = threading.Lock()
+        self._is_closed = False
         self.map = ClusterMap(seeds_of(client), remap=partial(remapped, client))
 
     @property
@@ -162,7 +163,8 @@ class ClusterLink:
             self._link(Host(node.host, int(node.port))).run(pinging, deadline=deadline)
 
     def close(self) -> None:
-        """Disconnect all unused wires, and the nodes that the client does not know."""
+        """Disconnect all wires for good. The nodes that the client does not know end too."""
+        self._is_closed = True
         for link in list(self._links.values()):
             link.close()
         for node in list(self._nodes.values()):
@@ -215,6 +217,8 @@ class ClusterLink:
             check = None if self._is_checked else ServerCheck(node_named(host), Deployment.CLUSTER)
             made = Link(self._connections(host), self._clock, dialect=self._wanted, check=check, tries=1)
             link = self._links.setdefault(host, made)
+            if self._is_closed:  # asked last: `close` may have looked for links before this one was there
+                link.close()
         return link
 
     def _connections(self, host: Host) -> Connections:

@@ -76,6 +76,8 @@ class Link:
         self._tries = tries
         self.seen = Seen()
         self._is_failing = False
+        self.is_closed = False
+        """Whether a wire that comes back is disconnected."""
         self._start_anew()
 
     def _start_anew(self) -> None:
@@ -140,12 +142,14 @@ class Link:
                 return wire.converse(make_exchange(peer, attempt), now, deadline)
             except TRANSPORT_ERRORS:
                 self._is_failing = True
-                self.close()  # the other idle connections probably broke too
+                self.disconnect()  # the other idle connections probably broke too
                 if attempt == self._tries or now() >= deadline:
                     raise
             finally:
                 self._free.append(wire)  # first: an exception of a signal handler may follow any call
                 self._note_returned(wire)
+                if self.is_closed:  # asked last: `close` may have looked for free wires before this one was
+                    self.disconnect()
         raise AssertionError  # the loop returns or raises
 
     def _take(self, deadline: float) -> Wire:
@@ -210,6 +214,11 @@ class Link:
         self.run(pinging, deadline=deadline)
 
     def close(self) -> None:
+        """Disconnect all wires for good: the unused ones now, each other one as soon as it comes back."""
+        self.is_closed = True
+        self.disconnect()
+
+    def disconnect(self) -> None:
         """Disconnect all unused wires. They connect again on their next use."""
         for _ in range(len(self._free)):
             try:

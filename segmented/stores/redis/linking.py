@@ -71,10 +71,12 @@ def linked(
     dialect: Dialect | None,
     patience: Duration,
     is_checked: bool = False,
+    owns_client: bool = False,
 ) -> Linked:
     """Create the link for a client's deployment. Its servers are checked at the first contact unless `is_checked`.
 
-    Raises InvalidInput for a patience that is not a number of seconds.
+    With `owns_client`, a closed link leaves no connection of the client to a Sentinel either. Raises InvalidInput for a
+    patience that is not a number of seconds.
     """
     patience = checked_seconds(patience, "patience")
     if isinstance(client, redis.RedisCluster):
@@ -84,7 +86,10 @@ def linked(
     connections, where = connections_of(pool), where_of(pool)
     if isinstance(pool, SentinelConnectionPool):
         check = None if is_checked else ServerCheck(where, Deployment.SENTINEL)
-        link: Link = SentinelLink(connections, clock, dialect=dialect, patience=patience, check=check)
+        watchers = pool.sentinel_manager if owns_client else None
+        link: Link = SentinelLink(
+            connections, clock, dialect=dialect, patience=patience, watchers=watchers, check=check
+        )
     else:
         link = Link(connections, clock, dialect=dialect, check=None if is_checked else ServerCheck(where))
     return Linked(link, lambda _: connections.subscription(), where)
@@ -97,6 +102,7 @@ def async_linked(
     dialect: Dialect | None,
     patience: Duration,
     is_checked: bool = False,
+    owns_client: bool = False,
 ) -> AsyncLinked:
     """Do the same as `linked` for asyncio."""
     patience = checked_seconds(patience, "patience")
@@ -107,7 +113,10 @@ def async_linked(
     connections, where = connections_of(pool), where_of(pool)
     if isinstance(pool, AsyncSentinelConnectionPool):
         check = None if is_checked else ServerCheck(where, Deployment.SENTINEL)
-        link: AsyncLink = AsyncSentinelLink(connections, clock, dialect=dialect, patience=patience, check=check)
+        watchers = pool.sentinel_manager if owns_client else None
+        link: AsyncLink = AsyncSentinelLink(
+            connections, clock, dialect=dialect, patience=patience, watchers=watchers, check=check
+        )
     else:
         link = AsyncLink(connections, clock, dialect=dialect, check=None if is_checked else ServerCheck(where))
     return AsyncLinked(link, lambda _: connections.async_subscription(), where)
@@ -152,11 +161,19 @@ class SentinelLink(Link):
         *,
         dialect: Dialect | None,
         patience: float,
+        watchers: Any = None,  # noqa: ANN401  # a Sentinel of redis-py
         check: ServerCheck | None = None,
     ) -> None:
-        """Ask again for up to `patience` seconds."""
+        """Ask again for up to `patience` seconds. Once closed, disconnect the `watchers` too after each use."""
         super().__init__(connections, clock, dialect=dialect, check=check)
         self._patience = patience
+        self._watchers = watchers
+
+    def disconnect(self) -> None:
+        """Disconnect all unused wires, which connect again on their next use, by way of the Sentinels."""
+        super().disconnect()
+        if self.is_closed and self._watchers is not None:
+            self._watchers.close()
 
     def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Run an exchange on the current master."""
@@ -183,11 +200,19 @@ class AsyncSentinelLink(AsyncLink):
         *,
         dialect: Dialect | None,
         patience: float,
+        watchers: Any = None,  # noqa: ANN401  # a Sentinel of redis-py
         check: ServerCheck | None = None,
     ) -> None:
-        """Ask again for up to `patience` seconds."""
+        """Ask again for up to `patience` seconds. Once closed, disconnect the `watchers` too after each use."""
         super().__init__(connections, clock, dialect=dialect, check=check)
         self._patience = patience
+        self._watchers = watchers
+
+    async def disconnect(self) -> None:
+        """Disconnect all unused wires, which connect again on their next use, by way of the Sentinels."""
+        await super().disconnect()
+        if self.is_closed and self._watchers is not None:
+            await self._watchers.aclose()
 
     async def run(
         self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf, is_release: bool = False

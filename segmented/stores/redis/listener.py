@@ -68,6 +68,7 @@ class RedisWakeups(ThreadWakeups):
         """Do not connect yet; `subscribe` creates subscriptions, and messages to the listener go through `link`."""
         self._link = link
         self._subscribe = subscribe
+        self._is_closed = False
         super().__init__(clock)
 
     def _start_anew(self) -> None:
@@ -82,7 +83,9 @@ class RedisWakeups(ThreadWakeups):
         self._stopping = threading.Event()
 
     def listen(self, channel: str, deadline: float) -> None:
-        """Return once the server has confirmed the subscription."""
+        """Return once the server has confirmed the subscription; at once, without one, if this is closed."""
+        if self._is_closed:
+            return
         homes = {} if channel in self._confirmed else self._link.homes([channel])
         with self._state:
             self._used_at[channel] = self._clock.now()
@@ -102,7 +105,8 @@ class RedisWakeups(ThreadWakeups):
             raise StoreUnavailable(message)
 
     def close(self) -> None:
-        """End the listeners and their connections."""
+        """End the listeners and their connections, for good."""
+        self._is_closed = True
         self._stopping.set()
         with self._state:
             listeners = list(self._listeners.values())

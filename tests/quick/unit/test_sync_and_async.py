@@ -40,14 +40,12 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
         "a thread is asked to do other work between two requests, a task need not be": "AsyncLane.call",
         "a store for threads is checked when it is made, where nothing can be awaited; asyncio checks with the first "
         "operation": "AsyncClusterLink.check AsyncLink.check AsyncSentinelLink.check AsyncRedisStore.unchecked",
-        "a closed store for asyncio awaits its sockets: `aclose`": "AsyncClusterLink.close",
     },
     "only async": {
         "the steps of its gate run in threads": "AsyncPool.in_threads AsyncGate.gate",
         "only a task can be cancelled from outside; a thread asks `is_trusted`": (
             "AsyncHeldLease.cancel_scope AsyncMultiLease.cancel_scope AsyncZooKeeperLease.cancel_scope"
         ),
-        "a closed store for asyncio awaits its sockets": "AsyncClusterLink.aclose AsyncLink.aclose",
         "a store says how it treats a cancelled task": "AsyncRedisStore.ends_before_cancelled",
         "the tasks that ask end with the store; threads ask by way of the lanes, which end": "AsyncQuorumWakeups.close",
         "a `with` statement cannot await `close`": "AsyncZooKeeperStore.close_now",
