@@ -7,83 +7,38 @@ import gc
 import os
 import subprocess
 import sys
-import threading
 import warnings
-from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 import redis
 
 from segmented import AsyncLock, AsyncMemoryStore, Lock, MemoryStore
-from segmented.errors import AcquireTimeout, LeaseLost, StoreUnavailable
+from segmented.errors import AcquireTimeout, StoreUnavailable
 from segmented.keys import lock_keys
 from segmented.locks import (
-    AsyncFairLock,
-    AsyncMultiLock,
-    AsyncQuorumLock,
     AsyncQuorumStore,
-    AsyncReadWriteLock,
-    AsyncReentrantLock,
-    AsyncSemaphore,
-    FairLock,
-    MultiLock,
-    QuorumLock,
     QuorumStore,
-    ReadWriteLock,
-    ReentrantLock,
-    Semaphore,
 )
 from segmented.locks.keeper import thread_keeper
 from segmented.protocol import Operation, ReleaseLock, RenewLock
-from segmented.stores.redis import AsyncRedisStore, RedisStore
+from segmented.stores.redis import AsyncRedisStore
+from tests.support.contract.locks.kinds import Handles, handles
 from tests.support.contract.locks.late_clock import LASTS, LateClock
 from tests.support.contract.parking import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = pytest.mark.usefixtures("watched_drops")
 
 LONG: Final = 600.0
-SOON: Final = 30.0
+SOON: Final = 60.0
 STORM: Final = 2_000
 STORM_TTL: Final = 60.0
 LEFT_MS: Final = 1_000
 DROPPED: Final = r"^lease on '{}' was dropped without a release: release it, or use it in a with statement$"
 
-SYNC: Final[dict[str, Callable[[Any, bool], Any]]] = {
-    "lock": lambda store, renew: Lock(store, "door", ttl=LASTS, renew=renew),
-    "fair": lambda store, renew: FairLock(store, "door", ttl=LASTS, renew=renew),
-    "reentrant": lambda store, renew: ReentrantLock(store, "door", owner=os.urandom(4).hex(), ttl=LASTS, renew=renew),
-    "semaphore": lambda store, renew: Semaphore(store, "door", permits=1, ttl=LASTS, renew=renew),
-    "read": lambda store, renew: ReadWriteLock(store, "door", ttl=LASTS, renew=renew).read,
-    "write": lambda store, renew: ReadWriteLock(store, "door", ttl=LASTS, renew=renew).write,
-    "multi": lambda store, renew: MultiLock(store, ["door", "gate"], ttl=LASTS, renew=renew),
-    "quorum": lambda store, renew: QuorumLock(store, "door", ttl=LASTS, renew=renew),
-}
-ASYNC: Final[dict[str, Callable[[Any, bool], Any]]] = {
-    "lock": lambda store, renew: AsyncLock(store, "door", ttl=LASTS, renew=renew),
-    "fair": lambda store, renew: AsyncFairLock(store, "door", ttl=LASTS, renew=renew),
-    "reentrant": lambda store, renew: AsyncReentrantLock(
-        store, "door", owner=os.urandom(4).hex(), ttl=LASTS, renew=renew
-    ),
-    "semaphore": lambda store, renew: AsyncSemaphore(store, "door", permits=1, ttl=LASTS, renew=renew),
-    "read": lambda store, renew: AsyncReadWriteLock(store, "door", ttl=LASTS, renew=renew).read,
-    "write": lambda store, renew: AsyncReadWriteLock(store, "door", ttl=LASTS, renew=renew).write,
-    "multi": lambda store, renew: AsyncMultiLock(store, ["door", "gate"], ttl=LASTS, renew=renew),
-    "quorum": lambda store, renew: AsyncQuorumLock(store, "door", ttl=LASTS, renew=renew),
-}
-
-
-def exclusive(kind: str) -> str:
-    """The side that waits for a dropped lease of this kind: readers do not wait for readers."""
-    return "write" if kind == "read" else kind
-
-
-def named(kind: str) -> str:
-    return "door, gate" if kind == "multi" else "door"
+KINDS: Final = [kind for kind in handles() if "background" in kind.offers]
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.title)
 
 
 def dropped(name: str) -> Any:  # noqa: ANN401  # a context manager of pytest's
@@ -117,32 +72,30 @@ class NotedStore(MemoryStore):
 # --- every kind ---
 
 
-@pytest.mark.parametrize("renew", [False, True], ids=["kept", "renewed"])
-@pytest.mark.parametrize("kind", SYNC)
-def test_a_dropped_lease_warns_and_ends_on_its_own(kind: str, renew: bool) -> None:  # noqa: FBT001  # a side of the test
+@each_kind
+def test_a_dropped_lease_warns_and_ends_on_its_own(kind: Handles) -> None:
     clock = LateClock()
     store: Any = MemoryStore(clock=clock)
-    if kind == "quorum":
+    if kind.servers > 1:
         store = QuorumStore([MemoryStore(clock=clock) for _ in range(3)], answer_timeout=SOON, clock=clock)
-    with dropped(named(kind)):
-        SYNC[kind](store, renew).acquire()
+    with dropped("door, door-second" if kind.names > 1 else "door"):
+        kind.sync(store, "door", ttl=LASTS, renew=True).acquire()
     clock.come_late()
-    SYNC[exclusive(kind)](store, False).acquire(timeout=SOON).release()  # noqa: FBT003  # not renewed
+    (kind.rival_sync or kind.sync)(store, "door", ttl=LASTS).acquire(timeout=SOON).release()
 
 
-@pytest.mark.parametrize("renew", [False, True], ids=["kept", "renewed"])
-@pytest.mark.parametrize("kind", ASYNC)
-def test_a_dropped_asyncio_lease_warns_and_ends_on_its_own(kind: str, renew: bool) -> None:  # noqa: FBT001  # as above
+@each_kind
+def test_a_dropped_asyncio_lease_warns_and_ends_on_its_own(kind: Handles) -> None:
     async def drop() -> None:
         clock = LateClock()
         store: Any = AsyncMemoryStore(clock=clock)
-        if kind == "quorum":
+        if kind.servers > 1:
             stores = [AsyncMemoryStore(clock=clock) for _ in range(3)]
             store = AsyncQuorumStore(stores, answer_timeout=SOON, clock=clock)
-        with dropped(named(kind)):
-            await ASYNC[kind](store, renew).acquire()
+        with dropped("door, door-second" if kind.names > 1 else "door"):
+            await kind.asyncio(store, "door", ttl=LASTS, renew=True).acquire()
         clock.come_late()
-        async with ASYNC[exclusive(kind)](store, False).acquire(timeout=SOON):  # noqa: FBT003  # not renewed
+        async with (kind.rival_asyncio or kind.asyncio)(store, "door", ttl=LASTS).acquire(timeout=SOON):
             pass
 
     asyncio.run(drop())
@@ -157,21 +110,6 @@ def test_the_lock_of_a_dropped_lease_stays_until_the_lease_ends() -> None:
 
 
 # --- when and where a handle is dropped ---
-
-
-def test_a_lease_that_an_error_lost_is_not_renewed_again() -> None:
-    store = NotedStore()
-
-    def fail() -> None:
-        lease = Lock(store, "door", ttl=LASTS, renew=True).acquire()
-        lease.require()
-        raise ZeroDivisionError
-
-    with dropped("door"), suppress(ZeroDivisionError):
-        fail()
-    store.late_clock.come_late()
-    Lock(store, "door").acquire(timeout=SOON).release()
-    assert store.asked == ["ReleaseLock"]
 
 
 def test_a_lease_in_a_reference_cycle_warns_at_the_next_collection() -> None:
@@ -270,37 +208,11 @@ def test_a_lease_whose_holder_id_was_read_may_be_adopted_so_a_drop_says_nothing(
     assert store.asked == ["ReleaseLock"]
 
 
-def test_a_dropped_lease_whose_holder_id_was_read_is_not_renewed_any_more() -> None:
-    store = NotedStore()
-    lease = Lock(store, "door", ttl=LASTS, renew=True).acquire()
-    assert len(lease.holder_id) == 32
-    del lease
-    store.late_clock.come_late()
-    Lock(store, "door").acquire(timeout=SOON).release()
-    assert store.asked == ["ReleaseLock"]
-
-
 def test_a_release_that_failed_is_repeated_after_its_handle_is_gone_without_a_warning() -> None:
     store = NotedStore(mute=1)
     with pytest.raises(StoreUnavailable), Lock(store, "door", ttl=LONG, renew=True).acquire():
         pass
     Lock(store, "door").acquire(timeout=SOON).release()
-
-
-@pytest.mark.parametrize("end", ["release", "lapse", "close"])
-def test_a_lease_that_has_ended_is_dropped_without_a_word(end: str, valkey_url: str) -> None:
-    with RedisStore.from_url(valkey_url) as store:
-        lease = Lock(store, f"ended-by-{end}", ttl=LONG).acquire()
-        if end == "release":
-            lease.release()
-        if end == "lapse":
-            with suppress(LeaseLost):  # on a machine that stands still
-                lease.renew(ttl=0.05)
-            wait_until(lambda: lease.remaining() == 0)
-        if end != "close":
-            del lease
-    if end == "close":
-        del lease
 
 
 # --- storms ---
@@ -354,28 +266,6 @@ def test_two_thousand_tasks_that_drop_their_leases_leave_no_lock_no_task_and_no_
                     await asyncio.sleep(0.01)
 
     asyncio.run(storm())
-    wait_until(lambda: connections(private_valkey_url) == before)
-
-
-@pytest.mark.filterwarnings("ignore:lease on 'dropped-threads-:ResourceWarning")
-@pytest.mark.usefixtures("eager_renewals")
-def test_two_thousand_leases_that_threads_drop_leave_no_lock_no_thread_and_no_connection(
-    private_valkey_url: str,
-) -> None:
-    names, before, threads = names_of("threads"), connections(private_valkey_url), threading.active_count()
-    with RedisStore.from_url(private_valkey_url) as store:
-
-        def take(share: list[str]) -> None:
-            for name in share:
-                Lock(store, name, ttl=STORM_TTL, renew=True).acquire(timeout=60)
-
-        takers = [threading.Thread(target=take, args=(names[first::8],)) for first in range(8)]
-        for taker in takers:
-            taker.start()
-        for taker in takers:
-            taker.join()
-        wait_for_no_lock(private_valkey_url, names)
-    wait_until(lambda: threading.active_count() <= threads)
     wait_until(lambda: connections(private_valkey_url) == before)
 
 
