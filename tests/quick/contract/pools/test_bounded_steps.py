@@ -37,16 +37,6 @@ def test_a_thousand_orders_of_four_segments_each_are_six_steps_to_take_and_six_t
     assert shop.totals() == (SEGMENTS, 0, 0)
 
 
-def test_an_order_of_every_segment_is_one_step_and_the_next_is_another(shop: Shop) -> None:
-    shop.open(2 * SEGMENTS, SEGMENTS)
-    whole = Order("all", SEGMENTS + 1)
-    answers = shop.reserve_many([Order("a", 1), whole, Order("b", 1)])
-    assert [answer.sequence for answer in answers if isinstance(answer, Reserved)] == [2, 2, 3]
-    ended = shop.side.execute(op.SettleMany(shop.sku, "confirmed", ("all", "a", "unknown", "b")))
-    assert [one.sequence for one in ended if isinstance(one, Settled)] == [4, 5, 5]
-    assert shop.totals() == (2 * SEGMENTS - whole.quantity - 2, 0, whole.quantity + 2)
-
-
 def test_a_message_of_a_thousand_orders_is_begun_in_five_steps_under_one_segment_and_one_token(shop: Shop) -> None:
     shop.open(2_000, 4)
     ids = tuple(f"o{index}" for index in range(1_000))

@@ -308,20 +308,6 @@ def test_two_loops_at_a_time_are_refused_with_one_sentence() -> None:
     assert (state.reserved, state.confirmed) == (1, 0)
 
 
-@pytest.mark.parametrize("call", ["reserve", "cancel"])
-def test_a_task_of_a_lane_that_is_cancelled_before_its_first_step_strands_no_call(run: Run, call: str) -> None:
-    async def scenario(pool: AsyncPool, _: Watched) -> None:
-        await pool.reserve("a")
-        others = asyncio.all_tasks()
-        asked: asyncio.Task[Any] = asyncio.create_task(getattr(pool, call)("a"))
-        await asyncio.sleep(0)
-        (lane,) = asyncio.all_tasks() - others - {asked}
-        lane.cancel()
-        assert [(await asked).order_id, (await getattr(pool, call)("a")).order_id] == ["a", "a"]
-
-    run(scenario)
-
-
 def test_a_loop_that_ends_while_a_call_is_new_still_sends_the_call_of_its_cleanup(run: Run) -> None:
     async def scenario(pool: AsyncPool, _: Watched) -> None:
         async def main() -> None:

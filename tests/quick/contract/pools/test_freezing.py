@@ -17,7 +17,7 @@ from segmented.errors import (
     PoolVanished,
 )
 from segmented.keys import lock_keys, shard_keys
-from segmented.models import Frozen, Granted, Lost, Opened, Order, Released, Reserved, Settled
+from segmented.models import Frozen, Granted, Opened, Order, Reserved, Settled
 from segmented.protocol.freezing.wire import TooManySold
 from tests.support.contract.pools.shop import Shop, frozen, verified
 
@@ -190,19 +190,6 @@ def test_units_that_the_database_has_more_or_fewer_of_are_added_or_removed(shop:
         assert thawed is not None
         assert (thawed.state.stocked, thawed.state.available) == (stocked, free)
         assert one.side.pool(sku).audit().is_clean
-
-
-def test_a_released_grant_frees_its_segment_and_keeps_its_units(shop: Shop) -> None:
-    shop.open(10, 1)
-    first = shop.granted("a", 3)
-    release = op.ReleaseGrant(shop.sku, "a", first.holder_id)
-    assert [shop.side.execute(release) for _ in range(2)] == [Released(), Lost()]
-    state = shop.side.execute(op.ReadPool(shop.sku))
-    assert (state.reserved, state.available) == (3, 7)
-    again = shop.granted("a", 3, holder_id="another")
-    assert (again.quantity, again.replay) == (3, True)
-    assert again.fencing_token > first.fencing_token
-    assert shop.side.execute(release) == Lost()
 
 
 def test_a_grant_gets_a_token_above_one_that_a_resource_has_accepted(shop: Shop) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from segmented.errors import OrderMismatch, OrderUnknown
-from segmented.models import Busy, Decided, Granted, Lost, OrderRecord, Renewed, SoldOut
+from segmented.models import Busy, Granted, Lost, OrderRecord, Renewed, SoldOut
 from tests.support.contract.pools.shop import LONG_MS, SHORT_MS, Shop
 
 
@@ -23,18 +23,6 @@ def test_a_grant_takes_units_and_a_segment_in_one_step(shop: Shop) -> None:
     assert record == OrderRecord("a", "reserved", 4, 0, ((0, 3), (1, 1)), "h", token, until_ms, "ann", 2, 4)
 
 
-def test_tokens_grow_over_every_segment_and_every_way_in(shop: Shop) -> None:
-    shop.open(20, 2)
-    began_us, tokens = shop.now_us(), []
-    for index in range(5):
-        shop.reserved(f"r{index}")
-        for order_id in (f"g{index}", f"r{index}"):
-            tokens.append(shop.granted(order_id).fencing_token)
-            shop.confirm(order_id)
-    assert len(tokens) == 10
-    shop.check_tokens(began_us, *tokens)
-
-
 def test_a_token_is_the_clock_when_the_last_one_is_behind_it_and_else_one_more_than_the_last(shop: Shop) -> None:
     shop.open(20, 4)
     first = shop.granted("a").fencing_token
@@ -51,14 +39,6 @@ def test_a_token_is_one_more_than_the_last_when_that_is_ahead_of_the_clock(redis
     assert [redis_shop.granted(order_id).fencing_token for order_id in "bc"] == [ahead + 1, ahead + 2]
     redis_shop.side.raw().hset(redis_shop.keys.meta, "fence", 1)  # as on a promoted server whose clock is behind
     assert redis_shop.granted("d").fencing_token == ahead + 3
-
-
-def test_a_grant_says_when_some_segment_may_be_free(shop: Shop) -> None:
-    shop.open(8, 2)
-    assert shop.granted("a", ttl_ms=60_000).free_in_ms == 0
-    free_in_ms = shop.granted("b", ttl_ms=120_000).free_in_ms
-    assert free_in_ms is not None
-    assert 0 < free_in_ms <= 60_000
 
 
 def test_a_grant_says_that_another_segment_was_freed(shop: Shop) -> None:
@@ -199,14 +179,6 @@ def test_a_gated_pool_refuses_rather_than_expire_and_keeps_the_refusal(shop: Sho
     shop.let_short_holds_lapse()
     assert shop.grant("a", keep_refusal=True) == SoldOut("a", 1, available=0, reserved=2, sequence=3)
     assert shop.totals() == (0, 2, 0)
-
-
-def test_a_decided_order_is_told_what_had_happened(shop: Shop) -> None:
-    shop.open(8, 2)
-    granted = shop.granted("a", 3)
-    shop.confirm("a")
-    assert shop.grant("a", 3) == Decided("a", "confirmed", 3, 0, granted.fencing_token, sequence=3, replay=True)
-    assert shop.totals() == (5, 0, 3)
 
 
 def test_the_widest_quantity_and_the_longest_hold_stay_exact(shop: Shop) -> None:

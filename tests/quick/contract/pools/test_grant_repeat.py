@@ -89,18 +89,6 @@ def test_after_the_lease_has_lapsed_another_holder_gets_the_same_units_with_a_hi
     assert shop.story()[1:] == [("reserved", "a"), ("granted", "a")]
 
 
-def test_a_second_delivery_may_work_in_another_segment(shop: Shop) -> None:
-    shop.open(8, 2)
-    first = shop.granted("a", 3, holder_id="h")
-    shop.let_lease_lapse("a", "h")
-    shop.granted("b", holder_id="b1")
-    shop.let_lease_lapse("b", "b1")
-    shop.granted("c")
-    second = shop.granted("a", 3, holder_id="second")
-    assert (first.segment, second.segment) == (0, 1)
-    assert second.parts == ((0, 3),)
-
-
 def test_a_reservation_without_a_lease_can_be_granted_and_takes_nothing_more(shop: Shop) -> None:
     shop.open(8, 2)
     shop.reserved("a", 3)

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from segmented import protocol as op
 from segmented.models import LedgerEntry, Order
-from segmented.stock import LedgerFold
 from tests.support.contract.pools.shop import SHORT_MS
 
 if TYPE_CHECKING:
@@ -68,23 +67,6 @@ def test_the_ledger_is_read_in_pages_from_any_sequence_number(shop: Shop) -> Non
     assert shop.ledger(after=10) == ()
 
 
-def test_the_fold_of_the_ledger_is_the_pool(shop: Shop) -> None:
-    shop.open(50, 4)
-    for index in range(12):
-        shop.reserved(f"o{index}", 1 + index % 5)
-        if index % 3:
-            (shop.confirm if index % 3 == 1 else shop.cancel)(f"o{index}")
-    fold = LedgerFold()
-    fold.apply(shop.ledger())
-    state = shop.state()
-    assert (fold.sequence, fold.opened) == (state.sequence, state.opened)
-    assert (fold.available, fold.reserved, fold.confirmed) == (state.available, state.reserved, state.confirmed)
-    assert tuple(fold.stock) == state.stock
-    assert {order_id: order.state for order_id, order in fold.orders.items()} == {
-        order_id: record.state for order_id in fold.orders if (record := shop.record(order_id))
-    }
-
-
 def test_a_scan_finds_every_record(shop: Shop) -> None:
     shop.open(2_000, 3)
     shop.reserve_many(Order(f"order number {index}") for index in range(1_000))
@@ -97,11 +79,3 @@ def test_a_scan_finds_every_record(shop: Shop) -> None:
     assert sum(record.quantity for record in found.values()) == shop.state().reserved == 1_000
     asked = shop.side.execute(op.ReadOrders(shop.sku, ("order number 3", "nobody", "order number 1")))
     assert [record and record.order_id for record in asked] == ["order number 3", None, "order number 1"]
-
-
-def test_the_pool_counts_its_orders_kept_refusals_included(shop: Shop) -> None:
-    shop.open(2, 2)
-    shop.reserved("a")
-    shop.grant("b", 5, keep_refusal=True)
-    shop.grant("c", 5)
-    assert shop.state().order_count == 2

@@ -43,13 +43,6 @@ def test_an_order_says_what_differs_to_every_call(shop: Shop, state: str) -> Non
         assert found == [KNOWN + difference] * 5, name
 
 
-def test_a_granted_order_without_a_customer_names_the_one_who_came(shop: Shop) -> None:
-    shop.open(10, 4)
-    shop.granted("a", 2)
-    found = said_by(shop.grant, Order("a", 2, "ann"))
-    assert found == KNOWN + "no customer is stored, ann was given"
-
-
 def test_the_quantity_that_is_stored_is_the_one_asked_for_even_if_fewer_units_were_left(shop: Shop) -> None:
     shop.open(3, 1)
     shop.reserve("a", 5, partial=True)

@@ -9,7 +9,7 @@ import pytest
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, LeaseLost, NotGranted, OrderMismatch, PoolGated
-from segmented.models import Busy, Decided, Opened, Order, Refusal, Reserved, Settled
+from segmented.models import Busy, Decided, Order, Refusal, Reserved, Settled
 from segmented.plans import perform
 from segmented.stock.plans import grant_plan
 from tests.support.contract.bodies import fail_after
@@ -109,14 +109,6 @@ def test_a_failed_cancel_is_noted_on_the_bodys_error(side: Side) -> None:
 # --- answers ---
 
 
-def test_an_order_may_be_given_whole(pool: Pool) -> None:
-    answer = pool.reserve(Order("a", 3, customer_id="ann"))
-    assert isinstance(answer, Reserved)
-    assert answer.quantity == 3
-    with pytest.raises(OrderMismatch):
-        pool.reserve(Order("a", 3, customer_id="bob"))
-
-
 def test_a_mismatch_leaves_the_same_holders_grant_alone(pool: Pool) -> None:
     pool.grant("a", quantity=2, timeout=0, holder_id="h")
     for timeout in (0, 1):
@@ -202,12 +194,6 @@ def test_a_stock_or_segment_count_that_no_pool_can_have_is_rejected(memory: Side
             memory.pool("never made").open(stock=stock, segments=segments)
     with pytest.raises(InvalidInput, match=r"^sku '' must have 1 to 128 bytes of UTF-8$"):
         memory.pool("")
-
-
-def test_opened_carries_the_state(side: Side) -> None:
-    opened = side.pool(side.name()).open(stock=8, segments=2, epoch=4)
-    assert isinstance(opened, Opened)
-    assert (opened.state.stock, opened.state.epoch) == ((4, 4), 4)
 
 
 # --- how a second delivery of an order waits, and until when ---

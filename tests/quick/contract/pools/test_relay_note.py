@@ -156,12 +156,6 @@ def test_after_a_thaw_the_ledger_is_relayed_from_the_earlier_epoch_on(shop: Rela
     assert shop.ids(1, 3) == [(2, 6), (2, 7), (2, 8)]
 
 
-def test_a_frozen_pool_notes_what_was_relayed(shop: RelayedShop) -> None:
-    shop.side.execute(op.FreezePool(shop.sku, 1))
-    assert shop.note(1, 5) == (1, 5)
-    shop.side.execute(op.ThawPool(shop.sku, 2, 2))
-
-
 def test_a_note_that_cannot_be_read_is_refused_and_shown(redis_side: Side) -> None:
     shop = RelayedShop(redis_side, redis_side.name())
     shop.open(100, 3)

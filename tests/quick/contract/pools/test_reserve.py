@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented.errors import OrderMismatch
-from segmented.models import Busy, Decided, Order, Reserved, SoldOut
+from segmented.models import Busy, Order, Reserved, SoldOut
 from tests.support.contract.pools.shop import SHORT_MS
 
 if TYPE_CHECKING:
@@ -22,12 +22,6 @@ def test_a_reservation_takes_its_units_and_no_lock(shop: Shop) -> None:
     assert (record.state, record.holder_id, record.fencing_token) == ("reserved", None, None)
 
 
-def test_orders_of_one_unit_go_round_the_segments(shop: Shop) -> None:
-    shop.open(8, 4)
-    assert [shop.reserved(order_id).segment for order_id in "abcdefgh"] == [1, 2, 3, 0, 1, 2, 3, 0]
-    assert shop.state().stock == (0, 0, 0, 0)
-
-
 def test_a_repeat_is_answered_again_and_takes_nothing(shop: Shop) -> None:
     shop.open(2, 2)
     first = shop.reserved("a", 2)
@@ -36,16 +30,6 @@ def test_a_repeat_is_answered_again_and_takes_nothing(shop: Shop) -> None:
         shop.reserve("a", 3)
     assert shop.totals() == (0, 2, 0)
     assert shop.story() == [("opened", None), ("reserved", "a")]
-
-
-def test_a_decided_order_is_told_what_had_happened(shop: Shop) -> None:
-    shop.open(10, 2)
-    for order_id, end in (("a", shop.confirm), ("b", shop.cancel)):
-        shop.reserved(order_id, 2)
-        end(order_id)
-    assert shop.reserve("a", 2) == Decided("a", "confirmed", 2, 1, None, sequence=3, replay=True)
-    assert shop.reserve("b", 2) == Decided("b", "cancelled", 2, 1, None, sequence=5, replay=True)
-    assert shop.totals() == (8, 0, 2)
 
 
 def test_sold_out_says_what_is_free_what_is_on_hold_and_when_it_was_decided(shop: Shop) -> None:

@@ -205,13 +205,6 @@ def test_behind_an_order_that_has_to_ask_again_not_even_the_smallest_gets_its_un
     assert shop.totals() == (0, 40, 0)
 
 
-def test_a_gated_pool_gives_nothing_back_for_a_batch(shop: Shop) -> None:
-    shop.open(1, 1, gated=True)
-    shop.reserved("a", hold_ms=SHORT_MS)
-    shop.let_short_holds_lapse()
-    assert named(shop.reserve_many([Order("b", 1), Order("a", 1)])) == ["SoldOut", "Reserved"]
-
-
 ODD_IDS = ('"', "\\", '\\"', "\\n", "/", "[]", "null", "1", " ", "票", "🎫", "\\u0041")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented.errors import OrderUnknown, PoolGated
-from segmented.models import Granted, Settled
+from segmented.models import Settled
 from tests.support.contract.pools.shop import SHORT_MS
 
 if TYPE_CHECKING:
@@ -125,13 +125,3 @@ def test_a_gated_pool_confirms_only_what_the_database_has_stored(shop: Shop) -> 
     assert shop.confirm("a", stored=True) == Settled("a", "confirmed", 3, 0, token, 3, replay=False)
     assert shop.confirm("a") == Settled("a", "confirmed", 3, 0, token, 3, replay=True)
     assert shop.totals() == (5, 0, 3)
-
-
-def test_a_gated_pool_frees_no_segment_for_a_confirmation_that_it_refuses(shop: Shop) -> None:
-    shop.open(8, 1, gated=True)
-    shop.granted("a", 3, holder_id="h")
-    with pytest.raises(PoolGated):
-        shop.confirm("a", "h")
-    assert not isinstance(shop.grant("b"), Granted)
-    shop.confirm("a", "h", stored=True)
-    assert shop.granted("b").segment == 0

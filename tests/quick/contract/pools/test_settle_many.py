@@ -52,16 +52,6 @@ def test_every_order_of_a_batch_is_answered_in_its_place(shop: Shop) -> None:
     assert shop.totals() == (4, 0, 5)
 
 
-def test_a_batch_that_is_sent_again_changes_nothing(shop: Shop) -> None:
-    shop.open(9, 3)
-    shop.reserve_many([Order("a", 2), Order("b", 1)])
-    shop.confirm_many("a", "b")
-    before = shop.state()
-    for answers in (shop.confirm_many("a", "b"), shop.cancel_many("b", "a"), expire_many(shop, "a", "b")):
-        assert all(isinstance(one, Settled) and one.state == "confirmed" and one.replay for one in answers)
-    assert shop.state() == before
-
-
 def test_granted_orders_of_a_batch_free_their_segments_and_none_of_a_successor(shop: Shop) -> None:
     shop.open(9, 2)
     token = shop.granted("a", 2).fencing_token

@@ -44,19 +44,6 @@ def test_an_undone_order_is_cancelled_and_can_be_reserved_again_with_any_content
     ]
 
 
-def test_an_undone_order_comes_twice_in_a_batch_and_is_taken_once(shop: Shop) -> None:
-    shop.open(9, 3)
-    shop.reserved("a", 4)
-    undo(shop, "a")
-    answers = shop.reserve_many([Order("a", 4), Order("a", 4), Order("b", 1)])
-    assert [(type(one), getattr(one, "replay", None)) for one in answers] == [
-        (Reserved, False),
-        (Reserved, True),
-        (Reserved, False),
-    ]
-    assert shop.totals() == (4, 5, 0)
-
-
 def test_a_grant_is_undone_by_its_holder_and_the_order_is_granted_to_another(shop: Shop) -> None:
     shop.open(9, 1)
     shop.granted("a", 4, holder_id="gone")
@@ -65,16 +52,6 @@ def test_a_grant_is_undone_by_its_holder_and_the_order_is_granted_to_another(sho
     assert isinstance(granted, Granted)
     assert (granted.replay, granted.holder_id) == (False, "next")
     assert shop.totals() == (5, 4, 0)
-
-
-def test_a_refusal_is_kept_for_an_undone_order(shop: Shop) -> None:
-    shop.open(2, 1)
-    shop.reserved("a", 1)
-    undo(shop, "a")
-    shop.reserved("b", 2)
-    shop.grant("a", 1, keep_refusal=True)
-    shop.cancel("b")
-    assert getattr(shop.reserve("a", 1), "state", None) == "refused"
 
 
 def test_an_undone_order_is_submitted_to_workers_as_if_for_the_first_time(shop: Shop) -> None:

@@ -67,11 +67,6 @@ def test_a_pool_that_an_earlier_release_opened_is_verified_first(redis_shop: Sho
     assert isinstance(shop.reserve("next"), Reserved)
 
 
-def test_a_pool_without_a_gate_has_nobody_to_ask_and_sells_on(redis_shop: Shop) -> None:
-    shop = moved(redis_shop, gated=False)
-    assert isinstance(shop.reserve("next"), Reserved)
-
-
 def test_a_pool_that_is_behind_its_database_is_frozen(shop: Shop) -> None:
     shop.open(10, 4, gated=True)
     shop.reserved("kept")

@@ -96,14 +96,6 @@ def test_what_comes_back_in_this_process_is_buyable_at_once(side: Side, mark: fl
         check_all(pool)
 
 
-def test_a_grant_that_is_given_back_is_buyable_at_once(pool: ShardedPool) -> None:
-    pool.reserve("b", quantity=STOCK - 2)
-    grant: Any = pool.grant("a", quantity=2, timeout=0)
-    assert isinstance(pool.reserve("c"), SoldOut)
-    grant.cancel()
-    assert taken(pool.reserve("d", quantity=2)) == 2
-
-
 def test_what_comes_back_in_another_process_is_buyable_within_a_tenth_of_a_second(side: Side) -> None:
     for mark in (0.0, 0.1):
         sku = side.name()
@@ -314,12 +306,3 @@ def test_a_transfer_to_a_shard_that_is_none_is_refused_as_drift(plain_redis_side
             plain.reserve(f"too many {other}", quantity=STOCK + 1)
         plain_redis_side.raw().hdel(key, *forged)
     assert taken(plain.reserve("a", quantity=STOCK)) == STOCK
-
-
-def test_units_on_the_way_that_were_edited_are_named_before_they_arrive(
-    plain_redis_side: Side, plain: ShardedPool
-) -> None:
-    shards = shards_of(plain_redis_side, plain.sku)
-    plain_redis_side.execute(op.SendUnits(shards[0], 2, 3))
-    plain_redis_side.raw().hset(shard_keys(shards[0]).transfers, "away:2", "1 30")
-    assert ("foreign write", "transfer", "away:2") in found(plain)

@@ -59,26 +59,6 @@ def test_units_that_a_source_has_twice_after_a_failover_are_named_and_put_right_
         check_all(pool)
 
 
-def test_transfers_smaller_than_what_was_doubled_bring_nothing_until_they_make_up_for_it(side: Side) -> None:
-    sku = side.name()
-    pool = sharded(side, sku)
-    pool.open(stock=200, segments=2, shards=2)
-    source = shards_of(side, sku)[1]
-    fail_over = remembered(side, source)
-    taken(pool.reserve(at_home_in(0, 2)[0], quantity=150))
-    assert free_of_each(side, sku) == [0, 50]
-    fail_over()
-    assert free_of_each(side, sku) == [0, 100]
-    with another_process(side) as other:  # for this one, which has seen what was lost, the shard would be frozen
-        pool = sharded(other, sku)
-        for units, left in ((20, 80), (20, 60), (20, 50)):
-            sent = other.execute(op.SendUnits(source, 0, units))
-            assert (sent.units, pool.finish_transfers()) == (units, 1)  # type: ignore[union-attr]  # there are free ones
-            assert max(sum(free_of_each(side, sku)), 50) == left
-        assert free_of_each(side, sku) == [10, 40]
-        check_all(pool)
-
-
 def test_what_a_target_lost_with_a_failover_comes_in_with_the_next_transfer_and_orders_are_served_meanwhile(
     side: Side,
 ) -> None:

@@ -227,15 +227,6 @@ def test_who_asks_a_limited_pool_must_name_the_customer(limited: ShardedPool) ->
 # --- changes of the pool ---
 
 
-def test_units_are_put_in_once_for_each_id(pool: ShardedPool) -> None:
-    assert taken(pool.reserve("all", quantity=STOCK)) == STOCK
-    assert isinstance(pool.reserve("early"), SoldOut)
-    assert [pool.restock(5, restock_id="r").replay for _ in range(2)] == [False, True]  # type: ignore[union-attr]  # it is open
-    assert taken(pool.reserve("late", quantity=5)) == 5
-    state = pool.state()
-    assert (state.restocked, state.stocked, state.available) == (5, STOCK + 5, 0)
-
-
 def test_units_are_taken_out_of_several_shards_once_for_each_id(side: Side, pool: ShardedPool) -> None:
     assert [pool.withdraw(9, withdraw_id="w").replay for _ in range(2)] == [False, True]  # type: ignore[union-attr]  # there are enough
     assert sum(free_of_each(side, pool)) == 2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, OrderMismatch, PoolMissing, SegmentedError
+from segmented.errors import InvalidInput, OrderMismatch, SegmentedError
 from segmented.keys import OUTBOXES
 from segmented.models import Closed, LimitReached, Order, Settled, SoldOut
 from segmented.plans import Join
@@ -71,14 +71,6 @@ def test_everything_is_sold_down_to_the_last_unit_and_then_refused_rightly(shop:
     assert sum(shop.waiting()) == STOCK // size + STOCK % size
     shop.pool.close()
     assert isinstance(shop.pool.submit("late").outcome, Closed)
-
-
-def test_a_pool_that_is_not_open_is_missing_and_is_not_noted(side: Side) -> None:
-    sku = side.name()
-    for call in (sharded(side, sku, outbox=Outbox()).submit, sharded(side, sku).handle):
-        with pytest.raises(PoolMissing):
-            call("a")
-    assert not [name for name in side.execute(op.ListOutboxes()) if name.startswith(sku)]
 
 
 @worked
