@@ -43,6 +43,8 @@ def size(text: str) -> Iterator[tuple[int, str]]:
     lines = len(text.splitlines())
     if lines > MODULE_LINES_MAX:
         yield lines, f"a module of {lines} lines; {MODULE_LINES_MAX} at most"
+    if max((block.count("\n") for block in re.split(r"\n(?=\S)", text)), default=0) < FUNCTION_LINES_MAX:
+        return  # to parse all files takes seconds
     for function in _functions(parsed(text)):
         length = (function.end_lineno or function.lineno) - function.lineno + 1
         if length > FUNCTION_LINES_MAX:
@@ -55,6 +57,8 @@ def options_by_name(text: str) -> Iterator[tuple[int, str]]:
     `**_` takes what a signal sends along and nobody reads; it is no option. `**passed_on` goes to the method of another
     library that is overridden.
     """
+    if not re.search(r"\*\*\w+:", text):
+        return
     for function in _public_functions(parsed(text).body):
         rest = function.args.kwarg
         if rest is None or rest.arg in {"_", "passed_on"}:
@@ -65,6 +69,8 @@ def options_by_name(text: str) -> Iterator[tuple[int, str]]:
 
 def booleans_by_name(text: str) -> Iterator[tuple[int, str]]:
     """A boolean is passed by name. (ruff's FBT overlooks `bool | None` and `Annotated[bool, ...]`.)"""
+    if not re.search(r":\s*[^\n>]*\n?\s*\bbool\b", text):
+        return
     for function in _functions(parsed(text)):
         for argument in [*function.args.posonlyargs, *function.args.args]:
             if argument.annotation is not None and _is_boolean(argument.annotation):
@@ -76,9 +82,12 @@ def booleans_by_name(text: str) -> Iterator[tuple[int, str]]:
 
 def plain_messages(text: str) -> Iterator[tuple[int, str]]:
     """A message that a program prints uses the usual words; docstrings have rules of their own."""
+    turns = [*MESSAGE_TURNS, *((rf"\b{turn}\b", plain) for turn, plain in BANNED)]
+    turns = [(turn, plain) for turn, plain in turns if re.search(turn, text, re.IGNORECASE)]
+    if not turns:
+        return
     tree = parsed(text)
     statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    turns = [*MESSAGE_TURNS, *((rf"\b{turn}\b", plain) for turn, plain in BANNED)]
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in statements:
             for turn, plain in turns:
@@ -88,7 +97,7 @@ def plain_messages(text: str) -> Iterator[tuple[int, str]]:
 
 def no_wall_clock(text: str) -> Iterator[tuple[int, str]]:
     """Time is an argument: a Clock is passed in."""
-    if re.search(r"\b(time|date)", text):
+    if re.search(r"\b(time|datetime|date)\.(time|now|utcnow|today)|from (time|datetime) import", text):
         yield from _uses(parsed(text), WALL_CLOCK, "take a Clock")
 
 
@@ -155,13 +164,17 @@ def _is_own(owner: ast.expr, own: set[str]) -> bool:
 
 def silence_has_a_reason(text: str) -> Iterator[tuple[int, str]]:
     """Whoever silences a tool names the rule and says why, in a second comment on the same line."""
-    if SILENCED.search(text) is None:
+    if all(_has_reason(found) for found in SILENCED.finditer(text)):
         return
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         found = SILENCED.search(token.string) if token.type == tokenize.COMMENT else None
-        rest = CODES.match(found["rest"]) if found else None
-        if found and not (rest and REASON.match(rest["reason"])):
+        if found and not _has_reason(found):
             yield token.start[0], f"{found[1]} without a reason"
+
+
+def _has_reason(found: re.Match[str]) -> bool:
+    rest = CODES.match(found["rest"])
+    return bool(rest and REASON.match(rest["reason"]))
 
 
 def _functions(tree: ast.AST) -> Iterator[Function]:

@@ -130,58 +130,60 @@ def test_there_are_the_kinds_of_objects_that_are_promised() -> None:
     assert {each["kind"]: each["apiVersion"] for each in MANIFESTS} == VERSIONS
 
 
-@pytest.mark.parametrize("name", DEPLOYMENTS)
-def test_a_deployment_selects_its_own_pods_and_nobody_elses(name: str) -> None:
-    spec = DEPLOYMENTS[name]["spec"]
-    assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
-    assert spec["selector"]["matchLabels"]["app.kubernetes.io/component"] == name.removeprefix("segmented-")
+def test_a_deployment_selects_its_own_pods_and_nobody_elses() -> None:
+    for name in DEPLOYMENTS:
+        spec = DEPLOYMENTS[name]["spec"]
+        assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
+        assert spec["selector"]["matchLabels"]["app.kubernetes.io/component"] == name.removeprefix("segmented-")
 
 
-@pytest.mark.parametrize("name", DEPLOYMENTS)
-def test_a_pod_is_no_root_has_limits_and_reads_its_addresses_from_the_secret(name: str) -> None:
-    pod = DEPLOYMENTS[name]["spec"]["template"]["spec"]
-    [container] = pod["containers"]
-    user = re.search(r"useradd .*--uid (\d+)", (ROOT / "Dockerfile").read_text(encoding="utf-8"))
-    assert user is not None
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert pod["securityContext"]["runAsUser"] == pod["securityContext"]["runAsGroup"] == int(user[1])
-    assert container["securityContext"]["allowPrivilegeEscalation"] is False
-    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
-    assert [QUANTITY.fullmatch(each) is not None for each in container["resources"]["requests"].values()] == [True] * 2
-    assert QUANTITY.fullmatch(container["resources"]["limits"]["memory"])
-    assert "envFrom" not in container
-    assert {"name": "addresses", "secret": {"secretName": "segmented"}} in pod["volumes"]
-    assert not container["image"].endswith(":latest")
-    assert ":" in container["image"]
+def test_a_pod_is_no_root_has_limits_and_reads_its_addresses_from_the_secret() -> None:
+    for name in DEPLOYMENTS:
+        pod = DEPLOYMENTS[name]["spec"]["template"]["spec"]
+        [container] = pod["containers"]
+        user = re.search(r"useradd .*--uid (\d+)", (ROOT / "Dockerfile").read_text(encoding="utf-8"))
+        assert user is not None
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["runAsUser"] == pod["securityContext"]["runAsGroup"] == int(user[1])
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+        assert [QUANTITY.fullmatch(each) is not None for each in container["resources"]["requests"].values()] == [
+            True
+        ] * 2
+        assert QUANTITY.fullmatch(container["resources"]["limits"]["memory"])
+        assert "envFrom" not in container
+        assert {"name": "addresses", "secret": {"secretName": "segmented"}} in pod["volumes"]
+        assert not container["image"].endswith(":latest")
+        assert ":" in container["image"]
 
 
-@pytest.mark.parametrize("name", DEPLOYMENTS)
-def test_no_service_of_the_cluster_writes_among_the_settings(name: str) -> None:
-    assert DEPLOYMENTS[name]["spec"]["template"]["spec"]["enableServiceLinks"] is False
+def test_no_service_of_the_cluster_writes_among_the_settings() -> None:
+    for name in DEPLOYMENTS:
+        assert DEPLOYMENTS[name]["spec"]["template"]["spec"]["enableServiceLinks"] is False
 
 
-@pytest.mark.parametrize("name", DEPLOYMENTS)
-def test_a_pod_starts_what_is_there_with_settings_that_are_read(name: str) -> None:
-    [container] = DEPLOYMENTS[name]["spec"]["template"]["spec"]["containers"]
-    assert is_there(container["args"])
-    assert unknown_settings(each["name"] for each in container.get("env", [])) == []
-    [secret] = (each for each in MANIFESTS if each["kind"] == "Secret")
-    [folder] = (each["mountPath"] for each in container["volumeMounts"] if each["name"] == "addresses")
-    files = {each["name"]: each["value"] for each in container["env"] if each["name"].endswith("_FILE")}
-    assert files == {f"SEGMENTED_{key.upper()}_FILE": f"{folder}/{key}" for key in secret["stringData"]}
-    assert set(secret["stringData"]) == {"url", "broker", "database"}
+def test_a_pod_starts_what_is_there_with_settings_that_are_read() -> None:
+    for name in DEPLOYMENTS:
+        [container] = DEPLOYMENTS[name]["spec"]["template"]["spec"]["containers"]
+        assert is_there(container["args"])
+        assert unknown_settings(each["name"] for each in container.get("env", [])) == []
+        [secret] = (each for each in MANIFESTS if each["kind"] == "Secret")
+        [folder] = (each["mountPath"] for each in container["volumeMounts"] if each["name"] == "addresses")
+        files = {each["name"]: each["value"] for each in container["env"] if each["name"].endswith("_FILE")}
+        assert files == {f"SEGMENTED_{key.upper()}_FILE": f"{folder}/{key}" for key in secret["stringData"]}
+        assert set(secret["stringData"]) == {"url", "broker", "database"}
 
 
-@pytest.mark.parametrize("name", DEPLOYMENTS)
-def test_a_pod_is_asked_what_compose_asks_and_has_as_long_to_end(name: str) -> None:
-    pod = DEPLOYMENTS[name]["spec"]["template"]["spec"]
-    twin = SERVICES[name.removeprefix("segmented-")]
-    for probe in ("startupProbe", "readinessProbe"):
-        about = pod["containers"][0][probe]
-        assert ["CMD", *about["exec"]["command"]] == twin["healthcheck"]["test"]
-        assert about["timeoutSeconds"] <= about["periodSeconds"] or probe == "startupProbe"
-    assert f"{pod['terminationGracePeriodSeconds']}s" == twin["stop_grace_period"]
+def test_a_pod_is_asked_what_compose_asks_and_has_as_long_to_end() -> None:
+    for name in DEPLOYMENTS:
+        pod = DEPLOYMENTS[name]["spec"]["template"]["spec"]
+        twin = SERVICES[name.removeprefix("segmented-")]
+        for probe in ("startupProbe", "readinessProbe"):
+            about = pod["containers"][0][probe]
+            assert ["CMD", *about["exec"]["command"]] == twin["healthcheck"]["test"]
+            assert about["timeoutSeconds"] <= about["periodSeconds"] or probe == "startupProbe"
+        assert f"{pod['terminationGracePeriodSeconds']}s" == twin["stop_grace_period"]
 
 
 def test_there_is_never_a_second_beat_during_a_rollout() -> None:
