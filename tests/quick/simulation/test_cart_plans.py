@@ -14,7 +14,7 @@ import pytest
 
 from segmented import protocol as op
 from segmented.errors import SegmentedError, StoreUnavailable
-from segmented.models import Cart, CartDecided, CartRefused, CartReserved, CartSettled, Order, SoldOut
+from segmented.models import Cart, CartDecided, CartRefused, CartReserved, CartSettled, SoldOut
 from segmented.plans import Plan, perform
 from segmented.stock.audit import audit_plan
 from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, finish_carts_plan, reserve_cart_plan
@@ -264,16 +264,3 @@ def test_a_death_before_each_single_step_is_finished_by_a_repeat_or_a_sweep(end:
             assert (record.state, record.is_finished) == ({"confirm": "confirmed", "cancel": "cancelled"}[end], True)
         simulation.end()
     assert step > 10
-
-
-def test_a_late_line_of_a_void_cart_is_held_no_longer_than_a_hold() -> None:
-    simulation = CartSimulation(1)
-    cart = Cart("late", [("a", 1), ("b", 2)])
-    simulation.carts.append(cart)
-    model = simulation.world.model
-    model.execute(op.OpenCart(cart, HOLD_MS))
-    model.execute(op.Reserve("a", Order(cart.order_id, 1), HOLD_MS))
-    simulation.world.start("cancel", cancel_cart_plan("a", "late"))
-    simulation.run()
-    model.execute(op.Reserve("b", Order(cart.order_id, 2), HOLD_MS))
-    simulation.end()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from segmented.errors import AcquireTimeout
 from segmented.locks.get_set import get_set_plan, give_back_plan
-from segmented.plans import Now, Plan, perform
+from segmented.plans import Plan, perform
 from segmented.testing import Simulation, Sleep
 from tests.support.sim.seeds import each_seed
 
@@ -70,32 +70,3 @@ def test_with_one_clock_further_ahead_than_the_lease_is_long_two_are_inside_at_o
     world.start("ahead", late())
     world.run()
     assert section.overlaps == 1
-
-
-@each_seed()
-def test_a_dead_holder_costs_its_time_to_live_and_a_poll(seed: int) -> None:
-    section, world = CriticalSection(), Simulation(seed)
-    clock = Skewed(world.clock, 0)
-    world.start("dead", get_set_plan("door", 0.5, timeout=0, wall_clock=clock))
-    world.run()
-    began = world.clock.now()
-    world.start("next", visitor(section, clock, ttl=0.5, work=0.0))
-    world.run()
-    assert 0.49 < world.clock.now() - began < 0.61
-
-
-@each_seed()
-def test_the_deadline_is_kept(seed: int) -> None:
-    section, world = CriticalSection(), Simulation(seed)
-    clock = Skewed(world.clock, 0)
-
-    def late() -> Plan[tuple[str, float]]:
-        yield from perform(Sleep(0.1))
-        began = yield from perform(Now())
-        outcome = yield from visitor(section, clock, ttl=10, work=0.0, timeout=1.0)
-        return outcome, round((yield from perform(Now())) - began, 2)
-
-    world.start("holder", visitor(section, clock, ttl=10, work=5.0))
-    actor = world.start("late", late())
-    world.run()
-    assert actor.outcome == ("timed out", 1.0)

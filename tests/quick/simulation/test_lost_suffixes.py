@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented import protocol as op
-from segmented.testing import Simulation
-from tests.support.sim.forgetful_world import READS, ForgetfulWorld
 from tests.support.sim.gated_losses import gated_sale
 from tests.support.sim.seeds import each_seed
 from tests.support.sim.sharded_losses import forgetful_sale
@@ -62,40 +59,3 @@ def test_an_ungated_sale_that_loses_changes_answers_nobody_until_it_is_thawed(se
 @each_seed(20, meets=SHARDED)
 def test_a_sale_in_shards_that_forget_transfers_sells_exactly_its_stock(seed: int) -> Counter[str]:
     return forgetful_sale(seed)
-
-
-# --- the simulator itself ---
-
-
-def test_a_failover_puts_an_earlier_copy_in_place_with_its_clock_behind() -> None:
-    world = ForgetfulWorld(1)
-    world.model.execute(op.OpenPool("a", 5, 2, gated=False))
-    world.server.replicate()
-    world.server.caller = "seller"
-    kept = world.model.execute(op.ReadPool("a"))
-    world.model.execute(op.Restock("a", "more", 3))
-    now = world.server.clock.now()
-    assert world.server.fail_over(behind=30.0)
-    assert world.server.clock.now() == now - 30.0
-    world.server.caller = "another"
-    assert world.model.execute(op.ReadPool("a")) == kept
-    assert world.counts["lost suffixes"] == 1
-
-
-def test_a_failover_to_a_replica_that_has_everything_loses_nothing() -> None:
-    world = ForgetfulWorld(1)
-    world.model.execute(op.OpenPool("a", 5, 2, gated=False))
-    world.server.replicate()
-    assert not world.server.fail_over(behind=0.0)
-    assert world.counts["lost suffixes"] == 0
-
-
-def test_a_frozen_pool_answers_the_operations_that_only_read_and_a_second_freeze() -> None:
-    world = Simulation(1)
-    world.model.execute(op.OpenPool("a", 5, 2, gated=False))
-    world.model.execute(op.FreezePool("a", 1))
-    reads = [op.ReadPool("a"), op.ReadOrders("a", ("o",)), op.ReadLedger("a", 0, 10), op.ScanHolds("a", 0)]
-    others = [op.ScanOrders("a", 0), op.FreezePool("a", 1), op.LeavePoolLine("a", "p")]
-    for operation in [*reads, *others]:
-        world.model.execute(operation)
-    assert {type(one) for one in [*reads, *others]} == set(READS)

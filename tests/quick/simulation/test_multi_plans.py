@@ -178,25 +178,6 @@ def test_a_name_whose_renewal_was_refused_before_the_last_came_free_is_not_hande
     sections.check()
 
 
-def test_the_dead_cost_their_time_to_live_and_no_more() -> None:
-    sections, world = CriticalSections(), Simulation(1)
-    world.start("dead", multi_plan(claims("dead", "abc", 500), None))
-    world.run()
-    began = world.clock.now()
-    world.start("next", visitor(sections, "next", "cde", ttl_ms=500, work=0.0))
-    world.run()
-    assert 0.45 < world.clock.now() - began < 0.51
-
-
-def test_a_single_try_takes_nothing_when_one_is_held() -> None:
-    sections, world = CriticalSections(), Simulation(1)
-    world.start("holder", visitor(sections, "holder", "c", ttl_ms=60_000, work=5.0))
-    late = world.start("late", _later(visitor(sections, "late", "abcde", ttl_ms=60_000, work=1.0, timeout=0)))
-    after = world.start("after", _later(_all_free("abde"), seconds=0.2))
-    world.run()
-    assert (late.outcome, after.outcome) == ("timed out", True)
-
-
 def _later(plan: Plan[Any], *, seconds: float = 0.1) -> Plan[Any]:
     yield from perform(Sleep(seconds))
     return (yield from plan)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from segmented.errors import AcquireTimeout, LeaseError, StoreError
-from segmented.keys import lock_keys
 from segmented.locks.handle import acquire_plan
 from segmented.locks.lease_state import trusted_until
 from segmented.locks.quorum import QuorumClaim
@@ -160,33 +159,3 @@ def test_what_came_late_is_cleaned_up_though_the_leases_would_live_for_hours(see
     world.settle(CLEANED_UP)
     assert section.overlaps == 0
     assert holders(world) == [False] * 3
-
-
-def test_the_deadline_is_kept_while_another_holds() -> None:
-    section, world = CriticalSection(), QuorumWorld(3)
-
-    def late() -> Plan[tuple[str, float]]:
-        yield from perform(Sleep(0.5))
-        started = yield from perform(Now())
-        outcome = yield from visitor(section, "late", ttl_ms=100, work=0.0, timeout=1.0)
-        return outcome, round((yield from perform(Now())) - started, 1)
-
-    world.start("holder", visitor(section, "holder", ttl_ms=10_000, work=5.0))
-    actor = world.start("late", late())
-    world.run()
-    assert actor.outcome == ("timed out", 1.0)
-
-
-def test_a_dead_holder_costs_its_time_to_live_and_no_more() -> None:
-    section, world = CriticalSection(), QuorumWorld(5)
-    world.start("dead", acquire_plan(QuorumClaim("door", "dead", 500), None))
-    world.run()
-    started = world.clock.now()
-    world.start("next", visitor(section, "next", ttl_ms=500, work=0.0))
-    world.run()
-    assert section.visits == 1
-    assert 0.4 < world.clock.now() - started < 0.7
-
-
-def test_the_channel_of_a_claim_is_where_votes_are_announced() -> None:
-    assert QuorumClaim("door", "h", 1).channel == lock_keys("door").freed

@@ -96,21 +96,3 @@ def test_three_permits_of_dead_holders_all_go_to_those_who_wait_in_one_process(s
     world.run()
     assert section.most == PERMITS
     assert world.clock.now() - began == pytest.approx(1.5, abs=0.02)
-
-
-@each_seed(meets=["turns"])
-def test_permits_released_together_all_go_to_those_who_wait_in_one_process(seed: int) -> None:
-    section, world = CriticalSection(), Simulation(seed)
-
-    def late(name: str) -> Plan[str]:
-        yield from perform(Sleep(0.1))
-        return (yield from visitor(section, name, ttl_ms=60_000, work=1.0))
-
-    began = world.clock.now()
-    for index in range(PERMITS):
-        world.start(f"v{index}", visitor(section, f"v{index}", ttl_ms=60_000, work=0.5))
-    for index in range(PERMITS):
-        world.start(f"late{index}", late(f"late{index}"), process="one")
-    world.run()
-    assert section.most == PERMITS
-    assert world.clock.now() - began == pytest.approx(1.5, abs=0.02)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -51,38 +51,20 @@ def named(pools: CartPools, letter: str) -> list[str]:
     return [str(drift).replace(pools.sku(""), "") for drift in report.drift]
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        *(
-            "",
-            "abc",
-            "r\t1\t",
-            "r\t1\t\n",
-            "q\t1\t\n[null]",
-            "r\tx\t\n[null]",
-            "r\t1\t\n{}",
-            "r\t1\t\n5",
-            "r\t1\t\n[5]",
-        ),
-        *("r\t1\t\n[null]", 'r\t1\t\n[null,["a",true]]', 'r\t1\t\n[null,["a",1]]', "r\t1\t\n" + "[" * 100_000, b"\xff"),
-    ],
+UNREADABLE: Final = (
+    *("", "abc", "r\t1\t", "r\t1\t\n", "q\t1\t\n[null]", "r\tx\t\n[null]", "r\t1\t\n{}", "r\t1\t\n5", "r\t1\t\n[5]"),
+    *("r\t1\t\n[null]", 'r\t1\t\n[null,["a",true]]', 'r\t1\t\n[null,["a",1]]', "r\t1\t\n" + "[" * 100_000, b"\xff"),
 )
-@pytest.mark.usefixtures("cart")
+
+
 def test_a_record_that_cannot_be_read_is_named(
-    pools: CartPools, keys: CartKeys, server: redis.Redis, value: str | bytes
-) -> None:
-    server.hset(keys.carts, "c1", value)
-    assert named(pools, "a") == ["foreign write: the record of cart 'c1' cannot be read: put it right by hand"]
-    assert named(pools, "b") == []
-
-
-def test_a_record_whose_refusal_cannot_be_read_is_named(
     pools: CartPools, cart: Cart, keys: CartKeys, server: redis.Redis
 ) -> None:
-    for refusal in ("x", "[]", '["a","Nobody",{}]', '["a","SoldOut",{"x":1}]'):
-        server.hset(keys.carts, "c1", f"f\t1\t{refusal}\n{cart.content}")
+    refusals = ("x", "[]", '["a","Nobody",{}]', '["a","SoldOut",{"x":1}]')
+    for value in (*UNREADABLE, *(f"f\t1\t{refusal}\n{cart.content}" for refusal in refusals)):
+        server.hset(keys.carts, "c1", value)
         assert named(pools, "a") == ["foreign write: the record of cart 'c1' cannot be read: put it right by hand"]
+        assert named(pools, "b") == []
 
 
 def test_an_unfinished_cart_without_a_record_is_named(pools: CartPools, keys: CartKeys, server: redis.Redis) -> None:

@@ -111,15 +111,6 @@ def test_an_order_that_nobody_submitted_is_unknown_at_once(side: Side) -> None:
         pool.handle("")
 
 
-def test_an_order_that_another_process_submitted_has_a_handle_too(side: Side) -> None:
-    pool, shop = opened(side)
-    pool.submit("a")
-    handle = pool.handle("a")
-    assert handle.refresh() == "reserved"
-    decide(shop, "a")
-    assert isinstance(handle.wait(timeout=DEADLINE), Settled)
-
-
 def test_a_refusal_at_acceptance_is_an_outcome_and_nobody_is_told(side: Side) -> None:
     publisher = RecordingPublisher()
     pool, _ = opened(side, stock=3, publisher=publisher)
@@ -165,13 +156,6 @@ def test_orders_are_published_by_the_segment_that_their_units_are_from(side: Sid
     pool, _ = opened(side, stock=9, publisher=publisher)  # three units in each of three segments
     pool.submit_many(Order(f"o{number}", 1) for number in range(5))
     assert publisher.given == [(pool.sku, ("o0", "o1", "o2"), 0), (pool.sku, ("o3", "o4"), 1)]
-
-
-def test_orders_that_a_worker_decides_are_published_together(side: Side) -> None:
-    publisher = RecordingPublisher()
-    pool, _ = opened(side, "in the worker", stock=9, publisher=publisher)
-    pool.submit_many(Order(f"o{number}", 1) for number in range(5))
-    assert publisher.given == [(pool.sku, ("o0", "o1", "o2", "o3", "o4"), None)]
 
 
 def test_an_order_that_is_put_off_says_why(side: Side) -> None:

@@ -15,15 +15,12 @@ from segmented.models.submitted import OutboxState, Queued
 from tests.support.contract.orders.submitting import (
     begin_and_die,
     begun,
-    confirm,
     named,
-    orders,
     outbox,
     put_off,
     queue,
     submit,
     submitted,
-    sweep,
     waiting,
 )
 from tests.support.contract.pools.shop import SHORT_MS, Shop
@@ -67,12 +64,6 @@ def test_a_repeat_gets_the_same_answer_and_no_second_place(shop: Shop) -> None:
     assert shop.totals() == (7, 2, 0)
 
 
-def test_a_repeat_in_one_call_has_one_place(shop: Shop) -> None:
-    shop.open(9, 3)
-    assert named(submit(shop, A, A, B)) == ["Reserved"] * 3
-    assert waiting(shop) == 2
-
-
 def test_a_repeat_does_not_put_the_publication_off(shop: Shop) -> None:
     shop.open(9, 3)
     submit(shop, A, after_ms=SHORT_MS)
@@ -109,13 +100,6 @@ def test_what_is_refused_at_the_door_leaves_nothing(shop: Shop) -> None:
     assert [submitted(shop, order_id).state for order_id in "ab"] == ["unknown", "unknown"]
 
 
-def test_the_refused_of_a_batch_have_no_place_beside_those_that_have(shop: Shop) -> None:
-    shop.open(3, 3)
-    assert named(submit(shop, A, Order("large", 2), B)) == ["Reserved", "SoldOut", "Reserved"]
-    assert waiting(shop) == 2
-    assert not submitted(shop, "large").is_in_outbox
-
-
 def test_what_is_decided_gets_no_place_again(shop: Shop) -> None:
     shop.open(9, 3)
     submit(shop, A)
@@ -148,19 +132,6 @@ def test_a_queued_order_that_comes_again_is_told_so_also_in_its_own_call(shop: S
     assert queue(shop, A, A) == (Queued("a", replay=False), Queued("a", replay=True))
     assert queue(shop, A) == (Queued("a", replay=True),)
     assert waiting(shop) == 1
-
-
-def test_a_queued_order_whose_units_are_taken_is_answered_with_them(shop: Shop) -> None:
-    shop.open(9, 3)
-    queue(shop, A)
-    begun(shop, "a")
-    assert queue(shop, A) == (Reserved("a", 2, 0, ((0, 2),), 1, 2, replay=True),)
-
-
-def test_more_is_accepted_than_there_is_and_nothing_is_refused_yet(shop: Shop) -> None:
-    shop.open(2, 2)
-    assert set(named(queue(shop, *orders(50)))) == {"Queued"}
-    assert waiting(shop) == 50
 
 
 def test_a_pool_that_limits_customers_queues_none_without_a_name(shop: Shop) -> None:
@@ -221,11 +192,6 @@ def test_other_content_under_the_id_of_a_queued_order_is_a_mismatch_for_all(shop
         shop.grant("a", other.quantity, customer_id=other.customer_id)
     assert shop.totals() == (9, 0, 0)
     assert waiting(shop) == 2
-
-
-def test_other_content_later_in_the_same_call_is_a_mismatch(shop: Shop) -> None:
-    shop.open(9, 3)
-    assert named(queue(shop, A, Order("a", 3), A)) == ["Queued", "OrderMismatch", "Queued"]
 
 
 def test_the_same_content_may_be_reserved_or_granted_and_is_one_order(shop: Shop) -> None:
@@ -319,15 +285,6 @@ def test_a_gated_order_leaves_when_it_is_voided(shop: Shop) -> None:
     assert waiting(shop) == 1
     shop.cancel("a", voided=True)
     assert waiting(shop) == 0
-
-
-def test_a_confirmation_that_was_refused_leaves_the_order_where_it_is(shop: Shop) -> None:
-    shop.open(9, 3)
-    submit(shop, A)
-    queue(shop, B)
-    assert named(confirm(shop, "a", "b", "c", holder=None)) == ["Settled", "OrderQueued", "OrderUnknown"]
-    assert waiting(shop) == 1
-    assert not isinstance(sweep(shop), Exception)
 
 
 # --- the pools that orders were submitted to ---

@@ -126,14 +126,6 @@ def test_an_id_in_the_outbox_of_which_nothing_else_is_known_leaves_it(plain_redi
     assert waiting(shop) == 0
 
 
-def test_how_often_an_order_was_begun_is_told_with_it(shop: Shop) -> None:
-    shop.open(9, 3)
-    submit(shop, *orders(2), after_ms=0)
-    begin_and_die(shop, "o01", times=2)
-    shop.side.pass_time(0.003)
-    assert sorted(swept(shop).due) == [("o00", 0), ("o01", 2)]
-
-
 def test_what_a_worker_has_in_hand_is_not_published_before_its_time_is_over(shop: Shop) -> None:
     shop.open(9, 3)
     submit(shop, *orders(2), after_ms=0)
@@ -181,14 +173,6 @@ def test_an_order_begun_too_often_is_buried_by_the_sweep(shop: Shop) -> None:
     assert waiting(shop) == 1
 
 
-def test_as_many_as_the_limit_are_all(shop: Shop) -> None:
-    shop.open(9, 3)
-    submit(shop, *orders(4), after_ms=0)
-    shop.side.pass_time(0.003)
-    answer = swept(shop, limit=4)
-    assert (len(answer.due), answer.is_more_due) == (4, False)
-
-
 # --- who sweeps ---
 
 
@@ -202,14 +186,6 @@ def test_a_sweep_with_an_earlier_token_changes_nothing(shop: Shop) -> None:
     assert len(swept(shop, token=7, limit=1).due) == 1
     assert len(swept(shop, token=8, limit=1).due) == 1
     assert sweep(shop, token=7) == SweepSuperseded(8)
-
-
-def test_a_sweep_without_a_token_is_never_superseded(shop: Shop) -> None:
-    shop.open(9, 3)
-    submit(shop, Order("a", 1), after_ms=0)
-    shop.side.pass_time(0.003)
-    sweep(shop, token=1 << 52, limit=1)
-    assert sweep(shop) == NOTHING
 
 
 # --- the dead-letter set ---
@@ -265,17 +241,6 @@ def test_a_queued_order_that_died_and_is_submitted_again_comes_back_to_the_set(s
     assert (waiting(shop), shop.totals()) == (0, (9, 0, 0))
 
 
-def test_a_dead_order_that_is_decided_leaves_the_set(shop: Shop) -> None:
-    shop.open(9, 3)
-    submit(shop, Order("a", 2))
-    buried(shop, "a")
-    shop.confirm("a")
-    assert submitted(shop, "a").state == "confirmed"
-    assert replay(shop, "a", "nobody") == (None, None)
-    assert dead(shop) == []
-    assert waiting(shop) == 0
-
-
 def test_the_hold_of_a_dead_order_lapses_as_any_other(shop: Shop) -> None:
     shop.open(9, 3)
     submit(shop, Order("a", 2))
@@ -286,19 +251,6 @@ def test_the_hold_of_a_dead_order_lapses_as_any_other(shop: Shop) -> None:
     answer = replay(shop, "a")[0]
     assert isinstance(answer, Settled)
     assert answer.state == "expired"
-
-
-def test_many_dead_orders_are_listed_and_replayed_in_one_step(shop: Shop) -> None:
-    shop.open(99, 3)
-    wanted = orders(30)
-    submit(shop, *wanted)
-    ids = [order.order_id for order in wanted]
-    take(shop, *ids)
-    assert put_off(shop, *ids, begun_max=1) == 30
-    assert [one.order_id for one in dead(shop)] == ids
-    assert replay(shop, *ids) == tuple(Replayed(order_id) for order_id in ids)
-    assert outbox(shop).dead == 0
-    assert waiting(shop) == 30
 
 
 # --- messages that nobody could read ---

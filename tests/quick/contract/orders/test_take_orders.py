@@ -105,13 +105,6 @@ def test_only_those_that_need_a_segment_are_told_that_none_is_free(shop: Shop) -
     assert named(take(shop, "a", "b").orders) == ["BegunOrder", "Busy"]
 
 
-def test_an_envelope_without_an_order_to_sell_leaves_the_segment_free(shop: Shop) -> None:
-    shop.open(2, 1)
-    queue(shop, Order("large", 3), Order("a", 1))
-    assert named(take(shop, "large", holder="w1").orders) == ["Settled"]
-    assert begun(shop, "a", holder="w2").segment == 0
-
-
 def test_an_order_of_one_unit_is_taken_where_there_are_units_under_the_one_lock(shop: Shop) -> None:
     shop.open(2, 2)
     queue(shop, *orders(2))
@@ -212,12 +205,6 @@ def test_a_decided_order_is_told_as_it_is_and_leaves_the_outbox(shop: Shop) -> N
     )
 
 
-def test_an_order_that_nobody_submitted_is_unknown(shop: Shop) -> None:
-    shop.open(9, 3)
-    assert named(take(shop, "nobody").orders) == ["OrderUnknown"]
-    assert waiting(shop) == 0
-
-
 # --- what ends its workers ---
 
 
@@ -230,14 +217,6 @@ def test_an_order_begun_five_times_is_dead_and_not_published_again(shop: Shop) -
     assert (submitted(shop, "a").state, waiting(shop)) == ("dead", 0)
     assert take(shop, "a").orders == (Dead("a", 5),)
     assert [one.begun for one in dead(shop)] == [5]
-
-
-def test_a_lost_reply_of_the_fifth_time_is_told_again(shop: Shop) -> None:
-    shop.open(9, 3)
-    submit(shop, Order("a", 1))
-    begin_and_die(shop, "a", times=4)
-    assert begun(shop, "a").begun == 5
-    assert begun(shop, "a").begun == 5
 
 
 @pytest.mark.parametrize(("times", "most"), [(0, 12), (1, 10), (2, 1), (3, 1)])
