@@ -45,6 +45,11 @@ END_SECONDS: Final = 100.0
 
 
 @pytest.fixture
+def order_database(postgres_database: str) -> str:
+    return postgres_database
+
+
+@pytest.fixture
 def engine(order_database: str) -> Iterator[Engine]:
     """The judge's own connection to the database."""
     engine = connect(order_database, pool_size=1)

@@ -13,7 +13,7 @@ from segmented import Pool, RedisStore, Reserved, protocol as op
 from segmented.errors import PoolFrozen, PoolNotFrozen
 from segmented.keys import shard_keys
 from segmented.orders import audit_both, open_gated, rebuild
-from tests.support.killed import SOLD, Action, prepared, shop, was_killed
+from tests.support.killed import Action, prepared, shop, was_killed
 from tests.support.pools.forgetting import forgotten, sell
 
 if TYPE_CHECKING:
@@ -47,6 +47,11 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
+def order_database(postgres_database: str) -> str:
+    return postgres_database
+
+
+@pytest.fixture
 def store(url: str) -> Iterator[RedisStore]:
     with RedisStore.from_url(url) as store:
         yield store
@@ -62,10 +67,9 @@ def pool(store: RedisStore, gate: Gate) -> Pool:
 @pytest.mark.parametrize(
     ("name", "effect", "steps_min"),
     [
-        pytest.param("take_order", 2, 8, id="take_order"),
-        pytest.param("finish_reserved", 2, 5, id="finish_reserved"),
+        pytest.param("take_order", 2, 8, id="take_order", marks=pytest.mark.long),
         pytest.param("take_envelope", 2, 8, id="take_envelope"),
-        pytest.param("cancel_order", 0, 5, id="cancel_order"),
+        pytest.param("cancel_order", 0, 5, id="cancel_order", marks=pytest.mark.long),
     ],
 )
 def test_every_step_of_an_order_may_be_killed_and_the_order_has_one_effect(  # fixtures
@@ -115,28 +119,6 @@ def test_every_step_of_a_rebuild_may_be_killed_and_the_next_one_ends_it(
         if not is_killed:
             break
     assert 20 < step < STEPS_MAX - 1
-
-
-def test_every_step_of_a_thaw_may_be_killed_and_the_next_one_ends_it(url: str, store: RedisStore) -> None:
-    for step in range(1, STEPS_MAX):
-        sku = f"poster-{next(numbers)}"
-        pool = shop(store, sku)
-        pool.open(stock=20, segments=SEGMENTS)
-        assert isinstance(pool.reserve("open", quantity=3), Reserved)
-        with forgotten(pool), pool.grant("lost"):
-            pass
-        with pytest.raises(PoolFrozen):
-            pool.reserve("next")
-        is_killed = was_killed(Action("thaw", url, None, sku, "", step))
-        if is_killed:
-            with suppress(PoolNotFrozen):  # it had ended
-                pool.thaw(sold=SOLD)
-        state = pool.state()
-        assert (state.epoch, state.frozen, state.confirmed, state.reserved, state.available) == (2, None, SOLD, 3, 16)
-        assert pool.audit().is_clean
-        if not is_killed:
-            break
-    assert 2 < step < STEPS_MAX - 1
 
 
 def check(pool: Pool, gate: Gate, *, sold: int, reserved: int = 0) -> None:

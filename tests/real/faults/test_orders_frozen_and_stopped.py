@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import psutil
 import pytest
 
+from tests.support.long_run import in_the_long_run
 from tests.support.workers.order_floor import GATED, GATED_AT_ONCE, IN_WORKER, QUEUE, STEP_IN_WORKER
 from tests.support.workers.selling import until
 
@@ -32,7 +33,7 @@ def has_settled(worker: WorkerProcess, envelopes: int) -> bool:
 @pytest.mark.parametrize(
     ("mode", "point"),
     [
-        (IN_WORKER, "after:TakeOrders"),
+        *in_the_long_run((IN_WORKER, "after:TakeOrders")),
         (GATED, "before:commit"),
     ],
     ids=str,
@@ -56,7 +57,9 @@ def test_a_worker_that_is_frozen_past_every_timeout_and_goes_on_changes_nothing(
     other.reached("after:SettleMany")
 
 
-@pytest.mark.parametrize(("pool", "mode"), [("threads", STEP_IN_WORKER), ("prefork", GATED_AT_ONCE)], ids=str)
+@pytest.mark.parametrize(
+    ("pool", "mode"), [*in_the_long_run(("threads", STEP_IN_WORKER)), ("prefork", GATED_AT_ONCE)], ids=str
+)
 def test_f24_workers_that_are_stopped_under_load_lose_nothing_and_leave_nothing_in_hand(
     open_system: OrderSystemFactory, pool: str, mode: Mode
 ) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
+
 from segmented import protocol as op
 from segmented.celery.messages import TASK, Envelope
 from segmented.models import Order
@@ -131,6 +133,7 @@ def test_a_message_that_reaches_another_fleet_confirms_nothing_and_loses_no_orde
     fleets.check(30, 0)
 
 
+@pytest.mark.long
 def test_a_worker_of_the_queue_without_the_step_says_so_and_leaves_the_orders(open_system: OrderSystemFactory) -> None:
     fleets = opened(open_system)
     stepless = fleets.start({"SEGMENTED_QUEUE": "concerts"})

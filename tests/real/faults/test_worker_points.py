@@ -13,7 +13,7 @@ from celery import Celery
 from segmented.errors import InvalidInput
 from segmented.testing.worker_process import WorkerTrouble
 from tests.fixtures.servers import require_postgres
-from tests.support.processes import alive, outlasting
+from tests.support.processes import alive
 from tests.support.workers.selling import until
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from segmented.testing.plugin import PoolFactory, WorkerFactory
     from segmented.testing.worker_process import WorkerProcess
 
-END_SECONDS: Final = 20.0
 AHEAD: Final = 7_200.0
 """A worker whose clock is so far ahead delivers again, at once, what others have in hand: nothing is waited for."""
 TASKS: Final = """
@@ -168,32 +167,6 @@ def test_a_publication_can_be_stopped_on_either_side(
     assert (messages.llen("segmented"), messages.hlen("unacked")) == (1, 1)
 
 
-def test_operations_of_an_asyncio_store_are_passed_too_and_many_one_by_one(
-    segmented_worker: WorkerFactory, segmented_pool: PoolFactory, tasks: str, send: Callable[..., None]
-) -> None:
-    worker = segmented_worker(tasks)
-    send("read", segmented_pool().sku)
-    worker.reached("before:ack")
-    assert worker.passed()[:7] == [
-        "popped",
-        *("before:ReadPool", "after:ReadPool"),
-        *("before:ReadPool", "before:ReadPool", "after:ReadPool", "after:ReadPool"),
-    ]
-
-
-def test_a_commit_is_passed_for_each_change_that_lasts(
-    segmented_worker: WorkerFactory,
-    tasks: str,
-    send: Callable[..., None],
-    sqlite_url: str,
-) -> None:
-    """CREATE TABLE alone is not looked for: nobody's orders are in it. What was rolled back never passes."""
-    worker = segmented_worker(tasks, pool="solo")
-    send("write", sqlite_url)
-    worker.reached("before:ack")
-    assert [point for point in worker.passed() if "commit" in point] == ["before:commit", "after:commit"]
-
-
 def test_a_paused_worker_can_be_looked_at_and_goes_on(
     segmented_worker: WorkerFactory, mugs: Pool, segmented_gate: Gate, send: Callable[..., None]
 ) -> None:
@@ -206,21 +179,6 @@ def test_a_paused_worker_can_be_looked_at_and_goes_on(
     assert (segmented_gate.totals(mugs.sku).sold, mugs.state().reserved) == (6, 2)
     worker.release("after:commit")
     until(lambda: mugs.state().confirmed == 6)
-
-
-def test_a_frozen_worker_does_nothing_until_it_is_resumed(
-    segmented_worker: WorkerFactory, mugs: Pool, send: Callable[..., None]
-) -> None:
-    worker = taking(segmented_worker, pool="prefork", concurrency=2)
-    processes = children(worker)
-    worker.freeze()
-    until(lambda: {process.status() for process in processes} == {psutil.STATUS_STOPPED})
-    send("segmented.take_order", mugs.sku, "a", 3, None)
-    with pytest.raises(WorkerTrouble, match=r"did not reach popped within 0\.5 s"):
-        worker.reached("popped", timeout=0.5)
-    worker.resume()
-    worker.reached("after:ack")
-    assert mugs.state().confirmed == 3
 
 
 def test_f3_a_pools_child_can_be_killed_alone_and_the_worker_delivers_its_order_again(
@@ -248,21 +206,6 @@ def test_a_worker_that_is_stopped_ends_in_order_and_one_that_will_not_is_killed(
     with pytest.raises(WorkerTrouble, match="was not gone within 1 s"):
         busy.stop(timeout=1)
     assert not busy.is_running
-
-
-def test_killing_and_closing_leaves_no_process(segmented_worker: WorkerFactory, tasks: str) -> None:
-    """Neither a worker's, nor a pool's, nor the guard's; a second time is no trouble."""
-    worker = segmented_worker(tasks, pool="prefork", concurrency=2)
-    whole = children(worker)
-    guards = [psutil.Process(worker.guard_pid)]
-    assert (len(whole), len(alive(guards))) == (3, 1)
-    worker.freeze()
-    worker.kill()
-    assert alive(whole) == []
-    worker.kill()
-    worker.close()
-    worker.close()
-    assert outlasting(guards, END_SECONDS) == []
 
 
 def test_killing_ends_what_a_dead_worker_s_task_has_started(

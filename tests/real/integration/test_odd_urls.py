@@ -31,7 +31,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def usable() -> list[str]:
-    """Return every ninety-seventh of the addresses that a command line can have, and that name no host of another machine."""
+    """Return every ninety-seventh address that a command line can have; none names a host of another machine."""
     return [url for url in odd_urls()[::97] if "\0" not in url and url.isprintable()]
 
 

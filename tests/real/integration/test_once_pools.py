@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SOON = 60
 
 
-@pytest.fixture(params=["prefork", "solo"])
+@pytest.fixture(params=["prefork", pytest.param("solo", marks=pytest.mark.long)])
 def side(request: pytest.FixtureRequest) -> OnceSide:
     if request.param == "prefork":
         shared: OnceSide = request.getfixturevalue("prefork_once")

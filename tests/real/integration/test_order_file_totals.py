@@ -33,18 +33,18 @@ def store(private_valkey: ValkeyServer) -> Iterator[RedisStore]:
         yield store
 
 
-@pytest.mark.parametrize("limit", [*in_the_long_run(None), LIMIT], ids=["without a limit", "with a limit"])
+@pytest.mark.parametrize(
+    ("segments", "limit"), [(20, LIMIT), *in_the_long_run((1, None), (7, LIMIT), (20, None), (64, LIMIT))]
+)
 def test_the_real_order_file_sells_alike_at_every_segment_count(
-    store: RedisStore, orders: list[Order], limit: int | None
+    store: RedisStore, orders: list[Order], segments: int, limit: int | None
 ) -> None:
     expected = one_counter(orders, limit)
     assert set(expected.values()) == {"confirmed", "cancelled", "sold out"} | ({"limit"} if limit else set())
     sold = sum(order.quantity for order in orders if expected[order.order_id] == "confirmed")
-    for segments in (1, 7, 20, 64):
-        pool = Pool(store, f"cdnow {segments}")
-        pool.open(stock=STOCK, segments=segments, limit_per_customer=limit)
-        assert sell(pool, orders) == expected, segments
-        state = pool.state()
-        assert (state.available, state.reserved, state.confirmed) == (STOCK - sold, 0, sold)
-        assert pool.audit().is_clean
-        store.client.flushall()
+    pool = Pool(store, f"cdnow {segments}")
+    pool.open(stock=STOCK, segments=segments, limit_per_customer=limit)
+    assert sell(pool, orders) == expected
+    state = pool.state()
+    assert (state.available, state.reserved, state.confirmed) == (STOCK - sold, 0, sold)
+    assert pool.audit().is_clean

@@ -47,7 +47,7 @@ def test_a_program_has_eighty_lines_at_most(program: Path) -> None:
     assert len(program.read_text(encoding="utf-8").splitlines()) <= LINES_MAX
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.long
 def test_both_type_checkers_find_nothing_in_the_programs(tmp_path: Path) -> None:
     names = sorted(program.name for program in PROGRAMS.glob("*.py"))
     for name in names:
@@ -131,8 +131,7 @@ def serving(name: str, folder: Path, settings: dict[str, str], *, is_durable: bo
             process.wait(SOON)
 
 
-@pytest.mark.parametrize("name", CHECKOUTS)
-@pytest.mark.parametrize("kind", ["plain", "durable"])
+@pytest.mark.parametrize(("name", "kind"), [("checkout", "plain"), ("async_checkout", "durable")])
 def test_a_checkout_sells_its_stock_once(
     name: str, kind: str, private_valkey: ValkeyServer, sqlite_url: str, tmp_path: Path
 ) -> None:

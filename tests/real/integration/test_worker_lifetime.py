@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from segmented.servers import PostgresServer, ValkeyServer
+    from tests.support.servers.deployments import Cluster
 
 SERVE: Final = (sys.executable, "-c", "from segmented.__main__ import main; main()", "server")
 ON_STOCK_SERVER: Final = (
@@ -43,8 +44,6 @@ SKU: Final = "mug-of-lifetimes"
 """Others may have a mug on the session's cluster."""
 POOLS: Final = {
     "prefork": ((), {"SEGMENTED_POOL": "prefork", "SEGMENTED_CONCURRENCY": "2"}),
-    "threads": ((), {}),
-    "solo": (("--pool", "solo"), {}),
     "gevent": (("-P", "gevent"), {"SEGMENTED_POOL": "gevent"}),
 }
 
@@ -98,7 +97,7 @@ def database_connections(server: PostgresServer) -> int:
         return int(connection.execute(sqlalchemy.text(count)).scalar_one())
 
 
-@pytest.mark.parametrize("kind", POOLS)
+@pytest.mark.parametrize("kind", ["prefork", pytest.param("gevent", marks=pytest.mark.long)])
 def test_orders_are_taken_and_connections_are_closed(
     kind: str, tmp_path: Path, private_valkey: ValkeyServer, private_postgres: PostgresServer
 ) -> None:
@@ -121,23 +120,20 @@ def test_orders_are_taken_and_connections_are_closed(
     assert list((tmp_path / "home").iterdir()) == []
 
 
-@pytest.mark.parametrize("kind", POOLS)
-def test_a_worker_that_ends_by_an_error_ends_with_one(tmp_path: Path, valkey: ValkeyServer, kind: str) -> None:
-    words, more = POOLS[kind]
+def test_a_worker_that_ends_by_an_error_ends_with_one(tmp_path: Path, valkey: ValkeyServer) -> None:
     made = settings_of(valkey.url, f"sqlite:///{tmp_path / 'orders.sqlite'}")
-    app = ("-A", "tests.support.workers.ending_app", "worker", "--loglevel", "INFO", *words)
-    with running(tmp_path, made.environment() | more, *app) as worker, Celery(broker=made.broker_url) as publisher:
+    app = ("-A", "tests.support.workers.ending_app", "worker", "--loglevel", "INFO")
+    with running(tmp_path, made.environment(), *app) as worker, Celery(broker=made.broker_url) as publisher:
         until(worker.is_ready)
         publisher.send_task("end", queue="segmented")
         assert worker.process.wait(END_SECONDS) == 1
         assert "Unrecoverable error: RuntimeError('a bug of the consumer')" in worker.said()
 
 
-@pytest.mark.parametrize("deployment", ["cluster", "sentinels"])
-def test_a_stock_on_a_cluster_or_behind_sentinels_has_a_broker_of_its_own(
-    deployment: str, request: pytest.FixtureRequest, tmp_path: Path, valkey: ValkeyServer, postgres_database: str
+def test_a_stock_on_a_cluster_has_a_broker_of_its_own(
+    cluster: Cluster, tmp_path: Path, valkey: ValkeyServer, postgres_database: str
 ) -> None:
-    url = request.getfixturevalue(deployment).url
+    url = cluster.url
     with (
         working(tmp_path, said(url, postgres_database, valkey.url)),
         sold(url, postgres_database, valkey.url),
@@ -176,23 +172,20 @@ def test_a_server_that_comes_later_is_waited_for(
 
 
 @pytest.mark.parametrize(
-    ("settings", "sentence"),
+    ("command", "settings", "sentence"),
     [
-        ({"SEGMENTED_DATABSE": "x"}, "SEGMENTED_DATABSE is not a worker setting: did you mean SEGMENTED_DATABASE?"),
         (
+            "worker",
+            {"SEGMENTED_DATABSE": "x"},
+            "SEGMENTED_DATABSE is not a worker setting: did you mean SEGMENTED_DATABASE?",
+        ),
+        (
+            "beat",
             {"SEGMENTED_URL": "redis://:secret@stock/0", "SEGMENTED_BROKER": "redis://:secret@stock/1"},
             ON_STOCK_SERVER,
         ),
-        (
-            {"SEGMENTED_URL": "redis://localhost:1/0?pasword=secret", "SEGMENTED_BROKER_ON_STOCK_SERVER": "1"},
-            (
-                "SEGMENTED_URL cannot be used: 'redis://localhost:1/0?pasword=***' is not a Redis URL: there is no "
-                "option pasword; did you mean password?"
-            ),
-        ),
     ],
 )
-@pytest.mark.parametrize("command", ["worker", "beat"])
 def test_wrong_settings_are_one_sentence_and_exit_code_two(
     command: str, settings: dict[str, str], sentence: str, tmp_path: Path
 ) -> None:
@@ -212,22 +205,6 @@ def test_python_m_workers_refuses_in_the_same_words(tmp_path: Path) -> None:
     assert done.stderr == "segmented: SEGMENTED_HOLD is 'x': it should be a valid number\n"
 
 
-def test_a_program_that_imports_the_app_gets_an_exception(tmp_path: Path) -> None:
-    script = (
-        "from segmented.errors import InvalidInput\n"
-        "try:\n    import segmented.celery.app\nexcept InvalidInput as error:\n    print(error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=tmp_path,
-        env=clean_environment(tmp_path, {"SEGMENTED_HOLD": "x"}),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (0, "SEGMENTED_HOLD is 'x': it should be a valid number\n")
-
-
 def test_a_wrong_password_ends_the_worker_with_two(
     tmp_path: Path, start_valkey: Callable[..., ValkeyServer], postgres_database: str
 ) -> None:
@@ -239,16 +216,6 @@ def test_a_wrong_password_ends_the_worker_with_two(
         words
         == f"segmented: {server.url.replace('unix://', 'unix://:***@')} refused the password or account of the URL\n"
     )
-
-
-def test_a_server_that_may_evict_ends_the_worker_with_two(
-    tmp_path: Path, start_valkey: Callable[..., ValkeyServer], postgres_database: str
-) -> None:
-    server = start_valkey(config={"maxmemory-policy": "allkeys-lru"})
-    code, words = refused(tmp_path, said(server.url, postgres_database), "worker")
-    assert code == 2
-    assert words.endswith("which may evict locks and stock; set noeviction\n")
-    assert words.count("\n") == 1
 
 
 def test_a_database_that_is_not_there_ends_the_worker_with_two(

