@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from segmented.orders import answers
 from segmented.testing import Sleep
@@ -76,7 +77,15 @@ class GateModel:
         return sum(row.sold for row in self.rows)
 
     def confirm(
-        self, order_id: str, segment: int, quantity: int, epoch: int, fence: int | None, sequence: int
+        self,
+        *,
+        order_id: str,
+        segment: int,
+        quantity: int,
+        epoch: int,
+        fence: int | None = None,
+        sequence: int = 0,
+        **_: object,
     ) -> answers.ConfirmAnswer:
         known = self.stored.get(order_id)
         if known is not None:
@@ -98,15 +107,15 @@ class GateModel:
         self.stored[order_id] = StoredOrder("confirmed", quantity, segment, fence, epoch)
         return answers.Confirmed(replay=False)
 
-    def void(self, order_id: str, quantity: int) -> answers.VoidAnswer:
+    def void(self, *, order_id: str, quantity: int, **_: object) -> answers.VoidAnswer:
         known = self.stored.get(order_id)
         if known is not None:
             return answers.Voided(replay=True) if known.state == "void" else answers.AlreadyConfirmed()
         self.stored[order_id] = StoredOrder("void", quantity)
         return answers.Voided(replay=False)
 
-    def raise_epoch(self, epoch: int, opened: int) -> answers.SegmentTotals | None:
-        if any(row.epoch > epoch for row in self.rows) or self.opened != opened:
+    def raise_epoch(self, *_: object, epoch: int, opened: int | None) -> answers.SegmentTotals | None:
+        if any(row.epoch > epoch for row in self.rows) or self.opened != (opened or 0):
             return None
         if self.rows[0].epoch < epoch:  # a pool of the later epoch includes restocks, which are in the quota
             for change_id, one in self.changes.items():
@@ -117,7 +126,10 @@ class GateModel:
             row.epoch = epoch
         return self.totals()
 
-    def begin(self, change: Change) -> answers.ChangeAnswer:
+    def begin_restock(self, change: Change, _: int) -> answers.ChangeAnswer:
+        return self.begin_withdrawal(change)
+
+    def begin_withdrawal(self, change: Change) -> answers.ChangeAnswer:
         """Begin a restock, whose units the quota has from now on, or a withdrawal."""
         if self.rows[0].epoch != change.epoch:
             return answers.EpochChanged(self.rows[0].epoch)
@@ -154,20 +166,26 @@ class GateModel:
         self.changes[change.change_id] = replace(known, state="done", epoch=change.epoch)
         return answers.Stored(replay=False, state="done", epoch=change.epoch)
 
-    def begun(self) -> tuple[answers.ChangeRow, ...]:
+    def unfinished_changes(self, _: str) -> tuple[answers.ChangeRow, ...]:
         return tuple(
             answers.ChangeRow(change_id, one.kind, one.units, one.state, one.epoch, EPOCH_START)
             for change_id, one in self.changes.items()
             if one.state == "begun"
         )
 
-    def note_opened(self, epoch: int) -> answers.ChangeAnswer:
+    def note_opened(self, _: str, *, epoch: int) -> answers.ChangeAnswer:
         if self.rows[0].epoch != epoch:
             return answers.EpochChanged(self.rows[0].epoch)
         is_known, self.opened = self.opened >= epoch, max(self.opened, epoch)
         return answers.Stored(replay=is_known, state="done", epoch=epoch)
 
-    def totals(self) -> answers.SegmentTotals:
+    def opened_epoch(self, _: str) -> int:
+        return self.opened
+
+    def is_decided(self, _: str, order_id: str) -> bool:
+        return order_id in self.stored
+
+    def totals(self, *_: object) -> answers.SegmentTotals:
         rows = tuple(
             answers.SegmentRow(number, one.quota, one.sold, one.fence, one.epoch, one.sequence)
             for number, one in enumerate(self.rows)
@@ -187,30 +205,24 @@ class GateModel:
 class SteppedGate:
     """The database as one process sees it: the part of `Gate` and `stocking` that orders need. A call is a step."""
 
+    WRITES: Final = ("confirm", "begin_restock", "begin_withdrawal")
+
     def __init__(self, store: SteppedStore, model: GateModel) -> None:
         self._store, self._model = store, model
         self.held_up: Callable[[], float] = lambda: 0.0
         """Seconds for which the process is held up after a write to the database."""
         self.stocking = self
 
-    def confirm(  # noqa: PLR0913  # given by name, as to `Gate.confirm`
-        self,
-        *,
-        order_id: str,
-        sku: str,  # noqa: ARG002  # there is one
-        segment: int,
-        quantity: int,
-        epoch: int,
-        fence: int | None = None,
-        customer_id: str | None = None,  # noqa: ARG002  # there are none
-        asked: int | None = None,  # noqa: ARG002  # no order takes a part
-        sequence: int = 0,
-    ) -> answers.ConfirmAnswer:
-        found: answers.ConfirmAnswer = self._store.ask(
-            Do(lambda: self._model.confirm(order_id, segment, quantity, epoch, fence, sequence))
-        )
-        self._wait()
-        return found
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        act = getattr(self._model, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # those of the model's methods
+            found = self._store.ask(Do(partial(act, *arguments, **options)))
+            if name in self.WRITES:
+                self._wait()
+            return found
+
+        return call
 
     def _wait(self) -> None:
         """Be held up, so that failovers and rebuilds come between the database and the pool."""
@@ -218,59 +230,3 @@ class SteppedGate:
         if seconds:
             self._store.ask(Sleep(seconds))
             self._model.overtaken += self._model.rows[0].epoch != before
-
-    def void(self, *, order_id: str, sku: str, quantity: int, asked: int | None = None) -> answers.VoidAnswer:  # noqa: ARG002  # as above
-        found: answers.VoidAnswer = self._store.ask(Do(lambda: self._model.void(order_id, quantity)))
-        return found
-
-    def is_decided(self, sku: str, order_id: str) -> bool:  # noqa: ARG002  # as above
-        found: bool = self._store.ask(Do(lambda: order_id in self._model.stored))
-        return found
-
-    def orders(self, sku: str, order_ids: Iterable[str]) -> dict[str, answers.OrderRow]:
-        ids = tuple(order_ids)
-        found: dict[str, answers.OrderRow] = self._store.ask(Do(lambda: self._model.orders(sku, ids)))
-        return found
-
-    def totals(self, sku: str) -> answers.SegmentTotals:  # noqa: ARG002  # as above
-        found: answers.SegmentTotals = self._store.ask(Do(self._model.totals))
-        return found
-
-    def unfinished_changes(self, sku: str) -> tuple[answers.ChangeRow, ...]:  # noqa: ARG002  # as above
-        found: tuple[answers.ChangeRow, ...] = self._store.ask(Do(self._model.begun))
-        return found
-
-    def begin_restock(self, change: Change, segment_count: int) -> answers.ChangeAnswer:  # noqa: ARG002  # as above
-        return self.begin_withdrawal(change)
-
-    def begin_withdrawal(self, change: Change) -> answers.ChangeAnswer:
-        found: answers.ChangeAnswer = self._store.ask(Do(lambda: self._model.begin(change)))
-        self._wait()
-        return found
-
-    def finish(self, change: Change) -> answers.ChangeAnswer | answers.TooFewUnsold:
-        found: answers.ChangeAnswer | answers.TooFewUnsold = self._store.ask(Do(lambda: self._model.finish(change)))
-        return found
-
-    def undo(self, change: Change) -> answers.ChangeAnswer:
-        found: answers.ChangeAnswer = self._store.ask(Do(lambda: self._model.undo(change)))
-        return found
-
-    def raise_epoch(
-        self,
-        sku: str,  # noqa: ARG002  # as above
-        segment_count: int,  # noqa: ARG002  # as above
-        *,
-        epoch: int,
-        opened: int | None,
-    ) -> answers.SegmentTotals | None:
-        found: answers.SegmentTotals | None = self._store.ask(Do(lambda: self._model.raise_epoch(epoch, opened or 0)))
-        return found
-
-    def note_opened(self, sku: str, *, epoch: int) -> answers.ChangeAnswer:  # noqa: ARG002  # as above
-        found: answers.ChangeAnswer = self._store.ask(Do(lambda: self._model.note_opened(epoch)))
-        return found
-
-    def opened_epoch(self, sku: str) -> int | None:  # noqa: ARG002  # as above
-        found: int | None = self._store.ask(Do(lambda: self._model.opened))
-        return found

@@ -111,12 +111,6 @@ def test_asking_again_gives_the_lock_back_when_a_value_has_come(cache: Cache) ->
     assert isinstance(cache.side.execute(op.AcquireLock(cache.name, "c", TTL_MS)), Acquired)
 
 
-def test_writing_again_keeps_the_same_value(cache: Cache) -> None:
-    turn = cache.turn("a")
-    assert [cache.write("a", turn, ONE), cache.write("a", turn, ONE)] == [Written(), Written()]
-    assert cache.read() == ONE
-
-
 def test_an_overslept_loader_is_kept_while_its_successor_loads_and_not_after(cache: Cache) -> None:
     first = cache.turn("a", ttl_ms=20)
     cache.side.pass_time(0.05)
@@ -153,11 +147,6 @@ def test_nothing_that_was_being_loaded_when_it_was_forgotten_is_kept(cache: Cach
     assert cache.write("c", cache.turn("c"), ONE) == Written()
 
 
-def test_what_was_never_seen_can_be_forgotten(cache: Cache) -> None:
-    assert cache.forget() == Forgotten(was_kept=False)
-    assert cache.write("a", cache.turn("a"), ONE) == Written()
-
-
 def test_a_value_that_is_due_is_handed_out_once_and_read_by_the_others(cache: Cache) -> None:
     cache.write("a", cache.turn("a"), ONE, refresh_in_ms=400)
     cache.release("a")
@@ -183,11 +172,6 @@ def test_a_refresh_that_was_given_up_is_held_off_for_a_while(cache: Cache) -> No
     assert isinstance(cache.look("c"), MayLoad)
 
 
-def test_a_lock_of_the_same_name_keeps_the_loaders_out(cache: Cache) -> None:
-    cache.side.execute(op.AcquireLock(cache.name, "somebody", TTL_MS))
-    assert isinstance(cache.look("a"), Held)
-
-
 def test_a_turns_token_is_greater_than_that_of_a_lock_before_and_less_than_of_one_after(cache: Cache) -> None:
     before = cache.side.execute(op.AcquireLock(cache.name, "x", TTL_MS))
     cache.release("x")
@@ -197,14 +181,6 @@ def test_a_turns_token_is_greater_than_that_of_a_lock_before_and_less_than_of_on
     assert isinstance(before, Acquired)
     assert isinstance(after, Acquired)
     assert before.fencing_token < turn.fencing_token < after.fencing_token
-
-
-def test_a_loader_that_overslept_a_plain_lock_is_not_kept(cache: Cache) -> None:
-    slept = cache.side.execute(op.AcquireLock(cache.name, "x", TTL_MS))
-    assert isinstance(slept, Acquired)
-    cache.release("x")
-    cache.turn("a")
-    assert cache.write("x", slept, ONE) == Outpaced()
 
 
 @pytest.mark.parametrize(

@@ -32,11 +32,6 @@ def test_the_first_call_loads_and_the_others_read(side: Side) -> None:
     assert (loader.calls, is_free(side, key)) == (1, True)
 
 
-def test_keys_do_not_meet(side: Side) -> None:
-    flight, one, two = Flight(side), side.name(), side.name()
-    assert (flight.get(one, Loader(1)), flight.get(two, Loader(2)), flight.get(one, Loader(3))) == (1, 2, 1)
-
-
 def test_a_value_is_loaded_again_after_its_time_to_live(side: Side) -> None:
     flight, key, loader = Flight(side, keep=0.1), side.name(), Loader(1, 2)
     assert flight.get(key, loader) == 1
@@ -139,13 +134,6 @@ def test_a_loaders_error_whose_text_fails_stays_the_loaders_error(side: Side) ->
     assert (told.value.kind, told.value.detail) == ("Speechless", "its text cannot be read (RuntimeError)")
 
 
-def test_a_refresh_that_fails_with_such_an_error_leaves_the_old_value(side: Side) -> None:
-    flight, key = Flight(side, keep=60, refresh_ahead=59.95), side.name()
-    assert flight.get(key, Loader("old")) == "old"
-    side.pass_time(0.1)
-    assert flight.get(key, Loader(Speechless())) == "old"
-
-
 def test_a_kept_value_that_load_cannot_read_is_a_miss(side: Side) -> None:
     key, loader = side.name(), Loader({"release": 2})
     old = Flight(side, dump=repr, load=str)
@@ -167,14 +155,6 @@ def test_a_kept_failure_that_cannot_be_read_is_a_miss(side: Side) -> None:
     assert side.execute(write) == Written()
     assert side.execute(op.ReleaseLock(key, "h")) == Released()
     assert flight.get(key, Loader("here")) == "here"
-
-
-def test_a_value_that_is_due_for_a_refresh_and_cannot_be_read_does_not_replace_a_failure(side: Side) -> None:
-    key, error = side.name(), ValueError("down")
-    Flight(side, dump=repr, load=str, refresh_ahead=59.95).get(key, Loader({"release": 1}))
-    side.pass_time(0.1)
-    with pytest.raises(ValueError, match="down"):
-        Flight(side, refresh_ahead=59.95).get(key, Loader(error))
 
 
 def test_only_the_value_that_was_read_is_dropped(side: Side) -> None:
@@ -402,13 +382,6 @@ def test_a_caller_that_is_cancelled_while_it_loads_lets_the_next_one_load() -> N
         return found
 
     assert asyncio.run(run()) == "loaded"
-
-
-def test_an_interrupt_in_the_loader_goes_through_and_keeps_nothing() -> None:
-    flight, loader = single_flight(MemoryStore(), keep=60), Loader(KeyboardInterrupt(), "here")
-    with pytest.raises(KeyboardInterrupt):
-        flight.get("shirt", loader)
-    assert flight.get("shirt", loader) == "here"
 
 
 def test_a_loader_may_raise_even_what_ends_generators() -> None:

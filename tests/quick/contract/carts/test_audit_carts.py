@@ -216,15 +216,6 @@ def test_an_order_pinned_for_a_cart_that_its_home_does_not_know_is_named_until_i
     assert named(pools, letter, cart) == []
 
 
-def test_an_order_pinned_for_another_cart_of_the_same_id_is_named(pools: CartPools) -> None:
-    other, cart = pools.cart("c1", ("a", 1), ("b", 1)), reserved(pools)
-    pools.shops["b"].reserved(other.order_id)
-    pin(pools, other, "b")
-    told = "it is on hold forever for cart 'c1', unknown in its home 'a': cancel or confirm it"
-    assert named(pools, "b", other) == [f"leaked hold: order: {told}"]
-    assert named(pools, "a", cart) == []
-
-
 def test_an_order_pinned_for_a_cart_of_a_pool_that_is_not_open_is_named(pools: CartPools) -> None:
     cart = pools.cart("c1", ("Z", 1), ("b", 2))
     pools.shops["b"].reserved(cart.order_id)

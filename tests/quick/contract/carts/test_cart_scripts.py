@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import protocol as op
 from segmented.errors import StoreRefused, WrongKind
 from segmented.keys import cart_keys, shard_keys
-from segmented.models import Cart
 from segmented.protocol.wire import text
 from segmented.stock.audit import audit_plan
-from tests.support.contract.carts.carts import SHORT, SHORT_MS, CartPools
+from tests.support.contract.carts.carts import SHORT, CartPools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,17 +63,6 @@ def test_without_memory_no_cart_is_opened_but_what_is_reserved_is_confirmed_canc
     assert pools.totals() == {"a": (9, 0, 1), "b": (9, 0, 1)}
 
 
-def test_a_reservation_that_runs_out_of_memory_half_way_is_given_back_by_a_sweep(pools: CartPools) -> None:
-    cart = pools.cart("c1", ("a", 1), ("b", 1))
-    pools.side.execute(op.OpenCart(cart, SHORT_MS))
-    pools.side.raw().config_set("maxmemory", 1)
-    with pytest.raises(StoreRefused, match="maxmemory"):
-        pools.reserve(cart)
-    pools.side.raw().config_set("maxmemory", 0)
-    pools.let_lapse(cart)
-    assert [one.state for one in pools.carts().finish(cart.home).finished] == ["expired"]
-
-
 @pytest.mark.parametrize("kind", ["carts", "unfinished"])
 def test_something_else_under_a_key_of_carts_is_refused_before_the_first_write(pools: CartPools, kind: str) -> None:
     keys = cart_keys(pools.sku("a"))
@@ -98,12 +85,3 @@ def test_something_else_under_a_key_of_carts_is_refused_before_the_first_write(p
     assert "in the place of the pool's carts" in str(pools.side.run(audit_plan(cart.home))[0].drift)
     server.restore(place, 0, kept[place] or b"", replace=True)
     assert pools.totals()["a"] == (9, 1, 0)
-
-
-def test_a_sku_of_braces_keeps_its_carts_in_its_own_slot(pools: CartPools) -> None:
-    name = "}{%"
-    pools.open(name, 5)
-    cart = Cart("c", [(pools.sku(name), 1)])
-    pools.reserved(cart)
-    assert keys_of(pools, name) >= {"carts", "unfinished"}
-    assert pools.confirm(cart).state == "confirmed"

@@ -59,18 +59,6 @@ def test_a_body_that_raises_releases() -> None:
     run(test)
 
 
-def test_one_acquiring_may_be_entered_after_another_has_ended() -> None:
-    async def test(store: AsyncStore) -> None:
-        acquiring = AsyncLock(store, new_name(), ttl=60).acquire(timeout=30)
-        tokens = []
-        for _ in range(2):
-            async with acquiring as lease:
-                tokens.append(lease.fencing_token)
-        assert tokens == sorted(set(tokens))
-
-    run(test)
-
-
 def test_a_grant_is_confirmed_at_the_end_of_the_body_and_cancelled_if_it_raises() -> None:
     async def test(store: AsyncStore) -> None:
         pool = AsyncPool(store, new_name())
@@ -160,11 +148,6 @@ def test_a_forgotten_await_is_warned_of_by_the_name_of_the_call() -> None:
 
     with pytest.warns(RuntimeWarning, match=r"^coroutine 'AsyncLock\.acquire' was never awaited"):
         asyncio.run(forget())
-
-
-def test_an_acquire_that_is_given_up_is_not_warned_of(recwarn: pytest.WarningsRecorder) -> None:
-    AsyncLock(AsyncMemoryStore(), "door").acquire().close()
-    assert len(recwarn) == 0
 
 
 def test_a_locked_function_that_returns_an_acquire_is_refused_without_a_warning() -> None:

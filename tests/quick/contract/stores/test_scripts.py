@@ -71,11 +71,6 @@ def test_every_key_of_a_lock_lapses(store: RedisStore) -> None:
     assert day_ms < store.client.pttl(LOCK.fence) <= day_ms + 60_000
 
 
-def test_an_open_pool_is_four_keys(store: RedisStore) -> None:
-    store.execute(op.OpenPool(SKU, 10, 4, gated=False))
-    assert keys_of(store) == POOL_KEYS
-
-
 def test_a_grant_adds_its_record_its_hold_and_its_segments_lock(store: RedisStore) -> None:
     store.execute(op.OpenPool(SKU, 10, 4, gated=False))
     store.execute(op.Grant(SKU, Order("a", 5), "h", 60_000, 60_000, keep_refusal=True))
@@ -167,12 +162,6 @@ def test_all_keys_of_a_pool_are_in_one_hash_slot() -> None:
     slots = {redis.crc.key_slot(key.encode()) for key in [*POOL.listed(), f"{POOL.lock}:0", f"{POOL.lock}:4095"]}
     assert len(slots) == 1
     assert len({redis.crc.key_slot(key.encode()) for key in LOCK.listed()}) == 1
-
-
-def test_naming_ten_thousand_due_orders_is_one_answer(store: RedisStore) -> None:
-    store.execute(op.OpenPool(SKU, 10, 4, gated=False))
-    store.client.zadd(POOL.holds, {f"o{index:05}": index for index in range(10_000)})
-    assert store.execute(op.ListDue(SKU, 10_000)) == tuple(f"o{index:05}" for index in range(10_000))
 
 
 @pytest.mark.parametrize(

@@ -41,14 +41,6 @@ def test_a_question_that_never_got_a_reply_raises_and_leaves_no_lock(far_side: S
     assert kept_and_locked(far_side, key) == (False, False)
 
 
-def test_a_hit_whose_reply_was_lost_is_a_hit(far_side: Side, proxy: Proxy) -> None:
-    flight, key, loader = Flight(far_side), far_side.name(), Loader()
-    flight.get(key, loader)
-    proxy.swallow_replies(1, to=LOOK)
-    assert (flight.get(key, loader), proxy.swallowed, loader.calls) == ("loaded", 1, 1)
-    assert kept_and_locked(far_side, key) == (True, False)
-
-
 def test_a_value_whose_keeping_was_not_answered_is_given_and_the_lock_is_free(
     far_side: Side, proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
