@@ -87,17 +87,6 @@ def test_a_confirm_that_arrives_after_a_rebuild_gives_back_the_units_that_its_or
     check(fresh, gate, confirmed=3, available=17)
 
 
-def test_a_confirm_of_an_order_that_the_rebuilt_pool_does_not_know_gets_the_database_s_answer(
-    pool: Pool, fresh: Pool, gate: Gate
-) -> None:
-    with forgotten(pool):
-        reserved = pool.reserve("late", quantity=3)
-    assert isinstance(reserved, Reserved)
-    settled = finish_reserved(late(fresh, op.Confirm, lambda: rebuilt(fresh, gate)), gate, Order("late", 3), reserved)
-    assert (settled.state, settled.quantity, settled.replay) == ("confirmed", 3, True)
-    check(fresh, gate, confirmed=3, available=17)
-
-
 def test_a_cancel_of_an_order_that_an_earlier_epoch_sold_keeps_it_sold_and_gives_its_new_units_back(
     pool: Pool, fresh: Pool, gate: Gate
 ) -> None:
@@ -187,31 +176,6 @@ def test_a_worker_that_still_has_the_earlier_epoch_gives_a_sold_order_its_answer
     assert isinstance(outcome, Settled)
     assert (outcome.state, outcome.quantity, steps) == ("confirmed", 3, [])
     check(fresh, gate, confirmed=20 if is_sold_out else 3, available=0 if is_sold_out else 17)
-
-
-@pytest.mark.usefixtures("pool")
-def test_an_envelope_whose_confirmation_arrives_after_a_rebuild_counts_nothing_twice(fresh: Pool, gate: Gate) -> None:
-    ids = [f"o-{number}" for number in range(4)]
-
-    for order_id in ids:
-        Pool(fresh.store, SKU, outbox=Outbox(decides="in the worker")).submit(order_id)
-
-    def lose_and_rebuild() -> None:
-        """Lose what happened to these orders, rebuild the pool, and take two of them again."""
-        assert isinstance(fresh.store, RedisStore)
-        client = fresh.store.client
-        keys = shard_keys(SKU)
-        client.hdel(keys.orders, *ids)
-        client.zrem(keys.holds, *ids)
-        client.hset(keys.meta, mapping={"reserved": 0, "available": 20})
-        rebuilt(fresh, gate)
-        for order_id in ids[:2]:
-            assert isinstance(fresh.reserve(order_id), Reserved)
-
-    report = take_envelope(late(fresh, op.SettleMany, lose_and_rebuild), ids, gate=gate)
-    assert sorted((one.order_id, one.state) for one in report.settled) == [(order_id, "confirmed") for order_id in ids]
-    assert report.put_off == {}
-    check(fresh, gate, confirmed=4, available=16)
 
 
 @pytest.mark.usefixtures("pool")

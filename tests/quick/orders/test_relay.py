@@ -293,52 +293,7 @@ def test_numbers_that_were_given_again_are_noticed_and_nothing_is_copied(
     assert [order_id for (order_id,) in rows(gate, "order_id")] == [None, "first", "first", "lost", "lost"]
 
 
-@pytest.mark.usefixtures("small_pages")
-def test_numbers_that_were_given_again_between_two_pages_are_noticed(
-    pool: Pool, gate: Gate, valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    raw, names = pool.store.client, shard_keys(SKU).listed()  # type: ignore[attr-defined]  # a RedisStore
-    before = {name: raw.dump(name) for name in names}
-    sell(pool, "lost", "lost too", "never copied")
-    added, pages = gate.ledger.add, list[int]()
-
-    def add(*arguments: Any) -> int:  # noqa: ANN401  # those of the real one
-        pages.append(added(*arguments))
-        if len(pages) == 2:
-            raw.delete(*names)
-            for name, content in before.items():
-                if content is not None:
-                    raw.restore(name, 0, content)
-            with RedisStore.from_url(valkey.url) as store:  # a process that has seen nothing of the loss
-                sell(Pool(store, SKU), "other", "another", "one more")
-        return pages[-1]
-
-    monkeypatch.setattr(gate.ledger, "add", add)
-    with pytest.raises(InvalidInput, match=r"up to 1-6 .* change 1-7 was not written after them: the server lost"):
-        relay(pool, gate)
-    assert pages == [3, 3]
-    assert ids(gate) == [(1, number) for number in range(1, 7)]
-
-
-def test_entries_of_another_program_are_left_out(pool: Pool, gate: Gate) -> None:
-    raw: Any = pool.store.client  # type: ignore[attr-defined]  # a RedisStore
-    raw.xadd(shard_keys(SKU).ledger, {"kind": "rumour", "at_us": "1", "lines": "x", "chain": "y"}, id="1-4")
-    raw.hset(shard_keys(SKU).meta, "sequence", "4")
-    assert relay(pool, gate).copied == 3
-    assert pool.state().relayed == (1, 4)
-    raw.xdel(shard_keys(SKU).ledger, "1-4")
-    raw.hset(shard_keys(SKU).meta, "sequence", "3")
-
-
 # --- databases that cannot be used ---
-
-
-def test_a_table_that_is_gone_is_refused_and_nothing_is_noted(pool: Pool, gate: Gate) -> None:
-    with gate._engine.connect() as connection:  # noqa: SLF001  # to break the database
-        connection.exec_driver_sql("DROP TABLE segmented_ledger")
-    with pytest.raises(StoreRefused, match="segmented_ledger"):
-        relay(pool, gate)
-    assert pool.state().relayed is None
 
 
 @pytest.mark.real

@@ -97,6 +97,7 @@ def test_no_body_runs_if_the_order_is_stored_by_a_worker_that_dies_while_this_on
 ) -> None:
     first = pool.grant("a")
     assert isinstance(first, Grant)
+    assert isinstance(pool.store, RedisStore)
     pool.store.client.delete(f"{shard_keys(SKU).lock}:{first.segment}")  # its lease has ended
     real = gate.is_decided
 

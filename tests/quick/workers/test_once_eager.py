@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from segmented.dedup import FailedBefore, InFlight, OtherPayload
+from segmented.dedup import InFlight, OtherPayload
 from segmented.dedup.celery.settings import close_stores
 from tests.support.workers.once_app import build
 from tests.support.workers.once_steps import Setup
@@ -63,24 +63,11 @@ def test_a_result_without_keep_stands_in_the_record_for_two_hours_and_no_repeat_
     assert tasks["plain"].delay("a", 2).get() == ["a", 2]
 
 
-def test_an_eager_failure_is_kept_for_repeats(tasks: Any, setup: Setup) -> None:  # noqa: ANN401  # tasks by name
-    with pytest.raises(ValueError, match="bad"):
-        tasks["kept"].delay("a", error="bad").get()
-    with pytest.raises(FailedBefore, match="ValueError: bad"):
-        tasks["kept"].delay("a", error="bad").get()
-    assert runs(setup) == 1
-
-
 @pytest.mark.parametrize("name", ["retried", "unsteady"])
 def test_an_eager_retry_runs_under_its_own_claim(tasks: Any, setup: Setup, name: str) -> None:  # noqa: ANN401  # tasks by name
     assert tasks[name].delay("a", 2).get() == 2
     assert runs(setup) == 3
     assert tasks[name].delay("a", 0).get() == 0
-
-
-def test_an_eager_effect_in_the_store_is_done_once(tasks: Any, setup: Setup) -> None:  # noqa: ANN401  # tasks by name
-    assert [tasks["points"].delay("a", 5).get() for _ in range(2)] == [5, 5]
-    assert runs(setup) == 1
 
 
 def test_apply_runs_without_a_publication_and_still_once(tasks: Any, setup: Setup) -> None:  # noqa: ANN401  # tasks by name
@@ -91,8 +78,3 @@ def test_apply_runs_without_a_publication_and_still_once(tasks: Any, setup: Setu
 def test_an_eager_task_inside_of_itself_is_told_that_its_key_is_taken(tasks: Any) -> None:  # noqa: ANN401  # tasks by name
     with pytest.raises(InFlight, match="is running"):
         tasks["recursive"].delay("a").get()
-
-
-def test_a_plain_call_is_a_plain_call(tasks: Any, setup: Setup) -> None:  # noqa: ANN401  # tasks by name
-    assert [tasks["kept"]("a", number) for number in range(3)] == [["a", 0], ["a", 1], ["a", 2]]
-    assert runs(setup) == 3

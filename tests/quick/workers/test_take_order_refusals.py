@@ -84,13 +84,6 @@ def test_a_partial_order_is_cancelled_and_gives_back_what_it_took(open_pool: Cal
     check_agree(pool, gate)
 
 
-def test_a_partial_order_that_was_confirmed_first_stays_sold(open_pool: Callable[..., Pool], gate: Gate) -> None:
-    pool = open_pool()
-    take_order(pool, gate, Order("a", 9), timeout=0, partial=True)
-    assert state_of(cancel_order(pool, gate, Order("a", 9))) == ("confirmed", 6, True)
-    check_agree(pool, gate)
-
-
 def test_a_partial_order_that_was_voided_before_it_was_granted_gives_back_what_it_took(
     open_pool: Callable[..., Pool], gate: Gate
 ) -> None:
@@ -100,16 +93,6 @@ def test_a_partial_order_that_was_voided_before_it_was_granted_gives_back_what_i
     answer = take_order(pool, gate, Order("a", 9), timeout=0, partial=True)
     assert state_of(answer) == ("cancelled", 6, False)
     assert (pool.state().available, gate.orders("mug", ["a"])["a"].state) == (6, "void")
-    check_agree(pool, gate)
-
-
-def test_a_partial_order_that_was_voided_before_it_was_reserved_is_cancelled(
-    open_pool: Callable[..., Pool], gate: Gate
-) -> None:
-    pool = open_pool()
-    gate.void(order_id="a", sku="mug", quantity=9, asked=9)
-    pool.reserve(Order("a", 9), partial=True)
-    assert state_of(cancel_order(pool, gate, Order("a", 9))) == ("cancelled", 6, False)
     check_agree(pool, gate)
 
 
@@ -217,16 +200,6 @@ def test_after_a_cancel_the_customer_buys_again_under_the_refused_id(
     assert state_of(answer) == ("confirmed", 2, False)
     row = gate.orders("mug", ["b"])["b"]
     assert (row.quantity, row.customer_id) == (2, "ann")
-    check_agree(pool, gate)
-
-
-def test_an_order_without_a_customer_is_bad_input_and_changes_nothing(
-    open_pool: Callable[..., Pool], gate: Gate
-) -> None:
-    pool = open_pool(limit_per_customer=3)
-    with pytest.raises(InvalidInput):
-        take_order(pool, gate, Order("a", 1), timeout=0, keep_refusal=True)
-    assert not known(pool, "a")
     check_agree(pool, gate)
 
 

@@ -117,7 +117,8 @@ def _attend(wire: socket.socket) -> None:
 def _command() -> int:
     from segmented.__main__ import main  # noqa: PLC0415  # warm by now
 
-    return main()
+    main()
+    return 0
 
 
 def _page() -> int:
