@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from segmented import AsyncFairLock, AsyncLock, FairLock, Lock
+from segmented import AsyncFairLock, FairLock
 from segmented.errors import InvalidInput, LeaseLost, WrongKind
 from segmented.keys import lock_keys
 
@@ -65,15 +65,6 @@ def test_a_holder_id_that_is_none_is_refused(side: Side, holder_id: object) -> N
         side.lock(side.name(), ttl=60).adopt(cast("str", holder_id))
 
 
-def test_a_lock_tells_whether_it_is_held(side: Side) -> None:
-    lock = side.lock(side.name(), ttl=60)
-    assert lock.is_locked() is False
-    lease = lock.acquire()
-    assert lock.is_locked() is True
-    lease.release()
-    assert lock.is_locked() is False
-
-
 def test_a_fair_lock_is_not_adopted_as_a_plain_one(redis_side: Side) -> None:
     name = redis_side.name()
     fair = redis_side.made(lambda store: FairLock(store, name), lambda store: AsyncFairLock(store, name))
@@ -92,11 +83,3 @@ def test_a_fence_that_lapsed_under_the_lease_is_no_reason_for_an_older_token(pla
     assert adopted.fencing_token > acquired.fencing_token
     adopted.release()
     assert lock.acquire().fencing_token > adopted.fencing_token
-
-
-def test_an_adopted_lease_ends_with_its_block_for_asyncio_too(side: Side) -> None:
-    name = side.name()
-    lock = side.made(lambda store: Lock(store, name), lambda store: AsyncLock(store, name))
-    with lock.adopt(lock.acquire().holder_id):
-        assert lock.is_locked()
-    assert not lock.is_locked()

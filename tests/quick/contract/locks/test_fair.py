@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from segmented import protocol as op
 from segmented.keys import fair_keys
 from segmented.locks import fair
 from segmented.models import Acquired, Held, Lost, Released, Renewed
@@ -43,15 +44,6 @@ def test_d14_a_newcomer_does_not_pass_those_who_wait_while_the_lock_is_free(side
     queue.take("second")
     queue.release("second")
     queue.take("newcomer")
-
-
-def test_a_repeated_attempt_keeps_the_place(side: Side) -> None:
-    queue = Queue(side)
-    queue.take("holder")
-    queue.wait("first", "second", "first", "first", "second")
-    queue.release("holder")
-    queue.wait("second")
-    queue.take("first")
 
 
 # --- the hand-over ---
@@ -117,17 +109,6 @@ def test_d12_whoever_leaves_the_queue_is_not_in_the_way(side: Side) -> None:
     queue.take("last")
 
 
-def test_d12_whoever_leaves_when_its_turn_has_come_hands_the_lock_on(side: Side) -> None:
-    queue = Queue(side)
-    queue.take("holder")
-    queue.wait("gives up", "next")
-    queue.release("holder")
-    assert queue.release("gives up") == Released()
-    queue.take("next")
-    queue.release("next")
-    assert queue.release("gives up") == Lost()
-
-
 def test_a_waiter_that_leaves_while_the_lock_is_free_hands_it_on(side: Side) -> None:
     queue = Queue(side)
     queue.take("dies")
@@ -136,6 +117,18 @@ def test_a_waiter_that_leaves_while_the_lock_is_free_hands_it_on(side: Side) -> 
     assert queue.release("gives up") == Released()
     assert queue.renew("next", TIMES.claim_ms) == Renewed(TIMES.claim_ms)  # it is the holder, without having asked
     assert queue.take("next").replay is False
+
+
+def test_the_queue_of_a_fair_lock_keeps_its_order_through_a_revoke(side: Side) -> None:
+    queue = Queue(side)
+    queue.take("holder")
+    queue.wait("0", "1", "2")
+    assert side.execute(op.RevokeLock(queue.name, "r")) is not None
+    assert queue.release("holder") != Released()
+    for holder_id in ("0", "1", "2"):
+        queue.take(holder_id)
+        queue.wait(*[later for later in ("1", "2") if later > holder_id])
+        queue.release(holder_id)
 
 
 # --- the holder ---

@@ -18,6 +18,7 @@ from tests.support.paths import ROOT
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
 
+
 pytestmark = pytest.mark.own_keys
 
 PAGE = ROOT / "docs" / "how-to" / "check-a-fencing-token.md"

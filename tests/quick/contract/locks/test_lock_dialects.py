@@ -15,16 +15,14 @@ from segmented.errors import LeaseLost
 from segmented.keys import lock_keys
 from segmented.protocol.wire import Dialect
 from segmented.stores.redis import AsyncRedisStore
-from tests.fixtures.stores import AsyncSide, Side, SyncSide
-from tests.support.flavour import Flavour
+from tests.fixtures.stores import FEW_REDIS, AsyncSide, Side, SyncSide
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from segmented.plans.drivers import AsyncStore
+    from tests.support.flavour import Flavour
     from tests.support.servers.nodes import Node
-
-FLAVOURS = [Flavour("redis", colour, protocol) for colour in ("sync", "async") for protocol in (2, 3)]
 
 
 def side_of(flavour: Flavour, url: str, dialect: Dialect | None) -> Side:
@@ -66,7 +64,7 @@ def cycle(side: Side) -> dict[str, int]:
     return counts
 
 
-@pytest.fixture(params=FLAVOURS, ids=str)
+@pytest.fixture(params=FEW_REDIS, ids=str)
 def own_commands(request: pytest.FixtureRequest, private_valkey_url: str) -> Iterator[Side]:
     side = side_of(request.param, private_valkey_url, None)
     yield side
@@ -78,7 +76,7 @@ def test_valkey_compares_by_its_own_commands_and_only_the_acquire_is_a_script(ow
     assert repr(own_commands.store).endswith("compare-and-delete by DELIFEQ)")
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS, ids=str)
+@pytest.mark.parametrize("flavour", FEW_REDIS, ids=str)
 def test_a_server_without_such_commands_gets_scripts(flavour: Flavour, redis70_server: Node) -> None:
     side = side_of(flavour, redis70_server.url, None)
     assert cycle(side) == {"evalsha": 3, "delifeq": 0}
@@ -86,8 +84,9 @@ def test_a_server_without_such_commands_gets_scripts(flavour: Flavour, redis70_s
     side.close()
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS, ids=str)
-@pytest.mark.parametrize("dialect", [Dialect.REDIS, Dialect.TAIR])
+@pytest.mark.parametrize(
+    ("flavour", "dialect"), list(zip(FEW_REDIS, [Dialect.REDIS, Dialect.TAIR], strict=True)), ids=str
+)
 def test_a_server_that_refuses_the_command_gets_the_script(
     flavour: Flavour, dialect: Dialect, redis70_server: Node
 ) -> None:

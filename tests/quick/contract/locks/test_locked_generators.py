@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import AsyncMemoryStore
+from segmented import AsyncMemoryStore, Lock, MemoryStore
 from segmented.errors import AcquireTimeout
 from segmented.locks import AsyncLock
 from segmented.locks.locked_decorator import locked
-from tests.support.contract.locks.locked import TTL, is_free, locked_generator
-from tests.support.contract.parking import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Generator
 
-    from tests.fixtures.stores import Side
+
+def is_free(store: MemoryStore) -> bool:
+    lease = Lock(store, "door").try_acquire()
+    if lease is not None:
+        lease.release()
+    return lease is not None
 
 
 def steps(name: str, log: list[str]) -> Generator[str, Any, str]:
@@ -37,86 +40,84 @@ def steps(name: str, log: list[str]) -> Generator[str, Any, str]:
         log.append("over")
 
 
-def test_i3_a_generator_is_locked_from_its_first_step_to_its_last(side: Side) -> None:
-    name, log = side.name(), list[str]()
-    items = locked_generator(side, "{name}", steps)(name, log)
-    assert (is_free(side, name), log) == (True, [])
+def test_i3_a_generator_is_locked_from_its_first_step_to_its_last() -> None:
+    store, name, log = MemoryStore(), "door", list[str]()
+    items = locked("{name}", store=store, timeout=0)(steps)(name, log)
+    assert (is_free(store), log) == (True, [])
     assert next(items) == name
-    assert not is_free(side, name)
+    assert not is_free(store)
     assert items.send("more") == name
     assert items.throw(ValueError("odd")) == name
-    assert not is_free(side, name)
+    assert not is_free(store)
     with pytest.raises(StopIteration):
         items.send("end")
-    assert is_free(side, name)
+    assert is_free(store)
     assert log == ["begun", "sent more", "thrown odd", "sent end", "over"]
 
 
-def test_i3_a_generator_that_is_closed_early_releases(side: Side) -> None:
-    name, log = side.name(), list[str]()
-    items = locked_generator(side, "{name}", steps)(name, log)
+def test_i3_a_generator_that_is_closed_early_releases() -> None:
+    store, name, log = MemoryStore(), "door", list[str]()
+    items = locked("{name}", store=store, timeout=0)(steps)(name, log)
     next(items)
     items.close()
-    assert (is_free(side, name), log) == (True, ["begun", "over"])
+    assert (is_free(store), log) == (True, ["begun", "over"])
 
 
-def test_i3_a_generator_that_was_never_started_holds_nothing(side: Side) -> None:
-    name, log = side.name(), list[str]()
-    items = locked_generator(side, "{name}", steps)(name, log)
+def test_i3_a_generator_that_was_never_started_holds_nothing() -> None:
+    store, name, log = MemoryStore(), "door", list[str]()
+    items = locked("{name}", store=store, timeout=0)(steps)(name, log)
     items.close()
-    assert (is_free(side, name), log) == (True, [])
+    assert (is_free(store), log) == (True, [])
 
 
-def test_i3_an_error_thrown_in_that_the_body_does_not_take_releases_and_comes_out(side: Side) -> None:
-    name, log = side.name(), list[str]()
-    items = locked_generator(side, "{name}", steps)(name, log)
+def test_i3_an_error_thrown_in_that_the_body_does_not_take_releases_and_comes_out() -> None:
+    store, name, log = MemoryStore(), "door", list[str]()
+    items = locked("{name}", store=store, timeout=0)(steps)(name, log)
     next(items)
     with pytest.raises(KeyError, match="out"):
         items.throw(KeyError("out"))
-    assert (is_free(side, name), log) == (True, ["begun", "over"])
+    assert (is_free(store), log) == (True, ["begun", "over"])
 
 
-def test_i1_a_generator_whose_lock_is_busy_does_not_begin(side: Side) -> None:
-    name, log = side.name(), list[str]()
-    with side.lock(name, ttl=TTL).acquire(timeout=0):
-        items = locked_generator(side, "{name}", steps)(name, log)
+def test_i1_a_generator_whose_lock_is_busy_does_not_begin() -> None:
+    store, name, log = MemoryStore(), "door", list[str]()
+    with Lock(store, name).acquire(timeout=0):
+        items = locked("{name}", store=store, timeout=0)(steps)(name, log)
         with pytest.raises(AcquireTimeout):
             next(items)
     assert log == []
 
 
 @pytest.mark.parametrize("on_busy", ["skip", lambda name, log: log.append(name)], ids=["skip", "callable"])
-def test_a_generator_that_is_skipped_yields_nothing(side: Side, on_busy: Any) -> None:  # noqa: ANN401  # either kind
-    name, log = side.name(), list[str]()
-    with side.lock(name, ttl=TTL).acquire(timeout=0):
-        items = locked_generator(side, "{name}", steps, on_busy=on_busy)(name, log)
+def test_a_generator_that_is_skipped_yields_nothing(on_busy: Any) -> None:  # noqa: ANN401  # either kind
+    store, name, log = MemoryStore(), "door", list[str]()
+    with Lock(store, name).acquire(timeout=0):
+        items = locked("{name}", store=store, timeout=0, on_busy=on_busy)(steps)(name, log)
         with pytest.raises(StopIteration):
             next(items)
     assert log == ([] if on_busy == "skip" else [name])
 
 
-def test_a_generator_runs_unlocked_when_told_so(side: Side) -> None:
-    name, log = side.name(), list[str]()
-    with side.lock(name, ttl=TTL).acquire(timeout=0):
-        items = locked_generator(side, "{name}", steps, on_busy="run")(name, log)
+def test_a_generator_runs_unlocked_when_told_so() -> None:
+    store, name, log = MemoryStore(), "door", list[str]()
+    with Lock(store, name).acquire(timeout=0):
+        items = locked("{name}", store=store, timeout=0, on_busy="run")(steps)(name, log)
         assert next(items) == name
         items.close()
     assert log == ["begun", "over"]
 
 
-def test_an_abandoned_generator_releases_when_it_is_collected(side: Side) -> None:
-    name, log = side.name(), list[str]()
-    items = locked_generator(side, "{name}", steps)(name, log)
+def test_an_abandoned_generator_releases_when_it_is_collected() -> None:
+    store, name, log = MemoryStore(), "door", list[str]()
+    items = locked("{name}", store=store, timeout=0)(steps)(name, log)
     next(items)
     del items
     gc.collect()
-    wait_until(lambda: is_free(side, name))
+    assert is_free(store)
     assert log == ["begun", "over"]
 
 
 def test_the_value_that_a_generator_returns_comes_out() -> None:
-    from segmented import MemoryStore  # noqa: PLC0415  # async generators return none, so this is for threads only
-
     ended: list[object] = []
 
     def outer() -> Generator[object, Any, None]:
@@ -201,3 +202,30 @@ def test_a_locked_async_generator_can_be_left_in_the_middle_of_a_loop() -> None:
         return True
 
     assert asyncio.run(run())
+
+
+def test_i3_an_async_generator_is_locked_from_its_first_step_to_its_last_and_does_not_begin_when_busy() -> None:
+    async def run() -> list[object]:
+        store, log = AsyncMemoryStore(), list[object]()
+        lock = AsyncLock(store, "door")
+
+        async def echo() -> AsyncGenerator[object, object]:
+            sent: object = "begun"
+            while sent != "end":
+                try:
+                    sent = yield sent
+                except ValueError as error:
+                    sent = str(error)
+
+        guarded = locked("door", store=store, timeout=0)(echo)
+        items = guarded()
+        log += [await lock.is_locked(), await anext(items), await items.asend("more")]
+        log += [await items.athrow(ValueError("odd")), await lock.is_locked()]
+        with pytest.raises(AcquireTimeout):
+            await anext(guarded())
+        log.append([item async for item in locked("door", store=store, timeout=0, on_busy="skip")(echo)()])
+        with pytest.raises(StopAsyncIteration):
+            await items.asend("end")
+        return [*log, await lock.is_locked()]
+
+    assert asyncio.run(run()) == [False, "begun", "more", "odd", True, [], False]

@@ -133,18 +133,6 @@ def test_the_end_of_a_savepoint_is_not_the_end(engine: Engine, store: MemoryStor
     assert is_free(store)
 
 
-def test_one_session_may_hold_many_locks_and_hold_them_again(engine: Engine, store: MemoryStore) -> None:
-    sell = seller(store)
-    with orm.Session(engine) as session:
-        for _ in range(2):
-            for sku in ("shirt", "shoe", "sock"):
-                sell(session, sku)
-            assert [is_free(store, sku) for sku in ("shirt", "shoe", "sock")] == [False] * 3
-            session.commit()
-            assert [is_free(store, sku) for sku in ("shirt", "shoe", "sock")] == [True] * 3
-        assert session.execute(COUNT).scalar() == 6
-
-
 def test_i4_the_lock_is_held_until_the_connection_is_back_after_its_commit(engine: Engine, store: MemoryStore) -> None:
     with engine.begin() as connection:
         seller(store)(connection, "shirt")
@@ -202,13 +190,6 @@ def test_a_release_that_fails_after_the_commit_is_logged_and_not_raised(
         with caplog.at_level(logging.WARNING, logger="segmented.locks"):
             session.rollback()
     assert [record.message for record in caplog.records] == ["lease.release_failed"]
-
-
-def test_what_is_no_transaction_is_refused_before_the_lock_is_taken(store: MemoryStore) -> None:
-    sell = seller(store)
-    with pytest.raises(InvalidInput, match=r"'session' in locked on .*sell is of type str, not a Session or"):
-        sell("no session", "shirt")
-    assert is_free(store)
 
 
 # --- any other database: a hook ---
@@ -287,3 +268,10 @@ def test_a_hook_that_speaks_after_the_loop_is_closed_is_logged(caplog: pytest.Lo
     with caplog.at_level(logging.WARNING, logger="segmented.locks"):
         ends[0]()
     assert [record.message for record in caplog.records] == ["lease.release_failed"]
+
+
+def test_what_is_no_transaction_is_refused_before_the_lock_is_taken(store: MemoryStore) -> None:
+    sell = seller(store)
+    with pytest.raises(InvalidInput, match=r"'session' in locked on .*sell is of type str, not a Session or"):
+        sell("no session", "shirt")
+    assert is_free(store)

@@ -55,13 +55,6 @@ def test_all_names_are_held_each_with_its_token_and_all_are_released(side: Side)
     lease.release()
 
 
-def test_names_are_sorted_and_repeats_count_once(side: Side) -> None:
-    names = new_names(side)
-    with several(side, [names[2], names[0], names[2], names[1]]).acquire(timeout=0) as lease:
-        assert lease.names == tuple(names)
-        assert lease.name == ", ".join(names)
-
-
 def test_a_try_takes_nothing_when_one_is_held(side: Side) -> None:
     names = new_names(side)
     held = side.lock(names[1], ttl=LONG).acquire(timeout=0)
@@ -114,35 +107,6 @@ def test_all_names_are_renewed_together(side: Side) -> None:
         assert isinstance(held, Held)
         assert 500_000 < (held.free_in_ms or 0) <= 600_000
     lease.release()
-
-
-def test_it_is_lost_when_one_name_is(side: Side) -> None:
-    names = new_names(side)
-    lease = several(side, names).acquire(timeout=0)
-    take_away(side, lease, names[1])
-    assert not lease.is_lost
-    with pytest.raises(LeaseLost, match=f"^lease on '{names[1]}' is lost"):
-        lease.renew()
-    assert lease.is_lost
-    with pytest.raises(LeaseLost, match=f"^lease on '{names[1]}' is lost"):
-        lease.require()
-    with pytest.raises(LeaseLost, match=f"^lease on '{names[1]}' is lost"):
-        lease.release()
-    for name in names:
-        side.lock(name, ttl=LONG).acquire(timeout=0).release()
-
-
-def test_a1_a_late_release_leaves_the_successors_alone_and_releases_the_rest(side: Side) -> None:
-    names = new_names(side)
-    lease = several(side, names).acquire(timeout=0)
-    take_away(side, lease, names[0])
-    successor = side.lock(names[0], ttl=LONG).acquire(timeout=0)
-    with pytest.raises(LeaseLost):
-        lease.release()
-    assert side.lock(names[0], ttl=LONG).try_acquire() is None
-    for name in names[1:]:
-        side.lock(name, ttl=LONG).acquire(timeout=0).release()
-    successor.release()
 
 
 def test_a8_the_bodys_own_error_is_not_hidden(side: Side) -> None:
@@ -255,3 +219,19 @@ def test_a_lease_stays_in_its_process_and_is_not_pickled() -> None:
     with pytest.raises(InvalidInput, match=r"^the lease on 'a, b' belongs to process"):
         lease.release()
     assert issubclass(PartlyReleased, SegmentedError)
+
+
+def test_it_is_lost_when_one_name_is(side: Side) -> None:
+    names = new_names(side)
+    lease = several(side, names).acquire(timeout=0)
+    take_away(side, lease, names[1])
+    assert not lease.is_lost
+    with pytest.raises(LeaseLost, match=f"^lease on '{names[1]}' is lost"):
+        lease.renew()
+    assert lease.is_lost
+    with pytest.raises(LeaseLost, match=f"^lease on '{names[1]}' is lost"):
+        lease.require()
+    with pytest.raises(LeaseLost, match=f"^lease on '{names[1]}' is lost"):
+        lease.release()
+    for name in names:
+        side.lock(name, ttl=LONG).acquire(timeout=0).release()

@@ -41,15 +41,6 @@ def test_a_writer_is_in_alone(side: Side) -> None:
     lock.write.acquire(timeout=0).release()
 
 
-def test_tokens_grow_from_phase_to_phase(side: Side) -> None:
-    lock = book(side, side.name("book"))
-    tokens = []
-    for handle in (lock.read, lock.write, lock.write, lock.read, lock.read):
-        with handle.acquire(timeout=0) as lease:
-            tokens.append(lease.fencing_token)
-    assert tokens == sorted(set(tokens))
-
-
 def test_a_try_to_write_leaves_the_door_open(side: Side) -> None:
     lock = book(side, side.name("book"))
     reader = lock.read.acquire(timeout=0)
@@ -109,16 +100,6 @@ def test_a_lease_is_renewed_and_its_end_is_pushed_out(side: Side, *, is_writer: 
     lease.require()
     assert book(side, name).write.try_acquire() is None
     lease.release()
-
-
-@pytest.mark.parametrize("is_writer", [False, True])
-def test_a_renewal_never_creates_a_lease_again(side: Side, *, is_writer: bool) -> None:
-    name = side.name("book")
-    kind = op.AcquireWrite if is_writer else op.AcquireRead
-    side.execute(kind(name, "h", 20))
-    side.pass_time(0.03)
-    assert side.execute(op.RenewReadWrite(name, "h", 60_000)) == Lost()
-    assert isinstance(side.execute(op.AcquireWrite(name, "other", 60_000)), Acquired)
 
 
 def test_a_repeat_by_the_same_holder_keeps_its_lease_and_its_token(side: Side) -> None:
@@ -213,14 +194,6 @@ def test_a_presence_outlasts_neither_the_lease_nor_ten_seconds_nor_the_wait(
 
 
 # --- refused ---
-
-
-def test_readers_that_have_all_lapsed_do_not_keep_other_kinds_from_the_name(redis_side: Side) -> None:
-    name = redis_side.name("book")
-    redis_side.execute(op.AcquireRead(name, "dead", 200))
-    book(redis_side, name).read.acquire(timeout=0).release()
-    redis_side.pass_time(0.21)
-    redis_side.lock(name, ttl=LONG).acquire(timeout=0).release()
 
 
 def test_a_hash_of_another_kind_is_refused_and_left_alone(redis_side: Side) -> None:

@@ -21,6 +21,7 @@ from tests.fixtures.stores import make_side
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
 
+
 DAY_MS: Final = 86_400_000
 LONG_MS: Final = 60_000
 YEAR: Final = 365 * 24 * 3600.0

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, LeaseLost
-from segmented.keys import lock_keys, reentrant_keys
+from segmented.errors import InvalidInput
+from segmented.keys import reentrant_keys
 from segmented.locks.reentrant import AsyncReentrantLock, ReentrantLock, task_owner
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.stores.memory import AsyncMemoryStore
@@ -174,15 +174,6 @@ def test_the_main_key_is_a_hash_of_owner_and_count_and_everything_lapses(redis_s
     assert server.keys(f"{keys.lock}*") == [keys.fence]
 
 
-def test_the_fence_outlives_a_lock_that_is_renewed_for_long(redis_side: Side) -> None:
-    name, server = redis_side.name("lock"), redis_side.raw()
-    token = enter(redis_side, name, "a", "a1").fencing_token
-    server.pexpire(reentrant_keys(name).fence, 1_000)
-    redis_side.execute(op.RenewReentrant(name, "a", "a1", LONG_MS))
-    assert server.pttl(reentrant_keys(name).fence) > LONG_MS
-    assert enter(redis_side, name, "a", "a2").fencing_token == token
-
-
 # --- leases ---
 
 
@@ -193,34 +184,6 @@ def test_a5_a_second_release_of_one_lease_does_nothing_to_the_other(side: Side) 
     inner.release()
     assert lock.try_acquire(owner="b") is None
     outer.release()
-
-
-def test_a1_a_lease_that_lapsed_takes_nothing_off_its_successors_and_is_told_so(side: Side) -> None:
-    name = side.name("lock")
-    lock = made(side, name)
-    first = lock.acquire(owner="a")
-    side.execute(op.RenewReentrant(name, "a", first.holder_id, 1))
-    side.pass_time(0.01)
-    second = lock.acquire(owner="a")
-    with pytest.raises(LeaseLost, match=f"^lease on '{name}' is lost"):
-        first.release()
-    assert second.is_trusted
-    assert lock.try_acquire(owner="b") is None
-    second.release()
-
-
-def test_a10_after_an_operator_broke_the_lock_its_old_owner_takes_nothing_off_the_new_ones(redis_side: Side) -> None:
-    name = redis_side.name("lock")
-    lock = made(redis_side, name)
-    old = lock.acquire(owner="a")
-    assert redis_side.raw().delete(lock_keys(name).lock) == 1
-    new, more = lock.acquire(owner="a"), lock.acquire(owner="a")
-    with pytest.raises(LeaseLost):
-        old.release()
-    more.release()
-    assert lock.try_acquire(owner="b") is None
-    new.release()
-    assert lock.try_acquire(owner="b") is not None
 
 
 BAD_OWNERS: list[tuple[object, str]] = [
@@ -286,3 +249,12 @@ def test_an_acquire_belongs_to_the_task_that_calls_it_also_if_another_awaits_it(
         assert await lock.try_acquire(owner="anybody") is not None
 
     asyncio.run(body())
+
+
+def test_the_fence_outlives_a_lock_that_is_renewed_for_long(redis_side: Side) -> None:
+    name, server = redis_side.name("lock"), redis_side.raw()
+    token = enter(redis_side, name, "a", "a1").fencing_token
+    server.pexpire(reentrant_keys(name).fence, 1_000)
+    redis_side.execute(op.RenewReentrant(name, "a", "a1", LONG_MS))
+    assert server.pttl(reentrant_keys(name).fence) > LONG_MS
+    assert enter(redis_side, name, "a", "a2").fencing_token == token

@@ -33,17 +33,6 @@ def test_there_are_as_many_permits_as_were_said_and_no_more(side: Side) -> None:
         lease.release()
 
 
-def test_tokens_order_the_permits(side: Side) -> None:
-    semaphore = room(side, side.name("room"), permits=3)
-    tokens = []
-    for _ in range(2):
-        leases = [semaphore.acquire(timeout=0) for _ in range(3)]
-        tokens += [lease.fencing_token for lease in leases]
-        for lease in leases:
-            lease.release()
-    assert tokens == sorted(set(tokens))
-
-
 def test_a_dead_holders_permit_comes_back_at_its_end(side: Side) -> None:
     name = side.name("room")
     living, dead = (room(side, name, permits=2).acquire(timeout=0) for _ in range(2))
@@ -145,11 +134,3 @@ def test_what_is_no_number_of_permits_is_refused_at_once(permits: Any) -> None: 
 
 
 # --- cancelled, lost, refused ---
-
-
-def test_a_set_with_nothing_but_lapsed_permits_does_not_keep_others_from_the_name(redis_side: Side) -> None:
-    name = redis_side.name("room")
-    redis_side.execute(op.AcquirePermit(name, "dead", 200, 2))
-    room(redis_side, name, permits=2).acquire(timeout=0).release()
-    redis_side.pass_time(0.21)
-    redis_side.lock(name, ttl=LONG).acquire(timeout=0).release()

@@ -17,6 +17,7 @@ from segmented.protocol.fair.operations import FairTimes
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
 
+
 LONG_MS = 60_000
 TIMES = FairTimes(LONG_MS, LONG_MS, LONG_MS)
 

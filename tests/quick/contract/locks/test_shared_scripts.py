@@ -16,6 +16,7 @@ from segmented.protocol.wire import text
 if TYPE_CHECKING:
     from segmented.stores.redis import RedisStore
 
+
 NAME: Final = "n{a}me"
 KEYS: Final = read_write_keys(NAME)
 DAY_MS: Final = 24 * 3_600_000

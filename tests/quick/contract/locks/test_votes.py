@@ -15,6 +15,7 @@ from segmented.protocol.vote.operations import ROUND_MAX, ROUND_REESTABLISHED
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
 
+
 LONG_MS = 600_000
 
 
