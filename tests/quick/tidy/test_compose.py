@@ -10,7 +10,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-
 from segmented.celery.celery_settings import celery_settings
 from segmented.celery.settings import WorkerSettings
 from segmented.servers.binaries import postgres_tree, valkey_program
@@ -29,8 +28,9 @@ from tests.support.servers.composing import (
 from tests.support.servers.deploying import PINNED, STAGES, is_there, settings_named, unknown_settings
 
 if TYPE_CHECKING:
-    import pytest
     from pathlib import Path
+
+    import pytest
 
 SERVERS = (*VALKEYS, "database")
 WORKERS = ("worker", "beat", "locust-master", "locust-worker")
