@@ -141,14 +141,3 @@ def test_d3_a_holder_that_dies_with_fifty_waiters_of_its_process_costs_its_lease
     wait_until(lambda: listeners(side, name) == 1)
     lapse(side, name)
     got(living, PATIENCE)
-
-
-def test_d3_a_holder_that_dies_together_with_who_minded_it_costs_its_lease_and_a_look(side: Side, start: Start) -> None:
-    name = side.name("lock")
-    processes = [start(name, 0, ttl=LONG), start(name, 50)]
-    living = start_waiting(side, made(side, name))
-    for process in processes:
-        process.send_signal(signal.SIGKILL)
-    wait_until(lambda: listeners(side, name) == 1)
-    lapse(side, name)
-    got(living, PATIENCE)

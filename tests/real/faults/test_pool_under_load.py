@@ -22,7 +22,6 @@ from segmented.models import LimitReached, Order, Reserved, Settled, SoldOut
 from segmented.stock import Grant, Pool
 from segmented.stores.redis import RedisStore
 from tests.support.contract.parking import wait_until
-from tests.support.overtaking import OvertakenStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -160,69 +159,6 @@ def lapsed(pool: Pool, count: int) -> None:
     answers = pool.reserve_many(Order(f"late{index}", 1) for index in range(count))
     assert all(isinstance(answer, Reserved) for answer in answers)
     wait_until(lambda: len(pool.store.execute(op.ListDue(pool.sku, count))) == count)
-
-
-def test_ten_sweepers_at_once_give_each_hold_back_exactly_once(store: RedisStore) -> None:
-    pool = opened(store, "swept", stock=3_000, segments=20, hold=0.05)
-    lapsed(pool, 3_000)
-    together = Barrier(10)
-
-    def sweep() -> list[str]:
-        together.wait(DEADLINE)
-        return [settled.order_id for settled in pool.expire(limit=300)]
-
-    with ThreadPoolExecutor(10) as threads:
-        swept = [one.result(DEADLINE) for one in [threads.submit(sweep) for _ in range(10)]]
-    found = Counter(order_id for order_ids in swept for order_id in order_ids)
-    assert found == dict.fromkeys((f"late{index}" for index in range(3_000)), 1)
-    assert [len(order_ids) for order_ids in swept] == [300] * 10
-    state = pool.state()
-    assert (state.available, state.reserved, state.stock) == (3_000, 0, (150,) * 20)
-    assert pool.audit().is_clean
-
-
-def test_twenty_thousand_holds_that_end_together_come_back_in_steps_with_others_served_between(
-    store: RedisStore,
-) -> None:
-    count, per_step, for_want = 20_000, 100, 16
-    pool = opened(store, "ended together", stock=count, segments=20, hold=0.05)
-    lapsed(pool, count)
-    buyer = Pool(store, pool.sku)
-    bought: list[Taken] = []
-
-    def buy(stop: Event) -> None:
-        while not stop.is_set():
-            bought.append(buyer.reserve(f"new{len(bought)}"))
-
-    def let_it_buy() -> None:
-        before = len(bought)
-        wait_until(lambda: len(bought) > before + 1, seconds=DEADLINE)
-
-    sweeper = Pool(OvertakenStore(store, op.ExpireDue, 2, let_it_buy), pool.sku)
-    stop = Event()
-    with ThreadPoolExecutor(1) as threads:
-        buying = threads.submit(buy, stop)
-        wait_until(lambda: len(bought) > 0)
-        try:
-            given_back = sweeper.expire(limit=count)
-        finally:
-            stop.set()
-        buying.result(DEADLINE)
-    assert all(isinstance(answer, Reserved) for answer in bought)
-    steps = [
-        (step[0].kind, len(step))
-        for step in (list(found) for _, found in groupby(ledger_of(pool), key=attrgetter("sequence")))
-    ]
-    expired = [size for kind, size in steps if kind == "expired"]
-    assert sum(expired) == count
-    assert len(given_back) + sum(size for size in expired if size <= for_want) >= count
-    assert max(expired) == per_step
-    swept = [index for index, (kind, size) in enumerate(steps) if kind == "expired" and size == per_step]
-    between = [kind for kind, _ in steps[swept[0] : swept[-1]] if kind == "reserved"]
-    assert between
-    state = pool.state()
-    assert (state.available, state.reserved) == (count - len(bought), len(bought))
-    assert pool.audit().is_clean
 
 
 # --- one customer ---

@@ -11,7 +11,6 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import LeaseLost, StoreUnavailable
 from segmented.models import Lost, Released
-from segmented.protocol.wire import load_script
 from segmented.servers import ValkeyServer
 from segmented.stores.quorum import asynchronous, lane
 from tests.fixtures.stores_quorum import standing_still
@@ -92,20 +91,6 @@ def holders_of(quorum: Quorum, name: str, *servers: int) -> list[str | None]:
 
 
 @pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
-def test_f1_with_one_of_three_servers_never_there_all_works_and_nothing_leaks(
-    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
-) -> None:
-    servers[2].kill()
-    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=ANSWER_TIMEOUT)
-    name = quorum.side.name("lock")
-    lease = quorum.lock(name, ttl=LONG).acquire(timeout=SOON)
-    lease.renew()
-    assert holders_of(quorum, name, 0, 1) == [lease.holder_id] * 2
-    lease.release()
-    assert holders_of(quorum, name, 0, 1) == [None] * 2
-
-
-@pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
 def test_f2_a_server_that_stands_still_is_not_waited_for_and_keeps_no_late_vote(
     colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
 ) -> None:
@@ -118,27 +103,6 @@ def test_f2_a_server_that_stands_still_is_not_waited_for_and_keeps_no_late_vote(
         assert holders_of(quorum, name, 0, 2) == [None] * 2
     wait_until(lambda: scripts_run(quorum.raws[1]) >= before + 3)
     wait_until(lambda: quorum.holder_at(1, name) is None)
-
-
-@pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
-def test_f2_a_vote_that_appears_after_its_release_is_removed(
-    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (lane, asynchronous):
-        monkeypatch.setattr(module, "PATIENCE", 0.2)
-    with wired(servers[2]) as proxy:
-        urls = [server.url for server in servers]
-        quorum = make_quorum(colour, [*urls[:2], proxy.url], answer_timeout=2.0, behind=urls)
-        name, before = met(quorum), scripts_run(quorum.raws[2])
-        proxy.hold(load_script("acquire_vote").sha.encode())
-        lease = answered(lambda: quorum.lock(name, ttl=LONG).acquire(timeout=SOON))
-        answered(lease.release)
-        wait_until(lambda: scripts_run(quorum.raws[2]) >= before + 1)  # the release has overtaken the acquire
-        overtaken = scripts_run(quorum.raws[2])
-        assert quorum.holder_at(2, name) is None
-        proxy.let_go()
-        wait_until(lambda: scripts_run(quorum.raws[2]) >= overtaken + 2)  # the vote that is late, and its end
-        wait_until(lambda: quorum.holder_at(2, name) is None)
 
 
 @pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
@@ -155,25 +119,6 @@ def test_f2_a_late_release_of_an_earlier_attempt_leaves_the_votes_of_a_later_one
     assert quorum.holders(name) == ["h"] * 3
     assert quorum.side.execute(op.ReleaseVote(name, "h")) == Released()
     assert quorum.holders(name) == [None] * 3
-
-
-@pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
-def test_f3_a_vote_whose_reply_was_lost_is_given_back_and_a_release_that_failed_is_repeated(
-    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
-) -> None:
-    with wired(servers[2]) as proxy:
-        urls = [server.url for server in servers]
-        quorum = make_quorum(colour, [*urls[:2], proxy.url], answer_timeout=10, behind=urls)
-        name = met(quorum)
-        proxy.swallow_replies(2, to=name.encode())  # the link asks twice
-        lease = quorum.lock(name, ttl=LONG).acquire(timeout=SOON)
-        wait_until(lambda: proxy.swallowed == 2)
-        assert quorum.holder_at(2, name) == lease.holder_id
-        proxy.vanish()
-        lease.release()
-        assert quorum.holders(name) == [None, None, lease.holder_id]
-        proxy.come_back()
-        wait_until(lambda: quorum.holders(name) == [None] * 3, seconds=SOON)
 
 
 # --- a majority ---
@@ -284,22 +229,6 @@ def test_f5_one_server_after_the_other_may_restart_empty_if_votes_are_taken_agai
     assert answered(quorum.lock(name).try_acquire) is None
     answered(lease.release)
     wait_until(lambda: quorum.holders(name) == [None] * 3)
-
-
-@pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
-def test_f5_without_that_a_second_restart_is_the_loss_of_the_lease(
-    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
-) -> None:
-    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=SHORT_ANSWER)
-    name = met(quorum)
-    lease = answered(lambda: quorum.lock(name, ttl=LONG).acquire(timeout=SOON))
-    wait_until(lambda: None not in quorum.holders(name))
-    for server in servers[:2]:
-        answered(lease.renew)
-        server.kill()
-        server.restart()
-    with pytest.raises(LeaseLost):
-        answered(lease.renew)
 
 
 # --- pieces ---

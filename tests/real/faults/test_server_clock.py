@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from bench.proof.preload.clock import ServerClock
-from segmented.errors import AcquireTimeout, AlreadySettled, LeaseLost, StaleToken
+from segmented.errors import AcquireTimeout, LeaseLost, StaleToken
 from segmented.locks import Lock, fenced_set
 from segmented.locks.operator import revoke
-from segmented.models import Refusal, Reserved
+from segmented.models import Reserved
 from segmented.servers.binaries import valkey_program
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
@@ -84,25 +84,6 @@ def test_f34_a_lease_that_ends_early_is_lost_and_its_late_write_is_refused(
     with pytest.raises(LeaseLost):
         first.release()
     second.release()
-
-
-def test_f34_units_whose_holds_end_early_are_sold_once_each(
-    server: Node, clock: ServerClock, store: RedisStore
-) -> None:
-    pool = Pool(store, "poster", ttl=30, hold=30)
-    pool.open(stock=3, segments=1)
-    held = pool.grant("held", timeout=SLACK)
-    assert not isinstance(held, Refusal)
-    step(server, clock, 60)
-    assert [order.order_id for order in pool.expire()] == ["held"]
-    later = [pool.reserve(f"later-{number}") for number in range(4)]
-    assert [isinstance(one, Reserved) for one in later] == [True, True, True, False]
-    with pytest.raises(AlreadySettled, match=r"^order 'held' is already expired: it cannot be confirmed$"):
-        held.confirm()
-    assert [pool.confirm(f"later-{number}").state for number in range(3)] == ["confirmed"] * 3
-    state = pool.state()
-    assert (state.available, state.reserved, state.confirmed) == (0, 0, 3)
-    assert pool.audit().drift == ()
 
 
 def test_f35_a_dead_holders_lease_outlives_its_time_until_an_operator_ends_it(

@@ -20,7 +20,7 @@ from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import directory_plan, home_of
 from tests.fixtures.stores_deployed import deployed_side
 from tests.support.long_run import in_the_long_run
-from tests.support.servers.nodes import LOOK_SECONDS, eventually
+from tests.support.servers.nodes import eventually
 
 if TYPE_CHECKING:
     from segmented.models import PoolState, Shard
@@ -156,28 +156,6 @@ def test_a_master_that_is_gone_stops_its_own_shards_only_and_is_no_reason_to_say
     # each would wait for the dead by itself
     orders = [world.order(home, 300) for _ in range(100)]
     assert all(isinstance(answer, StoreUnavailable) for answer in pool.reserve_many(orders))
-    world.close()
-
-
-def test_a_master_that_is_cut_off_and_the_lock_of_who_gathers_with_it_leaves_the_others_time_to_answer(
-    calm_cluster: Cluster, colour: str
-) -> None:
-    world = World(calm_cluster, colour, lock_dies=True, patience=PATIENCE)
-    world.sell_one_everywhere()
-    away = world.side.execute(op.SendUnits(world.kept[0], world.lost[0].number, 5))  # it cannot arrive for a while
-    assert away is not None
-    calm_cluster.replica_of(world.dying).kill()
-    world.dying.pause()
-    assert isinstance(world.pool.reserve(world.order(world.kept[0], 120)), Reserved)
-    world.dying.resume()
-    deadline = time.monotonic() + LONG
-    while (answer := asked(world, world.order(world.kept[1], 300))) is None:
-        assert time.monotonic() < deadline
-        time.sleep(LOOK_SECONDS)
-    assert isinstance(answer, Reserved)
-    refused = taken_all(world)
-    assert (refused.available, refused.reserved) == (0, STOCK)
-    assert world.pool.audit().is_clean
     world.close()
 
 

@@ -33,7 +33,6 @@ TABLES: Final = {
     "segmented_segments",
 }
 FIRST: Final = [metadata.tables[name] for name in ("segmented_segments", "segmented_orders", "segmented_changes")]
-MARIADB: Final = "mariadb"
 
 
 @pytest.fixture
@@ -111,13 +110,6 @@ print("alembic" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=120)
     assert done.stdout == "False\n"
-
-
-def test_an_empty_database_gets_all_tables_once(engine: Engine) -> None:
-    assert migrate(engine) == Migrated(None, "0003")
-    assert migrate(engine) == Migrated("0003", "0003")
-    assert migrate(engine).replay
-    assert Gate(engine).missing_tables() == ()
 
 
 def test_migrated_tables_are_those_that_a_gate_creates(engine: Engine) -> None:
@@ -214,22 +206,6 @@ def test_of_eight_migrations_at_once_one_changes_the_tables(order_database: str,
     assert {one.after for one in done} == {"0003"}
 
 
-@pytest.mark.parametrize(
-    ("change", "lack"),
-    [
-        ("ALTER TABLE segmented_segments DROP COLUMN sequence", "segmented_segments lacks sequence"),
-        ("DROP TABLE segmented_changes", "segmented_changes lacks sku, change_id"),
-    ],
-)
-def test_tables_that_no_release_made_are_refused_and_unchanged(engine: Engine, change: str, lack: str) -> None:
-    create_first(engine)
-    execute(engine, change)
-    with pytest.raises(InvalidInput, match=f"tables of segmented that no release has made: {lack}"):
-        migrate(engine)
-    assert not inspect(engine).has_table("segmented_ledger")
-    assert not inspect(engine).has_table(versions.VERSION_TABLE)
-
-
 def test_the_command_says_what_it_changed(order_database: str) -> None:
     outputs = []
     for _ in range(2):
@@ -239,12 +215,6 @@ def test_the_command_says_what_it_changed(order_database: str) -> None:
     assert outputs == ["tables created at 0003\n", "tables at revision 0003 before: nothing is changed\n"]
     said = ran("orders", "migrate", "--database", order_database, "--json", "-", url=None)
     assert said.stdout.split() == ["{", '"before":', '"0003",', '"after":', '"0003",', '"is_changed":', "false", "}"]
-
-
-def test_the_command_needs_a_database() -> None:
-    said = ran("orders", "migrate", url=None)
-    assert said.returncode == 2
-    assert "migrate needs --database URL: the order database whose tables" in said.stderr
 
 
 ENVIRONMENT: Final = """

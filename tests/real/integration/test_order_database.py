@@ -71,25 +71,12 @@ def test_another_database_or_driver_is_named(scheme: str) -> None:
     )
 
 
-def test_an_option_the_driver_does_not_know(tmp_path: Path) -> None:
-    assert "?nonsense=*** is not a plain file" in refusal(f"sqlite:///{tmp_path / 'orders.sqlite'}?nonsense=1")
-    assert refusal(f"postgresql://buyer:{SECRET}@localhost/orders?pasword={SECRET}") == (
-        "the order database postgresql://buyer:***@localhost/orders?pasword=*** cannot be used: "
-        "there is no option pasword; did you mean password?"
-    )
-
-
 def test_nobody_at_the_address() -> None:
     sentence = refusal(f"postgresql://buyer:{SECRET}@127.0.0.1:1/orders?sslpassword={SECRET}", kind=DatabaseUnavailable)
     assert sentence.startswith(
         "the order database postgresql://buyer:***@127.0.0.1:1/orders?sslpassword=*** cannot be used: "
     )
     assert sentence.endswith("Connection refused")
-
-
-def test_an_unknown_host() -> None:
-    url = f"postgresql://buyer:{SECRET}@no-such-host.invalid/orders"
-    assert "no-such-host.invalid" in refusal(url, kind=DatabaseUnavailable)
 
 
 def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,25 +192,6 @@ def test_every_wait_on_the_server_has_a_deadline(postgres_database: str) -> None
     engine.dispose()
 
 
-def test_a_database_that_is_serializable_by_default_is_used_in_read_committed(postgres_database: str) -> None:
-    engine = connect(postgres_database, pool_size=2)
-    with engine.connect() as connection:
-        name, setting = make_url(postgres_database).database, "default_transaction_isolation"
-        connection.execute(text(f"ALTER DATABASE {name} SET {setting} = 'serializable'"))
-        with engine.connect() as another:
-            assert another.execute(text("SHOW transaction_isolation")).scalar_one() == "read committed"
-    engine.dispose()
-
-
-def test_options_of_the_url_are_kept(postgres_database: str) -> None:
-    url = make_url(postgres_database).update_query_dict({"options": "-c work_mem=5MB", "application_name": "shop"})
-    engine = connect(url.render_as_string(hide_password=False), timeout=PATIENCE)
-    with engine.connect() as connection:
-        names = ("work_mem", "application_name", "lock_timeout")
-        assert [connection.execute(text(f"SHOW {name}")).scalar_one() for name in names] == ["5MB", "shop", "22s"]
-    engine.dispose()
-
-
 # --- SQLite ---
 
 
@@ -238,11 +206,6 @@ def test_a_sqlite_file_is_made_safe(sqlite_url: str) -> None:
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite:///file:orders?mode=memory&uri=true"])
 def test_a_database_in_memory_is_refused(url: str) -> None:
     assert refusal(url).endswith("is not a plain file; name one as in sqlite:///path")
-
-
-def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    assert refusal(f"sqlite:///{tmp_path / 'missing' / 'orders.sqlite'}").endswith("unable to open database file")
-    assert refusal(f"sqlite:///{tmp_path}").endswith("unable to open database file")
 
 
 def test_a_file_that_cannot_keep_a_write_ahead_log_is_refused(tmp_path: Path) -> None:
@@ -283,9 +246,3 @@ def test_a_file_that_somebody_else_is_writing_for_too_long_is_refused(tmp_path: 
         assert refusal(url, kind=DatabaseUnavailable, timeout=1.0).endswith("cannot be used: database is locked")
     connect(url).dispose()
     engine.dispose()
-
-
-def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "orders.csv"
-    path.write_text("order_id,quantity\n" * 100, encoding="utf-8")
-    assert refusal(f"sqlite:///{path}").endswith("file is not a database")

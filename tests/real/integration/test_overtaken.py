@@ -89,14 +89,6 @@ def test_a_lost_change_is_noticed_although_another_one_has_its_number(server: Va
     assert pool.audit().is_clean
 
 
-def test_a_process_that_only_reads_notices_it_too(server: ValkeyServer, pool: Pool) -> None:
-    with forgotten(server):
-        take(pool, "lost")
-    with process(server) as other:
-        take(other, "new")
-    assert pool.state().frozen == (1, 3)
-
-
 def test_a_server_that_forgot_nothing_is_told_from_one_that_did(server: ValkeyServer, pool: Pool) -> None:
     for number in range(3):
         restart(server)
@@ -125,17 +117,6 @@ def test_a_lost_thaw_is_noticed_although_another_one_began_the_same_epoch(server
         assert (error.value.found, error.value.seen) == ((2, 7), (2, 6))
 
 
-def test_a_change_that_was_lost_one_server_ago_is_noticed_on_the_next_one(server: ValkeyServer, pool: Pool) -> None:
-    with forgotten(server):
-        take(pool, "lost")
-    for number in range(2):
-        with process(server) as other:
-            take(other, f"new {number}")
-        restart(server)
-    with pytest.raises(PoolFrozen):
-        pool.reserve("next")
-
-
 def test_a_change_of_a_server_that_the_pool_has_forgotten_is_noticed(server: ValkeyServer, pool: Pool) -> None:
     with forgotten(server):
         restart(server)
@@ -144,17 +125,3 @@ def test_a_change_of_a_server_that_the_pool_has_forgotten_is_noticed(server: Val
         take(other, "new")
         with pytest.raises(PoolFrozen):
             pool.reserve("next")
-
-
-def test_a_pool_keeps_eight_servers_and_an_older_change_is_compared_with_the_last(
-    server: ValkeyServer, pool: Pool
-) -> None:
-    for number in range(9):
-        restart(server)
-        with process(server) as other:
-            take(other, f"other {number}")
-    with RedisStore.from_url(server.url) as store:
-        kept = store.client.hget(KEYS.meta, "servers")
-    assert isinstance(kept, bytes)
-    assert [int(one.partition(b":")[2]) for one in kept.split()] == [3, 4, 5, 6, 7, 8, 9, 10]
-    assert take(pool, "next") == 12

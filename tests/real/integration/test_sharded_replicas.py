@@ -9,7 +9,7 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import StoreUnavailable
 from segmented.keys import shard_keys
-from segmented.models import Received, Reserved
+from segmented.models import Reserved
 from segmented.models.pools import Transfer
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import directory_plan
@@ -87,14 +87,6 @@ def _long_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sent_units_are_answered_when_the_replica_has_them(replicated: Replicated) -> None:
     assert replicated.answered_after(replicated.send(5)) == Transfer("away", 0, 1, 5)
     assert [replicated.kept_by_replica(1, note) for note in ("away:0", "sent:0")] == ["1 5", "1 5"]
-    assert replicated.pool.finish_transfers() == 1
-    replicated.check()
-
-
-def test_received_units_are_answered_when_the_replica_has_them(replicated: Replicated) -> None:
-    replicated.side.execute(replicated.send(5))
-    assert replicated.answered_after(replicated.receive(1, 5)) == Received(1, 5)
-    assert replicated.kept_by_replica(0, "received:1") == "1 5"
     assert replicated.pool.finish_transfers() == 1
     replicated.check()
 

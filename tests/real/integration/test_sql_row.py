@@ -39,19 +39,6 @@ def test_one_transaction_holds_a_name_until_it_commits(sql_side: SqlSide) -> Non
     assert theirs.try_acquire("ticket") is not None
 
 
-def test_there_is_no_release_and_no_with_statement() -> None:
-    held = HeldRow("ticket", 1)
-    assert [word for word in ("release", "renew", "__enter__", "__exit__") if hasattr(held, word)] == []
-
-
-def test_a_repeat_in_the_transaction_succeeds_with_a_higher_token(sql_side: SqlSide) -> None:
-    ours, theirs = sql_side.open(), sql_side.open()
-    first, second, third = ours.acquire("ticket"), ours.acquire("ticket"), ours.try_acquire("ticket")
-    assert third is not None
-    assert first.fencing_token < second.fencing_token < third.fencing_token
-    assert theirs.try_acquire("ticket") is None
-
-
 def test_a_lost_connection_frees_the_name_and_tells_the_holder_at_its_next_statement(sql_side: SqlSide) -> None:
     ours, theirs = sql_side.open(), sql_side.open()
     held = ours.acquire("ticket")
@@ -266,12 +253,3 @@ def test_a_name_that_is_new_to_many_at_once_is_made_once_and_held_by_one_after_t
     workers = [sql_side.start(partial(take_new_names, sql_side, together)) for _ in range(WORKERS)]
     assert [worker.result(2 * SOON) for worker in workers] == [NEW_NAMES] * WORKERS
     assert sql_side.admin("SELECT count(*) FROM segmented_locks") == [(NEW_NAMES,)]
-
-
-def test_each_of_many_gets_another_one_of_several_names(sql_side: SqlSide) -> None:
-    names = [f"segment {number}" for number in range(WORKERS)]
-    sessions = [sql_side.open() for _ in range(WORKERS)]
-    sql_side.create(names=names)
-    calls = [sql_side.start(partial(session.try_acquire_any, names)) for session in sessions]
-    found = [call.result(SOON) for call in calls]
-    assert sorted(held.name for held in found if held is not None) == names

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import sqlalchemy
 from sqlalchemy import text
-from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import SQLAlchemyError
 
 from segmented.errors import AcquireTimeout, StoreRefused, StoreUnavailable, TransactionConflict
 from segmented.locks import sql_mysql, sql_postgresql
 from segmented.locks.sql_row import AsyncSqlRowLock, SqlRowLock
-from tests.support.servers.sql_locking import SqlFlavour, SqlSide, SyncSession, eventually, make_engine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.fixtures.mariadb import MariaDbServer
+from tests.support.servers.sql_locking import SqlSide, SyncSession, eventually, make_engine
 
 NAMES = [f"name {number:04}" for number in range(3_000)]
 SOON = 60.0
@@ -123,32 +117,6 @@ def test_a_snapshot_older_than_the_last_holder_is_a_conflict_on_mariadb_if_it_is
 # --- MariaDB ---
 
 
-@pytest.fixture(params=["OFF", "ON"])
-def rollback_side(request: pytest.FixtureRequest, start_mariadb: Callable[..., MariaDbServer]) -> Iterator[SqlSide]:
-    """A MariaDB whose lock time-outs roll back the statement (OFF) or the whole transaction (ON)."""
-    server = start_mariadb({"innodb-rollback-on-timeout": request.param})
-    with SqlSide(SqlFlavour("mariadb", "sync"), server.url) as side:
-        yield side
-
-
-@pytest.mark.long
-def test_what_is_not_free_rolls_nothing_back_however_innodb_is_told_to(rollback_side: SqlSide) -> None:
-    side = rollback_side
-    side.admin("CREATE TABLE notes (word VARCHAR(9))")
-    ours, theirs = side.open(), side.open()
-    theirs.run("SET SESSION innodb_lock_wait_timeout = 1")
-    ours.acquire("ticket")
-    theirs.run("INSERT INTO notes VALUES ('before')")
-    assert theirs.try_acquire("ticket") is None
-    with pytest.raises(AcquireTimeout):
-        theirs.acquire("ticket", timeout=1.3)
-    held = theirs.try_acquire_any(["ticket", "other"])
-    assert held is not None
-    assert held.name == "other"
-    theirs.commit()
-    assert side.admin("SELECT word FROM notes") == [("before",)]
-
-
 def test_what_is_not_free_leaves_no_gap_locked_in_which_a_new_name_would_wait(mariadb_sql_side: SqlSide) -> None:
     side = mariadb_sql_side
     side.create(names=["b", "d"])
@@ -196,14 +164,6 @@ def test_an_insert_that_a_foreign_gap_lock_keeps_waiting_counts_as_not_free(mari
     side.wait_for_waiters(1)
     foreign.rollback()
     assert waiting.result(SOON).name == "ticket"
-
-
-def test_mysqls_own_words_bound_the_one_statement() -> None:
-    words = sql_mysql.LOCK_MYSQL.bindparams(name=b"ticket", milliseconds=1_500)
-    compiled = words.compile(dialect=mysql.dialect(), compile_kwargs={"render_postcompile": True})
-    assert str(compiled) == (
-        "SELECT /*+ MAX_EXECUTION_TIME(1500) */ name FROM segmented_locks WHERE name = %s FOR UPDATE"
-    )
 
 
 # --- cancelled waits ---

@@ -7,9 +7,8 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 import pytest
-import redis
 
-from segmented.errors import InvalidInput, LockUnreachable, SegmentedError, StoreUnavailable
+from segmented.errors import InvalidInput, LockUnreachable, StoreUnavailable
 from segmented.locks import AsyncLock, FairLock, Lock, MultiLock, ReadWriteLock, Semaphore, locked
 from segmented.locks.dead_letters import Replayed, Work, async_replay, replay
 from segmented.locks.dead_letters_file import FileDeadLetters
@@ -72,28 +71,6 @@ def test_work_is_recorded_while_the_server_is_dead_and_replayed_when_it_is_back(
     assert replay(letters, lambda letter: ship(letter.work.payload["order"])) == Replayed(0, 0, 0, 0)
 
 
-def test_a_replay_during_another_outage_keeps_every_letter_and_ends(
-    private_valkey: ValkeyServer, store: RedisStore, letters: Kept
-) -> None:
-    policy = UnreachablePolicy(record_to=letters)
-    shipped: list[str] = []
-
-    def ship(work: Work) -> None:
-        with policy.around(work), Lock(store, work.work_id, ttl=LONG).acquire():
-            shipped.append(work.work_id)
-
-    private_valkey.kill()
-    for work_id in ("a", "b"):
-        ship(Work("ship", work_id=work_id))
-    for _ in range(3):
-        assert replay(letters, lambda letter: ship(letter.work), attempts_max=1) == Replayed(0, 0, 0, 2)
-    anew = iter(["c", "d"])
-    assert replay(letters, lambda _: ship(Work("ship", work_id=next(anew)))) == Replayed(2, 0, 0, 0)
-    private_valkey.restart()
-    assert replay(letters, lambda letter: ship(letter.work)) == Replayed(2, 0, 0, 0)
-    assert (shipped, ids(letters)) == (["c", "d"], [])
-
-
 def test_a_store_that_goes_away_in_the_middle_of_the_body_is_raised_and_not_recorded(
     private_valkey: ValkeyServer, store: RedisStore, letters: Kept
 ) -> None:
@@ -102,21 +79,6 @@ def test_a_store_that_goes_away_in_the_middle_of_the_body_is_raised_and_not_reco
         private_valkey.kill()
     assert not isinstance(caught.value, LockUnreachable)
     assert (outcome.is_recorded, ids(letters)) == (False, [])
-
-
-def test_another_lock_that_cannot_be_reached_in_the_middle_of_the_body_is_raised(
-    private_valkey: ValkeyServer, store: RedisStore, letters: Kept
-) -> None:
-    around = UnreachablePolicy(record_to=letters).around(Work("ship"), lock_name="outer")
-
-    def work() -> None:
-        with around, Lock(store, "outer", ttl=LONG).acquire():
-            private_valkey.kill()
-            Lock(store, "inner", ttl=LONG).acquire(timeout=1)
-
-    with pytest.raises(LockUnreachable, match="did not answer"):
-        work()
-    assert ids(letters) == []
 
 
 @pytest.mark.parametrize("word", ["lock", "fair", "semaphore", "read", "multi", "locked"])
@@ -143,24 +105,6 @@ def test_every_way_to_acquire_is_recorded(
     assert (outcome.is_recorded, ids(letters)) == (True, ["one"])
 
 
-def test_when_the_work_cannot_be_recorded_either_the_error_says_both(
-    private_valkey: ValkeyServer, store: RedisStore, tmp_path: Path
-) -> None:
-    (tmp_path / "folder").mkdir()
-    letters = FileDeadLetters(tmp_path / "folder" / "letters")
-    (tmp_path / "folder" / "letters").unlink()
-    (tmp_path / "folder").rmdir()
-    rung: list[str] = []
-    policy = UnreachablePolicy(record_to=letters, alarm=lambda _, name: rung.append(name))
-    private_valkey.kill()
-    with pytest.raises(LockUnreachable) as caught, policy.around(Work("ship")), Lock(store, "order:7").acquire():
-        pytest.fail("the body ran")
-    path = tmp_path / "folder" / "letters"
-    said = f"the dead letters at {path} cannot be kept: No such file or directory"
-    assert caught.value.__notes__ == [f"and 'ship' could not be recorded for later: {said}"]
-    assert rung == ["order:7"]
-
-
 def test_an_alarm_that_fails_is_logged_and_hides_nothing(
     private_valkey: ValkeyServer, store: RedisStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -177,14 +121,6 @@ def test_an_alarm_that_fails_is_logged_and_hides_nothing(
             Lock(store, "a").acquire()
     assert ids(letters) == ["one"]
     assert [(record.message, vars(record)["lock"]) for record in caplog.records] == [("lock.alarm_failed", "a")] * 2
-
-
-def test_other_errors_pass_through(store: RedisStore, tmp_path: Path) -> None:
-    letters = FileDeadLetters(tmp_path / "letters")
-    policy = UnreachablePolicy(record_to=letters, alarm=lambda *_: pytest.fail("the alarm was called"))
-    with pytest.raises(SegmentedError), policy.around(Work("ship")), Lock(store, "a").acquire():
-        Lock(store, "a").acquire(timeout=0)
-    assert ids(letters) == []
 
 
 def test_in_an_event_loop_the_same(private_valkey: ValkeyServer, letters: Kept) -> None:
@@ -224,11 +160,3 @@ def test_an_alarm_that_must_be_awaited_is_refused_where_nobody_awaits_it(tmp_pat
     policy = UnreachablePolicy(record_to=FileDeadLetters(tmp_path / "letters"), alarm=alarm)
     with pytest.raises(InvalidInput, match="only `async with` can await"), policy.around(Work("ship")):
         pytest.fail("the body ran")
-
-
-def test_a_client_that_was_never_connected_is_recorded_too(tmp_path: Path) -> None:
-    letters = FileDeadLetters(tmp_path / "letters")
-    around = UnreachablePolicy(record_to=letters).around(Work("ship", work_id="one"))
-    with redis.Redis(unix_socket_path=str(tmp_path / "nobody")) as client, RedisStore(client) as store, around:
-        Lock(store, "a").acquire()
-    assert ids(letters) == ["one"]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -53,26 +52,6 @@ def run(body: Coroutine[Any, Any, None]) -> None:
 
 
 # --- tasks ---
-
-
-@pytest.mark.long
-def test_d11_acquires_cancelled_at_any_moment_leave_no_contender(
-    kazoo_client: KazooClient, other_kazoo: KazooClient
-) -> None:
-    chance = random.Random(732)
-    name = new_name()
-
-    async def body() -> None:
-        lock = AsyncZooKeeperLock(kazoo_client, name)
-        for _ in range(150):
-            task = asyncio.ensure_future(lock.acquire(timeout=SOON))
-            await asyncio.sleep(chance.random() * 0.006)
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await (await task).release()
-        await in_line(other_kazoo, name, 0)
-
-    run(body())
 
 
 @pytest.mark.parametrize(("request_kind", "times"), [("create", 3), ("list", 1), ("read", 1)])

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
-import pickle
 import threading
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -92,20 +90,6 @@ def test_c3_a10_a_node_that_is_taken_away_is_told_to_the_holder_and_the_successo
     assert line(other_kazoo, name) == []
 
 
-def test_a_holder_whose_callback_fails_is_told_all_the_same(
-    kazoo_client: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide, caplog: pytest.LogCaptureFixture
-) -> None:
-    lease = zookeeper_side.lock(kazoo_client, new_name()).acquire(timeout=SOON)
-    told = threading.Event()
-    lease.on_lost(partial(next, iter(())))
-    lease.on_lost(told.set)
-    other_kazoo.delete(lease.path)
-    assert told.wait(SOON)
-    assert [record.message for record in caplog.records if record.name == "segmented.locks"] == [
-        "lease.callback_failed"
-    ]
-
-
 def test_tokens_grow_also_when_the_parent_was_deleted_between(
     kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide
 ) -> None:
@@ -119,14 +103,6 @@ def test_tokens_grow_also_when_the_parent_was_deleted_between(
         kazoo_client.delete(f"/segmented/locks/{name}")
     assert sequences == ["0000000000"] * 3
     assert tokens == sorted(set(tokens))
-
-
-def test_a_lease_cannot_be_pickled(kazoo_client: KazooClient) -> None:
-    with (
-        ZooKeeperLock(kazoo_client, new_name()).acquire(timeout=SOON) as lease,
-        pytest.raises(InvalidInput, match="pickled"),
-    ):
-        pickle.dumps(lease)
 
 
 def test_a_refusal_by_the_server_is_one_sentence_and_leaves_nothing(

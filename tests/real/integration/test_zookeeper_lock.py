@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -94,20 +91,6 @@ def test_each_waiter_watches_the_one_ahead_and_nobody_else(
         waiter.result(SOON)
 
 
-def test_a_waiter_in_the_holders_own_process_is_woken_though_both_watch_the_same_node(
-    kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide
-) -> None:
-    name = new_name()
-    lock = zookeeper_side.lock(kazoo_client, name)
-    held = lock.acquire(timeout=SOON)
-    waiter = zookeeper_side.start(lambda: lock.acquire(timeout=SOON))
-    first = held.trusted_until
-    wait_until(lambda: held.trusted_until > first)  # the session has been confirmed, and the holder's node is watched
-    wait_until(lambda: has_length(kazoo_client, name, 2))
-    held.release()
-    waiter.result(SOON).release()
-
-
 def test_the_operator_is_shown_the_line_in_order(kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide) -> None:
     name = new_name()
     lock = zookeeper_side.lock(kazoo_client, name)
@@ -120,16 +103,6 @@ def test_the_operator_is_shown_the_line_in_order(kazoo_client: KazooClient, zook
     held.release()
     assert waiter.result(SOON).holder_id == second.holder_id
     assert lock.contenders() == (second,)
-
-
-def test_different_names_and_roots_do_not_meet(kazoo_client: KazooClient) -> None:
-    name = new_name()
-    with (
-        ZooKeeperLock(kazoo_client, f"{name}/x").acquire(timeout=0),
-        ZooKeeperLock(kazoo_client, f"{name}%2Fx").acquire(timeout=0),
-        ZooKeeperLock(kazoo_client, f"{name}/x", root="/elsewhere/").acquire(timeout=0) as lease,
-    ):
-        assert lease.path.startswith(f"/elsewhere/{name}%2Fx/")
 
 
 def test_a_lock_stands_under_the_clients_chroot(
@@ -194,25 +167,3 @@ def test_a_client_that_is_closed_or_was_never_started_is_refused_with_one_senten
         for call in (lambda lock=lock: lock.acquire(timeout=SOON), lock.try_acquire, lock.contenders):
             with pytest.raises(StoreRefused, match=sentence):
                 call()
-
-
-@pytest.mark.long
-def test_ctrl_c_ends_a_wait_whenever_it_comes_and_leaves_no_node(
-    kazoo_client: KazooClient, other_kazoo: KazooClient
-) -> None:
-    """Twenty times, as kazoo eats what is raised in the moment of sending: one in ten came to nothing."""
-    name = new_name()
-    lock = ZooKeeperLock(kazoo_client, name)
-    with lock.acquire(timeout=SOON):
-
-        def interrupt() -> None:
-            wait_until(lambda: len(line(other_kazoo, name)) == 2)
-            os.kill(os.getpid(), signal.SIGINT)
-
-        for _ in range(20):
-            killer = threading.Thread(target=interrupt)
-            killer.start()
-            with pytest.raises(KeyboardInterrupt):
-                lock.acquire(timeout=SOON)
-            killer.join()
-            wait_until(lambda: len(line(other_kazoo, name)) == 1)

@@ -146,23 +146,6 @@ def test_a_lease_is_in_doubt_while_the_connection_is_away_and_good_again_when_it
         assert not lease.lost.is_set()
 
 
-def test_a_waiter_rides_out_a_connection_that_comes_back_in_time_and_keeps_its_place(
-    proxy: Proxy, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
-) -> None:
-    name = new_name()
-    held = zookeeper_side.lock(other_kazoo, name).acquire(timeout=SOON)
-    waiter = zookeeper_side.start(lambda: zookeeper_side.lock(wired, name).acquire(timeout=SOON))
-    wait_until(lambda: len(line(other_kazoo, name)) == 2)
-    place = line(other_kazoo, name)[1]
-    proxy.vanish()
-    wait_until(lambda: not wired.connected)
-    held.release()  # nobody tells the waiter: its watch went with the connection
-    proxy.come_back()
-    lease = waiter.result(SOON)
-    assert lease.path.endswith(f"/{place}")
-    lease.release()
-
-
 def test_a_holder_that_the_network_cut_off_is_told_before_another_gets_the_lock(
     proxy: Proxy, doomed: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
 ) -> None:
@@ -226,27 +209,6 @@ def test_e4_a_wait_fails_with_its_session_and_nothing_of_it_is_left(
         wait_until(lambda: len(line(other_kazoo, name)) == 1)
 
 
-@pytest.mark.long
-def test_e5_the_node_of_an_old_session_is_not_taken_for_ours(
-    proxy: Proxy, doomed: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
-) -> None:
-    name = new_name()
-    zookeeper_side.lock(other_kazoo, name).acquire(timeout=SOON).release()
-    # a new connection is refused, so that the client cannot look for its node
-    proxy.swallow_replies(1, to=zookeeper_request("create", name), and_refuse=True)
-    acquiring = zookeeper_side.start(lambda: zookeeper_side.lock(doomed, name).acquire(timeout=SOON))
-    assert proxy.lost.wait(SOON)
-    assert len(line(other_kazoo, name)) == 1
-    wait_until(
-        lambda: line(other_kazoo, name) == []
-    )  # the server has ended the session, which the client does not know
-    proxy.come_back()
-    with pytest.raises(StoreUnavailable):
-        acquiring.result(SOON)
-    wait_until(lambda: bool(doomed.connected))
-    assert line(other_kazoo, name) == []
-
-
 def test_a_waiter_behind_one_that_died_goes_on_when_that_ones_session_ends(
     proxy: Proxy, doomed: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
 ) -> None:
@@ -287,21 +249,6 @@ def test_kazoo_482_a_client_that_is_closed_ends_the_waits_and_tells_the_holders(
 
 
 # --- servers ---
-
-
-def test_a_server_that_is_killed_ends_a_wait_by_its_deadline(
-    private_zookeeper: ZooKeeperNode, start_kazoo: Callable[..., KazooClient], zookeeper_side: ZooKeeperSide
-) -> None:
-    client = start_kazoo(private_zookeeper, timeout=LASTING)
-    lock = zookeeper_side.lock(client, "job")
-    lock.acquire(timeout=SOON)
-    waiter = zookeeper_side.start(lambda: lock.acquire(timeout=2.0))
-    wait_until(lambda: len(lock.contenders()) == 2)
-    private_zookeeper.kill()
-    with pytest.raises(StoreUnavailable):
-        waiter.result(SOON)
-    with pytest.raises(StoreUnavailable):
-        lock.acquire(timeout=0.5)
 
 
 @pytest.mark.long
