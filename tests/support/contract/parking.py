@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from segmented.plans import Line
 
-PARKED_SECONDS: Final = 60.0
+PARKED_SECONDS: Final = 120.0
 """Seconds that something may take to become so, on a machine that stands still now and then."""
 LOOK_SECONDS: Final = 0.002
 SCRIPTS: Final = ("eval", "evalsha", "delifeq")

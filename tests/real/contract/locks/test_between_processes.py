@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TURNS: Final = 200
 THREADS: Final = 4
-SOON: Final = 60.0
+SOON: Final = 120.0
 
 
 def test_a_process_that_hears_of_releases_late_is_passed_over_far_more_often_than_sixteen_times(

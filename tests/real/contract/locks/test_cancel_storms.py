@@ -87,7 +87,7 @@ def test_a_hand_over_whose_releaser_and_waiter_are_both_cancelled_leaves_no_lock
         await parked(store, 1)
         proxy.hold(b"EVAL|DELIFEQ")
         releaser = asyncio.ensure_future(held.release())
-        assert await asyncio.to_thread(proxy.holding.wait, 30)
+        assert await asyncio.to_thread(proxy.holding.wait, 120)
         for _ in range(2):
             releaser.cancel()
             waiter.cancel()

@@ -63,7 +63,7 @@ def offers(store: RedisStore | AsyncRedisStore) -> int:
 
 def test_a_release_acquires_for_the_next_waiter_in_the_same_round_trip(store: RedisStore) -> None:
     lock, spy = Lock(store, "door", ttl=60), Spy(store)
-    first = lock.acquire(timeout=30)
+    first = lock.acquire(timeout=120)
     found: list[int] = []
     waiter = threading.Thread(target=lambda: found.append(lock.acquire(timeout=60).fencing_token))
     waiter.start()
@@ -113,7 +113,7 @@ def test_a_task_that_is_cancelled_while_it_is_handed_the_lock_leaves_it_free(val
     async def run() -> None:
         async with await AsyncRedisStore.from_url(valkey.url) as store:
             lock = AsyncLock(store, "door", ttl=60)
-            first = await lock.acquire(timeout=30)
+            first = await lock.acquire(timeout=120)
             waiter = asyncio.create_task(lock.acquire(timeout=60).__aenter__())
             await wait_for_one(store)
             spy = Spy(store, before=waiter.cancel)
@@ -166,7 +166,7 @@ def test_of_twenty_releases_the_seventeenth_or_one_too_late_is_a_message_to_all(
 ) -> None:
     monkeypatch.setattr("segmented.plans.line.HANDING_SECONDS", seconds)
     lock, spy = Lock(store, "door", ttl=60), Spy(store)
-    first = lock.acquire(timeout=30)
+    first = lock.acquire(timeout=120)
     waiters = [threading.Thread(target=lambda: lock.acquire(timeout=60).release()) for _ in range(WAITERS)]
     for waiter in waiters:
         waiter.start()

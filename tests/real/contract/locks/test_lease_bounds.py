@@ -52,13 +52,13 @@ def test_a_lease_is_of_no_use_in_a_child_process_and_stays_the_parents(valkey_ur
 def test_after_a_fork_a_lock_works_on_new_connections_also_where_it_has_to_wait(valkey_url: str) -> None:
     with RedisStore.from_url(valkey_url) as store:
         lock = Lock(store, "reopened", ttl=600, renew=True)
-        before = lock.acquire(timeout=30)
+        before = lock.acquire(timeout=120)
         with pytest.raises(AcquireTimeout):
             lock.acquire(timeout=0.05)  # the listener runs now
         before.release()
 
         def in_the_child() -> str:
-            first = lock.acquire(timeout=30)
+            first = lock.acquire(timeout=120)
             try:
                 lock.acquire(timeout=0.1)
             except AcquireTimeout:
@@ -77,7 +77,7 @@ def test_a_waiter_in_a_child_process_is_woken_by_a_release_of_the_parent(
     monkeypatch.setattr(LockClaim, "look_seconds", 600.0)  # it does not look by itself
     with RedisStore.from_url(valkey_url) as store:
         lock = Lock(store, "handed-down", ttl=600)
-        held = lock.acquire(timeout=30)
+        held = lock.acquire(timeout=120)
         with pytest.raises(AcquireTimeout):
             lock.acquire(timeout=0.05)  # the listener runs now
         release = threading.Timer(0.5, held.release)

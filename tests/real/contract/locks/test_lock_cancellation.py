@@ -43,7 +43,7 @@ async def cancelled_in_flight(proxy: RedisProxy, awaitable: Awaitable[object], *
     """Hold the next script back, cancel who sent it, and only then let it go on."""
     proxy.hold(b"EVAL|DELIFEQ")
     task = asyncio.ensure_future(awaitable)
-    assert await asyncio.to_thread(proxy.holding.wait, 30)
+    assert await asyncio.to_thread(proxy.holding.wait, 120)
     for _ in range(times):
         task.cancel()
         await asyncio.sleep(0)
@@ -81,11 +81,11 @@ def test_d2_when_the_waiter_that_was_woken_is_cancelled_the_next_one_gets_the_lo
         proxy.hold(b"EVAL|DELIFEQ")
         async with await AsyncRedisStore.from_url(valkey_url) as direct:
             await direct.execute(op.ReleaseLock(lock.name, held.holder_id))
-            assert await asyncio.to_thread(proxy.holding.wait, 30)
+            assert await asyncio.to_thread(proxy.holding.wait, 120)
         woken.cancel()
         proxy.let_go()
-        lease = await asyncio.wait_for(spare, 30)
-        await asyncio.wait([woken], timeout=30)
+        lease = await asyncio.wait_for(spare, 120)
+        await asyncio.wait([woken], timeout=120)
         assert woken.cancelled()
         await lease.release()
 
@@ -100,7 +100,7 @@ def test_a_waiter_cancelled_again_while_it_undoes_gives_its_place_up_all_the_sam
         await parked(store, 1)
         proxy.hold(b"EVAL|DELIFEQ")
         waiter.cancel()
-        assert await asyncio.to_thread(proxy.holding.wait, 30)
+        assert await asyncio.to_thread(proxy.holding.wait, 120)
         waiter.cancel()
         await asyncio.sleep(0)
         proxy.let_go()
@@ -138,7 +138,7 @@ def test_a_grant_cancelled_while_it_waits_is_a_cancellation_and_leaves_the_line(
         with pytest.raises(asyncio.CancelledError):
             await waiters[0]
         await held.confirm()  # type: ignore[union-attr]  # it was granted
-        granted = await asyncio.wait_for(waiters[1], 30)
+        granted = await asyncio.wait_for(waiters[1], 120)
         await granted.confirm()  # type: ignore[union-attr]  # it was granted
         assert lines_of(store) == {}
         assert (await pool.state()).confirmed == 2

@@ -84,7 +84,7 @@ def test_a_grant_that_never_got_a_reply_keeps_its_units_for_the_repeat(far_side:
     with pytest.raises(StoreUnavailable):
         pool.grant("a", quantity=3, timeout=0)
     assert shop.totals() == (5, 3, 0)
-    repeat = pool.grant("a", quantity=3, timeout=30)
+    repeat = pool.grant("a", quantity=3, timeout=120)
     assert not isinstance(repeat, Refusal)
     assert repeat.confirm().state == "confirmed"
     assert shop.story() == [("opened", None), ("reserved", "a"), ("granted", "a"), ("confirmed", "a")]

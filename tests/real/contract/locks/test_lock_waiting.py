@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 BOTH_COLOURS = [REDIS[0], REDIS[-1]]
 LONG = 600.0
-PATIENCE = 60.0
-SOON = 30.0
+PATIENCE = 600.0
+SOON = 120.0
 """A bound for what takes milliseconds, generous on a busy machine and far below LONG."""
 
 

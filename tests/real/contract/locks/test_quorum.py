@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.fixtures.stores_quorum import Quorum
 
 
-SOON = 30.0
+SOON = 120.0
 INDEPENDENT = "a quorum needs servers that are independent of each other"
 
 

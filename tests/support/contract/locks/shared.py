@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tests.fixtures.stores import Side
 
 LONG: Final = 600.0
-PATIENCE: Final = 60.0
-SOON: Final = 30.0
+PATIENCE: Final = 600.0
+SOON: Final = 120.0
 """A bound for what takes milliseconds, generous on a busy machine and far below LONG."""
 
 LeaseT_co = TypeVar("LeaseT_co", covariant=True)
