@@ -29,7 +29,7 @@ def booked(url: str, database: str, point: str) -> tuple[int, int, str]:
 
 
 @pytest.mark.parametrize(("point", "rows_at_death"), [("before commit", 0), ("after commit", 1)])
-@pytest.mark.parametrize("database", ["postgres_database"])
+@pytest.mark.parametrize("database", ["sqlite_url"])
 def test_a_worker_killed_around_the_commit_leaves_one_effect(
     valkey: ValkeyServer, request: pytest.FixtureRequest, database: str, point: str, rows_at_death: int
 ) -> None:

@@ -93,6 +93,7 @@ def check(sold: Sold, *, replayed: int | None = 0) -> None:
         assert counts["replayed_orders"] == replayed
 
 
+@pytest.mark.long
 def test_workers_that_are_killed_in_mid_sale_lose_nothing(
     tmp_path: Path, own_servers: tuple[str, ...], client: redis.Redis, pace: Pace
 ) -> None:

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from tests.support.workers.once_workers import OnceSide
 
 SOON = 60
+pytestmark = pytest.mark.long  # children of a pool are in tests/real/faults/test_dedup_ends.py
 
 
-@pytest.fixture(params=["prefork", pytest.param("solo", marks=pytest.mark.long)])
+@pytest.fixture(params=["prefork", "solo"])
 def side(request: pytest.FixtureRequest) -> OnceSide:
     if request.param == "prefork":
         shared: OnceSide = request.getfixturevalue("prefork_once")
