@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented.models import Busy, Renewed, Settled, Superseded
-from tests.support.contract.pools.shop import LONG_MS, SHORT_MS
+from tests.support.contract.pools.shop import LONG_MS, SHORT_MS, Shop
 
 if TYPE_CHECKING:
-    from tests.support.contract.pools.shop import Shop
+    from tests.fixtures.stores import Side
 
 
 def test_the_same_holder_is_told_its_lease_again(shop: Shop) -> None:
@@ -22,15 +22,19 @@ def test_the_same_holder_is_told_its_lease_again(shop: Shop) -> None:
     assert shop.story() == [("opened", None), ("reserved", "a")]
 
 
-def test_a_repeat_counts_the_lease_anew(shop: Shop) -> None:
-    shop.open(8, 1)
-    shop.granted("a", holder_id="h", ttl_ms=SHORT_MS)
-    shop.granted("a", holder_id="h", ttl_ms=LONG_MS)
-    shop.let_short_holds_lapse()
-    answer = shop.grant("b")
-    assert isinstance(answer, Busy)
-    assert LONG_MS - 60_000 < (answer.free_in_ms or 0) <= LONG_MS
-    assert shop.renew("a", holder_id="h") == Renewed(LONG_MS)
+def test_a_repeat_counts_the_lease_anew(side: Side) -> None:
+    """Others are told so, and kept out, also when the first life is over."""
+    for first_ms in (60_000, SHORT_MS):
+        shop = Shop(side, side.name())
+        shop.open(8, 1)
+        shop.granted("a", holder_id="h", ttl_ms=first_ms)
+        shop.granted("a", holder_id="h", ttl_ms=LONG_MS)
+        shop.let_short_holds_lapse()
+        answer = shop.grant("b")
+        assert isinstance(answer, Busy), first_ms
+        assert LONG_MS - 60_000 < (answer.free_in_ms or 0) <= LONG_MS, first_ms
+        assert shop.renew("a", holder_id="h") == Renewed(LONG_MS)
+        shop.check_books()
 
 
 def test_a_repeat_holds_the_units_anew(shop: Shop) -> None:
