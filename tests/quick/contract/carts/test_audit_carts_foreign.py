@@ -51,7 +51,7 @@ def named(pools: CartPools, letter: str) -> list[str]:
     return [str(drift).replace(pools.sku(""), "") for drift in report.drift]
 
 
-UNREADABLE: Final = (
+UNREADABLE: Final[tuple[str | bytes, ...]] = (
     *("", "abc", "r\t1\t", "r\t1\t\n", "q\t1\t\n[null]", "r\tx\t\n[null]", "r\t1\t\n{}", "r\t1\t\n5", "r\t1\t\n[5]"),
     *("r\t1\t\n[null]", 'r\t1\t\n[null,["a",true]]', 'r\t1\t\n[null,["a",1]]', "r\t1\t\n" + "[" * 100_000, b"\xff"),
 )
