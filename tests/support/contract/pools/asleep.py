@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from segmented.plans import Listen, Park
 
@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from segmented.plans import Plan
     from segmented.protocol import Effect
     from tests.fixtures.stores import Side
+
+SLEEPS_MAX: Final = 100
 
 
 def asleep(side: Side, plan: Plan[Any], slept: list[int]) -> Plan[Any]:
@@ -23,6 +25,7 @@ def asleep(side: Side, plan: Plan[Any], slept: list[int]) -> Plan[Any]:
         if isinstance(effect, Park):
             seconds = min(effect.due, effect.deadline) - side.clock.now()
             slept.append(round(1_000 * seconds))
+            assert len(slept) < SLEEPS_MAX, "it asks without a pause"
             side.pass_time(seconds)
             reply = False
         elif isinstance(effect, Listen):
