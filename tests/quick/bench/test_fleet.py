@@ -14,7 +14,6 @@ from bench.analysis.model_error import any_free_lane
 from segmented.advise.lines import Network, Simulation
 
 ORDERS: Final = 6_000
-WARM: Final = 1_500
 COSTS: Final = Costs(locked=0.0011, outside=0.0009, client=0.0005, server=0.0003)
 
 
@@ -44,7 +43,7 @@ def simulated(fleet: Fleet, costs: Costs, *, orders: int = ORDERS) -> float:
     )
     simulation = Simulation(network, dice)
     simulation.saturate(fleet.workers, within=fleet.hold)
-    return simulation.run(count=orders, warm=WARM).batches_per_second
+    return simulation.run(count=orders, warm=orders // 4).batches_per_second
 
 
 def fleet_of(masters: int, segments: int, workers: int, *, hold_cv: float = 0.0, client_cores: int = 8) -> Fleet:
@@ -91,7 +90,7 @@ def test_work_for_which_no_order_waits_slows_all_as_in_the_simulation(
     masters: int, workers: int, beside: float
 ) -> None:
     fleet, costs = fleet_of(masters, 256, workers, client_cores=40), replace(COSTS, beside=beside)
-    assert throughput(fleet, costs) == pytest.approx(simulated(fleet, costs), rel=0.05)
+    assert throughput(fleet, costs) == pytest.approx(simulated(fleet, costs, orders=12_000), rel=0.05)
 
 
 def test_one_masters_core_is_a_bound_and_a_second_one_doubles_it() -> None:
@@ -108,14 +107,13 @@ def test_one_shard_is_the_birth_and_death_process_and_many_of_one_lane_have_the_
     assert lines(50, shards=16, lanes=1, service=2.0, thinking=0.0) == pytest.approx(16 / 2 * 50 / 65)
 
 
-@pytest.mark.long
 def test_the_simulation_of_one_core_is_the_machine_repair_problem() -> None:
     for workers, work, elsewhere in ((2, 0.01, 0.02), (8, 0.004, 0.03), (40, 0.001, 0.05)):
         network = Network(lanes=(workers,), hold=partial(float, elsewhere), outside=0.0, clients=1, client=(work, 0.0))
         simulation = Simulation(network, random.Random(23))
         simulation.saturate(workers, within=elsewhere)
         expected = any_free_lane(workers, 1, service=work, thinking=elsewhere)
-        assert simulation.run(count=12_000, warm=WARM).batches_per_second == pytest.approx(expected, rel=0.02)
+        assert simulation.run(count=12_000, warm=3_000).batches_per_second == pytest.approx(expected, rel=0.02)
 
 
 @pytest.mark.long
@@ -125,7 +123,7 @@ def test_the_simulation_of_lanes_that_vary_is_the_birth_and_death_process_and_ha
     def rate(lanes: tuple[int, ...], workers: int, outside: float) -> float:
         simulation = Simulation(Network(lanes=lanes, hold=lambda: dice.expovariate(2), outside=outside), dice)
         simulation.saturate(workers, within=1.0)
-        return simulation.run(count=12_000, warm=WARM).batches_per_second
+        return simulation.run(count=12_000, warm=3_000).batches_per_second
 
     for workers, lanes, outside in ((7, 3, 0.1), (40, 16, 0.5)):
         expected = any_free_lane(workers, lanes, service=0.5, thinking=outside)

@@ -31,7 +31,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     found = tmp_path / "session"
     found.mkdir()
     whole = session(found)
-    made = whole.model_copy(update={"runs": tuple(one for one in whole.runs if one.cell == AA and one.arm == "A")})
+    made = whole.model_copy(
+        update={
+            "runs": tuple(
+                one for one in whole.runs if one.arm == "A" and (one.cell == AA or one.cell.strategy == "no-lock")
+            )
+        }
+    )
     packed = (found / "histories" / "0001.jsonl.zst").read_bytes()
 
     def with_history(run: Run) -> Run:
@@ -49,12 +55,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_published_report_is_drawn_again_by_one_command_to_the_last_byte(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Large histories are published for the first round only; three runs of one cell are in the folder."""
+    """Large histories are published for the first round only; the folder has three rounds of two cells."""
     monkeypatch.setattr("bench.report.publishing.HISTORIES_MAX", 0)
     to = tmp_path / "published"
     report = publish(folder, to, nothing, history_max=1)
     assert report.drawn == ("f16-outcomes",)
-    assert len(list((to / "histories").iterdir())) == 1
+    assert len(list((to / "histories").iterdir())) == 2
     assert {one.name for one in to.iterdir()} >= {"results.jsonl", *FILES, "report.html", "SHA256SUMS"}
     before = {one.relative_to(to): one.read_bytes() for one in to.rglob("*") if one.is_file()}
     redraw(to, nothing)
@@ -63,7 +69,7 @@ def test_a_published_report_is_drawn_again_by_one_command_to_the_last_byte(
 
 def test_small_histories_are_published_whole_and_a_missing_part_is_named(folder: Path, tmp_path: Path) -> None:
     publish(folder, tmp_path / "published", nothing, history_max=1)
-    assert len(list((tmp_path / "published" / "histories").iterdir())) == 3
+    assert len(list((tmp_path / "published" / "histories").iterdir())) == 6
     with pytest.raises(InvalidInput, match=r"published cannot be written: File exists; name a folder that does not"):
         publish(folder, tmp_path / "published", nothing, history_max=1)
     (folder / "calibrations.json").unlink()
