@@ -43,8 +43,7 @@ MODELLED_BY: Final = (
 )
 SHOWN: Final = f"<!-- shown: {TEST} -->"
 COUNTS: Final = (
-    "tests/real/bench/integration/test_shards.py::"
-    "test_an_order_is_two_commands_at_home_until_shards_run_empty"
+    "tests/real/bench/integration/test_shards.py::test_an_order_is_two_commands_at_home_until_shards_run_empty"
 )
 MESSAGES: Final = (
     "tests/real/integration/test_deployments_slots.py::"

@@ -29,7 +29,8 @@ ANY_MORE = "the pool has no gate any more"
 @pytest.fixture
 def flush(store: RedisStore) -> Callable[[], object]:
     """Forget everything, as a server without persistence does when it starts again."""
-    return store.client.flushall
+    flush: Callable[[], object] = store.client.flushall
+    return flush
 
 
 @pytest.mark.parametrize("has_step", [False, True], ids=["without a step", "with a step"])

@@ -18,8 +18,8 @@ INTRODUCTION: Final = """\
 # Locks under faults, compared
 
 Every lock library fails somewhere. This page shows where, for the locks of `segmented` and of other Python libraries.
-The same code, our conformance suite (`tests/support/contract/locks/`), was run on each of them. A row is a fault that has
-been seen in some lock: a lease that expires, a lost reply, a waiter that dies. The suite causes the fault on a real
+The same code, our conformance suite (`tests/support/contract/locks/`), was run on each of them. A row is a fault that
+has been seen in some lock: a lease that expires, a lost reply, a waiter that dies. The suite causes the fault on a real
 server, through a connection that it can cut, hold or delay. The row passes if what must hold still holds.
 
 A command generates this page from its own measurements; [how to run it](../how-to/compare-locks.md).
