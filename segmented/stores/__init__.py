@@ -1,1 +1,1 @@
-"""Where operations run: `memory` is the readable reference model, `redis` the real thing."""
+"""Where operations run: `memory` in this process, `redis` on a server, with the same scripts."""

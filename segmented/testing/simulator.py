@@ -1,7 +1,7 @@
 """The third driver: many plans interleaved from a seed, with time, lost replies and sudden deaths under its control.
 
-It runs the production plans on the reference model. One step performs one effect of one plan, chosen by the seed; when
-all plans sleep, time jumps to the next wake-up. The same seed gives the same run.
+It runs the production plans, and the production scripts in this process. One step performs one effect of one plan,
+chosen by the seed; when all plans sleep, time jumps to the next wake-up. The same seed gives the same run.
 
 A `Schedule` lists the parts left out of a run, to find the smallest run that still fails, after Zeller and
 Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (IEEE TSE 28, 2002).
@@ -22,6 +22,7 @@ from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.plans import Batch, Join, Leave, Line, Listen, Now, Park, Plan, Try, Within, perform, substituted
 from segmented.plans.drivers import attempt_deadline
 from segmented.protocol import Effect, Operation
+from segmented.protocol.lock.operations import FIRST, TURN
 from segmented.stores.memory import MemoryModel
 
 if TYPE_CHECKING:
@@ -324,7 +325,7 @@ class Simulation:
         while freed := self.model.take_freed():  # an attempt that was made for a waiter may send another message
             for channel in freed:
                 said = getattr(channel, "said", "")
-                handed = not said and self._hand_over(actor.process, channel)
+                handed = not said.startswith((TURN, FIRST)) and self._hand_over(actor.process, channel)
                 for (process, subscribed), line in list(self._lines.items()):
                     if subscribed == channel and not (handed and process == actor.process):
                         line.hear(self.clock.now(), said)  # one message per process wakes one of its waiters

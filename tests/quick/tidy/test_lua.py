@@ -8,7 +8,7 @@ from tests.quick.tidy import rules_lua as rules
 from tests.quick.tidy.sources import Rule, files, offences
 from tests.support.paths import ROOT
 
-LUA = files("segmented", suffix=".lua")
+LUA = [path for path in files("segmented", suffix=".lua") if path.name != "small_redis.lua"]  # it runs the scripts
 SHARED = [path for path in LUA if path.parent.name == "shared" or path.name == "kind.lua"]
 SCRIPTS = [path for path in LUA if path not in SHARED]
 USED = re.compile(r"^-- uses (.+)$", re.MULTILINE)

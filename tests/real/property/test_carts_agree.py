@@ -1,4 +1,4 @@
-"""Carts on Redis answer as the readable model does; and any sequence of carts sells what a plain count would sell."""
+"""Carts on Redis answer as the store in memory does; and any sequence of carts sells what a plain count would sell."""
 
 from __future__ import annotations
 

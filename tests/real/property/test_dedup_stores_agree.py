@@ -1,4 +1,4 @@
-"""Deduplication records on Redis answer as the readable model does, and what the record promises holds in any order.
+"""Deduplication records on Redis answer as the store in memory does, and what the record promises holds in any order.
 
 As in `test_stores_agree`: 3 ms pass between any two operations, for real and by the model's clock. Tokens are the
 servers' times, so of them only is compared which of the tokens given so far it is.

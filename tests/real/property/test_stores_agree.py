@@ -1,4 +1,4 @@
-"""Redis answers as the readable model does, whatever is asked in whatever order.
+"""Redis answers as memory does, whatever is asked in whatever order.
 
 Both see the same operations. Between any two of them pass 3 ms, on the server for real and in the model by its clock,
 so that what lapses, and the order in which segments became free, is the same for both. Fields that tell times are left

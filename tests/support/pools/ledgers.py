@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from segmented.ledger_lines import NO_DIGEST, digest
 from segmented.models import LedgerEntry
-from segmented.protocol.pool.model_records import even_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +23,9 @@ def entry(sequence: int, kind: EntryKind, order_id: str | None, quantity: int, *
 
 def opened(stock: int, segments: int) -> LedgerEntry:
     """The first entry of a pool."""
-    return replace(entry(1, "opened", None, stock, *even_parts(stock, segments)), note=str(segments))
+    shares = ((segment, stock // segments + (segment < stock % segments)) for segment in range(segments))
+    parts = [(segment, share) for segment, share in shares if share]
+    return replace(entry(1, "opened", None, stock, *parts), note=str(segments))
 
 
 def chained(entries: Iterable[LedgerEntry]) -> list[LedgerEntry]:

@@ -1,32 +1,35 @@
 """A world whose server loses a suffix of its changes: at a failover an earlier copy of its pools takes its place.
 
-The copy's clock may be behind. Each process remembers what it has seen of every pool, by the rule of docs/how-to/
-recover-a-pool.md, written here once more: highest epoch with its sequence number, the server on which that was seen,
-and highest fencing token. A pool remembers with which sequence number each server began.
+The copy's clock may be behind. Each process remembers what it has seen of every pool, in the memory that a store has.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from copy import copy
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from segmented import protocol as op
-from segmented.errors import DatabaseUnavailable
-from segmented.models import Granted, PoolState
+from segmented.errors import DatabaseUnavailable, PoolFrozen
+from segmented.keys import shard_keys
 from segmented.protocol import Effect, Operation
+from segmented.protocol.wire import Dialect, Peer
 from segmented.stores.memory import MemoryModel
+from segmented.stores.redis.exchange import Seen
 from segmented.testing import Simulation
+from tests.support.sim.replicas import replica_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from segmented.clock import ManualClock
-    from segmented.protocol.pool.model_records import ModelPool
+    from segmented.models import OrderRecord
     from segmented.testing.simulator import Actor
 
 AnswerT = TypeVar("AnswerT")
+
+TOTALS: Final = ("epoch", "sequence", "available", "reserved", "confirmed", "opened", "restocked", "withdrawn")
+NUMBERS: Final = (*TOTALS, "frozen", "server")
 
 NATURE: Final = "nature"
 """The actor that makes things fail; it is no process, and does not die."""
@@ -51,32 +54,20 @@ class Do(Effect[Any]):
     """Whether its answer may be lost, as of a database."""
 
 
-@dataclass(slots=True)
-class Sight:
-    """The state of one pool that one process has seen."""
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What the keys of a pool say, read beside its scripts."""
 
-    at: tuple[int, int] = (0, 0)
-    """Epoch and sequence number."""
-    token: int = 0
-    server: int | None = None
-    """The server on which the sequence number was seen; None: not sure."""
-
-    def learn(self, epoch: int, answer: object, server: int, *, is_sure: bool) -> None:
-        """Remember what an answer of a pool in this epoch, on this server, tells."""
-        before, self.at = self.at, (0, 0)
-        state = getattr(answer, "state", None)
-        if isinstance(answer, PoolState):
-            self.at = max(self.at, (answer.epoch, answer.sequence))
-        elif isinstance(state, PoolState):
-            self.at = max(self.at, (state.epoch, state.sequence))
-        elif isinstance(sequence := getattr(answer, "sequence", None), int):
-            self.at = max(self.at, (epoch, sequence))
-        if self.at >= before and (is_sure or self.server == server):
-            self.server = server
-        elif self.at > before:
-            self.server = None
-        self.at = max(self.at, before)
-        self.token = max(self.token, getattr(answer, "fencing_token", None) or 0)
+    sku: str
+    epoch: int
+    sequence: int
+    frozen: str | None
+    available: int
+    reserved: int
+    confirmed: int
+    stocked: int
+    server: str
+    stock: tuple[int, ...]
 
 
 class ServerClock:
@@ -91,113 +82,93 @@ class ServerClock:
 
 
 class ForgetfulServer(MemoryModel):
-    """The model of a server, with a replica that lags, asked by processes that remember what they have seen."""
+    """A server with a replica that lags, asked by processes that remember what they have seen, as stores do."""
 
     def __init__(self, clock: ServerClock) -> None:
         super().__init__(clock)
         self.clock = clock
-        self.pools: dict[str, ModelPool] = self._freezing._pools._pools  # noqa: SLF001  # to put earlier ones in place
         self.caller = ""
-        self.sights: dict[tuple[str, str], Sight] = {}
-        """(process, sku) -> what it has seen"""
+        self.sights: dict[str, Seen] = {}
+        """What each process has seen."""
         self.counts: Counter[str] = Counter()
         self.watch: Callable[[Operation[Any], object], None] = lambda _, __: None
         """Called with each operation that was answered, and its answer."""
-        self._replica: dict[str, ModelPool] = {}
-        self.identity = 0
-        self._began: dict[str, list[tuple[int, int]]] = {}
-        """sku -> the servers of the pool, each with the sequence number with which it began."""
-        self._replica_began: dict[str, list[tuple[int, int]]] = {}
+        self.identity = -1
+        self._replica: tuple[dict[str, tuple[int, int]], Callable[[], None]] = ({}, lambda: None)
+        self._become_another()
 
     def execute(self, operation: Operation[AnswerT]) -> AnswerT:
         """Perform one operation for the process that is the caller."""
+        seen = self.sights.setdefault(self.caller, Seen())
         sku: str = getattr(operation, "sku", "")
-        before = self.pools.get(sku)
-        last = 0 if before is None else before.sequence
-        sight = self.sights.setdefault((self.caller, sku), Sight())
-        if before is None:
-            answer = super().execute(operation)
-        else:
-            if type(operation) not in READS or isinstance(operation, op.FreezePool):
-                self._freeze_if_behind(before, sight)
-            if type(operation) not in READS and before.frozen is None:
-                self._note_server(before, last)
-            answer = self._with_floor(before, sight, operation)
-        pool = self.pools.get(sku)
-        if pool is not None and (before is None or isinstance(operation, op.ThawPool)):
-            self._note_server(pool, last)
-        if pool is not None:
-            if isinstance(answer, PoolState) and answer.frozen is None and self._lacks(pool, sight):
-                answer = cast("AnswerT", replace(answer, frozen=sight.at))
-            self.watch(operation, answer)
-            sight.learn(pool.epoch, answer, self.identity, is_sure=type(operation) not in READS)
-        return answer
-
-    def _freeze_if_behind(self, pool: ModelPool, sight: Sight) -> None:
-        if pool.frozen is None and self._lacks(pool, sight):
-            self.counts["overtaken changes noticed"] += sight.at <= (pool.epoch, pool.sequence)
-            super().execute(op.FreezePool(pool.sku, pool.epoch))
-            pool.frozen = sight.at
-            self.counts["frozen by a process that was ahead"] += 1
-
-    def _note_server(self, pool: ModelPool, last: int) -> None:
-        """Note a new server with the last change of the pool before it changed anything."""
-        began = self._began.setdefault(pool.sku, [])
-        if [who for who, _ in began[-1:]] != [self.identity]:
-            began.append((self.identity, last))
-
-    def _lacks(self, pool: ModelPool, sight: Sight) -> bool:
-        """Return whether the pool lacks what the process has seen, by numbers, or by servers if they agree."""
-        if sight.at > (pool.epoch, pool.sequence):
-            return True
-        if sight.at[0] < pool.epoch or sight.server in {None, self.identity}:
-            return False
-        began = self._began.get(pool.sku, [])
-        behind = [index + 1 for index, (who, _) in enumerate(began) if who == sight.server]
-        if not behind:
-            return True
-        return sight.at[1] > [*(number for _, number in began), pool.sequence][behind[-1]]
-
-    def _with_floor(self, pool: ModelPool, sight: Sight, operation: Operation[AnswerT]) -> AnswerT:
-        """Perform it; the token of a new grant exceeds those that the process has seen."""
-        before = pool.fence
-        pool.fence = floor = max(before, sight.token)
-        is_new = False
+        was_frozen = self.is_frozen(sku)
         try:
-            answer = super().execute(operation)
-            is_new = isinstance(answer, Granted) and pool.fence > floor
-        finally:
-            if not is_new:
-                pool.fence = before
+            answer = super().execute_for(seen, operation)
+        except PoolFrozen as error:
+            if not was_frozen and self.is_frozen(sku):
+                self.counts["frozen by a process that was ahead"] += 1
+                self.counts["overtaken changes noticed"] += error.seen <= error.found
+            raise
+        if self.ask("EXISTS", shard_keys(sku).meta):
+            self.watch(operation, answer)
         return answer
+
+    @property
+    def name(self) -> str:
+        """Its identity, as it tells a connection."""
+        return f"server{self.identity}"
+
+    def records(self, sku: str) -> tuple[OrderRecord, ...]:
+        """Read all orders of a pool."""
+        return super().execute(op.ScanOrders(sku, 0))[1]
+
+    def is_frozen(self, sku: str) -> bool:
+        return self.ask("HGET", shard_keys(sku).meta, "frozen") is not None
+
+    def numbers(self, sku: str) -> Numbers:
+        """Read a pool's numbers beside its scripts."""
+        keys = shard_keys(sku)
+        found = self.ask("HMGET", keys.meta, *NUMBERS)
+        epoch, sequence, available, reserved, confirmed, opened, restocked, withdrawn = map(int, found[:-2])
+        frozen, server = (None if one is None else one.decode() for one in found[-2:])
+        stock = tuple(map(int, self.ask("HGETALL", keys.stock)[1::2]))
+        stocked = opened + restocked - withdrawn
+        return Numbers(sku, epoch, sequence, frozen, available, reserved, confirmed, stocked, server or "", stock)
+
+    def chain_at(self, sku: str, epoch: int, sequence: int) -> str | None:
+        """Return the digest of a change in the ledger; None if it is not there."""
+        entry_id = f"{epoch}-{sequence}"
+        found = self.ask("XRANGE", shard_keys(sku).ledger, entry_id, entry_id)
+        fields = found[0][1] if found else []
+        return fields[fields.index(b"chain") + 1].decode() if found else None
 
     # --- what fails ---
 
     def replicate(self) -> None:
         """Bring the replica up to date."""
-        self._replica = {sku: copied(pool) for sku, pool in self.pools.items()}
-        self._replica_began = {sku: [*began] for sku, began in self._began.items()}
+        self._replica = self._ends(), replica_of(self, *self._skus())
 
     def fail_over(self, *, behind: float) -> bool:
         """Put the replica in the server's place, its clock so far behind. Return whether changes are lost."""
-        found = {sku: (pool.epoch, pool.sequence) for sku, pool in self.pools.items()}
-        is_lost = found != {sku: (pool.epoch, pool.sequence) for sku, pool in self._replica.items()}
-        self.pools.clear()
-        self.pools.update({sku: copied(pool) for sku, pool in self._replica.items()})
-        self._began = {sku: [*began] for sku, began in self._replica_began.items()}
-        self.identity += 1
+        kept, take_over = self._replica
+        is_lost = self._ends() != kept
+        take_over()
+        self._become_another()
         self.clock.behind = behind
         self.counts["failovers"] += 1
         self.counts["lost suffixes"] += is_lost
         self.counts["clocks behind"] += bool(behind)
         return is_lost
 
+    def _become_another(self) -> None:
+        self.identity += 1
+        self._peer = Peer(Dialect.SCRIPT, self.name)
 
-def copied(pool: ModelPool) -> ModelPool:
-    """Copy a pool with all that changes in it; records and ledger entries are frozen."""
-    values = {one.name: copy(getattr(pool, one.name)) for one in fields(pool)}
-    values["entries"] = {order_id: copy(entry) for order_id, entry in pool.entries.items()}
-    return replace(pool, **values)
+    def _skus(self) -> list[str]:
+        return [key.decode().partition("{")[2].partition(":")[0] for key in self.ask("KEYS", "seg:*:meta")]
+
+    def _ends(self) -> dict[str, tuple[int, int]]:
+        return {found.sku: (found.epoch, found.sequence) for found in map(self.numbers, self._skus())}
 
 
 @dataclass(slots=True)
@@ -245,5 +216,4 @@ class ForgetfulWorld(Simulation):
         self.counts["kills"] += 1
         self.on_kill(process)
         super(ForgetfulWorld, self)._kill(process)
-        for key in [key for key in self.server.sights if key[0] == process]:
-            del self.server.sights[key]
+        self.server.sights.pop(process, None)

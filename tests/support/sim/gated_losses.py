@@ -137,9 +137,9 @@ class GatedSale:
 
     def _fail_over(self) -> None:
         behind = self.chance.choice((0.0, self.chance.uniform(0, BEHIND_MAX)))
-        was_frozen = self.world.server.pools[SKU].frozen is not None
+        was_frozen = self.world.server.is_frozen(SKU)
         self.has_lost |= self.world.server.fail_over(behind=behind)
-        self.has_lost |= was_frozen and self.world.server.pools[SKU].frozen is None
+        self.has_lost |= was_frozen and not self.world.server.is_frozen(SKU)
 
     def _sells(self, order: Order, process: Process, name: str, delay: float) -> object:
         """Take an order to its end, as a caller would: again after a failure, later if the pool is frozen."""
@@ -249,11 +249,11 @@ class GatedSale:
             assert self._fates.setdefault(order_id, one.state) == one.state, order_id
 
     def _watched(self, operation: Operation[Any], answer: object) -> None:
-        pool, process = self.world.server.pools[SKU], self.world.server.caller
+        pool, process = self.world.server.numbers(SKU), self.world.server.caller
         if pool.frozen is None:  # a rebuild that has not ended may have ended orders without their units
-            assert pool.available + pool.reserved + pool.confirmed == pool.state().stocked, operation
+            assert pool.available + pool.reserved + pool.confirmed == pool.stocked, operation
             if pool.epoch == self.gate.rows[0].epoch and not self.has_lost:  # a withdrawal may be lost
-                assert pool.state().stocked <= self.gate.quota, operation
+                assert pool.stocked <= self.gate.quota, operation
         assert min(pool.available, pool.reserved, pool.confirmed, *pool.stock) >= 0, operation
         assert sum(pool.stock) == pool.available, operation
         if isinstance(answer, Granted):
@@ -300,7 +300,7 @@ class GatedSale:
         last = Process("last", self.world, self.gate)
         state = self.world.model.execute(op.ReadPool(SKU))
         is_behind = state.epoch < self.gate.rows[0].epoch  # one rebuild opened the pool, and a later one died
-        is_selling = state.frozen is None and self.world.server.pools[SKU].is_verified
+        is_selling = state.frozen is None and self.world.server.numbers(SKU).server == self.world.server.name
         assert not (is_behind and is_selling and not self.has_lost), "it sells in an epoch that the database has left"
         self.counts["pools that the database has left behind"] += is_behind and state.frozen is None
         if self.has_lost or is_behind or state.frozen is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
@@ -21,23 +21,41 @@ from segmented.errors import (
     SegmentedError,
     StoreUnavailable,
 )
+from segmented.keys import shard_keys
 from segmented.models import Granted, Order, Reserved, Settled
 from segmented.plans import Plan, perform
 from segmented.stock.sharded.opening import home_of
 from segmented.stock.thawing import thaw_plan
 from segmented.testing import Sleep
-from tests.support.sim.forgetful_world import copied
+from tests.support.sim.replicas import replica_of
 from tests.support.sim.sharded_shop import HOLD_MS, SHARDS, SKU, Shop, scattered
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from segmented.models import Shard
-    from segmented.protocol.pool.model_records import ModelPool
     from segmented.stock.sharded.plans import ShardedPlans
 
 STOCK: Final = 12
 ORDERS: Final = 9
 TRIES: Final = 12
 ENDS: Final = ("confirm", "confirm", "cancel", "forget")
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A shard at one moment, as a replica has it."""
+
+    at: tuple[int, int]
+    """Epoch and sequence number."""
+    notes: dict[bytes, bytes]
+    """Its notes of transfers."""
+    take_over: Callable[[], None]
+
+    def differing(self, other: Copy, kind: str) -> list[bytes]:
+        """Return the notes of this kind that another copy has otherwise, or not at all."""
+        names = {name for name in (*self.notes, *other.notes) if name.startswith(kind.encode())}
+        return [name for name in names if self.notes.get(name) != other.notes.get(name)]
 
 
 class ForgetfulShop(Shop):
@@ -51,8 +69,7 @@ class ForgetfulShop(Shop):
         """Orders that a thaw cancelled, because their shard had no units for them."""
         super().__init__(seed, STOCK)
         self.world.lost_replies, self.world.kills, self.stalls = 0.02, 0.004, 0.02
-        self.pools: dict[str, ModelPool] = self.world.model._freezing._pools._pools  # noqa: SLF001  # to put earlier ones in place
-        self._copies: dict[Shard, ModelPool] = {shard: copied(self.pools[shard]) for shard in self.directory.shards}
+        self._copies = {shard: self._copied(shard) for shard in self.directory.shards}
         self._execute = self.world.model.execute
         self.world.model.execute = self._watched  # type: ignore[method-assign]  # the judge sees every answer
 
@@ -111,21 +128,28 @@ class ForgetfulShop(Shop):
 
     def _replicate(self) -> None:
         shard = self.chance.choice(self.directory.shards)
-        self._copies[shard] = copied(self.pools[shard])
+        self._copies[shard] = self._copied(shard)
 
     def _fail_over(self) -> None:
         shard = self.chance.choice(self.directory.shards)
-        lost, kept = self.pools[shard], self._copies[shard]
-        if any(pool.frozen is not None for pool in self.pools.values()) or kept.epoch != lost.epoch:
+        lost, kept = self._copied(shard), self._copies[shard]
+        if any(map(self._is_frozen, self.directory.shards)) or kept.at[0] != lost.at[0]:
             return
-        self.counts["lost suffixes"] += lost.sequence > kept.sequence
-        self.counts["forgotten sendings"] += sum(lost.sent_to.get(n) != kept.sent_to.get(n) for n in range(SHARDS))
-        self.counts["forgotten receipts"] += sum(
-            lost.received_from.get(n) != kept.received_from.get(n) for n in range(SHARDS)
-        )
-        self.pools[shard] = copied(kept)
-        self._execute(op.FreezePool(shard, kept.epoch))
-        self.pools[shard].frozen = (lost.epoch, lost.sequence)
+        self.counts["lost suffixes"] += lost.at > kept.at
+        self.counts["forgotten sendings"] += len(lost.differing(kept, "sent:"))
+        self.counts["forgotten receipts"] += len(lost.differing(kept, "received:"))
+        kept.take_over()
+        self._execute(op.FreezePool(shard, kept.at[0]))
+        self.world.model.ask("HSET", shard_keys(shard).meta, "frozen", f"{lost.at[0]}-{lost.at[1]}")
+
+    def _copied(self, shard: Shard) -> Copy:
+        model, keys = self.world.model, shard_keys(shard)
+        epoch, sequence = map(int, model.ask("HMGET", keys.meta, "epoch", "sequence"))
+        notes = model.ask("HGETALL", keys.transfers)
+        return Copy((epoch, sequence), dict(zip(notes[::2], notes[1::2], strict=True)), replica_of(model, shard))
+
+    def _is_frozen(self, shard: Shard) -> bool:
+        return self.world.model.ask("HGET", shard_keys(shard).meta, "frozen") is not None
 
     def _operates(self, pause: float) -> Plan[None]:
         for attempt in range(8):
@@ -136,7 +160,7 @@ class ForgetfulShop(Shop):
     def _thaws(self, shard: Shard) -> Plan[None]:
         """Thaw a frozen shard with the units that customers have of it at that moment."""
         plan = thaw_plan(op.ThawPool(shard, 0, 0))
-        if self.pools[shard].frozen is None:
+        if not self._is_frozen(shard):
             return
         try:
             yield from scattered(self._informed(plan, shard), self.chance)
@@ -167,7 +191,7 @@ class ForgetfulShop(Shop):
 
     def check(self) -> None:
         """While no shard is frozen, every unit is in one place."""
-        if all(pool.frozen is None for pool in self.pools.values()):
+        if not any(map(self._is_frozen, self.directory.shards)):
             super().check()
 
     def recover(self) -> None:
@@ -179,7 +203,7 @@ class ForgetfulShop(Shop):
         for _ in range(3):
             for shard in self.directory.shards:
                 self.done(self._thaws(shard))
-        assert [pool.frozen for pool in self.pools.values()] == [None] * SHARDS
+        assert not any(map(self._is_frozen, self.directory.shards))
         assert sum(self.ever.values()) <= STOCK, self.ever
         self.check()
 

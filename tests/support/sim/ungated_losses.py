@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from segmented.protocol import Operation
-    from segmented.protocol.pool.model_records import ModelPool
     from segmented.testing.simulator import Actor
+    from tests.support.sim.forgetful_world import Numbers
 
 SKU: Final = "poster"
 SEGMENTS: Final = 3
@@ -182,7 +182,7 @@ class UngatedSale:
     # --- what must hold ---
 
     def _watched(self, operation: Operation[Any], answer: object) -> None:
-        pool, process = self.world.server.pools[SKU], self.world.server.caller
+        pool, process = self.world.server.numbers(SKU), self.world.server.caller
         self.is_frozen |= pool.frozen is not None
         if isinstance(answer, Thawed):
             self._thawed(operation, answer)
@@ -205,17 +205,17 @@ class UngatedSale:
         assert min(pool.available, pool.reserved, *pool.stock) >= 0, operation
         assert sum(pool.stock) == pool.available, operation
 
-    def _check_witness(self, pool: ModelPool, process: str, operation: Operation[Any]) -> None:
+    def _check_witness(self, pool: Numbers, process: str, operation: Operation[Any]) -> None:
         """A process is not answered by a pool that lacks the latest change that it has seen."""
         epoch, sequence, digest = self._witnessed.get(process, (0, 0, ""))
-        found = [entry.chain for entry in pool.ledger if (entry.epoch, entry.sequence) == (epoch, sequence)]
-        assert epoch < pool.epoch or found[:1] == [digest], f"{process} saw a change that is lost, and got {operation}"
+        found = self.world.server.chain_at(SKU, epoch, sequence)
+        assert epoch < pool.epoch or found == digest, f"{process} saw a change that is lost, and got {operation}"
 
-    def _note_witness(self, pool: ModelPool, process: str, answer: object) -> None:
+    def _note_witness(self, pool: Numbers, process: str, answer: object) -> None:
         number = getattr(answer, "sequence", 0) if getattr(answer, "epoch", 0) else 0
-        for entry in pool.ledger:
-            if (entry.epoch, entry.sequence) == (pool.epoch, number) >= self._witnessed.get(process, (0, 0, ""))[:2]:
-                self._witnessed[process] = pool.epoch, number, entry.chain
+        chain = self.world.server.chain_at(SKU, pool.epoch, number)
+        if chain is not None and (pool.epoch, number) >= self._witnessed.get(process, (0, 0, ""))[:2]:
+            self._witnessed[process] = pool.epoch, number, chain
 
     def _thawed(self, operation: Operation[Any], answer: Thawed) -> None:
         assert isinstance(operation, op.ThawPool)
@@ -226,7 +226,7 @@ class UngatedSale:
         self.sold, self.is_frozen, self.has_lost = operation.sold, False, False
         self.stocked = operation.stocked or STOCK
         assert (state.confirmed, state.available) == (operation.sold, self.stocked - operation.sold - state.reserved)
-        records = self.world.server.pools[SKU].orders.values()
+        records = self.world.server.records(SKU)
         assert state.reserved == sum(record.quantity for record in records if record.state == "reserved")
 
     # --- the end ---

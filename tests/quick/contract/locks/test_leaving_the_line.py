@@ -29,7 +29,7 @@ from segmented.clock import ManualClock
 from segmented.locks import AsyncReadWriteLock, ReadWriteLock
 from segmented.models import Busy, Held, Order
 from segmented.protocol import LeaveLine, LeavePoolLine, Operation
-from segmented.protocol.model import MemoryModel
+from segmented.stores.memory import MemoryModel
 from tests.support.contract.parking import has_come_to_rest, lines_of
 
 if TYPE_CHECKING:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import protocol as op
+from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, LeaseLost, WrongKind
 from segmented.keys import read_write_keys
 from segmented.locks import AsyncReadWriteLock, ReadWriteLock
 from segmented.locks.read_write import PRESENCE_MS_MAX, WriteClaim, WriteTry, write_claim
 from segmented.models import Acquired, Held, Lost
-from segmented.stores.memory import AsyncMemoryStore, MemoryStore
+from segmented.stores.memory import AsyncMemoryStore, MemoryModel, MemoryStore
 from tests.support.contract.locks.shared import LONG, book, let_lapse
 
 if TYPE_CHECKING:
@@ -230,3 +231,17 @@ def test_bad_input_is_refused_at_once() -> None:
         ReadWriteLock(store, "x").write.acquire(timeout=-1)
     assert repr(ReadWriteLock(store, "x", ttl=2)) == "ReadWriteLock('x', ttl=2)"
     assert repr(AsyncReadWriteLock(AsyncMemoryStore(), "x", ttl=2)) == "AsyncReadWriteLock('x', ttl=2)"
+
+
+# --- who is told ---
+
+
+@pytest.mark.parametrize("presence_ms", [1, 60_000])
+def test_a_writer_that_gives_up_wakes_nobody_if_it_kept_nobody_out(presence_ms: int) -> None:
+    clock = ManualClock()
+    model = MemoryModel(clock)
+    model.execute(op.AcquireWrite("book", "w1", 60_000, 60_000))
+    model.execute(op.AcquireWrite("book", "w2", 60_000, presence_ms))
+    clock.advance(0.003)
+    model.execute(op.ReleaseReadWrite("book", "w2"))
+    assert model.take_freed() == []

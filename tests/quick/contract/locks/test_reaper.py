@@ -14,8 +14,7 @@ from segmented.dedup.reaper import ReapCount, async_reap, reap, reap_plan
 from segmented.errors import InvalidInput
 from segmented.models.dedup import OutcomeKept, Reaped, RecordName, RunBegun
 from segmented.once_keys import once_partition
-from segmented.protocol.model import MemoryModel
-from segmented.stores.memory import AsyncMemoryStore, MemoryStore
+from segmented.stores.memory import AsyncMemoryStore, MemoryModel, MemoryStore
 from tests.fixtures.stores import make_side
 
 if TYPE_CHECKING:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
-from segmented import MemoryStore, protocol as op
-from segmented.errors import InvalidInput
+from segmented import protocol as op
 from segmented.models import Acquired, Held, Lost, Released
 
 if TYPE_CHECKING:
@@ -46,8 +43,3 @@ def test_a_delay_goes_on_with_the_new_holder(side: Side) -> None:
     held = side.execute(op.AcquireLock(name, "next", 50))
     assert isinstance(held, Held)
     assert held.is_delayed
-
-
-def test_a_key_of_a_server_is_none_of_memorys() -> None:
-    with pytest.raises(InvalidInput, match="should be locked as a key on a server"):
-        MemoryStore().execute(op.AcquireLock("door", "h", 60_000, is_key=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -44,9 +44,8 @@ def lose(shop: Shop, key: str) -> None:
     """Delete one key of the pool behind the store."""
     if shop.side.server is not None:
         assert shop.side.server.delete(getattr(shop.keys, key)) == 1
-        return
-    model: Any = vars(shop.side.store)["_model"]
-    getattr(model._freezing._pools.found(shop.sku), key).clear()  # noqa: SLF001  # memory loses nothing by itself
+    else:
+        assert shop.side.store.model.ask("DEL", getattr(shop.keys, key)) == 1
 
 
 def frozen_at(shop: Shop) -> tuple[int, int] | None:

@@ -11,9 +11,8 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import InvalidInput
 from segmented.models import Trimmed
-from segmented.protocol.model import MemoryModel
 from segmented.stock import AsyncPool, Pool
-from segmented.stores.memory import AsyncMemoryStore, MemoryStore
+from segmented.stores.memory import AsyncMemoryStore, MemoryModel, MemoryStore
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side

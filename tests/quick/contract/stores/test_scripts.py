@@ -14,7 +14,7 @@ from segmented.keys import OUTBOXES, lock_keys, message_keys, shard_keys
 from segmented.models import Acquired, Held, Order, Renewed
 from segmented.protocol.base import Release
 from segmented.protocol.codecs import CODECS
-from segmented.protocol.kinds import lock_kinds
+from segmented.protocol.kinds import LOCK_KINDS
 from segmented.protocol.wire import load_script, text
 from tests.fixtures.suite import SCRIPTS
 from tests.support.paths import ROOT
@@ -34,7 +34,7 @@ def keys_of(store: RedisStore) -> set[str]:
 
 
 def test_every_script_of_a_kind_of_lock_is_sent_by_its_folder() -> None:
-    for folder in (ROOT / kind.folder for kind in lock_kinds()):
+    for folder in (ROOT / kind.folder for kind in LOCK_KINDS):
         sent = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
         assert {path.stem for path in folder.glob("*.lua") if f'"{path.stem}"' not in sent} == {"kind"}
 

@@ -93,8 +93,7 @@ def lose_lock(side: Side, key: str) -> None:
         side.raw().delete(lock_keys(key).lock)
         side.raw().publish(lock_keys(key).freed, "freed")
         return
-    locks = side.store._model._bodies[op.AcquireLock].__self__  # noqa: SLF001  # there is no other way to lose a lock of memory
-    holder = locks.holder(key)
+    holder = side.store.model.ask("GET", lock_keys(key).lock).decode()
     side.execute(op.ReleaseLock(key, holder))
 
 

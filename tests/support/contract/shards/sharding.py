@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING
 
-from segmented import protocol as op
 from segmented.keys import shard_keys
 from segmented.models import Reserved, SoldOut
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import directory_plan, home_of
+from tests.support.sim.replicas import replica_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,14 +51,7 @@ def delete_shard(side: Side, shard: Shard) -> None:
 def remembered(side: Side, shard: Shard) -> Callable[[], None]:
     """Keep a shard as a replica has it that hears of nothing more; the result makes that replica the master."""
     if side.flavour.store == "memory":
-        pools = side.store._model._bodies[op.SendUnits].__self__._pools  # noqa: SLF001  # no server to be deposed
-        kept = copy.deepcopy(pools.found(shard))
-
-        def take_over() -> None:
-            for name in kept.__slots__:
-                setattr(pools.found(shard), name, getattr(kept, name))
-
-        return take_over
+        return replica_of(side.store.model, shard)
     server, keys = side.raw(), shard_keys(shard).listed()
     had = [key for key in keys if server.copy(key, f"{key} of the replica")]
 

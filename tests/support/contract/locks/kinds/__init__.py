@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented.protocol import Operation
-from segmented.protocol.kinds import lock_kinds
+from segmented.protocol.kinds import LOCK_KINDS
 
 if TYPE_CHECKING:
     from segmented.models.locks import HolderMode
@@ -50,7 +50,7 @@ class Use:
     @property
     def record(self) -> Kind:
         """The record of the kind."""
-        return next(kind for kind in lock_kinds() if kind.name == self.kind)
+        return next(kind for kind in LOCK_KINDS if kind.name == self.kind)
 
 
 def _lapsing(hold: Any) -> Sequence[Operation[Any]]:  # noqa: ANN401  # the lease of any kind

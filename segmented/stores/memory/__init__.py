@@ -1,4 +1,4 @@
-"""The reference model: every operation in plain Python, for tests, the simulator and reading."""
+"""Stores in memory, for tests, examples and dry runs: they run the scripts that ship, on a small Redis in Lua."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from math import inf
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented.clock import SystemClock, checked_clock
-from segmented.protocol.model import MemoryModel
+from segmented.stores.memory.model import MemoryModel
 from segmented.stores.one_by_one import async_one_by_one, one_by_one
+from segmented.stores.redis.exchange import Seen
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
 
 if TYPE_CHECKING:
@@ -24,20 +25,21 @@ AnswerT = TypeVar("AnswerT")
 
 
 class MemoryStore:
-    """The model as a store, for tests, examples and dry runs. For the threads of one process; nothing is persistent."""
+    """A store in memory, for tests, examples and dry runs. For the threads of one process; nothing is persistent."""
 
     def __init__(self, *, clock: Clock | None = None, model: MemoryModel | None = None) -> None:
         """Create a store; stores that share a `model` see the same locks and pools."""
         self.clock = checked_clock(clock)
         self.wakeups = ThreadWakeups(self.clock)
-        self._model = model or MemoryModel(self.clock)
+        self.model = model or MemoryModel(self.clock)
+        self._seen = Seen()
         self._guard = threading.Lock()
 
     def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:  # noqa: ARG002  # it never waits
         """Perform one operation in one step."""
         with self._guard:
-            answer = self._model.execute(operation)
-            freed = self._model.take_freed()
+            answer = self.model.execute_for(self._seen, operation)
+            freed = self.model.take_freed()
         for channel in freed:
             self.wakeups.hear(channel, getattr(channel, "said", ""))
         return answer
@@ -65,18 +67,19 @@ class MemoryStore:
 
 
 class AsyncMemoryStore:
-    """The model as a store, for tests, examples and dry runs. For one event loop; nothing is persistent."""
+    """A store in memory, for tests, examples and dry runs. For one event loop; nothing is persistent."""
 
     def __init__(self, *, clock: Clock | None = None, model: MemoryModel | None = None) -> None:
         """Create a store; stores that share a `model` see the same locks and pools."""
         self.clock = checked_clock(clock)
         self.wakeups = AsyncioWakeups(self.clock)
-        self._model = model or MemoryModel(self.clock)
+        self.model = model or MemoryModel(self.clock)
+        self._seen = Seen()
 
     async def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:  # noqa: ARG002  # it never waits
         """Perform one operation in one step."""
-        answer = self._model.execute(operation)
-        for channel in self._model.take_freed():
+        answer = self.model.execute_for(self._seen, operation)
+        for channel in self.model.take_freed():
             self.wakeups.hear(channel, getattr(channel, "said", ""))
         return answer
 
