@@ -29,7 +29,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_test_is_run_for_each_seed_and_the_failing_one_is_named_and_kept(kept: Path) -> None:
     seen: list[tuple[int, str]] = []
 
-    @each_seed()
+    @each_seed(10)
     def simulated(seed: int, kind: str) -> None:
         seen.append((seed, kind))
         assert seed != 1007

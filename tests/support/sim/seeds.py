@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from segmented.testing.simulator import Part
 
-SEEDS: Final = 10
+SEEDS: Final = 4
 """How many a test runs unless it says how many; a slower one takes fewer."""
 FURTHER: Final = 100
 """How many times as many a test runs at most, until all has happened that it is about."""

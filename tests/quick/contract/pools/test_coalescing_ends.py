@@ -312,7 +312,7 @@ def test_a_loop_that_ends_while_a_call_is_new_still_sends_the_call_of_its_cleanu
     async def scenario(pool: AsyncPool, _: Watched) -> None:
         async def main() -> None:
             with suppress(asyncio.CancelledError):
-                await asyncio.sleep(SOON)
+                await asyncio.Event().wait()
             await pool.cancel("w")
 
         await pool.reserve_many([Order("v"), Order("w")])

@@ -211,7 +211,7 @@ def test_an_audit_while_orders_gather_gives_no_false_alarm(memory: Side) -> None
                 yield from process.cancel(op.Cancel(sku, "a"), None)
 
             plan = one_by_one(sharded_audit_plan(directory_of(memory, pool.sku)))
-            report = memory.run(interposed(plan, (lambda _, step=step, steps=steps: next(steps) == step, gathers)))  # type: ignore[misc]  # defaults
+            report = memory.run(interposed(plan, (lambda _, step=step, steps=steps: next(steps) == step, gathers)))  # type: ignore[misc]  # its default arguments
             assert report.drift == (), step
             reached.append(step)
     assert len(reached) > 3 * SHARDS
