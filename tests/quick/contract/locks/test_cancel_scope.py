@@ -31,7 +31,7 @@ def with_a_lease(test: Callable[[AsyncLease, Door], Coroutine[Any, Any, None]]) 
 
         asyncio.run(body())
 
-    del run.__wrapped__  # type: ignore[attr-defined]  # pytest looks there for fixtures
+    del run.__wrapped__  # pytest looks there for fixtures
     return run
 
 
