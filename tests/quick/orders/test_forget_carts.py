@@ -34,9 +34,7 @@ def forgotten(pool: Pool, gate: Gate) -> int:
     return forget(pool, gate, grace=0.0).orders
 
 
-def test_a_finished_cart_answers_its_repeats_after_its_orders_are_forgotten(
-    store: RedisStore, gate: Gate
-) -> None:
+def test_a_finished_cart_answers_its_repeats_after_its_orders_are_forgotten(store: RedisStore, gate: Gate) -> None:
     pools = [Pool(store, sku, gate=gate) for sku in SKUS]
     for pool in pools:
         pool.open(stock=10, segments=2)

@@ -133,9 +133,7 @@ def test_a_sold_cart_whose_pools_have_lost_all_their_keys_is_still_sold(lost: tu
 
 
 @pytest.mark.parametrize("is_fresh", [False, True])
-def test_a_sold_cart_of_a_vanished_pool_is_finished_once_that_is_open_again(
-    shop: Shop, *, is_fresh: bool
-) -> None:
+def test_a_sold_cart_of_a_vanished_pool_is_finished_once_that_is_open_again(shop: Shop, *, is_fresh: bool) -> None:
     cart = shop.reserved("c1")
     assert shop.gate.sell_cart([Pool(shop.store, sku) for sku in SKUS], cart) == "confirmed"
     shop.store.execute(op.DecideCart(HOME, "c1", "confirmed", stored=True))  # its process dies now
@@ -152,9 +150,7 @@ def test_a_sold_cart_of_a_vanished_pool_is_finished_once_that_is_open_again(
 
 
 @pytest.mark.parametrize("lost", SKUS)
-def test_a_sold_cart_of_which_a_pool_lost_its_line_is_sold_after_the_rebuild(
-    lost: str, shop: Shop
-) -> None:
+def test_a_sold_cart_of_which_a_pool_lost_its_line_is_sold_after_the_rebuild(lost: str, shop: Shop) -> None:
     with forgotten(shop.pools[SKUS.index(lost)]):
         shop.reserved("c1")
         assert shop.carts().confirm("c1", home=HOME).is_finished

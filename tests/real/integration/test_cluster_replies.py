@@ -14,7 +14,6 @@ from redis import asyncio as redis_asyncio
 
 from segmented import protocol as op
 from segmented.clock import SystemClock
-from segmented.errors import LeaseLost
 from segmented.keys import lock_keys
 from segmented.models import Settled
 from segmented.plans import perform
@@ -22,13 +21,11 @@ from segmented.plans.effects import Batch
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.fixtures.stores import AsyncSide, Side, SyncSide
 from tests.fixtures.stores_deployed import COLOURS
-from tests.support.contract.locks.shared import several
 from tests.support.contract.parking import has_come_to_rest, wait_until
 from tests.support.contract.pools.lost_replies import (
     ROUNDS,
     STOCK,
     LossyPool,
-    expired,
     operations_on_the_pool,
     replays,
     replays_in_batches,
@@ -99,28 +96,6 @@ def test_a_release_whose_reply_was_lost_is_none_that_came_too_late(
             waiter.result(SOON).release()
 
 
-def test_several_names_on_several_nodes_are_released_though_a_reply_was_lost(
-    far_side: Side, cluster: Cluster, proxies: dict[int, Proxy]
-) -> None:
-    names = [far_side.name("one") for _ in range(6)]
-    several(far_side, names, ttl=LONG).acquire(timeout=0).release()
-    lease = several(far_side, names, ttl=LONG).acquire(timeout=0)
-    proxy = proxies[cluster.master_of(lock_keys(names[0]).lock).port]
-    before = proxy.swallowed
-    proxy.swallow_replies(1, to=b"DELIFEQ|EVALSHA")
-    lease.release()
-    assert proxy.swallowed == before + 1
-
-
-def test_a_lease_that_was_taken_away_is_lost_when_no_reply_was(far_side: Side, cluster: Cluster) -> None:
-    names = [far_side.name("gone") for _ in range(2)]
-    lease = several(far_side, names, ttl=LONG).acquire(timeout=0)
-    key = lock_keys(names[1]).lock
-    cluster.master_of(key).ask("DEL", key)
-    with pytest.raises(LeaseLost, match=names[1]):
-        lease.release()
-
-
 @pytest.fixture
 def lossy_pool(far_side: Side, cluster: Cluster, proxies: dict[int, Proxy]) -> Iterator[LossyPool]:
     """A pool of one of the masters; not yet open."""
@@ -142,12 +117,6 @@ def test_a_batch_whose_reply_was_lost_says_replay_only_of_an_order_named_twice(l
     found = replays_in_batches(lossy_pool, 200)
     assert found == dict.fromkeys(found, [False] * 200 + [True])
     assert len(found) == 4
-
-
-def test_expire_names_the_orders_that_it_expired_though_its_first_reply_was_lost(lossy_pool: LossyPool) -> None:
-    lossy_pool.shop.open(STOCK, 4)
-    found = expired(lossy_pool, (1, 100, 250))
-    assert [named for _, named in found] == [due for due, _ in found]
 
 
 def test_opening_resizing_and_closing_are_no_replay_when_the_reply_was_lost(lossy_pool: LossyPool) -> None:
