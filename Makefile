@@ -37,7 +37,7 @@ SECONDS := 600
 
 explore: $(STAMP) ## simulations and properties with new seeds in each round, for SECONDS (600)
 	@end=$$(($$(date +%s) + $(SECONDS))); while [ $$(date +%s) -lt $$end ]; do \
-	  TEST_SEEDS_TIMES=20 $(BIN)/python $(PYTEST) tests/quick/simulation tests/quick/property || exit 1; done
+	  TEST_SEEDS_TIMES=20 $(BIN)/python $(PYTEST) tests/quick/simulation tests/quick/property tests/real/property || exit 1; done
 
 fuzz: $(STAMP) ## random damage to messages, values, files, addresses and arguments, new in each round, for SECONDS (600)
 	@end=$$(($$(date +%s) + $(SECONDS))); while [ $$(date +%s) -lt $$end ]; do \

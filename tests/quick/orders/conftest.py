@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from segmented import RedisStore
 from segmented.orders import Gate, connect
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from segmented.servers import ValkeyServer
+
+PATIENCE: Final = 120
+"""Seconds."""
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +33,13 @@ def made_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def order_database(made_tables: Path, tmp_path: Path) -> str:
     """Return the URL of an order database that has its tables."""
     return f"sqlite:///{shutil.copy(made_tables, tmp_path / 'orders.sqlite')}"
+
+
+@pytest.fixture
+def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
+    """A store on the session's Valkey that waits for it, also while the machine stands still."""
+    with RedisStore(f"{valkey.url}&socket_timeout={PATIENCE}") as made:
+        yield made
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.real)])

@@ -122,13 +122,6 @@ def test_a_frozen_pool_is_not_rebuilt_from_another_sale(pool: Pool, gate: Gate, 
     assert rebuild(pool, gate).state.confirmed == 3
 
 
-def test_a_pool_is_not_frozen_because_another_sale_is_further(pool: Pool, other: Gate) -> None:
-    other.confirm(order_id="far", sku=SKU, segment=0, quantity=1, epoch=1, sequence=99)
-    with pytest.raises(AnotherDatabase):
-        verify(pool, other)
-    assert pool.state().frozen is None
-
-
 def test_the_commands_refuse_another_sale_with_one_sentence(
     pool: Pool, other: Gate, other_url: str, store: RedisStore, valkey: ValkeyServer
 ) -> None:
@@ -202,15 +195,3 @@ def test_a_database_without_rows_gets_none_for_the_pool_of_another_one(
     with pytest.raises(InvalidInput, match=r"empty\.db has no rows for 'mug': name the database that the pool was"):
         open_gated(pool, empty, stock=10, segments=2)
     assert empty.totals(SKU).segments == ()
-
-
-def test_a_pool_that_was_opened_without_a_database_says_how_to_sell_with_one(store: RedisStore, gate: Gate) -> None:
-    pool = Pool(store, SKU)
-    pool.open(stock=10, segments=2)
-    with pytest.raises(InvalidInput) as caught:
-        open_gated(pool, gate, stock=10, segments=2)
-    assert str(caught.value) == (
-        "pool 'mug' was opened without an order database, so its orders cannot be sold with one: close and archive it, "
-        "then open it with one in a later epoch, with 'segmented pool reopen' if the database has rows of this sale"
-    )
-    assert gate.totals(SKU).segments == ()

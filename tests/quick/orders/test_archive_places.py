@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import json
 import resource
-import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -230,22 +229,6 @@ def test_the_order_database_of_an_archived_pool_keeps_its_rows(
     repeated = take_order(pool, gate, Order("order 1", 1), timeout=5.0)
     assert isinstance(repeated, Settled)
     assert (repeated.state, repeated.replay, gate.totals(SKU).sold) == ("confirmed", True, 4)
-
-
-def test_a_database_that_is_none_is_refused(pool: Pool, tmp_path: Path) -> None:
-    (tmp_path / "text.db").write_text("this is no database, " * 100, encoding="utf-8")
-    with pytest.raises(InvalidInput, match="cannot be used"):
-        SqlArchive(f"sqlite:///{tmp_path}/text.db")
-    assert is_whole(pool)
-
-
-def test_a_table_of_the_same_name_that_is_none_of_ours_is_refused(pool: Pool, sqlite_url: str) -> None:
-    with sqlite3.connect(sqlite_url.removeprefix("sqlite:///")) as connection:
-        connection.execute("CREATE TABLE segmented_archives (other INTEGER)")
-    connection.close()
-    with SqlArchive(sqlite_url) as table, pytest.raises(Exception, match="segmented_archives of sqlite"):
-        archive(pool, table)
-    assert is_whole(pool)
 
 
 # --- the check ---

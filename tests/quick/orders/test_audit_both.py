@@ -264,14 +264,6 @@ def test_sums_and_an_epoch_that_differ_are_named(pool: Pool, gate: Gate, execute
     assert audit_both(pool, gate).differences == (Difference("epoch", None, "epoch 1", "epoch 2"),)
 
 
-def test_what_a_server_lost_is_named_by_order(pool: Pool, gate: Gate) -> None:
-    sell(pool, gate, "kept")
-    with forgotten(pool):
-        sell(pool, gate, "lost", 2)
-    report = audit_both(pool, gate)
-    assert {(one.kind, one.order_id) for one in report.differences} == {("database only", "lost"), ("sum", None)}
-
-
 def test_of_many_differences_a_thousand_are_named_and_all_are_counted(pool: Pool, gate: Gate) -> None:
     assert isinstance(pool.store, RedisStore)
     pool.store.client.hset(KEYS.orders, mapping={f"made up {number}": "c\t1\t0\t1" for number in range(1_500)})
@@ -322,12 +314,3 @@ def test_the_command_prints_both_reports_and_ends_with_one_if_either_is_not_clea
     assert found["database"]["differences"][0]["order_id"] == "alone"
     assert [one["change_id"] for one in found["database"]["unfinished"]] == [restock_id]
     assert ran("pool", "audit", SKU, url=valkey.url).returncode == 0
-
-
-def test_the_command_refuses_a_database_for_a_pool_that_has_none(
-    valkey: ValkeyServer, store: RedisStore, sqlite_url: str
-) -> None:
-    Pool(store, "plain").open(stock=3, segments=1)
-    said = ran("pool", "audit", "plain", "--database", sqlite_url, url=valkey.url)
-    assert (said.returncode, "pool 'plain' is not gated: it has no order database" in said.stderr) == (2, True)
-    assert ran("pool", "audit", "plain", url=valkey.url, database=sqlite_url).returncode == 0

@@ -29,8 +29,6 @@ CHANGES: Final = {
     "withdraw": ("withdraw", SKU, "5", "--id", "change"),
     "resize": ("resize", SKU, "4"),
 }
-AFTER: Final = {"restock": (15, 2), "withdraw": (5, 2), "resize": (10, 4)}
-SECONDS: Final = 120.0
 
 
 @pytest.fixture
@@ -132,17 +130,6 @@ def test_an_open_gated_pool_asked_for_with_other_numbers_is_left_alone_and_said(
 # --- interrupted ---
 
 
-def test_a_gated_pool_whose_keys_vanished_is_not_opened_again(
-    pool: Pool, store: RedisStore, valkey: ValkeyServer, order_database: str
-) -> None:
-    store.client.flushall()
-    before = everything(store, order_database)
-    done = ran(*OPEN, "--database", order_database, url=valkey.url)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert done.stderr.startswith(f"segmented: pool {pool.sku!r} was open in epoch 1 and is not on the stock's server")
-    assert everything(store, order_database) == before
-
-
 # --- wrong use ---
 
 
@@ -207,16 +194,6 @@ def test_a_database_without_tables_is_refused_and_gets_none(
         )
     assert everything(store, sqlite_url) == before
     assert before[1] == {}
-
-
-def test_the_one_table_that_an_earlier_release_had_not_is_named(
-    pool: Pool, gate: Gate, valkey: ValkeyServer, order_database: str
-) -> None:
-    with gate._engine.connect() as connection:  # noqa: SLF001  # to make the database as it was
-        connection.exec_driver_sql("DROP TABLE segmented_changes")
-    said = refused("restock", SKU, "5", "--id", "x", "--database", order_database, url=valkey.url)
-    assert " has no table segmented_changes: name the one that " in said
-    assert pool.state().stocked == 10
 
 
 def test_another_database_than_its_own_gets_no_rows_for_an_open_pool(

@@ -108,12 +108,6 @@ def test_a_sale_whose_opening_was_never_noted_is_reopened_in_a_later_epoch(
     assert reopen(order_database, valkey) == (0, "reopened in epoch 4: 10 free\n", "")
 
 
-def test_a_pool_that_is_open_is_unchanged(pool: Pool, order_database: str, valkey: ValkeyServer) -> None:
-    before = pool.state()
-    assert reopen(order_database, valkey) == (0, "open already in epoch 1: nothing is changed\n", "")
-    assert pool.state() == before
-
-
 def test_a_database_without_rows_is_refused(gate: Gate, order_database: str, valkey: ValkeyServer) -> None:
     exit_code, written, error = reopen(order_database, valkey)
     assert (exit_code, written) == (2, "")
@@ -121,31 +115,6 @@ def test_a_database_without_rows_is_refused(gate: Gate, order_database: str, val
         f"segmented: {gate.where} has no rows for 'mug', so it is not opened again: name the database that it was "
         "opened with, or open a new sale with 'segmented pool open'\n"
     )
-
-
-@pytest.mark.usefixtures("gate")
-def test_a_pool_without_an_order_database_is_not_opened_over(
-    store: RedisStore, gate: Gate, order_database: str, valkey: ValkeyServer
-) -> None:
-    gate.open(SKU, [5, 5])
-    Pool(store, SKU).open(stock=10, segments=2)
-    exit_code, _, error = reopen(order_database, valkey)
-    assert (exit_code, "was opened without an order database, so its orders cannot be sold with one" in error) == (
-        2,
-        True,
-    )
-
-
-@pytest.mark.usefixtures("pool")
-def test_rebuild_and_verify_of_a_vanished_pool_name_the_command_that_opens_it(
-    store: RedisStore, order_database: str, valkey: ValkeyServer
-) -> None:
-    lose(store)
-    for command in ("rebuild", "verify"):
-        assert refused(command, SKU, "--database", order_database, url=valkey.url) == (
-            "pool 'mug' is not open: it was never opened here, or its keys vanished; if they are gone for good, "
-            "'segmented pool reopen mug --database URL' opens it with what an order database has not sold"
-        )
 
 
 @pytest.mark.usefixtures("gate")
@@ -170,19 +139,6 @@ def test_a_frozen_pool_names_the_command_that_fits(pool: Pool, store: RedisStore
     assert refused("thaw", SKU, "--sold", "3", "--yes", url=valkey.url) == (
         "pool 'mug' is gated: its order database knows what is sold, so use 'segmented pool rebuild mug --database URL'"
     )
-
-
-def test_a_pool_is_opened_after_its_archive_in_an_epoch_that_the_refusal_names(
-    store: RedisStore, valkey: ValkeyServer, tmp_path: Path
-) -> None:
-    plain = Pool(store, "plain")
-    plain.open(stock=1, segments=1, epoch=3)
-    plain.close()
-    file = tmp_path / "plain.jsonl"
-    assert ran("pool", "archive", "plain", "--to", str(file), "--yes", url=valkey.url).returncode == 0
-    with pytest.raises(Exception, match=f"was archived to {file}: open it again in epoch 4 or a later one"):
-        plain.open(stock=1, segments=1, epoch=3)
-    assert plain.open(stock=1, segments=1, epoch=4).state.epoch == 4
 
 
 def test_an_archive_of_a_pool_whose_ledger_is_not_relayed_names_the_relay(

@@ -262,14 +262,6 @@ def test_a_run_of_sell_goes_on_with_a_pool_that_was_restocked_and_resized(pool: 
         read_states({"mug": pool}, stock=10, segment_count=2)
 
 
-@pytest.mark.usefixtures("pool")
-def test_a_run_of_sell_is_refused_where_the_pool_vanished_before_anything_was_sold(gate: Gate) -> None:
-    elsewhere = {"mug": Pool(MemoryStore(), "mug")}
-    states = read_states(elsewhere, stock=10, segment_count=2)
-    with pytest.raises(InvalidInput, match="knows pool 'mug' as open, with 0 units sold, but the stock's server has"):
-        open_sale(elsewhere, states, gate, stock=10, segment_count=2)
-
-
 # --- a process that dies ---
 
 CHANGES: dict[str, Callable[[Pool, Gate], object]] = {

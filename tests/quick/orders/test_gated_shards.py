@@ -255,17 +255,6 @@ def test_a_transfer_of_an_earlier_epoch_is_never_stored(pool: ShardedPool, gate:
     assert judge() == (20, 0, 20)
 
 
-def test_numbers_that_another_program_wrote_are_counted_again_with_the_transfers(
-    pool: ShardedPool, store: RedisStore, gate: Gate, judge: Judge
-) -> None:
-    sold(pool, HERE[0], 12)
-    number, _, place = names(pool)[0].partition("\x1f")
-    store.client.hset(f"seg:{{{number}:{place}}}:meta", "reserved", "x")
-    rebuild(pool.shards[0].plain, gate)
-    assert judge()[:2] == (20, 12)
-    check_sells_the_rest(pool, judge)
-
-
 def test_orders_of_a_shard_that_was_rebuilt_get_their_decision_again(
     pool: ShardedPool, gate: Gate, judge: Judge
 ) -> None:

@@ -5,20 +5,17 @@ The pool was opened again in epoch 2, because its keys were lost: it does not kn
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented import AsyncPool, AsyncRedisStore, Decided, Order, Pool, RedisStore, Reserved, Settled, SoldOut
+from segmented import Decided, Order, Pool, RedisStore, Reserved, Settled, SoldOut
 from segmented.errors import OrderMismatch, OrderUnknown, PoolNotGated
-from segmented.orders import AsyncGate, Gate, connect, reopen_gated, take_envelope
+from segmented.orders import Gate, reopen_gated, take_envelope
 from segmented.stock.outbox import Outbox
 from tests.support.pools.both_sides import UNITS, judged, sql_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
     from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
@@ -81,17 +78,6 @@ def test_an_order_that_the_database_has_voided_takes_no_units_of_a_later_epoch(
     assert fresh.state().available == 18
 
 
-def test_an_order_that_was_cancelled_in_the_queue_can_be_cancelled_again(pool: Pool, gate: Gate) -> None:
-    queue = Pool(pool.store, SKU, gate=gate, outbox=Outbox(decides="in the worker", publish_after=600))
-    queue.submit("queued")
-    queue.cancel("queued")
-    again = queue.cancel("queued")
-    assert isinstance(again, Settled)
-    assert (again.state, again.replay) == ("cancelled", True)
-    (repeat,) = queue.cancel_many(["queued"])
-    assert isinstance(repeat, Settled)
-
-
 def test_a_sold_order_is_not_refused_as_sold_out(store: RedisStore, gate: Gate, pool: Pool) -> None:
     del pool
     reopen(store, gate)
@@ -134,38 +120,6 @@ def test_submitted_orders_end_on_both_sides(gate: Gate, pool: Pool, valkey: Valk
     states = [outcome.state for outcome in outcomes if isinstance(outcome, Decided | Settled)]
     assert states == ["confirmed", "confirmed", "cancelled", "cancelled"]
     assert judged(valkey.url, order_database) == (20, 4, 16)
-
-
-def test_the_same_with_asyncio(
-    store: RedisStore, gate: Gate, pool: Pool, valkey: ValkeyServer, order_database: str
-) -> None:
-    async def with_gate(body: Callable[[AsyncPool], Coroutine[Any, Any, None]]) -> None:
-        async with (
-            await AsyncRedisStore.from_url(valkey.url) as its_store,
-            AsyncGate(connect(order_database)) as its_gate,
-        ):
-            await body(AsyncPool(its_store, SKU, outbox=Outbox(), gate=its_gate))
-
-    async def knew_the_first_epoch(known: AsyncPool) -> None:
-        assert isinstance(await known.reserve("a"), Reserved)
-        await asyncio.to_thread(reopen, store, gate)
-        assert is_sold(await known.reserve("sold", quantity=2))
-        assert (await known.state()).available == 18
-
-    async def fresh(fresh: AsyncPool) -> None:
-        first, second, third = await fresh.reserve_many([Order("new"), Order("sold", 2), Order("sold", 5)])
-        assert isinstance(first, Reserved)
-        assert is_sold(second)
-        assert isinstance(third, OrderMismatch)
-        assert is_sold((await fresh.submit("sold", quantity=2)).outcome)
-        assert is_sold(await fresh.handle("sold").wait(0))
-        with pytest.raises(OrderUnknown):
-            await fresh.handle("nobody's").wait(0)
-        assert (await fresh.state()).available == 17
-
-    asyncio.run(with_gate(knew_the_first_epoch))
-    asyncio.run(with_gate(fresh))
-    assert (gate.confirmed_units(SKU), pool.state().reserved) == (2, 1)
 
 
 def test_a_gate_over_a_pool_without_one_takes_no_orders(store: RedisStore, gate: Gate) -> None:

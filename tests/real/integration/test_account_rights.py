@@ -114,24 +114,6 @@ def test_an_account_of_a_cluster_may_send_and_get_the_messages_of_its_slots(clus
     by_url(url)
 
 
-def test_the_first_contact_sends_as_many_commands_as_before(account: Account) -> None:
-    def calls() -> dict[str, int]:
-        found = account.server.info("commandstats")
-        return {name.removeprefix("cmdstat_"): each["calls"] for name, each in found.items()}
-
-    account.may(*ALL)
-    account.server.config_resetstat()
-    with redis.Redis.from_url(account.url) as client, RedisStore.unchecked(client) as store:
-        store.execute(op.AcquireLock("x", "h", 60_000))
-    counted = calls()
-    assert {name: counted[name] for name in ("info", "command|info", "eval", "evalsha")} == {
-        "info": 4,  # two of them in the probe: is it a node of a cluster?
-        "command|info": 1,
-        "eval": 2,  # the probe, and the script of the lock, which was not known yet
-        "evalsha": 2,
-    }
-
-
 def test_channels_that_are_taken_away_later_stop_no_sale_and_no_release(account: Account) -> None:
     account.may(*ALL)
     with RedisStore.from_url(account.url) as store:

@@ -207,25 +207,3 @@ def test_a_closed_gate_ends_after_its_steps_and_says_so(sell: Sell, order_databa
             await pool.confirm("b")
 
     sell(body)
-
-
-def test_a_cancelled_first_grant_without_a_gate_leaves_nothing(valkey: ValkeyServer) -> None:
-    async def main() -> None:
-        async with await AsyncRedisStore.from_url(valkey.url) as store:
-            await AsyncPool(store, "bare").open(stock=20, segments=1)
-            for passes in range(20):
-
-                async def buy(order_id: str) -> None:
-                    async with AsyncPool(store, "bare").grant(order_id, timeout=SECONDS):
-                        await asyncio.sleep(TTL)
-
-                buyer = asyncio.create_task(buy(f"o-{passes}"))
-                for _ in range(passes):
-                    await asyncio.sleep(0)
-                buyer.cancel()
-                with suppress(asyncio.CancelledError):
-                    await buyer
-                state = await AsyncPool(store, "bare").state()
-                assert state.available == 20
-
-    asyncio.run(main())

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import AlreadySettled
 from segmented.keys import cart_keys, shard_keys
 from segmented.models import Cart, CartRefused, CartReserved, CartSettled, SoldOut
 from segmented.stock import AsyncCarts, Carts
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from tests.support.servers.deployments import Cluster
 
 STOCK = 20
-SECONDS = 120.0
 
 
 def carts_of(side: Side, hold: float = 600.0) -> Carts:
@@ -84,57 +81,10 @@ def test_what_was_decided_and_not_carried_out_is_finished_from_another_process(
     assert [shop.totals() for shop in shops] == [(18, 0, 2)] * 3
 
 
-def state_of(end: Any) -> str:  # noqa: ANN401  # a call of either colour
-    """Return how the cart of a confirm ended."""
-    try:
-        settled: CartSettled = end.result(SECONDS)
-    except AlreadySettled as error:
-        return error.state
-    return settled.state
-
-
-def test_buyers_of_two_processes_get_whole_carts_and_sell_out_exactly(
-    shared_sides: tuple[Side, Side], shops: list[Shop]
-) -> None:
-    carts = [carts_of(side) for side in shared_sides]
-    wanted = [Cart(f"c{index}", [(shop.sku, 1) for shop in shops]) for index in range(30)]
-    calls = [
-        side.start(partial(own.reserve, cart))
-        for index, cart in enumerate(wanted)
-        for side, own in [(shared_sides[index % 2], carts[index % 2])]
-    ]
-    answers = [call.result(SECONDS) for call in calls]
-    assert sum(isinstance(answer, CartReserved) for answer in answers) == STOCK
-    assert [shop.totals() for shop in shops] == [(0, STOCK, 0)] * 3
-    ends = [shared_sides[0].start(partial(carts[0].confirm, cart.cart_id, home=cart.home)) for cart in wanted]
-    assert sorted(map(state_of, ends)) == ["confirmed"] * STOCK + ["refused"] * 10
-    assert [shop.totals() for shop in shops] == [(0, 0, STOCK)] * 3
-
-
 def test_the_records_of_carts_are_in_the_slot_of_their_home(shops: list[Shop], cluster: Cluster) -> None:
     for shop in shops:
         keys = [*cart_keys(shop.sku).listed(), *shop.keys.listed()]
         assert len({cluster.nodes[0].ask("CLUSTER", "KEYSLOT", key) for key in keys}) == 1
-
-
-def test_an_audit_asks_the_home_and_the_lines_on_other_masters(
-    shared_sides: tuple[Side, Side], shops: list[Shop]
-) -> None:
-    side, (home, line, _) = shared_sides[0], shops
-    cart, gone = Cart("left", [(shop.sku, 2) for shop in shops]), Cart("gone", [(home.sku, 1), (line.sku, 1)])
-    carts_of(side).reserve(cart)
-    line.reserved(gone.order_id)
-    for one in (cart, gone):
-        side.execute(op.PinOrder(line.sku, one.order_id, home.sku))
-    side.execute(op.DecideCart(home.sku, "left", "cancelled"))
-    side.execute(op.FinishCart(home.sku, "left"))
-    for shop, names in ((home, ["left"]), (line, ["gone", "left"])):
-        drift = side.run(audit_plan(shop.sku))[0].drift
-        assert sorted((one.kind, one.name) for one in drift) == [("leaked hold", name) for name in names]
-    for one in (cart, gone):
-        line.cancel(one.order_id)
-    home.check_books()
-    line.check_books()
 
 
 @pytest.mark.parametrize("colour", COLOURS)

@@ -13,7 +13,7 @@ import pytest
 
 from segmented.advise import PastHold, Workload, measure, past_hold
 from segmented.errors import InvalidInput, StoreError
-from segmented.stock import Grant, Pool, ShardedPool
+from segmented.stock import Grant, Pool
 from segmented.stores.redis import RedisStore
 from tests.support.command_line import on_a_terminal, ran, ran_apart, started
 from tests.support.workers.selling import until
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from segmented.protocol import Operation
     from segmented.servers import ValkeyServer
-    from tests.support.servers.deployments import Cluster
     from tests.support.workers.envelope_till import EnvelopeSetup
 
 AnswerT = TypeVar("AnswerT")
@@ -49,14 +48,6 @@ def test_a_measurement_fills_in_the_round_trip_and_the_servers_time(valkey: Valk
     assert found["segment"]
     with RedisStore.from_url(valkey.url) as store:
         assert store.client.keys("*") == []
-
-
-def test_what_is_given_is_not_replaced_by_what_is_measured(valkey: ValkeyServer) -> None:
-    given = ["--round-trip", "3ms", "--server-time", "40us", "--client-time", "70us"]
-    done = ran(*SALE, "--hold", "20ms", *given, "--measure", "--for", "0.1", "--json", "-", url=valkey.url)
-    workload = json.loads(done.stdout)["workload"]
-    assert (workload["round_trip"], workload["server_time"]) == (0.003, pytest.approx(0.00004))
-    assert workload["client_time"] == pytest.approx(0.00007)
 
 
 def test_on_a_terminal_the_hold_is_asked_for(valkey: ValkeyServer) -> None:
@@ -100,17 +91,6 @@ def test_the_hold_of_a_sale_is_read_from_its_ledger(sold: Pool, valkey: ValkeySe
     assert found["workload"]["hold"] == pytest.approx(sum(spans) / 2e6 - 1e-6)
     said = ran(*SALE, "--hold-of", "concert", url=valkey.url).stdout
     assert "- In that pool 2 orders held a segment for " in said
-
-
-def test_the_hold_of_a_sale_in_shards_is_read_from_all_their_ledgers(valkey: ValkeyServer) -> None:
-    with RedisStore.from_url(valkey.url) as store:
-        pool = ShardedPool(store, "concert")
-        pool.open(stock=100, segments=4, shards=2)
-        for number in range(8):
-            with pool.grant(f"order-{number}", timeout=0):
-                pass
-        assert {pool.shard_of(f"order-{number}").sku for number in range(8)} == {shard.sku for shard in pool.shards}
-        assert past_hold(store, "concert").orders == 8
 
 
 def test_an_order_that_was_granted_again_counts_from_then(valkey: ValkeyServer) -> None:
@@ -184,13 +164,6 @@ def test_a_measuring_command_that_is_told_to_end_leaves_nothing_behind(
         assert store.client.keys("*") == []
 
 
-def test_other_keys_are_left_alone(valkey: ValkeyServer) -> None:
-    with RedisStore.from_url(valkey.url) as store:
-        store.client.set("advise-mine", "kept")
-        assert measure(store, seconds=0.1).orders >= 1
-        assert store.client.keys("*") == [b"advise-mine"]
-
-
 def test_a_measurement_is_bounded(valkey: ValkeyServer) -> None:
     with RedisStore.from_url(valkey.url) as store:
         for seconds in (0, -1, 61, float("nan"), True):
@@ -207,10 +180,3 @@ def test_a_server_that_refuses_is_told(valkey: ValkeyServer) -> None:
         finally:
             store.client.config_set("maxmemory", "0")
         assert store.client.keys("*") == []
-
-
-def test_on_a_cluster_the_servers_own_time_stays_unknown(cluster: Cluster) -> None:
-    with RedisStore.from_url(cluster.url) as store:
-        found = measure(store, seconds=0.2)
-    assert found.server_time is None
-    assert found.round_trip > 0

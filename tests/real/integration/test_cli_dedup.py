@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from segmented import protocol as op
-from segmented.dedup import Dedup, ExternalEffect, operator
+from segmented.dedup import Dedup, ExternalEffect
 from segmented.dedup.outcomes import OutcomeForm
-from segmented.errors import InvalidInput
 from segmented.models.dedup import RecordName
-from segmented.once_keys import once_partition
 from segmented.stores.redis import RedisStore
 from tests.support import command_line
 
@@ -124,17 +122,6 @@ def test_the_list_is_narrowed(commands: DedupCommands) -> None:
         assert [row[-1] for row in commands.ran("list", *words).rows] == keys
 
 
-def test_a_list_that_is_cut_says_so_and_json_too(commands: DedupCommands) -> None:
-    for number in range(5):
-        commands.begin(f"k{number}", LONG_MS * (number + 1))
-    done = commands.ran("list", "--limit", "2")
-    assert [row[-1] for row in done.rows] == ["k0", "k1"]
-    assert "there are more" in done.err
-    found = json.loads(commands.ran("list", "--limit", "2", "--json", "-").out)
-    assert (found["is_complete"], [held["key"] for held in found["keys"]]) == (False, ["k0", "k1"])
-    assert "0123456789abcdef" not in json.dumps(found)
-
-
 # --- explain ---
 
 
@@ -219,14 +206,6 @@ def test_bad_input_is_one_sentence_and_changes_nothing(commands: DedupCommands) 
     assert len(commands.ran("list").rows) == 2
 
 
-def test_a_message_that_cannot_be_written_is_refused(commands: DedupCommands) -> None:
-    commands.begin("k1")
-    for command in (["explain"], ["free", "--yes"], ["settle", "--not-done"]):
-        done = commands.ran(*command, "k1", "--namespace", "tasks", "--message", "\udcff")
-        assert (done.code, done.out) == (2, "")
-        assert done.err.startswith("segmented: the name of a message holds characters that cannot be printed")
-
-
 # --- free, settle, reap ---
 
 
@@ -261,14 +240,6 @@ def test_what_was_settled_as_json_is_read_as_json_whatever_form_the_results_have
     assert commands.ran("settle", commands.sms.provider_key("a"), "--done", '"sms-17"').code == 0
     repeat: object = commands.sms.perform("a", lambda _: "called")
     assert repeat == "sms-17"
-
-
-def test_a_result_that_has_no_form_in_json_settles_nothing(commands: DedupCommands) -> None:
-    commands.doubt()
-    record = RecordName("sms", commands.sms.provider_key("a"))
-    with pytest.raises(InvalidInput, match="the result of a settlement cannot be written as JSON"):
-        operator.settle_done(commands.store, record, {1})
-    assert commands.ran("settle", record.key, "--not-done").code == 0
 
 
 def test_an_unknown_key_is_settled_as_not_done_and_called_again(commands: DedupCommands) -> None:
@@ -310,13 +281,6 @@ def test_a_name_that_could_steer_a_terminal_is_shown_quoted(commands: DedupComma
         assert r"'m\x1b[2J'" in said
 
 
-def test_a_server_that_does_not_answer_is_one_sentence_without_its_password(commands: DedupCommands) -> None:
-    commands.url = f"redis://:{SECRET}@127.0.0.1:1/0"
-    done = commands.ran("list")
-    assert (done.code, done.err.count("\n")) == (1, 1)
-    assert SECRET not in done.err
-
-
 # --- real processes ---
 
 
@@ -327,13 +291,6 @@ def test_on_a_terminal_free_shows_the_key_and_asks(commands: DedupCommands, valk
     assert "running: message m-k1" in said
     assert "Free it, so that a repeat runs?" in said
     assert len(commands.ran("list").rows) == 1
-
-
-def test_the_list_is_whole_on_every_partition(commands: DedupCommands) -> None:
-    for number in range(100):
-        commands.begin(f"k{number}", LONG_MS + 1000 * number)
-    assert len({once_partition(f"k{number}") for number in range(100)}) > 20
-    assert [row[-1] for row in commands.ran("list").rows] == [f"k{number}" for number in range(100)]
 
 
 def test_the_keys_of_every_master_of_a_cluster_are_listed_explained_and_reaped(cluster: Cluster) -> None:

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
-import redis
 
 from segmented import protocol as op
 from segmented.errors import LeaseLost
@@ -53,28 +52,6 @@ def test_a_held_lock_is_shown_in_plain_lines(store: RedisStore, valkey: ValkeySe
 def test_a_free_lock_is_shown_as_free_with_exit_code_zero(valkey: ValkeyServer) -> None:
     done = ran("show", "order:7", url=valkey.url)
     assert (done.returncode, done.stdout, done.stderr) == (0, "free\n", "")
-
-
-def test_a_semaphore_shows_how_many_permits_are_free_and_when_the_next_one_is(
-    store: RedisStore, valkey: ValkeyServer
-) -> None:
-    def rows() -> dict[str, str]:
-        lines = ran("show", "pool", url=valkey.url).stdout.splitlines()
-        return {word: said for word, said in (line.split("\t") for line in lines) if word != "held by"}
-
-    first, last = (Semaphore(store, "pool", permits=2, ttl=ttl) for ttl in (LONG, 2 * LONG))
-    first.acquire()
-    shown = rows()
-    assert (shown["free permits"], shown["permits"], "free in" in shown, "next one in" in shown) == (
-        "1",
-        "2",
-        False,
-        False,
-    )
-    last.acquire()
-    shown = rows()
-    assert shown["free permits"] == "0"
-    assert 0 < float(shown["next one in"].removesuffix(" s")) <= LONG
 
 
 def test_json_goes_to_a_file_or_to_standard_output(store: RedisStore, valkey: ValkeyServer, tmp_path: Path) -> None:
@@ -137,19 +114,6 @@ def test_held_locks_are_listed_with_what_an_operator_looks_for(store: RedisStore
     few = ran("list", "--limit", "1", url=valkey.url)
     assert len(few.stdout.splitlines()) == 1
     assert few.stderr == "there are more than 1: narrow --match, or raise --limit\n"
-
-
-def test_a_list_in_json_is_one_object_also_when_it_is_empty_and_goes_to_a_file(
-    store: RedisStore, valkey: ValkeyServer, tmp_path: Path
-) -> None:
-    empty = ran("list", "--json", "-", url=valkey.url)
-    assert json.loads(empty.stdout) == {"locks": [], "is_complete": True}
-    for number in range(3):
-        Lock(store, f"order:{number}", ttl=LONG).acquire()
-    done = ran("list", "--limit", "2", "--json", str(tmp_path / "locks.json"), url=valkey.url)
-    found = json.loads((tmp_path / "locks.json").read_text())
-    assert ([lock["name"] for lock in found["locks"]], found["is_complete"]) == (["order:0", "order:1"], False)
-    assert len(done.stdout.splitlines()) == 2
 
 
 @pytest.mark.long
@@ -243,25 +207,6 @@ async def _in_a_loop(url: str) -> tuple[object, ...]:
 
 def test_the_same_in_an_event_loop(cluster: Cluster) -> None:
     assert asyncio.run(_in_a_loop(cluster.url)) == (True, ("looped",), True, None)
-
-
-def test_every_master_is_named_once(cluster: Cluster) -> None:
-    with RedisStore.from_url(cluster.url) as store:
-        masters = store.execute(op.ListMasters())
-    assert len(set(masters)) == 3
-    assert sorted(slot for ranges in masters for first, last in ranges for slot in range(first, last + 1)) == list(
-        range(16_384)
-    )
-
-
-def test_listing_leaves_the_server_as_it_was(store: RedisStore, valkey: ValkeyServer) -> None:
-    with Lock(store, "order:7", ttl=LONG).acquire():
-        with redis.Redis.from_url(valkey.url) as client:
-            before = sorted(client.keys("*"))
-        ran("list", url=valkey.url)
-        ran("show", "order:7", url=valkey.url)
-        with redis.Redis.from_url(valkey.url) as client:
-            assert sorted(client.keys("*")) == before
 
 
 def test_where_no_server_answers_the_command_that_starts_one_is_named(

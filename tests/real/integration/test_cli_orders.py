@@ -68,14 +68,6 @@ def test_where_nothing_was_submitted_the_list_says_so(commands: OrderCommands) -
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "no order was submitted to any pool\n")
 
 
-def test_a_pool_in_shards_has_a_row_a_shard(commands: OrderCommands, shards: list[Shard]) -> None:
-    commands.queue("a", shards[2])
-    assert commands.rows("list") == [["poster, shard 2", "1", "0", "-", "0"]]
-    assert [row[0] for row in commands.rows("list", "poster")] == [f"poster, shard {number}" for number in range(3)]
-    found = commands.json("list")["pools"]
-    assert [(one["sku"], one["shard"], one["is_open"], one["waiting"]) for one in found] == [("poster", 2, True, 1)]
-
-
 # --- show ---
 
 
@@ -115,18 +107,6 @@ def test_a_state_is_said_in_words(
     assert (rows["state"], re.sub("segment 1", "segment 0", rows["units"])) == (state, units)
 
 
-def test_a_hold_that_has_lapsed_keeps_its_units_until_somebody_gives_them_back(commands: OrderCommands) -> None:
-    pool = Pool(commands.store, "brief", ttl=0.001, hold=0.001)
-    pool.open(stock=10, segments=1)
-    pool.reserve("a")
-    units = next(said for said in (shown(commands, "a", "brief")["units"] for _ in range(1_000)) if "lapsed" in said)
-    assert units == "1 (1 from segment 0), on hold still, though their hold has lapsed"
-    pool.expire()
-    rows = shown(commands, "a", "brief")
-    assert rows["state"] == "expired: its hold lapsed, and its units were given back"
-    assert rows["units"] == "1 given back"
-
-
 def test_a_dead_order_is_shown_with_its_reason_and_an_order_of_another_kind_too(commands: OrderCommands) -> None:
     commands.bury("a")
     rows = shown(commands, "a")
@@ -151,25 +131,7 @@ def test_of_an_unknown_order_nothing_is_written_and_the_exit_code_is_one(command
     assert done.stderr == "segmented: order 'nobody' is not known to the pool\n"
 
 
-def test_an_order_is_found_in_whatever_shards_know_it(commands: OrderCommands, shards: list[Shard]) -> None:
-    commands.queue("a", shards[1])
-    commands.bury("a", shards[2])
-    assert [(one["shard"], one["state"]) for one in commands.json("show", "poster", "a")["found"]] == [
-        (1, "queued"),
-        (2, "dead"),
-    ]
-    first, second = commands.ran("show", "poster", "a").stdout.split("\n\n")
-    assert ("pool\tposter, shard 1" in first, "pool\tposter, shard 2" in second) == (True, True)
-
-
 # --- dead ---
-
-
-def test_an_empty_set_says_so(commands: OrderCommands) -> None:
-    done = commands.ran("dead")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "no dead orders\n\nno kept messages of queue segmented\n"
-    assert commands.json("dead", SKU) == {"orders": [], "queue": "segmented", "messages": []}
 
 
 def test_dead_orders_and_kept_messages_are_listed_with_what_is_on_hold(commands: OrderCommands) -> None:
@@ -199,16 +161,6 @@ def test_in_json_the_set_is_complete(commands: OrderCommands) -> None:
     whole = {"order_id": "a", "begun": 1, "reason": REASON, "state": "dead", "units_on_hold": 2}
     assert order == {"sku": SKU, "shard": None} | whole
     assert (message["digest"], message["text"]) == (DIGESTS[0], MESSAGE)
-
-
-def test_the_sets_of_other_pools_and_queues_are_left_out(commands: OrderCommands, shards: list[Shard]) -> None:
-    commands.bury("a")
-    commands.bury("b", shards[0])
-    commands.keep(queue="others")
-    assert commands.dead_ids() == ["a", "b"]
-    found = commands.json("dead", "poster", "--queue", "others")
-    assert ([one["order_id"] for one in found["orders"]], len(found["messages"])) == (["b"], 1)
-    assert commands.rows("dead", "poster")[0][0] == "poster, shard 0"
 
 
 # --- replay ---

@@ -12,8 +12,7 @@ import pytest
 
 from segmented.errors import PoolMissing
 from segmented.keys import shard_keys
-from segmented.models import Cart
-from segmented.stock import Carts, Pool
+from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.support.command_line import on_a_terminal, ran, ran_apart, started
 
@@ -189,15 +188,6 @@ def test_a_withdrawal_is_all_or_none_and_once(pool: Pool, valkey: ValkeyServer) 
     assert pool.state().withdrawn == 95
 
 
-def test_segments_are_changed_while_it_sells(pool: Pool, valkey: ValkeyServer) -> None:
-    first, again = (ran("pool", "resize", SKU, "7", url=valkey.url) for _ in range(2))
-    assert (first.returncode, first.stdout) == (0, "7 segments now\n")
-    assert (again.returncode, again.stdout) == (0, "7 segments before: nothing is changed\n")
-    one = ran("pool", "resize", SKU, "1", "--json", "-", url=valkey.url)
-    assert json.loads(one.stdout)["stock"] == [95]
-    assert pool.state().segment_count == 1
-
-
 def test_a_closed_pool_takes_no_more_units(pool: Pool, valkey: ValkeyServer) -> None:
     first, again = (ran("pool", "close", SKU, "--yes", url=valkey.url) for _ in range(2))
     assert (first.returncode, first.stdout) == (0, "closed\n")
@@ -251,20 +241,6 @@ def test_an_audit_names_each_drift_and_ends_with_one(pool: Pool, valkey: ValkeyS
     assert rows_of(done.stdout)["audit"].startswith("not clean")
     found = ran("pool", "audit", SKU, "--json", "-", url=valkey.url)
     assert (found.returncode, json.loads(found.stdout)["drift"][0]["order_id"]) == (1, "sold")
-
-
-def test_an_audit_names_a_cart_against_its_order_and_ends_with_one(pool: Pool, valkey: ValkeyServer) -> None:
-    assert isinstance(pool.store, RedisStore)
-    cart = Cart("c1", [(SKU, 2)])
-    Carts(pool.store).reserve(cart)
-    pool.confirm(cart.order_id)
-    done = ran("pool", "audit", SKU, url=valkey.url)
-    assert (done.returncode, done.stderr) == (1, "")
-    what = f"cart 'c1' is reserved, but its order in pool '{SKU}' was confirmed all the same"
-    assert done.stdout.splitlines()[0] == f"torn cart: order {cart.order_id}: {what}"
-    assert rows_of(done.stdout)["torn cart"] == "1"
-    found = json.loads(ran("pool", "audit", SKU, "--json", "-", url=valkey.url).stdout)
-    assert (found["drift"][0]["name"], found["drift"][0]["order_id"], found["unread"]) == ("c1", cart.order_id, [])
 
 
 def test_a_repair_needs_a_yes_and_then_the_audit_is_clean(pool: Pool, valkey: ValkeyServer) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sqlite3
 from contextlib import closing
@@ -56,16 +55,6 @@ def test_a_closed_pool_is_archived_once(pool: Pool, valkey: ValkeyServer, tmp_pa
 
 def len_of(shown: str) -> str:
     return shown.splitlines()[0].split(" lines")[0].split(" ")[-1]
-
-
-def test_the_answer_is_written_as_json(pool: Pool, valkey: ValkeyServer, tmp_path: Path) -> None:
-    file = tmp_path / "sold.jsonl"
-    done = ran("pool", "archive", pool.sku, "--to", str(file), "--yes", "--json", "-", url=valkey.url)
-    answer = json.loads(done.stdout)
-    assert (answer["is_changed"], answer["orders"], answer["target"], answer["gated"]) == (True, 1, str(file), False)
-    checked = ran("pool", "verify-archive", str(file), "--json", "-", url=None)
-    found = json.loads(checked.stdout)
-    assert (found["digest"], found["confirmed"], found["is_complete"]) == (answer["digest"], 3, True)
 
 
 def test_an_archive_is_verified_without_a_server(pool: Pool, valkey: ValkeyServer, tmp_path: Path) -> None:

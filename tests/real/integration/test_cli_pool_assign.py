@@ -10,7 +10,7 @@ import pytest
 from segmented.orders import rebuild
 from segmented.orders.opening import open_gated
 from segmented.protocol import FreezePool
-from segmented.stock import Pool, ShardedPool, find_pool
+from segmented.stock import Pool, find_pool
 from segmented.stores.redis import RedisStore
 from tests.real.integration.test_sell_refuses import TEN_IN_TWO, one_order
 from tests.support.command_line import ran
@@ -105,15 +105,6 @@ def test_a_gated_pool_keeps_its_names_through_a_rebuild(valkey: ValkeyServer, ga
     again = ran("pool", "reopen", SKU, *database, "--segments", "4", "--queue", "tickets", url=valkey.url)
     assert again.stdout == "reopened in epoch 3: 10 free\n"
     assert names_of(valkey) == ("tickets", None)
-
-
-def test_a_gated_pool_in_shards_has_its_names_in_every_shard(valkey: ValkeyServer, gate: Gate) -> None:
-    with RedisStore.from_url(valkey.url) as store:
-        pool = ShardedPool(store, SKU, gate=gate)
-        pool.open(stock=10, segments=4, shards=2, queue="concerts", step=STEP)
-        assert [(one.state().queue, one.state().step) for one in pool.shards] == [("concerts", STEP)] * 2
-        assert [pool.assign(queue="tickets", step=None).replay for _ in range(2)] == [False, True]
-        assert [(one.state().queue, one.state().step) for one in pool.shards] == [("tickets", None)] * 2
 
 
 def test_a_sale_of_a_file_refuses_a_pool_that_names_other_workers(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented import Pool, RedisStore, protocol as op
+from segmented import Pool, RedisStore
 from segmented.models import CartReserved
 from segmented.plans import run_sync
 from segmented.stock import Cart, Carts
@@ -108,15 +108,6 @@ def test_carts_that_are_due_are_finished_and_a_second_run_finds_nothing_to_do(
     assert [one.record.cart.cart_id for one in carts.unfinished(HOME).carts] == ["lives"]
 
 
-def test_a_run_finishes_no_more_than_it_is_told_to_and_says_so(carts: Carts, valkey: ValkeyServer) -> None:
-    leave_half_way(carts, valkey)
-    one = ran("pool", "finish-carts", HOME, "--limit", "1", url=valkey.url)
-    assert (one.returncode, one.stdout.splitlines()[1]) == (0, "the limit of 1 is reached: there may be more")
-    assert carts.unfinished(HOME).due_count == 1
-    found = json.loads(ran("pool", "finish-carts", HOME, "--json", "-", url=valkey.url).stdout)
-    assert (len(found["finished"]), found["failed"], found["finished"][0]["is_finished"]) == (1, [], True)
-
-
 def test_runs_at_the_same_time_finish_every_cart_once(carts: Carts, valkey: ValkeyServer) -> None:
     for number in range(9):
         lapse_cart(valkey.url, reserved(carts, f"cart-{number}"))
@@ -144,11 +135,6 @@ def test_a_cart_that_cannot_be_finished_is_named_and_the_others_are_finished(
     assert (done.stderr.count("\n"), "'shirt'" in done.stderr) == (1, True)
     found = ran("pool", "finish-carts", HOME, "--json", "-", url=valkey.url)
     assert (found.returncode, json.loads(found.stdout)["failed"][0]["cart_id"]) == (1, "by hand")
-
-
-def test_a_reservation_that_was_cut_short_is_seen_as_open(carts: Carts, valkey: ValkeyServer) -> None:
-    carts.store.execute(op.OpenCart(Cart("cut", [(HOME, 1), (OTHER, 1)]), 600_000))
-    assert ran("pool", "carts", HOME, url=valkey.url).stdout.split("\t")[:2] == ["cut", "open"]
 
 
 @pytest.mark.parametrize("command", ["carts", "finish-carts"])

@@ -12,8 +12,7 @@ from segmented.orders import Gate, forgetting, open_gated, relay, take_order
 from tests.support.command_line import ran
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from segmented.servers import ValkeyServer
 
@@ -100,31 +99,7 @@ def test_it_says_how_many_records_stay_and_why(
 
 
 @pytest.mark.usefixtures("pool")
-def test_a_database_without_rows_for_the_pool_is_refused(
-    open_gate: Callable[..., Gate], valkey: ValkeyServer, tmp_path: Path
-) -> None:
-    empty = f"sqlite:///{tmp_path}/empty.db"
-    open_gate(empty)
-    said = ran("pool", "forget", SKU, "--database", empty, url=valkey.url)
-    assert (said.returncode, said.stdout) == (2, "")
-    lack = f"segmented: the order database {empty} has no rows for 'mug'"
-    assert said.stderr == f"{lack}: name the database that the pool was opened with\n"
-
-
-@pytest.mark.usefixtures("pool")
 def test_without_a_database_it_says_what_is_missing(valkey: ValkeyServer) -> None:
     said = ran("pool", "forget", SKU, url=valkey.url)
     assert (said.returncode, said.stdout) == (2, "")
     assert "forget needs --database URL: the order database that answers repeats of orders of 'mug'" in said.stderr
-
-
-def test_a_pool_without_an_order_database_keeps_its_records(
-    gate: Gate, order_database: str, valkey: ValkeyServer
-) -> None:
-    with RedisStore.from_url(valkey.url) as store:
-        pool = Pool(store, "cup")
-        pool.open(stock=1, segments=1)
-        relay(pool, gate)
-        said = ran("pool", "forget", "cup", "--database", order_database, url=valkey.url)
-    assert said.returncode == 2
-    assert "it has no order database, and nothing else could answer a repeat of an order" in said.stderr

@@ -92,21 +92,6 @@ def test_a_pool_in_shards_is_opened_once(valkey: ValkeyServer) -> None:
     ] * 3
 
 
-def test_one_shard_is_a_plain_pool(valkey: ValkeyServer) -> None:
-    done = ran("pool", "open", SKU, "--stock", "90", "--segments", "6", "--shards", "1", "--json", "-", url=valkey.url)
-    assert (done.returncode, "shards" in json.loads(done.stdout)) == (0, False)
-    with RedisStore.from_url(valkey.url) as store:
-        assert Pool(store, SKU).state().available == 90
-
-
-def test_another_number_of_shards_is_left_alone_and_said(pool: ShardedPool, valkey: ValkeyServer) -> None:
-    before = pool.state()
-    done = ran(*OPEN[:-1], "2", "--json", "-", url=valkey.url)
-    found = json.loads(done.stdout)
-    assert (done.returncode, found["is_new"], found["is_as_asked"], len(found["shards"])) == (1, False, False, 3)
-    assert pool.state() == before
-
-
 def test_the_two_forms_of_a_pool_are_not_opened_beside_each_other(pool: ShardedPool, valkey: ValkeyServer) -> None:
     beside = ran(*OPEN[:-2], url=valkey.url)
     assert (beside.returncode, beside.stdout) == (1, "")
@@ -192,30 +177,7 @@ def test_segments_are_split_over_the_shards_and_folded_there_but_json_has_each(
     assert (found["sku"], found["shards"][1]["sku"], found["shards"][1]["shard"]) == (SKU, SKU, 1)
 
 
-def test_a_watch_shows_all_shards(pool: ShardedPool, valkey: ValkeyServer) -> None:
-    words = ["pool", "show", SKU, "--watch", "--every", "0.1", "--for", "0.15"]
-    done = ran(*words, "--json", "-", url=valkey.url)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert [shard["shard"] for shard in json.loads(done.stdout.splitlines()[0])["shards"]] == [0, 1, 2]
-    assert pool.state().available == 85
-
-
 # --- changing ---
-
-
-def test_a_restock_says_what_is_free_in_all_shards(pool: ShardedPool, valkey: ValkeyServer) -> None:
-    done = ran("pool", "restock", SKU, "50", "--id", "lorry 7", url=valkey.url)
-    assert (done.returncode, done.stdout) == (0, "restocked: 50 units, 135 are free now\n")
-    assert pool.state().available == 135
-
-
-def test_a_withdrawal_takes_units_from_all_shards_or_none(pool: ShardedPool, valkey: ValkeyServer) -> None:
-    few = ran("pool", "withdraw", SKU, "86", "--id", "back", url=valkey.url)
-    assert (few.returncode, few.stderr) == (1, "segmented: only 85 units are free, not 86: nothing is changed\n")
-    done = ran("pool", "withdraw", SKU, "80", "--id", "back", "--json", "-", url=valkey.url)
-    found = json.loads(done.stdout)
-    assert (done.returncode, found["units"], found["available"], found["replay"]) == (0, 80, 5, False)
-    assert (pool.state().withdrawn, pool.audit().is_clean) == (80, True)
 
 
 def test_a_close_closes_every_shard_and_one_that_was_cut_short_is_seen(pool: ShardedPool, valkey: ValkeyServer) -> None:
@@ -229,17 +191,6 @@ def test_a_close_closes_every_shard_and_one_that_was_cut_short_is_seen(pool: Sha
 
 
 # --- the books ---
-
-
-def test_an_audit_of_sound_shards_ends_with_zero(pool: ShardedPool, valkey: ValkeyServer) -> None:
-    done = ran("pool", "audit", SKU, url=valkey.url)
-    assert (done.returncode, done.stderr) == (0, "")
-    rows = rows_of(done.stdout)
-    assert (rows["audit"], rows["available"], rows["on the way"]) == ("clean, in 3 shards", "85", "0")
-    found = json.loads(ran("pool", "audit", SKU, "--json", "-", url=valkey.url).stdout)
-    assert (found["is_clean"], found["drift"], found["transfers"], found["away"]) == (True, [], [], 0)
-    assert [(shard["shard"], shard["is_clean"]) for shard in found["shards"]] == [(0, True), (1, True), (2, True)]
-    assert pool.audit().is_clean
 
 
 def test_an_audit_names_the_shard_of_each_drift_and_ends_with_one(pool: ShardedPool, valkey: ValkeyServer) -> None:
@@ -267,25 +218,6 @@ def test_a_repair_mends_each_shard_and_brings_in_what_is_on_the_way(pool: Sharde
     assert (pool.state().away, pool.audit().away, pool.audit().is_clean) == (0, 0, True)
     again = json.loads(ran("pool", "repair", SKU, "--yes", "--json", "-", url=valkey.url).stdout)
     assert (again["done_count"], again["brought_in"], again["repairs"], again["after"]["is_clean"]) == (0, 0, [], True)
-
-
-def test_a_transfer_that_its_target_lost_is_brought_in_from_the_ledger(pool: ShardedPool, valkey: ValkeyServer) -> None:
-    source, target = names(pool)[:2]
-    for _ in range(2):
-        send(pool, 0, 1, 3)
-        pool.store.execute(op.AcknowledgeUnits(source, 1, 1, epoch=1))  # as of a target that forgot what it got
-        pool.store.execute(op.AcknowledgeUnits(source, 1, 2, epoch=1))
-    told = ran("pool", "audit", SKU, url=valkey.url)
-    assert (told.returncode, told.stdout.splitlines()[0]) == (
-        1,
-        "between shards: orphan transfer: shard 0 knows that 6 of its units arrived at shard 1, which received 0",
-    )
-    done = ran("pool", "repair", SKU, "--yes", url=valkey.url)
-    assert (done.returncode, done.stdout.splitlines()[0].split("\t")[:3]) == (
-        0,
-        ["mended", "between", "orphan transfer"],
-    )
-    assert (Pool(pool.store, target).state().received, pool.state().available) == (6, 85)
 
 
 def test_the_ledgers_are_exported_with_their_shards(pool: ShardedPool, valkey: ValkeyServer, tmp_path: Path) -> None:
@@ -335,6 +267,38 @@ def test_bad_input_is_one_sentence_and_exit_code_two_and_changes_nothing(
         done = ran("pool", *words.split(), url=valkey.url)
         assert (done.returncode, done.stdout, done.stderr) == (2, "", f"segmented: {sentence}\n")
         assert (pool.state(), pool.store.client.dbsize()) == before
+
+
+def test_a_shard_that_is_gone_is_one_sentence(pool: ShardedPool, valkey: ValkeyServer) -> None:
+    assert isinstance(pool.store, RedisStore)
+    pool.store.client.delete(shard_keys(names(pool)[1]).meta)
+    for words in ("show", "audit", "resize 9", "repair --yes", "open --stock 90 --segments 6 --shards 3"):
+        command, *options = words.split()
+        done = ran("pool", command, SKU, *options, url=valkey.url)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("segmented: shard 1 of 'concert' was open and its keys are gone: ")
+
+
+def test_drift_that_cannot_be_mended_is_told_with_its_shard(pool: ShardedPool, valkey: ValkeyServer) -> None:
+    assert isinstance(pool.store, RedisStore)
+    pool.store.client.hset(shard_keys(names(pool)[2]).transfers, "received:0", "5 9")
+    done = ran("pool", "repair", SKU, "--yes", url=valkey.url)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert [line.split("\t")[:3] for line in done.stdout.splitlines()[:2]] == [
+        ["left", "2", "foreign write"],
+        ["left", "between", "foreign write"],
+    ]
+
+
+def test_an_order_database_is_not_told_of_a_pool_in_shards(
+    pool: ShardedPool, valkey: ValkeyServer, tmp_path: Path
+) -> None:
+    database = f"sqlite:///{tmp_path / 'orders.db'}"
+    for words in (["restock", SKU, "5", "--id", "a"], ["withdraw", SKU, "5", "--id", "a"], ["resize", SKU, "9"]):
+        done = ran("pool", *words, "--database", database, url=valkey.url)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("segmented: pool 'concert' is in shards: it has no order database")
+    assert (list(tmp_path.iterdir()), pool.state().segment_count) == ([], 6)
 
 
 # --- on a cluster ---

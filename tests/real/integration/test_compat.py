@@ -6,8 +6,6 @@ import asyncio
 import gc
 import multiprocessing
 import threading
-import time
-from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import ref
@@ -134,15 +132,6 @@ def test_a_token_may_be_told_and_another_object_release_by_it(client: redis.Redi
     with pytest.raises(LockNotOwnedError):
         first.release()
     assert first.local.token is None
-
-
-def test_a_token_in_use_lets_nobody_in(client: redis.Redis, name: str) -> None:
-    first, second = lock_of(client, name, timeout=LONG), lock_of(client, name, timeout=LONG)
-    assert first.acquire(token="mine")
-    assert not second.acquire(blocking=False, token="mine")
-    assert not first.acquire(blocking=False, token="mine")
-    assert first.owned()
-    first.release()
 
 
 def test_an_extension_adds_to_what_the_server_says_is_left(client: redis.Redis, name: str) -> None:
@@ -306,28 +295,6 @@ def test_a_server_that_stands_still_keeps_no_lock_of_another_waiting(
     assert not any(thread.is_alive() for thread in waiting)
     compat.store_of(frozen).close()
     frozen.close()
-
-
-def test_a_lock_that_another_object_has_extended_is_extended_and_reacquired(client: redis.Redis, name: str) -> None:
-    lock = extended_by_another(client, name)
-    assert (lock.owned(), lock.lease is not None and lock.lease.is_trusted) == (True, False)
-    assert lock.extend(LONG)
-    lock.release()
-    assert not lock.locked()
-    assert extended_by_another(client, name).reacquire()
-
-
-def extended_by_another(client: redis.Redis, name: str) -> compat.Lock:
-    """Return a lock whose own time is over, and which another object has extended before."""
-    lock, heartbeat = (lock_of(client, name, timeout=0.3) for _ in range(2))
-    for _ in range(100):
-        assert lock.acquire()
-        heartbeat.local.token = lock.local.token
-        with suppress(LockNotOwnedError):  # on a busy machine it may have lapsed before
-            heartbeat.extend(LONG)
-            break
-    time.sleep(0.4)
-    return lock
 
 
 def test_a_name_that_is_another_key_in_the_clients_encoding_is_refused(valkey_url: str) -> None:

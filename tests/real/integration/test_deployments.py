@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
-from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
-from redis.exceptions import MovedError
 
-from segmented.errors import LeaseLost, StoreUnavailable
-from segmented.keys import lock_keys
-from segmented.models import Acquired, Held, Lost, Released, Renewed, SoldOut
-from segmented.plans import perform
-from segmented.plans.effects import Batch
-from segmented.protocol import AcquireLock, ReleaseLock, RenewLock
+from segmented.errors import StoreUnavailable
+from segmented.models import Acquired, Held, Released, SoldOut
+from segmented.protocol import AcquireLock, ReleaseLock
 from segmented.stock import Grant
 from tests.fixtures.stores import Blocking
 from tests.fixtures.stores_deployed import COLOURS, deployed_side
@@ -29,15 +23,6 @@ if TYPE_CHECKING:
 LONG: Final = 600.0
 SOON: Final = 60.0
 """A bound for what takes milliseconds, generous on a busy machine and far below LONG."""
-
-
-def on_server(nodes: list[Node], *words: str | int) -> Any:  # noqa: ANN401  # a server's reply
-    """Ask the master that has the key."""
-    for node in nodes:
-        if node.info("replication")["role"] == "master":
-            with suppress(MovedError):
-                return node.ask(*words)
-    raise AssertionError
 
 
 def test_a_lock_excludes_the_other_process_until_it_is_released(deployed: tuple[Side, Side]) -> None:
@@ -62,22 +47,6 @@ def test_a_waiter_is_woken_by_the_release_of_another_process(deployed: tuple[Sid
     wait_until(partial(has_come_to_rest, ours.store, 1))
     held.release()
     waiter.result(SOON).release()
-
-
-def test_a_renewal_pushes_the_end_out_and_a_lapsed_lease_is_lost(
-    deployed: tuple[Side, Side], deployed_nodes: list[Node]
-) -> None:
-    ours, theirs = deployed
-    name = ours.name("lock")
-    held = ours.lock(name, ttl=LONG).acquire(timeout=0)
-    held.renew(ttl=2 * LONG)
-    assert on_server(deployed_nodes, "PTTL", lock_keys(name).lock) > 1_000 * LONG
-    assert theirs.lock(name, ttl=LONG).try_acquire() is None
-    on_server(deployed_nodes, "PEXPIRE", lock_keys(name).lock, 1)
-    taken = theirs.lock(name, ttl=LONG).acquire(timeout=SOON)
-    with pytest.raises(LeaseLost):
-        held.renew()
-    taken.release()
 
 
 def test_operations_go_on_after_the_scripts_are_forgotten(
@@ -105,17 +74,6 @@ def test_a_master_that_became_a_replica_is_unavailable(private_replica_pair: Rep
     with pytest.raises(StoreUnavailable, match="has no master that can do it now"):
         side.execute(AcquireLock("a", "x", 60_000))
     side.close()
-
-
-def test_many_operations_at_once_are_answered_in_their_order(deployed: tuple[Side, Side]) -> None:
-    ours, _ = deployed
-    names = [ours.name("lock") for _ in range(30)]
-    for name in names[::2]:
-        assert isinstance(ours.execute(AcquireLock(name, "a", 60_000)), Acquired)
-    renewals = tuple(RenewLock(name, "a", 60_000) for name in names)
-    assert ours.run(perform(Batch(renewals, inf))) == [Renewed(60_000), Lost()] * 15
-    releases = tuple(ReleaseLock(name, "a") for name in names)
-    assert ours.run(perform(Batch(releases, inf))) == [Released(), Lost()] * 15
 
 
 def test_a_pool_is_sold_to_the_last_unit_and_its_books_are_right(deployed: tuple[Side, Side]) -> None:

@@ -118,25 +118,6 @@ def test_a_batch_waits_for_the_replica_to_take_over(private_cluster: Cluster, si
     assert all(isinstance(answer, Acquired) for answer in batch(ours, operations))  # the same holder asks again
 
 
-def test_a_batch_of_which_one_master_is_gone_for_good_has_the_answers_of_the_others(private_cluster: Cluster) -> None:
-    gone, *others = private_cluster.masters()
-    names = [name_on(private_cluster, master) for master in (gone, *others)]
-    stores = {colour: deployed_side(private_cluster.url, colour, patience=BRIEF) for colour in COLOURS}
-    private_cluster.replica_of(gone).kill()
-    gone.kill()
-
-    def asked(side: Side, holder_id: str) -> list[object]:
-        return list(batch(side, tuple(AcquireLock(name, holder_id, 60_000) for name in names)))
-
-    asking = {colour: side.start(partial(asked, side, colour)) for colour, side in stores.items()}
-    for colour, side in stores.items():
-        answers = asking[colour].result(SOON)
-        assert isinstance(answers[0], StoreUnavailable)
-        assert len(answers) == 3
-        assert not any(isinstance(answer, StoreUnavailable) for answer in answers[1:])
-        side.close()
-
-
 def test_a_cluster_that_has_lost_most_of_its_masters_is_unavailable(private_cluster: Cluster) -> None:
     kept, *gone = private_cluster.masters()
     name = name_on(private_cluster, kept)
@@ -213,15 +194,6 @@ def test_a_node_of_a_cluster_given_as_a_server(cluster: Cluster) -> None:
 def test_a_server_given_as_a_cluster(single_server: Node) -> None:
     url = f"redis+cluster://127.0.0.1:{single_server.port}"
     assert sentence_of(url) == f"the server at {url} is not usable: Cluster mode is not enabled on this node"
-
-
-def test_a_master_that_cannot_be_looked_at_is_enough_to_refuse_a_cluster(private_cluster: Cluster) -> None:
-    gone = private_cluster.masters()[1]
-    private_cluster.replica_of(gone).kill()
-    gone.kill()
-    sentence = sentence_of(private_cluster.url, StoreUnavailable)
-    assert sentence.startswith(f"no server answers at {private_cluster.url}: ")
-    assert str(gone.port) in sentence
 
 
 def test_one_replica_that_is_away_does_not_matter(private_cluster: Cluster) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from segmented.errors import InvalidInput, LeaseLost, StoreUnavailable
 from segmented.masking import masked
-from segmented.models import Acquired
 from segmented.protocol import AcquireLock
 from segmented.stores.redis import RedisStore
 from tests.fixtures.stores_deployed import COLOURS, deployed_side
@@ -126,20 +125,6 @@ def test_a_master_that_was_cut_off_and_comes_back_is_followed_by_nobody(
     assert new.ask("EXISTS", "seg:lock:{a}") == 0
 
 
-def test_connections_to_a_master_that_was_demoted_are_given_up(
-    private_sentinels: Sentinels, sides: tuple[Side, Side]
-) -> None:
-    ours, _ = sides
-    assert isinstance(ours.execute(AcquireLock("a", "x", 60_000)), Acquired)
-    old = private_sentinels.master()
-    one = private_sentinels.sentinels[0]
-    eventually(lambda: one.ask("SENTINEL", "FAILOVER", "stock") is not None, "it knows a replica that it can promote")
-    private_sentinels.wait_failover(old)
-    eventually(lambda: old.info("replication")["role"] == "slave", "the old master knows")
-    assert isinstance(ours.execute(AcquireLock("b", "x", 60_000)), Acquired)
-    assert private_sentinels.master().ask("EXISTS", "seg:lock:{b}") == 1
-
-
 @pytest.mark.parametrize(("colour", "deadline"), [("sync", 0.5), ("async", None)])
 def test_without_any_master_an_operation_is_given_up_at_its_patience_or_deadline(
     private_sentinels: Sentinels, colour: str, deadline: float | None
@@ -185,11 +170,6 @@ def test_a_master_that_may_evict(private_sentinels: Sentinels) -> None:
         f"the server at {private_sentinels.url} has maxmemory-policy allkeys-lru, which may evict locks and stock"
     )
     assert sentence_of(private_sentinels.url) == sentence + "; set noeviction"
-
-
-def test_no_sentinel_at_all() -> None:
-    url = "redis+sentinel://127.0.0.1:1,127.0.0.1:2/stock"
-    assert sentence_of(url, StoreUnavailable) == f"no server answers at {url}: No master found for 'stock'"
 
 
 def test_one_sentinel_that_is_away_does_not_matter(private_sentinels: Sentinels) -> None:

@@ -39,14 +39,6 @@ def test_all_keys_of_a_lock_and_of_a_pool_are_in_one_slot_whatever_the_name(clus
 
 
 @pytest.mark.parametrize("colour", COLOURS)
-def test_odd_names_are_locked(cluster: Cluster, colour: str) -> None:
-    side = deployed_side(cluster.url, colour)
-    for name in ODD_NAMES:
-        side.lock(name, ttl=LONG).acquire(timeout=0).release()
-    side.close()
-
-
-@pytest.mark.parametrize("colour", COLOURS)
 def test_locks_are_on_all_three_masters_and_a_batch_reaches_each(cluster: Cluster, colour: str) -> None:
     side = deployed_side(cluster.url, colour)
     names = [side.name("spread") for _ in range(60)]
@@ -149,33 +141,6 @@ def test_the_listener_of_a_node_ends_when_its_last_slot_has_moved(cluster: Clust
         side.close()
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_slot_that_is_moved_in_mid_use_costs_a_pause_and_no_error(
-    cluster: Cluster, shared_sides: tuple[Side, Side], way: str
-) -> None:
-    name = shared_sides[0].name("busy")
-    key = lock_keys(name).lock
-    mover = SlotMover(cluster, key)
-    stopping = threading.Event()
-    tokens: list[int] = []
-
-    def use(side: Side) -> None:
-        while not stopping.is_set():
-            with side.lock(name, ttl=LONG).acquire(timeout=LONG) as lease:
-                tokens.append(lease.fencing_token)
-
-    users = [side.start(partial(use, side)) for side in shared_sides]
-    wait_until(lambda: len(tokens) > 20, seconds=SOON)
-    mover.move(way)
-    after = len(tokens)
-    wait_until(lambda: len(tokens) > after + 20, seconds=SOON)
-    stopping.set()
-    for user in users:
-        user.result(2 * SOON)
-    assert tokens == sorted(set(tokens))
-    assert cluster.master_of(key) is mover.target
-
-
 def test_a_pool_is_sold_while_its_slot_moves(cluster: Cluster, shared_sides: tuple[Side, Side]) -> None:
     ours, theirs = shared_sides
     sales, sku = 120, ours.name("ticket")
@@ -201,22 +166,6 @@ def test_a_pool_is_sold_while_its_slot_moves(cluster: Cluster, shared_sides: tup
     assert report.is_clean
     assert (report.state.available, report.state.reserved, report.state.confirmed) == (0, 0, sales)
     assert cluster.master_of(shard_keys(sku).meta) is mover.target
-
-
-def test_a_batch_finds_the_slots_that_were_moved_since_the_last_look(
-    cluster: Cluster, shared_sides: tuple[Side, Side]
-) -> None:
-    ours, theirs = shared_sides
-    names = [ours.name("lock") for _ in range(30)]
-    held = tuple(AcquireLock(name, "a", 60_000) for name in names)
-    assert all(isinstance(answer, Acquired) for answer in batch(ours, held))
-    for name in names[:5]:
-        mover = SlotMover(cluster, lock_keys(name).lock)
-        mover.begin()
-        mover.move_keys()
-        mover.end()
-    assert batch(ours, tuple(ReleaseLock(name, "a") for name in names)) == [Released()] * 30
-    assert all(isinstance(answer, Acquired) for answer in batch(theirs, held))
 
 
 def test_an_operation_on_a_slot_on_its_way_waits_until_it_has_arrived(

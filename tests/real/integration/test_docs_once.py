@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import MISSING, fields
-from threading import Event
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from celery import Celery, chord
-from celery.contrib.testing.worker import start_worker
+from celery import Celery
 
 from segmented import MemoryStore
-from segmented.dedup import FailedBefore, InFlight, OtherPayload
+from segmented.dedup import FailedBefore
 from segmented.dedup.celery import Once, OnceRule
 from segmented.dedup.celery.rule import ON_EXECUTE, ON_PUBLISH, POINTS
 from segmented.errors import InvalidInput
@@ -39,12 +37,6 @@ IN_MEMORY: Final = (
     'changes={"task_always_eager": True, "worker_hijack_root_logger": False}'
 )
 WAIT_SECONDS: Final = 60.0
-PATIENT: Final[dict[str, Any]] = {
-    "perform_ping_check": False,
-    "shutdown_timeout": WAIT_SECONDS,
-    "loglevel": "CRITICAL",
-}
-"""How a worker in this process is started."""
 MODULE: Final = "shown_on_a_page"
 
 
@@ -211,81 +203,6 @@ def test_a_failure_is_kept_only_where_it_is_said_and_until_a_window_is_over(app:
         tasks[name].delay("o")
         assert isinstance(tasks[name].delay("o").result, error)
         assert len(runs) == (2 if name == "plain" else 1)
-
-
-def test_wait_and_raise_do_not_wait_for_a_result_that_is_kept(app: App) -> None:
-    for policy in ("wait", "raise"):
-        task = app.task(base=Once, once=OnceRule("{order}", on_publish=policy, keep=60), name=policy)(same)
-        task.delay("o")
-        with pytest.raises(InFlight, match="is done"):
-            task.delay("o")
-
-
-def test_a_dropped_repeat_answers_none_in_a_chord(app: App) -> None:
-    rule = OnceRule("{order}", keep=60, on_publish="drop", on_execute="drop")
-    task = app.task(base=Once, once=rule, name="t")(same)
-    total = app.task(name="total")(same)
-    assert chord([task.s("a"), task.s("b")], total.s())().get() == ["a", "b"]
-    assert task.delay("a").state == "IGNORED"
-    assert chord([task.s("a"), task.s("c")], total.s())().get() == [None, "c"]
-
-
-def test_publishers_of_another_namespace_do_not_meet(app: App) -> None:
-    task = app.task(base=Once, once=OnceRule("{order}", keep=60), name="t")(same)
-    task.delay("o")
-    assert task.delay("o").is_repeat
-    app.conf.once_namespace = "other"
-    assert not hasattr(task.delay("o"), "is_repeat")  # an eager result: it ran
-
-
-def test_a_replaced_message_has_the_outcome_of_the_newest(app: App) -> None:
-    app.conf.task_always_eager = False
-    begun, may_end, runs = Event(), Event(), []
-
-    def body(order: str, version: int) -> int:
-        runs.append((order, version))
-        begun.set()
-        may_end.wait(WAIT_SECONDS)
-        return version
-
-    task = app.task(base=Once, once=OnceRule("{order}", on_publish="replace"), name="t")(body)
-    older, newer = task.delay("o", 1), task.delay("o", 2)
-    with start_worker(app, pool="threads", concurrency=2, **PATIENT):
-        assert begun.wait(WAIT_SECONDS)
-        while_running = task.delay("o", 3)
-        may_end.set()
-        assert [one.get(timeout=WAIT_SECONDS) for one in (older, newer, while_running)] == [2, 2, 2]
-    assert runs == [("o", 2)]
-
-
-def test_calls_of_a_mutex_that_differ_are_refused_where_payloads_are_compared(app: App) -> None:
-    app.conf.task_always_eager = False
-    begun, may_end, runs = Event(), Event(), []
-
-    def body(account: str, step: int) -> int:
-        runs.append((account, step))
-        begun.set()
-        may_end.wait(WAIT_SECONDS)
-        return step
-
-    strict = app.task(base=Once, once=OnceRule("{account}", point="while_executing", payload=True), name="strict")(body)
-    serial_rule = OnceRule("{account}", point="while_executing", on_execute="reschedule")
-    serial = app.task(base=Once, once=serial_rule, name="serial")(body)
-    with start_worker(app, pool="threads", concurrency=2, **PATIENT):
-        for task, expected in ((strict, OtherPayload), (serial, None)):
-            begun.clear()
-            may_end.clear()
-            runs.clear()
-            first = task.delay("a", 1)
-            assert begun.wait(WAIT_SECONDS)
-            second = task.delay("a", 2)
-            if expected is not None:
-                with pytest.raises(expected):
-                    second.get(timeout=WAIT_SECONDS)
-            may_end.set()
-            assert first.get(timeout=WAIT_SECONDS) == 1
-            assert expected is not None or second.get(timeout=WAIT_SECONDS) == 2
-            assert runs == [("a", 1), ("a", 2)][: 1 if expected else 2]
 
 
 def test_settings_are_found_under_the_prefix_that_django_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:

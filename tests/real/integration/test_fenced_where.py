@@ -63,10 +63,6 @@ def test_a_lower_token_writes_no_row_and_an_equal_one_is_the_same_holder(engine:
     assert state(engine) == (3, TOKEN + 7)
 
 
-def test_a_row_that_is_not_there_is_no_row_either(engine: Engine) -> None:
-    assert write(engine, 1, TOKEN, row=8) == 0
-
-
 def test_an_orm_class_takes_the_same_condition(engine: Engine) -> None:
     class Base(sqlalchemy.orm.DeclarativeBase):
         pass

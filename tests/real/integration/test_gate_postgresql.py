@@ -120,16 +120,6 @@ def test_a_lost_reply_is_asked_for_again_and_sells_once(proxy: PostgresProxy, op
     assert gate.confirmed_units("mug") == 2
 
 
-def test_a_lost_reply_while_quota_moves_sells_once(proxy: PostgresProxy, open_gate: Callable[..., Gate]) -> None:
-    gate = open_gate(proxy.url)
-    gate.open("mug", [0, 5])
-    proxy.swallow_replies(1, to=b"COMMIT")
-    assert confirm(gate, "o-1", quantity=2) == REPLAY
-    assert proxy.lost.is_set()
-    totals = gate.totals("mug")
-    assert (totals.quota, totals.sold, gate.confirmed_units("mug")) == (5, 2, 2)
-
-
 def test_connections_that_died_unseen_are_replaced(postgres_database: str, open_gate: Callable[..., Gate]) -> None:
     gate, killer = open_gate(postgres_database, pool_size=1), open_gate(postgres_database, pool_size=1)
     gate.open("mug", [5])

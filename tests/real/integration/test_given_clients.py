@@ -16,7 +16,7 @@ from redis import asyncio as redis_asyncio
 from redis.cache import CacheConfig
 from valkey import asyncio as valkey_asyncio
 
-from segmented.errors import InvalidInput, LockUnreachable, StoreBusy, StoreRefused, StoreUnavailable
+from segmented.errors import InvalidInput, LockUnreachable, StoreBusy, StoreRefused
 from segmented.locks import AsyncLock, FileDeadLetters, Lock, UnreachablePolicy, Work
 from segmented.locks.lock import LockClaim
 from segmented.protocol.wire import Send
@@ -122,22 +122,6 @@ def test_a_hand_over_takes_no_poll_with_one_connection(
             waiter.result(SOON).release()
 
 
-def test_a_connection_that_cannot_be_made_is_not_counted(private_valkey: ValkeyServer) -> None:
-    client = redis.Redis.from_url(private_valkey.url, max_connections=3)
-    with client, RedisStore(client) as store:
-        link: Any = store._link  # noqa: SLF001  # looks behind the store
-        link.close()
-        private_valkey.kill()
-        for _ in range(5):
-            with pytest.raises(StoreUnavailable):
-                Lock(store, "x", ttl=TTL).acquire(timeout=0)
-        private_valkey.restart()
-        with Lock(store, "x", ttl=TTL).acquire(timeout=SOON), ThreadPoolExecutor(8) as threads:
-            leases = threads.map(lambda index: Lock(store, f"x{index}", ttl=TTL).acquire(timeout=SOON), range(8))
-            assert len({lease.name for lease in leases}) == 8
-        assert client.get("mine") is None
-
-
 def test_idle_connections_are_given_back(private_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch) -> None:
     client = redis.Redis.from_url(private_valkey.url, client_name="shared")
     server = redis.Redis.from_url(private_valkey.url, decode_responses=True)
@@ -184,24 +168,6 @@ def test_who_gets_no_connection_in_time_is_not_told_that_the_server_is_away(
         running.result(SOON)
         Lock(store, "x", ttl=TTL).acquire(timeout=SOON).release()
     assert letters.pending() == []
-
-
-def test_the_task_that_gets_no_connection_in_time_is_told_the_same(private_valkey: ValkeyServer) -> None:
-    async def test() -> None:
-        client = redis_asyncio.Redis.from_url(private_valkey.url, max_connections=1)
-        async with client, AsyncRedisStore(client) as store:
-            link: Any = store._link  # noqa: SLF001  # looks behind the store
-            running = asyncio.create_task(link.run(busy))
-            await asyncio.to_thread(wait_until, lambda: are_busy(server, 1))
-            with pytest.raises(StoreBusy, match="was free in time"):
-                await AsyncLock(store, "x", ttl=TTL).acquire(timeout=0.3)
-            assert not running.done()
-            let_go(server)
-            await running
-            await (await AsyncLock(store, "x", ttl=TTL).acquire(timeout=SOON)).release()
-
-    with redis.Redis.from_url(private_valkey.url) as server:
-        asyncio.run(test())
 
 
 def test_who_waits_for_a_connection_to_a_silent_server_is_told_of_the_server(private_valkey: ValkeyServer) -> None:
@@ -254,18 +220,6 @@ def test_a_task_is_told_of_a_refused_password_at_the_first_operation(private_val
     asyncio.run(test())
 
 
-def test_a_server_that_may_evict_is_refused_at_the_first_operation_in_asyncio(private_valkey: ValkeyServer) -> None:
-    async def test() -> None:
-        async with redis_asyncio.Redis.from_url(private_valkey.url, protocol=3) as client:
-            await client.config_set("maxmemory-policy", "allkeys-lru")
-            async with AsyncRedisStore(client) as store:
-                for _ in range(2):
-                    with pytest.raises(InvalidInput, match="has maxmemory-policy allkeys-lru"):
-                        await AsyncLock(store, "x", ttl=TTL).acquire(timeout=SOON)
-
-    asyncio.run(test())
-
-
 def test_a_server_that_was_away_at_construction_is_checked_before_its_first_use(
     private_valkey: ValkeyServer,
 ) -> None:
@@ -280,16 +234,6 @@ def test_a_server_that_was_away_at_construction_is_checked_before_its_first_use(
                 Lock(store, "x", ttl=TTL).acquire(timeout=SOON)
             client.config_set("maxmemory-policy", "noeviction")
             Lock(store, "x", ttl=TTL).acquire(timeout=SOON).release()
-
-
-def test_an_account_without_info_or_without_scripts_is_told_which_it_needs(private_valkey: ValkeyServer) -> None:
-    with redis.Redis.from_url(private_valkey.url) as server:
-        server.execute_command("ACL", "SETUSER", "blind", "on", ">pw", "~*", "&*", "+@all", "-info")
-        server.execute_command("ACL", "SETUSER", "plain", "on", ">pw", "~*", "&*", "+@all", "-eval")
-    for user, sentence in (("blind", "may not run INFO"), ("plain", "runs no scripts for this account")):
-        client = redis.Redis.from_url(private_valkey.url, username=user, password="pw")
-        with client, pytest.raises(InvalidInput, match=sentence):
-            RedisStore(client)
 
 
 # --- which clients serve ---
@@ -324,17 +268,6 @@ def test_valkey_py_serves(private_valkey: ValkeyServer) -> None:
         private_valkey.kill()
         with pytest.raises(LockUnreachable):
             Lock(store, "x", ttl=TTL).acquire(timeout=0)
-
-
-def test_valkey_py_serves_over_tcp_with_a_password(private_valkey: ValkeyServer) -> None:
-    with redis.Redis.from_url(private_valkey.url) as server:
-        server.config_set("port", "0")
-        server.execute_command("ACL", "SETUSER", "twin", "on", ">pw", "~*", "&*", "+@all")
-    client: Any = valkey.Valkey.from_url(private_valkey.url, username="twin", password="pw", client_name="twin")
-    with client, RedisStore(client) as store:
-        Lock(store, "x", ttl=TTL).acquire(timeout=SOON).release()
-        with redis.Redis.from_url(private_valkey.url, decode_responses=True) as server:
-            assert made_by_us(server, "twin") == 1
 
 
 def test_valkey_py_serves_in_asyncio(private_valkey: ValkeyServer) -> None:

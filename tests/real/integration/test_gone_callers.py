@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
@@ -12,9 +11,8 @@ import pytest
 from redis import asyncio as redis_asyncio
 
 from segmented import protocol as op
-from segmented.models import Cart, CartReserved, Order, Reserved, SoldOut
+from segmented.models import Cart, CartReserved, Order, Reserved
 from segmented.stock import AsyncCarts, AsyncGrant, AsyncPool, AsyncShardedPool
-from segmented.stock.fold import LedgerFold
 from segmented.stores.redis import AsyncRedisStore
 from tests.support.proxy import LOOPBACK
 
@@ -175,41 +173,5 @@ def test_batches_and_carts_that_were_given_up_are_reserved_by_the_repeat(
             await gives_up(AsyncCarts(store).reserve(cart), store)
             assert isinstance(await AsyncCarts(store).reserve(cart), CartReserved)
         assert (await pool.state()).reserved == 130
-
-    run(scenario)
-
-
-async def _buy(pool: AnyPool, chance: random.Random, refused: list[SoldOut]) -> None:
-    """Reserve one by one and in batches, cancel some, and keep every refusal."""
-    for _ in range(20):
-        orders = [Order(f"o{next(_names)}", chance.randint(1, 90)) for _ in range(chance.choice((1, 4)))]
-        if len(orders) == 1:
-            answers: list[Any] = [await pool.reserve(orders[0])]
-        else:
-            answers = list(await pool.reserve_many(orders))
-        refused += [one for one in answers if isinstance(one, SoldOut)]
-        for one in answers:
-            if isinstance(one, Reserved) and chance.random() < 0.5:
-                await pool.cancel(one.order_id)
-
-
-def test_every_refusal_is_true_just_after_the_change_that_it_names(
-    run: Callable[[Callable[[AnyPool, SlowStore], Awaitable[None]]], None],
-) -> None:
-    async def scenario(pool: AnyPool, _: SlowStore) -> None:
-        refused: list[SoldOut] = []
-        await asyncio.gather(*(_buy(pool, random.Random(seed), refused) for seed in range(12)))
-        assert len(refused) > 100
-        shards = await pool.shards() if isinstance(pool, AsyncShardedPool) else (pool,)
-        folds = {}
-        for shard in shards:
-            folds[shard.sku] = LedgerFold()
-            folds[shard.sku].apply([entry async for entry in shard.read_ledger()])
-        wrong = []
-        for one in refused:
-            home = await pool.shard_of(one.order_id) if isinstance(pool, AsyncShardedPool) else pool
-            if folds[home.sku].covers(one.quantity, one.sequence):
-                wrong.append(one)
-        assert wrong == []
 
     run(scenario)

@@ -190,7 +190,7 @@ def test_the_sweep_verifies_a_pool_whose_server_was_restarted(publisher: Celery,
 def test_the_workers_give_back_units_of_a_gated_pool_in_shards_and_finish_its_transfers(
     publisher: Celery, store: RedisStore, gate: Gate
 ) -> None:
-    pool = ShardedPool(store, "bowl", ttl=0.05, hold=0.1, gate=gate)
+    pool = ShardedPool(store, "bowl", ttl=0.01, hold=0.01, gate=gate)  # over long before a worker looks
     pool.open(stock=20, segments=4, shards=2)
     assert isinstance(pool.reserve("due", quantity=15), Reserved)
     fuller = max((0, 1), key=lambda number: pool.shards[number].available())

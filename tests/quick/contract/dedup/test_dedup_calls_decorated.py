@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from segmented import AsyncDedup, Dedup
-from segmented.dedup import FailedBefore
 from segmented.errors import InvalidInput, OtherPayload
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
-from tests.support.contract.dedup.dedup_calls import Calls, Refused, Work
+from tests.support.contract.dedup.dedup_calls import Calls, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,37 +105,6 @@ def test_two_functions_with_equal_arguments_are_two_calls(side: Side) -> None:
     assert (calls.once(one)(1), calls.once(other)(1)) == (1, 2)
 
 
-def test_a_partial_is_its_function_with_what_it_gives(side: Side) -> None:
-    work = Work()
-
-    def charge(order: str, units: int) -> int:
-        return work(order, units)
-
-    dedup = Dedup(MemoryStore(), side.name())
-    both = [dedup()(partial(charge, units=units)) for units in (1, 2, 1)]
-    assert [one("7") for one in both] == [1, 2, 1]
-
-
-def test_the_record_names_the_function(side: Side) -> None:
-    def charge() -> int:
-        raise Refused
-
-    once = Calls(side, keep_failures=60).once(charge)
-    with pytest.raises(Refused):
-        once()
-    with pytest.raises(FailedBefore, match="Refused"):
-        once()
-    assert once.__name__ == "charge" if hasattr(once, "__wrapped__") else once
-
-
-def test_arguments_that_the_function_does_not_take_are_a_type_error(side: Side) -> None:
-    def charge(order: str) -> None:
-        """Take one."""
-
-    with pytest.raises(TypeError, match="too many positional arguments"):
-        Calls(side).once(charge)("a", "b")
-
-
 # --- refused ---
 
 
@@ -160,24 +128,14 @@ BAD_KEYS = [
 ]
 
 
-@pytest.mark.parametrize(("key", "sentence"), BAD_KEYS)
 @pytest.mark.parametrize("what", ["key", "payload"])
-@pytest.mark.parametrize("colour", [0, 1])
-def test_an_expression_that_does_not_fit_is_refused_at_decoration(
-    colour: int, what: str, key: object, sentence: str
-) -> None:
-    options: Any = {"key": "{order.id}", what: key}
-    with pytest.raises(InvalidInput) as refused:
-        decorators()[colour](**options)((plain, coroutine)[colour])
-    said = str(refused.value)
-    assert (sentence if what == "key" else sentence.removeprefix("key ")) in said
-    assert "\n" not in said
-    assert key == "fixed" or "plain" in said or "coroutine" in said
-
-
-def test_the_refusal_of_a_payload_says_payload() -> None:
-    with pytest.raises(InvalidInput, match=r"the payload of .*plain is an expression"):
-        Dedup(MemoryStore(), "n")("{order.id}", payload=7)(plain)  # type: ignore[arg-type]  # wrong on purpose
+def test_an_expression_that_does_not_fit_is_refused_at_decoration(what: str) -> None:
+    for (key, sentence), (decorate, target) in product(BAD_KEYS, zip(decorators(), (plain, coroutine), strict=True)):
+        options: Any = {"key": "{order.id}", what: key}
+        with pytest.raises(InvalidInput) as refused:
+            decorate(**options)(target)
+        assert sentence.removeprefix("key " if what == "payload" else "") in str(refused.value)
+        assert "\n" not in str(refused.value)
 
 
 def test_functions_of_the_other_colour_and_what_is_no_function_are_refused() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,18 +63,6 @@ def test_a_kept_failure_is_told_to_repeats_until_its_window_ends(side: Side) -> 
     assert brief.call("k", work) == 1
 
 
-def test_a_failure_whose_text_cannot_be_made_is_kept_all_the_same(side: Side) -> None:
-    class Mute(Exception):
-        def __str__(self) -> str:
-            raise Refused
-
-    calls = Calls(side, keep_failures=60)
-    with pytest.raises(Mute):
-        calls.call("k", raising(Mute()))
-    with pytest.raises(FailedBefore, match="its text cannot be made: Refused"):
-        calls.call("k", Work())
-
-
 @pytest.mark.parametrize("result", [object(), "x" * 100, {1, 2}], ids=["no JSON", "too large", "a set"])
 def test_a_result_that_cannot_be_kept_is_given_once_and_repeats_are_told(side: Side, result: object) -> None:
     calls = Calls(side, size_max=50)
@@ -84,13 +71,6 @@ def test_a_result_that_cannot_be_kept_is_given_once_and_repeats_are_told(side: S
     with pytest.raises(ResultUnkept, match="its result was not kept"):
         calls.call("k", work)
     assert work.done == 0
-
-
-def test_a_dump_that_gives_no_text_leaves_the_result_unkept(side: Side) -> None:
-    calls = Calls(side, dump=lambda _: b"bytes", load=json.loads)
-    calls.call("k", Work())
-    with pytest.raises(ResultUnkept, match="its dump gave bytes, not str"):
-        calls.call("k", Work())
 
 
 def test_f22_the_same_key_with_another_payload_is_refused(side: Side) -> None:

@@ -41,13 +41,6 @@ def test_a_body_that_raises_is_kept_as_a_failure_where_that_was_asked_for(side: 
         _ = calls.replay("k").result
 
 
-def test_an_interrupt_is_no_failure_to_keep(side: Side) -> None:
-    calls = Calls(side, keep_failures=60)
-    with pytest.raises(KeyboardInterrupt), calls.run("k"):
-        raise KeyboardInterrupt
-    calls.run("k").abandon()
-
-
 def test_what_raises_after_the_finish_changes_nothing(side: Side) -> None:
     calls = Calls(side, keep_failures=60)
     with pytest.raises(Refused), calls.run("k") as run:  # noqa: PT012  # the body is what is tested
@@ -66,13 +59,6 @@ def test_a_run_has_one_outcome(side: Side) -> None:
     assert calls.replay("k").result == 1
 
 
-def test_an_abandoned_run_cannot_be_finished(side: Side) -> None:
-    run = Calls(side).run("k")
-    run.abandon()
-    with pytest.raises(InvalidInput, match="has ended already"):
-        run.finish(2)
-
-
 def test_a_freed_run_is_lost_and_cannot_keep_its_outcome(side: Side) -> None:
     calls = Calls(side)
     with pytest.raises(RunLost, match="is lost, and its outcome not kept"), calls.run("k") as run:  # noqa: PT012  # the body is what is tested
@@ -80,12 +66,6 @@ def test_a_freed_run_is_lost_and_cannot_keep_its_outcome(side: Side) -> None:
         run.finish("late")
     assert run.is_lost
     assert calls.read("k") is None or calls.read("k").outcome is None
-
-
-def test_the_loss_is_told_at_the_end_of_the_body_too(side: Side) -> None:
-    calls = Calls(side)
-    with pytest.raises(RunLost), calls.run("k"):
-        calls.free("k")
 
 
 def test_an_error_of_the_body_is_not_hidden_by_the_loss_of_its_run(side: Side) -> None:
@@ -166,28 +146,6 @@ def points(run: Any) -> str:  # noqa: ANN401  # as above
 
 
 @pytest.mark.own_keys
-def test_an_effect_in_the_store_is_done_once_and_its_result_given_to_repeats(plain_redis_side: Side) -> None:
-    calls = Calls(plain_redis_side)
-    with calls.run("k") as run:
-        name = points(run)
-        assert run.finish_with(StoreEffect(ADD, keys=[name], arguments=[10])) == 10
-    assert calls.replay("k").result == 10
-    assert plain_redis_side.raw().get(name) == "10"
-
-
-@pytest.mark.own_keys
-def test_an_effect_of_an_overtaken_run_is_not_done(plain_redis_side: Side) -> None:
-    calls = Calls(plain_redis_side)
-    older = lapsed(calls)
-    newer = calls.run("k")
-    name = points(newer)
-    with pytest.raises(RunLost):
-        older.finish_with(StoreEffect(ADD, keys=[name], arguments=[10]))
-    assert newer.finish_with(StoreEffect(ADD, keys=[name], arguments=[1])) == 1
-    assert plain_redis_side.raw().get(name) == "1"
-
-
-@pytest.mark.own_keys
 def test_an_effect_that_fails_frees_the_key_at_the_end_of_the_body(plain_redis_side: Side) -> None:
     calls = Calls(plain_redis_side)
     with pytest.raises(StoreRefused), calls.run("k") as run:
@@ -207,17 +165,6 @@ def test_what_an_effect_gave_and_nobody_could_read_is_not_kept_and_blocks_nobody
     with pytest.raises(ResultUnkept, match="not valid UTF-8"):
         _ = calls.replay("k").result
     assert calls.read("k").outcome.kind == "unkept"
-
-
-@pytest.mark.own_keys
-def test_what_an_effect_gave_in_any_script_is_kept(plain_redis_side: Side) -> None:
-    calls = Calls(plain_redis_side)
-    with calls.run("k") as run:
-        assert (
-            run.finish_with(StoreEffect("return 'é\u0416€\ud7ff\ue000😀\U0010ffff'"))
-            == "é\u0416€\ud7ff\ue000😀\U0010ffff"
-        )
-    assert calls.replay("k").result == "é\u0416€\ud7ff\ue000😀\U0010ffff"
 
 
 def test_an_effect_with_a_command_that_memory_does_not_have_is_refused_and_frees_the_key() -> None:

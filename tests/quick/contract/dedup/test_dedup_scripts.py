@@ -8,12 +8,10 @@ import pytest
 import redis
 
 from segmented import protocol as op
-from segmented.clock import SystemClock
 from segmented.errors import SegmentedError
 from segmented.models.dedup import KeyHeld, MessageCancelled, OutcomeKept, Reaped, RunBegun, RunFinished, RunOvertaken
 from segmented.once_keys import once_claimed, once_claims, once_keys, once_partition
 from segmented.protocol.wire import text
-from tests.fixtures.stores import REDIS, make_side
 from tests.quick.contract.dedup.test_dedup_claims import timeless
 from tests.support.contract.dedup.dedup_desk import LONG_MS, POINTS, SHORT, SHORT_MS, KeyClient
 
@@ -63,21 +61,6 @@ def test_an_entry_of_the_claims_says_which_key_it_is_about(key: str) -> None:
     member = once_keys("app", key).member
     assert once_claimed(member) == (key, "")
     assert once_claimed(f"{member} m 1:2") == (key, "m 1:2")
-
-
-def test_records_of_no_two_keys_and_messages_share_a_place() -> None:
-    places = [
-        f"{once_keys('app', key).messages}:{message}" for key, message in [("a", "b:c"), ("a:b", "c"), ("a%3Ab", "c")]
-    ]
-    assert len(set(places)) == 3
-
-
-def test_a_record_that_is_over_leaves_no_claim(plain_redis_side: Side) -> None:
-    for point in POINTS:
-        client = KeyClient(plain_redis_side, point)
-        client.claim("a", wait_ms=SHORT_MS)
-        client.run("a")
-        assert client.claims() == (), point
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -133,13 +116,6 @@ def test_an_unknown_run_never_lapses_and_one_that_is_over_does(plain_redis_side:
         has_window = point == "until_expired" and end != "cancel"
         held = (("k", None),) if is_seated or has_window else ()
         assert client.claims() == held, end
-
-
-def test_waiting_copies_leave_nothing_for_long(plain_redis_side: Side) -> None:
-    client = KeyClient(plain_redis_side)
-    client.token("a", ttl_ms=60_000)
-    client.begin("b", ttl_ms=60_000, remember_ms=LONG_MS)
-    assert 0 < plain_redis_side.raw().pttl(client.message_key("b")) <= 120_000
 
 
 # --- memory lost ---
@@ -233,21 +209,6 @@ def test_an_effect_whose_result_has_no_json_is_done_once_all_the_same(plain_redi
     assert plain_redis_side.raw().get(count) == "5"
     answer = client.begin("a", "copy")
     assert (answer.kind, "function" in answer.body) == ("unkept", True)
-
-
-def test_an_effect_waits_behind_a_full_memory_and_a_plain_finish_does_not(private_valkey: ValkeyServer) -> None:
-    side = make_side(REDIS[0], SystemClock(), private_valkey.url)
-    try:
-        client, other, server = KeyClient(side), KeyClient(side), side.raw()
-        token, its = client.token("a"), other.token("a")
-        server.config_set("maxmemory", "1")
-        with pytest.raises(SegmentedError):
-            effect_of(client, "a", token, ADD, key="count")
-        assert other.finish("a", its) == RunFinished(replay=False)
-        server.config_set("maxmemory", "0")
-        assert effect_of(client, "a", token, ADD, key="count") == RunFinished(replay=False, body="5")
-    finally:
-        side.close()
 
 
 # --- numbers ---

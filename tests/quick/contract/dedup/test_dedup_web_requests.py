@@ -60,15 +60,6 @@ def test_a_repeat_gets_the_stored_answer_and_is_told_so(open_shop: Open) -> None
     assert [seen.body for seen in handler.served] == [b'{"units": 1}']
 
 
-def test_headers_of_ones_own_choice_are_kept(open_shop: Open) -> None:
-    server = open_shop(
-        CountingHandler(lambda _, __: Reply(200, (b"x",), (("X-Trace", "t"), ("Location", "/7")))), headers=["x-trace"]
-    )
-    server.ask("k-1")
-    again = server.ask("k-1")
-    assert (again.headers["x-trace"], "location" in again.headers) == ("t", False)
-
-
 def test_other_keys_and_requests_without_one_run_each(open_shop: Open) -> None:
     server = open_shop(CountingHandler())
     found = [server.ask("a"), server.ask("b"), server.ask(), server.ask(), server.ask("a")]
@@ -284,11 +275,6 @@ def test_an_answer_too_large_to_keep_is_sent_whole_and_repeats_are_told(open_sho
         False,
         1,
     )
-
-
-def test_an_answer_of_just_the_size_is_kept(open_shop: Open) -> None:
-    server = open_shop(CountingHandler(charging(200, parts=(b"x" * 60, b"y" * 40))), answer_max=100)
-    assert (server.ask("k-1").body, server.ask("k-1").is_replayed) == (b"x" * 60 + b"y" * 40, True)
 
 
 def test_an_answer_that_the_record_cannot_hold_is_sent_and_repeats_are_told(web_side: Side) -> None:

@@ -16,7 +16,6 @@ from segmented.dedup import (
     ExternalEffect,
     InFlight,
     NotDone,
-    OtherPayload,
     ResultUnkept,
     RunLost,
     StillUnknown,
@@ -169,15 +168,6 @@ def test_at_most_once_an_error_makes_it_unknown_at_once(side: Side) -> None:
     assert (state.run.is_unknown, state.task) == (True, f"{effects.namespace} (at_most_once)")
 
 
-def test_at_most_once_what_is_unknown_stays_so(side: Side) -> None:
-    effects = Effects(side, "at_most_once")
-    effects.begin("dead", ttl_ms=1)
-    side.pass_time(0.05)
-    with pytest.raises(EffectUnknown) as raised:
-        effects.perform()
-    assert (raised.value.message_id, effects.provider.keys) == ("dead", [])
-
-
 def test_at_most_once_an_error_that_proves_that_nothing_was_sent_leaves_the_key_free(side: Side) -> None:
     effects = Effects(side, "at_most_once")
     effects.perform_and_fail(ConnectionRefusedError("nobody there"))
@@ -221,13 +211,6 @@ def test_a_resolver_that_knows_of_an_earlier_call_settles_no_later_one(side: Sid
     assert (len(effects.provider.keys), len(effects.asked)) == (1, 2)
 
 
-def test_a_resolver_that_answers_something_else_is_told_so(side: Side) -> None:
-    effects = Effects(side, "at_most_once", cast("Any", [True]))
-    effects.perform_and_fail(TimeoutError("no answer"))
-    with pytest.raises(InvalidInput, match=r"answers with Done\(result\), NotDone\(\) or StillUnknown\(\), not True"):
-        effects.perform()
-
-
 def test_a_human_settles_it_as_done_or_as_not_done(side: Side) -> None:
     effects = Effects(side, "at_most_once")
     assert effects.effect.settle("a", done="sms-1") is False
@@ -243,29 +226,12 @@ def test_a_human_settles_it_as_done_or_as_not_done(side: Side) -> None:
     assert other.perform() == "sent"
 
 
-def test_another_payload_under_the_key_is_refused(side: Side) -> None:
-    effects = Effects(side, "provider_key")
-    effects.perform(payload={"amount": 10})
-    with pytest.raises(OtherPayload):
-        effects.perform(payload={"amount": 11})
-    assert effects.perform(payload={"amount": 10}) == "sent"
-
-
 def test_a_call_whose_run_is_lost_meanwhile_says_that_it_was_made(side: Side) -> None:
     effects = Effects(side, "at_most_once")
     effects.provider.steps = [op.FreeKey(effects.record)]
     with pytest.raises(RunLost) as raised:
         effects.perform()
     assert raised.value.__notes__ == ["the provider was called, and its result may not have been kept"]
-
-
-def test_an_error_in_the_call_is_raised_with_a_note_when_the_run_was_lost_as_well(side: Side) -> None:
-    effects = Effects(side, "at_most_once")
-    effects.provider.steps = [op.FreeKey(effects.record)]
-    effects.provider.answer = ConnectionResetError("no answer")
-    with pytest.raises(ConnectionResetError) as raised:
-        effects.perform()
-    assert "is lost" in raised.value.__notes__[0]
 
 
 def test_a_result_that_cannot_be_written_does_not_call_twice(side: Side) -> None:
@@ -303,12 +269,6 @@ def test_the_provider_key_is_the_same_for_ever_and_for_this_effect_alone() -> No
     assert sms.provider_key("a") == "1b928415b85569e8433102d2efa99e5f"
     other = ExternalEffect(store, "mail", policy="provider_key")
     assert len({sms.provider_key("a"), sms.provider_key("b"), other.provider_key("a")}) == 3
-
-
-def test_an_effect_and_a_dedup_of_one_namespace_have_keys_of_their_own() -> None:
-    store = MemoryStore()
-    assert Dedup(store, "sms").call("a", lambda: "dedup") == "dedup"
-    assert ExternalEffect(store, "sms", policy="at_most_once").perform("a", lambda _: "effect") == "effect"
 
 
 async def _resolve_later(_key: str, _provider_key: str) -> StillUnknown:

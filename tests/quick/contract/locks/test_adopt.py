@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from segmented import AsyncFairLock, FairLock
+from segmented import AsyncFairLock, FairLock, Lock, MemoryStore
 from segmented.errors import InvalidInput, LeaseLost, WrongKind
 from segmented.keys import lock_keys
 
@@ -83,3 +83,12 @@ def test_a_fence_that_lapsed_under_the_lease_is_no_reason_for_an_older_token(pla
     assert adopted.fencing_token > acquired.fencing_token
     adopted.release()
     assert lock.acquire().fencing_token > adopted.fencing_token
+
+
+@pytest.mark.usefixtures("watched_drops")
+def test_a_lease_whose_holder_id_was_read_may_be_adopted_so_a_drop_says_nothing() -> None:
+    store = MemoryStore()
+    lease = Lock(store, "door", ttl=60).acquire()
+    holder_id = lease.holder_id
+    del lease
+    Lock(store, "door").adopt(holder_id).release()

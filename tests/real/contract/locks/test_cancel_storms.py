@@ -57,7 +57,7 @@ def test_tasks_that_end_their_work_at_once_and_are_cancelled_in_the_release_leav
         held: list[str] = []
 
         async def work(name: str) -> None:
-            async with AsyncLock(store, name, ttl=TTL).acquire(timeout=60):
+            async with AsyncLock(store, name, ttl=TTL).acquire(timeout=600):
                 held.append(name)
                 await begin.wait()
 
@@ -83,7 +83,7 @@ def test_a_hand_over_whose_releaser_and_waiter_are_both_cancelled_leaves_no_lock
     async def body(store: AsyncRedisStore) -> None:
         lock = AsyncLock(store, names[0], ttl=TTL)
         held = await lock.acquire(timeout=0)
-        waiter = asyncio.ensure_future(lock.acquire(timeout=60))
+        waiter = asyncio.ensure_future(lock.acquire(timeout=600))
         await parked(store, 1)
         proxy.hold(b"EVAL|DELIFEQ")
         releaser = asyncio.ensure_future(held.release())

@@ -17,10 +17,7 @@ import redis
 from segmented import AsyncLock, AsyncMemoryStore, Lock, MemoryStore
 from segmented.errors import AcquireTimeout, StoreUnavailable
 from segmented.keys import lock_keys
-from segmented.locks import (
-    AsyncQuorumStore,
-    QuorumStore,
-)
+from segmented.locks import AsyncQuorumStore, QuorumStore
 from segmented.locks.keeper import thread_keeper
 from segmented.protocol import Operation, ReleaseLock, RenewLock
 from segmented.stores.redis import AsyncRedisStore
@@ -199,15 +196,6 @@ def test_a_lease_that_outlives_the_modules_at_the_end_of_the_interpreter_says_no
 # --- what is left to expire, and what is repeated ---
 
 
-def test_a_lease_whose_holder_id_was_read_may_be_adopted_so_a_drop_says_nothing() -> None:
-    store = NotedStore()
-    lease = Lock(store, "door", ttl=LONG, renew=True).acquire()
-    holder_id = lease.holder_id
-    del lease
-    Lock(store, "door").adopt(holder_id).release()
-    assert store.asked == ["ReleaseLock"]
-
-
 def test_a_release_that_failed_is_repeated_after_its_handle_is_gone_without_a_warning() -> None:
     store = NotedStore(mute=1)
     with pytest.raises(StoreUnavailable), Lock(store, "door", ttl=LONG, renew=True).acquire():
@@ -257,9 +245,10 @@ def test_two_thousand_tasks_that_drop_their_leases_leave_no_lock_no_task_and_no_
         async with await AsyncRedisStore.from_url(private_valkey_url) as store:
 
             async def take(name: str) -> None:
-                await AsyncLock(store, name, ttl=STORM_TTL, renew=True).acquire(timeout=60)
+                await AsyncLock(store, name, ttl=STORM_TTL, renew=True).acquire(timeout=600)
 
-            await asyncio.gather(*(take(name) for name in names))
+            for first in range(0, STORM, 50):  # no more at once than there are connections
+                await asyncio.gather(*(take(name) for name in names[first : first + 50]))
             await asyncio.to_thread(wait_for_no_lock, private_valkey_url, names)
             async with asyncio.timeout(SOON):
                 while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110  # the keeper ends on its own

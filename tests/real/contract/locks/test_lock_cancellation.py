@@ -7,10 +7,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import redis
 
 from segmented import protocol as op
-from segmented.keys import lock_keys
 from segmented.locks import AsyncLock
 from segmented.stock import AsyncPool
 from segmented.stores.memory import AsyncMemoryStore
@@ -18,7 +16,7 @@ from segmented.stores.redis import AsyncRedisStore
 from tests.support.contract.parking import lines_of, parked
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Callable, Coroutine
 
     from segmented.plans.drivers import AsyncStore
     from tests.support.proxy import RedisProxy
@@ -37,37 +35,6 @@ def run(test: Callable[[AsyncRedisStore], Coroutine[Any, Any, None]], url: str) 
             await test(store)
 
     asyncio.run(with_store())
-
-
-async def cancelled_in_flight(proxy: RedisProxy, awaitable: Awaitable[object], *, times: int = 1) -> None:
-    """Hold the next script back, cancel who sent it, and only then let it go on."""
-    proxy.hold(b"EVAL|DELIFEQ")
-    task = asyncio.ensure_future(awaitable)
-    assert await asyncio.to_thread(proxy.holding.wait, 120)
-    for _ in range(times):
-        task.cancel()
-        await asyncio.sleep(0)
-    proxy.let_go()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
-@pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize("timeout", [0, 60])
-def test_d11_an_acquire_cancelled_while_its_request_is_in_flight_leaves_no_key(
-    proxy: RedisProxy, valkey_url: str, timeout: float, times: int
-) -> None:
-    name = new_name()
-
-    async def body(store: AsyncRedisStore) -> None:
-        lock = AsyncLock(store, name, ttl=60)
-        assert not await lock.is_locked()  # which connects, so that the request is the acquire
-        await cancelled_in_flight(proxy, lock.acquire(timeout=timeout), times=times)
-        assert lines_of(store) == {}
-
-    run(body, proxy.url)
-    with redis.Redis.from_url(valkey_url) as server:
-        assert server.exists(lock_keys(name).lock) == 0
 
 
 def test_d2_when_the_waiter_that_was_woken_is_cancelled_the_next_one_gets_the_lock(
@@ -108,20 +75,6 @@ def test_a_waiter_cancelled_again_while_it_undoes_gives_its_place_up_all_the_sam
             await waiter
         assert lines_of(store) == {}
         await held.release()
-
-    run(body, proxy.url)
-
-
-@pytest.mark.parametrize("timeout", [0, 60])
-def test_a_grant_cancelled_in_flight_gives_its_units_back(proxy: RedisProxy, timeout: float) -> None:
-    async def body(store: AsyncRedisStore) -> None:
-        pool = AsyncPool(store, new_name())
-        await pool.open(stock=8, segments=2)
-        await cancelled_in_flight(proxy, pool.grant("a", quantity=3, timeout=timeout))
-        state = await pool.state()
-        assert (state.available, state.reserved, state.sequence) == (8, 0, 3)
-        assert (await pool.audit()).is_clean
-        assert lines_of(store) == {}
 
     run(body, proxy.url)
 

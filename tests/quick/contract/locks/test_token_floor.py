@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from segmented.protocol import Operation
     from tests.fixtures.stores import Side
 
+
 TTL_MS: Final = 60_000
 TIMES: Final = FairTimes(presence_ms=60_000, look_ms=60_000, claim_ms=60_000)
 AHEAD: Final = 10**9
