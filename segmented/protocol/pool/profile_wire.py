@@ -41,6 +41,8 @@ def _check(operation: op.CheckProfile, _: None) -> Finish:
         cure = f"allow +{str(name).lower()}, or use Valkey, or Redis 7.2 or newer"
         _refuse(operation, f"the server does not run {name} for this account: {waited}", cure)
     info = dict(line.partition(":")[::2] for line in text(said).splitlines() if not line.startswith("#"))
+    if info.get("redis_mode") == "memory":  # the small Redis of a MemoryStore says so
+        _refuse(operation, "a memory store has no replicas and no disk", "leave the profile out, or use a RedisStore")
     if profile.kind == "fsync":
         _check_disk(operation, info, configured)
     else:

@@ -633,7 +633,7 @@ local function new_keyspace()
 end
 define('INFO', nil, function()
   local id = run_ids[keyspace]
-  return 'run_id:' .. id .. '\r\nmaster_replid:' .. id .. '\r\nrole:master\r\ncluster_enabled:0\r\n'
+  return 'run_id:' .. id .. '\r\nmaster_replid:' .. id .. '\r\nrole:master\r\nredis_mode:memory\r\ncluster_enabled:0\r\n'
 end)
 define('CONFIG', nil, function() return {} end)
 define('WAIT', nil, function() return 0 end)
