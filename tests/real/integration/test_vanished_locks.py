@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -12,14 +13,22 @@ import pytest
 from segmented import AsyncLock, AsyncRedisStore, Lock, Pool, RedisStore
 from segmented.errors import StockError
 from segmented.keys import lock_keys
-from tests.support.contract.parking import has_come_to_rest, parked, wait_until
+from tests.support.contract.parking import has_come_to_rest, lines_of, parked, wait_until
 
 if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
 
 LONG: Final = 600.0
 """Longer than a test may take: who waits for the end of a lease fails it."""
+WITHIN_SECONDS: Final = 1.0
 WAYS: Final = ["FLUSHALL", f"DEL {lock_keys('door').lock}"]
+
+
+def next_look(store: RedisStore) -> float:
+    """Return in how many seconds the first waiter asks again by itself, as it has decided before it fell asleep."""
+    (line,) = lines_of(store).values()
+    wait_until(lambda: line._due < inf)  # noqa: SLF001  # shown nowhere else; it is asking in another thread
+    return float(line._due - store.clock.now())  # noqa: SLF001  # as above
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -36,6 +45,7 @@ def test_a_waiting_thread_takes_a_lock_within_a_second_of_its_vanishing(private_
         for count, waiter in enumerate(waiters, 1):
             waiter.start()
             wait_until(partial(has_come_to_rest, store, count))
+        assert next_look(store) <= WITHIN_SECONDS
         other.client.execute_command(*way.split())
         for waiter in waiters:
             waiter.join()
