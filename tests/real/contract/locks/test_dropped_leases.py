@@ -29,9 +29,7 @@ pytestmark = pytest.mark.usefixtures("watched_drops")
 
 LONG: Final = 600.0
 SOON: Final = 120.0
-STORM: Final = 2_000
-STORM_TTL: Final = 60.0
-LEFT_MS: Final = 1_000
+TASKS: Final = 50
 DROPPED: Final = r"^lease on '{}' was dropped without a release: release it, or use it in a with statement$"
 
 KINDS: Final = [kind for kind in handles() if "background" in kind.offers]
@@ -203,24 +201,7 @@ def test_a_release_that_failed_is_repeated_after_its_handle_is_gone_without_a_wa
     Lock(store, "door").acquire(timeout=SOON).release()
 
 
-# --- storms ---
-
-
-def names_of(storm: str) -> list[str]:
-    return [f"dropped-{storm}-{index}" for index in range(STORM)]
-
-
-def wait_for_no_lock(url: str, names: list[str]) -> None:
-    """Let each lock end soon, unless a keeper renews it, and wait until all have."""
-    with redis.Redis.from_url(url) as server, server.pipeline(transaction=False) as commands:
-        keys = [lock_keys(name).lock for name in names]
-
-        def are_gone() -> bool:
-            for key in keys:
-                commands.pexpire(key, LEFT_MS, lt=True)
-            return not any(commands.execute())
-
-        wait_until(lambda: are_gone() and server.exists(*keys) == 0)
+# --- what is left behind ---
 
 
 def connections(url: str) -> int:
@@ -228,33 +209,28 @@ def connections(url: str) -> int:
         return len(server.client_list())
 
 
-@pytest.fixture
-def eager_renewals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Renew leases ten times a second, so that one that is still renewed does not end."""
-    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", STORM_TTL / 0.1)
-
-
 @pytest.mark.filterwarnings("ignore:lease on 'dropped-tasks-:ResourceWarning")
-@pytest.mark.usefixtures("eager_renewals")
-def test_two_thousand_tasks_that_drop_their_leases_leave_no_lock_no_task_and_no_connection(
-    private_valkey_url: str,
+def test_tasks_that_drop_their_leases_leave_no_lock_no_task_and_no_connection(
+    private_valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names, before = names_of("tasks"), connections(private_valkey_url)
+    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", LONG)  # one a second, and then no more
+    names, before = [f"dropped-tasks-{index}" for index in range(TASKS)], connections(private_valkey_url)
 
-    async def storm() -> None:
+    async def drop() -> None:
         async with await AsyncRedisStore.from_url(private_valkey_url) as store:
 
             async def take(name: str) -> None:
-                await AsyncLock(store, name, ttl=STORM_TTL, renew=True).acquire(timeout=600)
+                await AsyncLock(store, name, ttl=LONG, renew=True).acquire(timeout=LONG)
 
-            for first in range(0, STORM, 50):  # no more at once than there are connections
-                await asyncio.gather(*(take(name) for name in names[first : first + 50]))
-            await asyncio.to_thread(wait_for_no_lock, private_valkey_url, names)
+            await asyncio.gather(*(take(name) for name in names))
+            keys = [lock_keys(name).lock for name in names]
+            for key in keys:
+                await store.client.pexpire(key, 1)  # as their time to live would
             async with asyncio.timeout(SOON):
-                while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110  # the keeper ends on its own
+                while len(asyncio.all_tasks()) > 1 or await store.client.exists(*keys):  # noqa: ASYNC110  # the keeper ends on its own
                     await asyncio.sleep(0.01)
 
-    asyncio.run(storm())
+    asyncio.run(drop())
     wait_until(lambda: connections(private_valkey_url) == before)
 
 
