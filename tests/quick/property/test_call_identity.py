@@ -10,7 +10,7 @@ from enum import Enum, IntFlag
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from segmented.dedup.canonical import canonical, digest
 from segmented.dedup.identity import CallIdentity, explicit_key
@@ -19,6 +19,7 @@ from segmented.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+FEW = settings(max_examples=30)
 CLOSE = st.text(alphabet='ab1_-,"[]{}:\\ é\n', max_size=4)
 """Few characters, those of JSON among them, so that texts often meet."""
 LOOKALIKES = [1, True, 1.0, "1", "1.0", "true", "True", None, "null", 0, False, 0.0, "", b"1", b"", "list", "MQ=="]
@@ -45,11 +46,13 @@ def same(one: object, other: object) -> bool:
     return one == other
 
 
+@FEW
 @given(one=VALUES, other=VALUES)
 def test_two_values_have_the_same_text_exactly_when_they_are_the_same(one: object, other: object) -> None:
     assert (canonical(one, "one") == canonical(other, "other")) == same(one, other)
 
 
+@FEW
 @given(value=VALUES)
 def test_a_value_looks_like_nothing_that_its_text_could_be_read_as(value: object) -> None:
     text = canonical(value, "it")
@@ -59,6 +62,7 @@ def test_a_value_looks_like_nothing_that_its_text_could_be_read_as(value: object
     assert canonical(text, "it") != text
 
 
+@FEW
 @given(value=VALUES)
 def test_a_copy_that_json_made_is_the_same_call(value: object) -> None:
     try:
@@ -68,6 +72,7 @@ def test_a_copy_that_json_made_is_the_same_call(value: object) -> None:
     assert canonical(copy, "it") == canonical(value, "it")
 
 
+@FEW
 @given(pairs=st.dictionaries(CLOSE, st.integers(), min_size=2, max_size=5), data=st.data())
 def test_the_order_of_a_mapping_does_not_matter(pairs: dict[str, int], data: st.DataObject) -> None:
     shuffled = dict(data.draw(st.permutations(list(pairs.items()))))
@@ -95,6 +100,7 @@ def key(*arguments: object, **options: object) -> str:
     return CallIdentity("scope", task).of(arguments, options).key
 
 
+@FEW
 @given(one=st.tuples(VALUES, VALUES, VALUES), other=st.tuples(VALUES, VALUES, VALUES))
 def test_two_calls_share_a_key_exactly_when_their_arguments_are_the_same(
     one: tuple[object, ...], other: tuple[object, ...]
@@ -103,6 +109,7 @@ def test_two_calls_share_a_key_exactly_when_their_arguments_are_the_same(
     assert (keys[0] == keys[1]) == same(list(one), list(other))
 
 
+@FEW
 @given(a=VALUES, b=VALUES, c=VALUES)
 def test_a_call_has_one_key_by_position_and_by_name(a: object, b: object, c: object) -> None:
     assert key(a, b, c=c) == key(a, b=b, c=c) == key(c=c, b=b, a=a)
@@ -111,23 +118,27 @@ def test_a_call_has_one_key_by_position_and_by_name(a: object, b: object, c: obj
     assert key(a, b, d=c) != key(a, b, c=c)
 
 
+@FEW
 @given(one=st.lists(CLOSE, min_size=1, max_size=3), other=st.lists(CLOSE, min_size=1, max_size=3))
 def test_f25_arguments_cannot_be_moved_across_their_border(one: list[str], other: list[str]) -> None:
     assert (key(*one) == key(*other)) == ([*one, *[None] * (2 - len(one))] == [*other, *[None] * (2 - len(other))])
 
 
+@FEW
 @given(a=VALUES, b=VALUES)
 def test_parts_of_an_expression_cannot_be_moved_across_their_border(a: object, b: object) -> None:
     made = CallIdentity("scope", task, key="{a}-{b}")
     assert (made.of((a, b), {}).key == made.of((b, a), {}).key) == same(a, b)
 
 
+@FEW
 @given(value=VALUES, scopes=st.lists(CLOSE, min_size=2, max_size=2, unique=True))
 def test_two_scopes_share_no_key(value: object, scopes: list[str]) -> None:
     assert len({CallIdentity(scope, task).of((value,), {}).key for scope in scopes}) == 2
     assert len({explicit_key(scope, "k") for scope in scopes}) == 2
 
 
+@FEW
 @given(text=st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=255))
 def test_a_given_key_is_never_that_of_an_expression(text: str) -> None:
     made = CallIdentity("scope", task, key="{a}")

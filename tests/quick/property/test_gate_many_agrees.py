@@ -37,7 +37,7 @@ ENVELOPES = st.lists(st.lists(CLAIMS, max_size=12), max_size=4)
 QUOTAS = st.lists(st.integers(0, 6), min_size=1, max_size=4)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(quotas=QUOTAS, void=st.lists(ORDERS, max_size=2, unique_by=lambda order: order.order_id), envelopes=ENVELOPES)
 def test_envelopes_are_sequences_of_confirms(
     quotas: list[int], void: list[Order], envelopes: list[list[Claim]]
