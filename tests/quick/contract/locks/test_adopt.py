@@ -59,10 +59,10 @@ def test_a_lock_delay_does_not_belong_to_the_adopted_lease(side: Side) -> None:
     assert 20 < lock.adopt(lock.acquire().holder_id).remaining() < 30
 
 
-@pytest.mark.parametrize("holder_id", ["", 5, "a\nb"])
-def test_a_holder_id_that_is_none_is_refused(side: Side, holder_id: object) -> None:
-    with pytest.raises(InvalidInput, match="a holder"):
-        side.lock(side.name(), ttl=60).adopt(cast("str", holder_id))
+def test_a_holder_id_that_is_none_is_refused(side: Side) -> None:
+    for holder_id in ["", 5, "a\nb"]:
+        with pytest.raises(InvalidInput, match="a holder"):
+            side.lock(side.name(), ttl=60).adopt(cast("str", holder_id))
 
 
 def test_a_fair_lock_is_not_adopted_as_a_plain_one(redis_side: Side) -> None:

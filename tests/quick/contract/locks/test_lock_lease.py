@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
+from functools import partial
 from inspect import signature
 from math import inf, nan
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from tests.support.contract.bodies import let_lapse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.fixtures.stores import Side
 
 
@@ -167,29 +170,25 @@ def test_acquire_waits_for_a_minute_when_it_is_not_told_otherwise() -> None:
     assert defaults == [60.0, 60.0]
 
 
-@pytest.mark.parametrize("ttl", [True, "30", None])
-def test_a_time_to_live_that_is_no_number_is_refused_by_its_type(ttl: Any) -> None:  # noqa: ANN401  # bad input
-    sentence = f"ttl is a number of seconds or a timedelta, not {type(ttl).__name__}: {ttl!r}"
-    for make in (lambda: Lock(MemoryStore(), "door", ttl=ttl), lambda: AsyncLock(AsyncMemoryStore(), "door", ttl=ttl)):
-        with pytest.raises(InvalidInput) as caught:
-            make()
-        assert str(caught.value) == sentence
+MAKERS: list[Callable[..., object]] = [partial(Lock, MemoryStore()), partial(AsyncLock, AsyncMemoryStore())]
 
 
-@pytest.mark.parametrize("ttl", [0, -1, 0.0009, nan, inf, -inf, 2**53])
-def test_b2_a_time_to_live_that_is_none_is_refused_before_anything_is_sent(ttl: Any) -> None:  # noqa: ANN401  # bad input
-    for make in (lambda: Lock(MemoryStore(), "door", ttl=ttl), lambda: AsyncLock(AsyncMemoryStore(), "door", ttl=ttl)):
-        with pytest.raises(
-            InvalidInput, match=r"^ttl of .* s is not a duration: give between 0.001 and 9007199254740 s$"
-        ):
-            make()
+@pytest.mark.parametrize("make", MAKERS, ids=["threads", "asyncio"])
+def test_b2_a_time_to_live_that_is_none_is_refused_before_anything_is_sent(make: Callable[..., object]) -> None:
+    for ttl in (True, "30", None):
+        with pytest.raises(InvalidInput, match=f"^ttl is a number of seconds or a timedelta, not {type(ttl).__name__}"):
+            make("door", ttl=ttl)
+    for ttl in (0, -1, 0.0009, nan, inf, -inf, 2**53):
+        with pytest.raises(InvalidInput, match=r"^ttl of .* s is not a duration: give between 0.001 and 9007199254740"):
+            make("door", ttl=ttl)
 
 
-@pytest.mark.parametrize("timeout", [-0.1, nan, -inf])
-def test_a_wait_that_is_none_is_refused(timeout: Any) -> None:  # noqa: ANN401  # bad input
-    for acquire in (Lock(MemoryStore(), "door").acquire, AsyncLock(AsyncMemoryStore(), "door").acquire):
-        with pytest.raises(InvalidInput, match=r"^timeout of .* s is not a waiting time: give 0 or more, or None"):
-            acquire(timeout=timeout)
+def test_a_wait_that_is_none_is_refused() -> None:
+    wrong: list[Any] = [-0.1, nan, -inf]
+    for timeout in wrong:
+        for acquire in (Lock(MemoryStore(), "door").acquire, AsyncLock(AsyncMemoryStore(), "door").acquire):
+            with pytest.raises(InvalidInput, match=r"^timeout of .* s is not a waiting time: give 0 or more, or None"):
+                acquire(timeout=timeout)
 
 
 @pytest.mark.parametrize(
@@ -261,16 +260,17 @@ def test_a_lease_whose_delay_runs_is_neither_renewed_nor_released(side: Side) ->
     assert delayed.value.is_delayed
 
 
-@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), 1e16])
-def test_a_delay_that_is_no_time_is_refused(seconds: float) -> None:
-    with pytest.raises(InvalidInput, match=r"^lock_delay of .* s is not a duration: give "):
-        Lock(MemoryStore(), "door", lock_delay=seconds)
+def test_a_delay_that_is_no_time_is_refused() -> None:
+    for seconds in [-1, float("nan"), float("inf"), 1e16]:
+        with pytest.raises(InvalidInput, match=r"^lock_delay of .* s is not a duration: give "):
+            Lock(MemoryStore(), "door", lock_delay=seconds)
 
 
-@pytest.mark.parametrize("replicas", [-1, 101, 1.5, True, "2"])
-def test_a_number_of_replicas_that_is_none_is_refused(replicas: Any) -> None:  # noqa: ANN401  # bad input
-    with pytest.raises(InvalidInput, match=r"is not a number of replicas: give 0 to 100$"):
-        Lock(MemoryStore(), "door", replicas=replicas)
+def test_a_number_of_replicas_that_is_none_is_refused() -> None:
+    wrong: list[Any] = [-1, 101, 1.5, True, "2"]
+    for replicas in wrong:
+        with pytest.raises(InvalidInput, match=r"is not a number of replicas: give 0 to 100$"):
+            Lock(MemoryStore(), "door", replicas=replicas)
 
 
 def a_lease(clock: ManualClock) -> LeaseState:

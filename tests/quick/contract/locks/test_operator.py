@@ -151,11 +151,11 @@ def test_a_key_that_is_no_lock_is_refused_and_left_alone(redis_side: Side, comma
     assert server.exists(key) == 1
 
 
-@pytest.mark.parametrize("name", ["", "a\nb", "x" * 2_000])
-def test_a_name_that_no_lock_has_is_refused(side: Side, name: str) -> None:
-    for ask in (shown, revoked):
-        with pytest.raises(InvalidInput):
-            ask(side, name)
+def test_a_name_that_no_lock_has_is_refused(side: Side) -> None:
+    for name in ["", "a\nb", "x" * 2_000]:
+        for ask in (shown, revoked):
+            with pytest.raises(InvalidInput):
+                ask(side, name)
 
 
 # --- list ---
@@ -174,23 +174,21 @@ def test_the_names_of_held_locks_of_every_kind_are_listed(side: Side) -> None:
     assert (len(few.names), few.is_complete) == (3, False)
 
 
-@pytest.mark.parametrize(
-    ("match", "names"),
-    [
-        ("a?", ["ab", "a*", "a]"]),
-        ("a[bc]", ["ab"]),
-        ("a[^b]", ["a*", "a]"]),
-        ("a\\*", ["a*"]),
-        ("*b", ["ab", "abb"]),
-        ("ab", ["ab"]),
-        ("b", []),
-    ],
-)
-def test_a_pattern_means_the_same_everywhere(side: Side, match: str, names: list[str]) -> None:
+def test_a_pattern_means_the_same_everywhere(side: Side) -> None:
     word = side.name()
     for name in ("ab", "abb", "a*", "a]"):
         side.execute(op.AcquireLock(f"{word}/{name}", HOLDER, LONG_MS))
-    assert list(side.run(list_plan(f"{word}/{match}")).names) == sorted(f"{word}/{name}" for name in names)
+    meant = {
+        "a?": ["ab", "a*", "a]"],
+        "a[bc]": ["ab"],
+        "a[^b]": ["a*", "a]"],
+        "a\\*": ["a*"],
+        "*b": ["ab", "abb"],
+        "ab": ["ab"],
+        "b": [],
+    }
+    for match, names in meant.items():
+        assert list(side.run(list_plan(f"{word}/{match}")).names) == sorted(f"{word}/{name}" for name in names)
 
 
 @pytest.mark.parametrize("name", ["plain", "{odd}", "%7D", "a}:fence", "{" * 3 + "%25"])
