@@ -178,9 +178,9 @@ def test_b2_a_time_to_live_that_is_none_is_refused_before_anything_is_sent(make:
     for ttl in (True, "30", None):
         with pytest.raises(InvalidInput, match=f"^ttl is a number of seconds or a timedelta, not {type(ttl).__name__}"):
             make("door", ttl=ttl)
-    for ttl in (0, -1, 0.0009, nan, inf, -inf, 2**53):
+    for seconds in (0, -1, 0.0009, nan, inf, -inf, 2**53):
         with pytest.raises(InvalidInput, match=r"^ttl of .* s is not a duration: give between 0.001 and 9007199254740"):
-            make("door", ttl=ttl)
+            make("door", ttl=seconds)
 
 
 def test_a_wait_that_is_none_is_refused() -> None:
