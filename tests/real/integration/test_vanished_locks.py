@@ -41,7 +41,7 @@ def test_a_waiting_thread_takes_a_lock_within_a_second_of_its_vanishing(private_
             with Lock(store, "door", ttl=LONG).acquire(timeout=LONG) as lease:
                 taken.append(lease.fencing_token)
 
-        waiters = [threading.Thread(target=wait) for _ in range(3)]
+        waiters = [threading.Thread(target=wait, daemon=True) for _ in range(3)]
         for count, waiter in enumerate(waiters, 1):
             waiter.start()
             wait_until(partial(has_come_to_rest, store, count))
@@ -77,7 +77,7 @@ def test_a_waiter_takes_a_lock_within_a_second_of_a_restart_without_data(private
             with Lock(store, "door", ttl=LONG).acquire(timeout=LONG) as lease:
                 leases.append(lease.fencing_token)
 
-        waiter = threading.Thread(target=wait)
+        waiter = threading.Thread(target=wait, daemon=True)
         waiter.start()
         wait_until(partial(has_come_to_rest, store, 1))
         other.client.config_set("save", "")
@@ -98,7 +98,7 @@ def test_a_grant_that_waits_learns_within_a_second_that_its_pool_is_gone(private
                 pass
             said.append("gone")
 
-        waiter = threading.Thread(target=wait)
+        waiter = threading.Thread(target=wait, daemon=True)
         waiter.start()
         wait_until(partial(has_come_to_rest, store, 1))
         other.client.flushall()
