@@ -100,6 +100,7 @@ def test_the_same_with_postgresql_where_workers_decide_the_stock(tmp_path: Path)
     assert figures["recovery"]["orders"] > 0
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_with_130_and_leaves_nothing_running(endless: subprocess.Popen[str]) -> None:
     below = psutil.Process(endless.pid).children(recursive=True)
     assert len(below) > 6  # two servers and their guards, two workers, beat, the submitter

@@ -122,6 +122,7 @@ def test_a_database_with_too_few_connections_is_one_sentence(postgres_url: str) 
     assert ran.stderr == ("segmented: the order database allows 64 connections, and this measurement may need 908\n")
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_with_130_and_leaves_nothing_running(demo: subprocess.Popen[str]) -> None:
     below = everything_below(demo)
     demo.send_signal(signal.SIGINT)
