@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pytest
 import yaml
 
 from tests.quick.tidy.sources import committed
@@ -27,11 +28,23 @@ from tests.support.paths import ROOT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from _pytest.mark import ParameterSet
+
 AUTHOR: Final = ("-c", "user.name=reader", "-c", "user.email=reader@example.com")
 CHECKOUT: Final = "<!-- in a checkout -->"
 SERVES_ITSELF: Final = "$ segmented server"
 SET_UP: Final = re.compile(r"(?:python3? -m )?pip install |python3? -m venv |(?:\.|source) \S+/activate$")
 """What the install ring runs."""
+BENCH: Final = {
+    "guard-against-regressions",
+    "load-test-with-locust",
+    "measure-granularity",
+    "measure-your-own-strategy",
+    "run-the-demo",
+    "torture-locks",
+    "torture-orders",
+}
+"""Pages whose commands measure or torture: they run by hand, as the bench does."""
 BIN: Final = Path(sys.executable).parent
 
 
@@ -39,6 +52,15 @@ def pages() -> list[Path]:
     """Return the pages whose blocks run."""
     docs = ROOT / "docs"
     return [ROOT / "README.md", *sorted((docs / "tutorial").glob("*.md")), *sorted((docs / "how-to").glob("*.md"))]
+
+
+def cases(is_one: Callable[[Path], bool]) -> list[ParameterSet]:
+    """Return the pages of a test file, as parameters."""
+    return [
+        pytest.param(page, id=page.stem, marks=[pytest.mark.long] * (page.stem in BENCH))
+        for page in pages()
+        if is_one(page)
+    ]
 
 
 def run_page(page: Path, database: Callable[[], str], warm: Path | None) -> None:

