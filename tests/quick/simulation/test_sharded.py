@@ -35,7 +35,7 @@ def check_outcomes(shop: Shop) -> None:
             assert isinstance(actor.outcome, fates) or actor.outcome == "gave up", actor
 
 
-@each_seed(5, meets=["turns"])
+@each_seed(1, meets=["turns"])
 def test_buyers_of_many_processes_sell_out_exactly_and_are_refused_rightly(seed: int) -> None:
     shop = Shop(seed, 60)
     actors = sellers(shop, 30)
@@ -46,7 +46,7 @@ def test_buyers_of_many_processes_sell_out_exactly_and_are_refused_rightly(seed:
     shop.end()
 
 
-@each_seed(3, meets=["kills", "losses", "refused", "transfers"])
+@each_seed(1, meets=["kills", "losses", "refused", "transfers"])
 def test_deaths_and_lost_replies_lose_no_unit_and_strand_none(seed: int) -> Counter[str]:
     shop = Shop(seed, 40, shards=5, lost_replies=0.05, kills=0.006)
     sellers(shop, 24)
@@ -58,7 +58,7 @@ def test_deaths_and_lost_replies_lose_no_unit_and_strand_none(seed: int) -> Coun
     return Counter(refused=len(shop.refusals), transfers=transfers)
 
 
-@each_seed(3, meets=["turns", "kills"])
+@each_seed(1, meets=["turns", "kills"])
 def test_processes_that_stop_and_go_on_and_messages_that_come_again_change_nothing(seed: int) -> None:
     shop = Shop(seed, 40, shards=4, kills=0.002)
     shop.stalls = 0.02
@@ -69,7 +69,7 @@ def test_processes_that_stop_and_go_on_and_messages_that_come_again_change_nothi
     shop.end()
 
 
-@each_seed(3, meets=["turns", "losses"])
+@each_seed(1, meets=["turns", "losses"])
 def test_buyers_who_share_what_their_process_has_found_out_are_refused_rightly(seed: int) -> None:
     shop = Shop(seed, 40, lost_replies=0.02)
     sellers(shop, 40, processes=2)

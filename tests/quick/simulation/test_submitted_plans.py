@@ -55,7 +55,6 @@ class Sale:
     wanted: list[Order] = field(default_factory=list)
     accepted: set[str] = field(default_factory=set)
     """Orders whose submitter was told so."""
-    replayed: int = 0
     holders: int = 0
 
     def tell(self, envelope: Sequence[str], *, lost: float) -> None:
@@ -137,7 +136,6 @@ class Sale:
     def replayer(self) -> Plan[None]:
         dead = yield from dead_plan(SKU)
         if dead:
-            self.replayed += len(dead)
             yield from perform(op.ReplayDead(SKU, tuple(one.order_id for one in dead)))
 
     # --- the whole ---
@@ -214,7 +212,7 @@ def check_decided_once(sale: Sale, fates: set[str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("decides", BOTH)
-@each_seed(5, meets=["kills", "losses", "confirmed", "replayed"])
+@each_seed(2, meets=["kills", "losses", "confirmed"])
 def test_every_accepted_order_is_decided_once_whoever_dies_and_whatever_is_lost(
     seed: int, decides: Deciding
 ) -> Counter[str]:
@@ -222,12 +220,11 @@ def test_every_accepted_order_is_decided_once_whoever_dies_and_whatever_is_lost(
     met = Counter(check_decided_once(sale, {"confirmed", "refused"}).values())
     if decides == "at acceptance":
         assert "refused" not in met
-    met["replayed"] = sale.replayed
     return met
 
 
 @pytest.mark.parametrize("decides", BOTH)
-@each_seed(5, meets=["turns", "kills", "losses"])
+@each_seed(2, meets=["turns", "kills", "losses"])
 def test_where_holds_lapse_meanwhile_an_order_is_sold_or_given_back(seed: int, decides: Deciding) -> None:
     sale = sale_of(seed, decides, hold_ms=400)
     check_decided_once(sale, {"confirmed", "refused", "expired"})
