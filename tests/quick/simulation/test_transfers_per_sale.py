@@ -11,11 +11,11 @@ from segmented.stores.memory import MemoryStore
 EARLY_MAX: Final = 0.05
 """Of the sales until 90 % of the stock is sold."""
 TRANSFERS_MAX: Final = 16
-"""In this sale, which has 12; 27 without the halving."""
+"""In this sale, which has 11; 23 without the halving."""
 
 
 def test_fewer_than_one_sale_in_twenty_needs_a_transfer_until_nine_tenths_are_sold() -> None:
-    count = count_transfers(MemoryStore(clock=ManualClock()), "ticket", stock=2_000, seed=2)
+    count = count_transfers(MemoryStore(clock=ManualClock()), "ticket", stock=2_000, seed=4)
     assert count.early_sales > 560
     assert count.early_transfers == 0
     assert count.transfers <= TRANSFERS_MAX
