@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+import pytest
+
 from segmented import protocol as op
 from segmented.models import Closed, Decided, Refusal, SoldOut
+from tests.fixtures.stores import another_process
 from tests.support.contract.parking import has_come_to_rest, lines_of, wait_until
 
 if TYPE_CHECKING:
@@ -14,6 +17,21 @@ if TYPE_CHECKING:
 
 SOON = 100.0
 PATIENCE = 200.0
+
+
+@pytest.fixture
+def rare_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A waiter does not look by itself: only a message wakes it."""
+    monkeypatch.setattr("segmented.stock.plans.GONE_SECONDS", 600.0)
+    monkeypatch.setattr("segmented.stores.wakeups.SLEEP_MAX", 600.0)
+
+
+@pytest.fixture
+def lasting(waiting_side: Side) -> Pool:
+    """Eight units in two segments, with leases that outlive every wait."""
+    pool = waiting_side.pool(waiting_side.name(), ttl=600.0)
+    pool.open(stock=8, segments=2)
+    return pool
 
 
 def totals(pool: Pool) -> tuple[int, int, int]:
@@ -27,23 +45,29 @@ def granted(pool: Pool, order_id: str, *, quantity: int = 1, timeout: float = 0)
     return answer
 
 
-def test_a_grant_waits_for_a_segment_and_is_woken_when_one_is_free(pool: Pool, waiting_side: Side) -> None:
-    held = [granted(pool, order_id) for order_id in "ab"]
-    waiter = waiting_side.start(lambda: pool.grant("c", timeout=PATIENCE))
+@pytest.mark.usefixtures("rare_looks")
+def test_a_grant_waits_for_a_segment_and_is_woken_when_one_is_free(lasting: Pool, waiting_side: Side) -> None:
+    held = [granted(lasting, order_id) for order_id in "ab"]
+    waiter = waiting_side.start(lambda: lasting.grant("c", timeout=PATIENCE))
     wait_until(lambda: has_come_to_rest(waiting_side.store, 1))
-    held[1].confirm()
+    if waiting_side.server is None:
+        held[1].confirm()
+    else:  # by a process whose replies wake nobody here
+        with another_process(waiting_side) as other:
+            other.pool(lasting.sku).confirm("b", holder_id=held[1].holder_id)
     answer = cast("Grant", waiter.result(SOON))
     assert answer.segment == 1
     answer.cancel()
     assert lines_of(waiting_side.store) == {}
 
 
-def test_a_grant_that_waits_is_woken_when_the_pool_gets_more_segments(pool: Pool, waiting_side: Side) -> None:
+@pytest.mark.usefixtures("rare_looks")
+def test_a_grant_that_waits_is_woken_when_the_pool_gets_more_segments(lasting: Pool, waiting_side: Side) -> None:
     for order_id in "ab":
-        granted(pool, order_id)
-    waiter = waiting_side.start(lambda: pool.grant("c", timeout=PATIENCE))
+        granted(lasting, order_id)
+    waiter = waiting_side.start(lambda: lasting.grant("c", timeout=PATIENCE))
     wait_until(lambda: has_come_to_rest(waiting_side.store, 1))
-    pool.resize(3)
+    lasting.resize(3)
     assert cast("Grant", waiter.result(SOON)).segment == 2
 
 
