@@ -69,6 +69,14 @@ def outlasting(processes: Iterable[psutil.Process], seconds: float) -> list[psut
     return left
 
 
+def words_of(process: psutil.Process) -> list[str]:
+    """Return the command line of a process; nothing if it has ended, also if it waits for its parent's wait."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
 def _is_alive(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psutil
 
 from tests.support.paths import CDNOW, ROOT
+from tests.support.processes import words_of
 from tests.support.rings import require_module
 
 if TYPE_CHECKING:
@@ -77,6 +78,10 @@ def selling(
     with process:
         try:
             yield process
+        except BaseException as error:
+            process.terminate()
+            error.add_note("the sale said:\n" + "\n".join(process.communicate(timeout=SALE_SECONDS)))
+            raise
         finally:
             if process.poll() is None:
                 process.terminate()
@@ -119,7 +124,7 @@ def processes_of(pid: int) -> list[psutil.Process]:
 
 def workers_of(pid: int) -> list[psutil.Process]:
     """Return the worker processes of a command."""
-    return [process for process in processes_of(pid) if "segmented.celery" in _words(process)]
+    return [process for process in processes_of(pid) if "segmented.celery" in words_of(process)]
 
 
 def stock_server_of(pid: int) -> str:
@@ -127,13 +132,6 @@ def stock_server_of(pid: int) -> str:
     (server,) = (process for process in processes_of(pid) if process.name().startswith("valkey"))
     (path,) = {str(one.laddr) for one in server.net_connections("unix")} - {""}
     return path
-
-
-def _words(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
 
 
 def kill(pid: int) -> None:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from bench.engine.record import Run
-from tests.support.processes import outlasting
+from tests.support.processes import outlasting, words_of
 from tests.support.rings import require_module
 
 if TYPE_CHECKING:
@@ -56,19 +56,11 @@ def demo() -> Iterator[subprocess.Popen[str]]:
 
 def everything_below(process: subprocess.Popen[str]) -> list[psutil.Process]:
     found = psutil.Process(process.pid).children(recursive=True)
-    words = [words_of(child) for child in found]
+    words = [words_of(child) or [""] for child in found]
     assert any("valkey" in one[0] for one in words)
     assert any("postgres" in one[0] for one in words)
     assert "bench.engine.run_cell" in {one[-1] for one in words}
     return found
-
-
-def words_of(process: psutil.Process) -> list[str]:
-    """Return the command line of a process, or one empty word if it has ended."""
-    try:
-        return process.cmdline() or [""]
-    except psutil.Error:
-        return [""]
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:

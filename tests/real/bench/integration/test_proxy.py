@@ -15,6 +15,7 @@ import redis
 from bench.proxy.relay import Upstream
 from bench.proxy.running import delayed, through, upstream_of
 from segmented.errors import InvalidInput
+from tests.support.processes import words_of
 
 ROUND_TRIP_MS = 20.0
 PIPELINED = 500
@@ -22,7 +23,7 @@ WAIT_SECONDS = 60.0
 
 
 def proxies() -> list[psutil.Process]:
-    return [one for one in psutil.Process().children() if "bench.proxy" in one.cmdline()]
+    return [one for one in psutil.Process().children() if "bench.proxy" in words_of(one)]
 
 
 def test_a_ping_takes_the_round_trip_and_the_process_is_gone_afterwards(valkey_url: str) -> None:
