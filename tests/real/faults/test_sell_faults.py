@@ -41,8 +41,9 @@ OPTIONS: Final = ("--stock", str(STOCK), "--segments", "20", "--republish-after"
 STEPS: Final = "tests.support.workers.sale_steps"
 ORDERS: Final = 2_000
 BEGUN: Final = 600
-"""Orders after which workers stand still until the test has interfered: it takes about twice as many to be sold out."""
-MORE: Final = 200
+"""Orders of the file after which workers stand still until the test has interfered: two messages of 250 are finished
+before, and it takes about twice as many orders to be sold out."""
+MORE: Final = 400
 """Orders more, with which workers can finish what they have in hand."""
 MIDDLE: Final = 200
 """Confirmed units after which something happens."""
@@ -54,11 +55,15 @@ def client(valkey: ValkeyServer) -> redis.Redis:
 
 
 class Pace:
-    """The number of orders that workers may begin."""
+    """How many orders of the file workers may begin. Each worker has one thread, so messages keep their order."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.environment = {"SEGMENTED_STEP": f"{STEPS}:limited", FOLDER: str(folder)}
+        self.environment = {
+            "SEGMENTED_STEP": f"{STEPS}:limited",
+            "SEGMENTED_CONCURRENCY": "1",
+            FOLDER: str(folder),
+        }
         self.limit(BEGUN)
 
     def limit(self, orders: int) -> None:
