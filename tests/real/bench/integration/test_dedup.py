@@ -34,22 +34,27 @@ def is_empty(server: ValkeyServer) -> bool:
 def test_a_real_worker_takes_two_round_trips_for_a_task_and_its_publisher_one(private_valkey: ValkeyServer) -> None:
     with running_worker(private_valkey.url) as driver:
         pid = driver.pid
-        items = [f"item-{index}" for index in range(5)]
+        rounds = [[f"item-{number}-{index}" for index in range(5)] for number in range(3)]
         found = {}
         for kind in KINDS:
             driver.burst(kind, ["first"])  # has the server cache the scripts
-            found[kind] = driver.burst(kind, items)
+            found[kind] = [driver.burst(kind, items) for items in rounds]
     assert not psutil.pid_exists(pid)
-    assert {kind: (burst.published_trips, burst.worked_trips) for kind, burst in found.items()} == {
+    # the least of three: a worker that stood still may have renewed a claim or opened a connection meanwhile
+    assert {
+        kind: (min(one.published_trips for one in bursts), min(one.worked_trips for one in bursts))
+        for kind, bursts in found.items()
+    } == {
         "plain": (0, 0),
         "plain, one script": (0, 1),
         "until_executed": (1, 2),
         "while_executing": (0, 2),
         "exactly_once": (1, 2),
     }
-    assert all(burst.worked > 0 and burst.worked_cpu > 0 for burst in found.values())
+    assert all(burst.worked > 0 and burst.worked_cpu > 0 for bursts in found.values() for burst in bursts)
     with redis.Redis.from_url(at_database(private_valkey.url, RECORDS)) as client:
-        assert [client.get(f"bench:counts:{item}") for item in items] == [b"2"] * 5  # by a script, and by an effect
+        counts = [client.get(f"bench:counts:{item}") for items in rounds for item in items]
+    assert counts == [b"2"] * 15  # by a script, and by an effect
 
 
 def test_the_whole_benchmark_shows_every_figure_and_empties_the_server(private_valkey: ValkeyServer) -> None:
