@@ -114,7 +114,7 @@ def test_the_order_database_is_a_server_of_its_own() -> None:
     assert 0.85 * free < near < 0.95 * free
 
 
-def test_a_waiter_of_another_host_costs_a_round_trip_that_one_of_the_same_process_does_not() -> None:
+def test_a_waiter_of_another_host_costs_a_round_trip_that_its_own_process_saves() -> None:
     apart, together = (predict(replace(WORK, workers=40, hosts=hosts), segments=4) for hosts in (40, 1))
     assert apart.orders_per_second == pytest.approx(4 / (0.02 + 2 * 0.002), rel=0.01)
     assert 4 / (0.02 + 0.003) < together.orders_per_second < 4 / (0.02 + 0.002)
@@ -166,7 +166,7 @@ def test_hosts_that_no_sale_can_have_are_refused_in_one_sentence(changes: dict[s
 
 
 @pytest.mark.parametrize("segments", [1, 61])
-def test_when_more_orders_arrive_than_are_served_only_those_of_the_stock_are_simulated(segments: int) -> None:
+def test_with_more_orders_than_can_be_served_only_those_of_the_stock_are_simulated(segments: int) -> None:
     crowd = replace(WORK, workers=64, hosts=4, stock=1_000, arrivals=6_000.0)
     found = predict(crowd, segments=segments)
     assert 0 < found.wait_mean < found.sale_seconds

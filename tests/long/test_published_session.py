@@ -61,7 +61,7 @@ def test_the_verdicts_on_the_page_are_those_that_the_session_published() -> None
 
 
 @pytest.mark.parametrize("name", readme_chart.PALETTES)
-def test_each_chart_of_the_readme_is_drawn_again_from_the_results_to_the_last_character(name: str) -> None:
+def test_each_chart_of_the_readme_is_drawn_again_exactly_from_the_results(name: str) -> None:
     drawn = readme_chart.chart(Facts(_results(), PUBLISHED), readme_chart.PALETTES[name])
     assert (ROOT / "docs" / "charts" / f"locks-{name}.svg").read_text("utf-8") == drawn
 

@@ -31,7 +31,7 @@ COLUMNS: Final = (1, 4, 16, 64)
 WIDTH: Final = 132
 PAGE_TESTS: Final = "tests/quick/bench/test_shards_page.py::"
 TEST: Final = f"{PAGE_TESTS}test_the_page_is_what_the_kept_results_render_to"
-DRAWN: Final = f"{PAGE_TESTS}test_each_chart_of_the_shards_is_drawn_again_from_the_results_to_the_last_character"
+DRAWN: Final = f"{PAGE_TESTS}test_each_chart_of_the_shards_is_drawn_again_exactly_from_the_results"
 SIZES: Final = (
     "bench/micro/shards/measure.py::ShardSizes.masters, bench/micro/shards/measure.py::ShardSizes.stock_each",
     "bench/micro/shards/sale.py::SEGMENTS, bench/micro/shards/sale.py::QUANTITY_MAX",

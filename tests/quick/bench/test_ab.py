@@ -76,7 +76,8 @@ def test_what_the_speed_of_the_machine_and_stolen_time_explain_is_taken_out() ->
 
 
 @pytest.mark.long
-def test_the_same_code_differs_in_at_most_5_of_100_sessions_and_15_percent_are_found_in_at_least_80() -> None:
+def test_equal_code_differs_in_5_of_100_sessions_and_15_percent_is_found_in_80() -> None:
+    """Of 100 sessions, at most 5 differ with the same code and at least 80 find a difference of 15 percent."""
     chance = np.random.default_rng(2)
     same = [compare(drawn(chance)).verdict for _ in range(SESSIONS)]
     assert sum(verdict != "no difference" for verdict in same) <= 0.05 * SESSIONS

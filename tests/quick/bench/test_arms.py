@@ -26,7 +26,7 @@ def test_the_bound_is_what_may_be_at_once_over_the_hold_of_a_lone_order() -> Non
         assert Arm(segments, 20).bound_per_s(LONE, at_once) == pytest.approx(bound)
 
 
-def test_ratios_are_those_of_the_same_round_and_a_round_that_one_of_them_lacks_does_not_count() -> None:
+def test_ratios_are_within_one_round_and_a_round_that_lacks_one_side_does_not_count() -> None:
     found = by_name(
         arm_figures({ONE: {0: 10.0, 1: 20.0, 3: 1.0}, FOUR: {0: 40.0, 1: 80.0, 2: 999.0}}, LONE, at_once=64)
     )
@@ -38,7 +38,7 @@ def test_ratios_are_those_of_the_same_round_and_a_round_that_one_of_them_lacks_d
     assert "one lock, hold 20 ms / one lock" not in found
 
 
-def test_a_ceiling_below_the_bound_takes_its_place_in_its_round_and_asked_bounds_stand_beside_the_figures() -> None:
+def test_a_ceiling_below_the_bound_replaces_it_and_asked_bounds_are_beside_figures() -> None:
     asked = {"4 segments, hold 20 ms / one lock": 3.0, "4 segments, hold 20 ms": 0.9}
     rates = {ONE: {0: 20.0, 1: 20.0}, FOUR: {0: 80.0, 1: 80.0}}
     found = by_name(arm_figures(rates, LONE, at_once=64, ceiling={0: 100.0, 1: 400.0}, asked=asked))

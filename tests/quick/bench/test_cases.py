@@ -70,7 +70,7 @@ def test_a_restock_that_never_came_voids_the_run() -> None:
     assert refused.restocked == 0
 
 
-def test_a_cancel_storm_takes_back_what_the_seed_says_and_opens_with_half_of_a_stock_that_lasts() -> None:
+def test_a_cancel_storm_follows_its_seed_and_opens_with_half_of_a_stock_that_lasts() -> None:
     strategy = FakeStrategy()
     one = case_state(strategy, 100, case="cancel-storm")
     orders = [Order(str(number), 3) for number in range(40)]

@@ -89,7 +89,7 @@ def test_what_the_buyers_noted_breaks_a_promise_whatever_the_servers_say() -> No
     assert (twice.duplicates, twice.lost) == (1, 0)
 
 
-def test_units_left_are_stranded_only_once_somebody_was_refused_who_could_have_had_them() -> None:
+def test_units_left_are_stranded_only_if_a_buyer_that_could_have_them_was_refused() -> None:
     left = replace(CLEAN, sold=1, available=1, sold_ids=frozenset("1"))
     unsold = seen((0.0, 1.0, SOLD))
     assert check(unsold, left, opened=2, stocked=2, quantity=1, cancelled=0).stranded == 0

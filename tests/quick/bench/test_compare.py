@@ -35,7 +35,7 @@ def test_a_difference_counts_only_above_the_floor_of_either_file() -> None:
     assert [(row.verdict, row.why) for row in found.rows] == [("no difference", why)]
 
 
-def test_the_floor_of_a_cell_is_that_of_its_slow_step_and_of_any_other_cell_the_largest() -> None:
+def test_the_floor_of_a_cell_is_that_of_its_slow_step_or_else_the_largest() -> None:
     loud = CELL.model_copy(update={"section": "none", "hold_ms": 0})
     other = CELL.model_copy(update={"section": "cpu", "hold_ms": 1})
 

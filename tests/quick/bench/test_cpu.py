@@ -36,7 +36,7 @@ def test_a_generator_on_one_core_is_not_taken_for_the_whole_machine(monkeypatch:
     assert saturated(quiet.model_copy(update={"machine": 1.9})) == ("machine",)
 
 
-def test_a_core_that_redis_shares_with_a_database_or_a_proxy_is_used_up_by_all_of_them() -> None:
+def test_a_core_that_redis_shares_with_a_database_or_proxy_is_saturated_by_them_all() -> None:
     behind = Cpu(generator=0.6, redis=0.3, database=0.65, machine=1.6, others=0.05, steal=0.0)
     assert saturated(behind, server_cores=1) == ("servers",)
     assert saturated(behind) == ()

@@ -31,7 +31,7 @@ def figures(ours: list[Burst]) -> dict[str, Figure]:
     return {figure.name: figure for figure in figures_of(found)}
 
 
-def test_what_a_round_trip_adds_is_the_ratio_of_one_round_less_one_over_the_trips_that_were_counted() -> None:
+def test_a_round_trip_adds_the_ratio_of_one_round_less_one_over_the_trips_counted() -> None:
     found = figures([burst(1_200.0, trips=2.0), burst(2_600.0, trips=2.0), burst(1_400.0, trips=2.0)])
     ratio = found["until_executed / plain: time of a task in the worker"]
     assert (ratio.value, ratio.low, ratio.high) == pytest.approx((1.3, 1.2, 1.4))

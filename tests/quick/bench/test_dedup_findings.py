@@ -44,7 +44,7 @@ def found(*, held: bool | None) -> dict[str, Any]:
     return {"held": held, "evidence": "2 runs of 1 order", "seconds": 1.0}
 
 
-def test_what_holds_passes_and_what_could_not_be_played_is_no_result_whatever_was_offered() -> None:
+def test_what_holds_passes_and_a_case_that_could_not_run_is_no_result() -> None:
     row = Row("F0", "it holds", nothing, ("key",))
     for offers in (frozenset[str](), frozenset({"key"})):
         assert judged(row, offers, found(held=True)) == {**found(held=True), "outcome": "passes", "why": ""}

@@ -36,7 +36,7 @@ def test_a_forgotten_order_that_no_process_noticed_is_found() -> None:
     assert (found.forgotten, found.broken) == (1, ("1 order was forgotten, and no process noticed it",))
 
 
-def test_an_order_that_the_server_forgot_and_the_database_has_is_not_lost_but_must_be_noticed() -> None:
+def test_an_order_that_the_server_forgot_is_not_lost_but_must_be_noticed() -> None:
     found = judge(replace(GATED, kept={"a"}))
     assert (found.forgotten, found.lost) == (1, 0)
     assert found.broken == ("1 order was forgotten, and no process noticed it",)

@@ -21,7 +21,7 @@ def test_a_count_beyond_its_bound_fails_the_run_and_a_time_does_not() -> None:
     assert not FigureResults("locks", (slow, lost), CONDITIONS).is_kept
 
 
-def test_a_bound_is_kept_if_the_whole_interval_is_within_it_and_unclear_if_only_the_value_is() -> None:
+def test_a_bound_is_kept_if_its_whole_interval_is_and_unclear_if_only_the_value_is() -> None:
     figures = [Figure("ratio", value, "", value - 0.1, value + 0.1, at_most=1.0) for value in (0.85, 0.95, 1.05, 1.15)]
     assert [(figure.kept, figure.is_within) for figure in figures] == [
         ("yes", True),

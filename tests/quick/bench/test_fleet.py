@@ -100,7 +100,7 @@ def test_one_masters_core_is_a_bound_and_a_second_one_doubles_it() -> None:
     assert three == pytest.approx(3 / 0.0003, rel=0.01)
 
 
-def test_one_shard_is_the_birth_and_death_process_and_many_of_one_lane_have_the_product_form() -> None:
+def test_one_shard_is_a_birth_and_death_process_and_many_have_the_product_form() -> None:
     for clients, lanes, thinking in ((1, 1, 0.0), (7, 3, 0.1), (40, 16, 0.5), (300, 20, 0.2), (1_000, 64, 3.0)):
         found = lines(clients, shards=1, lanes=lanes, service=0.5, thinking=thinking)
         assert found == pytest.approx(any_free_lane(clients, lanes, service=0.5, thinking=thinking), rel=0.001)
@@ -117,7 +117,7 @@ def test_the_simulation_of_one_core_is_the_machine_repair_problem() -> None:
 
 
 @pytest.mark.long
-def test_the_simulation_of_lanes_that_vary_is_the_birth_and_death_process_and_has_the_product_form() -> None:
+def test_lanes_that_vary_simulate_the_birth_and_death_process_with_the_product_form() -> None:
     dice = random.Random(23)
 
     def rate(lanes: tuple[int, ...], workers: int, outside: float) -> float:

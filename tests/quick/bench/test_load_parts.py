@@ -183,7 +183,7 @@ def tally_of(**milliseconds: float) -> Tally:
     return found
 
 
-def test_a_late_generator_voids_an_open_sale_by_its_p99_and_a_closed_one_by_its_median() -> None:
+def test_a_late_generator_voids_an_open_sale_by_p99_and_a_closed_one_by_median() -> None:
     late = tally_of(lateness=2.1, response=20.0, hold=20.0, service=900.0)
     sentence = (
         "the p99 lateness of the load generator is 2.10 ms, more than 10% of the response's 20.02 ms: use more "

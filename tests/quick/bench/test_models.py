@@ -28,7 +28,7 @@ def test_random_lanes_without_thinking_have_the_product_form(clients: int, lanes
 
 
 @given(clients=COUNTS, lanes=COUNTS, thinking=THINKING)
-def test_no_model_is_above_the_ceiling_and_a_free_lane_is_never_worse_than_a_random_one(
+def test_no_model_exceeds_the_ceiling_and_a_free_lane_is_never_below_a_random_one(
     clients: int, lanes: int, thinking: float
 ) -> None:
     free = any_free_lane(clients, lanes, service=0.5, thinking=thinking)

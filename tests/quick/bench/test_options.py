@@ -61,7 +61,7 @@ def test_without_a_name_the_benchmark_is_granularity() -> None:
         whole(["speed"], known)
 
 
-def test_the_bound_comes_from_a_lone_buyer_of_the_same_cell_whatever_the_number_of_buyers() -> None:
+def test_the_bound_comes_from_a_lone_buyer_of_the_same_cell_for_any_number_of_buyers() -> None:
     cell = cell_of(DemoOptions(hold_ms=200, buyers=16, segments=4, seconds=10), "segment-locks")
     alone = lone_assignment(cell, Servers("redis://localhost", "sqlite:///orders", {}, {}))
     assert alone.cell == cell.model_copy(update={"buyers": 1})

@@ -232,7 +232,7 @@ def test_a_lost_message_was_hit_by_the_first_kill_after_all_earlier_ones_were_ta
     assert (found.orders, found.max_s) == (1, 1.0)
 
 
-def test_an_order_that_met_two_kills_is_timed_from_the_last_in_whatever_order_they_are_found() -> None:
+def test_an_order_that_met_two_kills_is_timed_from_the_last_in_any_order_of_finding() -> None:
     messages = MessageTracker(1)
     messages.feed(0, ["p 10 A 1", "p 20 B 1"])
     messages.feed(1, [])

@@ -20,7 +20,7 @@ BOOKS: Final = {
 }
 
 
-def test_a_million_orders_have_ten_thousand_reserved_ones_and_five_thousand_that_are_lost() -> None:
+def test_a_million_orders_have_10000_reserved_and_5000_lost_ones() -> None:
     sale = RebuildOptions().sale
     assert (sale.confirmed, sale.reserved, sale.lost) == (1_000_000, 10_000, 5_000)
     assert (len(sale.finished), len(sale.cancelled), len(sale.still_open)) == (5_000, 2_500, 2_500)

@@ -49,7 +49,7 @@ def test_it_says_the_ratio_of_our_best_to_one_lock_with_both_rates(facts: Facts)
     assert "Without a lock, lock-free sold" in found.sentence
 
 
-def test_of_two_numbers_of_segments_that_noise_cannot_tell_apart_it_names_the_smaller(facts: Facts) -> None:
+def test_of_two_segment_counts_that_noise_cannot_tell_apart_it_names_the_smaller(facts: Facts) -> None:
     kept = [run for run in facts.results.runs if (run.cell.strategy, run.cell.segments) != ("segment-locks", 128)]
     twice = [
         run.model_copy(

@@ -127,7 +127,7 @@ def test_a_saturated_point_is_hollow_and_a_void_cell_is_a_cross_without_a_point(
     assert {"segment-locks K=64 N=64 B=1 5ms", "lock-free K=1 N=64 B=1 5ms"} <= marks(one, "hollow")
 
 
-def test_the_ideal_is_that_of_the_hold_which_the_caption_names_beside_the_s_of_the_models(
+def test_the_ideal_is_that_of_the_hold_in_the_caption_beside_the_s_of_the_models(
     results: tuple[ResultFile, Path], outcomes: dict[str, Outcome]
 ) -> None:
     one = drawn(outcomes, "F1")
@@ -231,7 +231,7 @@ def test_a_table_is_written_once_the_lint_allows_it(
     assert not (tmp_path / "figures" / "u-unfavourable.svg").exists()
 
 
-def test_the_table_has_absolute_rates_intervals_and_guarantees_and_no_rate_for_what_is_void(
+def test_the_table_has_rates_intervals_and_guarantees_and_no_rate_for_a_void_run(
     results: tuple[ResultFile, Path],
 ) -> None:
     facts = Facts(*results)

@@ -22,7 +22,7 @@ PAGE: Final = ROOT / "docs" / "explanation" / "units-between-shards.md"
 
 
 @pytest.mark.parametrize("name", PALETTES)
-def test_each_chart_of_the_shards_is_drawn_again_from_the_results_to_the_last_character(name: str) -> None:
+def test_each_chart_of_the_shards_is_drawn_again_exactly_from_the_results(name: str) -> None:
     drawn = chart(read_results(RESULTS).figures, PALETTES[name])
     assert (ROOT / "docs" / "charts" / f"shards-{name}.svg").read_text("utf-8") == drawn
 
@@ -38,7 +38,8 @@ def test_only_the_section_of_the_page_is_written(tmp_path: Path) -> None:
     assert page.read_text("utf-8") == f"# Units\n\nKept.\n\n{section(read_results(RESULTS))}"
 
 
-def test_the_section_says_whether_the_model_kept_its_bound_under_which_load_and_in_how_many_rounds() -> None:
+def test_the_section_says_whether_and_in_how_many_rounds_the_model_kept_its_bound() -> None:
+    """It also names the load."""
     kept = "7.1 %, so the bound of 10 % is kept", "was quiet: other programs used 0.02 of its 2", "medians of 6 rounds"
     broken = "26.5 %, so the bound of 10 % is not kept", "was busy: other programs used 1.82 of its 2", "of one round"
     found = read_results(RESULTS)

@@ -11,13 +11,13 @@ def test_the_bound_is_lanes_over_hold() -> None:
     assert [sizing.bound_per_s(*one) for one in ((1, 0.02), (20, 0.025), (64, 0.02))] == [50.0, 800.0, 3_200.0]
 
 
-def test_the_stock_lasts_for_the_seconds_at_the_bound_and_has_enough_orders_to_measure() -> None:
+def test_the_stock_lasts_for_the_seconds_at_the_bound_with_enough_orders_to_measure() -> None:
     assert sizing.stock_for(50.0, 15.0) == 750
     assert sizing.stock_for(50.1, 15.0) == 752  # a started unit is a unit
     assert sizing.stock_for(1.0, 2.0) == 20
 
 
-def test_a_cell_is_stocked_by_its_calibration_or_the_median_of_its_runs_whichever_is_higher() -> None:
+def test_a_cell_is_stocked_by_its_calibration_or_the_median_of_its_runs_if_higher() -> None:
     paces: list[list[float]] = [[], [400.0], [400.0, 1_000.0, 1_200.0], [2_400.0]]
     assert [sizing.rate_to_expect(800.0, one) for one in paces] == [800.0, 800.0, 1_000.0, 2_400.0]
 

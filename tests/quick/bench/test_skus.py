@@ -30,7 +30,7 @@ def test_skus_are_chosen_by_rank_and_by_seed_alone() -> None:
     assert alike.shares(12_000, 1) == (3_077, 2_903, 2_994, 3_026)
 
 
-def test_all_orders_of_a_call_are_for_one_sku_and_the_units_are_those_that_they_ask_for() -> None:
+def test_all_orders_of_a_call_are_for_one_sku_and_get_the_units_that_they_ask_for() -> None:
     choice = choice_of(CELL.model_copy(update={"strategy": "segment-batches", "batch": 3}), 7)
     assert [choice.of(number) for number in range(1, 13)] == [0] * 9 + [2] * 3
     shares = choice.shares(100, 2)

@@ -216,7 +216,7 @@ def test_without_a_fence_late_writes_are_counted_and_no_promise_is_broken() -> N
     assert check(renewed, QUORUM).late_unfenced == 0
 
 
-def test_the_longest_time_without_an_entry_counts_from_the_beginning_to_the_end_on_every_name() -> None:
+def test_the_longest_time_without_an_entry_counts_from_begin_to_end_on_every_name() -> None:
     assert check([Began(10.0, ["a"]), entered(1, 13.0, token=1), Ended(14.0)], LOCK).gap_max == 3.0
     assert check([Began(10.0, ["a"]), entered(1, 11.0, token=1), Ended(14.0)], LOCK).gap_max == 3.0
     assert check([entered(1, 3.0, token=1), Began(10.0, ["a"]), Ended(14.0)], LOCK).gap_max == 4.0
@@ -293,7 +293,7 @@ def test_whatever_is_left_breaks_it() -> None:
         assert sentence.endswith(": 1, must be 0")
 
 
-def test_it_is_broken_when_nobody_got_in_or_nothing_is_known_about_the_fence_or_a_process_ended() -> None:
+def test_it_is_broken_without_entries_or_a_known_fence_or_when_a_process_ended() -> None:
     assert judged(Verdict()) == ["no holder got in"]
     assert judged(Verdict(acquisitions=1, gap_max=5.6)) == ["no holder got in for 5.6 s; the maximum is 5.5 s"]
     assert judged(Verdict(acquisitions=1, pauses=1)) == ["no late write was refused: nothing is known about the fence"]

@@ -50,7 +50,7 @@ def started() -> tuple[Counting, Recorder, WorkMeter]:
     return server, recorder, WorkMeter(cast("redis.Redis", server), recorder)
 
 
-def test_refusals_after_the_end_and_the_warm_up_before_the_beginning_cost_the_orders_nothing() -> None:
+def test_refusals_after_the_end_and_a_warm_up_before_it_cost_the_orders_nothing() -> None:
     server, recorder, meter = started()
     server.serve(recorder, 5, cost=900)
     meter.begin()

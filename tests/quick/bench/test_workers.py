@@ -32,7 +32,7 @@ def by_name(figures: list[Figure]) -> dict[str, Figure]:
     return {figure.name: figure for figure in figures}
 
 
-def test_a_ratio_is_the_median_of_ratios_of_the_same_round_and_not_a_ratio_of_medians() -> None:
+def test_a_ratio_is_the_median_of_ratios_within_rounds_and_not_a_ratio_of_medians() -> None:
     found = by_name(burst_figures(bursts(empty=[1_000, 2_000, 4_000], one=[900, 1_200, 2_800]), {}))
     ratio = found["one order a task, decided at acceptance / empty task"]
     assert (ratio.value, ratio.low, ratio.high) == pytest.approx((0.7, 0.6, 0.9))
@@ -42,7 +42,7 @@ def test_a_ratio_is_the_median_of_ratios_of_the_same_round_and_not_a_ratio_of_me
     assert cpu.at_least is None
 
 
-def test_bounds_are_those_that_were_asked_and_none_is_asked_of_orders_decided_in_the_worker() -> None:
+def test_bounds_are_those_asked_for_and_not_for_orders_decided_in_the_worker() -> None:
     bounds = {figure.name: figure.at_least for figure in burst_figures(bursts(), {}) if figure.at_least is not None}
     assert bounds == {
         "one order a task, decided at acceptance / empty task of Celery's own consumer, by CPU of the workers": 0.85,
@@ -51,7 +51,7 @@ def test_bounds_are_those_that_were_asked_and_none_is_asked_of_orders_decided_in
     }
 
 
-def test_a_part_that_the_checker_found_fault_with_has_no_figures_and_breaks_the_promise() -> None:
+def test_a_part_that_the_checker_rejects_has_no_figures_and_breaks_the_promise() -> None:
     broken = {ONE.name: "999 of 1,000 orders were confirmed"}
     names = by_name(burst_figures(bursts(), broken))
     assert not any(ONE.name in name.split(" / ") or name.startswith(f"{ONE.name}:") for name in names)

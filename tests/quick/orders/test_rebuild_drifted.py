@@ -66,7 +66,7 @@ def test_a_number_that_cannot_be_read_is_counted_again(pool: Pool, gate: Gate, n
 @pytest.mark.parametrize(
     ("number", "said"), [("opened", "0"), ("available", "1000"), ("confirmed", "-1"), ("restocked", "9" * 20)]
 )
-def test_numbers_of_a_frozen_pool_that_do_not_add_up_are_counted_again_and_no_order_is_voided(
+def test_numbers_of_a_frozen_pool_that_do_not_add_up_are_recounted_and_void_no_order(
     pool: Pool, gate: Gate, number: str, said: str
 ) -> None:
     pool.store.execute(op.FreezePool(SKU, 2))

@@ -70,7 +70,7 @@ def late(pool: Pool, kind: type[op.Operation[Any]], happens: Callable[[], object
 # --- orders ---
 
 
-def test_a_confirm_that_arrives_after_a_rebuild_gives_back_the_units_that_its_order_got_again(
+def test_a_confirm_after_a_rebuild_gives_back_the_units_that_its_order_got_again(
     pool: Pool, fresh: Pool, gate: Gate
 ) -> None:
     def happens() -> None:
@@ -87,7 +87,7 @@ def test_a_confirm_that_arrives_after_a_rebuild_gives_back_the_units_that_its_or
     check(fresh, gate, confirmed=3, available=17)
 
 
-def test_a_cancel_of_an_order_that_an_earlier_epoch_sold_keeps_it_sold_and_gives_its_new_units_back(
+def test_a_cancel_of_an_order_sold_in_an_earlier_epoch_returns_only_new_units(
     pool: Pool, fresh: Pool, gate: Gate
 ) -> None:
     with forgotten(pool):
@@ -135,7 +135,7 @@ def test_the_body_of_an_order_that_an_earlier_epoch_sold_does_not_run_again(
     check(fresh, gate, confirmed=3, available=17)
 
 
-def test_a_sold_out_pool_answers_an_order_that_an_earlier_epoch_sold_as_the_database_does(
+def test_a_sold_out_pool_answers_an_order_of_an_earlier_epoch_as_the_database_does(
     pool: Pool, fresh: Pool, gate: Gate
 ) -> None:
     long_lived = Pool(fresh.store, SKU)
@@ -157,7 +157,7 @@ def test_a_sold_out_pool_answers_an_order_that_an_earlier_epoch_sold_as_the_data
 
 
 @pytest.mark.parametrize("is_sold_out", [False, True])
-def test_a_worker_that_still_has_the_earlier_epoch_gives_a_sold_order_its_answer_and_runs_no_step(
+def test_a_worker_of_the_earlier_epoch_answers_a_sold_order_and_runs_no_step(
     pool: Pool, fresh: Pool, gate: Gate, *, is_sold_out: bool
 ) -> None:
     shop = Pool(fresh.store, SKU, outbox=Outbox(decides="in the worker"))
@@ -211,7 +211,7 @@ def test_a_restock_whose_units_a_rebuild_has_counted_adds_nothing(pool: Pool, fr
     check(fresh, gate, confirmed=0, available=25)
 
 
-def test_a_withdrawal_that_was_made_and_lost_and_counted_is_not_made_again_by_a_late_step(
+def test_a_withdrawal_that_was_made_lost_and_counted_is_not_repeated_by_a_late_step(
     pool: Pool, fresh: Pool, gate: Gate
 ) -> None:
     def happens() -> None:
@@ -243,7 +243,7 @@ def test_a_change_for_an_epoch_that_has_ended_is_refused_by_the_pool(pool: Pool,
     check_sells_the_rest(pool, gate)
 
 
-def test_a_withdrawal_of_units_that_the_pool_has_forgotten_to_have_sold_freezes_it_and_is_undone(
+def test_a_withdrawal_of_units_sold_but_forgotten_freezes_the_pool_and_is_undone(
     pool: Pool, fresh: Pool, gate: Gate
 ) -> None:
     compare_once(fresh, gate)  # it has seen nothing since

@@ -57,7 +57,7 @@ def test_an_epoch_whose_sales_were_lost_is_not_used_again(pool: Pool, fresh: Poo
     check_sells_the_rest(pool, gate)
 
 
-def test_nobody_takes_units_while_the_only_process_that_knows_of_the_loss_rebuilds_the_pool(
+def test_nobody_takes_units_while_the_process_that_knows_of_the_loss_rebuilds(
     pool: Pool, fresh: Pool, gate: Gate
 ) -> None:
     with forgotten(pool):
@@ -126,9 +126,7 @@ def assert_thawed(store: Store, operation: op.ThawPool) -> None:
     assert store.execute(operation) is not None
 
 
-def test_a_pool_that_a_rebuild_opened_in_an_epoch_that_a_later_one_has_left_sells_nothing(
-    pool: Pool, fresh: Pool, gate: Gate
-) -> None:
+def test_a_pool_that_a_rebuild_opened_in_an_epoch_since_left_sells_nothing(pool: Pool, fresh: Pool, gate: Gate) -> None:
     """Both rebuilds died: the later one before it opened the pool, the earlier one just after it had done so."""
     with forgotten(pool):
         sell(pool, gate, "lost", 2)

@@ -68,7 +68,7 @@ FIRST_CALLS: Final[dict[str, Callable[[Pool, Gate, Reserved], object]]] = {
 
 
 @pytest.mark.parametrize("call", FIRST_CALLS)
-def test_keys_restored_from_an_older_copy_are_noticed_by_the_first_call_of_a_process_that_has_seen_nothing(
+def test_keys_of_an_older_copy_are_noticed_by_the_first_call_of_a_new_process(
     shop: Pool, valkey: ValkeyServer, gate: Gate, call: str
 ) -> None:
     held = shop.reserve("held")
@@ -152,7 +152,7 @@ class RecordingStore(DyingStore):
 
 
 @pytest.mark.parametrize("call", LATE_CALLS)
-def test_an_older_copy_that_has_all_that_a_process_has_seen_is_frozen_with_its_first_confirmed_order(
+def test_an_older_copy_with_all_that_a_process_saw_freezes_at_a_confirmed_order(
     valkey: ValkeyServer, gate: Gate, call: str
 ) -> None:
     with process(valkey.url) as idle, process(valkey.url) as busy:

@@ -92,7 +92,7 @@ def test_ten_visitors_are_served_in_the_order_of_their_arrival(seed: int) -> Non
 
 
 @each_seed(meets=["turns", "kills", "losses"])
-def test_with_lost_replies_and_deaths_nobody_overlaps_nobody_hangs_and_the_living_keep_their_order(seed: int) -> None:
+def test_with_lost_replies_and_deaths_nobody_overlaps_or_hangs_and_order_is_kept(seed: int) -> None:
     world = Simulation(seed, lost_replies=0.03, kills=0.01)
     section = CriticalSection(world)
     actors = [

@@ -154,7 +154,7 @@ def taking_turns(turns: list[tuple[str, float]], party: str, *, ttl_ms: int = 60
 
 
 @each_seed(3)
-def test_a_process_that_takes_the_lock_again_before_others_wake_has_three_turns_at_most_in_a_row(seed: int) -> None:
+def test_a_process_that_retakes_the_lock_at_once_has_at_most_three_turns_in_a_row(seed: int) -> None:
     turns = list[tuple[str, float]]()
     with keeping_to(Schedule(turns=Part(left_out=frozenset(range(100_000))))):  # each plan goes on until it sleeps
         world = Simulation(seed)
@@ -169,9 +169,7 @@ def test_a_process_that_takes_the_lock_again_before_others_wake_has_three_turns_
 
 
 @each_seed(5, meets=["turns", "kills", "losses"])
-def test_a_process_that_dies_costs_the_others_its_lease_and_the_time_for_which_the_lock_is_left_to_it(
-    seed: int,
-) -> None:
+def test_a_dead_process_costs_the_others_its_lease_and_the_time_its_turn_is_kept(seed: int) -> None:
     turns, world = list[tuple[str, float]](), Simulation(seed, kills=0.001, lost_replies=0.001)
     for index in range(8):
         world.start(f"p{index}", taking_turns(turns, f"p{index}", ttl_ms=100))

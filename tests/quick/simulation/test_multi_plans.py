@@ -168,7 +168,7 @@ def test_a_name_that_is_revoked_while_it_waits_for_another_is_acquired_again(see
 
 
 @each_seed(25, meets=["turns"])
-def test_a_name_whose_renewal_was_refused_before_the_last_came_free_is_not_handed_out(seed: int) -> None:
+def test_a_name_whose_renewal_failed_before_the_last_came_free_is_not_handed_out(seed: int) -> None:
     sections, world = CriticalSections(), Simulation(seed)
     world.start("holder", visitor(sections, "holder", "b", ttl_ms=60_000, work=0.62 + seed * 0.001))
     patient = world.start("patient", _later(visitor(sections, "patient", "ab", ttl_ms=300, work=0.1)))

@@ -158,9 +158,7 @@ def taking_turns(turns: list[tuple[str, float]], party: str, *, ttl_ms: int = 60
 
 @pytest.mark.parametrize("segments", [1, 4])
 @each_seed(1)
-def test_processes_that_sell_again_before_others_wake_have_equal_shares_and_nobody_waits_long(
-    seed: int, segments: int
-) -> None:
+def test_processes_that_sell_again_at_once_have_equal_shares_and_nobody_waits_long(seed: int, segments: int) -> None:
     turns = list[tuple[str, float]]()
     with keeping_to(Schedule(turns=Part(left_out=frozenset(range(100_000))))):  # each plan goes on until it sleeps
         world = world_with_pool(seed, stock=100_000, segments=segments)
@@ -178,9 +176,7 @@ def test_processes_that_sell_again_before_others_wake_have_equal_shares_and_nobo
 
 @pytest.mark.parametrize("segments", [1, 4])
 @each_seed(2, meets=["turns", "kills", "losses"])
-def test_a_process_that_dies_costs_the_others_its_lease_and_the_time_for_which_a_segment_is_left_to_it(
-    seed: int, segments: int
-) -> None:
+def test_a_dead_process_costs_the_others_its_lease_and_the_time_its_segment_is_kept(seed: int, segments: int) -> None:
     turns, world = list[tuple[str, float]](), world_with_pool(seed, 100_000, segments, kills=0.001, lost_replies=0.001)
     for index in range(8):
         world.start(f"p{index}", taking_turns(turns, f"p{index}", ttl_ms=100))

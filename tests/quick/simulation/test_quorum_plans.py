@@ -122,7 +122,7 @@ def test_with_a_server_out_of_reach_in_turn_nobody_overlaps_and_nobody_fails(see
 
 
 @each_seed(meets=["turns", "kills", "losses"])
-def test_with_requests_lost_late_and_overtaken_and_with_deaths_nobody_overlaps_and_nobody_hangs(seed: int) -> None:
+def test_with_lost_late_and_overtaken_requests_and_deaths_nobody_overlaps_or_hangs(seed: int) -> None:
     section, world = CriticalSection(), QuorumWorld(seed, trouble=0.1, kills=0.0005)
     actors = [
         world.start(f"v{index}", visitor(section, f"v{index}", ttl_ms=700, work=0.1), process=f"p{index // 2}")

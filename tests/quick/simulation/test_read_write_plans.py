@@ -82,9 +82,7 @@ def visitor(resource: Resource, claim: Claim, *, work: float, timeout: float | N
 
 
 @each_seed(meets=["turns"])
-def test_readers_and_writers_all_get_in_by_wake_ups_alone_and_no_writer_beside_others(
-    seed: int,
-) -> None:
+def test_readers_and_writers_get_in_by_wake_ups_alone_and_no_writer_beside_others(seed: int) -> None:
     processes = (1, 3, 10)[seed % 3]
     resource, world = Resource(), Simulation(seed)
     for index in range(10):

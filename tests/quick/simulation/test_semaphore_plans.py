@@ -73,7 +73,7 @@ def test_twelve_visitors_go_in_three_at_a_time_by_wake_ups_alone(seed: int) -> N
 
 
 @each_seed(meets=["turns", "kills", "losses"])
-def test_with_lost_replies_and_deaths_there_are_never_more_than_three_and_nobody_hangs(seed: int) -> None:
+def test_with_lost_replies_and_deaths_at_most_three_are_inside_and_nobody_hangs(seed: int) -> None:
     section, world = CriticalSection(), Simulation(seed, lost_replies=0.05, kills=0.01)
     for index in range(12):
         name = f"v{index}"

@@ -81,7 +81,8 @@ def test_buyers_who_share_what_their_process_has_found_out_are_refused_rightly(s
 # --- every step at which one can die ---
 
 
-def test_whoever_dies_before_any_step_leaves_nothing_that_the_next_buyer_does_not_get() -> None:
+def test_a_death_before_any_step_leaves_nothing_that_the_next_buyer_does_not_get() -> None:
+    """The process may die before each step; what it took comes back."""
     seen, step = set[str](), 0
     while "done" not in seen:
         step += 1

@@ -52,7 +52,7 @@ def sent(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("happens", [cancelled, lapsed, restocked, sent], ids=lambda function: function.__name__)
-def test_units_that_come_in_where_we_have_looked_and_go_where_we_have_not_are_no_reason_to_refuse(
+def test_units_that_move_between_shards_during_the_search_are_no_reason_to_refuse(
     happens: Callable[[Shop], None],
 ) -> None:
     """There are always two units: first in shard 1, then in shard 0. The order is at home in shard 2, and wants two."""
@@ -129,7 +129,7 @@ def test_what_another_process_gives_back_is_buyable_within_a_tenth_of_a_second()
     assert isinstance(shop.done(plans.reserve(op.Reserve(SKU, Order(order_of(shop, 1, "late"), 1), HOLD_MS))), Reserved)
 
 
-def test_any_number_of_holds_that_have_lapsed_in_other_shards_are_not_a_reason_to_refuse() -> None:
+def test_any_number_of_lapsed_holds_in_other_shards_is_no_reason_to_refuse() -> None:
     shop = Shop(1, 300)
     for shard in range(3):
         for index in range(100):
@@ -151,7 +151,7 @@ def plans_of(shop: Shop) -> ShardedPlans:
     return ShardedPlans(PoolSettings("other", ttl=1.0, hold=1.0), 0.0, shop.world.clock)
 
 
-def test_an_opening_that_dies_before_any_step_is_gone_on_with_in_the_numbers_that_it_began_with() -> None:
+def test_an_opening_that_dies_before_any_step_continues_with_its_first_numbers() -> None:
     shop, deaths, step, seen = Shop(1, 3), list[int](), 0, set[int]()
     while len(deaths) == step:
         step += 1

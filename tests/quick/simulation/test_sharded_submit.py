@@ -114,7 +114,7 @@ def test_deaths_and_lost_replies_leave_no_units_that_no_worker_is_told_of(seed: 
     shop.end()
 
 
-def test_whoever_dies_before_any_step_leaves_an_order_with_its_place_in_the_outbox_or_neither() -> None:
+def test_a_death_before_any_step_leaves_an_order_with_its_outbox_place_or_neither() -> None:
     seen, step = set[tuple[str, ...]](), 0
     while True:
         step += 1

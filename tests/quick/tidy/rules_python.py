@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MODULE_LINES_MAX: Final = 700
 FUNCTION_LINES_MAX: Final = 70
+TEST_NAME_MAX: Final = 80
 
 WALL_CLOCK: Final = {
     ("time", "time"),
@@ -127,6 +128,14 @@ def no_private_patch(text: str) -> Iterator[tuple[int, str]]:
             case ast.Call(func=ast.Attribute(attr="setattr" | "delattr"), args=[ast.Constant(value=str(path)), *_]):
                 if PRIVATE.match(path.rpartition(".")[2]):
                     yield node.lineno, f"{path} is private: a refactoring that keeps behaviour breaks the test"
+
+
+def names_of_tests(text: str) -> Iterator[tuple[int, str]]:
+    """The name of a test says its promise in a sentence that fits a line of a report."""
+    for found in re.finditer(r"^ *(?:async )?def (test_\w+)", text, re.MULTILINE):
+        if len(found[1]) > TEST_NAME_MAX:
+            line = text.count("\n", 0, found.start()) + 1
+            yield line, f"{found[1]} has more than {TEST_NAME_MAX} characters: the long story is its docstring"
 
 
 def no_private_attribute(text: str) -> Iterator[tuple[int, str]]:

@@ -24,7 +24,7 @@ IMAGES: Final = {
 }
 
 
-def test_the_lock_has_each_package_that_the_project_asks_for_in_its_range_and_with_hashes() -> None:
+def test_the_lock_has_each_required_package_in_its_range_and_with_hashes() -> None:
     for machine in MACHINES:
         assert outside(locked("dev", machine), asked(machine, *EXTRAS)) == []  # else: `make locked`
 

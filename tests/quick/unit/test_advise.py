@@ -221,7 +221,7 @@ def test_every_server_gets_as_many_segments() -> None:
     assert advise(replace(ARTICLE, workers=1, servers=3)).segments == 1
 
 
-def test_rows_of_the_database_bound_the_pace_and_are_a_reason_for_segments_without_locks() -> None:
+def test_rows_of_the_database_bound_the_pace_and_justify_segments_without_locks() -> None:
     hot = replace(ARTICLE, hold=0, server_time=0.00001, row_rate=1_945)
     assert predict_lock_free(hot).orders_per_second == 1_945
     advice = advise(hot)

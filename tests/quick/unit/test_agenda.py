@@ -35,7 +35,7 @@ def test_of_twelve_hundred_that_are_due_five_hundred_are_taken_at_a_time() -> No
     assert (len(agenda), len(leases)) == (0, 1_200)
 
 
-def test_a_lease_that_was_dropped_is_not_due_and_one_that_owes_its_release_is_held_until_then() -> None:
+def test_a_dropped_lease_is_not_due_and_one_that_owes_its_release_is_held_until_then() -> None:
     agenda, clock = Agenda(), ManualClock()
     kept, owing, dropped = noted(agenda, clock, 3)
     owing.note_release_asked()
@@ -49,7 +49,7 @@ def test_a_lease_that_was_dropped_is_not_due_and_one_that_owes_its_release_is_he
     assert len(agenda) == 0
 
 
-def test_what_is_nearly_due_goes_with_what_is_due_and_nothing_goes_alone_before_its_time() -> None:
+def test_what_is_nearly_due_goes_with_what_is_due_and_nothing_goes_alone_too_early() -> None:
     agenda, clock = Agenda(), ManualClock()
     (first,) = noted(agenda, clock, 1)
     clock.advance(0.05)

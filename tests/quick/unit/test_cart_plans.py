@@ -220,7 +220,7 @@ def test_a_cart_is_refused_as_busy_when_a_pool_stays_so(store: FlakyStore) -> No
     assert totals(store, "a") == [(10, 0, 0)]
 
 
-def test_a_reserved_cart_costs_one_round_trip_a_line_and_two_more_once_its_pools_are_known(store: FlakyStore) -> None:
+def test_a_reserved_cart_costs_a_round_trip_a_line_and_two_more_once_pools_are_known(store: FlakyStore) -> None:
     carts = Carts(store)
     carts.reserve(CART)
     store.asked.clear()

@@ -158,7 +158,9 @@ def test_an_unknown_effect_is_an_error_that_the_plan_sees() -> None:
     assert both(plan, lambda _: None) == ["no driver performs Unheard()", "no driver performs Unheard()"]
 
 
-def test_a_failed_operation_is_raised_where_the_plan_yielded_it_and_the_plan_may_go_on() -> None:
+def test_a_failed_operation_is_raised_where_the_plan_yielded_it_and_it_can_go_on() -> None:
+    """The plan may catch the failure and yield its next operation."""
+
     def plan() -> Plan[str]:
         for _ in range(3):
             try:
@@ -230,7 +232,7 @@ async def held_back(store: AsyncScriptedStore, plan: Plan[Any]) -> asyncio.Task[
 
 
 @pytest.mark.parametrize("times", [1, 5])
-def test_a_cancellation_waits_for_the_operation_under_way_and_then_the_plan_undoes_it(times: int) -> None:
+def test_a_cancellation_waits_for_the_running_operation_and_then_the_plan_undoes_it(times: int) -> None:
     seen: list[str] = []
 
     async def test() -> None:
@@ -250,7 +252,7 @@ def test_a_cancellation_waits_for_the_operation_under_way_and_then_the_plan_undo
     assert seen == ["CancelledError"]
 
 
-def test_a_cancellation_is_what_the_plan_sees_even_when_the_operation_failed_meanwhile() -> None:
+def test_the_plan_sees_a_cancellation_even_if_the_operation_failed_meanwhile() -> None:
     seen: list[str] = []
 
     async def test() -> None:

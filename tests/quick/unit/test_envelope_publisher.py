@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def test_a_child_of_a_fork_publishes_what_is_submitted_there_and_nothing_of_the_parents() -> None:
+def test_a_forked_child_publishes_what_is_submitted_there_and_nothing_of_its_parents() -> None:
     reading, writing = os.pipe()
 
     def send(_: str, order_ids: Sequence[str]) -> None:

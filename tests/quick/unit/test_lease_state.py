@@ -26,9 +26,7 @@ def a_lease(clock: ManualClock, ttl_ms: int = 1_000) -> LeaseState:
 @pytest.mark.parametrize(
     ("ttl_ms", "seconds"), [(60_000, 1.0), (900, trusted_until(0, 900) - 0.4)], ids=["a second", "the lease's end"]
 )
-def test_a_batch_of_renewals_takes_a_second_at_most_and_ends_with_the_first_of_its_leases(
-    ttl_ms: int, seconds: float
-) -> None:
+def test_a_batch_of_renewals_takes_a_second_at_most_and_ends_with_its_first_lease(ttl_ms: int, seconds: float) -> None:
     clock = ManualClock()
     lease, began = a_lease(clock, ttl_ms), clock.now()
     clock.advance(ttl_ms / 1_000 * 0.4 if ttl_ms > 1_000 else 0.4)
@@ -119,7 +117,7 @@ def test_a_holder_doubts_its_lease_a_hundredth_and_two_milliseconds_before_its_e
     assert lease.trusted_until == pytest.approx(began + 9.898)
 
 
-def test_a_renewal_that_fails_is_tried_again_after_a_twentieth_of_the_life_and_never_beyond_the_cap() -> None:
+def test_a_failed_renewal_is_repeated_after_a_20th_of_the_life_and_within_the_cap() -> None:
     clock = ManualClock()
     lease = LeaseState(LockClaim("door", "h", 1_000), Acquired(1, 1_000, replay=False), clock.now(), clock)
     began = clock.now()
@@ -158,9 +156,7 @@ def test_what_is_gone_is_a_loss_unless_our_own_release_may_have_done_it(
 
 
 @pytest.mark.parametrize("answers", [[MAYBE], [None, GONE]], ids=["unsure", "the second time"])
-def test_what_was_over_when_its_release_was_first_asked_for_is_a_loss_whatever_the_answer(
-    answers: list[Lost | None],
-) -> None:
+def test_a_lease_over_when_its_release_was_first_asked_for_is_lost_for_any_answer(answers: list[Lost | None]) -> None:
     clock = ManualClock()
     lease = a_lease(clock)
     clock.advance(1.0)

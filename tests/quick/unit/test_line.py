@@ -205,7 +205,7 @@ def test_a_message_reaches_who_was_trying_while_everyone_else_left() -> None:
 # --- hand-off ---
 
 
-def test_whoever_frees_the_thing_makes_the_heads_attempt_and_wakes_it_with_the_answer() -> None:
+def test_a_release_makes_the_heads_attempt_and_wakes_it_with_the_answer() -> None:
     waiters = Waiters()
     a, b = waiters.offering("a"), waiters.offering("b")
     assert waiters.line.take_offer() is a
@@ -217,7 +217,7 @@ def test_whoever_frees_the_thing_makes_the_heads_attempt_and_wakes_it_with_the_a
     assert waiters.line.next_step(b, 1.0, inf) == inf
 
 
-def test_who_was_woken_while_it_was_trying_makes_its_next_attempt_itself_and_nobody_beside_it() -> None:
+def test_a_waiter_woken_while_trying_makes_its_next_attempt_alone() -> None:
     line = Line("c")
     place = line.join(threading.Event().set)
     line.signal()  # it is out trying, for the first time
@@ -282,7 +282,7 @@ def test_an_attempt_is_not_undone_once_its_waiter_has_gone_on_with_the_answer() 
     assert waiters.line.hand(a, None, taken)  # an exception struck the caller after the first call
 
 
-def test_a_caller_that_was_struck_after_its_hand_over_does_not_answer_for_the_next_one() -> None:
+def test_a_caller_struck_after_its_hand_over_does_not_answer_for_the_next_one() -> None:
     waiters = Waiters()
     a, ones, others = waiters.offering("a"), list[Place](), list[Place]()
     assert waiters.line.take_offer(ones) is a
@@ -296,7 +296,7 @@ def test_a_caller_that_was_struck_after_its_hand_over_does_not_answer_for_the_ne
     assert not waiters.line.hand(a, ("acquired", 2.0), others)
 
 
-def test_a_release_that_came_while_the_first_had_its_turn_wakes_the_next_once_the_first_has_left() -> None:
+def test_a_release_during_the_firsts_turn_wakes_the_next_once_the_first_has_left() -> None:
     line = Line("freed", "us")
     first, second = line.join(lambda: None), line.join(lambda: None)
     for place in (first, second):
@@ -310,7 +310,7 @@ def test_a_release_that_came_while_the_first_had_its_turn_wakes_the_next_once_th
     assert line.next_step(second, 1.02, inf) is True
 
 
-def test_a_waiter_that_gives_up_without_its_turn_leaves_a_release_to_the_processes_ahead() -> None:
+def test_a_waiter_that_gives_up_before_its_turn_leaves_a_release_to_those_ahead() -> None:
     line = Line("freed", "us")
     first, second = line.join(lambda: None), line.join(lambda: None)
     for place in (first, second):
@@ -364,7 +364,7 @@ def test_a_mended_line_wakes_its_head_and_lets_all_others_check_their_state() ->
     assert [waiters.line.next_step(place, 1.0, inf) for place in places] == [True, inf, inf]
 
 
-def test_a_waiter_whose_wake_up_an_exception_interrupted_is_woken_when_the_line_is_mended() -> None:
+def test_a_waiter_whose_wake_up_was_interrupted_is_woken_when_the_line_is_mended() -> None:
     waiters = Waiters()
     a, b = waiters.parked("a"), waiters.parked("b")
     notify = a.notify

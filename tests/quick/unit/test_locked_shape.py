@@ -176,7 +176,7 @@ def test_what_is_no_function_is_refused(thing: Any, sentence: str) -> None:  # n
     assert str(caught.value) == sentence
 
 
-def test_a_callable_gives_the_store_when_a_call_needs_it_and_its_colour_is_checked_then() -> None:
+def test_a_callable_gives_the_store_when_a_call_needs_it_and_its_colour_is_checked() -> None:
     asked: list[str] = []
 
     def store() -> MemoryStore:

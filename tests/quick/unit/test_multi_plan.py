@@ -114,7 +114,7 @@ def test_a_single_try_gives_back_only_what_it_got_and_names_what_was_held() -> N
     assert world.batches == ["acquire a acquire b acquire c", "release a release c"]
 
 
-def test_what_may_have_been_taken_without_an_answer_is_given_back_and_the_failure_raised() -> None:
+def test_units_that_may_be_taken_without_an_answer_go_back_and_the_failure_is_raised() -> None:
     world = World()
     world.held = {"a"}
     world.refuse = lambda asked: StoreUnavailable() if told(asked) == "acquire b" else None
@@ -185,7 +185,7 @@ def test_what_one_name_took_of_the_time_is_not_there_for_the_next() -> None:
     assert world.now == pytest.approx(110.0)
 
 
-def test_what_is_held_is_renewed_every_third_of_its_life_while_the_next_is_waited_for() -> None:
+def test_what_is_held_is_renewed_every_third_of_its_life_while_the_next_is_awaited() -> None:
     world = World()
     world.held = {"c"}
     with pytest.raises(AcquireTimeout):
@@ -208,7 +208,7 @@ def test_what_was_acquired_long_ago_is_renewed_before_it_is_handed_out() -> None
     assert [asked_at for _, asked_at in found] == [101.5] * 3
 
 
-def test_renewals_that_fail_are_tried_again_soon_until_the_lease_is_over_and_then_all_begins_again() -> None:
+def test_failed_renewals_are_repeated_soon_until_the_lease_ends_and_all_begins_again() -> None:
     world = World()
     world.held = {"c"}
 

@@ -179,7 +179,7 @@ def test_a_task_of_the_base_without_a_rule_is_an_ordinary_task(app: Celery) -> N
         task.once_key("a")
 
 
-def test_a_task_of_the_base_that_names_no_rule_is_refused_with_its_name_and_the_option(app: Celery) -> None:
+def test_a_task_of_the_base_without_a_rule_is_refused_with_its_name_and_the_option(app: Celery) -> None:
     class Ours(Once):
         abstract = True
 

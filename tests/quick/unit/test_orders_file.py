@@ -74,7 +74,7 @@ def test_a_quoted_field_may_hold_commas_and_line_ends(tmp_path: Path) -> None:
     assert file.ignored_columns == ("note",)
 
 
-def test_a_small_gzip_file_that_unpacks_to_more_than_allowed_is_refused_in_the_middle(tmp_path: Path) -> None:
+def test_a_small_gzip_file_that_unpacks_to_more_than_allowed_is_refused_on_the_way(tmp_path: Path) -> None:
     row = b"o,1," + b"x" * 1_019 + b"\n"
     rows = b"order_id,quantity,note\n" + row * 1_025
     sentence = "orders.csv, line 1025: the file is larger than 1 MiB: allow more with --size-max MIB"

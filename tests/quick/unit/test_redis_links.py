@@ -73,7 +73,7 @@ def test_an_error_in_the_exchange_ends_asking_too() -> None:
 # --- attempts over several nodes ---
 
 
-def test_attempts_are_numbered_through_over_replies_that_were_lost_but_not_over_refusals() -> None:
+def test_attempts_are_numbered_on_over_lost_replies_but_not_over_refusals() -> None:
     log: list[Any] = []
     attempts: Attempts[str] = Attempts(partial(two_rounds, log))
     for make, error in (

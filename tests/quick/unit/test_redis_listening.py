@@ -183,7 +183,7 @@ def test_a_confirmation_that_comes_when_nobody_waits_for_it_any_more_wakes_the_h
     assert place.woken
 
 
-def test_a_confirmation_that_comes_when_nobody_waits_for_it_any_more_wakes_the_head_in_asyncio() -> None:
+def test_a_confirmation_for_which_nobody_waits_wakes_the_head_in_asyncio() -> None:
     async def body() -> None:
         wire = AsyncWire(confirms=False)
         wakeups, place, woken = async_made(wire)

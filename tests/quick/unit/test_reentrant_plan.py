@@ -44,7 +44,7 @@ def behind_another() -> Plan[Found]:
     return plan
 
 
-def test_whoever_is_behind_others_asks_once_whether_its_owner_holds_the_lock_and_then_waits_for_its_turn() -> None:
+def test_a_waiter_behind_others_asks_once_whether_its_owner_holds_and_then_waits() -> None:
     plan = behind_another()
     assert plan.send(Held(30_000)) == Now()
     assert plan.send(100.1) == Listen(CLAIM.channel, 105.0)

@@ -131,7 +131,7 @@ def test_of_two_releases_of_one_holder_the_later_one_is_repeated() -> None:
     assert duties(queue, 1.0) == [RELEASE]
 
 
-def test_an_earlier_release_that_is_answered_does_not_end_the_repeating_of_a_later_one() -> None:
+def test_an_answered_earlier_release_does_not_end_the_repeats_of_a_later_one() -> None:
     queue = RequestQueue(PAUSE)
     queue.settle(asked(GIVE_BACK), GONE, 0.0)
     batch, _ = queue.take(1.0)

@@ -53,7 +53,7 @@ def test_in_a_cluster_each_message_of_a_script_goes_to_the_nodes_of_its_slot_onl
         assert (script.in_cluster.sha == script.sha) is ("'PUBLISH'" not in script.text)
 
 
-def test_in_a_cluster_the_message_of_a_plain_release_goes_to_the_nodes_of_its_slot_only() -> None:
+def test_in_a_cluster_the_message_of_a_release_goes_to_the_nodes_of_its_slot_only() -> None:
     native = CODECS[ReleaseLock].native
     assert native is not None
     one = native.encode(ReleaseLock("a", "me"), Dialect.VALKEY)

@@ -34,7 +34,7 @@ def test_answers_that_come_late_take_nothing_back() -> None:
         assert sent(seen, "pool") == "1-7-70"
 
 
-def test_a_later_epoch_begins_with_its_own_numbers_and_an_earlier_one_changes_only_the_token() -> None:
+def test_a_later_epoch_begins_its_numbers_and_an_earlier_one_changes_only_the_token() -> None:
     seen = Seen()
     seen.note("pool", (1, 7, 70), "?")
     seen.note("pool", (2, 3, 0), "?")
@@ -66,7 +66,7 @@ def test_a_lock_s_token_never_goes_down() -> None:
     assert sent(seen, "lock") == "0-0-9"
 
 
-def test_the_server_is_sent_on_which_the_highest_change_was_seen_if_it_is_another_one() -> None:
+def test_the_server_of_the_highest_change_is_sent_along_if_it_is_another_one() -> None:
     def sent_to(server: str) -> object:
         call = Call(SCRIPT, ("pool",), ())
         seen.added_to(call, server, "")

@@ -137,7 +137,7 @@ def test_a_link_of_another_account_behind_a_link_of_ours_is_refused(public: Path
     assert list((public / "ours" / "target" / "inner").iterdir()) == []
 
 
-def test_a_way_through_links_of_ours_leads_to_the_folder_and_a_circle_of_them_is_refused(public: Path) -> None:
+def test_a_path_through_our_own_links_leads_to_the_folder_and_a_circle_is_refused(public: Path) -> None:
     (public / "ours" / "target").mkdir(parents=True)
     (public / "first").symlink_to("ours/second")
     (public / "ours" / "second").symlink_to(public / "ours" / "target")
@@ -177,7 +177,7 @@ def default_list(folder: Path) -> None:
 
 @needs_access_control_lists
 @pytest.mark.real
-def test_a_data_folder_below_a_default_access_control_list_does_not_keep_it_and_starts_again(public: Path) -> None:
+def test_a_data_folder_below_a_default_acl_does_not_keep_it_and_starts_again(public: Path) -> None:
     default_list(public)
     for _ in range(2):
         with ValkeyServer.start(public / "shop", config={"appendonly": "yes"}):
@@ -186,7 +186,7 @@ def test_a_data_folder_below_a_default_access_control_list_does_not_keep_it_and_
 
 
 @needs_access_control_lists
-def test_a_data_folder_whose_default_access_control_list_names_others_is_refused_at_once(public: Path) -> None:
+def test_a_data_folder_whose_default_acl_names_others_is_refused_at_once(public: Path) -> None:
     folder = public / "shop"
     folder.mkdir(mode=0o700)
     default_list(folder)
@@ -232,9 +232,7 @@ def test_new_folders_are_private_whatever_the_umask(public: Path, umask: int) ->
 @pytest.mark.parametrize(
     "kind", ["link", "dangling link", "hard link", "pipe", pytest.param("stranger's", marks=needs_root)]
 )
-def test_a_lock_that_is_no_plain_file_of_ours_is_refused_and_nothing_is_written_through_it(
-    public: Path, kind: str
-) -> None:
+def test_a_lock_that_is_not_our_plain_file_is_refused_and_not_written_through(public: Path, kind: str) -> None:
     folder, victim = public / "valkey", public / "victim"
     folder.mkdir()
     victim.write_text("precious")
@@ -297,7 +295,7 @@ def test_the_announcement_is_in_the_runtime_folder_of_the_account(runtime: Path)
 
 
 @pytest.mark.parametrize("wrong", ["others may enter", pytest.param("a stranger's", marks=needs_root), "missing"])
-def test_without_a_private_runtime_folder_the_announcement_is_in_a_private_temporary_one(
+def test_without_a_private_runtime_folder_the_announcement_is_in_a_temporary_one(
     runtime: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(runtime.parent))

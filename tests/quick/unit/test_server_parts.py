@@ -55,7 +55,7 @@ def test_a_path_is_quoted_for_the_configuration_file() -> None:
     assert quoted(Path('/a "b"/c\\d')) == '"/a \\"b\\"/c\\\\d"'
 
 
-def test_the_environment_of_a_server_has_no_language_time_zone_or_pg_variable_of_the_user() -> None:
+def test_the_environment_of_a_server_has_no_locale_time_zone_or_pg_variable() -> None:
     user = {"PATH": "/bin", "LANG": "de_DE.UTF-8", "TZ": "Asia/Tokyo", "PGDATA": "/x", "PGPORT": "1", "HOME": "/h"}
     assert quiet_environment(user) == {"PATH": "/bin", "LC_ALL": "C", "LANG": "C", "TZ": "UTC"}
 

@@ -224,7 +224,7 @@ def test_a_sweep_ends_where_the_broker_goes_away_and_what_was_not_sent_stays(sto
     assert store.execute(op.ReadOutbox("mug")).waiting == 250
 
 
-def test_a_broker_that_does_not_say_its_room_ends_the_sweep_before_anything_is_put_off(store: MemoryStore) -> None:
+def test_a_broker_that_hides_its_room_ends_the_sweep_before_anything_is_put_off(store: MemoryStore) -> None:
     failed = SweepReport(0, 0, (), is_more_due=True, failure="the broker is away")
     assert swept(store, RecordingPublisher(is_away=True)) == failed
     assert swept(store, RecordingPublisher()).published == 250

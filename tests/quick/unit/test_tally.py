@@ -110,7 +110,7 @@ def test_a_refusal_is_told_before_a_server_that_is_away() -> None:
     assert acquired(GONE, WrongKind("another kind")).failure().args == ("another kind",)
 
 
-def test_a_name_of_another_kind_on_one_server_is_no_answer_but_does_not_undo_a_majority() -> None:
+def test_a_name_of_another_kind_on_one_server_is_no_answer_but_undoes_no_majority() -> None:
     assert not acquired(YES, by("x"), WrongKind()).is_answered
     assert acquired(YES, YES, WrongKind()).is_acquired
 

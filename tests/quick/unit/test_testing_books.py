@@ -83,7 +83,7 @@ def test_of_several_pools_each_that_does_not_balance_has_its_line() -> None:
     assert unbalanced([Book(mug, None)]) == ""
 
 
-def test_the_order_database_may_be_ahead_of_its_pool_by_what_is_reserved_and_never_behind(
+def test_the_order_database_may_lead_its_pool_by_what_is_reserved_and_never_lags(
     sqlite_url: str, open_gate: Callable[..., Gate]
 ) -> None:
     gate, store = open_gate(sqlite_url), MemoryStore()

@@ -151,7 +151,7 @@ def test_who_stands_behind_others_may_reach_its_deadline_without_a_try() -> None
 
 
 @pytest.mark.parametrize("answer", [Held(None), Held(60_000)])
-def test_a_lock_without_an_end_or_with_a_late_one_is_looked_at_again_in_twelve_seconds(answer: Held) -> None:
+def test_a_lock_without_an_end_or_with_a_late_one_is_looked_at_again_in_12_seconds(answer: Held) -> None:
     driver, place = in_line(timeout=None)
     assert driver.answer(None) == Now()
     assert driver.answer(100.0) == Within(ACQUIRE, inf)
@@ -225,7 +225,7 @@ def test_the_last_waiter_of_a_process_that_is_cancelled_takes_it_out_of_the_line
 
 
 @pytest.mark.parametrize(("error", "is_over"), [(SystemExit(), False), (StoreUnavailable(), True)])
-def test_a_waiter_that_others_outlast_or_whose_server_is_away_does_not_ask_it_once_more(
+def test_a_waiter_that_is_outlasted_or_whose_server_is_away_does_not_ask_once_more(
     error: BaseException, *, is_over: bool
 ) -> None:
     driver = in_the_line_of_processes()
@@ -292,7 +292,7 @@ def parked_with_an_offer(handed: Literal["undone late", "kept late"]) -> tuple[P
     return driver, place
 
 
-def test_a_lease_that_was_handed_over_counts_from_before_it_was_asked_for_and_costs_no_attempt() -> None:
+def test_a_handed_over_lease_counts_from_before_its_request_and_costs_no_attempt() -> None:
     driver, place = parked_with_an_offer("undone late")
     place.handed = (TAKEN, 101.5)
     assert driver.answer(True) == Now()  # noqa: FBT003  # what Park answers

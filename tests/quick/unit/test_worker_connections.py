@@ -32,7 +32,7 @@ def told(monkeypatch: pytest.MonkeyPatch, url: str, database: str) -> None:
     monkeypatch.setattr(opening, "settings", lambda: settings)
 
 
-def test_a_server_that_never_comes_is_waited_for_with_growing_pauses_until_the_deadline(
+def test_a_server_that_never_comes_is_awaited_with_growing_pauses_until_the_deadline(
     monkeypatch: pytest.MonkeyPatch, sqlite_url: str
 ) -> None:
     told(monkeypatch, "unix:///nowhere.sock", sqlite_url)

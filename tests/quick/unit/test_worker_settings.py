@@ -68,7 +68,7 @@ def test_a_socket_is_named_as_celery_wants_it_and_everything_else_stays() -> Non
     assert kombu_url("amqp://guest@host//") == "amqp://guest@host//"
 
 
-def test_without_a_variable_everything_is_on_this_machine_and_the_broker_in_the_next_database() -> None:
+def test_without_a_variable_all_is_local_and_the_broker_in_the_next_database() -> None:
     settings = WorkerSettings()
     assert (settings.url.get_secret_value(), settings.database.get_secret_value()) == (LOCAL_URL, LOCAL_DATABASE)
     assert settings.broker_url == "redis://localhost:6379/1"

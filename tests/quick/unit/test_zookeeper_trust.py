@@ -20,7 +20,7 @@ def trusting(contact_at: float = 100.0) -> Trust:
     return trust
 
 
-def test_a_lease_is_trusted_for_two_fifths_of_the_session_time_after_the_last_confirmed_request() -> None:
+def test_a_lease_is_trusted_for_two_fifths_of_the_session_after_a_confirmed_request() -> None:
     assert trusting().trusted_until(1) == 104.0
 
 
@@ -51,7 +51,8 @@ def test_an_older_answer_that_comes_late_takes_no_trust_away() -> None:
     assert trust.trusted_until(1) == 104.0
 
 
-def test_without_a_connection_a_lease_is_in_doubt_and_with_a_new_one_until_it_was_seen_there() -> None:
+def test_without_a_connection_a_lease_is_in_doubt_until_a_new_one_has_seen_it() -> None:
+    """A new connection alone is not enough: the node must be seen there."""
     trust = trusting()
     trust.disconnect()
     assert trust.trusted_until(1) == -inf

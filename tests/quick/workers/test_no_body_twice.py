@@ -48,7 +48,7 @@ def test_no_body_runs_for_a_sold_order_after_an_older_copy_of_the_keys_was_resto
     assert (ran, gate.confirmed_units(SKU)) == ([], 2)
 
 
-def test_no_step_is_called_with_a_sold_order_after_an_older_copy_of_the_keys_was_restored(
+def test_no_step_is_called_with_a_sold_order_after_an_older_copy_was_restored(
     pool: Pool, gate: Gate, stranger: Pool
 ) -> None:
     pool.submit_many([Order("a"), Order("b")])
@@ -92,7 +92,7 @@ def test_a_step_is_called_once_if_its_worker_died_before_it_told_the_pool(pool: 
     assert ([(one.order_id, one.state) for one in report.settled], called) == ([("a", "confirmed")], [])
 
 
-def test_no_body_runs_if_the_order_is_stored_by_a_worker_that_dies_while_this_one_waits(
+def test_no_body_runs_if_a_worker_that_dies_meanwhile_has_stored_the_order(
     pool: Pool, gate: Gate, stranger: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = pool.grant("a")

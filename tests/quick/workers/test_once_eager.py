@@ -51,7 +51,7 @@ def test_an_eager_task_without_keep_frees_its_key(tasks: Any, setup: Setup) -> N
     assert runs(setup) == 2
 
 
-def test_a_result_without_keep_stands_in_the_record_for_two_hours_and_no_repeat_gets_it(
+def test_a_result_without_keep_is_recorded_for_two_hours_and_no_repeat_gets_it(
     tasks: Any,  # noqa: ANN401  # tasks by name
     valkey: ValkeyServer,
 ) -> None:

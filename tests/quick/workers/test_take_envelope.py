@@ -103,9 +103,7 @@ def test_an_order_whose_step_raises_is_put_off_and_the_others_are_decided(setup:
     setup.check(confirmed=100, available=100)
 
 
-def test_an_order_whose_step_always_raises_is_dead_after_five_times_and_sold_when_it_is_replayed(
-    setup: EnvelopeSetup,
-) -> None:
+def test_an_order_whose_step_always_raises_is_dead_after_5_tries_and_sold_on_replay(setup: EnvelopeSetup) -> None:
     setup.submit(50)
     for _ in range(5):
         assert "o042" in setup.take(["o042"], step=no_address).put_off
@@ -176,9 +174,7 @@ def test_an_order_that_kills_its_workers_is_tried_alone_and_then_buried(
     assert [one.order_id for one in run_sync(dead_plan(SKU), setup.pool.store)] == ["o007"]
 
 
-def test_an_order_that_the_database_has_with_other_content_is_cancelled_and_the_others_are_sold(
-    gated_till: EnvelopeSetup,
-) -> None:
+def test_an_order_stored_with_other_content_is_cancelled_and_the_others_are_sold(gated_till: EnvelopeSetup) -> None:
     gate = gated_till.gate
     assert gate is not None
     ids = gated_till.submit(100)
@@ -224,9 +220,7 @@ def test_a_worker_whom_a_later_token_overtook_in_the_database_tries_later_uncoun
     assert (setup.found("o000").begun, setup.found("o000").state) == (0, "reserved")
 
 
-def test_where_the_database_has_fewer_units_the_pool_is_frozen_and_its_orders_are_decided_after_a_rebuild(
-    gated_till: EnvelopeSetup,
-) -> None:
+def test_with_fewer_units_in_the_database_the_pool_freezes_until_a_rebuild_decides(gated_till: EnvelopeSetup) -> None:
     gate = gated_till.gate
     assert gate is not None
     gate.confirm(order_id="other", sku=SKU, segment=0, quantity=49, epoch=1)

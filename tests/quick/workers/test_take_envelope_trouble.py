@@ -178,9 +178,7 @@ def test_a_gated_pool_without_its_gate_is_put_off_uncounted(gated_till: Envelope
     assert gated_till.found("o000").begun == 0
 
 
-def test_an_order_that_failed_before_is_not_given_up_by_a_worker_without_its_database(
-    gated_till: EnvelopeSetup,
-) -> None:
+def test_an_order_that_failed_before_is_kept_by_a_worker_without_its_database(gated_till: EnvelopeSetup) -> None:
     def fail(_: BegunOrder) -> None:
         message = "no address"
         raise ValueError(message)

@@ -84,7 +84,7 @@ def test_a_partial_order_is_cancelled_and_gives_back_what_it_took(open_pool: Cal
     check_agree(pool, gate)
 
 
-def test_a_partial_order_that_was_voided_before_it_was_granted_gives_back_what_it_took(
+def test_a_partial_order_voided_before_it_was_granted_gives_back_what_it_took(
     open_pool: Callable[..., Pool], gate: Gate
 ) -> None:
     """Whoever voided it knew only how many were asked for."""

@@ -38,7 +38,7 @@ def test_by_default_units_are_taken_at_acceptance_and_the_worker_holds_no_lock(v
     assert seen == [([], None)]
 
 
-def test_under_lock_workers_take_units_each_under_a_segments_lock_and_token_of_its_own(valkey: ValkeyServer) -> None:
+def test_under_lock_workers_each_take_units_under_a_segments_lock_and_its_token(valkey: ValkeyServer) -> None:
     seen: dict[str, tuple[int, int | None]] = {}
 
     with RedisStore.from_url(valkey.url) as store:

@@ -54,7 +54,7 @@ def test_the_envelopes_of_every_shard_are_taken_by_the_task(store: RedisStore) -
     assert (pool.state().confirmed, pool.audit().is_clean) == (90, True)
 
 
-def test_the_shards_of_a_pool_of_other_workers_are_left_to_them_and_that_is_said_once(
+def test_shards_of_a_pool_of_other_workers_are_left_to_them_and_that_is_said_once(
     store: RedisStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     pool = ShardedPool(store, "others", outbox=Outbox())
@@ -102,9 +102,7 @@ def test_a_message_that_names_no_shard_which_is_there_is_kept_and_opens_nothing(
 
 
 @pytest.mark.parametrize("name", ["concert\x1f0a}:meta", "concert\x1f64a", "concert\x1f", "\x1f0a"])
-def test_a_text_that_is_no_name_is_refused_by_whoever_reads_a_message_and_by_whoever_opens_a_pool(
-    store: RedisStore, name: str
-) -> None:
+def test_a_text_that_is_no_name_is_refused_in_a_message_and_when_a_pool_is_opened(store: RedisStore, name: str) -> None:
     with pytest.raises(InvalidInput):
         read_envelope(({"v": 1, "sku": name, "orders": ["a"]},), {})
     with pytest.raises(InvalidInput):

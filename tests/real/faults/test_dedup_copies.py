@@ -65,7 +65,7 @@ def test_f7_a_worker_that_is_frozen_past_its_lease_has_its_outcome_refused(make_
 
 
 @pytest.mark.parametrize("name", ["retried"])
-def test_f9_a_worker_killed_between_the_publication_of_a_retry_and_its_acknowledgement_makes_no_second_chain(
+def test_f9_a_worker_killed_between_a_retry_and_its_ack_makes_no_second_chain(
     make_once: Callable[..., OnceSide], name: str
 ) -> None:
     """The first attempt is delivered again, before its lease has lapsed or after, when it publishes the second anew."""
@@ -99,7 +99,7 @@ def test_f14_a_worker_whose_clock_is_two_hours_ahead_does_not_run_what_another_i
 
 
 @pytest.mark.parametrize("name", ["plain", "points"])
-def test_f16_a_store_that_lost_its_memory_in_mid_run_has_the_finish_refused_and_no_effect_done(
+def test_f16_a_store_that_lost_its_memory_refuses_the_finish_and_does_no_effect(
     steady_once: OnceSide, name: str
 ) -> None:
     key = f"f16-{name}"

@@ -22,16 +22,14 @@ SOONER_THAN_THE_LEASE = 50.0
 """Seconds; the lease of these tasks is a minute."""
 
 
-def test_f3_a_child_that_is_killed_leaves_its_message_to_run_once_its_lease_has_lapsed(prefork_once: OnceSide) -> None:
+def test_f3_a_killed_child_leaves_its_message_to_run_once_its_lease_has_lapsed(prefork_once: OnceSide) -> None:
     handle = prefork_once.task("endless").delay("f3-again", kill=True)
     assert handle.get(timeout=SOON) == "f3-again"
     assert len(prefork_once.lines(key="f3-again", what="end")) == 1
     assert prefork_once.runs("f3-again") == 2
 
 
-def test_f3_a_child_that_is_killed_frees_its_key_at_once_if_its_message_does_not_come_back(
-    prefork_once: OnceSide,
-) -> None:
+def test_f3_a_killed_child_frees_its_key_at_once_if_its_message_does_not_come_back(prefork_once: OnceSide) -> None:
     handle = prefork_once.task("ended").apply_async(("f3-lost", True), once_key="f3-lost")
     with pytest.raises(WorkerLostError):
         handle.get(timeout=SOON)
@@ -54,7 +52,7 @@ def test_f10_a_running_task_that_is_terminated_frees_its_key_at_once(prefork_onc
     assert not prefork_once.lines(key="f10", what="end")
 
 
-def test_f13_a_message_that_comes_back_after_another_has_done_its_work_is_given_the_outcome(
+def test_f13_a_message_that_returns_after_another_has_done_its_work_gets_the_outcome(
     make_once: Callable[..., OnceSide],
 ) -> None:
     once = make_once(visibility=4.0, lease=LONG)
@@ -78,9 +76,7 @@ def test_f19_a_task_over_its_hard_time_limit_frees_its_key_before_its_end_is_tol
     assert prefork_once.runs("f19") == 2
 
 
-def test_f19_a_message_that_comes_back_after_its_hard_time_limit_keeps_its_claim_and_runs(
-    prefork_once: OnceSide,
-) -> None:
+def test_f19_a_message_that_returns_after_its_time_limit_keeps_its_claim_and_runs(prefork_once: OnceSide) -> None:
     task = prefork_once.task("endless")
     handle = task.apply_async(("f19-again",), time_limit=0.5)
     prefork_once.wait_for(lambda: prefork_once.runs("f19-again") == 2)

@@ -91,9 +91,7 @@ def callers(valkey: ValkeyServer) -> Iterator[Callers]:
 
 
 @pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
-def test_f13_a_call_that_was_killed_in_the_middle_runs_again_after_its_lease_and_not_before(
-    callers: Callers, colour: str
-) -> None:
+def test_f13_a_call_killed_on_the_way_runs_again_after_its_lease_and_not_before(callers: Callers, colour: str) -> None:
     victim = callers.start(colour)
     callers.wait_for_runs(1)
     victim.send_signal(signal.SIGKILL)
@@ -119,9 +117,7 @@ def test_three_processes_at_once_are_one_run(callers: Callers, colour: str) -> N
 
 
 @pytest.mark.parametrize("colour", ["async", *in_the_long_run("sync")])
-def test_f7_a_call_that_is_paused_past_its_lease_is_overtaken_and_its_outcome_not_kept(
-    callers: Callers, colour: str
-) -> None:
+def test_f7_a_call_paused_past_its_lease_is_overtaken_and_its_outcome_not_kept(callers: Callers, colour: str) -> None:
     sleeper = callers.start(colour, lease=SHORT)
     callers.wait_for_runs(1)
     os.kill(sleeper.pid, signal.SIGSTOP)

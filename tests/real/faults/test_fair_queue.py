@@ -113,9 +113,7 @@ def test_d12_d13_fifty_waiters_that_are_killed_at_the_head_cost_the_next_one_not
     got(living, PATIENCE)
 
 
-def test_d13_fifty_waiters_that_stand_still_cost_one_claim_and_have_their_turns_when_they_go_on(
-    side: Side, start: Start
-) -> None:
+def test_d13_50_stopped_waiters_cost_one_claim_and_have_their_turns_when_they_go_on(side: Side, start: Start) -> None:
     name = side.name("lock")
     queue = fair_keys(name).queue
     held = made(side, name).acquire(timeout=0)

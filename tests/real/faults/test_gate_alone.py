@@ -57,9 +57,10 @@ def engine(order_database: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-def test_no_unit_is_sold_beyond_the_quota_and_no_body_runs_twice_whatever_the_server_says(
+def test_no_unit_is_sold_beyond_the_quota_and_no_body_runs_twice_for_any_answer(
     valkey: ValkeyServer, gate: Gate, engine: Engine, order_database: str, tmp_path: Path
 ) -> None:
+    """The provider's server answers anything at all, or nothing."""
     with RedisStore.from_url(valkey.url) as store:
         pool = Pool(store, SKU)
         open_gated(pool, gate, stock=STOCK, segments=SEGMENTS)

@@ -20,7 +20,7 @@ KINDS: Final = 222
 
 
 @pytest.mark.parametrize("pool", ["threads", *in_the_long_run("prefork", "solo")])
-def test_forged_messages_of_222_kinds_end_no_worker_and_the_order_after_each_is_decided(
+def test_forged_messages_of_222_kinds_end_no_worker_and_each_next_order_is_decided(
     open_system: OrderSystemFactory, pool: str
 ) -> None:
     system = open_system(IN_WORKER)

@@ -60,7 +60,7 @@ def test_a_worker_that_is_frozen_past_every_timeout_and_goes_on_changes_nothing(
 @pytest.mark.parametrize(
     ("pool", "mode"), [*in_the_long_run(("threads", STEP_IN_WORKER)), ("prefork", GATED_AT_ONCE)], ids=str
 )
-def test_f24_workers_that_are_stopped_under_load_lose_nothing_and_leave_nothing_in_hand(
+def test_f24_workers_stopped_under_load_lose_nothing_and_leave_nothing_in_hand(
     open_system: OrderSystemFactory, pool: str, mode: Mode
 ) -> None:
     """Nobody sweeps, and the visibility timeout is a minute: what is left stands in the queue at once."""
@@ -87,7 +87,7 @@ def test_f24_workers_that_are_stopped_under_load_lose_nothing_and_leave_nothing_
         assert system.runs() == dict.fromkeys(system.quantities, 1)
 
 
-def test_f24_what_a_child_was_given_just_before_a_stop_is_finished_and_does_not_come_again(
+def test_f24_work_given_to_a_child_just_before_a_stop_is_finished_and_not_repeated(
     open_system: OrderSystemFactory,
 ) -> None:
     """Celery by itself forgets it: the child waits for a parent that listens no more, and the message comes again."""

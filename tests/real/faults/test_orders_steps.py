@@ -27,9 +27,7 @@ GROWTH_MAX: Final = 64 * 1024 * 1024
 """Bytes that a worker may grow by: two thousand tasks that wait in its memory would be about as much by themselves."""
 
 
-def test_f17_an_order_whose_step_raises_is_tried_again_then_given_up_and_spoils_nothing(
-    open_system: OrderSystemFactory,
-) -> None:
+def test_f17_an_order_whose_step_raises_is_tried_again_then_given_up_alone(open_system: OrderSystemFactory) -> None:
     """Once it can be done, it is taken out of the dead-letter set and done."""
     system = open_system(STEP_IN_WORKER, environment={"SEGMENTED_ATTEMPTS_MAX": "3"})
     system.flag("broken-o3")
@@ -50,7 +48,7 @@ def test_f17_an_order_whose_step_raises_is_tried_again_then_given_up_and_spoils_
     assert worker.is_running
 
 
-def test_f26_an_order_that_kills_its_worker_is_given_up_after_five_and_the_pool_lives_on(
+def test_f26_an_order_that_kills_its_worker_is_given_up_after_5_and_the_pool_goes_on(
     open_system: OrderSystemFactory,
 ) -> None:
     system = open_system(WITH_STEP, publish_after=0.5)
@@ -68,7 +66,7 @@ def test_f26_an_order_that_kills_its_worker_is_given_up_after_five_and_the_pool_
 
 
 @pytest.mark.long
-def test_f27_two_thousand_orders_whose_provider_is_away_wait_in_the_outbox_and_nowhere_else(
+def test_f27_2000_orders_whose_provider_is_away_wait_in_the_outbox_and_nowhere_else(
     open_system: OrderSystemFactory,
 ) -> None:
     """Neither the queue nor a worker's memory fills meanwhile, and all are done when the provider is back."""

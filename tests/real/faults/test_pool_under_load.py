@@ -120,7 +120,7 @@ def let_them_sell(pool: Pool, running: list[Future[None]]) -> None:
     wait_until(lambda: pool.state().sequence > before + 100 or any(one.done() for one in running), seconds=DEADLINE)
 
 
-def test_resizing_down_up_and_down_under_full_load_oversells_and_refuses_nothing_wrongly(store: RedisStore) -> None:
+def test_resizing_down_up_and_down_under_load_oversells_and_refuses_nothing_wrongly(store: RedisStore) -> None:
     pool = opened(store, "resized", stock=260, segments=16)
     sellers = [Seller(pool, number) for number in range(8)]
     stop = Event()

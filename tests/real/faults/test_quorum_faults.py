@@ -106,7 +106,7 @@ def test_f2_a_server_that_stands_still_is_not_waited_for_and_keeps_no_late_vote(
 
 
 @pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
-def test_f2_a_late_release_of_an_earlier_attempt_leaves_the_votes_of_a_later_one_alone(
+def test_f2_a_late_release_of_an_earlier_attempt_leaves_later_votes_alone(
     colour: str, quorum_urls: list[str], make_quorum: MakeQuorum
 ) -> None:
     quorum = make_quorum(colour, quorum_urls[:3])
@@ -126,7 +126,7 @@ def test_f2_a_late_release_of_an_earlier_attempt_leaves_the_votes_of_a_later_one
 
 @pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
 @pytest.mark.parametrize("timeout", [100])
-def test_f3_with_two_of_three_servers_dead_an_acquire_fails_at_once_and_leaves_nothing(
+def test_f3_with_2_of_3_servers_dead_an_acquire_fails_at_once_and_leaves_nothing(
     colour: str, timeout: float, servers: list[ValkeyServer], make_quorum: MakeQuorum
 ) -> None:
     quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=ANSWER_TIMEOUT)
@@ -140,7 +140,7 @@ def test_f3_with_two_of_three_servers_dead_an_acquire_fails_at_once_and_leaves_n
 
 @pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
 @pytest.mark.parametrize("timeout", [100])
-def test_f3_with_two_of_three_servers_standing_still_an_acquire_fails_in_time_and_leaves_nothing(
+def test_f3_with_2_of_3_servers_stopped_an_acquire_fails_in_time_and_leaves_nothing(
     colour: str, timeout: float, servers: list[ValkeyServer], make_quorum: MakeQuorum
 ) -> None:
     quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=BRIEF_ANSWER)

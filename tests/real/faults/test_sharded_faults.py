@@ -126,7 +126,7 @@ def colour(request: pytest.FixtureRequest) -> str:
 # --- a master is gone for good ---
 
 
-def test_a_master_that_is_gone_stops_its_own_shards_only_and_is_no_reason_to_say_sold_out(
+def test_a_lost_master_stops_only_its_own_shards_and_is_no_reason_to_say_sold_out(
     calm_cluster: Cluster, colour: str
 ) -> None:
     world = World(calm_cluster, colour, lock_dies=False, patience=PATIENCE)

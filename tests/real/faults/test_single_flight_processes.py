@@ -140,7 +140,7 @@ def test_j7_a_loader_that_is_killed_in_the_middle_costs_exactly_one_more_call(ca
 
 
 @pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
-def test_j7_a_loader_that_is_paused_past_its_lease_does_not_overwrite_its_successors_value(
+def test_j7_a_loader_paused_past_its_lease_does_not_overwrite_its_successors_value(
     callers: Callers, colour: str
 ) -> None:
     sleeper = callers.start(colour, 1, lease=SHORT)

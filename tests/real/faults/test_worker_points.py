@@ -113,7 +113,7 @@ def children(worker: WorkerProcess) -> list[psutil.Process]:
     return [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]
 
 
-def test_f1_an_order_whose_worker_dies_between_effect_and_acknowledgement_is_finished_once(
+def test_f1_an_order_whose_worker_dies_between_effect_and_ack_is_finished_once(
     segmented_worker: WorkerFactory, mugs: Pool, segmented_gate: Gate, send: Callable[..., None]
 ) -> None:
     first = taking(segmented_worker, pool="prefork", concurrency=2, kill_at="after:commit")
@@ -181,7 +181,7 @@ def test_a_paused_worker_can_be_looked_at_and_goes_on(
     until(lambda: mugs.state().confirmed == 6)
 
 
-def test_f3_a_pools_child_can_be_killed_alone_and_the_worker_delivers_its_order_again(
+def test_f3_a_pools_child_can_be_killed_alone_and_its_order_is_delivered_again(
     segmented_worker: WorkerFactory, mugs: Pool, send: Callable[..., None]
 ) -> None:
     worker = taking(segmented_worker, pool="prefork")

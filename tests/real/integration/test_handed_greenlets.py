@@ -85,7 +85,5 @@ with RedisStore.from_url(sys.argv[1]) as store:
 """
 
 
-def test_a_worker_that_is_killed_while_it_is_handed_a_segment_leaves_its_order_to_another(
-    valkey: ValkeyServer,
-) -> None:
+def test_a_worker_killed_while_it_is_handed_a_segment_leaves_its_order_to_another(valkey: ValkeyServer) -> None:
     assert printed_by(KILLED, valkey) == "True ['BegunOrder']\n"

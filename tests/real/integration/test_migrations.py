@@ -137,7 +137,7 @@ def test_tables_of_the_first_revision_get_the_ledger_and_keep_their_rows(engine:
     assert gate.totals("mug").sold == 5
 
 
-def test_a_sale_of_an_earlier_revision_gets_an_identity_that_copies_of_its_database_share(engine: Engine) -> None:
+def test_a_sale_of_an_earlier_revision_gets_an_identity_that_database_copies_share(engine: Engine) -> None:
     create_first(engine)
     offset = "+00" if engine.dialect.name == "postgresql" else ""
     columns = "sku, change_id, kind, units, state, epoch, created_at"

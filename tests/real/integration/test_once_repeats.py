@@ -55,9 +55,7 @@ def foreign(shared_once: OnceSide) -> Iterator[Celery]:
 # --- F6: the same moment ---
 
 
-def test_f6_sixteen_threads_in_the_same_moment_are_one_run_and_sixteen_equal_handles_with_its_result(
-    shared_once: OnceSide,
-) -> None:
+def test_f6_16_threads_at_once_are_one_run_and_16_equal_handles_with_its_result(shared_once: OnceSide) -> None:
     start = threading.Barrier(CROWD)
 
     def publish(_: int) -> Any:  # noqa: ANN401  # a handle
@@ -75,9 +73,7 @@ def test_f6_sixteen_threads_in_the_same_moment_are_one_run_and_sixteen_equal_han
 # --- F7, F8: the lease, and attempts under it ---
 
 
-def test_f7_a_lease_is_renewed_while_its_task_runs_so_that_a_repeat_in_the_middle_does_not_run(
-    held: OnceSide,
-) -> None:
+def test_f7_a_lease_is_renewed_while_its_task_runs_and_a_repeat_does_not_run(held: OnceSide) -> None:
     task = held.task("renewed")
     first = task.delay("f7", seconds=-1)
     held.wait_for(lambda: held.runs("f7"))
@@ -127,9 +123,8 @@ def test_a_message_that_is_rejected_keeps_its_key_only_if_it_comes_back(
 # --- F10: revoked, expired ---
 
 
-def test_f10_a_queued_task_that_is_revoked_behind_our_back_frees_its_key_when_its_worker_meets_it(
-    shared_once: OnceSide,
-) -> None:
+def test_f10_a_queued_task_revoked_behind_our_back_frees_its_key_at_its_worker(shared_once: OnceSide) -> None:
+    """The key is freed when the worker meets the revoked task."""
     message, control = str(uuid4()), shared_once.app.control
     control.revoke(message)
     shared_once.wait_for(lambda: message in str(control.inspect(timeout=5, limit=1).revoked()))
@@ -166,9 +161,7 @@ def test_f11_a_group_with_repeats_completes_under_every_point(shared_once: OnceS
 # --- F12: the broker ---
 
 
-def test_f12b_a_publisher_that_dies_between_claim_and_publication_is_made_good_by_a_repeat(
-    shared_once: OnceSide,
-) -> None:
+def test_f12b_a_repeat_mends_a_publisher_that_died_between_claim_and_publication(shared_once: OnceSide) -> None:
     with publisher(shared_once.changed(fail="after_claim"), "resent", "f12b", "x") as dying:
         dying.communicate(timeout=2 * SOON)
     assert dying.returncode < 0

@@ -125,7 +125,7 @@ def test_a_publisher_asks_a_server_that_hangs_no_longer_than_it_says(
         assert task.delay("down-hangs-after", 0).id
 
 
-def test_a_worker_gives_up_a_server_that_hangs_within_seconds_and_the_message_comes_back(
+def test_a_worker_gives_up_a_hanging_server_in_seconds_and_the_message_comes_back(
     once: OnceSide, start_valkey: Callable[..., ValkeyServer]
 ) -> None:
     server = start_valkey()

@@ -75,9 +75,7 @@ def test_what_was_done_after_a_transaction_began_is_not_done_again_in_it(service
     assert service.count() == 1
 
 
-def test_what_was_done_and_forgotten_after_a_transaction_began_is_not_done_again_in_it(
-    service: BookingService,
-) -> None:
+def test_work_done_and_forgotten_after_a_transaction_began_is_not_repeated_in_it(service: BookingService) -> None:
     service.perform(service.begin("order-1"))
     service.grow_old()
     with service.engine.begin() as connection:

@@ -98,9 +98,7 @@ def test_a_waiter_that_sleeps_takes_the_lock_after_a_restart_without_data(
     assert len(set(tokens)) == 3
 
 
-def test_a_server_that_stands_still_for_longer_than_its_clients_patience_is_waited_for(
-    private_valkey: ValkeyServer,
-) -> None:
+def test_a_server_stopped_for_longer_than_its_clients_patience_is_waited_for(private_valkey: ValkeyServer) -> None:
     with redis.Redis.from_url(private_valkey.url, socket_timeout=0.2) as client, RedisStore(client) as store:
         Lock(store, "before", ttl=LONG).acquire(timeout=LONG)  # it has connected
         os.kill(private_valkey.pid, signal.SIGSTOP)

@@ -93,9 +93,7 @@ def test_each_answer_has_the_sequence_that_its_row_had_after_its_order(gate: Gat
 
 
 @pytest.mark.parametrize("segments", [1, 4])
-def test_the_quota_is_reached_exactly_in_one_statement_and_one_unit_more_changes_nothing(
-    gate: Gate, segments: int
-) -> None:
+def test_the_quota_is_reached_exactly_in_one_statement_and_one_more_changes_nothing(gate: Gate, segments: int) -> None:
     gate.open("mug", [6] * segments)
     claims = [claimed(f"o-{at}", at % segments, 2) for at in range(3 * segments)]
     above = [*claims, claimed("one more", segments - 1)]
@@ -108,7 +106,7 @@ def test_the_quota_is_reached_exactly_in_one_statement_and_one_unit_more_changes
 
 @pytest.mark.long
 @pytest.mark.parametrize("is_plain", [True, False], ids=["in one statement", "in five round trips"])
-def test_an_envelope_over_a_thousand_segments_finds_each_row_by_its_key_before_there_are_statistics(
+def test_an_envelope_over_1000_segments_finds_each_row_by_key_before_any_statistics(
     postgres_database: str, open_gate: Callable[..., Gate], *, is_plain: bool
 ) -> None:
     """Compared with one another, a thousand rows took forty times as long as sixteen; by their key they take twice.
@@ -154,7 +152,7 @@ ODD: dict[str, tuple[list[Claim], object]] = {
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_an_envelope_that_is_not_plain_changes_nothing_and_gets_the_answers_of_the_rules(gate: Gate, odd: str) -> None:
+def test_an_envelope_that_is_not_plain_changes_nothing_and_is_answered_by_the_rules(gate: Gate, odd: str) -> None:
     gate.open("mug", [9, 9])
     confirm(gate, "there", segment=1, fence=4)
     gate.void(order_id="void", sku="mug", quantity=1)
@@ -206,7 +204,7 @@ def test_a_row_that_somebody_elses_trigger_keeps_back_undoes_the_statement(gate:
 # --- many at once ---
 
 
-def test_envelopes_of_eight_threads_over_the_same_segments_sell_each_unit_once_without_a_deadlock(gate: Gate) -> None:
+def test_envelopes_of_8_threads_over_the_same_segments_sell_each_unit_once(gate: Gate) -> None:
     """Each envelope names its segments in another sequence. There are 60 units fewer than ordered."""
     segment_count = 6
     ordered = THREADS * ROUNDS * 12 * 2
@@ -264,7 +262,7 @@ def test_an_envelope_that_waits_for_a_row_uses_what_the_row_has_by_then(
     assert all(row.sold <= row.quota for row in rows)
 
 
-def test_a_deadlock_with_somebody_elses_transaction_falls_back_and_stores_the_envelope(gate: Gate) -> None:
+def test_a_deadlock_with_another_transaction_falls_back_and_stores_the_envelope(gate: Gate) -> None:
     """Their transaction locks the rows the other way round, and the server ends the envelope's statement."""
     gate.open("mug", [9, 9])
     said, errors = statements(gate), watch_errors(gate)

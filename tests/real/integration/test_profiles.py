@@ -299,7 +299,7 @@ def test_a_promoted_replica_has_every_acknowledged_order(private_replica_pair: R
     assert lost == []
 
 
-def test_a_failover_that_loses_only_what_was_not_acknowledged_does_not_freeze_the_pool(
+def test_a_failover_that_loses_only_unacknowledged_changes_does_not_freeze_the_pool(
     private_replica_pair: ReplicaPair, tmp_path: Path
 ) -> None:
     pair, address = private_replica_pair, tmp_path / "stock.sock"

@@ -103,7 +103,7 @@ def test_a_server_that_forbids_config_is_refused_with_what_is_known(
     assert said.endswith("; allow +config|get, or use an order database")
 
 
-def test_a_server_whose_file_is_switched_off_refuses_to_wait_and_the_outcome_is_unknown(
+def test_a_server_whose_file_is_off_refuses_to_wait_and_the_outcome_is_unknown(
     start: Callable[[str], ValkeyServer],
 ) -> None:
     with RedisStore.from_url(start("always").url) as store:

@@ -52,9 +52,7 @@ def test_on_a_cluster_the_pools_own_master_is_waited_for(cluster: Cluster, colou
     side.close()
 
 
-def test_a_worker_puts_an_order_off_whose_confirmation_is_unknown_and_confirms_it_later(
-    replica_pair: ReplicaPair,
-) -> None:
+def test_a_worker_defers_an_order_whose_confirm_is_unknown_and_confirms_it_later(replica_pair: ReplicaPair) -> None:
     with RedisStore.from_url(replica_pair.url) as store:
         pool = Pool(store, SKU, outbox=Outbox())
         pool.open(stock=20, segments=4, profile=PROFILE)

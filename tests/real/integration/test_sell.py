@@ -97,7 +97,7 @@ def test_with_a_sku_column_each_sku_has_a_stock_of_its_own(tmp_path: Path, own_s
         assert sum(line["outcome"] == "confirmed" for line in sold.results if line["sku"] == sku) == 40
 
 
-def test_an_order_that_is_confirmed_in_the_database_alone_is_finished_and_not_sold_again(
+def test_an_order_confirmed_only_in_the_database_is_finished_and_not_sold_again(
     tmp_path: Path, own_servers: tuple[str, ...], valkey: ValkeyServer, postgres_database: str
 ) -> None:
     """A worker was killed between the commit and the pool: `a` has that state, `b` only holds its units."""

@@ -63,7 +63,7 @@ def test_as_root_postgres_runs_as_its_own_account(postgres_server: PostgresServe
 
 
 @needs_root
-def test_a_folder_on_the_way_that_the_account_may_not_pass_is_named_and_left_as_it_was(data_folder: Path) -> None:
+def test_a_folder_on_the_way_that_the_account_may_not_pass_is_named_and_unchanged(data_folder: Path) -> None:
     require_postgres()
     inner = data_folder / "inner"
     inner.mkdir()

@@ -63,7 +63,7 @@ def test_six_shards_lie_two_on_each_master_next_but_two_to_each_other(
         assert len(set(ports)) == 3
 
 
-def test_all_keys_of_a_shard_are_in_one_slot_and_the_copies_of_the_directory_in_several(
+def test_all_keys_of_a_shard_are_in_one_slot_and_copies_of_the_directory_in_several(
     cluster: Cluster, shared_sides: tuple[Side, Side]
 ) -> None:
     side, node = shared_sides[0], cluster.nodes[0]

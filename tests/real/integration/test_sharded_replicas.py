@@ -105,9 +105,8 @@ def failing(replicated: Replicated, ask: Callable[[], object]) -> str:
     return str(caught.value)
 
 
-def test_units_whose_sending_no_replica_acknowledged_stay_away_and_the_next_who_looks_brings_them_in(
-    replicated: Replicated,
-) -> None:
+def test_units_sent_without_an_acknowledging_replica_come_with_the_next_look(replicated: Replicated) -> None:
+    """They stay away until somebody looks and finishes the transfer."""
     said = failing(replicated, lambda: replicated.side.execute(replicated.send(5)))
     assert said == SAID.format(1)
     state = replicated.pool.state()

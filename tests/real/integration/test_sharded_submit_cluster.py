@@ -81,7 +81,7 @@ def working(store: RedisStore, broker: LossyBroker) -> int:
         settled += sum(not one.replay for one in report.settled)
 
 
-def test_what_is_submitted_at_three_masters_is_sold_to_the_last_unit_and_confirmed_once(
+def test_what_is_submitted_at_3_masters_is_sold_to_the_last_unit_and_confirmed_once(
     cluster: Cluster, shared_sides: tuple[Side, Side]
 ) -> None:
     broker, sku = LossyBroker(), shared_sides[0].name("submitted")

@@ -248,7 +248,7 @@ def take_new_names(side: SqlSide, together: Barrier) -> int:
     return taken
 
 
-def test_a_name_that_is_new_to_many_at_once_is_made_once_and_held_by_one_after_the_other(sql_side: SqlSide) -> None:
+def test_a_name_new_to_many_at_once_is_made_once_and_held_by_one_after_another(sql_side: SqlSide) -> None:
     together = Barrier(WORKERS)
     workers = [sql_side.start(partial(take_new_names, sql_side, together)) for _ in range(WORKERS)]
     assert [worker.result(2 * SOON) for worker in workers] == [NEW_NAMES] * WORKERS

@@ -100,9 +100,7 @@ def test_a_snapshot_older_than_the_last_holder_is_a_conflict_on_postgresql(postg
         assert SyncSession(connection).acquire("ticket").name == "ticket"
 
 
-def test_a_snapshot_older_than_the_last_holder_is_a_conflict_on_mariadb_if_it_is_told_to(
-    mariadb_sql_side: SqlSide,
-) -> None:
+def test_a_snapshot_older_than_the_last_holder_conflicts_on_mariadb_if_told_to(mariadb_sql_side: SqlSide) -> None:
     side = mariadb_sql_side
     side.create(names=["ticket"])
     ours, theirs = side.open(), side.open()

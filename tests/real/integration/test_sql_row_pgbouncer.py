@@ -35,7 +35,7 @@ def side_of_two(start_pgbouncer: Callable[..., PgBouncer], postgres_database: st
         yield side
 
 
-def test_the_row_lock_keeps_the_second_client_out_while_clients_change_their_connections(side_of_two: SqlSide) -> None:
+def test_the_row_lock_excludes_the_second_client_while_clients_change_connections(side_of_two: SqlSide) -> None:
     side = side_of_two
     ours, theirs, third = side.open(), side.open(), side.open()
     backends = set()

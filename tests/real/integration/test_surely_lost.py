@@ -45,7 +45,7 @@ def test_a_release_after_a_restart_without_data_says_that_the_lease_is_lost(
     assert lease.is_lost
 
 
-def test_a_release_after_a_revoke_and_a_broken_connection_says_that_the_lease_is_lost(
+def test_a_release_after_a_revoke_and_a_broken_connection_says_the_lease_is_lost(
     private_valkey: ValkeyServer, store: RedisStore
 ) -> None:
     lease = Lock(store, "door", ttl=LONG).acquire(timeout=60)

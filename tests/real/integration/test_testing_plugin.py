@@ -146,7 +146,7 @@ def test_all_is_well(segmented_pool, segmented_gate):
     assert "the order database has 2 units sold, the pool 0 confirmed and 0 reserved" in said
 
 
-def test_servers_are_empty_at_the_start_of_a_test_and_there_again_after_one_that_ended_them(tmp_path: Path) -> None:
+def test_servers_are_empty_at_the_start_of_a_test_and_back_after_one_that_ended_them(tmp_path: Path) -> None:
     text = """
 import os, signal
 

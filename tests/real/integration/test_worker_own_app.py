@@ -113,7 +113,7 @@ def worker(settings: WorkerSettings, app: Celery, tmp_path: Path) -> Iterator[su
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_users_own_app_finishes_submitted_orders_and_carries_the_errors_of_its_tasks(app: Celery, mugs: Pool) -> None:
+def test_a_users_own_app_finishes_submitted_orders_and_reports_errors_of_its_tasks(app: Celery, mugs: Pool) -> None:
     handles = [mugs.submit(f"order-{number}", quantity=2) for number in range(6)]
     states = [str(getattr(handle.wait(END_SECONDS), "state", "refused")) for handle in handles]
     assert sorted(states) == ["confirmed"] * 5 + ["refused"]

@@ -187,7 +187,7 @@ def test_the_sweep_verifies_a_pool_whose_server_was_restarted(publisher: Celery,
     until(is_verified)
 
 
-def test_the_workers_give_back_units_of_a_gated_pool_in_shards_and_finish_its_transfers(
+def test_workers_give_back_units_of_a_gated_pool_in_shards_and_finish_its_transfers(
     publisher: Celery, store: RedisStore, gate: Gate
 ) -> None:
     pool = ShardedPool(store, "bowl", ttl=0.01, hold=0.01, gate=gate)  # over long before a worker looks

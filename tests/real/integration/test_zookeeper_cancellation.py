@@ -133,7 +133,7 @@ def test_a13_a_release_cancelled_in_flight_frees_the_lock_and_may_be_repeated(
     run(body())
 
 
-def test_an_event_loop_that_is_left_after_any_round_leaves_no_contender_and_no_warning(
+def test_an_event_loop_left_after_any_round_leaves_no_contender_and_no_warning(
     kazoo_client: KazooClient, other_kazoo: KazooClient
 ) -> None:
     name = new_name()
@@ -180,7 +180,7 @@ def said(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def test_d12_a_waiter_and_a_holder_that_are_killed_are_out_of_line_with_their_sessions(
+def test_d12_a_killed_waiter_and_holder_leave_the_line_with_their_sessions(
     zookeeper: ZooKeeperNode, other_kazoo: KazooClient
 ) -> None:
     name = new_name()

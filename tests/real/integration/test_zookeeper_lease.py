@@ -63,7 +63,7 @@ def test_a8_the_bodys_own_error_is_not_hidden_by_a_release_that_fails(
     assert caught.value.__notes__ == [f"and afterwards: lease on {name!r} is lost: it lapsed or was taken away"]
 
 
-def test_c3_a10_a_node_that_is_taken_away_is_told_to_the_holder_and_the_successor_keeps_the_lock(
+def test_c3_a10_the_holder_hears_of_its_removed_node_and_the_next_keeps_the_lock(
     kazoo_client: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
 ) -> None:
     name = new_name()

@@ -88,7 +88,7 @@ def test_a7_a_release_whose_reply_was_lost_is_a_release(
     assert (lease.has_ended, lease.is_lost, line(other_kazoo, name)) == (True, False, [])
 
 
-def test_a6_a_release_that_could_not_be_sent_is_done_in_the_background_and_may_be_repeated(
+def test_a6_a_release_that_could_not_be_sent_is_done_later_and_may_be_repeated(
     proxy: Proxy,
     wired: KazooClient,
     other_kazoo: KazooClient,
@@ -127,9 +127,10 @@ def test_a_create_that_is_done_after_its_caller_gave_up_leaves_no_contender(
 # --- the connection ---
 
 
-def test_a_lease_is_in_doubt_while_the_connection_is_away_and_good_again_when_it_comes_back_in_time(
+def test_a_lease_is_in_doubt_while_disconnected_and_good_if_the_connection_returns(
     proxy: Proxy, wired: KazooClient, zookeeper_side: ZooKeeperSide
 ) -> None:
+    """The connection returns before the session ends."""
     name = new_name()
     with zookeeper_side.lock(wired, name).acquire(timeout=SOON) as lease:
         proxy.vanish()
@@ -252,7 +253,7 @@ def test_kazoo_482_a_client_that_is_closed_ends_the_waits_and_tells_the_holders(
 
 
 @pytest.mark.long
-def test_a_lease_that_was_given_up_is_deleted_when_the_server_still_believes_in_its_session(
+def test_a_lease_given_up_is_deleted_if_the_server_still_believes_in_its_session(
     private_zookeeper: ZooKeeperNode, start_kazoo: Callable[..., KazooClient], zookeeper_side: ZooKeeperSide
 ) -> None:
     # A server that has only begun to listen leaves a client without an answer: the proxy lets it in afterwards.

@@ -31,7 +31,7 @@ def threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "segmented-renewal"}
 
 
-def test_all_envelopes_of_a_store_share_one_thread_and_each_is_renewed_in_its_interval() -> None:
+def test_all_envelopes_of_a_store_share_a_thread_and_each_is_renewed_in_its_interval() -> None:
     before, store, counted = threads(), MemoryStore(), Counter[str]()
     with Renewal(lambda: counted.update("s"), store, every=60) as seldom:
         timer = seldom._timer  # noqa: SLF001  # the thread is to sleep before the others come

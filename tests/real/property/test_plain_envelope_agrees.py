@@ -70,7 +70,7 @@ class Listening(PostgresStatements):
         return answers
 
 
-def test_the_one_statement_and_the_rules_give_the_same_answers_and_leave_the_same_rows(
+def test_the_one_statement_and_the_rules_give_the_same_answers_and_rows(
     postgres_database: str, open_gate: Callable[..., Gate]
 ) -> None:
     """Each example is a sale of its own in the same database, once with the statement and once without."""

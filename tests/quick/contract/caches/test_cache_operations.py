@@ -172,7 +172,7 @@ def test_a_refresh_that_was_given_up_is_held_off_for_a_while(cache: Cache) -> No
     assert isinstance(cache.look("c"), MayLoad)
 
 
-def test_a_turns_token_is_greater_than_that_of_a_lock_before_and_less_than_of_one_after(cache: Cache) -> None:
+def test_a_turns_token_is_between_those_of_the_lock_before_and_the_one_after(cache: Cache) -> None:
     before = cache.side.execute(op.AcquireLock(cache.name, "x", TTL_MS))
     cache.release("x")
     turn = cache.turn("a")

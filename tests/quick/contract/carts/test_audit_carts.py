@@ -72,9 +72,7 @@ def pin(pools: CartPools, cart: Cart, letters: str = "ab") -> None:
 
 
 @pytest.mark.parametrize("end", ["confirm", "cancel"])
-def test_a_cart_whose_process_died_before_any_step_is_no_drift_and_neither_is_what_finishes_it(
-    side: Side, end: str
-) -> None:
+def test_a_cart_whose_process_died_before_any_step_is_no_drift_nor_is_its_completion(side: Side, end: str) -> None:
     deaths = [0]
     for step in range(1, 30):
         pools = opened(side)
@@ -163,7 +161,7 @@ def test_a_sold_cart_of_which_a_line_may_lapse_is_named_until_it_is_confirmed(po
 
 
 @pytest.mark.parametrize(("state", "end"), [("confirmed", "confirm"), ("cancelled", "cancel"), ("expired", "cancel")])
-def test_a_hold_that_a_finished_cart_has_left_is_named_in_both_pools_and_ended_by_hand(
+def test_a_hold_left_by_a_finished_cart_is_named_in_both_pools_and_ended_by_hand(
     pools: CartPools, state: CartMove, end: str
 ) -> None:
     cart = reserved(pools)
@@ -202,7 +200,7 @@ def test_a_cart_that_no_sweep_would_find_is_named_until_it_is_ended(pools: CartP
 
 
 @pytest.mark.parametrize("letter", ["a", "b"])
-def test_an_order_pinned_for_a_cart_that_its_home_does_not_know_is_named_until_it_is_ended(
+def test_an_order_pinned_for_a_cart_unknown_to_its_home_is_named_until_it_is_ended(
     pools: CartPools, letter: str
 ) -> None:
     cart = pools.cart("c1", ("a", 1), ("b", 2))

@@ -123,7 +123,7 @@ def test_something_else_in_the_place_of_carts_is_named(
     assert named(pools, "a") == [told]
 
 
-def test_a_pinned_order_that_was_lost_and_written_again_names_no_cart_until_its_cart_is_finished(
+def test_a_pinned_order_lost_and_rewritten_names_its_cart_once_that_is_finished(
     pools: CartPools, cart: Cart, server: redis.Redis
 ) -> None:
     for letter in "ab":

@@ -173,9 +173,7 @@ def test_a_cart_that_lapsed_first_stays_first_after_it_was_decided(pools: CartPo
     assert pools.due() == ["c1", "c2"]
 
 
-def test_whoever_is_late_with_a_line_of_a_cart_that_is_void_holds_it_for_no_longer_than_a_hold(
-    pools: CartPools,
-) -> None:
+def test_a_late_line_of_a_void_cart_is_held_for_no_longer_than_a_hold(pools: CartPools) -> None:
     cart = pools.cart("c1", ("a", 1), ("b", 2))
     pools.side.execute(op.OpenCart(cart, SHORT_MS))
     pools.cancel(cart)

@@ -47,9 +47,8 @@ def test_a_cart_is_one_record_at_its_home_and_an_order_in_each_pool(pools: CartP
     assert keys_of(pools, "b") == pool - {"holds"}
 
 
-def test_without_memory_no_cart_is_opened_but_what_is_reserved_is_confirmed_cancelled_and_swept(
-    pools: CartPools,
-) -> None:
+def test_without_memory_no_cart_opens_but_reservations_end_in_every_way(pools: CartPools) -> None:
+    """What is reserved can be confirmed, cancelled and swept."""
     carts = [pools.cart(f"c{index}", ("a", 1), ("b", 1)) for index in range(3)]
     for index, cart in enumerate(carts):
         pools.reserved(cart, hold=SHORT if index == 2 else 600)

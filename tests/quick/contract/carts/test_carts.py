@@ -153,7 +153,7 @@ def test_the_same_id_with_other_content_is_an_error_that_names_each_difference(
     assert pools.totals() == {"a": (9, 1, 0), "b": (8, 2, 0), "c": (10, 0, 0)}
 
 
-def test_an_order_and_a_cart_of_another_home_under_the_same_id_are_not_taken_for_this_one(pools: CartPools) -> None:
+def test_an_order_and_a_cart_of_another_home_with_this_id_are_not_taken_for_it(pools: CartPools) -> None:
     pools.shops["b"].reserved("same", 2)
     pools.reserved(pools.cart("same", ("b", 2), ("c", 1)))
     pools.reserved(pools.cart("same", ("a", 1), ("b", 2)))

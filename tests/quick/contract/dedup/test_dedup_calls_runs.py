@@ -167,7 +167,7 @@ def test_what_an_effect_gave_and_nobody_could_read_is_not_kept_and_blocks_nobody
     assert calls.read("k").outcome.kind == "unkept"
 
 
-def test_an_effect_with_a_command_that_memory_does_not_have_is_refused_and_frees_the_key() -> None:
+def test_an_effect_with_a_command_unknown_to_memory_is_refused_and_frees_the_key() -> None:
     dedup = Dedup(MemoryStore(), "n")
     with pytest.raises(StoreRefused, match="Unknown Redis command"), dedup.begin("k") as run:
         run.finish_with(StoreEffect("return redis.call('GEOADD', KEYS[1], 1, 2, 'x')"))  # type: ignore[union-attr]  # no replay

@@ -202,7 +202,7 @@ def test_a_message_that_is_not_due_yet_is_not_sent_again(side: Side) -> None:
 
 
 @pytest.mark.parametrize("point", SEATED)
-def test_a_message_that_was_replaced_waits_for_its_successor_and_is_given_its_outcome(side: Side, point: str) -> None:
+def test_a_replaced_message_waits_for_its_successor_and_gets_its_outcome(side: Side, point: str) -> None:
     client = KeyClient(side, point)
     for message in ("a", "b"):
         client.claim(message, message, replaces=True)
@@ -216,9 +216,8 @@ def test_a_message_that_was_replaced_waits_for_its_successor_and_is_given_its_ou
 
 
 @pytest.mark.parametrize("point", SEATED)
-def test_a_message_that_was_replaced_does_not_begin_after_its_successor_though_the_key_was_used_since(
-    side: Side, point: str
-) -> None:
+def test_a_replaced_message_does_not_begin_after_its_successor_and_other_uses(side: Side, point: str) -> None:
+    """Its successor ran and ended, and the key was used by others since."""
     client = KeyClient(side, point)
     client.claim("a")
     client.claim("b", replaces=True)
@@ -229,9 +228,7 @@ def test_a_message_that_was_replaced_does_not_begin_after_its_successor_though_t
 
 
 @pytest.mark.parametrize("point", SEATED)
-def test_a_message_that_was_replaced_begins_where_its_successor_never_came_and_not_where_that_was_cancelled(
-    side: Side, point: str
-) -> None:
+def test_a_replaced_message_begins_if_its_successor_never_came_but_not_if_cancelled(side: Side, point: str) -> None:
     client, other = KeyClient(side, point), KeyClient(side, point)
     for one in (client, other):
         one.claim("a")
@@ -295,9 +292,7 @@ def test_a_message_can_be_put_off_by_replacing_it_but_not_for_ever(side: Side) -
 
 
 @pytest.mark.parametrize("point", SEATED)
-def test_a_message_that_was_cancelled_while_its_claim_was_repeated_blocks_nobody_when_it_arrives(
-    side: Side, point: str
-) -> None:
+def test_a_message_cancelled_while_its_claim_was_repeated_blocks_nobody_on_arrival(side: Side, point: str) -> None:
     client = KeyClient(side, point)
     client.cancel("a")
     assert client.claim("a") == CLAIMED

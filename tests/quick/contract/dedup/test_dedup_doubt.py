@@ -152,7 +152,7 @@ def test_a_message_that_is_cancelled_leaves_what_is_unknown_unknown(
         assert isinstance(client.begin("n"), RunBegun)
 
 
-def test_a_message_in_its_window_that_is_settled_gives_its_outcome_until_the_window_ends(side: Side) -> None:
+def test_a_settled_message_gives_its_outcome_until_its_window_ends(side: Side) -> None:
     client = KeyClient(side, "until_expired")
     client.claim("m")
     client.token("m", on_lapse="unknown")

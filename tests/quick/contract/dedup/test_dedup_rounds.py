@@ -45,7 +45,8 @@ def test_a_holder_that_asks_again_after_a_lost_reply_is_told_the_same(side: Side
     assert [round_of(client.begin("b", "h0")) for _ in range(3)] == [1, 1, 1]
 
 
-def test_a_second_delivery_of_a_copy_goes_on_under_its_number_since_the_first_may_have_died(side: Side) -> None:
+def test_a_second_delivery_of_a_copy_goes_on_under_its_number(side: Side) -> None:
+    """The first delivery may have died."""
     client = KeyClient(side)
     client.token("a")
     assert round_of(client.begin("b", "h0")) == 1

@@ -71,7 +71,7 @@ def test_messages_of_a_key_run_side_by_side_where_only_copies_are_kept_out(side:
     assert client.begin("b").fencing_token > token
 
 
-def test_a_message_with_another_payload_is_refused_by_a_run_a_seat_and_a_kept_outcome(side: Side) -> None:
+def test_another_payload_is_refused_by_a_run_a_seat_and_a_kept_outcome(side: Side) -> None:
     client = KeyClient(side)
     client.claim("a")
     assert client.begin("b", seen="q") == PayloadDiffers("a")
@@ -167,7 +167,7 @@ def test_an_unknown_run_is_not_repeated_but_its_holder_may_come_back_and_finish_
     assert timeless(client.begin("a", "copy")) == OutcomeKept("a", "value", "1", 0)
 
 
-def test_an_unknown_run_of_one_message_keeps_no_other_message_out_where_only_copies_are(side: Side) -> None:
+def test_an_unknown_run_of_one_message_excludes_no_other_where_only_copies_are(side: Side) -> None:
     client = KeyClient(side, "until_executing")
     client.token("a", ttl_ms=SHORT_MS, on_lapse="unknown")
     side.pass_time(SHORT)
@@ -203,9 +203,7 @@ def test_copies_find_their_outcome_after_the_key_was_used_by_others(side: Side, 
 
 
 @pytest.mark.parametrize("point", ["until_executed", "until_and_while_executing"])
-def test_a_claimed_message_runs_though_an_outcome_is_kept_and_an_unclaimed_one_is_given_it(
-    side: Side, point: str
-) -> None:
+def test_a_claimed_message_runs_beside_a_kept_outcome_and_an_unclaimed_one_gets_it(side: Side, point: str) -> None:
     client = KeyClient(side, point)
     token = client.token("a", ttl_ms=SHORT_MS)
     side.pass_time(SHORT)
@@ -305,9 +303,8 @@ def test_a_retry_that_was_published_before_it_was_announced_ends_the_attempt_bef
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_fork_is_recognised_after_the_later_attempt_was_abandoned_reaped_freed_or_settled(
-    side: Side, point: str
-) -> None:
+def test_a_fork_is_recognised_after_any_end_of_the_later_attempt(side: Side, point: str) -> None:
+    """The later attempt was abandoned, reaped, freed or settled."""
     where = "" if point in ON_KEY else "a"
     for end in ("abandon", "reap", "free", "settle"):
         client = KeyClient(side, point)
@@ -344,7 +341,7 @@ def test_a_retry_that_never_arrives_frees_the_key_after_its_time(side: Side) -> 
     assert client.claim("b") == CLAIMED
 
 
-def test_a_retry_whose_seat_was_taken_runs_before_the_one_who_took_it_and_never_beside_it(side: Side) -> None:
+def test_a_retry_whose_seat_was_taken_runs_before_its_taker_and_never_beside_it(side: Side) -> None:
     client = KeyClient(side)
     client.token("a")
     client.abandon("a", next_attempt=1, wait_ms=SHORT_MS)

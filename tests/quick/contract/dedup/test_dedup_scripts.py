@@ -123,7 +123,7 @@ def test_an_unknown_run_never_lapses_and_one_that_is_over_does(plain_redis_side:
 
 @pytest.mark.own_keys
 @pytest.mark.parametrize("point", POINTS)
-def test_a_finish_after_the_server_lost_its_memory_is_overtaken_and_its_effect_not_done(
+def test_a_finish_after_the_server_lost_its_memory_is_overtaken_and_has_no_effect(
     plain_redis_side: Side, valkey: ValkeyServer, point: str
 ) -> None:
     assert valkey.url

@@ -120,7 +120,7 @@ def test_a_holder_whose_run_was_freed_is_fenced(side: Side, point: str) -> None:
     assert client.begin("b").fencing_token > token
 
 
-def test_copies_of_a_message_that_has_ended_still_find_its_outcome_when_the_key_was_freed(side: Side) -> None:
+def test_copies_of_an_ended_message_find_its_outcome_after_the_key_was_freed(side: Side) -> None:
     client = KeyClient(side)
     client.run("a", body="7", keep_ms=LONG_MS)
     client.free()

@@ -123,7 +123,7 @@ def test_work_after_the_answer_does_not_delay_it_nor_undo_it() -> None:
     play(scene)
 
 
-def test_an_application_that_does_not_end_its_answer_has_it_sent_as_it_is_and_not_kept() -> None:
+def test_an_answer_that_the_application_does_not_end_is_sent_as_it_is_and_not_kept() -> None:
     async def scene(dedup: AsyncDedup) -> None:
         for messages in ([], [START], [START, part(b"a")]):
             app = IdempotencyMiddleware(saying(*messages), dedup, WebOptions(scope=all_clients))
@@ -150,7 +150,7 @@ def test_a_large_answer_is_sent_on_as_soon_as_it_is_too_large() -> None:
     play(scene)
 
 
-def test_a_client_that_goes_away_in_the_middle_of_a_large_answer_does_not_stop_the_work() -> None:
+def test_a_client_that_leaves_during_a_large_answer_does_not_stop_the_work() -> None:
     async def scene(dedup: AsyncDedup) -> None:
         done: list[bool] = []
 
@@ -210,7 +210,7 @@ def test_a_cancelled_request_is_run_again_by_a_repeat(keeps: Callable[[int], boo
     play(scene)
 
 
-def test_the_application_gets_the_whole_request_and_then_hears_of_the_end_of_its_client() -> None:
+def test_the_application_gets_the_whole_request_and_then_the_end_of_its_client() -> None:
     async def scene(dedup: AsyncDedup) -> None:
         heard: list[Message] = []
 

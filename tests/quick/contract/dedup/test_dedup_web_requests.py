@@ -321,7 +321,7 @@ def test_an_operator_finds_and_frees_the_record_of_a_request(open_shop: Open, we
     assert server.ask("k-1").body == b"charge 2"
 
 
-def test_a_request_that_was_freed_in_the_middle_still_gets_its_answer_and_nothing_is_kept(
+def test_a_request_freed_while_it_runs_gets_its_answer_and_nothing_is_kept(
     open_shop: Open, web_side: Side, caplog: pytest.LogCaptureFixture
 ) -> None:
     key = request_key("k-1", method="POST", path="/charges")

@@ -97,7 +97,7 @@ def test_what_raises_is_closed_and_run_again_by_a_repeat() -> None:
     assert (broken.closed, Line().ask(app)) == (1, b"b")
 
 
-def test_a_client_that_goes_away_in_the_middle_of_a_large_answer_has_it_not_run_again() -> None:
+def test_a_client_that_leaves_during_a_large_answer_does_not_run_it_again() -> None:
     items, line = Items(b"aaaa", b"bbbb"), Line()
     app = guarded(answering(items), answer_max=3)
     found = app(environ(), line.start)

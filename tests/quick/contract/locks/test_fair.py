@@ -49,7 +49,7 @@ def test_d14_a_newcomer_does_not_pass_those_who_wait_while_the_lock_is_free(side
 # --- the hand-over ---
 
 
-def test_what_is_handed_over_lasts_for_the_claim_and_from_the_claim_for_the_full_time(side: Side) -> None:
+def test_a_hand_over_lasts_for_the_claim_and_from_the_claim_for_the_full_time(side: Side) -> None:
     queue = Queue(side)
     holder = queue.take("holder")
     queue.wait("next", "last")
@@ -236,6 +236,6 @@ def test_a_holder_by_any_other_client_is_waited_for_and_kept_out(redis_side: Sid
     assert server.set(keys.lock, "another client", nx=True, px=60_000) is None
 
 
-def test_a_waiter_looks_often_enough_to_count_as_alive_and_less_than_once_in_ten_seconds() -> None:
+def test_a_waiter_looks_often_enough_to_stay_alive_and_at_most_once_in_ten_seconds() -> None:
     assert fair.TIMES.look_ms > 10_000
     assert fair.TIMES.presence_ms > 2 * fair.TIMES.look_ms

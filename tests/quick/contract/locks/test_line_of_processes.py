@@ -129,9 +129,7 @@ def test_a_free_lock_is_left_to_the_first_after_so_many_turns_of_others(door: Do
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_after_fifty_milliseconds_a_free_lock_is_left_to_the_first_however_few_turns_others_had(
-    kind: str, clock: ManualClock
-) -> None:
+def test_after_50_ms_a_free_lock_is_left_to_the_first_after_any_number_of_turns(kind: str, clock: ManualClock) -> None:
     door = Door(MemoryStore(clock=clock), kind)
     door.ask("holder")
     door.ask("first", "first")
@@ -143,9 +141,7 @@ def test_after_fifty_milliseconds_a_free_lock_is_left_to_the_first_however_few_t
 
 
 @pytest.mark.usefixtures("due_at_once")
-def test_a_free_lock_whose_turn_has_come_is_left_to_the_first_but_not_by_an_attempt_that_will_not_wait(
-    door: Door,
-) -> None:
+def test_a_due_lock_is_left_to_the_first_but_not_by_an_attempt_that_will_not_wait(door: Door) -> None:
     door.ask("holder")
     door.ask("first", "first")
     door.release("holder")
@@ -153,7 +149,7 @@ def test_a_free_lock_whose_turn_has_come_is_left_to_the_first_but_not_by_an_atte
     assert (door.takes("first"), door.takes()) == (True, True)
 
 
-def test_a_process_that_does_not_come_in_fifty_milliseconds_loses_its_place_to_the_next(clock: ManualClock) -> None:
+def test_a_process_that_does_not_come_in_50_ms_loses_its_place_to_the_next(clock: ManualClock) -> None:
     door = Door(MemoryStore(clock=clock))
     door.ask("holder")
     door.ask("dead", "dead")
@@ -231,7 +227,7 @@ def parked_after_an_attempt(said: list[str], ahead: int) -> tuple[ManualClock, L
         ("frozen", 2, 0),
     ],
 )
-def test_of_the_messages_during_an_attempt_a_release_is_left_to_the_processes_that_it_found_ahead(
+def test_a_release_during_an_attempt_is_left_to_the_processes_that_it_found_ahead(
     said: str, ahead: int, after: float
 ) -> None:
     clock, line, place = parked_after_an_attempt([said], ahead)
@@ -239,14 +235,14 @@ def test_of_the_messages_during_an_attempt_a_release_is_left_to_the_processes_th
     assert step == clock.now() + after if after else step is True
 
 
-def test_a_process_that_became_the_first_during_its_attempt_wakes_at_the_next_release() -> None:
+def test_a_process_that_became_first_during_its_attempt_wakes_at_the_next_release() -> None:
     clock, line, place = parked_after_an_attempt(["first:me 30000"], 1)
     assert line.next_step(place, clock.now(), clock.now() + 100) == clock.now() + 30
     line.hear(clock.now(), "a holder")
     assert line.next_step(place, clock.now(), clock.now() + 100) is True
 
 
-def test_after_one_waiter_had_its_turn_another_of_its_process_asks_again_at_the_next_release() -> None:
+def test_after_one_waiter_had_its_turn_its_process_asks_again_at_the_next_release() -> None:
     clock, line, place = parked_after_an_attempt([], 2)
     served = line.join(lambda: None)
     line.leave(served, inf)
@@ -266,7 +262,7 @@ def test_a_process_that_has_not_waited_has_the_turns_of_a_newcomer_and_then_a_pl
 
 
 @pytest.mark.usefixtures("due_at_once")
-def test_of_three_permits_two_are_left_to_the_two_that_wait_and_a_newcomer_takes_the_third(
+def test_of_3_permits_2_are_left_to_the_2_that_wait_and_a_newcomer_takes_the_third(
     store: RedisStore | MemoryStore,
 ) -> None:
     name = uuid4().hex
@@ -286,7 +282,7 @@ def test_of_three_permits_two_are_left_to_the_two_that_wait_and_a_newcomer_takes
 
 
 @pytest.mark.usefixtures("due_at_once")
-def test_a_process_that_leaves_however_often_loses_its_place_and_the_next_is_the_first(
+def test_a_process_that_leaves_loses_its_place_each_time_and_the_next_is_first(
     door: Door, store: RedisStore | MemoryStore
 ) -> None:
     door.ask("holder")

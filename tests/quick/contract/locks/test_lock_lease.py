@@ -208,7 +208,7 @@ def test_a_name_that_is_none_is_refused(name: Any, sentence: str) -> None:  # no
     assert str(raised.value) == sentence
 
 
-def test_j8_a_lost_lease_keeps_the_name_closed_for_its_delay_which_is_told_apart_from_held(side: Side) -> None:
+def test_j8_a_lost_lease_closes_the_name_for_its_delay_and_is_told_apart_from_held(side: Side) -> None:
     name = side.name("lock")
     lease = side.lock(name, ttl=60, lock_delay=60).acquire(timeout=0)
     with pytest.raises(AcquireTimeout) as held:
@@ -237,7 +237,7 @@ def test_a_release_in_time_ends_the_delay_with_the_lease(side: Side) -> None:
     assert not held.value.is_delayed
 
 
-def test_a_renewed_lease_is_trusted_for_its_ttl_and_the_key_lives_for_the_delay_beyond(redis_side: Side) -> None:
+def test_a_renewed_lease_is_trusted_for_its_ttl_and_its_key_lives_on_for_the_delay(redis_side: Side) -> None:
     name = redis_side.name("lock")
     lease = redis_side.lock(name, ttl=200, lock_delay=100).acquire(timeout=0)
     assert 200_000 < redis_side.raw().pttl(lock_keys(name).lock) <= 300_000

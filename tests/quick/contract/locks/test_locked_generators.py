@@ -204,7 +204,7 @@ def test_a_locked_async_generator_can_be_left_in_the_middle_of_a_loop() -> None:
     assert asyncio.run(run())
 
 
-def test_i3_an_async_generator_is_locked_from_its_first_step_to_its_last_and_does_not_begin_when_busy() -> None:
+def test_i3_an_async_generator_is_locked_to_its_last_step_and_never_begins_busy() -> None:
     async def run() -> list[object]:
         store, log = AsyncMemoryStore(), list[object]()
         lock = AsyncLock(store, "door")

@@ -91,7 +91,7 @@ def test_h1_nobody_else_takes_anything_off_or_renews(side: Side, owner: str, hol
     enter(side, name, "b", "b1")
 
 
-def test_g3_entering_again_leaves_the_fencing_token_and_the_next_owner_has_a_greater_one(side: Side) -> None:
+def test_g3_reentry_keeps_the_fencing_token_and_the_next_owner_has_a_greater_one(side: Side) -> None:
     name = side.name("lock")
     tokens = [enter(side, name, "a", f"a{index}").fencing_token for index in range(3)]
     assert len(set(tokens)) == 1

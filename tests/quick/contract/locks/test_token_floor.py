@@ -34,9 +34,7 @@ def name(redis_side: Side) -> str:
     return redis_side.name()
 
 
-def test_the_token_of_a_handed_over_fair_lock_exceeds_all_that_its_new_holder_has_seen(
-    redis_side: Side, name: str
-) -> None:
+def test_the_token_of_a_handed_over_fair_lock_exceeds_all_that_its_holder_has_seen(redis_side: Side, name: str) -> None:
     fence = fair_keys(name).fence
     mine = op.AcquireFair(name, "mine", "here", TTL_MS, TIMES)
     with another_process(redis_side) as other:
@@ -54,9 +52,7 @@ def test_the_token_of_a_handed_over_fair_lock_exceeds_all_that_its_new_holder_ha
         assert token(redis_side, again) == lost + 1
 
 
-def test_a_reader_that_joins_others_gets_a_token_not_below_those_that_its_process_has_seen(
-    redis_side: Side, name: str
-) -> None:
+def test_a_joining_reader_gets_a_token_not_below_those_that_its_process_has_seen(redis_side: Side, name: str) -> None:
     keys = read_write_keys(name)
     with another_process(redis_side) as other:
         first = token(other, op.AcquireRead(name, "theirs", TTL_MS))
@@ -74,9 +70,7 @@ def test_readers_that_overlap_share_a_token_that_their_processes_have_seen(redis
     assert token(redis_side, op.AcquireRead(name, "first", TTL_MS)) == first
 
 
-def test_a_lock_that_is_entered_again_has_a_token_not_below_those_that_its_process_has_seen(
-    redis_side: Side, name: str
-) -> None:
+def test_a_reentered_lock_has_a_token_not_below_those_that_its_process_has_seen(redis_side: Side, name: str) -> None:
     keys = reentrant_keys(name)
     first = token(redis_side, op.AcquireReentrant(name, "me", "one", TTL_MS))
     redis_side.raw().hset(keys.fence, "token", str(first + AHEAD))

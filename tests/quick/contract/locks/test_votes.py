@@ -56,7 +56,7 @@ def test_e1_a_vote_that_is_asked_for_again_is_the_holders_still(side: Side) -> N
     assert held.free_in_ms > LONG_MS - 60_000
 
 
-def test_a7_a_release_that_is_repeated_is_no_loss_and_one_that_takes_an_attempt_back_leaves_no_word(side: Side) -> None:
+def test_a7_a_repeated_release_is_no_loss_and_an_undone_attempt_leaves_no_message(side: Side) -> None:
     name = side.name("lock")
     vote(side, name)
     for _ in range(2):
@@ -113,9 +113,7 @@ def test_a_renewal_takes_no_vote_from_somebody_else(side: Side) -> None:
     assert side.execute(op.RenewVote(name, "h", LONG_MS, reestablish=True)) == Lost()
 
 
-def test_after_renewals_that_take_votes_again_all_votes_have_one_mark_and_are_later_than_any_attempt(
-    side: Side,
-) -> None:
+def test_votes_taken_again_have_one_mark_and_are_later_than_any_attempt(side: Side) -> None:
     lived_on, restarted = side.name("lock"), side.name("lock")
     vote(side, lived_on, number=5)
     for name in (lived_on, restarted):

@@ -84,7 +84,7 @@ def test_a_queued_order_says_what_it_asks_for_and_when_it_is_published_again(sho
     assert 0 < found.due_ms - found.read_at_ms <= LONG_MS
 
 
-def test_an_order_in_hand_names_its_worker_the_end_of_its_time_and_a_hold_without_one(shop: Shop) -> None:
+def test_an_order_in_hand_names_its_worker_its_end_and_a_hold_without_a_worker(shop: Shop) -> None:
     shop.open(10, 2)
     queue(shop.side, shop.sku, "a")
     take(shop.side, shop.sku, "a")

@@ -71,7 +71,8 @@ def test_an_order_that_could_not_be_tried_for_ever_is_never_buried(shop: Shop) -
     assert dead(shop) == []
 
 
-def test_what_was_not_the_orders_fault_does_not_bury_it_where_fewer_tries_are_allowed_by_now(shop: Shop) -> None:
+def test_failures_that_are_not_the_orders_do_not_bury_it_with_fewer_tries_allowed(shop: Shop) -> None:
+    """An order is not dead for tries that were not its fault, even if fewer tries are allowed by now."""
     shop.open(9, 3)
     submit(shop, Order("a", 1))
     begin_and_die(shop, "a", times=3)

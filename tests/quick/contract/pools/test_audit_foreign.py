@@ -195,7 +195,7 @@ def test_a_copy_that_an_earlier_repair_has_left_is_not_trusted(
 
 
 @pytest.mark.parametrize("is_followed", [True, False])
-def test_a_sequence_number_behind_the_pools_own_entries_is_advanced_to_the_last_of_them(
+def test_a_sequence_behind_the_pools_own_entries_is_advanced_to_the_last_of_them(
     pool: Pool, keys: ShardKeys, server: redis.Redis, *, is_followed: bool
 ) -> None:
     """Foreign entries behind them are removed."""

@@ -23,7 +23,7 @@ FOURS: Final = tuple(Order(f"o{index}", 4) for index in range(1_000))
 IDS: Final = tuple(order.order_id for order in FOURS)
 
 
-def test_a_thousand_orders_of_four_segments_each_are_six_steps_to_take_and_six_to_give_back(shop: Shop) -> None:
+def test_1000_orders_of_4_segments_each_take_6_steps_and_give_back_in_6(shop: Shop) -> None:
     shop.open(SEGMENTS, SEGMENTS)
     taken = [answer for answer in shop.reserve_many(FOURS) if isinstance(answer, Reserved)]
     assert [answer.order_id for answer in taken] == list(IDS)
@@ -37,7 +37,7 @@ def test_a_thousand_orders_of_four_segments_each_are_six_steps_to_take_and_six_t
     assert shop.totals() == (SEGMENTS, 0, 0)
 
 
-def test_a_message_of_a_thousand_orders_is_begun_in_five_steps_under_one_segment_and_one_token(shop: Shop) -> None:
+def test_a_message_of_1000_orders_begins_in_5_steps_under_one_segment_and_token(shop: Shop) -> None:
     shop.open(2_000, 4)
     ids = tuple(f"o{index}" for index in range(1_000))
     queue(shop, *(Order(order_id) for order_id in ids))

@@ -86,7 +86,7 @@ def test_a_call_cancelled_in_the_pass_that_brings_its_answer_gives_it_back(
     run(scenario)
 
 
-def test_an_order_that_is_asked_for_again_before_its_units_go_back_leaves_nothing_to_give(
+def test_an_order_asked_for_again_before_its_units_go_back_leaves_nothing_to_give(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(pool: AsyncPool, store: Watched) -> None:
@@ -107,7 +107,7 @@ def test_an_order_that_is_asked_for_again_before_its_units_go_back_leaves_nothin
     assert caplog.text == ""
 
 
-def test_of_two_callers_of_an_order_the_second_keeps_it_when_the_first_ends_with_the_answer(run: Run) -> None:
+def test_the_second_caller_of_an_order_keeps_it_when_the_first_ends_with_the_answer(run: Run) -> None:
     async def scenario(pool: AsyncPool, store: Watched) -> None:
         gone: list[asyncio.Task[Any]] = []
         first = asyncio.create_task(cancelling(pool.reserve("first"), gone))
@@ -170,7 +170,7 @@ def test_a_repeat_in_the_other_batch_under_way_keeps_the_order(run: Run) -> None
         run(scenario)
 
 
-def test_an_order_that_was_granted_meanwhile_is_not_cancelled_under_its_holders_hands(run: Run) -> None:
+def test_an_order_granted_meanwhile_is_not_cancelled_under_its_holder(run: Run) -> None:
     async def scenario(pool: AsyncPool, store: Watched) -> None:
         store.hold()
         gone = asyncio.create_task(pool.reserve("shared"))
@@ -210,7 +210,7 @@ def test_a_repeat_waits_while_its_order_is_being_given_back_and_gets_units_anew(
     run(scenario)
 
 
-def test_a_confirm_and_a_cancel_happen_also_when_their_callers_end_before_the_batch_is_sent(run: Run) -> None:
+def test_a_confirm_and_a_cancel_happen_if_their_callers_end_before_the_batch_is_sent(run: Run) -> None:
     async def scenario(pool: AsyncPool, store: Watched) -> None:
         await asyncio.gather(*(pool.reserve(f"o{index}") for index in range(4)))
         store.hold()
@@ -251,9 +251,7 @@ def test_a_decision_that_failed_for_nobody_is_logged(run: Run, caplog: pytest.Lo
 # --- event loops ---
 
 
-def test_a_loop_that_was_closed_in_the_middle_of_a_batch_leaves_the_pool_usable_in_the_next(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_loop_closed_during_a_batch_leaves_the_pool_usable_in_the_next(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "asyncio")  # which tells of the tasks that were left
     store = Stuck(AsyncMemoryStore())
     pool = AsyncPool(store, "two-loops")

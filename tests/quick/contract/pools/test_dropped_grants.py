@@ -66,7 +66,8 @@ def test_a_grant_that_was_settled_or_whose_lease_has_ended_is_dropped_without_a_
     grants.clear()
 
 
-def test_a_grant_whose_holder_id_was_read_may_be_confirmed_elsewhere_so_a_drop_says_nothing() -> None:
+def test_a_dropped_grant_whose_holder_id_was_read_gives_no_warning() -> None:
+    """With the holder id, somebody else may confirm it."""
     pool = opened()
     holder_id = granted(pool).holder_id
     settled = pool.confirm("a", holder_id=holder_id)

@@ -47,7 +47,7 @@ CHANGES_OF_A: dict[str, Callable[[Shop], object]] = {
 }
 
 
-def test_a_number_of_the_pool_that_cannot_be_read_stops_it_before_anything_is_written(open_shop: Shop) -> None:
+def test_an_unreadable_number_of_the_pool_stops_it_before_anything_is_written(open_shop: Shop) -> None:
     open_shop.open(9, 3)
     open_shop.reserved("a")
     meta: Any = open_shop.side.raw().hgetall(open_shop.keys.meta)

@@ -219,7 +219,7 @@ def test_lost_changes_freeze_a_pool_before_the_next_order_is_answered(redis_shop
     assert shop.granted("next").fencing_token > token
 
 
-def test_a_pool_of_an_earlier_epoch_than_was_seen_is_frozen_and_thawed_in_a_later_one(redis_shop: Shop) -> None:
+def test_a_pool_of_an_earlier_epoch_is_frozen_and_thawed_in_a_later_one(redis_shop: Shop) -> None:
     shop = redis_shop
     shop.open(10, 4)
     with forgotten(shop):
@@ -264,7 +264,7 @@ def test_a_pool_whose_keys_are_gone_is_not_opened_again_in_its_epoch(redis_shop:
     assert isinstance(shop.reserve("b"), Reserved)
 
 
-def test_a_token_exceeds_the_last_one_on_a_server_that_forgot_it_and_whose_clock_is_behind(redis_shop: Shop) -> None:
+def test_a_token_exceeds_the_last_one_on_a_forgetful_server_whose_clock_is_behind(redis_shop: Shop) -> None:
     shop = redis_shop
     shop.open(10, 4)
     ahead = shop.side.execute(op.Grant(shop.sku, Order("a", 1), "h", 60_000, 60_000, False, above=1 << 52))  # noqa: FBT003  # as above

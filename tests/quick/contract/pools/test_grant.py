@@ -23,7 +23,7 @@ def test_a_grant_takes_units_and_a_segment_in_one_step(shop: Shop) -> None:
     assert record == OrderRecord("a", "reserved", 4, 0, ((0, 3), (1, 1)), "h", token, until_ms, "ann", 2, 4)
 
 
-def test_a_token_is_the_clock_when_the_last_one_is_behind_it_and_else_one_more_than_the_last(shop: Shop) -> None:
+def test_a_token_is_the_clock_if_the_last_one_is_behind_it_or_else_the_last_plus_one(shop: Shop) -> None:
     shop.open(20, 4)
     first = shop.granted("a").fencing_token
     shop.side.pass_time(0.01)
@@ -50,7 +50,7 @@ def test_a_grant_says_that_another_segment_was_freed(shop: Shop) -> None:
     assert shop.granted("d").free_in_ms == 0
 
 
-def test_when_every_segment_is_held_the_answer_is_busy_with_the_shortest_remaining_life(shop: Shop) -> None:
+def test_when_every_segment_is_held_the_answer_is_busy_with_the_shortest_life_left(shop: Shop) -> None:
     shop.open(8, 2)
     shop.granted("a", ttl_ms=60_000)
     shop.granted("b", ttl_ms=120_000)

@@ -10,9 +10,7 @@ if TYPE_CHECKING:
     from tests.support.contract.pools.shop import Shop
 
 
-def test_of_twenty_segments_with_a_unit_each_fifteen_go_to_one_order_then_six_are_refused_and_five_sold(
-    shop: Shop,
-) -> None:
+def test_of_20_segments_with_1_unit_each_15_go_to_one_order_6_are_refused_and_5_sold(shop: Shop) -> None:
     shop.open(20, 20)
     assert shop.grant("more", 21) == SoldOut("more", 21, available=20, reserved=0, sequence=1)
     shop.granted("cancelled", 15)

@@ -46,7 +46,7 @@ def test_a_repeat_holds_the_units_anew(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("second", ["h", "second"])
-def test_a_shorter_hold_of_a_repeat_or_of_a_second_delivery_does_not_shorten_the_first(shop: Shop, second: str) -> None:
+def test_a_shorter_hold_of_a_repeat_or_second_delivery_does_not_shorten_the_first(shop: Shop, second: str) -> None:
     shop.open(8, 1)
     shop.granted("a", holder_id="h", hold_ms=LONG_MS)
     if second != "h":
@@ -79,9 +79,7 @@ def test_another_holder_is_told_how_long_the_lease_lives(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("successor", ["h", "second"])
-def test_after_the_lease_has_lapsed_another_holder_gets_the_same_units_with_a_higher_token(
-    shop: Shop, successor: str
-) -> None:
+def test_after_a_lease_lapses_another_holder_gets_its_units_and_a_higher_token(shop: Shop, successor: str) -> None:
     shop.open(8, 2)
     began_us = shop.now_us()
     first = shop.granted("a", 3, holder_id="h")

@@ -134,7 +134,7 @@ def test_a_free_segment_is_left_to_the_first_after_so_many_turns_of_others(
     assert box.takes("first")
 
 
-def test_messages_of_submitted_orders_have_the_turns_of_newcomers_and_then_leave_a_segment_to_the_first(
+def test_submitted_orders_have_the_turns_of_newcomers_then_leave_one_to_the_first(
     store: RedisStore | MemoryStore,
 ) -> None:
     box = Box(store)
@@ -154,7 +154,7 @@ def test_messages_of_submitted_orders_have_the_turns_of_newcomers_and_then_leave
     assert isinstance(box.take(orders[-1]), BegunOrder)
 
 
-def test_after_fifty_milliseconds_a_free_segment_is_left_to_the_first_however_few_turns_others_had(
+def test_after_50_ms_a_free_segment_is_left_to_the_first_after_any_number_of_turns(
     timed: Box, clock: ManualClock
 ) -> None:
     timed.fill(1)
@@ -172,9 +172,7 @@ def test_an_attempt_that_will_not_wait_takes_a_free_segment_also_if_others_wait(
     assert (timed.takes(""), timed.takes(), timed.takes("")) == (True, False, True)
 
 
-def test_a_process_that_does_not_come_in_fifty_milliseconds_loses_its_place_to_the_next(
-    timed: Box, clock: ManualClock
-) -> None:
+def test_a_process_that_does_not_come_in_50_ms_loses_its_place_to_the_next(timed: Box, clock: ManualClock) -> None:
     timed.fill(1)
     timed.ask("dead", "dead")
     timed.ask("next", "next")
@@ -185,7 +183,7 @@ def test_a_process_that_does_not_come_in_fifty_milliseconds_loses_its_place_to_t
     assert (timed.takes("next"), timed.takes()) == (True, True)
 
 
-def test_of_three_free_segments_two_are_left_to_the_two_that_wait_and_a_newcomer_takes_the_third(
+def test_of_3_free_segments_2_are_left_to_waiters_and_a_newcomer_takes_the_third(
     store: RedisStore | MemoryStore,
 ) -> None:
     box = Box(store, segments=3)
@@ -200,7 +198,7 @@ def test_of_three_free_segments_two_are_left_to_the_two_that_wait_and_a_newcomer
 
 
 @pytest.mark.parametrize(("freed", "said"), [(2, "turn:second"), (1, "first:second ")])
-def test_after_the_firsts_turn_the_next_process_is_told_to_try_now_or_at_the_next_release(
+def test_after_the_firsts_turn_the_next_process_tries_now_or_at_the_next_release(
     store: RedisStore | MemoryStore, freed: int, said: str
 ) -> None:
     box = Box(store, segments=2)
@@ -227,7 +225,7 @@ def test_a_first_that_is_told_sold_out_passes_its_turn_on(store: RedisStore | Me
 
 
 @pytest.mark.parametrize("ending", ["confirmed", "cancelled"])
-def test_a_worker_passes_its_turn_on_when_its_order_was_begun_and_also_when_it_was_cancelled_meanwhile(
+def test_a_worker_passes_its_turn_on_when_its_order_was_begun_or_cancelled_meanwhile(
     store: RedisStore | MemoryStore, ending: str
 ) -> None:
     box, order = Box(store), Order("submitted", 1)

@@ -43,7 +43,7 @@ def test_an_order_says_what_differs_to_every_call(shop: Shop, state: str) -> Non
         assert found == [KNOWN + difference] * 5, name
 
 
-def test_the_quantity_that_is_stored_is_the_one_asked_for_even_if_fewer_units_were_left(shop: Shop) -> None:
+def test_the_stored_quantity_is_the_one_asked_for_even_if_fewer_units_were_left(shop: Shop) -> None:
     shop.open(3, 1)
     shop.reserve("a", 5, partial=True)
     assert shop.totals() == (0, 3, 0)

@@ -81,9 +81,7 @@ def test_no_orders_are_no_answers(lasting: Pool) -> None:
     assert lasting.state().sequence == 1
 
 
-def test_orders_that_lapsed_holds_keep_waiting_are_asked_for_again_and_stay_in_their_places(
-    lasting: Pool, side: Side
-) -> None:
+def test_orders_that_lapsed_holds_keep_waiting_are_asked_again_and_keep_their_places(lasting: Pool, side: Side) -> None:
     brief = side.pool(lasting.sku, ttl=0.02, hold=0.02)
     brief.open(stock=1_000, segments=4)
     brief.reserve_many(Order(f"late{index}", 1) for index in range(1_000))

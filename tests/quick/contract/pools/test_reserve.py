@@ -52,7 +52,7 @@ def test_an_order_larger_than_any_segment_is_gathered_from_several(shop: Shop) -
     assert shop.reserved("b").parts == ((3, 1),)
 
 
-def test_a_reservation_that_has_lapsed_is_given_back_for_an_order_that_needs_its_units(shop: Shop) -> None:
+def test_a_lapsed_reservation_is_given_back_for_an_order_that_needs_its_units(shop: Shop) -> None:
     shop.open(4, 2)
     shop.reserved("late", 3, hold_ms=SHORT_MS)
     shop.let_short_holds_lapse()

@@ -62,7 +62,7 @@ def test_units_of_a_segment_that_went_away_return_to_another(shop: Shop) -> None
     assert sum(shop.state().stock) == 8
 
 
-def test_holders_in_segments_that_go_away_renew_and_confirm_and_are_not_freed_for_others(shop: Shop) -> None:
+def test_holders_in_segments_that_go_away_renew_and_confirm_and_keep_others_out(shop: Shop) -> None:
     shop.open(12, 3)
     for order_id in "abc":
         shop.granted(order_id, 2)
@@ -91,7 +91,7 @@ def test_a_segment_that_comes_back_is_not_free_while_its_old_holder_lives(shop: 
     assert new.fencing_token > old.fencing_token
 
 
-def test_a_segment_that_comes_back_is_expected_to_be_free_when_its_old_holders_lease_ends(shop: Shop) -> None:
+def test_a_segment_that_comes_back_is_expected_free_when_its_old_holders_lease_ends(shop: Shop) -> None:
     shop.open(12, 2)
     shop.granted("a")
     shop.granted("b")

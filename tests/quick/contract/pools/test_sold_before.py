@@ -68,7 +68,7 @@ def test_an_order_that_is_decided_answers_a_late_confirm_as_a_replay(shop: Shop)
     assert shop.totals() == (5, 0, 5)
 
 
-def test_units_of_an_order_that_an_earlier_epoch_sold_go_back_and_its_callers_learn_that_it_is_sold(shop: Shop) -> None:
+def test_units_of_an_order_sold_in_an_earlier_epoch_go_back_and_its_callers_get_sold(shop: Shop) -> None:
     shop.reserved("again", 3)
     shop.granted("granted", 2)
     ended = end_sold(shop, "again", "granted", "unknown", "again")

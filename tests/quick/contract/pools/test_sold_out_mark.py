@@ -169,7 +169,7 @@ def test_at_the_age_at_which_it_ends_it_refuses_no_more(memory: Side) -> None:
     assert not by_mark(pool.reserve("third", quantity=2))
 
 
-def test_a_refusal_that_was_kept_before_sets_no_mark_and_its_order_is_asked_for_again() -> None:
+def test_a_refusal_kept_before_sets_no_mark_and_its_order_is_asked_for_again() -> None:
     clock = ManualClock()
     mark = SoldOutMark(1.0, clock)
     assert mark.refusal(Order("kept", 1), partial=False) is None

@@ -70,7 +70,7 @@ def test_a_customer_above_the_limit_is_refused_with_a_note_and_the_audit_stays_c
 
 
 @pytest.mark.parametrize("order", [("late", "a"), ("a", "late")], ids=" ".join)
-def test_a_reservation_that_was_not_submitted_loses_its_due_units_wherever_a_message_names_it(
+def test_a_reservation_not_submitted_loses_its_due_units_wherever_a_message_names_it(
     shop: Shop, order: tuple[str, str]
 ) -> None:
     shop.open(5, 2)

@@ -150,7 +150,7 @@ def test_a_pool_is_thawed_above_the_epoch_of_its_ledger(redis_shop: Shop) -> Non
 # --- the operator's number is always usable ---
 
 
-def test_reservations_that_the_operators_number_leaves_no_units_for_are_cancelled_newest_first(shop: Shop) -> None:
+def test_reservations_beyond_the_operators_number_are_cancelled_newest_first(shop: Shop) -> None:
     shop.open(10, 4)
     for order_id in ("first", "second", "third"):
         shop.reserved(order_id, 2)

@@ -147,9 +147,7 @@ def test_an_order_lost_from_before_the_trim_is_missed_in_the_sum(shop: TrimmedSh
     shop.side.execute(op.MendRecord(shop.sku, "order", "sold", state, None, raw, 0))
 
 
-def test_a_hold_lost_from_before_the_trim_is_named_and_a_ledger_cut_without_a_checkpoint(
-    plain_redis_side: Side,
-) -> None:
+def test_a_hold_lost_before_the_trim_is_named_and_a_ledger_cut_without_a_checkpoint(plain_redis_side: Side) -> None:
     shop = TrimmedShop(plain_redis_side, plain_redis_side.name())
     shop.open(10, 2)
     shop.reserved("kept", 1)

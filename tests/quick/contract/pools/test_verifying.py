@@ -120,7 +120,7 @@ def thawed(shop: Shop) -> Shop:
     return shop
 
 
-def test_a_thawed_pool_changes_nothing_until_its_database_is_asked_for_its_epoch_again(shop: Shop) -> None:
+def test_a_thawed_pool_changes_nothing_until_its_database_is_asked_for_its_epoch(shop: Shop) -> None:
     thawed(shop)
     before = shop.state()
     for name, change in CHANGES.items():

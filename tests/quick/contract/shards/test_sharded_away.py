@@ -61,9 +61,8 @@ def sku(side: Side) -> str:
     return made.sku
 
 
-def test_lapsed_holds_of_the_other_shards_come_back_and_only_who_gives_nothing_back_meets_the_failure(
-    side: Side, sku: str
-) -> None:
+def test_lapsed_holds_of_other_shards_come_back_despite_a_failure_of_one(side: Side, sku: str) -> None:
+    """Only a caller that gives nothing back meets the failure."""
     shards = shards_of(side, sku)
     for number, shard in enumerate(shards):
         side.execute(op.Reserve(shard, Order(at_home_in(number, SHARDS)[0], 1), SHORT_MS))
@@ -76,7 +75,7 @@ def test_lapsed_holds_of_the_other_shards_come_back_and_only_who_gives_nothing_b
     assert len(side.run(process.expire(100))) == 1
 
 
-def test_units_on_the_way_to_a_shard_that_is_down_stop_no_order_that_the_others_can_serve(side: Side, sku: str) -> None:
+def test_units_on_the_way_to_a_dead_shard_stop_no_order_that_others_can_serve(side: Side, sku: str) -> None:
     shards = shards_of(side, sku)
     side.execute(op.SendUnits(shards[1], 2, 1))
     order = Order(at_home_in(0, SHARDS)[0], 6)
@@ -86,7 +85,7 @@ def test_units_on_the_way_to_a_shard_that_is_down_stop_no_order_that_the_others_
     check_all(sharded(side, sku))
 
 
-def test_transfers_are_finished_on_demand_also_with_a_shard_that_was_down_a_moment_ago(side: Side, sku: str) -> None:
+def test_transfers_are_finished_on_demand_even_with_a_shard_that_was_just_down(side: Side, sku: str) -> None:
     shards, process = shards_of(side, sku), process_of(side, sku)
     order = Order(at_home_in(0, SHARDS)[0], 11)
     with pytest.raises(StoreUnavailable, match="it is down"):

@@ -27,9 +27,7 @@ def free_of_each(side: Side, sku: str) -> list[int]:
 # --- failovers that lose what a shard had acknowledged ---
 
 
-def test_units_that_a_source_has_twice_after_a_failover_are_named_and_put_right_by_its_next_transfer(
-    side: Side,
-) -> None:
+def test_units_doubled_by_a_sources_failover_are_named_and_mended_by_its_transfer(side: Side) -> None:
     sku = side.name()
     pool = sharded(side, sku)
     pool.open(stock=20_000, segments=2, shards=2)
@@ -59,9 +57,7 @@ def test_units_that_a_source_has_twice_after_a_failover_are_named_and_put_right_
         check_all(pool)
 
 
-def test_what_a_target_lost_with_a_failover_comes_in_with_the_next_transfer_and_orders_are_served_meanwhile(
-    side: Side,
-) -> None:
+def test_units_that_a_target_lost_come_with_the_next_transfer_and_orders_are_served(side: Side) -> None:
     sku = side.name()
     pool = sharded(side, sku)
     pool.open(stock=300, segments=3, shards=3)

@@ -266,9 +266,7 @@ def test_a_directory_that_cannot_be_read_is_refused_and_left_alone(plain_redis_s
         assert side.raw().get(key) == said
 
 
-def test_an_opening_whose_directory_is_lost_on_the_way_is_not_gone_on_with_in_other_numbers(
-    plain_redis_side: SyncSide,
-) -> None:
+def test_an_opening_that_lost_its_directory_is_not_continued_with_other_numbers(plain_redis_side: SyncSide) -> None:
     side, sku = plain_redis_side, plain_redis_side.name()
     first = ByHand(side, opening(sku, 11, 7, 3))
     while not (side.raw().exists(shard_keys(Shard(sku, 0, "a")).meta)):

@@ -124,7 +124,7 @@ def test_a_repeat_gets_its_first_answer_after_the_sell_out_too(pool: ShardedPool
     assert isinstance(pool.reserve("a", quantity=9), Decided)
 
 
-def test_a_partial_grant_within_a_limit_is_refused_for_want_of_units_and_that_is_kept(limited: ShardedPool) -> None:
+def test_a_partial_grant_within_a_limit_is_refused_without_units_and_that_is_kept(limited: ShardedPool) -> None:
     limited.reserve(Order("a", 2, "ann"))
     for customer in ("bob", "cid", "dan"):
         assert taken(limited.reserve(Order(f"of {customer}", 3, customer))) == 3

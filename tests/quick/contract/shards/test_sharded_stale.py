@@ -56,7 +56,7 @@ def one_unit_in_hand(side: Side) -> str:
     return sku
 
 
-def test_a_refusal_that_is_kept_is_not_decided_by_what_was_found_before_its_order_waited(side: Side) -> None:
+def test_a_kept_refusal_is_not_decided_by_what_was_found_before_its_order_waited(side: Side) -> None:
     sku = one_unit_in_hand(side)
     home, other = shards_of(side, sku)
     first, rival, late = at_home_in(0, 2)[:3]
@@ -80,7 +80,7 @@ def test_a_refusal_that_is_kept_is_not_decided_by_what_was_found_before_its_orde
     check_all(pool)
 
 
-def test_a_refusal_is_not_kept_when_units_are_there_by_the_last_attempt_and_no_segment(side: Side) -> None:
+def test_a_refusal_is_not_kept_if_the_last_attempt_finds_units_but_no_segment(side: Side) -> None:
     sku = one_unit_in_hand(side)
     home, _ = shards_of(side, sku)
     late = at_home_in(0, 2)[2]
@@ -114,7 +114,7 @@ class SlowSecond(AsyncMemoryStore):
         return await super().execute(operation, deadline=deadline)
 
 
-def test_a_call_that_is_cancelled_after_units_were_brought_takes_nothing_from_its_twin() -> None:
+def test_a_call_cancelled_after_units_were_brought_takes_nothing_from_its_twin() -> None:
     async def twins() -> None:
         store = SlowSecond()
         pool = AsyncShardedPool(store, "p")

@@ -34,7 +34,7 @@ def shop(side: Side) -> Iterator[Shop]:
 # --- accepting ---
 
 
-def test_orders_stand_in_the_outbox_of_their_homes_and_a_message_has_those_of_one_shard(shop: Shop) -> None:
+def test_orders_are_in_the_outbox_of_their_home_and_a_message_has_those_of_one_shard(shop: Shop) -> None:
     ids = [at_home_in(number, SHARDS)[index] for index in range(2) for number in range(SHARDS)]
     handles = shop.pool.submit_many(Order(order_id, 1) for order_id in ids)
     assert [shop.refreshed(handle) for handle in handles] == ["reserved"] * 6

@@ -106,7 +106,7 @@ def test_a_transfer_that_both_forgot_never_was(pair: Pair, first: int) -> None:
     pair.check_sells(STOCK)
 
 
-def test_units_that_were_sold_after_a_transfer_that_both_forgot_are_taken_from_the_other_shard(pair: Pair) -> None:
+def test_units_sold_after_a_transfer_that_both_forgot_are_taken_from_the_other_shard(pair: Pair) -> None:
     for fail_over in both_forget(pair):
         fail_over()
     pair.side.execute(op.FreezePool(pair.target, 1))
@@ -155,7 +155,7 @@ def test_a_transfer_that_was_forgotten_on_its_way_never_arrives(pair: Pair) -> N
 
 
 @pytest.mark.parametrize("lost", ["source", "target"])
-def test_a_shard_that_another_one_knows_to_have_lost_a_transfer_is_frozen_at_the_thaw(pair: Pair, lost: str) -> None:
+def test_a_shard_that_another_knows_to_have_lost_a_transfer_is_frozen_at_the_thaw(pair: Pair, lost: str) -> None:
     forgetful, other_shard = (pair.source, pair.target) if lost == "source" else (pair.target, pair.source)
     fail_over = remembered(pair.side, forgetful)
     pair.move()

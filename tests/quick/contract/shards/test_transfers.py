@@ -153,7 +153,7 @@ def test_no_other_than_an_open_shard_sends_or_receives(side: Side) -> None:
         shard.state()
 
 
-def test_a_look_gives_lapsed_holds_back_sixteen_at_a_time_and_says_whether_more_are_due(side: Side) -> None:
+def test_a_look_returns_lapsed_holds_16_at_a_time_and_says_whether_more_are_due(side: Side) -> None:
     shard = TransferShard(side, side.name(), 0)
     shard.open(40, 2)
     shard.reserve_many((Order(f"o{index}", 1) for index in range(40)), hold_ms=SHORT_MS)
@@ -212,7 +212,7 @@ def test_increases_grow_with_every_growth_of_what_is_free_and_with_nothing_else(
     assert grew() == 0
 
 
-def test_a_repair_of_what_is_free_is_a_growth_and_a_repair_of_what_is_reserved_is_none(pair: ShardPair) -> None:
+def test_a_repair_of_free_units_is_a_growth_and_a_repair_of_reserved_ones_is_not(pair: ShardPair) -> None:
     shop = pair.source
     shop.reserve("x", 1)  # reserved units without an order would freeze the shard
     before = shop.increases()

@@ -62,9 +62,7 @@ OTHERS: Final[dict[str, dict[int, tuple[str, ...]]]] = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_an_id_that_is_no_plain_text_or_an_unknown_state_is_refused_before_anything_is_written(
-    stand: Stand, name: str
-) -> None:
+def test_an_id_that_is_not_plain_text_or_an_unknown_state_is_refused_before_writes(stand: Stand, name: str) -> None:
     steps, told = steps_of(stand, name), []
     for place, others in OTHERS[name].items():
         step = next(

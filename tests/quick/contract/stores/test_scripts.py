@@ -106,7 +106,7 @@ def test_a_submitted_order_adds_its_place_in_the_outbox_and_no_more(store: Redis
     assert keys_of(store) == ORDER_KEYS - {POOL.holds}
 
 
-def test_a_queued_order_is_an_entry_and_a_place_until_a_worker_takes_a_segment_for_it(store: RedisStore) -> None:
+def test_a_queued_order_is_an_entry_and_a_place_until_a_worker_takes_a_segment(store: RedisStore) -> None:
     queued = POOL_KEYS | {POOL.outbox, POOL.entries}
     store.execute(op.OpenPool(SKU, 10, 4, gated=False))
     store.execute(op.QueueOrders(SKU, (Order("a", 5), Order("large", 50)), 0))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pytest
 
 
-def test_a_pool_of_2000_orders_is_rebuilt_while_another_pool_sells_and_every_number_is_exact(
+def test_a_pool_of_2000_orders_is_rebuilt_exactly_while_another_pool_sells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for bound in ("REBUILD_SECONDS_MAX", "P99_RATIO_MAX"):  # no number is measured here

@@ -51,7 +51,7 @@ def changed(folder: Path, module: str, more: str) -> Path:
     return folder
 
 
-def test_a_build_that_holds_its_locks_four_times_as_long_sells_no_more_than_that_allows(tmp_path: Path) -> None:
+def test_a_build_that_holds_its_locks_4_times_as_long_sells_no_more_than_that_allows(tmp_path: Path) -> None:
     slow = changed(tmp_path / "slow", "stock/pool.py", SLOWER)
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -77,7 +77,7 @@ def test_a_build_that_cannot_be_imported_is_one_sentence(tmp_path: Path) -> None
     assert str(refused.value) == f"the folder {tmp_path / 'broken'} {sentence}"
 
 
-def test_a_folder_with_a_link_a_pipe_or_a_name_that_is_no_path_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_a_folder_with_a_link_a_pipe_or_a_name_that_is_no_path_is_refused(tmp_path: Path) -> None:
     for name in ("link", "pipe", "a"):
         (tmp_path / name / "segmented").mkdir(parents=True)
         (tmp_path / name / "segmented" / "__init__.py").touch()

@@ -32,7 +32,7 @@ def our_python(_: Contender) -> Path:
     return OURS
 
 
-def test_a_case_that_holds_passes_and_one_that_does_not_is_counted_and_both_reach_the_page() -> None:
+def test_a_case_that_holds_passes_a_failing_one_is_counted_and_both_reach_the_page() -> None:
     told: list[str] = []
     found = compare(only=["celery"], cases=["F8", "F25 names"], python_of=our_python, tell=told.append)
     (celery,) = found

@@ -38,7 +38,7 @@ def test_every_subject_of_this_environment_is_timed_and_a_cycle_is_two_round_tri
 
 
 @pytest.mark.long
-def test_ten_waiters_are_parked_at_two_commands_a_second_in_all_and_served_by_two_commands_each(
+def test_10_parked_waiters_cost_2_commands_a_second_in_all_and_2_each_when_served(
     private_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contended, "PARKED_SECONDS", 6.0)

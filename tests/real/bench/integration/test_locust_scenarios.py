@@ -82,7 +82,7 @@ def asked(port: int, method: str, path: str, fields: dict[str, str] | None = Non
         return connection.getresponse().status
 
 
-def test_the_page_is_for_this_machine_and_no_other_page_starts_a_sale_or_names_a_file(
+def test_the_page_is_for_this_machine_and_others_start_no_sale_and_name_no_file(
     valkey_url: str, tmp_path: Path
 ) -> None:
     port, master_port = free_ports(2)

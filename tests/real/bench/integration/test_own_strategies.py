@@ -91,7 +91,7 @@ def measured(folder: Path, text: str, class_name: str, name: str, *, segments: i
 
 
 @pytest.mark.long
-def test_a_strategy_of_ones_own_is_measured_in_a_process_of_its_own_and_its_books_are_checked(tmp_path: Path) -> None:
+def test_a_users_own_strategy_is_measured_in_its_own_process_and_audited(tmp_path: Path) -> None:
     code, wrong, file = measured(tmp_path, STRIPES, "Stripes", "stripes")
     found = read_results(file)
     (run,) = found.runs

@@ -86,9 +86,7 @@ def test_a_cart_of_two_skus_stands_beside_an_order_of_each_sku(private_valkey: V
     assert keys_of(private_valkey) == []
 
 
-def test_the_cpu_of_the_scripts_of_each_operation_is_beside_its_bound_and_a_page_is_bounded(
-    private_valkey: ValkeyServer,
-) -> None:
+def test_the_cpu_of_each_operation_is_beside_its_bound_and_a_page_is_bounded(private_valkey: ValkeyServer) -> None:
     found = figures_of(measure_steps(BenchContext(private_valkey.url, SMALL, nobody_told)))
     page = found.pop("bytes in read_ledger, a page after batches, without the last change")
     assert (page.is_promise, page.at_most, page.is_within) == (True, 262_144, True)
@@ -107,9 +105,7 @@ def test_the_bare_decrement_is_driven_by_what_is_there(private_valkey: ValkeySer
             assert min(found.per_second, found.server_us) > 0
 
 
-def test_server_and_client_have_cores_of_their_own_if_there_are_two_and_get_them_back(
-    private_valkey: ValkeyServer,
-) -> None:
+def test_server_and_client_get_their_own_cores_of_two_and_the_old_ones_back(private_valkey: ValkeyServer) -> None:
     cores = os.sched_getaffinity(0)
     last = max(cores)
     for own in (cores, {last}):

@@ -74,7 +74,7 @@ def test_j7_a_lease_lost_in_the_middle_costs_one_more_call_and_not_one_a_waiter(
     assert (slept.calls, second.calls, flight.get(key, second)) == (1, 1, "second")
 
 
-def test_j7_a_loader_that_wakes_after_its_successor_does_not_take_the_newer_values_place(waiting_side: Side) -> None:
+def test_j7_a_loader_that_wakes_after_its_successor_does_not_replace_the_newer_value(waiting_side: Side) -> None:
     side, key = waiting_side, waiting_side.name()
     flight, gate = Flight(side), threading.Event()
     slept = Loader("slept", gate=gate)
@@ -111,7 +111,7 @@ def test_who_waits_too_long_for_the_loading_of_others_is_told_so(waiting_side: S
 # --- early refresh ---
 
 
-def test_one_caller_makes_a_value_anew_early_and_the_others_get_the_old_one_meanwhile(waiting_side: Side) -> None:
+def test_one_caller_renews_a_value_early_and_the_others_get_the_old_one_meanwhile(waiting_side: Side) -> None:
     side, key, gate = waiting_side, waiting_side.name(), threading.Event()
     flight = Flight(side, refresh_ahead=59.99)
     assert flight.get(key, Loader("old")) == "old"

@@ -52,7 +52,7 @@ def test_a_request_without_a_key_needs_no_store(far_side: Side, proxy: Proxy) ->
     assert (server.ask().status, server.ask("k", method="GET").status) == (201, 201)
 
 
-def test_a_request_is_run_unprotected_while_the_store_is_away_where_that_is_asked_for(
+def test_a_request_runs_unprotected_while_the_store_is_away_if_that_is_asked_for(
     far_side: Side, proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     handler = CountingHandler()
@@ -64,7 +64,7 @@ def test_a_request_is_run_unprotected_while_the_store_is_away_where_that_is_aske
     assert handler.served[0].body == SECRET
 
 
-def test_an_answer_is_sent_though_it_could_not_be_kept_and_the_request_runs_again_after_its_lease(
+def test_an_answer_that_could_not_be_kept_is_sent_and_runs_again_after_its_lease(
     far_side: Side, proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     def losing_the_store(number: int, _: Seen) -> Reply:

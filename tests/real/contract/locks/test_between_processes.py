@@ -20,7 +20,7 @@ THREADS: Final = 4
 SOON: Final = 120.0
 
 
-def test_a_process_that_hears_of_releases_late_is_passed_over_far_more_often_than_sixteen_times(
+def test_a_process_that_hears_late_of_releases_is_passed_over_far_more_than_16_times(
     valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LockClaim, "look_seconds", 600.0)  # it does not look by itself meanwhile

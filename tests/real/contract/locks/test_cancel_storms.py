@@ -48,7 +48,8 @@ def run(test: Callable[[AsyncRedisStore], Coroutine[Any, Any, None]], url: str) 
     asyncio.run(with_store())
 
 
-def test_tasks_that_end_their_work_at_once_and_are_cancelled_in_the_release_leave_no_lock(valkey_url: str) -> None:
+def test_tasks_that_end_at_once_and_are_cancelled_in_the_release_leave_no_lock(valkey_url: str) -> None:
+    """They are cancelled while the release is on its way."""
     tasks = 300
     names = new_names(tasks)
 

@@ -177,7 +177,7 @@ def test_the_end_of_the_interpreter_warns_of_a_lease_and_ends_without_an_error(v
     assert "Traceback" not in ended.stderr
 
 
-def test_a_lease_that_outlives_the_modules_at_the_end_of_the_interpreter_says_nothing() -> None:
+def test_a_lease_that_outlives_the_modules_at_the_interpreters_end_says_nothing() -> None:
     program = (
         "import collections\n"
         "from segmented import Lock, MemoryStore\n"
@@ -194,7 +194,7 @@ def test_a_lease_that_outlives_the_modules_at_the_end_of_the_interpreter_says_no
 # --- what is left to expire, and what is repeated ---
 
 
-def test_a_release_that_failed_is_repeated_after_its_handle_is_gone_without_a_warning() -> None:
+def test_a_failed_release_is_repeated_after_its_handle_is_gone_without_a_warning() -> None:
     store = NotedStore(mute=1)
     with pytest.raises(StoreUnavailable), Lock(store, "door", ttl=LONG, renew=True).acquire():
         pass

@@ -74,7 +74,7 @@ def test_a_release_acquires_for_the_next_waiter_in_the_same_round_trip(store: Re
     assert found[0] > first.fencing_token
 
 
-def test_an_order_handed_to_somebody_whose_deadline_has_come_keeps_its_units_for_the_repeat(store: RedisStore) -> None:
+def test_an_order_handed_over_at_its_deadline_keeps_its_units_for_the_repeat(store: RedisStore) -> None:
     pool = Pool(store, "ticket", ttl=4)
     pool.open(stock=5, segments=1)
     pool.grant("warm", timeout=0).confirm()  # type: ignore[union-attr]  # and now the server has the script
@@ -178,7 +178,7 @@ def test_of_twenty_releases_the_seventeenth_or_one_too_late_is_a_message_to_all(
     lock.acquire(timeout=0).release()
 
 
-def test_an_attempt_that_was_refused_is_told_to_its_waiter_and_not_to_whoever_released(store: RedisStore) -> None:
+def test_a_refused_attempt_is_told_to_its_waiter_and_not_to_the_releaser(store: RedisStore) -> None:
     pool, spy = Pool(store, "ticket"), Spy(store)
     pool.open(stock=5, segments=1)
     first = pool.grant("a", timeout=0)

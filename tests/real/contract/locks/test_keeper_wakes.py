@@ -159,7 +159,7 @@ def test_a_forked_child_renews_its_own_leases_and_the_parent_goes_on_with_its_ow
         assert lease.is_trusted
 
 
-def test_a_child_that_was_forked_while_somebody_looked_for_the_keeper_renews_its_leases() -> None:
+def test_a_child_forked_while_the_keeper_was_looked_for_renews_its_leases() -> None:
     store = MemoryStore()
     with keeper._guard:  # noqa: SLF001  # the moment in which another thread has it
         assert in_a_child(lambda: renews(store, "childs")) == 0

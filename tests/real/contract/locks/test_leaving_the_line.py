@@ -24,7 +24,7 @@ AnswerT = TypeVar("AnswerT")
 SOON = 120.0
 
 
-def test_the_next_process_gets_a_lock_that_was_left_to_a_cancelled_waiter_by_one_message(
+def test_the_next_process_gets_a_lock_left_to_a_cancelled_waiter_by_one_message(
     valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cancel the first of two processes before it can take the free lock. Nothing but a message wakes the other one."""
@@ -49,7 +49,7 @@ def test_the_next_process_gets_a_lock_that_was_left_to_a_cancelled_waiter_by_one
     asyncio.run(body())
 
 
-def test_a_process_that_waits_again_keeps_its_place_although_its_leaving_arrives_late(valkey: ValkeyServer) -> None:
+def test_a_process_that_waits_again_keeps_its_place_although_its_leave_arrives_late(valkey: ValkeyServer) -> None:
     with RedisStore.from_url(valkey.url) as store, RedisStore.from_url(valkey.url) as late:
         held = Lock(store, "door", ttl=600).acquire(timeout=0)
         lock, line = Lock(late, "door", ttl=600), lock_keys("door").line

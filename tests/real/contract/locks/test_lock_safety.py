@@ -62,7 +62,7 @@ def test_g1_too_few_acknowledgements_undo_the_acquire(pair_lock: Callable[..., A
     assert replica_pair.master.ask("EXISTS", lock_keys("two").lock) == 0
 
 
-def test_g1_a_stopped_replica_acknowledges_nothing_not_even_on_a_connection_that_is_new(
+def test_g1_a_stopped_replica_acknowledges_nothing_even_on_a_new_connection(
     pair_lock: Callable[..., Any], replica_pair: ReplicaPair
 ) -> None:
     replica_pair.replica.pause()

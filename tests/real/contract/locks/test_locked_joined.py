@@ -141,7 +141,7 @@ def test_a_session_that_is_dropped_without_a_close_gives_its_connection_back(
     del engine
 
 
-def test_a_connection_that_was_taken_out_of_its_pool_frees_the_lock_when_it_is_closed(
+def test_a_connection_taken_out_of_its_pool_frees_the_lock_when_it_is_closed(
     engine: Engine, store: MemoryStore
 ) -> None:
     for is_detached_first in (True, False):

@@ -133,7 +133,7 @@ def test_a_renewal_stands_while_a_majority_lives_on_and_restores_nothing_unasked
     lease.release()
 
 
-def test_f5_a_vote_is_taken_again_if_that_is_asked_for_and_counts_from_the_next_renewal(three: Quorum) -> None:
+def test_f5_a_vote_is_taken_again_on_request_and_counts_from_the_next_renewal(three: Quorum) -> None:
     name = three.side.name("lock")
     lease = three.lock(name, reestablish=True).acquire(timeout=SOON)
     wait_until(lambda: None not in three.holders(name))

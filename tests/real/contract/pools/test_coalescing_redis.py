@@ -41,7 +41,7 @@ def test_calls_that_begin_together_are_one_batch_and_a_cancelled_one_is_given_ba
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # of the sockets that the closed loop left
-def test_a_connection_of_a_closed_loop_is_told_in_a_sentence_and_the_same_order_goes_through(valkey_url: str) -> None:
+def test_a_connection_of_a_closed_loop_gets_a_sentence_and_its_order_goes_through(valkey_url: str) -> None:
     stores: list[AsyncRedisStore] = []
     pools: list[AsyncPool] = []
 

@@ -70,7 +70,7 @@ def messages(store: RedisStore) -> Iterator[Messages]:
     found.close()
 
 
-def test_a_worker_hands_its_segment_to_the_next_and_only_the_last_one_sends_a_message(
+def test_a_worker_hands_its_segment_to_the_next_and_only_the_last_sends_a_message(
     store: RedisStore, messages: Messages
 ) -> None:
     pool, spy = Pool(store, SKU), Spy(store)
@@ -120,7 +120,7 @@ def test_a_release_for_a_buyer_who_is_then_refused_wakes_the_others_by_its_messa
     assert first.answer.holder_id in messages()
 
 
-def test_a_release_for_a_worker_whose_order_was_decided_meanwhile_wakes_the_others_by_its_message(
+def test_a_release_for_a_worker_whose_order_is_decided_wakes_others_by_its_message(
     store: RedisStore, messages: Messages
 ) -> None:
     pool, spy = Pool(store, SKU), Spy(store)
@@ -141,7 +141,7 @@ def test_a_release_for_a_worker_whose_order_was_decided_meanwhile_wakes_the_othe
     assert pool.state().confirmed == 1
 
 
-def test_a_release_whose_script_the_server_had_forgotten_wakes_the_waiter_that_asked_before_it(
+def test_a_release_whose_script_the_server_forgot_wakes_the_waiter_that_asked_before(
     private_valkey: ValkeyServer,
 ) -> None:
     with RedisStore.from_url(private_valkey.url) as store:
@@ -235,9 +235,7 @@ def test_a_worker_whose_message_has_an_order_with_units_leaves_no_place_in_the_l
     assert _line(store) == []
 
 
-def test_a_worker_whose_order_was_cancelled_while_others_were_ahead_leaves_no_place_in_the_line(
-    store: RedisStore,
-) -> None:
+def test_a_worker_whose_order_was_cancelled_behind_others_leaves_no_place(store: RedisStore) -> None:
     pool = Pool(store, SKU)
     pool.open(stock=9, segments=1)
     store.execute(op.QueueOrders(SKU, (Order("b", 1),), 600_000))

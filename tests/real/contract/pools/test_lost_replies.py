@@ -38,14 +38,14 @@ def pool(far_side: Side, proxy: RedisProxy) -> Iterator[LossyPool]:
     made.shop.check_books()
 
 
-def test_of_105_calls_whose_reply_was_lost_none_says_replay_and_of_105_repeats_all_do(pool: LossyPool) -> None:
+def test_of_105_calls_whose_reply_was_lost_none_says_replay_and_all_105_repeats_do(pool: LossyPool) -> None:
     pool.shop.open(STOCK, 4)
     found = replays(pool)
     assert found == dict.fromkeys(found, (0, ROUNDS))
     assert len(found) * ROUNDS == 105
 
 
-def test_a_batch_whose_reply_was_lost_says_replay_only_of_the_order_that_it_names_twice(pool: LossyPool) -> None:
+def test_a_batch_whose_reply_was_lost_says_replay_only_of_the_order_named_twice(pool: LossyPool) -> None:
     pool.shop.open(STOCK, 4)
     found = replays_in_batches(pool, 200)
     assert found == dict.fromkeys(found, [False] * 200 + [True])
@@ -90,7 +90,7 @@ def test_a_grant_whose_reply_was_lost_is_no_replay_but_a_second_delivery_is_one(
     assert pool.lossy(lambda: pool.shop.grant("a", 3, holder_id="another")).replay
 
 
-def test_a_lease_that_was_taken_away_is_lost_also_when_the_connection_broke_and_no_other_is(pool: LossyPool) -> None:
+def test_a_revoked_lease_is_lost_even_if_the_connection_broke_and_no_other_is(pool: LossyPool) -> None:
     shop = pool.shop
     shop.open(9, 3)
     made = shop.side.pool(shop.sku)

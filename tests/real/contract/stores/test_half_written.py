@@ -49,9 +49,7 @@ def test_a_key_of_a_wrong_type_leaves_no_half_written_state(stand: Stand, story:
 
 
 @each_story
-def test_a_full_memory_leaves_no_half_written_state_and_the_call_succeeds_once_there_is_some(
-    stand: Stand, story: str
-) -> None:
+def test_a_full_memory_leaves_no_half_written_state_and_the_next_call_succeeds(stand: Stand, story: str) -> None:
     found: dict[Any, list[bytes]] = {}
     for step in stand.steps(STORIES[story]):
         if keys := stand.half_written(step, ("CONFIG", "SET", "maxmemory", "1")):

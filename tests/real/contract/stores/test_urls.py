@@ -27,7 +27,7 @@ def test_a_store_of_a_url_locks_and_closes_its_connections(private_valkey: Valke
     wait_until(lambda: connections(private_valkey) == before)
 
 
-def test_a_store_of_a_url_for_asyncio_is_made_outside_a_loop_and_closes_its_connections(
+def test_an_asyncio_store_of_a_url_is_made_outside_a_loop_and_closes_its_connections(
     private_valkey: ValkeyServer,
 ) -> None:
     before = connections(private_valkey)
