@@ -33,7 +33,7 @@ from segmented.errors import (
     TransactionConflict,
 )
 from segmented.locks.durations import milliseconds
-from segmented.locks.sql_edge import CONFLICTS, code_of, said, translated
+from segmented.locks.sql_edge import BROKEN, CONFLICTS, code_of, is_unbroken, mark_begun, said, translated
 from segmented.models.dedup import OutcomeKept, OutcomeKind
 from segmented.orders.tables import database_now
 
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 LOCKING: Final = frozenset({"mysql", "mariadb"})
 """Databases where a plain SELECT reads the transaction's snapshot, and only a locking SELECT reads the current rows."""
+MARKED: Final = LOCKING | {"postgresql"}
+"""Databases whose transaction begins before the effect; SQLite's driver begins one at the first write."""
 INSERTS: Final[dict[str, Callable[[Table], Any]]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
 """Databases that can report an existing row on insert without an error, which would end the transaction."""
 TRIES: Final = 3
@@ -139,7 +141,8 @@ class OnceTable:
 
         A rollback must be able to undo the function: it is called again if the database asks for it. Returns the result
         of the function or the stored result; in the latter case it is not called, or its work is rolled back. Once the
-        row is committed, it does not matter whether Redis lost the run. Raises the errors of `finish_in`, and
+        row is committed, it does not matter whether Redis lost the run. Raises the errors of `finish_in`, StoreRefused
+        if the transaction ended within the function, such as by a failed statement whose error it handled, and
         StoreError if the store did not answer after the commit: then the work is done, and a repeat gets the stored
         result.
         """
@@ -216,6 +219,7 @@ class OnceTable:
                     self._check_first(connection, run, payload)
                     result = function(connection)
                     self.finish_in(connection, run, result, payload=payload)
+                    _check_unbroken(connection, run)
                     return result
             except TransactionConflict:
                 left -= 1
@@ -233,6 +237,7 @@ class OnceTable:
                         await connection.run_sync(self._check_first, run, payload)
                         result = await function(connection)
                         await self.async_finish_in(connection, run, result, payload=payload)
+                        await connection.run_sync(_check_unbroken, run)
                         return result
             except TransactionConflict:
                 left -= 1
@@ -243,8 +248,18 @@ class OnceTable:
         """Refuse a key that is done before the effect collides with its own earlier work, such as an existing row."""
         seen = "" if payload is NOTHING else payload_print(payload)
         with translated(f"key {run.name!r}", connection, table=TABLES):
+            _require_transaction(connection)
             if _row(connection, run.claim.record.namespace, run.key) is not None:
                 _refuse(connection, run, seen)
+            if connection.dialect.name in MARKED:
+                mark_begun(connection)
+
+
+def _check_unbroken(connection: Connection, run: Run | AsyncRun) -> None:
+    """Refuse to commit the row if the effect's part of the transaction was rolled back."""
+    if connection.dialect.name in MARKED and not is_unbroken(connection):
+        message = f"key {run.name!r}: nothing is stored: {BROKEN}"
+        raise StoreRefused(message)
 
 
 def _is_inserted(connection: Connection, table: Table, row: dict[str, Any]) -> bool:

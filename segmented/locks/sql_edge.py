@@ -28,6 +28,13 @@ CONFLICTS: Final = frozenset(
     }
 )
 TABLE_MISSING: Final = frozenset({"42P01", 1146})
+ABORTED: Final = "25P02"
+"""PostgreSQL's code for a statement in a transaction that an earlier error has aborted."""
+MARK: Final = "segmented_begun"
+BROKEN: Final = (
+    "a failed statement, or a commit or rollback, ended the transaction too early; let the error of a statement leave "
+    "the transaction's block, or run a statement that may fail in connection.begin_nested()"
+)
 LOST_EARLIER: Final = "8s2b"
 """SQLAlchemy's code for a statement on a connection that an earlier statement lost, whose error was handled."""
 
@@ -75,6 +82,9 @@ def translated(what: str, connection: Connection | None = None, *, table: str = 
         if code_of(error) in CONFLICTS:
             roll_back(connection)
             raise TransactionConflict(what, said(error)) from error
+        if code_of(error) == ABORTED:
+            message = f"{what}: nothing is stored: {BROKEN}"
+            raise StoreRefused(message) from error
         if code_of(error) in TABLE_MISSING:
             name, _, maker = table.partition(" by ")
             message = f"{what}: the table {name} is missing; make it with {maker}"
@@ -87,6 +97,27 @@ def translated(what: str, connection: Connection | None = None, *, table: str = 
             raise StoreUnavailable(message) from error
         message = f"{what}: the connection cannot be used: {said(error)}"
         raise StoreRefused(message) from error
+
+
+def mark_begun(connection: Connection) -> None:
+    """Mark the open transaction, for `is_unbroken`."""
+    connection.exec_driver_sql(f"SAVEPOINT {MARK}")
+
+
+def is_unbroken(connection: Connection) -> bool:
+    """Return whether the marked transaction is still open and can commit. Call it once, right before the commit.
+
+    A transaction can end while the caller's code believes that it goes on: PostgreSQL aborts it at the first failed
+    statement and answers the COMMIT with a rollback, without an error; MariaDB rolls it back at a deadlock, SQLite at
+    INSERT OR ROLLBACK, and later statements are stored without the earlier ones. Its savepoints end with it.
+    """
+    try:
+        connection.exec_driver_sql(f"RELEASE SAVEPOINT {MARK}")
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise
+        return False
+    return True
 
 
 def roll_back(connection: Connection | None) -> None:

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from sqlalchemy import delete, insert, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from segmented.errors import DatabaseUnavailable, GrantSuperseded, InvalidInput, NotConfirmed, SegmentedError
+from segmented.errors import (
+    DatabaseUnavailable,
+    GrantSuperseded,
+    InvalidInput,
+    NotConfirmed,
+    SegmentedError,
+    StoreRefused,
+)
+from segmented.locks.sql_edge import BROKEN, is_unbroken, mark_begun
 from segmented.models import EPOCH_MAX, SEGMENT_COUNT_MAX, STOCK_MAX, Order
 from segmented.orders import reading
 from segmented.orders.answers import AlreadyOpen, Confirmed, Opened, Superseded, Voided
@@ -204,7 +212,8 @@ class OrderDatabase:
         The body runs after the units are taken, so no later refusal can undo its work. The rows of segment and order
         stay locked until it ends: other transactions that need them wait, and fail at their deadline. Raises
         GrantSuperseded, or NotConfirmed for every other answer, including a replay, or OrderMismatch; the body does not
-        run then.
+        run then. Raises StoreRefused if the transaction ended within the body, by a failed statement whose error the
+        body handled, or by its own commit or rollback.
         """
         claim = Claim(Order(order_id, quantity, customer_id), sku, segment, epoch, fence, asked, sequence)
         with ExitStack() as stack:
@@ -216,8 +225,15 @@ class OrderDatabase:
                 raise GrantSuperseded(order_id, answer.fence)
             if answer != Confirmed(replay=False):
                 raise NotConfirmed(order_id, answer)
+            with translated(self.where):
+                mark_begun(connection)
             yield connection
             with translated(self.where):
+                if not is_unbroken(connection):
+                    connection.rollback()
+                    row = reading.read_orders(connection, sku=sku, order_ids=[order_id])
+                    message = f"order {order_id!r} is {row[0].state if row else 'not stored'}: {BROKEN}"
+                    raise StoreRefused(message)
                 connection.commit()
 
     def void(self, *, order_id: str, sku: str, quantity: int, asked: int | None = None) -> VoidAnswer:

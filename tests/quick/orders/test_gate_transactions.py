@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import create_engine, text
+from sqlalchemy.exc import IntegrityError
 
 from segmented.errors import (
     DatabaseUnavailable,
@@ -72,6 +74,60 @@ def test_the_body_does_not_run_for_an_order_that_is_not_newly_confirmed(gate: Ga
     assert (superseded.value.order_id, superseded.value.fence) == ("o-3", 7)
     with pytest.raises(OrderMismatch), gate.transaction(**(claim("o-1") | {"quantity": 2})):
         pytest.fail("the body ran")
+
+
+def insert_twice(connection: Connection, insert: str = "INSERT") -> None:
+    for _ in range(2):
+        connection.execute(text(f"{insert} INTO invoices VALUES ('o-1')"))
+
+
+def handle_a_failed_statement(connection: Connection) -> None:
+    with suppress(IntegrityError):
+        insert_twice(connection, "INSERT" if connection.dialect.name == "postgresql" else "INSERT OR ROLLBACK")
+
+
+def roll_back(connection: Connection) -> None:
+    connection.rollback()
+
+
+def roll_back_and_go_on(connection: Connection) -> None:
+    connection.rollback()
+    connection.execute(text("SELECT 1"))
+
+
+def roll_back_and_begin(connection: Connection) -> None:
+    connection.exec_driver_sql("ROLLBACK")
+    connection.exec_driver_sql("BEGIN")
+
+
+@pytest.mark.parametrize("body", [handle_a_failed_statement, roll_back, roll_back_and_go_on, roll_back_and_begin])
+def test_a_transaction_that_ended_within_its_body_is_refused(gate: Gate, body: Callable[[Connection], None]) -> None:
+    gate.open("mug", [5])
+    create_invoices(gate)
+    with pytest.raises(StoreRefused, match="order 'o-1' is not stored"), gate.transaction(**claim("o-1")) as begun:
+        body(begun)
+    assert (sold(gate), gate.confirmed_units("mug")) == ({0: 1}, 1)
+    assert confirm(gate, "o-1") == NEW
+
+
+def test_a_transaction_that_its_body_commits_is_refused_and_says_so(gate: Gate) -> None:
+    gate.open("mug", [5])
+    with pytest.raises(StoreRefused, match="order 'o-1' is confirmed"), gate.transaction(**claim("o-1")) as begun:
+        begun.commit()
+    assert confirm(gate, "o-1") == REPLAY
+
+
+def test_a_statement_that_may_fail_fails_alone_in_a_savepoint(gate: Gate) -> None:
+    gate.open("mug", [5])
+    create_invoices(gate)
+    with gate.transaction(**claim("o-1")) as begun, suppress(IntegrityError), begun.begin_nested():
+        insert_twice(begun)
+    assert sold(gate) == {0: 2}
+
+
+def create_invoices(gate: Gate) -> None:
+    with gate.transaction(**claim("o-0")) as connection:
+        connection.execute(text("CREATE TABLE invoices (order_id VARCHAR(20) PRIMARY KEY)"))
 
 
 def test_a_transaction_on_a_full_segment_gets_quota_first(gate: Gate) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import pytest
 import sqlalchemy
 from sqlalchemy import create_engine, func, insert, make_url, select, update
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from segmented.dedup import AlreadyDone, AsyncDedup, AsyncRun
 from segmented.dedup.sql_tables import once, once_metadata
-from segmented.errors import StaleToken, TransactionConflict
+from segmented.errors import StaleToken, StoreRefused, TransactionConflict
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.support.workers.booking import SECONDS, TABLE, BookingService, bookings
 
@@ -62,6 +64,37 @@ def book_and_finish(service: BookingService) -> None:
 
 def test_two_holders_at_once_are_one_effect_at_any_level(service: BookingService) -> None:
     assert service.two_at_once() == (1, 1)
+
+
+def lose_the_transaction(connection: Connection) -> None:
+    """Let the database end it while the effect goes on: PostgreSQL at an error, MariaDB as a deadlock's victim."""
+    if connection.dialect.name == "postgresql":
+        with suppress(DBAPIError):
+            connection.exec_driver_sql("SELECT 1/0")
+    else:
+        connection.exec_driver_sql("ROLLBACK")
+
+
+def test_an_effect_whose_transaction_ended_within_it_is_not_taken_for_done(service: BookingService) -> None:
+    def book(connection: Connection) -> str:
+        booked = service.book(connection)
+        lose_the_transaction(connection)
+        return booked
+
+    with pytest.raises(StoreRefused, match="nothing is stored"):
+        TABLE.perform(service.engine, service.begin(), book)
+    service.dedup.free("order-7")
+    assert (service.perform(service.begin()), service.count()) == ("booking-2", 1)
+
+
+def test_a_statement_that_fails_in_a_savepoint_leaves_the_effect_done(service: BookingService) -> None:
+    def book(connection: Connection) -> str:
+        booked = service.book(connection)
+        with suppress(IntegrityError), connection.begin_nested():
+            connection.execute(insert(bookings).values(id=connection.execute(select(bookings.c.id)).scalar_one()))
+        return booked
+
+    assert (TABLE.perform(service.engine, service.begin(), book), service.count()) == ("booking-1", 1)
 
 
 def test_what_was_done_after_a_transaction_began_is_not_done_again_in_it(service: BookingService) -> None:
@@ -142,6 +175,10 @@ class AsyncBookingService:
         await connection.execute(insert(bookings).values(order_id="order-7"))
         return f"booking-{self.calls}"
 
+    async def book_and_lose(self, connection: AsyncConnection) -> None:
+        await self.book(connection)
+        await connection.run_sync(lose_the_transaction)
+
     async def perform(self) -> str:
         return await TABLE.async_perform(self.engine, await self.begin(), self.book)
 
@@ -163,6 +200,11 @@ def test_asyncio_does_the_same(service: BookingService, valkey: ValkeyServer) ->
         async with await AsyncRedisStore.from_url(valkey.url) as store:
             service = AsyncBookingService(database, store)
             await TABLE.async_create(service.engine)
+            with pytest.raises(StoreRefused, match="nothing is stored"):
+                await TABLE.async_perform(service.engine, await service.begin(), service.book_and_lose)
+            assert await service.count() == 0
+            await service.dedup.free("order-7")
+            service.calls = 0
             zombie = await service.begin()
             await service.dedup.free("order-7")
             assert await service.perform() == "booking-1"
