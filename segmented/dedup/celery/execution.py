@@ -127,11 +127,10 @@ class Execution:
 
     def _header(self) -> OnceHeader:
         message = str(self.request.id)
-        found = header_of(self.request.headers, message)
-        if found is not None:
-            return found
-        identity = self.plan.identity(self.arguments, self.options)
-        header = OnceHeader(message, identity.key, identity.payload_print)
+        header = header_of(vars(self.request), message)
+        if header is None:
+            identity = self.plan.identity(self.arguments, self.options)
+            header = OnceHeader(message, identity.key, identity.payload_print)
         self.request.headers = header.carried(self.request.headers)  # its further attempts use the same record
         return header
 

@@ -40,17 +40,25 @@ class OnceHeader:
     round: int = 0
     """How often it was republished because the key was taken."""
 
-    def carried(self, headers: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return the headers with this one added."""
-        return {**(headers or {}), HEADER: asdict(self)}
+    def carried(self, headers: object) -> dict[str, Any]:
+        """Return the headers with this one added. A message may have anything but headers under that name."""
+        return {**(headers if isinstance(headers, dict) else {}), HEADER: asdict(self)}
 
 
-def header_of(headers: Mapping[str, Any] | None, message: str) -> OnceHeader | None:
+def header_of(fields_of_message: Mapping[str, Any], message: str) -> OnceHeader | None:
     """Read the header of `message`; None if there is none or it cannot be read.
 
-    Fields that a newer version added are ignored; fields that an older version did not write have their defaults.
+    Celery makes a field of the request of each header, and of them all the field `headers`, unless a header has that
+    name: tracing libraries and users send one. So both places count. Eager tasks, options of `apply_async` and
+    protocol 1 have only the second one.
     """
-    found = (headers or {}).get(HEADER)
+    others = fields_of_message.get("headers")
+    places = (fields_of_message, others if isinstance(others, dict) else {})
+    return next((header for place in places if (header := _read(place.get(HEADER), message))), None)
+
+
+def _read(found: object, message: str) -> OnceHeader | None:
+    """Read a header. Fields that a newer version added are ignored; those that an older one lacks have defaults."""
     if not isinstance(found, dict) or found.get("message") != message:
         return None
     known = {one.name: found[one.name] for one in fields(OnceHeader) if one.name in found}

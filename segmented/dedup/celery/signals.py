@@ -30,7 +30,7 @@ def free_revoked(
     """Free the key of a message that will not run."""
     if not isinstance(sender, Once) or request is None:
         return
-    sender.once_free(str(request.id), request.args, request.kwargs, headers=request.headers, is_dead=bool(terminated))
+    sender.once_free(str(request.id), request.args, request.kwargs, fields=vars(request), is_dead=bool(terminated))
 
 
 @worker_process_shutdown.connect
@@ -55,5 +55,5 @@ class OnceRequest(Request):
         elif isinstance(error, TimeLimitExceeded):
             comes_back = task.acks_late and not task.acks_on_timeout
         if not comes_back:
-            task.once_free(self.id, self.args, self.kwargs, headers=self.request_dict, is_dead=True)
+            task.once_free(self.id, self.args, self.kwargs, fields=self.request_dict, is_dead=True)
         return super().on_failure(exc_info, send_failed_event, return_ok)

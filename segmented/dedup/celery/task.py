@@ -153,7 +153,7 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         def send(changed: dict[str, Any]) -> AsyncResult[Any]:
             return super(Once, self).apply_async(args, kwargs, producer=producer, shadow=shadow, **changed)
 
-        is_sent_before = task_id is not None and header_of(passed_on.get("headers"), task_id) is not None
+        is_sent_before = task_id is not None and header_of(passed_on, task_id) is not None
         plan = self._plan_if_any
         if plan is None or is_sent_before:  # an attempt, or a republished copy, keeps its claim
             sent = send(given)
@@ -180,18 +180,19 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         args: Sequence[Any] | None,
         kwargs: Mapping[str, Any] | None,
         *,
-        headers: Mapping[str, Any] | None,
+        fields: Mapping[str, Any],
         is_dead: bool,
     ) -> None:
         """Prevent a message from beginning, and free its key; with `is_dead` also from a run that is over.
 
+        `fields` are those of its request, headers among them.
         Called by the worker. If it fails, this is logged, and the key expires on its own.
         """
         plan = self._plan_if_any
         if plan is None:
             return
         try:
-            header = header_of(headers, message)
+            header = header_of(fields, message)
             record = plan.record(plan.identity(args, kwargs).key) if header is None else plan.record_of(header)
             plan.store.execute(
                 CancelMessage(record, message, plan.terms.remember_ms, plan.terms.run_on, is_dead=is_dead)

@@ -25,9 +25,18 @@ def test_carrying_a_header_changes_no_headers_that_were_given() -> None:
     assert given == {HEADER: "old"}
 
 
-@pytest.mark.parametrize("headers", [None, {}, {"other": 1}])
-def test_a_message_without_a_header_has_none(headers: dict[str, object] | None) -> None:
-    assert header_of(headers, "m") is None
+@pytest.mark.parametrize(
+    "fields", [{}, {"other": 1}, {"headers": None}, {"headers": {"other": 1}}, {"headers": "text"}]
+)
+def test_a_message_without_a_header_has_none(fields: dict[str, object]) -> None:
+    assert header_of(fields, "m") is None
+
+
+@pytest.mark.parametrize("hiding", [{}, {"trace": 1}, {HEADER: {**PLAIN, "message": "other"}}, "text", 7, None, [1]])
+def test_a_header_called_headers_hides_nothing(hiding: object) -> None:
+    assert header_of(WHOLE.carried({"headers": hiding}), "m") == WHOLE
+    assert header_of({"headers": WHOLE.carried({"headers": hiding})}, "m") == WHOLE
+    assert header_of(WHOLE.carried(hiding), "m") == WHOLE
 
 
 def test_a_header_that_was_copied_to_another_message_says_nothing_about_that_one() -> None:

@@ -29,27 +29,34 @@ def test_f3_a_killed_child_leaves_its_message_to_run_once_its_lease_has_lapsed(p
     assert prefork_once.runs("f3-again") == 2
 
 
-def test_f3_a_killed_child_frees_its_key_at_once_if_its_message_does_not_come_back(prefork_once: OnceSide) -> None:
-    handle = prefork_once.task("ended").apply_async(("f3-lost", True), once_key="f3-lost")
+@pytest.mark.parametrize("headers", [{}, {"headers": {"trace": "1"}}], ids=["plain", "hiding"])
+def test_f3_a_killed_child_frees_its_key_at_once_if_its_message_does_not_come_back(
+    prefork_once: OnceSide, headers: dict[str, object]
+) -> None:
+    handle = prefork_once.task("ended").apply_async((f"f3-{len(headers)}", True), once_key="f3-lost", headers=headers)
     with pytest.raises(WorkerLostError):
         handle.get(timeout=SOON)
     assert not prefork_once.is_running(handle)
-    second = prefork_once.task("ended").apply_async(("f3-lost", False), once_key="f3-lost", countdown=60)
+    second = prefork_once.task("ended").apply_async((f"f3-{len(headers)}", False), once_key="f3-lost", countdown=60)
     assert second != handle
     second.revoke()
 
 
-def test_f10_a_running_task_that_is_terminated_frees_its_key_at_once(prefork_once: OnceSide) -> None:
-    handle = prefork_once.task("ended").apply_async(("f10",), once_key="f10")
-    prefork_once.wait_for(lambda: prefork_once.runs("f10"))
+@pytest.mark.parametrize("headers", [{}, {"headers": {"trace": "1"}}], ids=["plain", "hiding"])
+def test_f10_a_running_task_that_is_terminated_frees_its_key_at_once(
+    prefork_once: OnceSide, headers: dict[str, object]
+) -> None:
+    key = f"f10-{len(headers)}"
+    handle = prefork_once.task("ended").apply_async((key,), once_key="f10", headers=headers)
+    prefork_once.wait_for(lambda: prefork_once.runs(key))
     handle.revoke(terminate=True)
     with pytest.raises(TaskRevokedError):
         handle.get(timeout=SOON)
     prefork_once.wait_for(lambda: not prefork_once.is_running(handle), SOONER_THAN_THE_LEASE)
-    second = prefork_once.task("ended").apply_async(("f10",), once_key="f10", countdown=60)
+    second = prefork_once.task("ended").apply_async((key,), once_key="f10", countdown=60)
     assert second != handle
     second.revoke()
-    assert not prefork_once.lines(key="f10", what="end")
+    assert not prefork_once.lines(key=key, what="end")
 
 
 def test_f13_a_message_that_returns_after_another_has_done_its_work_gets_the_outcome(

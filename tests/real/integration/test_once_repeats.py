@@ -19,7 +19,8 @@ from segmented.dedup.celery import OnceResult
 from segmented.models.dedup import RecordName
 from segmented.protocol import ReadRecord
 from segmented.stores.redis import RedisStore
-from tests.support.workers.once_workers import publisher
+from tests.support.workers.once_app import build
+from tests.support.workers.once_workers import close_app, publisher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +51,47 @@ def foreign(shared_once: OnceSide) -> Iterator[Celery]:
     app = Celery("foreign", broker=shared_once.setup.broker, backend=shared_once.setup.backend, set_as_current=False)
     yield app
     app.close()
+
+
+# --- headers that hide others ---
+
+
+@pytest.fixture(params=[1, 2], ids=["protocol 1", "protocol 2"])
+def publishing(request: pytest.FixtureRequest, shared_once: OnceSide) -> Iterator[Celery]:
+    app = build(shared_once.changed(task_protocol=request.param))
+    yield app
+    close_app(app)
+
+
+@pytest.mark.parametrize("hiding", [{"trace": "1"}, {}, "text"], ids=["tracing", "empty", "text"])
+def test_a_header_called_headers_hides_neither_key_nor_claim(
+    publishing: Celery, held: OnceSide, hiding: object, request: pytest.FixtureRequest
+) -> None:
+    """Celery's request then has that one as its headers. ddtrace and sentry-sdk send one; so may users."""
+    name, given = request.node.callspec.id.replace(" ", "-"), {"headers": {"headers": hiding}}
+    task: Any = publishing.tasks["kept"]
+    handles = [task.apply_async((name, 1), once_key=f"{name}-{number}", **given) for number in range(2)]
+    assert [handle.get(timeout=SOON) for handle in handles] == [[name, 1]] * 2
+    assert held.runs(name) == 2
+
+    task = publishing.tasks["last"]
+    first = task.apply_async((f"{name}-last", 0, -1), **given)
+    held.wait_for(lambda: held.runs(f"{name}-last"))
+    last = [task.apply_async((f"{name}-last", number), **given) for number in (1, 2)][-1]
+    task = publishing.tasks["retried"]
+    retried = task.apply_async((f"{name}-retried", 2), once_key=f"{name}-retried", **given)
+    assert retried.get(timeout=SOON) == 2
+    assert held.lines(key=f"{name}-retried") == ["0", "1", "2"]
+    held.enough()
+    assert [one.get(timeout=SOON) for one in (first, last)] == [[f"{name}-last", number] for number in (0, 2)]
+    held.wait_for(held.is_quiet)
+    assert held.lines(key=f"{name}-last") == ["0", "2"]
+
+    task = publishing.tasks["plain"]
+    expired = task.apply_async((name, 3), once_key=f"{name}-expired", expires=-1, **given)
+    with pytest.raises(TaskRevokedError):
+        expired.get(timeout=SOON)
+    held.wait_for(lambda: not held.is_waiting(expired))
 
 
 # --- F6: the same moment ---
