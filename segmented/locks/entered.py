@@ -42,8 +42,8 @@ class Entered(Generic[LeaseT]):
     def __enter__(self) -> LeaseT:
         """Acquire as `acquire()` does. Raises InvalidInput for a block inside a block of the same exclusive lock."""
         if self._is_exclusive:
-            self._blocks.refuse_nested(threading.get_ident(), type(self).__name__, repr(self))
-        return self._blocks.opened(threading.get_ident(), place_of(currentframe()), self.acquire())
+            self._blocks.refuse_in_thread(self, currentframe())
+        return self._blocks.opened(threading.current_thread(), place_of(currentframe()), self.acquire())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -51,13 +51,13 @@ class Entered(Generic[LeaseT]):
         """Release the lease that this block acquired."""
         ended: Block[LeaseT] | None = None
         try:
-            ended = self._blocks.ending(threading.get_ident(), place_of(currentframe()))
+            ended = self._blocks.ending(threading.current_thread(), place_of(currentframe()))
             self._blocks.close(ended)
             ended.lease.__exit__(kind, error, trace)
         except SegmentedError:
             raise
         except BaseException as failure:  # of a signal handler, perhaps before the lease's own first step
-            ended = ended or self._blocks.ending(threading.get_ident(), place_of(currentframe()))
+            ended = ended or self._blocks.ending(threading.current_thread(), place_of(currentframe()))
             self._blocks.close(ended)
             ended.lease.release_later(failure)
             raise
@@ -80,7 +80,7 @@ class AsyncEntered(Generic[AsyncLeaseT]):
     async def __aenter__(self) -> AsyncLeaseT:
         """Acquire as `acquire()` does. Raises InvalidInput for a block inside a block of the same exclusive lock."""
         if self._is_exclusive:
-            self._blocks.refuse_nested(asyncio.current_task(), type(self).__name__, repr(self))
+            self._blocks.refuse_in_task(self)
         place = place_of(currentframe())
         return self._blocks.opened(asyncio.current_task(), place, await self.acquire())
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from inspect import currentframe
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Self
 
 from segmented.errors import InvalidInput, LeaseLost, SegmentedError
+from segmented.locks.blocks import place_of
 from segmented.process import THIS
 
 if TYPE_CHECKING:
@@ -89,7 +91,7 @@ class EndsWithItsBlock:
     def __enter__(self) -> Self:
         """Return the lease."""
         if self.blocks is not None:
-            self.blocks.entered(threading.get_ident(), self)
+            self.blocks.entered(threading.current_thread(), place_of(currentframe()), self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -123,7 +125,7 @@ class EndsWithItsAsyncBlock:
     async def __aenter__(self) -> Self:
         """Return the lease."""
         if self.blocks is not None:
-            self.blocks.entered(asyncio.current_task(), self)
+            self.blocks.entered(asyncio.current_task(), place_of(currentframe()), self)
         return self
 
     async def __aexit__(
