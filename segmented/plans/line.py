@@ -160,6 +160,16 @@ class Line:
         """Return the number of waiters that joined and have not left; a woken one may come back to park."""
         return len(self._members)
 
+    @property
+    def due(self) -> float:
+        """Return when the head tries without a message; infinity before a waiter has parked."""
+        return self._due
+
+    @property
+    def parked(self) -> tuple[Place, ...]:
+        """Return the places in the queue, in order, without those of waiters that are trying."""
+        return tuple(self._places)
+
     def join(self, notify: Callable[[], None], noted: list[Place] | None = None) -> Place:
         """Join the queue at its end; the place is in `noted` first, so that an exception leaves none unknown."""
         place = Place(self, self._arrivals, notify, is_behind=bool(self._places), is_alone=not self._members)

@@ -91,6 +91,10 @@ class ThreadWakeups(OwnReleases):
         self._lines: dict[str, Line] = {}
         self._confirmed: set[str] = set()  # channels whose messages are known to reach this process
 
+    def lines(self) -> dict[str, Line]:
+        """Return the lines in which somebody waits, by channel."""
+        return dict(self._lines)
+
     def is_waited_for(self, channel: str, *, or_heard: bool = False) -> bool:
         """Return whether the channel's line has a waiter, or with `or_heard` its messages reach this process."""
         self._begin_in_a_fork()
@@ -204,6 +208,10 @@ class AsyncioWakeups(OwnReleases):
         self._clock = clock
         self._lines: dict[str, Line] = {}
         self._confirmed: set[str] = set()  # channels whose messages are known to reach this process
+
+    def lines(self) -> dict[str, Line]:
+        """Return the lines in which somebody waits, by channel."""
+        return dict(self._lines)
 
     def is_waited_for(self, channel: str, *, or_heard: bool = False) -> bool:
         """Return whether the channel's line has a waiter, or with `or_heard` its messages reach this process."""

@@ -216,7 +216,7 @@ class Simulation:
         self.clock.advance(STEP_SECONDS)
         if self._random.random() < self.kills and self._schedule.kills.happens():
             self._note(actor, "killed")
-            self._kill(actor.process)
+            self.kill(actor.process)
             return
         try:
             if actor.failure is not None:
@@ -235,7 +235,8 @@ class Simulation:
     def _end(self, actor: Actor, outcome: object) -> None:
         actor.is_done, actor.outcome = True, outcome
 
-    def _kill(self, process: str) -> None:
+    def kill(self, process: str) -> None:
+        """End all actors of a process in the middle of what they do."""
         for actor in self.actors:
             if actor.process == process and not actor.is_done:
                 actor.plan.close()

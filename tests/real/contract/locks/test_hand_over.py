@@ -14,7 +14,7 @@ from segmented.errors import OrderMismatch, OrderUnknown, StoreUnavailable
 from segmented.keys import shard_keys
 from segmented.locks.lock import LockClaim
 from segmented.stock import AsyncGrant, Grant
-from tests.support.contract.parking import wait_until
+from tests.support.contract.parking import lines_of, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,8 +57,7 @@ class Spy:
 
 def offers(store: RedisStore | AsyncRedisStore) -> int:
     """Count the waiters of a store who are parked, and have left their attempts."""
-    lines = store.wakeups._lines.values()  # noqa: SLF001  # looks behind the store
-    return sum(place.offer is not None for line in lines for place in line._places)  # noqa: SLF001  # as above
+    return sum(place.offer is not None for line in lines_of(store).values() for place in line.parked)
 
 
 def test_a_release_acquires_for_the_next_waiter_in_the_same_round_trip(store: RedisStore) -> None:
