@@ -66,8 +66,8 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
         "it changes the lines of one event loop at once, so that no other task comes between": (
             "AsyncWakeups.is_waited_for AsyncWakeups.join AsyncWakeups.leave AsyncWakeups.mend AsyncioWakeups.hand "
             "AsyncioWakeups.hear AsyncioWakeups.is_waited_for AsyncioWakeups.join AsyncioWakeups.leave "
-            "AsyncioWakeups.lets_others AsyncioWakeups.lines AsyncioWakeups.mend AsyncioWakeups.recover AsyncioWakeups.signal "
-            "AsyncioWakeups.signal_all AsyncioWakeups.take_offer AsyncQuorumWakeups.leave"
+            "AsyncioWakeups.lets_others AsyncioWakeups.lines AsyncioWakeups.mend AsyncioWakeups.recover "
+            "AsyncioWakeups.signal AsyncioWakeups.signal_all AsyncioWakeups.take_offer AsyncQuorumWakeups.leave"
         ),
         "a `with` statement of a plan's driver, which may end where nothing can be awaited": (
             "AsyncZooKeeperStore.__enter__ AsyncZooKeeperStore.__exit__"
