@@ -314,23 +314,26 @@ class AsyncGrant(GrantState):
 
     async def confirm(self) -> Settled:
         """Make the order final and free the segment. See `Grant.confirm`."""
-        return await self._end(is_sold=True)
+        try:
+            settled = await self._ended(is_sold=True)
+        except BaseException as failure:
+            await self._end_later(failure, is_sold=True)
+            raise
+        self._is_settled = True
+        return settled
 
     async def cancel(self) -> Settled:
         """Give the units back and free the segment. See `Grant.cancel`."""
-        return await self._end(is_sold=False)
-
-    async def _end(self, *, is_sold: bool) -> Settled:
         try:
-            self._withdraw()
-            settled = await self._ended(is_sold=is_sold)
+            settled = await self._ended(is_sold=False)
         except BaseException as failure:
-            await self._end_later(failure, is_sold=is_sold)
+            await self._end_later(failure, is_sold=False)
             raise
         self._is_settled = True
         return settled
 
     async def _ended(self, *, is_sold: bool) -> Settled:
+        self._withdraw()
         if self._decided_by is None:
             end = self.pool.confirm if is_sold else self.pool.cancel
             return await end(self.order_id, holder_id=self.answer.holder_id)

@@ -313,26 +313,29 @@ class Grant(GrantState):
         store does not answer, or that an exception of a signal handler ends, is repeated in the background until the
         hold ends; another `confirm` or `cancel` of this grant takes its place.
         """
-        return self._end(is_sold=True)
+        try:
+            settled = self._ended(is_sold=True)
+        except BaseException as failure:
+            self._end_later(failure, is_sold=True)
+            raise
+        self._is_settled = True
+        return settled
 
     def cancel(self) -> Settled:
         """Give the units back and free the segment.
 
         Raises GrantSuperseded if another holder has taken over the order, and AlreadySettled if it is confirmed.
         """
-        return self._end(is_sold=False)
-
-    def _end(self, *, is_sold: bool) -> Settled:
         try:
-            self._withdraw()
-            settled = self._ended(is_sold=is_sold)
+            settled = self._ended(is_sold=False)
         except BaseException as failure:
-            self._end_later(failure, is_sold=is_sold)
+            self._end_later(failure, is_sold=False)
             raise
         self._is_settled = True
         return settled
 
     def _ended(self, *, is_sold: bool) -> Settled:
+        self._withdraw()
         if self._decided_by is None:
             end = self.pool.confirm if is_sold else self.pool.cancel
             return end(self.order_id, holder_id=self.answer.holder_id)

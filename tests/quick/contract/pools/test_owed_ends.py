@@ -99,9 +99,9 @@ def test_what_ends_work_goes_first_and_ends_although_its_caller_is_cancelled(ope
 def test_a_signal_at_any_call_of_an_end_leaves_the_order_ended(end: str, *, is_performed: bool) -> None:
     for at in range(1, CALLS_MAX):
         store = CutStore(MemoryStore(), KeyboardInterrupt, is_performed=is_performed)
-        pool = Pool(store, "poster", ttl=30, hold=60)  # type: ignore[arg-type]  # as the store that it stands for
+        pool = Pool(store, "poster", ttl=30, hold=60)
         pool.open(stock=5, segments=1)
-        grant = pool.grant("a", timeout=0).__enter__()  # type: ignore[union-attr]  # it is granted
+        grant = pool.grant("a", timeout=0).__enter__()
         store.at, store.calls = at, 0
         with suppress(KeyboardInterrupt):
             SYNC[end](grant)
@@ -117,7 +117,7 @@ def test_a_signal_at_any_call_of_an_end_leaves_the_order_ended(end: str, *, is_p
 def test_a_cancellation_at_any_call_of_an_end_leaves_the_order_ended(end: str, *, is_performed: bool) -> None:
     async def scene(at: int) -> tuple[bool, str]:
         store = AsyncCutStore(AsyncMemoryStore(), asyncio.CancelledError, is_performed=is_performed)
-        pool = AsyncPool(store, "poster", ttl=30, hold=60)  # type: ignore[arg-type]  # as the store that it stands for
+        pool = AsyncPool(store, "poster", ttl=30, hold=60)
         await pool.open(stock=5, segments=1)
         grant = await (await pool.grant("a", timeout=0)).__aenter__()  # type: ignore[union-attr]  # it is granted
         store.at, store.calls = at, 0

@@ -30,7 +30,7 @@ ENDINGS: Final = [(None, StoreUnavailable, "confirmed"), (BodyError(), BodyError
 def test_an_end_that_was_never_answered_is_repeated(
     far_side: Side, proxy: Proxy, error: Exception | None, raised: type[Exception], state: str
 ) -> None:
-    pool = far_side.pool(far_side.name())
+    pool: Any = far_side.pool(far_side.name())
     pool.open(stock=5, segments=1)
 
     def body() -> None:
@@ -45,7 +45,7 @@ def test_an_end_that_was_never_answered_is_repeated(
 
 
 def test_a_cancel_takes_the_place_of_a_confirm_that_was_never_answered(far_side: Side, proxy: Proxy) -> None:
-    pool = far_side.pool(far_side.name())
+    pool: Any = far_side.pool(far_side.name())
     pool.open(stock=5, segments=1)
     grant = pool.grant("a")
     proxy.vanish()
