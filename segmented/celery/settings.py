@@ -153,7 +153,7 @@ class WorkerSettings(BaseSettings):
     audit_every: Every = 600.0
     """Interval of auditing every pool, seconds; 0: never."""
     skus: Annotated[tuple[str, ...], NoDecode] = ()
-    """Comma-separated skus for the periodic tasks, in addition to those that orders were submitted to."""
+    """Comma-separated skus for the periodic tasks, in addition to gated ones and those that had submitted orders."""
     step: str | None = None
     """Your own step for each order, as `module:function`. A pool that names another step leaves its orders to workers
     that have it."""

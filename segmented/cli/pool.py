@@ -287,6 +287,9 @@ pool.command()(pool_changes.withdraw)
 pool.command()(pool_changes.resize)
 
 
+pool.command()(pool_changes.expire)
+
+
 pool.command()(pool_changes.assign)
 
 

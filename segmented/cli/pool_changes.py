@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -102,6 +103,26 @@ def resize(
     said = _resized(answer.state.segment_count, was_so=answer.replay)
     if json_file is not None:
         _write(json_file, {"is_changed": not answer.replay} | as_json(answer.state), said)
+    if json_file != STDOUT:
+        typer.echo(said)
+
+
+def expire(
+    context: typer.Context,
+    sku: SkuArgument,
+    *,
+    database: DatabaseOption = None,
+    url: UrlOption = DEFAULT_URL,
+    json_file: JsonOption = None,
+) -> None:
+    """Give back the units of expired holds, as workers do. For a gated pool, its order database decides each order."""
+    with RedisStore.from_url(url) as store, _changeable(find_pool(store, sku), "expire", context, database) as found:
+        ended = found.expire()
+    states = Counter(one.state for one in ended)
+    each = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    said = f"{len(ended)} {plural(len(ended), 'order')} with an expired hold: {each or 'nothing is changed'}"
+    if json_file is not None:
+        _write(json_file, {"sku": sku, "orders": [asdict(one) for one in ended]}, said)
     if json_file != STDOUT:
         typer.echo(said)
 

@@ -162,11 +162,16 @@ class SoldOut:
     """Age of that other answer when this one was made, by the local clock, rounded up; 0 for one from the server."""
     epoch: int = 1
     """The pool's epoch: if it is later than the one in which the order was placed first, ask the order database."""
+    free_in_ms: int | None = field(default=None, compare=False)
+    """Milliseconds until the first hold ends, when units may come back; 0: some have ended, and the order database
+    decides their orders. None if nothing is on hold, or if it is unknown.
+    """
 
     def describe(self) -> str:
         """Return the answer in words."""
         free = f"{self.available} {plural(self.available, 'unit')} free"
-        return f"sold out ({free}, {self.reserved} on hold, {self.quantity} asked for)"
+        again = "" if self.free_in_ms is None else f"; try again in {self.free_in_ms / 1_000:.1f} s"
+        return f"sold out ({free}, {self.reserved} on hold, {self.quantity} asked for{again})"
 
     def __bool__(self) -> Literal[False]:
         """Return False: nothing is granted."""

@@ -31,7 +31,7 @@ from segmented.protocol.lock.operations import NEWCOMER
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from segmented.models import OrderRecord, Refusal, Taken
+    from segmented.models import OrderRecord, PoolState, Refusal, Taken
     from segmented.protocol import Operation
 
 AnswerT = TypeVar("AnswerT")
@@ -240,6 +240,15 @@ def due_plan(sku: str, limit: int) -> Plan[list[OrderRecord]]:
         found = yield from perform(op.ReadOrders(sku, due[first : first + op.BATCH_MAX]))
         records += [record for record in found if record is not None and record.state == "reserved"]
     return records
+
+
+def available_plan(*states: PoolState) -> Plan[int]:
+    """Return the free units of pools or shards, with those of holds that have ended: an order that asks gets them."""
+    units = 0
+    for state in states:
+        due = (yield from due_plan(state.sku, LISTED_MAX)) if state.reserved else []
+        units += state.available + sum(record.quantity for record in due)
+    return units
 
 
 def resolve_plan(sku: str, verdicts: Mapping[str, Verdict]) -> Plan[tuple[Settled, ...]]:

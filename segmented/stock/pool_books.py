@@ -12,6 +12,7 @@ from segmented.stock.audit import AuditReport, audit_plan
 from segmented.stock.ledger import first_page_plan, next_page, trim_plan
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.order_list import checked_state, chosen, ids_plan, reads
+from segmented.stock.plans import available_plan
 from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import PoolSettings, checked_epoch
 from segmented.stock.sold_out_mark import SoldOutMark
@@ -46,8 +47,8 @@ class PoolBooks:
         return self.store.execute(op.ReadPool(self.sku))
 
     def available(self) -> int:
-        """Return how many units are free now. Raises PoolMissing."""
-        return self.state().available
+        """Return how many units are free now, with those of holds that have ended. Raises PoolMissing."""
+        return run_sync(available_plan(self.state()), self.store)
 
     def order(self, order_id: str) -> OrderRecord | None:
         """Return an order's record, or None if the pool has none: the order took no units here, or was forgotten."""

@@ -76,6 +76,7 @@ class SoldOutMark:
                         by_mark=True,
                         age_ms=ceil(age * 1_000),
                         epoch=answer.epoch,
+                        free_in_ms=answer.free_in_ms,
                     )
             self._known.setdefault(order_id, False)  # it may have units now: a repeat gets its first answer
             if len(self._known) > KNOWN_MAX:

@@ -15,6 +15,7 @@ from segmented.stock.grant import Granting
 from segmented.stock.opening import opened_as_asked
 from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.order_list import checked_state
+from segmented.stock.plans import available_plan
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
 from segmented.stock.sharded.audit import (
     ShardedAuditReport,
@@ -162,8 +163,8 @@ class AsyncShardedPool:
         return await run_async(self._plans.state(), self.store)
 
     async def available(self) -> int:
-        """Return how many units are free now in all shards. Raises PoolMissing and ShardVanished."""
-        return (await self.state()).available
+        """Return how many units are free in all shards, as `Pool.available`. Raises PoolMissing and ShardVanished."""
+        return await run_async(available_plan(*(await self.state()).shards), self.store)
 
     async def order(self, order_id: str, *, customer_id: str | None = None) -> OrderRecord | None:
         """Return an order's record, or None if the pool has none; a pool with a limit needs the customer to find it."""

@@ -13,6 +13,7 @@ from segmented.plans.store_kinds import checked_gate, checked_sync
 from segmented.stock.opening import opened_as_asked
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.order_list import checked_state
+from segmented.stock.plans import available_plan
 from segmented.stock.pool import Pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
 from segmented.stock.sharded.audit import (
@@ -164,8 +165,8 @@ class ShardedPool:
         return run_sync(self._plans.state(), self.store)
 
     def available(self) -> int:
-        """Return how many units are free now in all shards. Raises PoolMissing and ShardVanished."""
-        return self.state().available
+        """Return how many units are free in all shards, as `Pool.available`. Raises PoolMissing and ShardVanished."""
+        return run_sync(available_plan(*self.state().shards), self.store)
 
     def order(self, order_id: str, *, customer_id: str | None = None) -> OrderRecord | None:
         """Return an order's record, or None if the pool has none; a pool with a limit needs the customer to find it."""
