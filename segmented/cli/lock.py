@@ -43,7 +43,7 @@ def show(name: NameArgument, *, url: UrlOption = DEFAULT_URL, json_file: JsonOpt
 
     Shows only the start of a holder's id: anyone with the complete id could release the lock.
     """
-    checked_name(name)
+    name = checked_name(name)
     with RedisStore.from_url(url) as store:
         state = operator.show(store, name)
     if json_file is not None:
@@ -69,7 +69,7 @@ def revoke(
     The holder learns of it at its next renewal or release, and may continue until then: make sure that it has stopped,
     or that the protected resource checks fencing tokens.
     """
-    checked_name(name)
+    name = checked_name(name)
     is_asked = require_somebody("revoke", yes=yes)
     with RedisStore.from_url(url) as store:
         if is_asked and not _is_wanted(operator.show(store, name), name):

@@ -48,7 +48,7 @@ def revoke_plan(name: str) -> Plan[Revoked | None]:
 
 def list_plan(match: str, names_max: int = DEFAULT_NAMES_MAX) -> Plan[LockNames]:
     """Scan every master, step by step, until there are enough names."""
-    checked_name(match, "a pattern of lock names")
+    match = checked_name(match, "a pattern of lock names")
     _checked(names_max, "names_max")
     found: set[str] = set()
     masters = yield from perform(ListMasters())
