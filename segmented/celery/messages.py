@@ -104,7 +104,10 @@ def text_of_message(message: Any) -> str:  # noqa: ANN401  # kombu's
         "content-encoding": message.content_encoding,
         "body": bytes(body).decode(errors="replace") if isinstance(body, bytes | memoryview) else str(body),
     }
-    return json.dumps(found, ensure_ascii=False, default=repr)
+    try:
+        return json.dumps(found, ensure_ascii=False, default=repr)
+    except RecursionError:  # JSON reads headers that are nested more deeply than it can write
+        return json.dumps({**found, "headers": "(nested too deeply to be kept)"}, ensure_ascii=False)
 
 
 def keep_unreadable(text: str, reason: str) -> None:
