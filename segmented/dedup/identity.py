@@ -104,6 +104,7 @@ class _Selection:
         self, what: str, selector: str | Callable[..., object], function: Callable[..., object], where: str
     ) -> None:
         self._paths: tuple[Path, ...] = ()
+        self._said = f"{what} expression {selector!r} of {where}"
         self._callable: Callable[..., object] | None = None
         if isinstance(selector, str):
             CallKey(selector, function)  # raises InvalidInput, naming expression and function
@@ -122,7 +123,7 @@ class _Selection:
     def values(self, call: Call) -> list[object]:
         if self._callable is not None:
             return [call.give(self._callable)]
-        return [call.read(path) for path in self._paths]
+        return [call.read(path, self._said) for path in self._paths]
 
 
 def _whole_call(*_: object, **__: object) -> str:

@@ -80,7 +80,9 @@ class Path:
             try:
                 found = getattr(found, step.name) if isinstance(step, Attribute) else found[step.key]  # type: ignore[index]  # what cannot be indexed raises
             except (AttributeError, LookupError, TypeError) as error:
-                message = f"{self.text!r} leads nowhere: {type(error).__name__}: {error}"
+                name = step.name if isinstance(step, Attribute) else None
+                cure = f"; an item is read as [{name}]" if isinstance(found, dict) and name in found else ""
+                message = f"{self.text!r} leads nowhere: {type(error).__name__}: {error}{cure}"
                 raise InvalidInput(message) from error
         return found
 
