@@ -38,6 +38,7 @@ from segmented.orders.stocking import Stocking
 from segmented.orders.tables import CONFIRMED, SKU_LENGTH_MAX, orders as orders_table, random_id, sales, segments
 from segmented.orders.transfers import TransferRows
 from segmented.orders.versions import check_version, create_missing, missing_tables
+from segmented.plans.store_kinds import NotPickled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -52,7 +53,7 @@ PAGE_SIZE: Final = 1_000
 AnswerT = TypeVar("AnswerT")
 
 
-class OrderDatabase:
+class OrderDatabase(NotPickled):
     """Conditional writes in the order database: one row per segment, one per order. Thread-safe.
 
     It is correct even if Redis is wrong: a segment never sells more than its quota, an order has one final state, and a
