@@ -59,7 +59,7 @@ def show(name: NameArgument, *, url: UrlOption = DEFAULT_URL, json_file: JsonOpt
     segments of a pool of this name. Shows only the start of a holder's id: anyone with the complete id could release
     the lock.
     """
-    checked_name(name)
+    name = checked_name(name)
     with RedisStore.from_url(url) as store:
         state = operator.show(store, name)
         segments = [] if state is not None else _held_segments(store, name)
@@ -91,7 +91,7 @@ def revoke(
     or that the protected resource checks fencing tokens. Exits with 1 if there was nothing to revoke. Locks of
     python-redis-lock and Redisson, and segments of a pool, are refused: they have ways of their own to end.
     """
-    checked_name(name)
+    name = checked_name(name)
     is_asked = require_somebody("revoke", yes=yes)
     with RedisStore.from_url(url) as store:
         if is_asked and not _is_wanted(operator.show(store, name), name):

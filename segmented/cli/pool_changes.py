@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from segmented.cli.output import DEFAULT_URL, DatabaseOption, JsonOption, UrlOption, is_said, shown, write_json
+from segmented.cli.output import (
+    DEFAULT_URL,
+    DatabaseOption,
+    JsonOption,
+    SkuArgument,
+    UrlOption,
+    is_said,
+    shown,
+    write_json,
+)
 from segmented.cli.pool_shards import in_all, required_no_database
 from segmented.cli.pool_view import as_json
 from segmented.errors import InvalidInput
@@ -27,7 +36,6 @@ if TYPE_CHECKING:
 
 EXIT_REFUSED: Final = 1
 
-SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")]
 UnitsArgument = Annotated[int, typer.Argument(metavar="UNITS", help="Number of units.")]
 IdOption = Annotated[
     str,

@@ -12,6 +12,7 @@ from segmented.cli.output import (
     DEFAULT_URL,
     DatabaseOption,
     JsonOption,
+    SkuArgument,
     UrlOption,
     YesOption,
     print_table,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 EXIT_REFUSED: Final = 1
 
-SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")]
 ShardOption = Annotated[int | None, typer.Option("--shard", metavar="N", help="Number of the shard of a sharded pool.")]
 
 KeptQueueOption = Annotated[

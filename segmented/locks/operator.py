@@ -73,7 +73,7 @@ def list_plan(
     match: str, names_max: int = DEFAULT_NAMES_MAX, *, places: Sequence[Place] = ("lock", "compat")
 ) -> Plan[LockNames]:
     """Scan every master, step by step, until there are enough names."""
-    checked_name(match, "a pattern of lock names")
+    match = checked_name(match, "a pattern of lock names")
     _checked(names_max, "names_max")
     found: set[str] = set()
     masters = yield from perform(ListMasters())

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NoReturn
 
 from segmented.errors import InvalidInput, NotGranted, OrderMismatch
-from segmented.models.ids import QUANTITY_MAX, check_id, is_plain_id, plural, shortened
+from segmented.models.ids import QUANTITY_MAX, checked_id, is_plain_id, plural, shortened
 
 OrderState = Literal["reserved", "confirmed", "cancelled", "expired", "refused"]
 Part = tuple[int, int]
@@ -31,9 +31,9 @@ class Order:
             message = f"{what} must be between 1 and {QUANTITY_MAX:,}"
             raise InvalidInput(message)
         if type(self.order_id) is not str or not is_plain_id(self.order_id):
-            check_id(self.order_id, "order id")
+            object.__setattr__(self, "order_id", checked_id(self.order_id, "order id"))
         if self.customer_id is not None:
-            check_id(self.customer_id, "customer id")
+            object.__setattr__(self, "customer_id", checked_id(self.customer_id, "customer id"))
 
 
 @dataclass(frozen=True, slots=True)

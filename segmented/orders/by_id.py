@@ -12,6 +12,7 @@ from segmented.orders import answers
 from segmented.orders.decided import settled_by
 from segmented.orders.sale import REBUILDS_MAX, cancel_order, gated, record_of, stored, tell_pool
 from segmented.orders.verifying import when_verified
+from segmented.stock.settings import checked_decided
 
 if TYPE_CHECKING:
     from segmented.models import Settled
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 def finish_by_id(pool: Pool, gate: OrderDatabase, order_id: str, holder_id: str | None = None) -> Settled:
     """Store a reserved order of which only the id is known, and confirm it. Safe to repeat. Raises OrderUnknown."""
     pool = gated(pool, gate)
+    order_id, holder_id = checked_decided(order_id, holder_id)
     for _ in range(REBUILDS_MAX):
         epoch, record = pool.epoch(), record_of(pool, gate, order_id)
         if record is None or record.state != "reserved":
@@ -42,6 +44,7 @@ def finish_by_id(pool: Pool, gate: OrderDatabase, order_id: str, holder_id: str 
 def cancel_by_id(pool: Pool, gate: OrderDatabase, order_id: str, holder_id: str | None) -> Settled | Superseded:
     """Void an order of which only the id is known, and return its units. With a holder id only while that has it."""
     pool = gated(pool, gate)
+    order_id, holder_id = checked_decided(order_id, holder_id)
     for _ in range(REBUILDS_MAX):
         record = record_of(pool, gate, order_id)
         if record is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from segmented import protocol as op
-from segmented.models import check_id
+from segmented.models import checked_id
 from segmented.plans import run_sync
 from segmented.plans.store_kinds import checked_sync
 from segmented.stock.audit import AuditReport, audit_plan
@@ -33,7 +33,7 @@ class PoolBooks:
         """Read the pool of `sku` from `store`; the other arguments are those of `Pool`."""
         self.store = checked_sync(store, "Pool")
         self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
-        self.sku = sku
+        self.sku = self._settings.sku
         self._mark = SoldOutMark(sold_out_mark, store.clock)
         self._found: PoolState | None = None
 
@@ -52,7 +52,7 @@ class PoolBooks:
 
     def order(self, order_id: str) -> OrderRecord | None:
         """Return an order's record, or None if the pool has none: the order took no units here, or was forgotten."""
-        check_id(order_id, "order id")
+        order_id = checked_id(order_id, "order id")
         return self.store.execute(op.ReadOrders(self.sku, (order_id,)))[0]
 
     def orders(self, *, state: OrderState | None = None) -> Iterator[OrderRecord]:
@@ -89,7 +89,7 @@ class PoolBooks:
 
     def handle(self, order_id: str) -> OrderHandle:
         """Return the handle of an order that this or another process submitted; sends no command."""
-        check_id(order_id, "order id")
+        order_id = checked_id(order_id, "order id")
         return OrderHandle(self.store, self.sku, order_id, decision=self._decision)
 
     def thaw(self, *, sold: int, stocked: int | None = None) -> Thawed:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from segmented.errors import SegmentedError
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
-from segmented.models import Assignment, check_id
+from segmented.models import Assignment, checked_id
 from segmented.plans import run_async
 from segmented.plans.store_kinds import checked_async, checked_gate
 from segmented.stock.async_pool import AsyncPool
@@ -81,10 +81,10 @@ class AsyncShardedPool:
         InvalidInput for an `outbox` that decides in the worker.
         """
         self.store = checked_async(store, type(self).__name__)
-        self.sku = sku
         self.outbox = sharded_outbox(sku, outbox)
         self._ttl, self._hold = ttl, hold
         self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
+        self.sku = self._settings.sku
         self.gate = gate if gate is None else checked_gate(gate, "AsyncShardedPool", is_async=True)
         """The gate, whose order database decides the pool's orders; None: the pool decides them itself."""
         self._plans = ShardedPlans(self._settings, sold_out_mark, store.clock)
@@ -265,7 +265,7 @@ class AsyncShardedPool:
 
         In a pool with a limit the customer determines the home shard. Only the directory is read, once.
         """
-        check_id(order_id, "order id")
+        order_id = checked_id(order_id, "order id")
         home = self._plans.home(await run_async(self._plans.found(), self.store), order_id, customer_id)
         return self._shard(home).handle(order_id)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from segmented.errors import SegmentedError
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
-from segmented.models import Assignment, check_id
+from segmented.models import Assignment, checked_id
 from segmented.plans import run_sync
 from segmented.plans.store_kinds import checked_gate, checked_sync
 from segmented.stock.opening import opened_as_asked
@@ -85,10 +85,10 @@ class ShardedPool:
         worker, which would refuse orders although another shard has units.
         """
         self.store = checked_sync(store, type(self).__name__)
-        self.sku = sku
         self.outbox = sharded_outbox(sku, outbox)
         self._ttl, self._hold = ttl, hold
         self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
+        self.sku = self._settings.sku
         self.gate = gate if gate is None else checked_gate(gate, "ShardedPool", is_async=False)
         """The gate, whose order database decides the pool's orders; None: the pool decides them itself."""
         self._plans = ShardedPlans(self._settings, sold_out_mark, store.clock)
@@ -252,7 +252,7 @@ class ShardedPool:
 
         In a pool with a limit the customer determines the home shard. Only the directory is read, once.
         """
-        check_id(order_id, "order id")
+        order_id = checked_id(order_id, "order id")
         home = self._plans.home(run_sync(self._plans.found(), self.store), order_id, customer_id)
         return self._shard(home).handle(order_id)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from segmented.clock import Clock, SystemClock
 from segmented.errors import SegmentedError
+from segmented.plans.store_kinds import NotPickled
 from segmented.plans.tasks import Alarm, begun
 from segmented.stores.quorum.lane import PATIENCE, unexpected
 from segmented.stores.quorum.request_queue import Errand, RequestQueue
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 
-class AsyncQuorumStore:
+class AsyncQuorumStore(NotPickled):
     """Three or more independent servers that are asked in parallel and answer by majority.
 
     For one event loop; otherwise as `QuorumStore`.

@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 
 from segmented.clock import Clock, checked_clock
 from segmented.errors import SegmentedError
+from segmented.plans.store_kinds import NotPickled
 from segmented.plans.waiting import UNDO_SECONDS
 from segmented.protocol.codecs import CODECS, has_taken
 from segmented.stores.redis.addresses import parse_address
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 
-class AsyncRedisStore:
+class AsyncRedisStore(NotPickled):
     """Operations on Redis or Valkey for one event loop, one round trip each; otherwise as `RedisStore`."""
 
     ends_before_cancelled: Final = True

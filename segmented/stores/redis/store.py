@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 
 from segmented.clock import Clock, checked_clock
 from segmented.errors import InvalidInput, SegmentedError, StoreError
+from segmented.plans.store_kinds import NotPickled
 from segmented.plans.waiting import UNDO_SECONDS
 from segmented.protocol.codecs import CODECS, has_taken
 from segmented.stores.redis.addresses import parse_address
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 
-class RedisStore:
+class RedisStore(NotPickled):
     """Operations on Redis or Valkey, one round trip each: on one server, behind Sentinels, or on a cluster.
 
     Pass your own client, or a URL: see `from_url`. It accepts clients of redis-py (RESP2 or RESP3, with or without
