@@ -83,7 +83,7 @@ class AsyncRedisWakeups(AsyncioWakeups):
 
     async def close(self) -> None:
         """End the listeners and their connections, for good."""
-        self._is_closed = True
+        self.close_soon()
         tasks = [listener.runner for listener in self._listeners.values() if listener.runner is not None]
         self._listeners, self._listener_of = {}, {}
         end = self._clock.now() + CLOSE_SECONDS
@@ -91,6 +91,10 @@ class AsyncRedisWakeups(AsyncioWakeups):
             for task in living:
                 task.cancel()  # repeatedly: a driver timeout at the same moment may swallow a cancellation
             await asyncio.wait(living, timeout=CANCEL_SECONDS)
+
+    def close_soon(self) -> None:
+        """Let the listeners end when they next look, within POLL_SECONDS. A finalizer may call it at any point."""
+        self._is_closed = True
 
     async def _call(self, listener: Listener[Any], deadline: float) -> None:
         with suppress(RedisError, OSError):  # the listener checks its list a little later anyway
@@ -115,8 +119,8 @@ class AsyncRedisWakeups(AsyncioWakeups):
     def _note_end(self, listener: Listener[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
         """Start again if somebody cancelled the task, as a program does that cancels all tasks it finds."""
         listener.runner = None
-        if self._listeners.get(listener.home) is not listener:
-            return  # it was closed, or it is over
+        if self._is_closed or self._listeners.get(listener.home) is not listener:
+            return  # or the listener is over
         self._lose(listener)
         if self._lines and not task.get_loop().is_closed():
             self._start(listener)
@@ -126,7 +130,9 @@ class AsyncRedisWakeups(AsyncioWakeups):
         this = asyncio.current_task()
         try:
             # the driver may treat a cancellation as its own error; the task would then outlive the event loop
-            while this is not None and not this.cancelling() and (subscription or not self._is_over(listener)):
+            while this is not None and not this.cancelling() and not self._is_closed:
+                if subscription is None and self._is_over(listener):
+                    break
                 try:
                     subscription = subscription or self._subscribe(listener.home)
                     await self._listen_once(listener, subscription)

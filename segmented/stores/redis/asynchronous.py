@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+from weakref import finalize
 
 from redis import asyncio as redis_asyncio
 from redis.exceptions import RedisError
@@ -86,6 +87,7 @@ class AsyncRedisStore:
         )
         self._link, self._where = found.link, owned_at or found.where
         self.wakeups = AsyncRedisWakeups(found.subscribe, self.clock, found.link)
+        finalize(self, self.wakeups.close_soon).atexit = False  # a dropped store leaves nobody listening
         self._owns_client = bool(owned_at)
         self.is_closed = False
 
