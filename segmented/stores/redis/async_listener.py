@@ -49,10 +49,13 @@ class AsyncRedisWakeups(AsyncioWakeups):
         self, subscribe: Callable[[Host | None], PubSub], clock: Clock, link: AsyncLink | AsyncClusterLink
     ) -> None:
         """Do not connect yet; `subscribe` creates subscriptions, and messages to the listener go through `link`."""
-        super().__init__(clock)
         self._link = link
         self._subscribe = subscribe
         self._is_closed = False
+        super().__init__(clock)
+
+    def _start_anew(self) -> None:
+        super()._start_anew()
         self._listeners: dict[Host | None, Listener[asyncio.Task[None]]] = {}
         self._listener_of: dict[str, Listener[asyncio.Task[None]]] = {}
         self._wanted: dict[str, asyncio.Event] = {}
@@ -62,6 +65,7 @@ class AsyncRedisWakeups(AsyncioWakeups):
 
     async def listen(self, channel: str, deadline: float) -> None:
         """Return once the server has confirmed the subscription; at once, without one, if this is closed."""
+        self._enter_loop()
         if self._is_closed:
             return
         self._used_at[channel] = self._clock.now()
@@ -83,6 +87,7 @@ class AsyncRedisWakeups(AsyncioWakeups):
 
     async def close(self) -> None:
         """End the listeners and their connections, for good."""
+        self._enter_loop()
         self.close_soon()
         tasks = [listener.runner for listener in self._listeners.values() if listener.runner is not None]
         self._listeners, self._listener_of = {}, {}
@@ -119,8 +124,8 @@ class AsyncRedisWakeups(AsyncioWakeups):
     def _note_end(self, listener: Listener[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
         """Start again if somebody cancelled the task, as a program does that cancels all tasks it finds."""
         listener.runner = None
-        if self._is_closed or self._listeners.get(listener.home) is not listener:
-            return  # or the listener is over
+        if not self._is_needed(listener):
+            return
         self._lose(listener)
         if self._lines and not task.get_loop().is_closed():
             self._start(listener)
@@ -130,7 +135,7 @@ class AsyncRedisWakeups(AsyncioWakeups):
         this = asyncio.current_task()
         try:
             # the driver may treat a cancellation as its own error; the task would then outlive the event loop
-            while this is not None and not this.cancelling() and not self._is_closed:
+            while this is not None and not this.cancelling() and self._is_needed(listener):
                 if subscription is None and self._is_over(listener):
                     break
                 try:
@@ -143,6 +148,9 @@ class AsyncRedisWakeups(AsyncioWakeups):
                     await self._ask_again(listener)
         finally:
             await _closed(subscription)
+
+    def _is_needed(self, listener: Listener[Any]) -> bool:
+        return not self._is_closed and self._listeners.get(listener.home) is listener
 
     def _is_over(self, listener: Listener[Any]) -> bool:
         """Return whether a node's listener has no channels; nothing finds it any more."""
