@@ -49,10 +49,13 @@ class AsyncRedisWakeups(AsyncioWakeups):
         self, subscribe: Callable[[Host | None], PubSub], clock: Clock, link: AsyncLink | AsyncClusterLink
     ) -> None:
         """Do not connect yet; `subscribe` creates subscriptions, and messages to the listener go through `link`."""
-        super().__init__(clock)
         self._link = link
         self._subscribe = subscribe
         self._is_closed = False
+        super().__init__(clock)
+
+    def _start_anew(self) -> None:
+        super()._start_anew()
         self._listeners: dict[Host | None, Listener[asyncio.Task[None]]] = {}
         self._listener_of: dict[str, Listener[asyncio.Task[None]]] = {}
         self._wanted: dict[str, asyncio.Event] = {}
@@ -62,6 +65,7 @@ class AsyncRedisWakeups(AsyncioWakeups):
 
     async def listen(self, channel: str, deadline: float) -> None:
         """Return once the server has confirmed the subscription; at once, without one, if this is closed."""
+        self._enter_loop()
         if self._is_closed:
             return
         self._used_at[channel] = self._clock.now()
@@ -83,7 +87,8 @@ class AsyncRedisWakeups(AsyncioWakeups):
 
     async def close(self) -> None:
         """End the listeners and their connections, for good."""
-        self._is_closed = True
+        self._enter_loop()
+        self.close_soon()
         tasks = [listener.runner for listener in self._listeners.values() if listener.runner is not None]
         self._listeners, self._listener_of = {}, {}
         end = self._clock.now() + CLOSE_SECONDS
@@ -91,6 +96,10 @@ class AsyncRedisWakeups(AsyncioWakeups):
             for task in living:
                 task.cancel()  # repeatedly: a driver timeout at the same moment may swallow a cancellation
             await asyncio.wait(living, timeout=CANCEL_SECONDS)
+
+    def close_soon(self) -> None:
+        """Let the listeners end when they next look, within POLL_SECONDS. A finalizer may call it at any point."""
+        self._is_closed = True
 
     async def _call(self, listener: Listener[Any], deadline: float) -> None:
         with suppress(RedisError, OSError):  # the listener checks its list a little later anyway
@@ -115,8 +124,8 @@ class AsyncRedisWakeups(AsyncioWakeups):
     def _note_end(self, listener: Listener[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
         """Start again if somebody cancelled the task, as a program does that cancels all tasks it finds."""
         listener.runner = None
-        if self._listeners.get(listener.home) is not listener:
-            return  # it was closed, or it is over
+        if not self._is_needed(listener):
+            return
         self._lose(listener)
         if self._lines and not task.get_loop().is_closed():
             self._start(listener)
@@ -126,7 +135,9 @@ class AsyncRedisWakeups(AsyncioWakeups):
         this = asyncio.current_task()
         try:
             # the driver may treat a cancellation as its own error; the task would then outlive the event loop
-            while this is not None and not this.cancelling() and (subscription or not self._is_over(listener)):
+            while this is not None and not this.cancelling() and self._is_needed(listener):
+                if subscription is None and self._is_over(listener):
+                    break
                 try:
                     subscription = subscription or self._subscribe(listener.home)
                     await self._listen_once(listener, subscription)
@@ -137,6 +148,9 @@ class AsyncRedisWakeups(AsyncioWakeups):
                     await self._ask_again(listener)
         finally:
             await _closed(subscription)
+
+    def _is_needed(self, listener: Listener[Any]) -> bool:
+        return not self._is_closed and self._listeners.get(listener.home) is listener
 
     def _is_over(self, listener: Listener[Any]) -> bool:
         """Return whether a node's listener has no channels; nothing finds it any more."""

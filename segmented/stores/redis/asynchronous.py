@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+from weakref import finalize
 
 from redis import asyncio as redis_asyncio
 from redis.exceptions import RedisError
@@ -37,7 +38,11 @@ AnswerT = TypeVar("AnswerT")
 
 
 class AsyncRedisStore(NotPickled):
-    """Operations on Redis or Valkey for one event loop, one round trip each; otherwise as `RedisStore`."""
+    """Operations on Redis or Valkey for one event loop at a time, one round trip each; otherwise as `RedisStore`.
+
+    Another loop may use the store once the first one has stopped, as with several `asyncio.run`; connections and waits
+    begin again there. While two loops are running, the second gets InvalidInput.
+    """
 
     ends_before_cancelled: Final = True
     """If a task is cancelled during an operation, the cancellation is raised when the operation has ended."""
@@ -87,6 +92,7 @@ class AsyncRedisStore(NotPickled):
         )
         self._link, self._where = found.link, owned_at or found.where
         self.wakeups = AsyncRedisWakeups(found.subscribe, self.clock, found.link)
+        finalize(self, self.wakeups.close_soon).atexit = False  # a dropped store leaves nobody listening
         self._owns_client = bool(owned_at)
         self.is_closed = False
 

@@ -5,6 +5,7 @@ If one of several servers may be unreachable, its timeout is short, so that the 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import redis
@@ -70,9 +71,10 @@ def close_client(client: redis.Redis | redis.RedisCluster) -> None:
 
 async def close_async_client(client: redis_asyncio.Redis | redis_asyncio.RedisCluster) -> None:
     """Close a client from `async_client`, and its clients for the Sentinels."""
-    await client.aclose()
-    if not isinstance(client, redis_asyncio.RedisCluster) and (watchers := _watchers(client)):
-        await watchers.aclose()
+    with suppress(RuntimeError):  # connections of an event loop that is closed have ended with it
+        await client.aclose()
+        if not isinstance(client, redis_asyncio.RedisCluster) and (watchers := _watchers(client)):
+            await watchers.aclose()
 
 
 def _watchers(client: redis.Redis | redis_asyncio.Redis) -> Any:  # noqa: ANN401  # a Sentinel, sync or async

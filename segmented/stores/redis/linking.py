@@ -86,9 +86,14 @@ def linked(
     connections, where = connections_of(pool), where_of(pool)
     if isinstance(pool, SentinelConnectionPool):
         check = None if is_checked else ServerCheck(where, Deployment.SENTINEL)
-        watchers = pool.sentinel_manager if owns_client else None
         link: Link = SentinelLink(
-            connections, clock, dialect=dialect, patience=patience, watchers=watchers, check=check
+            connections,
+            clock,
+            dialect=dialect,
+            patience=patience,
+            watchers=pool.sentinel_manager,
+            owns_watchers=owns_client,
+            check=check,
         )
     else:
         link = Link(connections, clock, dialect=dialect, check=None if is_checked else ServerCheck(where))
@@ -113,9 +118,14 @@ def async_linked(
     connections, where = connections_of(pool), where_of(pool)
     if isinstance(pool, AsyncSentinelConnectionPool):
         check = None if is_checked else ServerCheck(where, Deployment.SENTINEL)
-        watchers = pool.sentinel_manager if owns_client else None
         link: AsyncLink = AsyncSentinelLink(
-            connections, clock, dialect=dialect, patience=patience, watchers=watchers, check=check
+            connections,
+            clock,
+            dialect=dialect,
+            patience=patience,
+            watchers=pool.sentinel_manager,
+            owns_watchers=owns_client,
+            check=check,
         )
     else:
         link = AsyncLink(connections, clock, dialect=dialect, check=None if is_checked else ServerCheck(where))
@@ -161,18 +171,20 @@ class SentinelLink(Link):
         *,
         dialect: Dialect | None,
         patience: float,
-        watchers: Any = None,  # noqa: ANN401  # a Sentinel of redis-py
+        watchers: Any,  # noqa: ANN401  # a Sentinel of redis-py
+        owns_watchers: bool,
         check: ServerCheck | None = None,
     ) -> None:
-        """Ask again for up to `patience` seconds. Once closed, disconnect the `watchers` too after each use."""
+        """Ask again for up to `patience` seconds. Once closed, disconnect its own `watchers` too after each use."""
         super().__init__(connections, clock, dialect=dialect, check=check)
         self._patience = patience
         self._watchers = watchers
+        self._owns_watchers = owns_watchers
 
     def disconnect(self) -> None:
         """Disconnect all unused wires, which connect again on their next use, by way of the Sentinels."""
         super().disconnect()
-        if self.is_closed and self._watchers is not None:
+        if self.is_closed and self._owns_watchers:
             self._watchers.close()
 
     def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
@@ -200,18 +212,26 @@ class AsyncSentinelLink(AsyncLink):
         *,
         dialect: Dialect | None,
         patience: float,
-        watchers: Any = None,  # noqa: ANN401  # a Sentinel of redis-py
+        watchers: Any,  # noqa: ANN401  # a Sentinel of redis-py
+        owns_watchers: bool,
         check: ServerCheck | None = None,
     ) -> None:
-        """Ask again for up to `patience` seconds. Once closed, disconnect the `watchers` too after each use."""
+        """Ask again for up to `patience` seconds. Once closed, disconnect its own `watchers` too after each use."""
+        self._watchers = watchers
+        self._owns_watchers = owns_watchers
         super().__init__(connections, clock, dialect=dialect, check=check)
         self._patience = patience
-        self._watchers = watchers
+
+    def _start_anew(self) -> None:
+        super()._start_anew()
+        if self._loop is not None:  # and has ended, with the connections to the Sentinels
+            for one in self._watchers.sentinels:
+                one.connection_pool.reset()
 
     async def disconnect(self) -> None:
         """Disconnect all unused wires, which connect again on their next use, by way of the Sentinels."""
         await super().disconnect()
-        if self.is_closed and self._watchers is not None:
+        if self.is_closed and self._owns_watchers:
             await self._watchers.aclose()
 
     async def run(

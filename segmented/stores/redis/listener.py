@@ -14,6 +14,7 @@ A listener without channels then ends.
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -80,7 +81,6 @@ class RedisWakeups(ThreadWakeups):
         self._asked: set[str] = set()
         self._missed: set[str] = set()  # channels on which a release may have been missed
         self._used_at: dict[str, float] = {}
-        self._stopping = threading.Event()
 
     def listen(self, channel: str, deadline: float) -> None:
         """Return once the server has confirmed the subscription; at once, without one, if this is closed."""
@@ -106,8 +106,7 @@ class RedisWakeups(ThreadWakeups):
 
     def close(self) -> None:
         """End the listeners and their connections, for good."""
-        self._is_closed = True
-        self._stopping.set()
+        self.close_soon()
         with self._state:
             listeners = list(self._listeners.values())
         for listener in listeners:
@@ -115,6 +114,10 @@ class RedisWakeups(ThreadWakeups):
             if thread is not None:
                 self._call(listener, "stop", self._clock.now() + POLL_SECONDS)
                 thread.join(POLL_SECONDS * 3)
+
+    def close_soon(self) -> None:
+        """Let the listeners end when they next look, within POLL_SECONDS. A finalizer may call it at any point."""
+        self._is_closed = True
 
     def _call(self, listener: Listener[Any], word: str, deadline: float) -> None:
         with suppress(RedisError, OSError):  # the listener checks its list a little later anyway
@@ -140,18 +143,18 @@ class RedisWakeups(ThreadWakeups):
     def _run(self, listener: Listener[threading.Thread]) -> None:
         subscription: PubSub | None = None
         try:
-            while not self._stopping.is_set() and (subscription or not self._is_over(listener)):
+            while not self._is_closed and (subscription or not self._is_over(listener)):
                 try:
                     subscription = subscription or self._subscribe(listener.home)
                     self._listen_once(listener, subscription)
                 except Exception:  # noqa: BLE001  # even an unreadable message: all waiters depend on this thread
-                    self._stopping.wait(RECONNECT_SECONDS)
+                    time.sleep(RECONNECT_SECONDS)
                     _close(subscription)
                     subscription = None
                     self._ask_again(listener)
         finally:
             _close(subscription)
-            if not self._stopping.is_set() and self._listeners.get(listener.home) is listener:
+            if not self._is_closed and self._listeners.get(listener.home) is listener:
                 self._lose(listener)  # something ended the thread: start again
                 with self._state:
                     listener.runner = None

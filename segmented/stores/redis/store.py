@@ -6,6 +6,7 @@ import time
 from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from weakref import finalize
 
 import redis
 from redis.exceptions import RedisError
@@ -107,6 +108,7 @@ class RedisStore(NotPickled):
         )
         self._link, self._where = found.link, owned_at or found.where
         self.wakeups = RedisWakeups(found.subscribe, self.clock, found.link)
+        finalize(self, self.wakeups.close_soon).atexit = False  # a dropped store leaves nobody listening
         self._owns_client = bool(owned_at)
         self.is_closed = False
 
