@@ -48,10 +48,10 @@ class Offer:
     """The attempt that another caller in the process may make for a parked waiter."""
 
     attempt: Operation[Any]
-    undo: Operation[object] | None
-    """Undoes the attempt if the waiter was gone when the answer came."""
-    is_undone_late: bool
-    """Whether to undo it also for a waiter whose deadline passed, not only for a cancelled one."""
+    undo: tuple[Operation[object], ...] = ()
+    """Undo the attempt if the waiter was cancelled before the answer came."""
+    undo_late: tuple[Operation[object], ...] = ()
+    """The same if its deadline passed; a waiter that may repeat its call keeps some of it, or all."""
     leaving: Operation[object] | None = None
     """Takes the process out of the store's line, should the waiter be gone and no other one be left."""
 
@@ -261,8 +261,9 @@ class Line:
         offer = place.offer
         if offer is None:
             return ()
-        found = (offer.undo, None if self._members else offer.leaving)
-        return tuple(operation for operation in found if operation is not None)
+        if self._members or offer.leaving is None:
+            return offer.undo
+        return (*offer.undo, offer.leaving)
 
     def park(self, place: Place, due: float, offer: Offer | None = None) -> None:
         """Return to the queue after a failed attempt, in order of arrival, with the time of the next try.
@@ -316,8 +317,8 @@ class Line:
         """
         self._members.pop(place, None)
         place.has_left = True
-        if in_time and place.offer is not None and not place.offer.is_undone_late:
-            place.offer = replace(place.offer, undo=None)
+        if in_time and place.offer is not None:
+            place.offer = replace(place.offer, undo=place.offer.undo_late)
         had_turn = place not in self._places
         if not had_turn:
             self._places.remove(place)

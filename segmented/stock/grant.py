@@ -6,11 +6,20 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, TypeVar
 
-from segmented.errors import AlreadySettled, GrantSuperseded, InvalidInput, LeaseLost, NotGranted, SegmentedError
+from segmented.errors import (
+    AlreadySettled,
+    GrantSuperseded,
+    InvalidInput,
+    LeaseLost,
+    NotGranted,
+    SegmentedError,
+    StoreBusy,
+    StoreUnavailable,
+)
 from segmented.locks.claim import LeaseClaim
 from segmented.locks.dropped import WarnsWhenDropped
-from segmented.locks.lease_state import LeaseState, trusted_until
-from segmented.models import Acquired, Granted, Lost, Refusal, Renewed
+from segmented.locks.lease_state import LeaseState, owed_release, trusted_until
+from segmented.models import Granted, Lost, Refusal, Renewed
 from segmented.models.ids import plural
 from segmented.process import THIS
 from segmented.protocol import ReleaseGrant
@@ -20,6 +29,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from segmented.clock import Clock
+    from segmented.protocol import Grant
 
 KeepOn = type[BaseException] | tuple[type[BaseException], ...]
 """Errors of a body after which it is unknown whether the order was paid, so that its units stay reserved."""
@@ -116,12 +126,8 @@ class GrantState(WarnsWhenDropped):
 
     def _owed(self) -> LeaseState:
         """Return the segment's lease for the keeper that frees it at once, or as soon as the store answers."""
-        name = f"segment {self.segment}"
-        claim = SegmentClaim(name, self.holder_id, self._ttl_ms, self.pool.sku, self.order_id)
-        acquired = Acquired(self.fencing_token, self._ttl_ms, replay=False)
-        owed = LeaseState(claim, acquired, self._clock.now(), self._clock)
-        owed.owe_release(at_once=True)
-        return owed
+        claim = SegmentClaim(f"segment {self.segment}", self.holder_id, self._ttl_ms, self.pool.sku, self.order_id)
+        return owed_release(claim, self._clock)
 
     def _watch(self, owed: LeaseState) -> None:
         """Let the store's keeper watch the lease."""
@@ -166,6 +172,18 @@ class GrantState(WarnsWhenDropped):
         """Show the order, units, segment and fencing token."""
         units = f"{self.quantity} {plural(self.quantity, 'unit')}, segment {self.segment}"
         return f"<{type(self).__name__} order {self.order_id!r}: {units}, token {self.fencing_token}>"
+
+
+def owed_segment(operation: Grant, error: BaseException, clock: Clock) -> LeaseState | None:
+    """Return the segment's lease that a grant which ended by `error` may have taken, for the keeper that frees it.
+
+    None if it took none, or if the caller chose the holder id: a repeat may continue with the lease already.
+    """
+    if operation.repeatable or not isinstance(error, StoreUnavailable) or isinstance(error, StoreBusy):
+        return None
+    name, order_id = f"a segment of {operation.sku}", operation.order.order_id
+    claim = SegmentClaim(name, operation.holder_id, operation.ttl_ms, operation.sku, order_id)
+    return owed_release(claim, clock)
 
 
 class Granting(Generic[GrantT]):

@@ -153,7 +153,17 @@ class PoolSettings:
         else:
             check_id(holder_id, "holder id")
             own = f"{holder_id}/{wanted.order_id}"
-        return op.Grant(self.sku, wanted, own, self.ttl_ms, self.hold_ms, keep_refusal, partial, self.above)
+        return op.Grant(
+            self.sku,
+            wanted,
+            own,
+            self.ttl_ms,
+            self.hold_ms,
+            keep_refusal,
+            partial,
+            self.above,
+            repeatable=holder_id is not None,
+        )
 
     def reserve(
         self, order: Order | str, quantity: int = 1, customer_id: str | None = None, *, partial: bool

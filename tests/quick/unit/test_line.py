@@ -30,7 +30,8 @@ class Waiters:
 
     def offering(self, name: str, *, is_undone_late: bool = True) -> Place:
         place = self.join(name)
-        self.line.park(place, inf, Offer(AcquireLock("x", name, 1_000), ReleaseLock("x", name), is_undone_late))
+        undo = (ReleaseLock("x", name),)
+        self.line.park(place, inf, Offer(AcquireLock("x", name, 1_000), undo, undo if is_undone_late else ()))
         return place
 
 
@@ -221,7 +222,7 @@ def test_a_waiter_woken_while_trying_makes_its_next_attempt_alone() -> None:
     line = Line("c")
     place = line.join(threading.Event().set)
     line.signal()  # it is out trying, for the first time
-    line.park(place, inf, Offer(AcquireLock("door", "h", 1_000), ReleaseLock("door", "h"), is_undone_late=True))
+    line.park(place, inf, Offer(AcquireLock("door", "h", 1_000)))
     assert line.take_offer() is None
     assert line.next_step(place, 0.0, 10.0) is True
     assert line.take_offer() is None
@@ -269,7 +270,7 @@ def test_an_attempt_for_somebody_who_was_cancelled_is_to_be_undone() -> None:
         waiters.line.take_offer()
         waiters.line.leave(a, AT_ONCE, in_time=False)
         assert not waiters.line.hand(a, ("acquired", 1.0))
-        assert a.offer is not None
+        assert waiters.line.undoing(a) == (ReleaseLock("x", "a"),)
 
 
 def test_an_attempt_is_not_undone_once_its_waiter_has_gone_on_with_the_answer() -> None:
@@ -328,9 +329,8 @@ def test_an_attempt_for_somebody_whose_deadline_came_is_undone_if_that_was_said(
         assert waiters.line.take_offer() is place
         waiters.line.leave(place, AT_ONCE)
         assert not waiters.line.hand(place, ("acquired", 1.0))
-    assert a.offer is not None
-    assert b.offer is not None
-    assert b.offer.undo is None
+    assert waiters.line.undoing(a) == (ReleaseLock("x", "a"),)
+    assert waiters.line.undoing(b) == ()
 
 
 def test_after_sixteen_hand_offs_others_get_their_chance() -> None:

@@ -182,7 +182,7 @@ def test_a_wait_goes_on_if_no_connection_is_free_to_wake_its_own_listener() -> N
     wakeups.close()
 
 
-def test_of_twenty_tasks_that_begin_to_wait_one_wakes_the_listener_and_none_fails_with_it() -> None:
+def test_of_twenty_tasks_that_begin_to_wait_one_wakes_the_listener_and_none_fails() -> None:
     async def body() -> None:
         wire = AsyncSilent()
         wakeups, _, _ = async_made(wire)

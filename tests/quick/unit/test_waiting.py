@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -204,7 +205,6 @@ def in_the_line_of_processes() -> PlanDriver:
         trying(5.0),
         is_tried=True,
         is_busy=is_held,
-        undo=lambda: UNDO,
         in_line=lambda party: op.AcquireLock("x", "h", 1_000, party=party),
         out_of_line=lambda party: op.LeaveLine("x", party),
     )
@@ -279,21 +279,20 @@ def test_a_process_that_is_gone_cleans_nothing_up(timeout: float) -> None:
 # --- hand-off ---
 
 
-def parked_with_an_offer(handed: Literal["undone late", "kept late"]) -> tuple[PlanDriver, Any]:
+def parked_with_an_offer(undo_late: tuple[op.Operation[Any], ...]) -> tuple[PlanDriver, Any]:
     """Bring a plan to where it sleeps, its attempt left with its place."""
-    driver = PlanDriver(
-        wait_in_line(trying(5.0), is_tried=True, is_busy=is_held, undo=lambda: UNDO, handed=handed)  # after the first
-    )
+    offered = partial(Offer, undo=(UNDO,), undo_late=undo_late)
+    driver = PlanDriver(wait_in_line(trying(5.0), is_tried=True, is_busy=is_held, offered=offered))  # after the first
     line = Line("freed")
     place = line.join(lambda: None)
     for answer in (place, None, 100.2, Held(400), 100.3):
         driver.answer(answer)
-    assert driver.asked == Park(place, 100.3 + 0.401, 105.0, Offer(ACQUIRE, UNDO, handed == "undone late"))
+    assert driver.asked == Park(place, 100.3 + 0.401, 105.0, Offer(ACQUIRE, (UNDO,), undo_late))
     return driver, place
 
 
 def test_a_handed_over_lease_counts_from_before_its_request_and_costs_no_attempt() -> None:
-    driver, place = parked_with_an_offer("undone late")
+    driver, place = parked_with_an_offer((UNDO,))
     place.handed = (TAKEN, 101.5)
     assert driver.answer(True) == Now()  # noqa: FBT003  # what Park answers
     assert driver.answer(101.6) == Leave(place, 101.6 + 1.001)
@@ -301,7 +300,7 @@ def test_a_handed_over_lease_counts_from_before_its_request_and_costs_no_attempt
 
 
 def test_an_attempt_that_was_made_in_vain_is_made_again() -> None:
-    driver, place = parked_with_an_offer("kept late")
+    driver, place = parked_with_an_offer(())
     place.handed = (Held(9), 101.5)
     assert driver.answer(True) == Now()  # noqa: FBT003  # what Park answers
     assert driver.answer(101.6) == WITHIN
