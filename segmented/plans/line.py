@@ -39,6 +39,8 @@ HANDING_SECONDS: Final = 0.05
 """After these limits of hand-offs in a row, or seconds, waiters of other processes get the same chance as ours."""
 AHEAD_SECONDS: Final = 0.05
 """Seconds that a waiter leaves a freed lock to each process ahead of its own, before it tries without its turn."""
+AT_ONCE: Final = 0.0
+"""A local time that has passed."""
 LATE_SECONDS: Final = 0.1
 """Seconds that a waiter past its deadline waits for the answer to an attempt that another caller is making for it."""
 
@@ -62,6 +64,7 @@ class Place:
     __slots__ = (
         "ahead",
         "arrival",
+        "began_at",
         "giver",
         "handed",
         "has_left",
@@ -104,6 +107,8 @@ class Place:
         """Whether leaving was carried out to its end."""
         self.leaving: Operation[object] | None = None
         """Takes the process out of the store's line, which the waiter must still do if it was the last one."""
+        self.began_at = 0
+        """When its last attempt began, as `Line.begin_attempt` counts."""
         self.ahead = 0
         """How many other processes were ahead of this one at its last attempt."""
         self.is_first = False
@@ -130,9 +135,11 @@ class Line:
         "_due",
         "_handing_since",
         "_in_a_row",
+        "_kept_at",
         "_members",
         "_passed_due",
         "_places",
+        "_steps",
         "_unheard",
         "channel",
         "party",
@@ -155,6 +162,9 @@ class Line:
         """When the head tries although other processes are ahead."""
         self._in_a_row = 0
         self._handing_since = 0.0
+        self._steps = 0
+        """Counts the beginnings of attempts, and the answers that kept the process's place in the store's line."""
+        self._kept_at = 0
 
     def __len__(self) -> int:
         """Return the number of waiters that joined and have not left; a woken one may come back to park."""
@@ -221,6 +231,23 @@ class Line:
         self._in_a_row = 0
         return True
 
+    def begin_attempt(self, place: Place) -> None:
+        """Note that an attempt is about to be made for a waiter."""
+        self._steps += 1
+        place.began_at = self._steps
+
+    def note_kept(self) -> None:
+        """Note that an attempt which has ended kept the process's place in the store's line, or may have."""
+        self._steps += 1
+        self._kept_at = self._steps
+
+    def may_be_in_line(self, place: Place) -> bool:
+        """Return whether the process may have a place in the store's line although this waiter took what it waits for.
+
+        Taking it removes the place; an attempt of another waiter that overlapped may have kept it again.
+        """
+        return self._kept_at > place.began_at
+
     def end_row(self) -> None:
         """Begin to count hand-offs again, because a waiter of another process has the lock, or is about to."""
         self._in_a_row = 0
@@ -235,6 +262,7 @@ class Line:
         place = self._places[0]
         if taken is not None:
             taken.append(place)
+        self.begin_attempt(place)
         place.giver = taken
         place.is_under_way = True
         self._pop_head()
@@ -251,6 +279,8 @@ class Line:
         """
         if place.is_under_way and place.giver is taken:
             if place.has_left:
+                self.note_kept()
+                self._expect(AT_ONCE)  # the attempt may have been refused for good, so that nobody else is woken
                 return False
             place.handed, place.woken, place.is_under_way = handed, True, False  # without a call in between
         place.notify()

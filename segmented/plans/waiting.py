@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from segmented.errors import SegmentedError, StockError, StoreUnavailable
 from segmented.plans.effects import Join, Leave, Listen, Now, Park, Plan, Try, Within, perform
+from segmented.plans.line import AT_ONCE
 from segmented.protocol.lock.operations import NEWCOMER
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from segmented.protocol import Operation
 
 MILLISECOND = 0.001
-AT_ONCE = 0.0
 ATTEMPT_SECONDS = 0.1
 """Seconds for an attempt that begins just before the deadline; a healthy server answers sooner."""
 TRY_SECONDS = 2.0
@@ -95,8 +95,9 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
 
     When the last waiter of a process gives up, is cancelled, fails or is answered without taking anything (`has_taken`;
     without it, every answer that is not busy has taken something), the operation that `out_of_line` returns takes the
-    process out of the store's line, so that nothing is left to it. If the store cannot be reached, the process
-    loses its place when its turn has passed.
+    process out of the store's line, so that nothing is left to it; likewise if it took something, but an attempt of
+    another waiter may have kept the place. If the store cannot be reached, the process loses its place when its turn
+    has passed.
 
     Returns what `wait_for` does. If it raises, it has left the queue, and the caller must undo (`undo_after`).
     """
@@ -125,12 +126,13 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
     except BaseException as error:
         # Leave the queue first, since a second cancellation must not leave the place behind. Our wake-up may be unused;
         # the undoing wakes another waiter on its own.
+        place.line.note_kept()  # by an attempt without an answer
         is_last = yield from perform(Leave(place, AT_ONCE, in_time=isinstance(error, stands)))
         yield from _leave_line(place, if_so=is_last and not isinstance(error, StoreUnavailable))
         raise
     is_last = yield from perform(Leave(place, due))
     took = answer is not None and (not is_busy(answer) if has_taken is None else has_taken(answer))
-    yield from _leave_line(place, if_so=is_last and not took)
+    yield from _leave_line(place, if_so=is_last and (not took or place.line.may_be_in_line(place)))
     return answer, asked_at
 
 
@@ -178,12 +180,14 @@ def _attempts(
         answer, asked_at, due = yield from _attempt(first, deadline, place, look_seconds)
         if not is_busy(answer):
             return answer, asked_at, due
+        place.line.note_kept()
     yield from perform(Listen(place.line.channel, deadline))
     while True:
         if may_try:
             answer, asked_at, due = yield from _attempt(operation, deadline, place, look_seconds)
             if not is_busy(answer):
                 return answer, asked_at, due
+            place.line.note_kept()
         if not (yield from perform(Park(place, due, deadline, offer))):
             if place.is_under_way and offer is not None and offer.undo_late != offer.undo:
                 raise StoreUnavailable(UNANSWERED)  # what was taken stays, for a repeat
@@ -199,6 +203,7 @@ def _attempts(
 def _keeps_place(answer: object, place: Place) -> bool:
     """Return whether an attempt that was made for a waiter kept its process's place in the store's line."""
     place.ahead = getattr(answer, "ahead", 0)
+    place.line.note_kept()
     place.line.end_row()
     return place.ahead > 0
 
@@ -207,6 +212,7 @@ def _attempt(
     operation: Operation[AttemptT], deadline: float, place: Place, look_seconds: float
 ) -> Plan[tuple[AttemptT, float, float]]:
     asked_at = yield from perform(Now())
+    place.line.begin_attempt(place)
     answer = yield from perform(Within(operation, max(deadline, asked_at + ATTEMPT_SECONDS)))
     place.ahead = getattr(answer, "ahead", 0)
     return answer, asked_at, (yield from _due(answer, look_seconds))

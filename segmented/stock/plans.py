@@ -25,7 +25,8 @@ from segmented.models.orders import took_segment
 from segmented.models.shards import SHARD_MARK
 from segmented.models.submitted import BegunOrder, TakenOrders
 from segmented.plans import Now, Offer, Plan, Try, pause, perform, undo_after, wait_in_line
-from segmented.plans.waiting import AT_ONCE, GONE_SECONDS, MILLISECOND, undone
+from segmented.plans.line import AT_ONCE
+from segmented.plans.waiting import GONE_SECONDS, MILLISECOND, undone
 from segmented.protocol.lock.operations import NEWCOMER
 
 if TYPE_CHECKING:

@@ -273,6 +273,16 @@ def test_an_attempt_for_somebody_who_was_cancelled_is_to_be_undone() -> None:
         assert waiters.line.undoing(a) == (ReleaseLock("x", "a"),)
 
 
+def test_after_a_hand_over_to_a_waiter_that_left_the_next_one_tries() -> None:
+    waiters = Waiters()
+    a, b = waiters.offering("a"), waiters.offering("b")
+    assert waiters.line.take_offer() is a
+    waiters.line.leave(a, inf, in_time=False)
+    assert waiters.line.next_step(b, 1.0, inf) == inf
+    assert not waiters.line.hand(a, ("refused for good", 1.0))
+    assert waiters.line.next_step(b, 1.0, inf) is True
+
+
 def test_an_attempt_is_not_undone_once_its_waiter_has_gone_on_with_the_answer() -> None:
     waiters = Waiters()
     a = waiters.offering("a")
