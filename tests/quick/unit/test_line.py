@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from segmented.clock import ManualClock
-from segmented.plans.line import AHEAD_SECONDS, LATE_SECONDS, Line, Offer, Place
+from segmented.plans.line import AHEAD_SECONDS, LATE_SECONDS, Line, Offer, Place, stagger
 from segmented.protocol import AcquireLock, ReleaseLock
 from segmented.stores.wakeups import ThreadWakeups
 
@@ -316,7 +316,7 @@ def test_a_release_during_the_firsts_turn_wakes_the_next_once_the_first_has_left
     line.hear(1.0, "turn:us")
     assert line.next_step(first, 1.0, inf) is True
     line.hear(1.01, "a holder")
-    assert line.next_step(second, 1.01, inf) == 1.01 + 2 * AHEAD_SECONDS
+    assert line.next_step(second, 1.01, inf) == 1.01 + AHEAD_SECONDS + stagger(2)
     line.leave(first, inf)
     assert line.next_step(second, 1.02, inf) is True
 
@@ -329,7 +329,7 @@ def test_a_waiter_that_gives_up_before_its_turn_leaves_a_release_to_those_ahead(
         line.park(place, inf)
     line.hear(1.0, "a holder")
     line.leave(first, inf)
-    assert line.next_step(second, 1.02, inf) == 1.0 + 2 * AHEAD_SECONDS
+    assert line.next_step(second, 1.02, inf) == 1.0 + AHEAD_SECONDS + stagger(2)
 
 
 def test_an_attempt_for_somebody_whose_deadline_came_is_undone_if_that_was_said() -> None:
