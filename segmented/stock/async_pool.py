@@ -29,7 +29,7 @@ from segmented.plans.tasks import to_the_end
 from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
 from segmented.stock.async_pool_changes import AsyncPoolChanges
 from segmented.stock.coalescing import Coalescing
-from segmented.stock.grant import Granting, GrantState, KeepOn
+from segmented.stock.grant import Granting, GrantState, KeepOn, owed_segment
 from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import (
@@ -126,7 +126,7 @@ class AsyncPool(AsyncPoolChanges):
         )
         seconds = checked_timeout(timeout)
         plan = bind(grant_marked, self._mark, operation, seconds, fair=fair)
-        return Granting(lambda: self._granted(operation, plan, keep_on, timeout=seconds, is_own=holder_id is None))
+        return Granting(lambda: self._granted(operation, plan, keep_on, timeout=seconds))
 
     async def reserve(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
@@ -267,7 +267,6 @@ class AsyncPool(AsyncPoolChanges):
         keep_on: KeepOn,
         *,
         timeout: float | None,
-        is_own: bool,
     ) -> AsyncGrant | Refusal:
         self._calls.enter_loop()
 
@@ -280,15 +279,20 @@ class AsyncPool(AsyncPoolChanges):
             made.append(AsyncGrant(self, answer, asked_at, self._settings.ttl_ms, self._settings.hold_ms, keep_on))
             return made[-1]
 
-        if self.gate is None:
-            return await ask()
         order = operation.order
         try:
+            if self.gate is None:
+                return await ask()
             asked = order.quantity if operation.partial else None
             answer = await self.gate.grant_order(self, order, ask, asked=asked, timeout=timeout)
         except BaseException as error:
-            replays = [grant.handed_on().replay for grant in made]
-            await run_async(unheard_plan(operation, error, replays, is_own=is_own, is_gated=True), self.store)
+            operation = replace(operation, sku=self.sku)  # of a pool in shards, this is one of them
+            if owed := owed_segment(operation, error, self.store.clock):
+                async_keeper(self.store).watch(owed, self.store)
+                raise
+            if self.gate is not None:
+                replays = [grant.handed_on().replay for grant in made]
+                await run_async(unheard_plan(operation, error, replays, is_gated=True), self.store)
             raise
         return answer.decided_by(self.gate, order) if isinstance(answer, AsyncGrant) else answer
 

@@ -6,10 +6,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, TypeVar
 
-from segmented.errors import InvalidInput, LeaseLost, NotGranted, SegmentedError, StoreUnavailable
+from segmented.errors import InvalidInput, LeaseLost, NotGranted, SegmentedError, StoreBusy, StoreUnavailable
 from segmented.locks.claim import LeaseClaim
 from segmented.locks.dropped import WarnsWhenDropped
-from segmented.locks.lease_state import LeaseState, trusted_until
+from segmented.locks.lease_state import LeaseState, owed_release, trusted_until
 from segmented.models import Acquired, Granted, Lost, Refusal, Renewed
 from segmented.models.ids import plural
 from segmented.process import THIS
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from segmented.clock import Clock
+    from segmented.protocol import Grant
 
 KeepOn = type[BaseException] | tuple[type[BaseException], ...]
 """Errors of a body after which it is unknown whether the order was paid, so that its units stay reserved."""
@@ -171,6 +172,19 @@ class GrantState(WarnsWhenDropped):
         """Show the order, units, segment and fencing token."""
         units = f"{self.quantity} {plural(self.quantity, 'unit')}, segment {self.segment}"
         return f"<{type(self).__name__} order {self.order_id!r}: {units}, token {self.fencing_token}>"
+
+
+def owed_segment(operation: Grant, error: BaseException, clock: Clock) -> LeaseState | None:
+    """Return the segment's lease that a grant which ended by `error` may have taken, for the keeper that frees it.
+
+    None if it took none, or if the caller chose the holder id: a repeat may continue with the lease already.
+    """
+    if operation.repeatable or not isinstance(error, StoreUnavailable) or isinstance(error, StoreBusy):
+        return None
+    name, order_id = f"a segment of {operation.sku}", operation.order.order_id
+    ending = ReleaseGrant(operation.sku, order_id, operation.holder_id)
+    claim = EndClaim(name, operation.holder_id, operation.ttl_ms, ending)
+    return owed_release(claim, clock)
 
 
 class Granting(Generic[GrantT]):

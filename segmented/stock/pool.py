@@ -25,7 +25,7 @@ from segmented.models import Granted, Order, Settled
 from segmented.plans import perform, run_sync
 from segmented.plans.store_kinds import checked_gate
 from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
-from segmented.stock.grant import GrantState, KeepOn
+from segmented.stock.grant import GrantState, KeepOn, owed_segment
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import (
@@ -127,15 +127,13 @@ class Pool(PoolChanges):
         )
         seconds = checked_timeout(timeout)
         plan = bind(grant_marked, self._mark, operation, seconds, fair=fair)
-        return self._granted(operation, plan, keep_on, is_own=holder_id is None)
+        return self._granted(operation, plan, keep_on)
 
     def _granted(
         self,
         operation: op.Grant,
         plan: Callable[[], Plan[tuple[Granted | Refusal, float]]],
         keep_on: KeepOn,
-        *,
-        is_own: bool,
     ) -> Grant | Refusal:
         order, made = operation.order, list[Grant]()
 
@@ -152,9 +150,12 @@ class Pool(PoolChanges):
             asked = order.quantity if operation.partial else None
             answer = self.gate.grant_order(self.plain, order, ask, asked=asked)
         except BaseException as error:
+            operation = replace(operation, sku=self.sku)  # of a pool in shards, this is one of them
+            if owed := owed_segment(operation, error, self.store.clock):
+                thread_keeper(self.store).watch(owed, self.store)
+                raise
             replays = [grant.handed_on().replay for grant in made]
-            is_gated = self.gate is not None
-            run_sync(unheard_plan(operation, error, replays, is_own=is_own, is_gated=is_gated), self.store)
+            run_sync(unheard_plan(operation, error, replays, is_gated=self.gate is not None), self.store)
             raise
         return answer.decided_by(self.gate, order) if isinstance(answer, Grant) else answer
 

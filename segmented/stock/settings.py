@@ -149,7 +149,17 @@ class PoolSettings:
         checked_flag(keep_refusal, "keep_refusal")
         checked_flag(partial, "partial")
         own = uuid4().hex if holder_id is None else f"{checked_id(holder_id, 'holder id')}/{wanted.order_id}"
-        return op.Grant(self.sku, wanted, own, self.ttl_ms, self.hold_ms, keep_refusal, partial, self.above)
+        return op.Grant(
+            self.sku,
+            wanted,
+            own,
+            self.ttl_ms,
+            self.hold_ms,
+            keep_refusal,
+            partial,
+            self.above,
+            repeatable=holder_id is not None,
+        )
 
     def reserve(
         self, order: Order | str, quantity: int = 1, customer_id: str | None = None, *, partial: bool

@@ -118,6 +118,8 @@ class Grant(Operation[Granted | Refusal]):
     above: int = 0
     """A resource has accepted this token: grant a higher one, also for a lease that the holder has."""
     party: str = ""
+    repeatable: bool = False
+    """The caller chose the holder id: the repeat of a call without an answer continues with what that has taken."""
 
 
 @dataclass(frozen=True, slots=True)

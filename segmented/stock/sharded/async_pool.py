@@ -196,7 +196,7 @@ class AsyncShardedPool:
             order, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair, keep_on=keep_on
         )
         seconds = checked_timeout(timeout)
-        return Granting(lambda: self._granted(operation, seconds, keep_on, fair=fair, is_own=holder_id is None))
+        return Granting(lambda: self._granted(operation, seconds, keep_on, fair=fair))
 
     async def reserve(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
@@ -352,11 +352,11 @@ class AsyncShardedPool:
             self._plans.note_return()  # received units end local refusals
 
     async def _granted(
-        self, operation: op.Grant, timeout: float | None, keep_on: KeepOn, *, fair: bool, is_own: bool
+        self, operation: op.Grant, timeout: float | None, keep_on: KeepOn, *, fair: bool
     ) -> AsyncGrant | Refusal:
         home = await self.shard_of(operation.order.order_id, customer_id=operation.order.customer_id)
         plan = bind(self._plans.granted, operation, timeout, fair=fair)
-        return await home._granted(operation, plan, keep_on, timeout=timeout, is_own=is_own)  # noqa: SLF001  # a part of it
+        return await home._granted(operation, plan, keep_on, timeout=timeout)  # noqa: SLF001  # a part of it
 
     def __repr__(self) -> str:
         """Show the sku and the store."""

@@ -200,7 +200,7 @@ class ShardedPool:
         )
         plan = bind(self._plans.granted, operation, checked_timeout(timeout), fair=fair)
         home = self.shard_of(order.order_id, customer_id=order.customer_id)
-        return home._granted(operation, plan, keep_on, is_own=holder_id is None)  # noqa: SLF001  # the shard is a part of it
+        return home._granted(operation, plan, keep_on)  # noqa: SLF001  # the shard is a part of it
 
     def reserve(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from redis.exceptions import ConnectionError as RedisConnectionError, RedisError
 
-from segmented.errors import StoreUnavailable
+from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.plans.tasks import Alarm, begun
 from segmented.protocol.wire import readable, text
 from segmented.stores.redis.listener import (
@@ -71,9 +71,12 @@ class AsyncRedisWakeups(AsyncioWakeups):
         self._used_at[channel] = self._clock.now()
         if channel in self._confirmed:
             return
+        is_first = channel not in self._wanted
         confirmed = self._wanted.setdefault(channel, asyncio.Event())
         homes = await self._link.homes([channel])
-        await self._call(self._assign(channel, homes[channel]), deadline)
+        listener = self._assign(channel, homes[channel])
+        if is_first:
+            await self._call(listener, deadline)
         try:
             with Alarm(min(LISTEN_TIMEOUT, max(0.0, deadline - self._clock.now()))):
                 await confirmed.wait()
@@ -102,7 +105,7 @@ class AsyncRedisWakeups(AsyncioWakeups):
         self._is_closed = True
 
     async def _call(self, listener: Listener[Any], deadline: float) -> None:
-        with suppress(RedisError, OSError):  # the listener checks its list a little later anyway
+        with suppress(RedisError, OSError, SegmentedError):  # the listener checks its list a little later anyway
             await self._link.publish(listener.own_channel, "look", deadline=deadline, at=listener.home)
 
     def _assign(self, channel: str, home: Host | None) -> Listener[asyncio.Task[None]]:

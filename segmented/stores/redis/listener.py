@@ -22,7 +22,7 @@ from uuid import uuid4
 
 from redis.exceptions import ConnectionError as RedisConnectionError, RedisError
 
-from segmented.errors import StoreUnavailable
+from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.keys import listener_channel
 from segmented.protocol.wire import readable, text
 from segmented.stores.wakeups import ThreadWakeups, Wake
@@ -92,9 +92,12 @@ class RedisWakeups(ThreadWakeups):
             if channel in self._confirmed:
                 return
             confirmed = Wake()
-            self._wanted.setdefault(channel, []).append(confirmed)
+            waiting = self._wanted.setdefault(channel, [])
+            is_first = not waiting
+            waiting.append(confirmed)
             listener = self._assign(channel, homes.get(channel))
-        self._call(listener, "look", deadline)
+        if is_first:
+            self._call(listener, "look", deadline)
         if not confirmed.wait(min(LISTEN_TIMEOUT, max(0.0, deadline - self._clock.now()))):
             with self._state:
                 if channel in self._wanted:
@@ -120,7 +123,7 @@ class RedisWakeups(ThreadWakeups):
         self._is_closed = True
 
     def _call(self, listener: Listener[Any], word: str, deadline: float) -> None:
-        with suppress(RedisError, OSError):  # the listener checks its list a little later anyway
+        with suppress(RedisError, OSError, SegmentedError):  # the listener checks its list a little later anyway
             self._link.publish(listener.own_channel, word, deadline=deadline, at=listener.home)
 
     def _assign(self, channel: str, home: Host | None) -> Listener[threading.Thread]:

@@ -12,6 +12,7 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from segmented.clock import SystemClock
+from segmented.errors import StoreBusy
 from segmented.stores.redis import async_listener, listener
 from segmented.stores.redis.async_listener import AsyncRedisWakeups
 from segmented.stores.redis.listener import RedisWakeups
@@ -140,6 +141,54 @@ def test_the_confirmation_that_a_waiter_asked_for_wakes_nobody_in_asyncio() -> N
         await wakeups.listen(FREED, inf)
         await wakeups.close()
         assert not place.woken
+
+    asyncio.run(body())
+
+
+# --- the message that wakes the listener is an optimization ---
+
+
+class Silent(Wire):
+    """A link without a free connection for messages; once it was asked, the listener's poll ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def publish(self, channel: str, word: str, *, deadline: float, at: Host | None = None) -> None:
+        self.asked += 1
+        super().publish(channel, word, deadline=deadline, at=at)
+        raise StoreBusy
+
+
+class AsyncSilent(AsyncWire):
+    """The same for asyncio."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    async def publish(self, channel: str, word: str, *, deadline: float, at: Host | None = None) -> None:
+        self.asked += 1
+        await super().publish(channel, word, deadline=deadline, at=at)
+        raise StoreBusy
+
+
+def test_a_wait_goes_on_if_no_connection_is_free_to_wake_its_own_listener() -> None:
+    wire = Silent()
+    wakeups, _, _ = made(wire)
+    wakeups.listen(FREED, inf)
+    assert wire.asked == 1
+    wakeups.close()
+
+
+def test_of_twenty_tasks_that_begin_to_wait_one_wakes_the_listener_and_none_fails() -> None:
+    async def body() -> None:
+        wire = AsyncSilent()
+        wakeups, _, _ = async_made(wire)
+        await asyncio.gather(*(wakeups.listen(FREED, inf) for _ in range(20)))
+        assert wire.asked == 1
+        await wakeups.close()
 
     asyncio.run(body())
 

@@ -74,7 +74,7 @@ def test_a_release_acquires_for_the_next_waiter_in_the_same_round_trip(store: Re
 
 
 def test_an_order_handed_over_at_its_deadline_keeps_its_units_for_the_repeat(store: RedisStore) -> None:
-    pool = Pool(store, "ticket", ttl=4)
+    pool = Pool(store, "ticket", ttl=600, hold=600)
     pool.open(stock=5, segments=1)
     pool.grant("warm", timeout=0).confirm()  # type: ignore[union-attr]  # and now the server has the script
     given_up = threading.Event()
