@@ -111,6 +111,7 @@ class OrderDatabase(NotPickled):
 
     def open(self, sku: str, quotas: Sequence[int], epoch: int = 1) -> Opened | AlreadyOpen:
         """Store one row per segment, each with its quota. A sku that has rows keeps them, and the answer has them."""
+        sku = plain_text(sku)
         _check_opening(sku, quotas, epoch)
         rows = [
             {"sku": sku, "segment": segment, "quota": quota, "epoch": epoch} for segment, quota in enumerate(quotas)
@@ -260,7 +261,7 @@ class OrderDatabase(NotPickled):
     def orders(self, sku: str, order_ids: Iterable[str]) -> dict[str, OrderRow]:
         """Read the existing orders among these ids, by id."""
         found: dict[str, OrderRow] = {}
-        ids = map(plain_text, order_ids)
+        sku, ids = plain_text(sku), map(plain_text, order_ids)
         while chunk := list(islice(ids, PAGE_SIZE)):
             rows = self._run(partial(reading.read_orders, sku=sku, order_ids=chunk))
             found |= {row.order_id: row for row in rows}
