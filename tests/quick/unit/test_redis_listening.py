@@ -274,7 +274,7 @@ def ended(channel: str) -> dict[str, Any]:
     return {"type": "unsubscribe", "channel": channel, "data": 0}
 
 
-def test_a_channel_that_the_driver_subscribes_to_after_it_was_given_up_is_asked_for_again() -> None:
+def test_a_channel_that_was_given_up_and_the_driver_renewed_is_asked_for_again() -> None:
     wire, clock = Wire(), ManualClock()
     wakeups = RedisWakeups(lambda _: wire, clock, wire)  # type: ignore[arg-type, return-value]  # in place of a link
     wakeups.listen(FREED, inf)
