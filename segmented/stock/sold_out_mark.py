@@ -179,7 +179,8 @@ def _reserve_many_marked(
         left = replace(operation, orders=tuple(operation.orders[index] for index in asked))
         for index, answer in zip(asked, (yield from plan_of(left)), strict=True):
             answers[index] = answer
-            mark.note(operation.orders[index].order_id, answer, asked_at)
+            age_ms = answer.age_ms if isinstance(answer, SoldOut) else 0  # of shards that were asked before this call
+            mark.note(operation.orders[index].order_id, answer, asked_at - age_ms / 1_000)
     return [answers[index] for index in range(len(operation.orders))]
 
 

@@ -209,10 +209,10 @@ class AsyncRedisWakeups(AsyncioWakeups):
             said = readable(message["data"])
             if not self._is_own_release(said):
                 self.hear(channel, said)
-        elif message["type"] == "sunsubscribe":
+        elif message["type"] in {"unsubscribe", "sunsubscribe"}:
             if channel in self._confirmed:  # otherwise this process has asked for it
                 raise RedisConnectionError(MOVED)
-        elif message["type"] in {"subscribe", "ssubscribe"} and channel != listener.own_channel:
+        elif message["type"] in {"subscribe", "ssubscribe"} and self._is_ours(listener, channel):
             self._confirmed.add(channel)
             self._asked.discard(channel)
             confirmed = self._wanted.pop(channel, None)
@@ -222,6 +222,11 @@ class AsyncRedisWakeups(AsyncioWakeups):
                 confirmed.set()
             if is_missed:  # a release may have been missed; otherwise the caller of `listen` tries now anyway
                 self.signal(channel)
+
+    def _is_ours(self, listener: Listener[Any], channel: str) -> bool:
+        """Return whether a confirmation counts. The driver also makes subscriptions again that were given up."""
+        is_wanted = channel in self._asked or channel in self._confirmed
+        return is_wanted and self._listener_of.get(channel) is listener
 
     def _lose(self, listener: Listener[asyncio.Task[None]]) -> list[str]:
         """Note that its subscriptions are gone; return the channels to which it must subscribe again."""

@@ -45,7 +45,7 @@ RECONNECT_SECONDS: Final = 0.2
 PING_SECONDS: Final = 3.0
 """Seconds without a message after which a waiting process checks that its connection is still alive."""
 SILENT: Final = "the subscription's server no longer answers"
-MOVED: Final = "another node serves the subscription's slot"
+MOVED: Final = "the server has ended the subscription, as it does when another node serves its slot"
 RunnerT = TypeVar("RunnerT")
 
 
@@ -219,11 +219,13 @@ class RedisWakeups(ThreadWakeups):
             said = readable(message["data"])
             if not self._is_own_release(said):
                 self.hear(channel, said)
-        elif message["type"] == "sunsubscribe":
+        elif message["type"] in {"unsubscribe", "sunsubscribe"}:
             if channel in self._confirmed:  # otherwise this process has asked for it
                 raise RedisConnectionError(MOVED)
-        elif message["type"] in {"subscribe", "ssubscribe"} and channel != listener.own_channel:
+        elif message["type"] in {"subscribe", "ssubscribe"}:
             with self._state:
+                if not self._is_ours(listener, channel):
+                    return
                 self._confirmed.add(channel)
                 self._asked.discard(channel)
                 confirmed = self._wanted.pop(channel, None)
@@ -233,6 +235,11 @@ class RedisWakeups(ThreadWakeups):
                 each.set()
             if is_missed:  # a release may have been missed; otherwise the caller of `listen` tries now anyway
                 self.signal(channel)
+
+    def _is_ours(self, listener: Listener[Any], channel: str) -> bool:
+        """Return whether a confirmation counts. The driver also makes subscriptions again that were given up."""
+        is_wanted = channel in self._asked or channel in self._confirmed
+        return is_wanted and self._listener_of.get(channel) is listener
 
     def _lose(self, listener: Listener[threading.Thread]) -> list[str]:
         """Note that its subscriptions are gone; return the channels to which it must subscribe again."""
