@@ -38,7 +38,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 class AsyncRedisStore(NotPickled):
-    """Operations on Redis or Valkey for one event loop at a time, one round trip each; otherwise as `RedisStore`.
+    """Operations on Redis or Valkey for one event loop, one round trip each; otherwise as `RedisStore`.
 
     Another loop may use the store once the first one has stopped, as with several `asyncio.run`; connections and waits
     begin again there. While two loops are running, the second gets InvalidInput.
