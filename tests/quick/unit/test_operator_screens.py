@@ -9,13 +9,14 @@ import pytest
 
 from segmented import Lock, MemoryStore, Pool, ReentrantLock
 from segmented.clock import ManualClock
-from segmented.errors import WrongKind
+from segmented.errors import InvalidInput, WrongKind
 from segmented.keys import segment_of
 from segmented.locks import FairLock, ReadWriteLock, operator
 from segmented.locks.claim import HERE, new_holder_id
 from segmented.models.locks import LockHolder, LockState, Revoked
 from segmented.plans import run_sync
 from segmented.protocol import AcquireLock
+from segmented.stores.quorum import QuorumStore
 
 LONG: Final = 60.0
 
@@ -100,3 +101,10 @@ def test_held_segments_of_a_pool_are_listed_and_a_free_one_is_not(store: MemoryS
         assert [segment_of(key) for key in found] == [("poster", "0", grant.segment)]
         assert run_sync(operator.list_plan("mug", places=["segment"]), store).names == ()
     assert run_sync(operator.list_plan("*", places=["segment"]), store).names == ()
+
+
+def test_an_operator_of_a_quorum_is_told_to_ask_each_of_its_servers() -> None:
+    quorum = QuorumStore([MemoryStore() for _ in range(3)])
+    with pytest.raises(InvalidInput, match=r"ask each of its servers, with a RedisStore of its own$"):
+        operator.show(quorum, "report")
+    quorum.close()
