@@ -20,8 +20,10 @@ from segmented import (
 )
 from segmented.clock import ManualClock
 from segmented.errors import DatabaseUnavailable
+from segmented.models import Cart, CartReserved
 from segmented.orders import AsyncGate, Gate
 from segmented.stock import Grant, ShardedPool
+from segmented.stock.carts import Carts
 from tests.support.command_line import ran
 
 if TYPE_CHECKING:
@@ -77,6 +79,12 @@ def test_of_a_batch_the_refused_get_the_units_of_holds_that_have_ended(pool: Poo
     clock.advance(12.1)
     answers = pool.reserve_many([Order("a"), Order("b"), Order("c"), Order("d")])
     assert [isinstance(answer, Reserved) for answer in answers] == [True, True, True, False]
+
+
+def test_a_cart_gets_the_units_of_holds_that_have_ended(pool: Pool, gate: Gate, clock: ManualClock) -> None:
+    clock.advance(12.1)
+    cart = Cart("next", [(SKU, 3)])
+    assert isinstance(Carts(pool.store, hold=12, gate=gate).reserve(cart), CartReserved)
 
 
 def test_an_order_that_the_database_has_sold_keeps_its_units(pool: Pool, gate: Gate, clock: ManualClock) -> None:
