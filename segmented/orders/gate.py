@@ -90,10 +90,7 @@ class Gate(OrderDatabase):
         before = decided_before(pool, self, order, epoch, asked=asked)
         if before is not None:
             return decided_as(before)
-        answer = self.verified(pool, ask)
-        if sale.is_due(answer) and sale.settle_due(pool, self):
-            answer = self.verified(pool, ask)
-        return sale.undecided(pool, self, order, answer, epoch)
+        return sale.undecided(pool, self, order, sale.asked(pool, self, ask), epoch)
 
     def take_orders(
         self, pool: Pool, orders: Sequence[Order], ask: Callable[[tuple[Order, ...]], list[AnswerT]], *, partial: bool

@@ -12,6 +12,7 @@ from segmented import (
     AsyncPool,
     MemoryStore,
     Order,
+    Outbox,
     Pool,
     RedisStore,
     Reserved,
@@ -21,7 +22,7 @@ from segmented import (
 from segmented.clock import ManualClock
 from segmented.errors import DatabaseUnavailable
 from segmented.models import Cart, CartReserved
-from segmented.orders import AsyncGate, Gate
+from segmented.orders import AsyncGate, Gate, take_envelope, take_order
 from segmented.stock import Grant, ShardedPool
 from segmented.stock.carts import Carts
 from tests.support.command_line import ran
@@ -73,6 +74,27 @@ def test_a_grant_gets_the_units_of_holds_that_have_ended(pool: Pool, clock: Manu
     clock.advance(12.1)
     with pool.grant("next", quantity=3, timeout=0) as grant:
         assert isinstance(grant, Grant)
+
+
+@pytest.mark.parametrize("is_by_gate", [True, False])
+def test_a_refusal_is_not_kept_while_holds_have_ended(
+    pool: Pool, gate: Gate, clock: ManualClock, *, is_by_gate: bool
+) -> None:
+    clock.advance(12.1)
+    if is_by_gate:
+        with pool.grant("next", quantity=3, timeout=0, keep_refusal=True) as grant:
+            assert isinstance(grant, Grant)
+    else:
+        assert take_order(Pool(pool.store, SKU), gate, Order("next", 3), timeout=0, keep_refusal=True)
+    assert pool.state().confirmed == 3
+
+
+def test_a_submitted_order_gets_the_units_of_holds_that_have_ended(pool: Pool, gate: Gate, clock: ManualClock) -> None:
+    clock.advance(12.1)
+    deciding = Pool(pool.store, SKU, gate=gate, outbox=Outbox.under_lock())
+    deciding.submit(Order("next", 3))
+    report = take_envelope(pool.plain, ["next"], gate=gate)
+    assert [(one.order_id, one.state) for one in report.settled] == [("next", "confirmed")]
 
 
 def test_of_a_batch_the_refused_get_the_units_of_holds_that_have_ended(pool: Pool, clock: ManualClock) -> None:
