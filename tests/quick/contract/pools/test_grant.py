@@ -173,14 +173,14 @@ def test_holds_that_lapsed_together_with_their_leases_free_units_and_segments(sh
     assert shop.story()[3:] == [("expired", "a"), ("expired", "b"), ("reserved", "c")]
 
 
-def test_a_gated_pool_does_not_expire_and_keeps_no_refusal_before_its_database_decides(shop: Shop) -> None:
+def test_a_gated_pool_keeps_no_refusal_while_ended_holds_are_undecided(shop: Shop) -> None:
     shop.open(2, 2, gated=True)
     shop.granted("late", 2, ttl_ms=SHORT_MS, hold_ms=SHORT_MS)
     shop.let_short_holds_lapse()
     for _ in range(2):
         refused = shop.grant("a", keep_refusal=True)
         assert refused == SoldOut("a", 1, available=0, reserved=2, sequence=2)
-        assert refused.free_in_ms == 0  # type: ignore[union-attr]  # as the line before says
+        assert refused.free_in_ms == 0
     assert shop.totals() == (0, 2, 0)
 
 
