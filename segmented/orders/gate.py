@@ -141,6 +141,10 @@ class Gate(OrderDatabase):
         """Give back the units of expired holds: see `expire_voided`."""
         return sale.expire_voided(sale.gated(pool, self), self, limit=limit)
 
+    def settle_due(self, pool: Pool) -> bool:
+        """Settle expired holds for a caller that needs their units; return whether some have ended."""
+        return sale.settle_due(pool, self)
+
     def restock_pool(self, pool: Pool, units: int, restock_id: str) -> Restocked | Closed:
         """Add units to the database and the pool: see `restock_gated`."""
         return restock_gated(pool, self, units, restock_id=restock_id)

@@ -23,7 +23,7 @@ from segmented.clock import ManualClock
 from segmented.errors import DatabaseUnavailable
 from segmented.models import Cart, CartReserved
 from segmented.orders import AsyncGate, Gate, take_envelope, take_order
-from segmented.stock import Grant, ShardedPool
+from segmented.stock import AsyncShardedPool, Grant, ShardedPool
 from segmented.stock.carts import Carts
 from tests.support.command_line import ran
 
@@ -142,6 +142,36 @@ def test_available_counts_them_in_shards_without_a_gate_too(clock: ManualClock) 
     assert pool.available() == 1
     clock.advance(12.1)
     assert pool.available() == 4
+
+
+@pytest.mark.parametrize("quantity", [1, 2, 4])
+def test_in_shards_an_order_gets_the_units_of_holds_that_have_ended_in_any(
+    gate: Gate, clock: ManualClock, quantity: int
+) -> None:
+    pool = ShardedPool(MemoryStore(clock=clock), SKU, ttl=10, hold=12, gate=gate)
+    pool.open(stock=4, segments=2, shards=2)
+    for number in range(4):
+        pool.reserve(f"gone {number}")
+    clock.advance(2)
+    refused = pool.reserve("early", quantity=quantity)
+    assert isinstance(refused, SoldOut)
+    assert refused.free_in_ms == 10_000
+    clock.advance(10.1)
+    assert isinstance(pool.reserve("next", quantity=quantity), Reserved)
+
+
+def test_in_shards_asyncio_does_the_same(order_database: str, clock: ManualClock) -> None:
+    async def scene() -> None:
+        async with AsyncGate(order_database) as gate:
+            pool = AsyncShardedPool(AsyncMemoryStore(clock=clock), SKU, ttl=10, hold=12, gate=gate)
+            await pool.open(stock=4, segments=2, shards=2)
+            for number in range(4):
+                await pool.reserve(f"gone {number}")
+            clock.advance(12.1)
+            async with pool.grant("next", quantity=4, timeout=0):
+                pass
+
+    asyncio.run(scene())
 
 
 def test_asyncio_does_the_same(order_database: str, clock: ManualClock) -> None:
