@@ -6,6 +6,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial as bind
+from traceback import clear_frames
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented import protocol as op
@@ -356,6 +357,7 @@ class Grant(GrantState):
             self._is_settled = True
         if self._decided_by is not None:
             if is_struck and is_sold is not None and not self._is_settled:
+                clear_frames(failure.__traceback__)  # a cursor in one of them would keep SQLite's write lock
                 with suppress(Exception):
                     self._ended(is_sold=is_sold)
                     self._is_settled = True
