@@ -18,7 +18,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary, ref
 
-from segmented.locks.lease_state import tend_plan
+from segmented.locks.lease_state import owed_release, tend_plan
 from segmented.plans import run_async, run_sync
 from segmented.plans.tasks import OfOneLoop, begun
 from segmented.process import after_fork_in_child
@@ -26,6 +26,7 @@ from segmented.process import after_fork_in_child
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from segmented.locks.claim import LeaseClaim
     from segmented.locks.lease_state import LeaseState
     from segmented.plans.drivers import AsyncStore, Store
 
@@ -242,6 +243,16 @@ def async_keeper(store: AsyncStore) -> AsyncKeeper:
     if store not in _tasks:
         _tasks[store] = AsyncKeeper()
     return _tasks[store]
+
+
+def release_later(claim: LeaseClaim, store: Store) -> None:
+    """Release what a call may have taken that nobody uses: at once, or as soon as the store answers."""
+    thread_keeper(store).watch(owed_release(claim, store.clock), store)
+
+
+def async_release_later(claim: LeaseClaim, store: AsyncStore) -> None:
+    """Do the same in the running event loop."""
+    async_keeper(store).watch(owed_release(claim, store.clock), store)
 
 
 def _forget_parents() -> None:
