@@ -29,6 +29,7 @@ from segmented import (
 from segmented.clock import ManualClock
 from segmented.errors import LockUnreachable
 from segmented.locks import AsyncMultiLock, MultiLock
+from segmented.locks.keeper import async_keeper
 from segmented.models import Busy
 from segmented.protocol.base import Release
 from segmented.stock import AsyncGrant, Grant
@@ -171,3 +172,17 @@ def test_a_repeat_with_the_callers_own_holder_id_continues_with_the_same_lease()
     assert isinstance(again, Grant)
     assert (again.replay, store.released.is_set()) == (True, False)
     again.confirm()
+
+
+def test_in_a_long_outage_a_keeper_owes_a_bounded_number_of_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segmented.locks.keeper.OWED_MAX", 3)
+
+    async def body() -> None:
+        store = AsyncLossyStore()
+        store.lost = 10**6
+        for number in range(5):
+            with pytest.raises(LockUnreachable):
+                await AsyncLock(store, f"x{number}", ttl=600).acquire(timeout=0)
+        assert len(async_keeper(store)) == 3
+
+    asyncio.run(body())
