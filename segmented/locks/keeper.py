@@ -18,7 +18,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary, ref
 
-from segmented.locks.lease_state import tend_plan
+from segmented.locks.lease_state import owed_release, tend_plan
 from segmented.plans import run_async, run_sync
 from segmented.plans.tasks import OfOneLoop, begun
 from segmented.process import after_fork_in_child
@@ -26,6 +26,7 @@ from segmented.process import after_fork_in_child
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from segmented.locks.claim import LeaseClaim
     from segmented.locks.lease_state import LeaseState
     from segmented.plans.drivers import AsyncStore, Store
 
@@ -35,6 +36,8 @@ LINGER: Final = 2.0
 """Seconds that a thread without leases waits for the next one, so that a series of short leases neither starts a thread
 each time nor wakes one."""
 BATCH_MAX: Final = 500
+OWED_MAX: Final = 10_000
+"""Leases of a keeper beyond which it takes on no release that is owed for an attempt without an answer."""
 
 
 def is_closed(store: object) -> bool:
@@ -115,6 +118,10 @@ class ThreadKeeper:
         self._wakes_at = -inf
         """Local time at which the thread checks its agenda again on its own."""
 
+    def __len__(self) -> int:
+        """Return the number of watched leases."""
+        return len(self._agenda)
+
     def watch(self, lease: LeaseState, store: Store) -> None:
         """Watch a lease until it is released or lost."""
         with self._guard:
@@ -179,6 +186,10 @@ class AsyncKeeper(OfOneLoop):
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
+    def __len__(self) -> int:
+        """Return the number of watched leases."""
+        return len(self._agenda)
+
     def watch(self, lease: LeaseState, store: AsyncStore) -> None:
         """Watch a lease until it is released or lost."""
         self._enter_loop()
@@ -242,6 +253,23 @@ def async_keeper(store: AsyncStore) -> AsyncKeeper:
     if store not in _tasks:
         _tasks[store] = AsyncKeeper()
     return _tasks[store]
+
+
+def release_later(claim: LeaseClaim, store: Store) -> None:
+    """Release what a call may have taken that nobody uses: at once, or as soon as the store answers.
+
+    If the keeper watches OWED_MAX leases already, as in a long outage, this one is left to expire.
+    """
+    keeper = thread_keeper(store)
+    if len(keeper) < OWED_MAX:
+        keeper.watch(owed_release(claim, store.clock), store)
+
+
+def async_release_later(claim: LeaseClaim, store: AsyncStore) -> None:
+    """Do the same in the running event loop."""
+    keeper = async_keeper(store)
+    if len(keeper) < OWED_MAX:
+        keeper.watch(owed_release(claim, store.clock), store)
 
 
 def _forget_parents() -> None:
