@@ -36,7 +36,7 @@ class FenceGuard:
 
     def __init__(self) -> None:
         """Create a guard that has seen no token."""
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self._newest: dict[str, int] = {}
 
     def __repr__(self) -> str:

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary, ref
 from segmented.locks.lease_state import owed_release, tend_plan
 from segmented.plans import run_async, run_sync
 from segmented.plans.tasks import OfOneLoop, begun
-from segmented.process import after_fork_in_child
+from segmented.process import BeginsAnew, after_fork_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,8 +76,9 @@ class Agenda:
 
     def next_time(self) -> float:
         """Return the local time at which the first lease is due, or inf if there is none."""
-        while self._heap and not self._is_current(*self._heap[0]):
-            heappop(self._heap)
+        while self._heap and not self._is_current(*(first := self._heap[0])):
+            if (popped := heappop(self._heap)) is not first:  # a signal handler has added one meanwhile
+                heappush(self._heap, popped)
         return self._heap[0][0] if self._heap else inf
 
     def take_due(self, now: float) -> list[LeaseState]:
@@ -105,15 +106,19 @@ def _same(lease: LeaseState) -> LeaseState:
     return lease
 
 
-class ThreadKeeper:
+class ThreadKeeper(BeginsAnew):
     """The keeper of one store, for threads."""
 
     def __init__(self) -> None:
         """Create a keeper that has not started."""
+        self._agenda = Agenda()
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        super()._start_anew()
         # Entered instead of the condition: an exception of a signal handler can leave that locked, but not this lock.
         self._guard = threading.RLock()
         self._changed = threading.Condition(self._guard)
-        self._agenda = Agenda()
         self._thread: threading.Thread | None = None
         self._wakes_at = -inf
         """Local time at which the thread checks its agenda again on its own."""
@@ -124,16 +129,19 @@ class ThreadKeeper:
 
     def watch(self, lease: LeaseState, store: Store) -> None:
         """Watch a lease until it is released or lost."""
+        self._begin_if_new()
         with self._guard:
             self._agenda.add(lease)
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, args=(store,), name="segmented-keeper", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, args=(store,), name="segmented-keeper", daemon=True)
+                self._thread = thread
+                thread.start()
             elif self._agenda.next_time() < self._wakes_at:
                 self._changed.notify()
 
     def discard(self, lease: LeaseState) -> None:
         """Stop watching a released lease."""
+        self._begin_if_new()
         with self._guard:
             self._agenda.discard(lease)
 
@@ -158,7 +166,7 @@ class ThreadKeeper:
         """Sleep until some leases are due and return them; return none if no lease is left."""
         idle_until = inf
         with self._guard:
-            while not is_closed(store):
+            while self._thread is threading.current_thread() and not is_closed(store):
                 now = store.clock.now()
                 if due := self._agenda.take_due(now):
                     return due
@@ -170,7 +178,6 @@ class ThreadKeeper:
                     idle_until = min(idle_until, now + LINGER)
                 self._wakes_at = min(now + SLEEP_MAX, self._agenda.next_time(), idle_until)
                 self._changed.wait(self._wakes_at - now)
-            self._thread = None
             return []
 
 
@@ -236,16 +243,13 @@ class AsyncKeeper(OfOneLoop):
 
 _threads: WeakKeyDictionary[Store, ThreadKeeper] = WeakKeyDictionary()
 _tasks: WeakKeyDictionary[AsyncStore, AsyncKeeper] = WeakKeyDictionary()
-_guard = threading.Lock()
+_guard = threading.RLock()
 
 
 def thread_keeper(store: Store) -> ThreadKeeper:
     """Return the store's keeper."""
     with _guard:
-        found = _threads.get(store)
-        if found is None:
-            found = _threads[store] = ThreadKeeper()
-        return found
+        return _threads.get(store) or _threads.setdefault(store, ThreadKeeper())
 
 
 def async_keeper(store: AsyncStore) -> AsyncKeeper:
@@ -275,7 +279,7 @@ def async_release_later(claim: LeaseClaim, store: AsyncStore) -> None:
 def _forget_parents() -> None:
     # After a fork the keeper's thread is gone, and the parent keeps the leases.
     global _guard  # noqa: PLW0603  # the parent's thread may have held it in the moment of the fork
-    _guard = threading.Lock()
+    _guard = threading.RLock()
     _threads.clear()
     _tasks.clear()
 
