@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 import threading
+from contextlib import suppress
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Final
 
@@ -33,7 +34,8 @@ def escape_output() -> None:
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            with suppress(OSError):  # a terminal cannot say its position, which Python asks for last
+                stream.reconfigure(errors="backslashreplace")
 
 
 def interrupted() -> int:
