@@ -65,16 +65,24 @@ do -- for Lua allows 200 local variables at once
       return nil
     end
     local turns, since_ms, until_ms, bounds = string.match(noted, '^(%d+) (%d+) (%d+) (%d+ %d+ %d+ %d+ %d+)$')
-    local found, now_ms = turns and redis.pcall('ZRANGE', line.key, 0, 1) or {}, math.floor(at_us / 1000)
+    local found, now_ms = turns and redis.pcall('ZRANGE', line.key, 0, 2) or {}, math.floor(at_us / 1000)
     local first, following = found[1], found[2]
     turns, since_ms, until_ms = tonumber(turns), tonumber(since_ms), tonumber(until_ms)
-    -- the first has not come: others may be gone, too, and must not cost as much each
+    -- the first has not come: others may be gone, too, and must not cost as much each. If all were asked within the last
+    -- second, it is slow, and another one is the first now.
     if first and until_ms > 0 and until_ms <= now_ms then
-      redis.call('DEL', line.key)
-      if following then
-        redis.pcall('PUBLISH', line.freed, 'turn:*')
+      local called_ms = tonumber(redis.call('HGET', line.notes, 'called') or '0') or 0
+      if now_ms >= called_ms and now_ms < called_ms + 1000 then
+        redis.call('ZREM', line.key, first)
+        turns, since_ms, until_ms, first, following = 0, now_ms, 0, following, found[3]
+      else
+        redis.call('DEL', line.key)
+        if following then
+          redis.call('HSET', line.notes, 'called', string.format('%.0f', now_ms))
+          redis.pcall('PUBLISH', line.freed, 'turn:*')
+        end
+        first = nil
       end
-      first = nil
     end
     if not first then -- nobody waits, or the key has another type
       redis.call('HDEL', line.notes, 'line')
