@@ -65,14 +65,16 @@ def close_client(client: redis.Redis | redis.RedisCluster) -> None:
     """Close a client from `sync_client`, and its clients for the Sentinels."""
     client.close()
     if not isinstance(client, redis.RedisCluster) and (watchers := _watchers(client)):
-        watchers.close()
+        for watcher in watchers.sentinels:
+            watcher.close()
 
 
 async def close_async_client(client: redis_asyncio.Redis | redis_asyncio.RedisCluster) -> None:
     """Close a client from `async_client`, and its clients for the Sentinels."""
     await client.aclose()
     if not isinstance(client, redis_asyncio.RedisCluster) and (watchers := _watchers(client)):
-        await watchers.aclose()
+        for watcher in watchers.sentinels:
+            await watcher.aclose()
 
 
 def _watchers(client: redis.Redis | redis_asyncio.Redis) -> Any:  # noqa: ANN401  # a Sentinel, sync or async

@@ -67,9 +67,7 @@ def test_a_history_with_other_calls_contradicts_its_run(folder: Path) -> None:
     try:
         of = f": run {run.run} ({run.cell_id})"
         assert said(lambda one: one | {"sold": 0}) == f"the history gives another number of sold orders or refusals{of}"
-        halved = said(
-            lambda one: one | {"done": one["done"] / 2}
-        )
+        halved = said(lambda one: one | {"done": one["done"] / 2})
         # where few orders were counted, the buyers' numbers may differ first
         assert halved in {f"the history gives another {what}{of}" for what in ("rate", "number of orders by buyer")}
         assert said(lambda one: one | {"buyer": 0}) == f"the history gives another number of orders by buyer{of}"
